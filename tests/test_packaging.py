@@ -1,0 +1,196 @@
+"""What is installed: the names it takes, what it carries, and the commands README.md promises."""
+
+import importlib
+import importlib.metadata
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+CI_RUN = ROOT / ".ci" / "run"
+PACKAGES = ("ringbatch.engine", "ringbatch.frontend", "ringbatch.shm")
+BARE_NAMES = {"engine", "frontend", "shm"}
+README_MARKS = ("demo", "test")
+
+
+@pytest.fixture(scope="session")
+def version() -> str:
+    """The version of the installed distribution; where only a development link is, a skip."""
+    try:
+        return importlib.metadata.version("ringbatch")
+    except importlib.metadata.PackageNotFoundError:
+        if os.environ.get("CI"):
+            pytest.fail("ringbatch is not installed, and CI tests what is installed")
+        pytest.skip("ringbatch is not installed as a distribution here, only linked")
+
+
+def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def strays(names: list[str]) -> list[str]:
+    """What a wheel of ringbatch must not hold."""
+    ours = re.compile(r"ringbatch(/(engine|frontend|shm)|-[^/]+\.dist-info)/")
+    return [name for name in names if not ours.match(name)]
+
+
+def readme_command(readme: str, mark: str) -> str:
+    """The fenced block right after a mark; the same that .ci/run finds, found another way."""
+    found = re.findall(rf"(?ms)^<!-- ci:{mark} -->\n```\w*\n(.*?)\n```$", readme)
+    assert len(found) == 1, f"{len(found)} blocks are marked ci:{mark}"
+    return str(found[0])
+
+
+# The installed distribution
+
+
+def test_the_version_has_three_numbers(version: str) -> None:
+    assert re.match(r"\d+\.\d+\.\d+", version)
+
+
+def test_the_command_tells_the_version(version: str, tmp_path: Path) -> None:
+    told = run(Path(sysconfig.get_path("scripts"), "ringbatch"), "--version", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert version in told.stdout.split()
+
+
+def test_only_the_namespace_is_installed(version: str) -> None:
+    files = importlib.metadata.files("ringbatch")
+    assert files
+    # The command lies outside site-packages, and so starts with "..".
+    assert strays([str(file) for file in files if file.parts[0] != ".."]) == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_each_package_says_that_it_is_typed(package: str) -> None:
+    file = importlib.import_module(package).__file__
+    assert file is not None
+    assert Path(file).with_name("py.typed").exists()
+
+
+def test_importing_all_of_it_takes_no_bare_name(tmp_path: Path) -> None:
+    code = f"import sys, {', '.join(PACKAGES)}; print(*sys.modules)"
+    told = run(sys.executable, "-c", code, cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert BARE_NAMES & set(told.stdout.split()) == set()
+
+
+def test_no_test_took_a_bare_name() -> None:
+    assert BARE_NAMES & sys.modules.keys() == set()
+
+
+# The wheel of this tree
+
+
+@pytest.fixture(scope="session")
+def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What a wheel built from a clean copy of the tree holds.
+
+    A copy, because a build leaves its output beside the sources and a later one packs it again.
+    pip fetches the build system, as it did to install this very tree; nothing else is fetched.
+    """
+    tree = tmp_path_factory.mktemp("tree") / "ringbatch"
+    generated = shutil.ignore_patterns(".*", "__pycache__", "build", "dist", "*.egg-info")
+    shutil.copytree(ROOT, tree, ignore=generated, symlinks=True)
+    output = tmp_path_factory.mktemp("wheel")
+    pip = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "--wheel-dir", output)
+    built = run(*pip, ".", cwd=tree)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = output.glob("ringbatch-*.whl")
+    return zipfile.ZipFile(wheel).namelist()
+
+
+def test_the_wheel_holds_ringbatch_and_nothing_else(wheel_names: list[str]) -> None:
+    assert strays(wheel_names) == []
+
+
+def test_the_wheel_holds_every_module_of_the_tree(wheel_names: list[str]) -> None:
+    modules = {
+        f"ringbatch/{package}/{path.name}"
+        for package in BARE_NAMES
+        for path in (ROOT / package).glob("*.py")
+    }
+    assert modules - set(wheel_names) == set()
+
+
+def test_the_wheel_says_of_each_package_that_it_is_typed(wheel_names: list[str]) -> None:
+    typed = {name for name in wheel_names if name.endswith("py.typed")}
+    assert typed == {f"ringbatch/{package}/py.typed" for package in BARE_NAMES}
+
+
+def test_the_wheel_carries_the_weights_of_the_digits_model(wheel_names: list[str]) -> None:
+    assert [name for name in wheel_names if name.endswith(".npz")] == [
+        "ringbatch/engine/digits.npz"
+    ]
+
+
+def test_the_wheel_carries_the_licence(wheel_names: list[str]) -> None:
+    assert [name for name in wheel_names if name.endswith("/LICENSE")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "engine/batching.py",
+        "ringbatch/extra/x.py",
+        "ringbatch/engine.py",
+        "tests/conftest.py",
+        "build/lib/ringbatch/shm/ring.py",
+        "ringbatch_other/shm/ring.py",
+    ],
+)
+def test_a_stray_file_in_a_wheel_is_reported(name: str) -> None:
+    ours = ["ringbatch/shm/ring.py", "ringbatch-0.1.0.dist-info/METADATA"]
+    assert strays([*ours, name]) == [name]
+
+
+# The commands of README.md
+
+
+@pytest.mark.parametrize("mark", README_MARKS)
+def test_ci_runs_the_command_that_the_readme_gives(mark: str) -> None:
+    told = run(CI_RUN, "command", mark, cwd=ROOT)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == readme_command((ROOT / "README.md").read_text(), mark) + "\n"
+    assert f"run_readme_command {mark}\n" in CI_RUN.read_text()
+
+
+@pytest.mark.parametrize(
+    ("mark", "steps"),
+    [
+        ("demo", ["python3 -m venv", "pip install", "ringbatch demo"]),
+        ("test", ["python3 -m venv", "pip install", "pytest"]),
+    ],
+)
+def test_a_readme_command_is_one_line_that_installs_and_runs(mark: str, steps: list[str]) -> None:
+    command = readme_command((ROOT / "README.md").read_text(), mark)
+    parts = command.split(" && ")
+    assert "\n" not in command
+    assert len(parts) == len(steps)
+    assert [step for part, step in zip(parts, steps, strict=True) if step not in part] == []
+
+
+@pytest.mark.parametrize(
+    "readme",
+    [
+        "no mark at all",
+        "<!-- ci:test -->\n\n```\nnot right after it\n```\n",
+        "<!-- ci:test -->\n```\n```\n",
+        "<!-- ci:test -->\n```\nnever closed\n",
+        "<!-- ci:test -->\n```\none\n```\n<!-- ci:test -->\n```\ntwo\n```\n",
+        "<!-- ci:demo -->\n```\nanother mark\n```\n",
+    ],
+)
+def test_ci_refuses_a_readme_without_exactly_one_marked_block(tmp_path: Path, readme: str) -> None:
+    (tmp_path / "README.md").write_text(readme)
+    (tmp_path / ".ci").mkdir()
+    told = run(shutil.copy(CI_RUN, tmp_path / ".ci"), "command", "test", cwd=tmp_path)
+    assert told.returncode != 0
+    assert "README.md: there must be one fenced block right after <!-- ci:test -->" in told.stderr

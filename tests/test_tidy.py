@@ -1,0 +1,538 @@
+"""The architecture as a test: it reads the sources as syntax trees and imports none of them.
+
+A rule takes a module and yields what it found wrong. Each has two tests: that nothing in the
+packages breaks it, and that snippets which do break it are reported.
+"""
+
+import ast
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("shm", "engine", "frontend")
+MAX_LINES = 500
+
+PURE_MODULES = (
+    "ringbatch.engine.batching",
+    "ringbatch.engine.demo_report",
+    "ringbatch.engine.respawn",
+    "ringbatch.engine.settings",
+    "ringbatch.frontend.bytes_tensor",
+    "ringbatch.frontend.head",
+    "ringbatch.frontend.json_to_tensor",
+    "ringbatch.frontend.jsontext",
+    "ringbatch.frontend.outcome",
+    "ringbatch.frontend.payload",
+    "ringbatch.frontend.tensor_to_json",
+    "ringbatch.frontend.v1_answer",
+    "ringbatch.frontend.v1_request",
+    "ringbatch.frontend.v2",
+    "ringbatch.frontend.v2_answer",
+    "ringbatch.frontend.v2_documents",
+    "ringbatch.frontend.v2_input",
+    "ringbatch.frontend.v2_request",
+    "ringbatch.frontend.v2_wants",
+    "ringbatch.shm.counters",
+    "ringbatch.shm.errors",
+    "ringbatch.shm.extents",
+    "ringbatch.shm.frame",
+    "ringbatch.shm.layout",
+    "ringbatch.shm.manifest",
+    "ringbatch.shm.ring",
+    "ringbatch.shm.slot",
+    "ringbatch.shm.tensor",
+)
+ROLE_TOPS = (
+    "ringbatch.engine.__main__",
+    "ringbatch.engine.collector",
+    "ringbatch.engine.supervisor",
+    "ringbatch.engine.worker",
+    "ringbatch.frontend.calls",
+    "ringbatch.frontend.service",
+)
+CALLERS_OF_MODELS = (
+    "ringbatch.engine.model",
+    "ringbatch.engine.runner",
+    "ringbatch.engine.tensors",
+)
+PRINTERS = (
+    "ringbatch.engine.cli",
+    "ringbatch.engine.demo*",
+    "ringbatch.engine.digits_train",
+    "ringbatch.engine.status",
+    "ringbatch.engine.supervisor",
+)
+
+IMPURE_IMPORTS = {
+    "asyncio",
+    "mmap",
+    "multiprocessing",
+    "os",
+    "posix_ipc",
+    "random",
+    "secrets",
+    "select",
+    "signal",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+}
+BANNED_IMPORTS = {
+    "engine": "a bare import makes a second copy of every class",
+    "frontend": "a bare import makes a second copy of every class",
+    "shm": "a bare import makes a second copy of every class",
+    "marshal": "no Python object crosses between processes",
+    "pickle": "no Python object crosses between processes",
+    "shelve": "no Python object crosses between processes",
+    "multiprocessing.shared_memory": "its resource tracker unlinks live segments",
+}
+SHM_THIRD_PARTY = {"numpy", "posix_ipc"}
+VAGUE_NAMES = {"common", "helpers", "misc", "utils"}
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file.
+
+    Attributes:
+        name: as it is imported, such as ``ringbatch.shm.ring``.
+        source: its text.
+        tree: its syntax tree.
+    """
+
+    name: str
+    source: str
+    tree: ast.Module
+
+    @classmethod
+    def parse(cls, name: str, source: str) -> "Module":
+        return cls(name, source, ast.parse(source))
+
+    @property
+    def package(self) -> str:
+        return self.name.split(".")[1]
+
+    @property
+    def stem(self) -> str:
+        return self.name.split(".")[-1]
+
+
+Rule = Callable[[Module], Iterator[str]]
+
+
+def module_name(path: Path) -> str:
+    package = f"ringbatch.{path.parent.name}"
+    return package if path.stem == "__init__" else f"{package}.{path.stem}"
+
+
+def sources() -> list[Path]:
+    return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def modules() -> list[Module]:
+    return [Module.parse(module_name(path), path.read_text()) for path in sources()]
+
+
+def assert_holds(rule: Rule) -> None:
+    found = [f"{module.name}: {what}" for module in modules() for what in rule(module)]
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+def breaks(rule: Rule, name: str, source: str) -> bool:
+    return bool(list(rule(Module.parse(name, source))))
+
+
+def is_under(name: str, parent: str) -> bool:
+    return name == parent or name.startswith(parent + ".")
+
+
+def imported(module: Module) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything that is imported, wherever it stands.
+
+    ``from a.b import c`` gives ``a.b.c``, as `c` may be a module; a relative import keeps its dots.
+    """
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            origin = "." * node.level + (node.module or "")
+            for alias in node.names:
+                yield node.lineno, f"{origin}.{alias.name}"
+
+
+def calls(module: Module) -> Iterator[tuple[ast.Call, str]]:
+    """Each call with the plain name of what is called: ``print``, ``suppress``, ``load``."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Name):
+                yield node, called.id
+            elif isinstance(called, ast.Attribute):
+                yield node, called.attr
+
+
+# The rules
+
+
+def imports_point_downwards(module: Module) -> Iterator[str]:
+    """`shm` imports neither of the others and nothing foreign; those two meet only in memory."""
+    for line, name in imported(module):
+        if name.startswith("."):
+            yield f"line {line}: a relative import, {name}"
+        elif module.package == "engine" and is_under(name, "ringbatch.frontend"):
+            yield f"line {line}: engine imports {name}"
+        elif module.package == "frontend" and is_under(name, "ringbatch.engine"):
+            yield f"line {line}: frontend imports {name}"
+        elif module.package == "shm" and not shm_may_import(name):
+            yield f"line {line}: shm imports {name}"
+
+
+def shm_may_import(name: str) -> bool:
+    top = name.split(".")[0]
+    return (
+        is_under(name, "ringbatch.shm") or top in sys.stdlib_module_names or top in SHM_THIRD_PARTY
+    )
+
+
+def imports_nothing_banned(module: Module) -> Iterator[str]:
+    """No bare package names, no object serialisation, no resource tracker."""
+    for line, name in imported(module):
+        for banned, reason in BANNED_IMPORTS.items():
+            if is_under(name, banned):
+                yield f"line {line}: {name}: {reason}"
+    for call, _ in calls(module):
+        for keyword in call.keywords:
+            allowed = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+            if keyword.arg == "allow_pickle" and not allowed:
+                yield f"line {call.lineno}: allow_pickle"
+
+
+def pure_stays_pure(module: Module) -> Iterator[str]:
+    """A pure module knows no time, chance, process or file, nor a module that does."""
+    if module.name not in PURE_MODULES:
+        return
+    for line, name in imported(module):
+        if name.split(".")[0] in IMPURE_IMPORTS:
+            yield f"line {line}: a pure module imports {name}"
+        elif is_under(name, "ringbatch") and not any(is_under(name, pure) for pure in PURE_MODULES):
+            yield f"line {line}: a pure module imports {name}, which is not listed as pure"
+    for call, called in calls(module):
+        if called in ("open", "input", "print") and isinstance(call.func, ast.Name):
+            yield f"line {call.lineno}: a pure module calls {called}()"
+
+
+def catches_everything_only_where_anything_can_come(module: Module) -> Iterator[str]:
+    """At the top of a role, and around a model, which is somebody else's code.
+
+    Elsewhere the errors that are expected are named. To undo and raise again is no catch.
+    """
+    if module.name in ROLE_TOPS + CALLERS_OF_MODELS:
+        return
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ExceptHandler) and swallows_all(node):
+            yield f"line {node.lineno}: catches everything"
+    for call, called in calls(module):
+        if called == "suppress" and any(map(names_all, call.args)):
+            yield f"line {call.lineno}: suppresses everything"
+
+
+def swallows_all(handler: ast.ExceptHandler) -> bool:
+    catches_all = handler.type is None or names_all(handler.type)
+    return catches_all and not always_raises_again(handler)
+
+
+def always_raises_again(handler: ast.ExceptHandler) -> bool:
+    last = handler.body[-1]
+    leaves = (ast.Return, ast.Break, ast.Continue)
+    return (
+        isinstance(last, ast.Raise)
+        and last.exc is None
+        and not any(isinstance(node, leaves) for node in ast.walk(handler))
+    )
+
+
+def names_all(caught: ast.expr) -> bool:
+    """Whether an expression names `Exception` or `BaseException`, alone or in a tuple."""
+    return any(
+        isinstance(node, ast.Name) and node.id in ("Exception", "BaseException")
+        for node in ast.walk(caught)
+    )
+
+
+def prints_only_where_a_person_reads(module: Module) -> Iterator[str]:
+    """Everything else goes through the log."""
+    if any(matches(module.name, pattern) for pattern in PRINTERS):
+        return
+    for call, called in calls(module):
+        if called == "print" and isinstance(call.func, ast.Name):
+            yield f"line {call.lineno}: print()"
+
+
+def matches(name: str, pattern: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def is_short_enough_to_read(module: Module) -> Iterator[str]:
+    """A file that grew beyond this has more than one idea in it."""
+    lines = len(module.source.splitlines())
+    if lines > MAX_LINES:
+        yield f"{lines} lines, more than {MAX_LINES}"
+
+
+def says_what_it_is(module: Module) -> Iterator[str]:
+    """Module, public classes and public functions have a docstring."""
+    if not has_docstring(module.tree):
+        yield "the module has no docstring"
+    for node in module.tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            public = not node.name.startswith("_")
+            if public and not has_docstring(node):
+                yield f"line {node.lineno}: {node.name} has no docstring"
+
+
+def has_docstring(
+    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
+) -> bool:
+    return bool((ast.get_docstring(node) or "").strip())
+
+
+def has_a_name_that_says_something(module: Module) -> Iterator[str]:
+    """What is in `utils`? Everything, so nothing is found there."""
+    if module.stem.strip("_") in VAGUE_NAMES:
+        yield "name it after what it does"
+
+
+# The rules hold
+
+
+def test_every_package_has_sources_to_check() -> None:
+    assert {path.parent.name for path in sources()} == set(PACKAGES)
+
+
+def test_packages_are_flat() -> None:
+    assert [path for path in sources() if path.parent.parent != ROOT] == []
+
+
+def test_every_module_listed_as_pure_exists() -> None:
+    assert set(PURE_MODULES) - {module.name for module in modules()} == set()
+
+
+def test_imports_point_downwards() -> None:
+    assert_holds(imports_point_downwards)
+
+
+def test_nothing_banned_is_imported() -> None:
+    assert_holds(imports_nothing_banned)
+
+
+def test_pure_modules_are_pure() -> None:
+    assert_holds(pure_stays_pure)
+
+
+def test_everything_is_caught_only_where_anything_can_come() -> None:
+    assert_holds(catches_everything_only_where_anything_can_come)
+
+
+def test_print_is_called_only_where_a_person_reads() -> None:
+    assert_holds(prints_only_where_a_person_reads)
+
+
+def test_files_are_short_enough_to_read() -> None:
+    assert_holds(is_short_enough_to_read)
+
+
+def test_everything_public_has_a_docstring() -> None:
+    assert_holds(says_what_it_is)
+
+
+def test_modules_are_named_after_what_they_do() -> None:
+    assert_holds(has_a_name_that_says_something)
+
+
+# The rules catch
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("ringbatch.engine.collector", "from ringbatch.frontend.v1 import decode"),
+        ("ringbatch.engine.collector", "from ringbatch import frontend"),
+        ("ringbatch.engine.collector", "import ringbatch.frontend"),
+        ("ringbatch.frontend.app", "import ringbatch.engine.config as c"),
+        ("ringbatch.frontend.app", "def f():\n    from ringbatch.engine import Tensor"),
+        ("ringbatch.frontend.app", "from . import v1"),
+        ("ringbatch.shm.ring", "from ..engine import batching"),
+        ("ringbatch.shm.ring", "from ringbatch.engine import batching"),
+        ("ringbatch.shm.ring", "import orjson"),
+        ("ringbatch.shm.ring", "import ringbatch.frontend"),
+    ],
+)
+def test_an_import_against_the_direction_is_reported(name: str, source: str) -> None:
+    assert breaks(imports_point_downwards, name, source)
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("ringbatch.engine.collector", "from ringbatch.shm.ring import Lane\nimport orjson"),
+        ("ringbatch.engine.collector", "from ringbatch.engine import batching"),
+        ("ringbatch.engine.collector", "import ringbatch.frontend_of_someone_else"),
+        ("ringbatch.frontend.app", "from ringbatch.shm import ring\nimport falcon"),
+        ("ringbatch.shm.ring", "import mmap\nimport numpy as np\nimport posix_ipc"),
+        ("ringbatch.shm.ring", "from ringbatch.shm import layout"),
+        ("ringbatch.shm.ring", "from collections.abc import Iterator"),
+    ],
+)
+def test_an_import_in_the_direction_is_not_reported(name: str, source: str) -> None:
+    assert not breaks(imports_point_downwards, name, source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import engine",
+        "from shm.ring import Lane",
+        "from frontend import app",
+        "import pickle as p",
+        "from pickle import loads",
+        "import marshal",
+        "import shelve",
+        "from multiprocessing import shared_memory",
+        "import multiprocessing.shared_memory",
+        "from multiprocessing.shared_memory import SharedMemory",
+        "numpy.load(path, allow_pickle=True)",
+        "load(path, allow_pickle=flag)",
+    ],
+)
+def test_a_banned_import_is_reported(source: str) -> None:
+    assert breaks(imports_nothing_banned, "ringbatch.engine.model", source)
+
+
+@pytest.mark.parametrize(
+    "source", ["import ringbatch.engine", "import pickletools", "load(path, allow_pickle=False)"]
+)
+def test_what_only_looks_like_a_banned_import_is_not_reported(source: str) -> None:
+    assert not breaks(imports_nothing_banned, "ringbatch.engine.model", source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time",
+        "from os import environ",
+        "import os.path",
+        "def f():\n    import random",
+        "from threading import Lock",
+        "from ringbatch.shm.segment import Segment",
+        "from ringbatch.shm import segment",
+        "import ringbatch.shm",
+        "text = open('/etc/hostname').read()",
+        "print(1)",
+    ],
+)
+def test_an_impure_pure_module_is_reported(source: str) -> None:
+    assert breaks(pure_stays_pure, "ringbatch.shm.slot", source)
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("ringbatch.shm.slot", "from ringbatch.shm import layout"),
+        ("ringbatch.shm.slot", "from ringbatch.shm.layout import WORD\nimport numpy"),
+        ("ringbatch.shm.segment", "import os\nimport mmap"),
+    ],
+)
+def test_a_pure_module_among_its_like_is_not_reported(name: str, source: str) -> None:
+    assert not breaks(pure_stays_pure, name, source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "try:\n    f()\nexcept Exception:\n    pass",
+        "try:\n    f()\nexcept BaseException as e:\n    raise ValueError from e",
+        "try:\n    f()\nexcept:\n    pass",
+        "try:\n    f()\nexcept (OSError, Exception):\n    g()",
+        "try:\n    f()\nexcept Exception:\n    if x:\n        return\n    raise",
+        "with suppress(Exception):\n    f()",
+        "with contextlib.suppress(OSError, BaseException):\n    f()",
+    ],
+)
+def test_catching_everything_elsewhere_is_reported(source: str) -> None:
+    assert breaks(
+        catches_everything_only_where_anything_can_come, "ringbatch.frontend.client", source
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        (ROLE_TOPS[0], "try:\n    f()\nexcept Exception:\n    pass"),
+        ("ringbatch.frontend.client", "try:\n    f()\nexcept OSError:\n    pass"),
+        (
+            "ringbatch.frontend.client",
+            "try:\n    f()\nexcept BaseException:\n    undo()\n    raise",
+        ),
+        ("ringbatch.frontend.client", "with suppress(FileNotFoundError):\n    f()"),
+    ],
+)
+def test_catching_what_is_expected_is_not_reported(name: str, source: str) -> None:
+    assert not breaks(catches_everything_only_where_anything_can_come, name, source)
+
+
+def test_print_below_the_surface_is_reported() -> None:
+    assert breaks(prints_only_where_a_person_reads, "ringbatch.shm.ring", "def f():\n    print(1)")
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("ringbatch.engine.cli", "print(1)"),
+        ("ringbatch.engine.demo_report", "print(1)"),
+        ("ringbatch.shm.ring", "'print(1)'\nreport.print(1)"),
+    ],
+)
+def test_print_for_a_person_is_not_reported(name: str, source: str) -> None:
+    assert not breaks(prints_only_where_a_person_reads, name, source)
+
+
+@pytest.mark.parametrize(("lines", "too_long"), [(MAX_LINES, False), (MAX_LINES + 1, True)])
+def test_one_line_over_the_limit_is_reported(lines: int, too_long: bool) -> None:
+    assert breaks(is_short_enough_to_read, "ringbatch.shm.ring", "x = 1\n" * lines) is too_long
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "x = 1",
+        "'''  '''",
+        "'''What.'''\nclass Public:\n    x = 1",
+        "'''What.'''\ndef public():\n    return 1",
+        "'''What.'''\nasync def public():\n    return 1",
+    ],
+)
+def test_a_missing_docstring_is_reported(source: str) -> None:
+    assert breaks(says_what_it_is, "ringbatch.shm.ring", source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "'''What.'''\ndef _private():\n    return 1",
+        "'''What.'''\nclass Public:\n    '''What.'''\n\ndef public():\n    '''What.'''",
+    ],
+)
+def test_what_has_its_docstring_is_not_reported(source: str) -> None:
+    assert not breaks(says_what_it_is, "ringbatch.shm.ring", source)
+
+
+@pytest.mark.parametrize("stem", ["utils", "helpers", "common", "misc", "_utils"])
+def test_a_vague_name_is_reported(stem: str) -> None:
+    assert breaks(has_a_name_that_says_something, f"ringbatch.shm.{stem}", "")
