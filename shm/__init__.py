@@ -1,0 +1,1 @@
+"""The memory that frontends, collector and workers share, and its protocol."""

@@ -1,0 +1,75 @@
+"""Waking a process that runs an event loop, through a named pipe.
+
+The verbs and the rules are those of `ringbatch.shm.wakeup`, but the loop can watch a pipe among its
+connections, where a semaphore would need a thread to wait for it and to pass each ring on. What
+was rung is one byte; a full pipe has been rung often enough.
+"""
+
+import contextlib
+import os
+import select
+
+from ringbatch.shm.errors import StartupError
+
+_MANY = 1 << 16
+"""Bytes that a pipe holds on Linux: one read takes every ring."""
+
+
+class Bell:
+    """One waiter's doorbell. Any number of processes may ring it; one waits."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @staticmethod
+    def create(path: str) -> None:
+        """Make a pipe of that name, mode 0600.
+
+        Raises:
+            OSError: where that is not possible.
+        """
+        os.mkfifo(path, 0o600)
+        # The umask may have taken bits away, but never added any.
+        os.chmod(path, 0o600)
+
+    @classmethod
+    def attach(cls, path: str) -> "Bell":
+        """The existing pipe of that name.
+
+        Raises:
+            StartupError: where there is none.
+        """
+        try:
+            return cls(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW))
+        except OSError:
+            raise StartupError("the engine's doorbell is gone; has the engine stopped?") from None
+
+    def fileno(self) -> int:
+        """For an event loop to watch: readable once rung."""
+        return self._fd
+
+    def wake(self) -> None:
+        """Ring."""
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._fd, b"\0")
+
+    def hush(self) -> None:
+        """Take all rings, before looking at what there is to do."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._fd, _MANY)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Sleep until rung, and take all rings; False after `timeout_s` of the monotonic clock."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN)
+        rung = bool(poll.poll(None if timeout_s is None else timeout_s * 1e3))
+        if rung:
+            # Only then: a ring that comes after the timeout is for the next call.
+            self.hush()
+        return rung
+
+    def close(self) -> None:
+        """Let go of the pipe; its name stays."""
+        os.close(self._fd)

@@ -1,0 +1,130 @@
+"""What is counted in the segment, and by whom.
+
+Counters live in shared memory so that `ringbatch status` can read them without asking anybody.
+Each block has one writer and is a run of 8-byte words, one for each member of its enum, in order.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+from ringbatch.shm.layout import COUNTER_WORDS, WORD
+from ringbatch.shm.slot import Reason
+
+
+class LaneCounter(IntEnum):
+    """Written by a lane's frontend."""
+
+    REQUESTS = 0
+    """Requests published."""
+    ANSWERS = 1
+    """Answers collected for requests that still wanted one."""
+    REFUSED = 2
+    """Requests refused because slots or payload memory were used up."""
+    TIMEOUTS = 3
+    """Requests answered with 504 because their deadline came first."""
+    LATE_ANSWERS = 4
+    """Answers dropped because their generation was no longer the slot's."""
+    MISSED_WAKEUPS = 5
+    """Answers that only the safety sweep found; stays 0."""
+    HANDED_OVER = 6
+    """Connections that the fast lane gave to the Falcon path."""
+    CORRUPT_RINGS = 7
+    """Rings whose producer claimed the impossible."""
+
+
+class CollectorCounter(IntEnum):
+    """Written by the collector, for the engine as a whole."""
+
+    STEPS = 0
+    """Times the collector woke up."""
+    CORRUPT_RINGS = 1
+    """Rings whose producer claimed the impossible."""
+    CORRUPT_SLOTS = 2
+    """References whose slot made no sense."""
+    WORKER_DEATHS = 3
+    """Workers that died with or without a batch."""
+    MISSED_WAKEUPS = 4
+    """Requests or reports that only the safety sweep found; stays 0."""
+
+
+class ModelCounter(IntEnum):
+    """Written by the collector, for each model."""
+
+    REQUESTS = 0
+    """Requests collected."""
+    ROWS = 1
+    """Instances in them."""
+    EXPIRED = 2
+    """Requests dropped because their deadline passed before they were run."""
+    CANCELLED = 3
+    """Requests dropped because nobody waited any more."""
+    WAIT_NS = 4
+    """Time between acceptance and dispatch, summed over requests."""
+    RUN_NS = 5
+    """Time between dispatch and report, summed over batches."""
+    FAILED = 6
+    """Batches that the model failed."""
+    RETRIED = 7
+    """Requests dispatched again because a batch failed or its worker died."""
+
+
+class WorkerCounter(IntEnum):
+    """Written by a worker."""
+
+    BATCHES = 0
+    """Batches run."""
+    ROWS = 1
+    """Instances in them."""
+    RUN_NS = 2
+    """Time inside the model."""
+
+
+BATCHES_BY_REASON: Final = 16
+"""In a model's block: where the counts of batches by `Reason` start."""
+BATCHES_BY_ROWS: Final = 24
+"""In a model's block: where the counts of batches by `rows_bucket` start."""
+ROWS_BUCKETS: Final = 17
+_WORD_MASK: Final = (1 << 64) - 1
+
+assert max(ModelCounter) < BATCHES_BY_REASON
+assert BATCHES_BY_REASON + len(Reason) <= BATCHES_BY_ROWS
+assert BATCHES_BY_ROWS + ROWS_BUCKETS <= COUNTER_WORDS
+
+
+def rows_bucket(rows: int) -> int:
+    """The bucket a batch of `rows` instances is counted in: 1, 2, 3-4, 5-8, 9-16 and so on."""
+    return min((rows - 1).bit_length(), ROWS_BUCKETS - 1)
+
+
+def bucket_label(bucket: int) -> str:
+    """The sizes a bucket covers, for people."""
+    if bucket == 0:
+        return "1"
+    low, high = (1 << bucket - 1) + 1, 1 << bucket
+    if bucket == ROWS_BUCKETS - 1:
+        return f"{low} and more"
+    return str(high) if low == high else f"{low}-{high}"
+
+
+class Counters:
+    """One block, for its one writer or for readers.
+
+    Args:
+        words: the segment as a memoryview of format ``Q``.
+        offset: where the block starts, in bytes.
+    """
+
+    __slots__ = ("_first", "_words")
+
+    def __init__(self, words: memoryview, offset: int) -> None:
+        self._words = words
+        self._first = offset // WORD
+
+    def add(self, counter: int, amount: int = 1) -> None:
+        """Count, modulo 2**64; by the block's writer alone."""
+        words, index = self._words, self._first + counter
+        words[index] = (words[index] + amount) & _WORD_MASK
+
+    def __getitem__(self, counter: int) -> int:
+        value: int = self._words[self._first + counter]
+        return value

@@ -1,0 +1,67 @@
+"""States of the world that stop a request or a start, one class each.
+
+The text of a `RequestError` is written for the client: it names what is wrong with the request
+and never a path, a process or a name in shared memory. The text of a `StartupError` is written
+for the operator: what was found, and what would be right. Which HTTP status each of them gets is
+decided in one table, `ringbatch.frontend.outcome`.
+"""
+
+
+class RingbatchError(Exception):
+    """Base of everything below; never raised itself."""
+
+
+class StartupError(RingbatchError):
+    """The engine cannot run here as configured."""
+
+
+class SegmentNotReady(StartupError):
+    """The segment exists, but its creator has not finished it."""
+
+
+class LayoutMismatch(StartupError):
+    """The segment was made by another version or with other limits."""
+
+
+class NoFreeLane(StartupError):
+    """Every lane of the segment is held by a living frontend."""
+
+
+class RequestError(RingbatchError):
+    """Base of the reasons for which one request is refused or fails."""
+
+
+class InvalidRequest(RequestError):
+    """The request itself is wrong; sent again unchanged, it fails again."""
+
+
+class ModelNotFound(RequestError):
+    """No model of that name or version is configured."""
+
+
+class ModelNotReady(RequestError):
+    """The model is configured, but no worker holds a loaded copy of it now."""
+
+
+class RequestTooLarge(RequestError):
+    """The request is over a configured limit of bytes or instances."""
+
+
+class Overloaded(RequestError):
+    """Slots or payload memory are used up; the request may be sent again later."""
+
+
+class Draining(RequestError):
+    """The server is stopping and takes no new work."""
+
+
+class DeadlineExceeded(RequestError):
+    """The deadline passed before an answer stood in the slot."""
+
+
+class ModelFailed(RequestError):
+    """The model raised, or its answer does not fit its own signature."""
+
+
+class WorkerDied(RequestError):
+    """The process that ran the request died, and so did the one that tried again."""

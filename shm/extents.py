@@ -1,0 +1,113 @@
+"""Handing out runs of bytes from a fixed stretch of memory, for one owner without a lock.
+
+Sizes are rounded up to `ALIGNMENT`. Freed extents are kept on a list for their size and handed out
+again as they are, which makes the usual case, many requests of one size, two list operations.
+Only when nothing fits are they merged with their neighbours. Small extents are cut from the low
+end and large ones from the high end, so that small ones do not break up the room for large ones;
+and large ones leave a reserve that only small ones may use, so that one large request never keeps
+small ones out.
+
+After D. Lea's allocator (quick lists before coalescing) and Knuth's first fit, TAOCP volume 1,
+section 2.5.
+"""
+
+from ringbatch.shm.layout import ALIGNMENT, aligned
+
+LARGE_SHARE = 16
+"""An extent over the size of the memory divided by this is large."""
+RESERVE_SHARE = 8
+"""The part of the memory that large extents leave to small ones."""
+
+
+class Extents:
+    """An allocator of offsets; it never touches the memory itself.
+
+    Args:
+        size: bytes of the memory, a multiple of `ALIGNMENT`.
+    """
+
+    def __init__(self, size: int) -> None:
+        assert size % ALIGNMENT == 0
+        self.size = size
+        self.used = 0
+        self._used_by_large = 0
+        self._large = size // LARGE_SHARE
+        self._large_limit = size - size // RESERVE_SHARE
+        self._quick: dict[int, list[int]] = {}
+        self._free: dict[int, int] = {0: size}
+        """Start to end of every free run that is on no quick list."""
+
+    def allocate(self, size: int) -> int | None:
+        """The offset of `size` free bytes, or None where there is no such run."""
+        size = aligned(size) or ALIGNMENT
+        quick = self._quick.get(size)
+        if quick and size <= self._large:
+            self._count(size, 1)
+            return quick.pop()
+        offset = self._cut(size)
+        if offset is None and self._quick:
+            self._merge()
+            offset = self._cut(size)
+        return offset
+
+    def free(self, offset: int, size: int) -> None:
+        """Give back what `allocate(size)` returned."""
+        size = aligned(size) or ALIGNMENT
+        self._count(size, -1)
+        self._quick.setdefault(size, []).append(offset)
+
+    def reserve(self, offset: int, size: int) -> bool:
+        """Take these very bytes, as an earlier owner had done; False where not all are free."""
+        if offset % ALIGNMENT or size < 0:
+            return False
+        size = aligned(size) or ALIGNMENT
+        self._merge()
+        for start, end in self._free.items():
+            if start <= offset and offset + size <= end:
+                del self._free[start]
+                self._keep(start, offset)
+                self._keep(offset + size, end)
+                self._count(size, 1)
+                return True
+        return False
+
+    def _cut(self, size: int) -> int | None:
+        large = size > self._large
+        if large and self._used_by_large + size > self._large_limit:
+            return None
+        fitting = [start for start, end in self._free.items() if end - start >= size]
+        if not fitting:
+            return None
+        start = max(fitting) if large else min(fitting)
+        end = self._free.pop(start)
+        self._count(size, 1)
+        if large:
+            self._keep(start, end - size)
+            return end - size
+        self._keep(start + size, end)
+        return start
+
+    def _count(self, size: int, sign: int) -> None:
+        self.used += sign * size
+        if size > self._large:
+            self._used_by_large += sign * size
+
+    def _keep(self, start: int, end: int) -> None:
+        if start < end:
+            self._free[start] = end
+
+    def _merge(self) -> None:
+        runs = [(start, end) for start, end in self._free.items()]
+        for size, starts in self._quick.items():
+            runs += [(start, start + size) for start in starts]
+        self._quick.clear()
+        self._free.clear()
+        runs.sort()
+        low, high = 0, 0
+        for start, end in runs:
+            if start == high:
+                high = end
+                continue
+            self._keep(low, high)
+            low, high = start, end
+        self._keep(low, high)

@@ -1,0 +1,290 @@
+"""The engine's end of the slots: reading requests, answering them.
+
+Whoever holds a request answers it: the collector until it has dispatched it, the worker after
+that. Everything read here was written by a frontend and is checked against the limits of that
+frontend's own lane before it is used; a frontend can spoil its own requests and nothing else.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbatch.shm.layout import ALIGNMENT, CONTROL, DONE, MODEL, RESULT_BYTES, SLOT_SIZE, WORD
+from ringbatch.shm.ring import Producer
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import (
+    DROPPED,
+    FLAG_BITS,
+    FLAG_MASK,
+    SLOT_BITS,
+    SLOT_MASK,
+    Reason,
+    State,
+    Status,
+    done_word,
+    reference,
+    state_of,
+)
+
+_SLOT_WORDS: Final = SLOT_SIZE // WORD
+_HEADER_WORDS: Final = 9
+MAX_KEY_BYTES: Final = 4096
+"""A key is kept by the collector, outside the lane that pays for it."""
+_BESIDE_WORDS: Final = 6
+_BESIDE: Final = struct.Struct(f"@{_BESIDE_WORDS}Q")
+_ALIKE_WORDS: Final = 5
+_SLOT_MASK: Final = np.uint64(SLOT_MASK)
+_UNALIGNED: Final = np.uint64(ALIGNMENT - 1)
+
+
+class Request(NamedTuple):
+    """A slot's header, checked: every offset lies in the payload memory of the slot's lane."""
+
+    ref: int
+    model: int
+    rows: int
+    request_bytes: int
+    key_bytes: int
+    result_capacity: int
+    request_offset: int
+    result_offset: int
+    accepted_ns: int
+    deadline_ns: int
+
+
+class Alike(NamedTuple):
+    """The headers of several requests that differ in nothing but their place, checked.
+
+    Arrays have one element a request, in the order of the references.
+    """
+
+    references: NDArray[np.uint64]
+    slots: NDArray[np.intp]
+    model: int
+    rows: int
+    request_bytes: int
+    key_bytes: int
+    result_capacity: int
+    request_offsets: NDArray[np.uint64]
+    result_offsets: NDArray[np.uint64]
+
+
+class BatchMark(NamedTuple):
+    """What every answer of a batch says of that batch."""
+
+    batch: int
+    rows: int
+    reason: Reason
+    dispatched_ns: int
+
+
+class Holder:
+    """Reads and answers requests of every lane, for one producer of answers.
+
+    Args:
+        segment: where the lanes lie.
+        producer: whose completion rings to use: a worker's number, or the number of workers
+            for the collector.
+        wake_lane: rings the doorbell of a lane.
+    """
+
+    def __init__(self, segment: Segment, producer: int, wake_lane: Callable[[int], None]) -> None:
+        layout = segment.layout
+        self.memory = segment.memory
+        self._words = segment.words
+        self._wake_lane = wake_lane
+        self._payload = layout.payload
+        self._lane_bytes = layout.lane_bytes
+        self._first_word = layout.slots_offset // WORD
+        self._slots_each = layout.slots
+        self._slot_count = layout.lanes * layout.slots
+        self._lane_shift = layout.slots.bit_length() - 1
+        self._models = layout.models
+        self._completions = [
+            Producer(segment.words, layout.completion_ring(lane, producer), layout.slots)
+            for lane in range(layout.lanes)
+        ]
+        slots = np.ndarray(
+            (self._slot_count, _SLOT_WORDS), np.uint64, segment.memory, layout.slots_offset
+        )
+        self._headers = slots[:, MODEL // WORD : MODEL // WORD + _HEADER_WORDS]
+        self._dones = slots[:, DONE // WORD]
+        self._besides = slots[:, RESULT_BYTES // WORD : RESULT_BYTES // WORD + _BESIDE_WORDS]
+        self._payloads = np.array(
+            [layout.lane_payload(lane) for lane in range(layout.lanes)], dtype=np.uint64
+        )
+        self._answered: dict[int, list[int]] = {}
+
+    def read(self, ref: int) -> Request | None:
+        """The request a reference names; None where its slot's words make no sense."""
+        slot = ref & SLOT_MASK
+        if slot >= self._slot_count:
+            return None
+        first = self._first_word + slot * _SLOT_WORDS + MODEL // WORD
+        header = self._words[first : first + _HEADER_WORDS].tolist()
+        model, rows, size, key, capacity, start, result, _, _ = header
+        low = self._payload + (slot >> self._lane_shift) * self._lane_bytes
+        high = low + self._lane_bytes
+        if (
+            model >= self._models
+            or rows == 0
+            or key > MAX_KEY_BYTES
+            or key > size
+            or (start | result) % ALIGNMENT
+            or not low <= start <= start + size <= high
+            or not low <= result <= result + capacity <= high
+        ):
+            return None
+        return Request._make((ref, *header))
+
+    def read_alike(self, references: list[int]) -> Alike | None:
+        """The requests that references name, where all have the same sizes; else None.
+
+        None says nothing of what is wrong: `read` tells, request by request.
+        """
+        refs = np.array(references, dtype=np.uint64)
+        slots = (refs & _SLOT_MASK).astype(np.intp)
+        if np.count_nonzero(slots >= self._slot_count):
+            return None
+        headers = self._headers[slots]
+        alike = headers[:, :_ALIKE_WORDS]
+        model, rows, size, key, capacity = alike[0].tolist()
+        if (
+            model >= self._models
+            or rows == 0
+            or not key <= size <= self._lane_bytes
+            or capacity > self._lane_bytes
+            or np.count_nonzero(alike != alike[0])
+        ):
+            return None
+        lows = self._payloads[slots >> self._lane_shift]
+        starts, results = headers[:, _ALIKE_WORDS], headers[:, _ALIKE_WORDS + 1]
+        # Below its lane's memory a difference wraps round and is larger than any limit.
+        outside = ((starts - lows) > self._lane_bytes - size) | (
+            (results - lows) > self._lane_bytes - capacity
+        )
+        if np.count_nonzero(outside) or np.count_nonzero((starts | results) & _UNALIGNED):
+            return None
+        return Alike(refs, slots, model, rows, size, key, capacity, starts, results)
+
+    def lane_of(self, ref: int) -> int:
+        """The lane whose slot a reference names; no lane's number where there is no such slot."""
+        return (ref & SLOT_MASK) >> self._lane_shift
+
+    def published(self) -> Iterator[tuple[int, State]]:
+        """The latest request of every slot that ever held one, and the slot's state."""
+        for slot in range(self._slot_count):
+            first = self._first_word + slot * _SLOT_WORDS
+            control, done = self._words[first], self._words[first + DONE // WORD]
+            if control:
+                yield reference(control >> FLAG_BITS, slot), state_of(control, done)
+
+    def is_open(self, ref: int) -> bool:
+        """Whether that very request is published and not answered."""
+        first = self._first_word + (ref & SLOT_MASK) * _SLOT_WORDS
+        control, done = self._words[first], self._words[first + DONE // WORD]
+        return control >> FLAG_BITS == ref >> SLOT_BITS != done >> FLAG_BITS
+
+    def repeat(self, ref: int) -> bool:
+        """Announce once more an answer that stands in its slot; False where none does.
+
+        For the answers of a worker that died between writing and announcing them. A frontend
+        that has seen the answer drops the repetition.
+        """
+        if self.is_open(ref):
+            return False
+        self._answered.setdefault(self.lane_of(ref), []).append(ref)
+        return True
+
+    def wanted(self, ref: int) -> bool:
+        """Whether the frontend still waits for that very request."""
+        word = self._words[self._first_word + (ref & SLOT_MASK) * _SLOT_WORDS + CONTROL // WORD]
+        return word >> FLAG_BITS == ref >> SLOT_BITS and word & FLAG_MASK != DROPPED
+
+    def answer(
+        self, ref: int, status: Status, size: int, mark: BatchMark, finished_ns: int
+    ) -> None:
+        """Write the answer's words; `flush` makes the frontend see it.
+
+        Args:
+            ref: the request.
+            status: how it ended.
+            size: bytes of result or text that stand in the result memory already.
+            mark: what to say of the batch.
+            finished_ns: now, on the monotonic clock.
+        """
+        slot = ref & SLOT_MASK
+        first = self._first_word + slot * _SLOT_WORDS + DONE // WORD
+        _BESIDE.pack_into(
+            self.memory,
+            first * WORD + RESULT_BYTES - DONE,
+            size,
+            mark.batch,
+            mark.rows,
+            mark.reason,
+            mark.dispatched_ns,
+            finished_ns,
+        )
+        self._words[first] = done_word(ref >> SLOT_BITS, status)
+        self._answered.setdefault(slot >> self._lane_shift, []).append(ref)
+
+    def answer_alike(self, alike: Alike, size: int, mark: BatchMark, finished_ns: int) -> None:
+        """Answer many requests at once, all with `Status.OK` and results of the same size.
+
+        A store to an aligned item of a uint64 array is one 8-byte store, as through memoryview.
+        """
+        refs = alike.references
+        slots = alike.slots
+        self._besides[slots] = np.array(
+            [size, mark.batch, mark.rows, mark.reason, mark.dispatched_ns, finished_ns],
+            dtype=np.uint64,
+        )
+        self._dones[slots] = refs >> SLOT_BITS << FLAG_BITS | np.uint64(Status.OK)
+        shift, answered = self._lane_shift, self._answered
+        for ref in refs.tolist():
+            lane = (ref & SLOT_MASK) >> shift
+            references = answered.get(lane)
+            if references is None:
+                references = answered[lane] = []
+            references.append(ref)
+
+    def fail(
+        self, request: Request, status: Status, text: str, mark: BatchMark, finished_ns: int
+    ) -> None:
+        """Answer with a text for the client, cut to the room there is."""
+        message = text.encode(errors="replace")[: request.result_capacity]
+        start = request.result_offset
+        self.memory[start : start + len(message)] = message
+        self.answer(request.ref, status, len(message), mark, finished_ns)
+
+    def flush(self) -> None:
+        """Publish the answers written since the last call, one wake-up for each lane.
+
+        A lane's ring is full where its owner does not collect, or where answers were announced
+        twice. What found no room then waits for the next call.
+        """
+        if not self._answered:
+            return
+        waiting: dict[int, list[int]] = {}
+        for lane, references in self._answered.items():
+            if not self._completions[lane].offer(references):
+                rest = self._offer_singly(lane, references)
+                if rest:
+                    # No honest lane has more requests than slots.
+                    waiting[lane] = rest[-self._slots_each :]
+            self._wake_lane(lane)
+        self._answered = waiting
+
+    @property
+    def delayed(self) -> int:
+        """Answers that found no room and wait for the next `flush`."""
+        return sum(map(len, self._answered.values()))
+
+    def _offer_singly(self, lane: int, references: list[int]) -> list[int]:
+        for count, ref in enumerate(references):
+            if not self._completions[lane].offer([ref]):
+                return references[count:]
+        return []

@@ -1,0 +1,363 @@
+"""The frontend's end of its lane: claim, publish, announce, collect, release.
+
+A lane has one owner at a time, the process that holds its lock. The owner alone hands out its
+slots and its payload memory, so neither needs a lock; a dead or mad owner harms nobody else.
+
+A request goes through it like this:
+
+    claim     a slot and an extent; private to the owner
+    (the owner writes the request into the extent)
+    publish   the slot's header, then CONTROL: from here on the slot is the engine's too
+    announce  the references of everything published since, in one store, and one wake-up
+    collect   the slots whose answers have come
+    (the owner reads the answer)
+    release   the slot and the extent are free again
+
+Whoever wants no answer any more calls `cancel`. That frees nothing: a worker may be writing. The
+slot comes back through `collect` once its holder is done with it.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ringbatch.shm.counters import Counters, LaneCounter
+from ringbatch.shm.errors import NoFreeLane
+from ringbatch.shm.extents import Extents
+from ringbatch.shm.fence import full_fence
+from ringbatch.shm.layout import (
+    CONTROL,
+    DONE,
+    MODEL,
+    REQUEST_OFFSET,
+    RESULT_CAPACITY,
+    RESULT_OFFSET,
+    RING_COLLECTOR,
+    SLOT_SIZE,
+    WORD,
+    aligned,
+)
+from ringbatch.shm.ring import Consumer, CorruptRingError, Producer
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import (
+    DROPPED,
+    FLAG_BITS,
+    FLAG_MASK,
+    SLOT_BITS,
+    SLOT_MASK,
+    WANTED,
+    State,
+    Status,
+    control_word,
+    reference,
+    state_of,
+)
+
+_HEADER: Final = struct.Struct("@9Q")
+_SLOT_WORDS: Final = SLOT_SIZE // WORD
+_ANSWER: Final = struct.Struct("@7Q")
+
+
+class Answer(NamedTuple):
+    """What the holder wrote beside its answer.
+
+    Attributes:
+        status: how the request ended.
+        size: bytes of the result, or of the text where `status` is not OK; for
+            RESULT_TOO_LARGE the bytes it would take.
+        batch: the number of the batch, the same for all requests in it.
+        batch_rows: instances in that batch.
+        reason: the `Reason` it was closed for.
+        dispatched_ns: when the collector gave the batch to a worker.
+        finished_ns: when the answer stood in the slot.
+    """
+
+    status: Status
+    size: int
+    batch: int
+    batch_rows: int
+    reason: int
+    dispatched_ns: int
+    finished_ns: int
+
+
+_STATUSES: Final = tuple(Status)
+_SIZE_BITS: Final = 44
+_KEPT_SIZE: Final = 1 << 16
+"""The largest extent that a free slot keeps."""
+_SIZES_KEPT: Final = 64
+"""How many pairs of sizes are told apart; beyond that the requests are too various to keep for."""
+_SPOILT: Final = Answer(Status.CORRUPT, 0, 0, 0, 0, 0, 0)
+
+
+class Lane:
+    """One lane, for its owner.
+
+    Args:
+        segment: where it lies.
+        index: which lane.
+        wake_collector: rings the collector's doorbell.
+    """
+
+    def __init__(self, segment: Segment, index: int, wake_collector: Callable[[], None]) -> None:
+        layout = segment.layout
+        self.index = index
+        self.memory = segment.memory
+        self.counters = Counters(segment.words, layout.lane_counters(index))
+        self._words = segment.words
+        self._wake_collector = wake_collector
+        self._payload = layout.lane_payload(index)
+        self._extents = Extents(layout.lane_bytes)
+        self._first_slot = index * layout.slots
+        self._first_word = layout.slot(self._first_slot) // WORD
+        self._first_header = layout.slot(self._first_slot) + MODEL
+        self._first_answer = layout.slot(self._first_slot) + DONE
+        self._submissions = Producer(segment.words, layout.submission_ring(index), layout.slots)
+        self._completions = [
+            Consumer(segment.words, layout.completion_ring(index, producer), layout.slots)
+            for producer in range(layout.workers + 1)
+        ]
+        self._unannounced: list[int] = []
+        self._held_back = False
+        """Whether the submission ring had no room for what is unannounced."""
+        self._cancelled: set[int] = set()
+        self.capacity = layout.slots
+        self.request_offset = [0] * layout.slots
+        """Where each slot's request starts, in bytes from the start of the segment."""
+        self.result_offset = [0] * layout.slots
+        """Where each slot's result starts."""
+        self._extent: list[tuple[int, int] | None] = [None] * layout.slots
+        self._result_capacity = [0] * layout.slots
+        self._generation = [0] * layout.slots
+        self._expected = [0] * layout.slots
+        """The reference each slot waits for; 0 where it waits for none."""
+        self._free: list[int] = []
+        """Free slots without memory."""
+        self._kept: dict[int, list[int]] = {}
+        """Free slots that keep their small extent, by the sizes of the requests it is for."""
+        self._sizes = [0] * layout.slots
+        self._take_over()
+
+    @classmethod
+    def attach(cls, segment: Segment, wake_collector: Callable[[], None]) -> "Lane":
+        """The first lane that no living process holds.
+
+        Raises:
+            NoFreeLane: where all are held.
+        """
+        for index in range(segment.layout.lanes):
+            if segment.lock_lane(index):
+                return cls(segment, index, wake_collector)
+        raise NoFreeLane(
+            f"all {segment.layout.lanes} lanes are in use; a lane belongs to one frontend, "
+            "and there are twice as many as [server] frontends"
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """Slots that are claimed, published or cancelled."""
+        kept = sum(len(slots) for slots in self._kept.values())
+        return self.capacity - len(self._free) - kept
+
+    def claim(self, request_bytes: int, result_bytes: int) -> int | None:
+        """A slot with memory for both; None where slots or memory are used up."""
+        kept = self._kept.get(request_bytes << _SIZE_BITS | result_bytes)
+        if kept:
+            return kept.pop()
+        slot = self._claim_afresh(request_bytes, result_bytes)
+        if slot is None and self._kept:
+            self._let_go()
+            slot = self._claim_afresh(request_bytes, result_bytes)
+        return slot
+
+    def _claim_afresh(self, request_bytes: int, result_bytes: int) -> int | None:
+        if not self._free:
+            return None
+        result = aligned(request_bytes)
+        size = result + result_bytes
+        extent = self._extents.allocate(size)
+        if extent is None:
+            return None
+        slot = self._free.pop()
+        start = self._payload + extent
+        self._extent[slot] = (extent, size)
+        self.request_offset[slot] = start
+        self.result_offset[slot] = start + result
+        self._result_capacity[slot] = result_bytes
+        if size <= _KEPT_SIZE:
+            if len(self._kept) >= _SIZES_KEPT:
+                self._let_go()
+            self._sizes[slot] = sizes = request_bytes << _SIZE_BITS | result_bytes
+            self._kept.setdefault(sizes, [])
+        return slot
+
+    def _let_go(self) -> None:
+        """Free the memory of all kept slots: requests of other sizes need it."""
+        for slots in self._kept.values():
+            for slot in slots:
+                self._free_memory(slot)
+        self._kept.clear()
+
+    def _free_memory(self, slot: int) -> None:
+        extent = self._extent[slot]
+        if extent is not None:
+            self._extents.free(*extent)
+        self._extent[slot] = None
+        self._sizes[slot] = 0
+        self._free.append(slot)
+
+    def abort(self, slot: int) -> None:
+        """Give back a claimed slot that was not published."""
+        self.release(slot)
+
+    def publish(
+        self,
+        slot: int,
+        model: int,
+        rows: int,
+        accepted_ns: int,
+        deadline_ns: int,
+        request_bytes: int,
+        key_bytes: int = 0,
+    ) -> None:
+        """Hand a claimed slot, its request written, to the engine; `announce` must follow.
+
+        Args:
+            slot: what `claim` returned.
+            model: the model's index in the manifest.
+            rows: instances in the request.
+            accepted_ns: when the request arrived, on the monotonic clock.
+            deadline_ns: after which an answer is worthless, on the same clock.
+            request_bytes: how much of the claimed request memory is used.
+            key_bytes: how many bytes at its start must be equal within a batch.
+        """
+        _HEADER.pack_into(
+            self.memory,
+            self._first_header + slot * SLOT_SIZE,
+            model,
+            rows,
+            request_bytes,
+            key_bytes,
+            self._result_capacity[slot],
+            self.request_offset[slot],
+            self.result_offset[slot],
+            accepted_ns,
+            deadline_ns,
+        )
+        self._generation[slot] = generation = self._generation[slot] + 1
+        self._words[self._first_word + slot * _SLOT_WORDS] = generation << FLAG_BITS | WANTED
+        self._expected[slot] = ref = generation << SLOT_BITS | self._first_slot + slot
+        self._unannounced.append(ref)
+
+    def announce(self) -> None:
+        """Tell the collector of everything published since the last call."""
+        if self._unannounced:
+            # The ring has a word for every slot, and is full only after a takeover: then it may
+            # hold what a dead owner announced beside the same announced again. What found no
+            # room goes with the next call.
+            self._held_back = not self._submissions.offer(self._unannounced)
+            if not self._held_back:
+                self.counters.add(LaneCounter.REQUESTS, len(self._unannounced))
+                self._unannounced.clear()
+            full_fence()
+            if self._words[RING_COLLECTOR // WORD]:
+                self._wake_collector()
+
+    def cancel(self, slot: int) -> None:
+        """Want no answer any more; the slot stays in flight until its holder is done."""
+        control = control_word(self._generation[slot], DROPPED)
+        self._words[self._first_word + slot * _SLOT_WORDS + CONTROL // WORD] = control
+        self._cancelled.add(slot)
+
+    def collect(self) -> list[int]:
+        """Slots whose answers stand in them and are wanted; each must be released.
+
+        Cancelled slots are released here, and answers to earlier generations are dropped.
+        """
+        found: list[int] = []
+        for completions in self._completions:
+            try:
+                references = completions.take()
+            except CorruptRingError:
+                completions.skip()
+                self.counters.add(LaneCounter.CORRUPT_RINGS)
+                continue
+            for word in references:
+                slot = (word & SLOT_MASK) - self._first_slot
+                if not 0 <= slot < self.capacity or self._expected[slot] != word:
+                    self.counters.add(LaneCounter.LATE_ANSWERS)
+                    continue
+                # An answer may be announced twice, by a worker that died and by the collector.
+                self._expected[slot] = 0
+                if slot in self._cancelled:
+                    self._cancelled.remove(slot)
+                    self.release(slot)
+                    self.counters.add(LaneCounter.LATE_ANSWERS)
+                else:
+                    found.append(slot)
+        if found:
+            self.counters.add(LaneCounter.ANSWERS, len(found))
+        if self._held_back:
+            self._forget_answered()
+            self.announce()
+        return found
+
+    def _forget_answered(self) -> None:
+        """Announce no longer what a takeover left unannounced and was answered since."""
+        first, expected = self._first_slot, self._expected
+        self._unannounced = [
+            ref for ref in self._unannounced if expected[(ref & SLOT_MASK) - first] == ref
+        ]
+
+    def answer(self, slot: int) -> Answer:
+        """What stands beside the answer of a collected slot, checked against its memory."""
+        words = _ANSWER.unpack_from(self.memory, self._first_answer + slot * SLOT_SIZE)
+        done, size = words[0], words[1]
+        flag = done & FLAG_MASK
+        if done >> FLAG_BITS != self._generation[slot] or flag > Status.CORRUPT:
+            return _SPOILT
+        if size > self._result_capacity[slot] and flag != Status.RESULT_TOO_LARGE:
+            return _SPOILT
+        return Answer(_STATUSES[flag], *words[1:])
+
+    def release(self, slot: int) -> None:
+        """Free a collected slot; its memory may be handed out again at once."""
+        kept = self._kept.get(self._sizes[slot])
+        if kept is None:
+            self._free_memory(slot)
+        else:
+            kept.append(slot)
+
+    def _take_over(self) -> None:
+        """Go on where an earlier owner of the lane stopped.
+
+        Requests of a dead owner that the engine still holds keep their slot and their memory
+        until they are answered. Each is cancelled and announced again, because the owner may
+        have died between publishing and announcing it. Answers it did not collect are
+        forgotten first, so that those to come find room.
+        """
+        for completions in self._completions:
+            completions.skip()
+        for slot in reversed(range(self.capacity)):
+            first = self._first_word + slot * _SLOT_WORDS
+            control, done = self._words[first], self._words[first + DONE // WORD]
+            self._generation[slot] = control >> FLAG_BITS
+            if state_of(control, done) is State.FREE:
+                self._free.append(slot)
+                continue
+            self._adopt(slot, first)
+            self.cancel(slot)
+            ref = reference(self._generation[slot], self._first_slot + slot)
+            self._expected[slot] = ref
+            self._unannounced.append(ref)
+        self.announce()
+
+    def _adopt(self, slot: int, first: int) -> None:
+        request, result, capacity = (
+            self._words[first + field // WORD]
+            for field in (REQUEST_OFFSET, RESULT_OFFSET, RESULT_CAPACITY)
+        )
+        start, size = request - self._payload, result + capacity - request
+        # Where that fails, no owner of this lane can have written the header: the slot comes back
+        # with no memory.
+        self._extent[slot] = (start, size) if self._extents.reserve(start, size) else None

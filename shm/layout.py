@@ -1,0 +1,319 @@
+"""Where every byte of the segment lives. Constants and arithmetic only.
+
+The segment is transient, in native byte order, for one host and one version of ringbatch. All
+offsets are bytes from its start. Regions follow one another in this order, each on a page of its
+own; L is the number of lanes, S of slots in a lane, W of workers, M of models:
+
+    region       holds
+    -----------  ---------------------------------------------------------------
+    header       the words below
+    manifest     JSON, see ringbatch.shm.manifest
+    workers      W entries of a worker's words
+    models       M entries of a model's words
+    counters     L + W + 1 + M blocks, see ringbatch.shm.counters
+    submissions  L rings of S words: frontend to collector
+    completions  L * (W + 1) rings of S words: worker (or, last, collector) to frontend
+    tasks        W rings of TASK_WORDS words: collector to worker
+    reports      W rings of REPORT_WORDS words: worker to collector
+    slots        L * S slots
+    payload      L times the payload memory of one lane
+
+Header. Written by the supervisor when it makes the segment, read by everyone; MAGIC comes last
+and says that the rest is complete. RING_COLLECTOR is 0 while the collector does not want to be
+woken for requests, because no worker is idle.
+
+    offset  size  field            written by
+    ------  ----  ---------------  ----------
+         0     8  MAGIC            supervisor
+         8     8  VERSION          supervisor
+        16     8  SEGMENT_BYTES    supervisor
+        24     8  LANES            supervisor
+        32     8  SLOTS            supervisor
+        40     8  LANE_BYTES       supervisor
+        48     8  WORKERS          supervisor
+        56     8  MODELS           supervisor
+        64     8  MANIFEST_BYTES   supervisor
+        72     8  IDENTITY         supervisor
+       128     8  DRAINING         supervisor
+       256     8  RING_COLLECTOR   collector
+
+A worker's words. WORKER_STATE is a `WorkerState`.
+
+    offset  size  field              written by
+    ------  ----  -----------------  ----------
+         0     8  WORKER_STATE       worker
+         8     8  WORKER_PID         worker
+
+A model's words. MODEL_READY counts the workers that hold it now; MODEL_SERVED is 1 once one did.
+
+    offset  size  field              written by
+    ------  ----  -----------------  ----------
+         0     8  MODEL_READY        collector
+         8     8  MODEL_SERVED       collector
+
+A ring of words. TAIL and HEAD count words since the segment was made and never wrap; the word
+with number n stands at n modulo the capacity. Each has a cache-line pair of its own.
+
+    offset  size  field       written by
+    ------  ----  ----------  ----------
+         0     8  RING_TAIL   producer
+       128     8  RING_HEAD   consumer
+       256     -  RING_WORDS  producer
+
+A slot. The first cache-line pair belongs to the frontend, the second to whoever holds the
+request: the collector until it dispatches it, then the worker. CONTROL and DONE are the words of
+ringbatch.shm.slot.
+
+    offset  size  field            written by
+    ------  ----  ---------------  ----------
+         0     8  CONTROL          frontend
+         8     8  MODEL            frontend
+        16     8  ROWS             frontend
+        24     8  REQUEST_BYTES    frontend
+        32     8  KEY_BYTES        frontend
+        40     8  RESULT_CAPACITY  frontend
+        48     8  REQUEST_OFFSET   frontend
+        56     8  RESULT_OFFSET    frontend
+        64     8  ACCEPTED_NS      frontend
+        72     8  DEADLINE_NS      frontend
+       128     8  DONE             holder
+       136     8  RESULT_BYTES     holder
+       144     8  BATCH            holder
+       152     8  BATCH_ROWS       holder
+       160     8  REASON           holder
+       168     8  DISPATCHED_NS    holder
+       176     8  FINISHED_NS      holder
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+from typing import Final
+
+WORD: Final = 8
+PAIR: Final = 128
+"""Two cache lines: the adjacent-line prefetcher pulls them together, so words with different
+writers must not share one."""
+PAGE: Final = 4096
+ALIGNMENT: Final = 64
+"""Of every payload, so that a tensor starts on a cache line."""
+
+MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
+"""``RNGBTCH1`` as it stands in memory."""
+LAYOUT_VERSION: Final = 1
+
+MAGIC: Final = 0
+VERSION: Final = 8
+SEGMENT_BYTES: Final = 16
+LANES: Final = 24
+SLOTS: Final = 32
+LANE_BYTES: Final = 40
+WORKERS: Final = 48
+MODELS: Final = 56
+MANIFEST_BYTES: Final = 64
+IDENTITY: Final = 72
+DRAINING: Final = 128
+RING_COLLECTOR: Final = 256
+HEADER_SIZE: Final = 384
+
+WORKER_STATE: Final = 0
+WORKER_PID: Final = 8
+WORKER_SIZE: Final = PAIR
+
+MODEL_READY: Final = 0
+MODEL_SERVED: Final = 8
+MODEL_SIZE: Final = PAIR
+
+RING_TAIL: Final = 0
+RING_HEAD: Final = PAIR
+RING_WORDS: Final = 2 * PAIR
+
+CONTROL: Final = 0
+MODEL: Final = 8
+ROWS: Final = 16
+REQUEST_BYTES: Final = 24
+KEY_BYTES: Final = 32
+RESULT_CAPACITY: Final = 40
+REQUEST_OFFSET: Final = 48
+RESULT_OFFSET: Final = 56
+ACCEPTED_NS: Final = 64
+DEADLINE_NS: Final = 72
+DONE: Final = 128
+RESULT_BYTES: Final = 136
+BATCH: Final = 144
+BATCH_ROWS: Final = 152
+REASON: Final = 160
+DISPATCHED_NS: Final = 168
+FINISHED_NS: Final = 176
+SLOT_SIZE: Final = 2 * PAIR
+
+COUNTER_WORDS: Final = 48
+COUNTER_BLOCK: Final = COUNTER_WORDS * WORD
+
+TASK_WORDS: Final = 1 << 13
+REPORT_WORDS: Final = 1 << 8
+
+MAX_LANES: Final = 1 << 10
+MAX_SLOTS: Final = 1 << 14
+MAX_WORKERS: Final = 1 << 10
+MAX_MODELS: Final = 1 << 10
+MAX_BYTES: Final = 1 << 44
+
+assert SLOT_SIZE % PAIR == 0
+assert DEADLINE_NS + WORD <= DONE
+assert DONE % PAIR == RING_HEAD % PAIR == DRAINING % PAIR == 0
+assert COUNTER_BLOCK % PAIR == 0
+assert MAX_LANES * MAX_SLOTS <= 1 << 24, "a slot number has 24 bits in a reference"
+
+
+class WorkerState(IntEnum):
+    """What a worker says of itself."""
+
+    ABSENT = 0
+    LOADING = 1
+    READY = 2
+
+
+def aligned(size: int, alignment: int = ALIGNMENT) -> int:
+    """The least multiple of `alignment`, a power of two, that is not below `size`."""
+    return (size + alignment - 1) & -alignment
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The sizes of one segment, and the offsets that follow from them.
+
+    Raises:
+        ValueError: where a size is outside its limits; the text names it and the limits.
+    """
+
+    lanes: int
+    slots: int
+    lane_bytes: int
+    workers: int
+    models: int
+    manifest_bytes: int
+
+    def __post_init__(self) -> None:
+        _within("lanes", self.lanes, MAX_LANES)
+        _within("slots", self.slots, MAX_SLOTS)
+        _within("lane_bytes", self.lane_bytes, MAX_BYTES)
+        _within("workers", self.workers, MAX_WORKERS)
+        _within("models", self.models, MAX_MODELS)
+        _within("manifest_bytes", self.manifest_bytes, MAX_BYTES)
+        if self.slots & (self.slots - 1):
+            raise ValueError(f"slots must be a power of two, not {self.slots}")
+        if self.lane_bytes % PAGE:
+            raise ValueError(f"lane_bytes must be a multiple of {PAGE}, not {self.lane_bytes}")
+
+    @cached_property
+    def manifest(self) -> int:
+        return aligned(HEADER_SIZE, PAGE)
+
+    @cached_property
+    def workers_offset(self) -> int:
+        return aligned(self.manifest + self.manifest_bytes, PAGE)
+
+    @cached_property
+    def models_offset(self) -> int:
+        return aligned(self.workers_offset + self.workers * WORKER_SIZE, PAGE)
+
+    @cached_property
+    def counters(self) -> int:
+        return aligned(self.models_offset + self.models * MODEL_SIZE, PAGE)
+
+    @cached_property
+    def submissions(self) -> int:
+        blocks = self.lanes + self.workers + 1 + self.models
+        return aligned(self.counters + blocks * COUNTER_BLOCK, PAGE)
+
+    @cached_property
+    def completions(self) -> int:
+        return aligned(self.submissions + self.lanes * ring_size(self.slots), PAGE)
+
+    @cached_property
+    def tasks(self) -> int:
+        rings = self.lanes * (self.workers + 1)
+        return aligned(self.completions + rings * ring_size(self.slots), PAGE)
+
+    @cached_property
+    def reports(self) -> int:
+        return aligned(self.tasks + self.workers * ring_size(TASK_WORDS), PAGE)
+
+    @cached_property
+    def slots_offset(self) -> int:
+        return aligned(self.reports + self.workers * ring_size(REPORT_WORDS), PAGE)
+
+    @cached_property
+    def payload(self) -> int:
+        return aligned(self.slots_offset + self.lanes * self.slots * SLOT_SIZE, PAGE)
+
+    @cached_property
+    def size(self) -> int:
+        return self.payload + self.lanes * self.lane_bytes
+
+    def worker(self, worker: int) -> int:
+        """Where the words of a worker start."""
+        return self.workers_offset + _index(worker, self.workers) * WORKER_SIZE
+
+    def model(self, model: int) -> int:
+        """Where the words of a model start."""
+        return self.models_offset + _index(model, self.models) * MODEL_SIZE
+
+    def lane_counters(self, lane: int) -> int:
+        """Where the counters written by a lane's frontend start."""
+        return self.counters + _index(lane, self.lanes) * COUNTER_BLOCK
+
+    def worker_counters(self, worker: int) -> int:
+        """Where the counters written by a worker start."""
+        return self.counters + (self.lanes + _index(worker, self.workers)) * COUNTER_BLOCK
+
+    def collector_counters(self) -> int:
+        """Where the collector's own counters start."""
+        return self.counters + (self.lanes + self.workers) * COUNTER_BLOCK
+
+    def model_counters(self, model: int) -> int:
+        """Where the collector's counters of one model start."""
+        block = self.lanes + self.workers + 1 + _index(model, self.models)
+        return self.counters + block * COUNTER_BLOCK
+
+    def submission_ring(self, lane: int) -> int:
+        """Where the ring from a lane's frontend to the collector starts."""
+        return self.submissions + _index(lane, self.lanes) * ring_size(self.slots)
+
+    def completion_ring(self, lane: int, producer: int) -> int:
+        """Where the ring of a worker, or of the collector as number W, to a frontend starts."""
+        ring = _index(lane, self.lanes) * (self.workers + 1) + _index(producer, self.workers + 1)
+        return self.completions + ring * ring_size(self.slots)
+
+    def task_ring(self, worker: int) -> int:
+        """Where the ring from the collector to a worker starts."""
+        return self.tasks + _index(worker, self.workers) * ring_size(TASK_WORDS)
+
+    def report_ring(self, worker: int) -> int:
+        """Where the ring from a worker to the collector starts."""
+        return self.reports + _index(worker, self.workers) * ring_size(REPORT_WORDS)
+
+    def slot(self, slot: int) -> int:
+        """Where a slot starts; slots are numbered through all lanes, `slots` to each."""
+        return self.slots_offset + _index(slot, self.lanes * self.slots) * SLOT_SIZE
+
+    def lane_payload(self, lane: int) -> int:
+        """Where the payload memory of a lane starts."""
+        return self.payload + _index(lane, self.lanes) * self.lane_bytes
+
+
+def ring_size(capacity: int) -> int:
+    """Bytes of a ring of `capacity` words, control words included."""
+    return aligned(RING_WORDS + capacity * WORD, PAIR)
+
+
+def _within(name: str, value: int, limit: int) -> None:
+    if not 1 <= value <= limit:
+        raise ValueError(f"{name} must be from 1 to {limit}, not {value}")
+
+
+def _index(index: int, count: int) -> int:
+    if not 0 <= index < count:
+        raise IndexError(f"index {index} outside 0..{count - 1}")
+    return index

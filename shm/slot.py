@@ -1,0 +1,146 @@
+"""The states of a slot, who may move it, and the two words that say so.
+
+A slot is described by two words, each with one writer at a time. CONTROL is the frontend's: the
+generation of its latest request and whether that still wants an answer. DONE belongs to whoever
+holds the request: the generation it answered last, and how. Generations only grow, so the two
+together are the state:
+
+    CONTROL                DONE                  state
+    ---------------------  --------------------  ---------
+    generation g, WANTED   generation below g    PUBLISHED
+    generation g, DROPPED  generation below g    CANCELLED
+    generation g           generation g          FREE
+
+There is no word for a claimed slot: until it is published, a claim is private to the frontend,
+and a frontend that dies before it leaves a free slot behind. An answer whose generation is not
+CONTROL's is late; it is dropped and counted.
+
+A reference names one request of one slot in a single word: the generation in the upper 40 bits,
+the slot's number in the lower 24. References are what the rings carry.
+"""
+
+from enum import Enum, IntEnum
+from typing import Final
+
+WANTED: Final = 1
+DROPPED: Final = 2
+
+SLOT_BITS: Final = 24
+SLOT_MASK: Final = (1 << SLOT_BITS) - 1
+GENERATION_MAX: Final = (1 << 40) - 1
+FLAG_BITS: Final = 8
+FLAG_MASK: Final = (1 << FLAG_BITS) - 1
+
+
+class State(Enum):
+    """What may happen to a slot next."""
+
+    FREE = "free"
+    PUBLISHED = "published"
+    CANCELLED = "cancelled"
+
+
+class Actor(Enum):
+    """Who may move a slot."""
+
+    FRONTEND = "frontend"
+    HOLDER = "holder"
+
+
+class Event(Enum):
+    """A store to CONTROL or DONE, by its meaning."""
+
+    PUBLISH = "publish"
+    CANCEL = "cancel"
+    ANSWER = "answer"
+
+
+TRANSITIONS: Final[dict[State, dict[Event, State]]] = {
+    # A frontend may cancel before it has seen that the answer is there already.
+    State.FREE: {Event.PUBLISH: State.PUBLISHED, Event.CANCEL: State.FREE},
+    State.PUBLISHED: {Event.CANCEL: State.CANCELLED, Event.ANSWER: State.FREE},
+    # A lane's next owner cancels again what its dead owner had cancelled.
+    State.CANCELLED: {Event.CANCEL: State.CANCELLED, Event.ANSWER: State.FREE},
+}
+
+ACTORS: Final[dict[Event, Actor]] = {
+    Event.PUBLISH: Actor.FRONTEND,
+    Event.CANCEL: Actor.FRONTEND,
+    Event.ANSWER: Actor.HOLDER,
+}
+
+
+class Status(IntEnum):
+    """How a request was answered; stands in DONE beside the generation.
+
+    Everything but `OK` may carry a text for the client in the result memory.
+    """
+
+    OK = 0
+    INVALID = 1
+    """The model itself refused the input."""
+    MODEL_FAILED = 2
+    """The model raised, or returned something that is not its signature."""
+    EXPIRED = 3
+    """The deadline passed before the request was run."""
+    CANCELLED = 4
+    """The frontend wanted no answer any more."""
+    NO_WORKER = 5
+    """No worker holds the model."""
+    WORKER_DIED = 6
+    """Two workers died with the request in their batch."""
+    RESULT_TOO_LARGE = 7
+    """The result memory is smaller than RESULT_BYTES; to be sent again with more of it."""
+    CORRUPT = 8
+    """The slot's own words make no sense; the frontend that wrote them is at fault."""
+
+
+class Reason(IntEnum):
+    """Why a batch was closed."""
+
+    FULL = 0
+    LATENCY = 1
+    IDLE = 2
+    DEADLINE = 3
+    SHAPE = 4
+    DRAIN = 5
+    RETRY = 6
+
+
+class IllegalTransitionError(AssertionError):
+    """An event that the slot's state does not allow: a defect in ringbatch."""
+
+
+def advance(state: State, event: Event) -> State:
+    """The state after `event`.
+
+    Raises:
+        IllegalTransitionError: where the table has none; nothing has changed then.
+    """
+    try:
+        return TRANSITIONS[state][event]
+    except KeyError:
+        raise IllegalTransitionError(f"{event.value} in state {state.value}") from None
+
+
+def state_of(control: int, done: int) -> State:
+    """The state that the two words describe."""
+    generation, flag = control >> FLAG_BITS, control & FLAG_MASK
+    if generation == done >> FLAG_BITS:
+        return State.FREE
+    return State.CANCELLED if flag == DROPPED else State.PUBLISHED
+
+
+def control_word(generation: int, flag: int) -> int:
+    """CONTROL for a request that is `WANTED` or `DROPPED`."""
+    return generation << FLAG_BITS | flag
+
+
+def done_word(generation: int, status: Status) -> int:
+    """DONE for an answer."""
+    return generation << FLAG_BITS | status
+
+
+def reference(generation: int, slot: int) -> int:
+    """The word that names one request."""
+    return generation << SLOT_BITS | slot

@@ -1,0 +1,112 @@
+"""The datatypes and tensor descriptions that both sides of the memory agree on.
+
+Names, sizes and the text form of a datatype are those of the Open Inference Protocol V2.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+ANY: Final = -1
+"""A dimension of any size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Datatype:
+    """How one element is stored.
+
+    Attributes:
+        name: the protocol's name, such as ``FP32``.
+        size: bytes an element takes; 0 where elements differ in size.
+        numpy: the numpy dtype string, little-endian; ``V2`` for BF16, which numpy lacks.
+        code: the `struct` format character for a JSON number or boolean; empty where values
+            of this type do not travel as JSON numbers.
+    """
+
+    name: str
+    size: int
+    numpy: str
+    code: str
+
+    @property
+    def fixed(self) -> bool:
+        """Whether every element takes the same number of bytes."""
+        return self.size > 0
+
+
+DATATYPES: Final = {
+    d.name: d
+    for d in (
+        Datatype("BOOL", 1, "?", "?"),
+        Datatype("UINT8", 1, "<u1", "B"),
+        Datatype("UINT16", 2, "<u2", "H"),
+        Datatype("UINT32", 4, "<u4", "I"),
+        Datatype("UINT64", 8, "<u8", "Q"),
+        Datatype("INT8", 1, "<i1", "b"),
+        Datatype("INT16", 2, "<i2", "h"),
+        Datatype("INT32", 4, "<i4", "i"),
+        Datatype("INT64", 8, "<i8", "q"),
+        Datatype("FP16", 2, "<f2", ""),
+        Datatype("BF16", 2, "V2", ""),
+        Datatype("FP32", 4, "<f4", "f"),
+        Datatype("FP64", 8, "<f8", "d"),
+        Datatype("BYTES", 0, "O", ""),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class Tensor:
+    """One input or output of a model: a name, a datatype and the shape of one instance.
+
+    Args:
+        name: what V2 requests and V1 columns call it.
+        datatype: a name of `DATATYPES`.
+        shape: sizes of one instance, without the batch dimension; -1 is any size.
+
+    Raises:
+        ValueError: in words, where one of them is not of that kind.
+    """
+
+    name: str
+    datatype: Datatype
+    shape: tuple[int, ...]
+
+    def __init__(self, name: str, datatype: str, shape: Sequence[int]) -> None:
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"a tensor's name must be a non-empty string, not {name!r}")
+        if not isinstance(datatype, str) or datatype not in DATATYPES:
+            known = ", ".join(DATATYPES)
+            raise ValueError(f"tensor {name!r}: unknown datatype {datatype!r}; known are {known}")
+        if not isinstance(shape, (list, tuple)):
+            raise ValueError(f"tensor {name!r}: the shape must be a list of sizes, not {shape!r}")
+        for size in shape:
+            if isinstance(size, bool) or not isinstance(size, int) or size < ANY:
+                raise ValueError(
+                    f"tensor {name!r}: a size in the shape must be a whole number "
+                    f"from 0, or -1 for any size, not {size!r}"
+                )
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "datatype", DATATYPES[datatype])
+        object.__setattr__(self, "shape", tuple(shape))
+
+    @property
+    def static(self) -> bool:
+        """Whether every instance has the same shape."""
+        return ANY not in self.shape
+
+    @property
+    def row_bytes(self) -> int | None:
+        """Bytes one instance takes; None where that depends on the request."""
+        if self.static and self.datatype.fixed:
+            return prod(self.shape) * self.datatype.size
+        return None
+
+    def to_json(self) -> dict[str, Any]:
+        """The V2 metadata form, without a batch dimension."""
+        return {
+            "name": self.name,
+            "datatype": self.datatype.name,
+            "shape": list(self.shape),
+        }

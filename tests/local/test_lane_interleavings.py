@@ -1,0 +1,416 @@
+"""A lane under every order of its frontend's and its holders' steps, deaths included.
+
+Frontend and holders are the real ones; the steps are all loads and stores of slots, rings and
+payload. Each request carries a number, and its answer is that number plus `ANSWERED`; so an
+answer that reaches another request, or memory that two requests share, shows.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from interleave import Actor, Scenario, Violation, Watch, explore
+
+from ringbatch.shm import holder as holder_module
+from ringbatch.shm import lane as lane_module
+from ringbatch.shm import layout as at
+from ringbatch.shm.extents import RESERVE_SHARE
+from ringbatch.shm.holder import BatchMark, Holder
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.layout import PAGE, WORD, Layout
+from ringbatch.shm.manifest import ModelSpec, dumps
+from ringbatch.shm.ring import Consumer
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import (
+    FLAG_BITS,
+    SLOT_BITS,
+    SLOT_MASK,
+    WANTED,
+    Reason,
+    Status,
+    done_word,
+)
+
+ANSWERED = 1000
+MODEL = ModelSpec(0, "m", "python", (), (), 1, 0, 1, "eager", (0,))
+MARK = BatchMark(7, 1, Reason.IDLE, 1)
+WORKER, COLLECTOR = 0, 1
+ALIKE_FIELDS = (
+    *(at.MODEL, at.REQUEST_BYTES, at.KEY_BYTES, at.RESULT_CAPACITY, at.RESULT_OFFSET),
+    *(at.ACCEPTED_NS, at.BATCH, at.BATCH_ROWS, at.REASON, at.DISPATCHED_NS),
+)
+LARGEST = PAGE - PAGE // RESERVE_SHARE
+"""What one request may take of a lane that nothing else is in."""
+
+
+class Stepwise:
+    """Takes the place of a `Struct`: one store for each of its words."""
+
+    words: memoryview
+
+    def pack_into(self, memory: memoryview, offset: int, *values: int) -> None:
+        for number, value in enumerate(values, offset // WORD):
+            self.words[number] = value
+
+
+stepwise = Stepwise()
+
+
+@pytest.fixture(autouse=True)
+def _headers_are_written_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane_module, "_HEADER", stepwise)
+    monkeypatch.setattr(holder_module, "_BESIDE", stepwise)
+
+
+def layout_of(slots: int) -> Layout:
+    manifest_bytes = len(dumps((MODEL,)))
+    return Layout(
+        lanes=1,
+        slots=slots,
+        lane_bytes=PAGE,
+        workers=1,
+        models=1,
+        manifest_bytes=manifest_bytes,
+    )
+
+
+def is_private(slots: int, *, every_word: bool = False) -> Callable[[int], bool]:
+    """What is no step: counters, as one process touches them; and headers but for three words.
+
+    The words of a header are alike, so that its first, its last and one between stand for all.
+    """
+    layout = layout_of(slots)
+    private = set(range(layout.counters // WORD, layout.submissions // WORD))
+    if not every_word:
+        for slot in range(slots):
+            start = layout.slot(slot)
+            private |= {(start + field) // WORD for field in ALIKE_FIELDS}
+    return private.__contains__
+
+
+@dataclass
+class World:
+    """What one run has: the memory, and what its actors did."""
+
+    slots: int
+    watch: Watch
+    lane_type: type[Lane] = Lane
+    holder_type: type[Holder] = Holder
+    published: list[int] = field(default_factory=list)
+    answers: list[tuple[int, int]] = field(default_factory=list)
+    """Number asked with and number answered, as frontends found them."""
+
+    def __post_init__(self) -> None:
+        self.segment = Segment.local(layout_of(self.slots), (MODEL,))
+        self.segment.words = stepwise.words = self.watch(self.segment.words)
+        self.words = self.segment.words
+
+    def frontend(self) -> "Frontend":
+        return Frontend(self, self.lane_type(self.segment, 0, lambda: None))
+
+    def engine(self, producer: int) -> "Engine":
+        return Engine(self, producer)
+
+
+class Frontend:
+    """A lane and what its owner waits for."""
+
+    def __init__(self, world: World, lane: Lane) -> None:
+        self.world = world
+        self.lane = lane
+        self.waiting: dict[int, int] = {}
+
+    def publish(self, number: int, size: int = WORD) -> bool:
+        slot = self.lane.claim(size, WORD)
+        if slot is None:
+            return False
+        start = self.lane.request_offset[slot]
+        for offset in {start, start + size - WORD}:
+            self.world.words[offset // WORD] = number
+        self.waiting[slot] = number
+        self.lane.publish(slot, 0, number, 0, 1, size)
+        self.world.published.append(number)
+        return True
+
+    def collect(self) -> None:
+        for slot in self.lane.collect():
+            assert slot in self.waiting, "an answer that nobody waits for"
+            answer = self.lane.answer(slot)
+            assert answer.status is Status.OK, "the answer is not there yet"
+            result = self.world.words[self.lane.result_offset[slot] // WORD]
+            self.world.answers.append((self.waiting.pop(slot), result))
+            self.lane.release(slot)
+
+    def cancel(self) -> None:
+        for slot in self.waiting:
+            self.lane.cancel(slot)
+        self.waiting.clear()
+
+
+class Engine:
+    """Takes references and answers them at once; the collector and its worker in one."""
+
+    def __init__(self, world: World, producer: int) -> None:
+        layout = world.segment.layout
+        self.world = world
+        self.holder = world.holder_type(world.segment, producer, lambda lane: None)
+        self.submissions = Consumer(world.words, layout.submission_ring(0), layout.slots)
+
+    def serve(self) -> None:
+        for ref in self.submissions.take():
+            # A lane's next owner may announce what is answered already.
+            if self.holder.is_open(ref):
+                self.answer(ref)
+        self.holder.flush()
+
+    def answer(self, ref: int) -> None:
+        request = self.holder.read(ref)
+        assert request is not None, "published before its header"
+        number = self.world.words[request.request_offset // WORD]
+        assert number == request.rows, "the request's memory is not its own"
+        self.world.words[request.result_offset // WORD] = number + ANSWERED
+        self.holder.answer(ref, Status.OK, WORD, MARK, 1)
+
+
+def finish(world: World, frontend: Frontend, engine: Engine) -> None:
+    """Serve and collect until nothing moves, then check that every request had its answer."""
+    for _ in range(3):
+        engine.serve()
+        frontend.collect()
+    assert not frontend.waiting, "lost"
+    assert all(result == number + ANSWERED for number, result in world.answers), "mixed up"
+    numbers = [number for number, _ in world.answers]
+    assert len(numbers) == len(set(numbers)), "answered twice"
+    assert frontend.lane.in_flight == 0, "a slot is lost"
+    assert frontend.lane.claim(LARGEST, 0) is not None, "memory is lost"
+
+
+def reusing(
+    slots: int,
+    numbers: list[int],
+    *,
+    cancels: bool = False,
+    lane_type: type[Lane] = Lane,
+    holder_type: type[Holder] = Holder,
+) -> Scenario:
+    """A frontend that publishes what finds room, beside an engine that answers."""
+
+    def scenario(watch: Watch) -> tuple[list[Actor], Callable[[], None]]:
+        world = World(slots, watch, lane_type, holder_type)
+        frontend, engine = world.frontend(), world.engine(COLLECTOR)
+
+        def ask() -> None:
+            for number in numbers:
+                frontend.publish(number)
+                frontend.lane.announce()
+                if cancels:
+                    frontend.cancel()
+                frontend.collect()
+
+        def serve() -> None:
+            for _ in numbers:
+                engine.serve()
+
+        actors = [Actor("frontend", ask), Actor("engine", serve)]
+        return actors, lambda: finish(world, frontend, engine)
+
+    return scenario
+
+
+@pytest.mark.parametrize("store_buffers", [False, True], ids=["in order", "buffered"])
+def test_a_reused_slot_gives_each_request_its_own_answer(store_buffers: bool) -> None:
+    private = is_private(1, every_word=not store_buffers)
+    explored = explore(reusing(1, [1, 2]), private=private, store_buffers=store_buffers)
+    print(explored)
+    assert explored.states > 100
+
+
+def test_two_slots_in_flight_do_not_touch_each_other() -> None:
+    explored = explore(reusing(2, [1, 2]), private=is_private(2))
+    print(explored)
+    assert explored.states > 100
+
+
+def test_a_cancelled_slot_comes_back_and_its_answer_reaches_nobody() -> None:
+    explored = explore(reusing(1, [1, 2], cancels=True), private=is_private(1))
+    print(explored)
+    assert explored.states > 100
+
+
+def worker_dies(lane_type: type[Lane] = Lane) -> Scenario:
+    """A worker is killed at any point of two answers; the collector answers what it did not.
+
+    Where the answer stands in the slot already, the collector announces it once more, as it
+    cannot know whether the worker had. Meanwhile the frontend uses the slots again.
+    """
+
+    def scenario(watch: Watch) -> tuple[list[Actor], Callable[[], None]]:
+        world = World(2, watch, lane_type)
+        frontend = world.frontend()
+        worker, collector = world.engine(WORKER), world.engine(COLLECTOR)
+        frontend.publish(1)
+        frontend.publish(2)
+        frontend.lane.announce()
+        batch = collector.submissions.take()
+
+        def run() -> None:
+            for ref in batch:
+                worker.answer(ref)
+            worker.holder.flush()
+            world.words[world.segment.layout.report_ring(0) // WORD] = 1
+
+        def take_back() -> None:
+            for ref in batch:
+                if not collector.holder.repeat(ref):
+                    collector.answer(ref)
+            collector.holder.flush()
+
+        def ask() -> None:
+            for _ in range(2):
+                frontend.collect()
+            frontend.publish(3)
+            frontend.lane.announce()
+            frontend.collect()
+
+        actors = [Actor("worker", run, take_back), Actor("frontend", ask)]
+        return actors, lambda: finish(world, frontend, collector)
+
+    return scenario
+
+
+def test_a_worker_killed_at_any_point_leaves_one_answer_for_each_request() -> None:
+    explored = explore(worker_dies(), private=is_private(2))
+    print(explored)
+    assert explored.states > 100
+
+
+def frontend_dies(lane_type: type[Lane] = Lane) -> Scenario:
+    """A frontend is killed at any point; the lane's next owner uses it at once.
+
+    The dead one had one request answered and not collected, one in flight, and publishes a third.
+    """
+
+    def scenario(watch: Watch) -> tuple[list[Actor], Callable[[], None]]:
+        world = World(2, watch, lane_type)
+        engine = world.engine(COLLECTOR)
+        owner = world.frontend()
+        owner.publish(1)
+        owner.lane.announce()
+        engine.serve()
+        owners = [owner]
+
+        def ask() -> None:
+            owner.publish(2)
+            owner.lane.announce()
+
+        def take_over() -> None:
+            heir = world.frontend()
+            owners.append(heir)
+            heir.collect()
+            heir.publish(3, size=128 + WORD)
+            heir.lane.announce()
+            heir.collect()
+
+        def serve() -> None:
+            for _ in range(2):
+                engine.serve()
+
+        actors = [Actor("frontend", ask, take_over), Actor("engine", serve)]
+        return actors, lambda: finish(world, owners[-1], engine)
+
+    return scenario
+
+
+def test_a_frontend_killed_at_any_point_leaves_a_whole_lane_to_the_next() -> None:
+    explored = explore(frontend_dies(), private=is_private(2))
+    print(explored)
+    assert explored.states > 100
+
+
+class SameGeneration(Lane):
+    """Wrong: a reused slot keeps the generation of its first request."""
+
+    def publish(self, slot: int, *args: int) -> None:
+        self._generation[slot] = 0
+        super().publish(slot, *args)
+
+
+class ControlFirst(Lane):
+    """Wrong: publishes the slot before its header stands there."""
+
+    def publish(self, slot: int, *args: int) -> None:
+        number = self._first_word + slot * (at.SLOT_SIZE // WORD)
+        self._words[number] = self._generation[slot] + 1 << FLAG_BITS | WANTED
+        self._unannounced.append(self._generation[slot] + 1 << SLOT_BITS | slot)
+        self.announce()
+        super().publish(slot, *args)
+
+
+class FreesOnCancel(Lane):
+    """Wrong: hands out the memory of a request that its holder may still answer."""
+
+    def cancel(self, slot: int) -> None:
+        super().cancel(slot)
+        self._cancelled.discard(slot)
+        self._expected[slot] = 0
+        self.release(slot)
+
+
+class AdoptsNothing(Lane):
+    """Wrong: takes the memory of a dead owner's requests for free."""
+
+    def _adopt(self, slot: int, first: int) -> None:
+        self._extent[slot] = None
+
+
+class BelievesEveryAnswer(Lane):
+    """Wrong: takes an answer that is announced twice for two answers."""
+
+    def collect(self) -> list[int]:
+        for slot, generation in enumerate(self._generation):
+            if generation and slot not in self._free:
+                self._expected[slot] = generation << SLOT_BITS | slot
+        return [
+            (word & SLOT_MASK) - self._first_slot
+            for ring in self._completions
+            for word in ring.take()
+        ]
+
+
+class DoneLast(Holder):
+    """Wrong: announces an answer before it stands in the slot."""
+
+    def answer(
+        self, ref: int, status: Status, size: int, mark: BatchMark, finished_ns: int
+    ) -> None:
+        first = self._first_word + (ref & SLOT_MASK) * (at.SLOT_SIZE // WORD)
+        self._answered.setdefault(0, []).append(ref)
+        self.flush()
+        self._words[first + at.DONE // WORD] = done_word(ref >> SLOT_BITS, status)
+
+
+WRONG = [
+    pytest.param(
+        reusing(1, [1, 2], lane_type=SameGeneration), 1, "is lost|lost", id="same generation"
+    ),
+    pytest.param(
+        reusing(1, [1], lane_type=ControlFirst), 1, "before its header", id="CONTROL before header"
+    ),
+    pytest.param(
+        reusing(1, [1], holder_type=DoneLast), 1, "is not there yet", id="DONE after TAIL"
+    ),
+    pytest.param(
+        reusing(2, [1, 2], cancels=True, lane_type=FreesOnCancel),
+        2,
+        "not its own",
+        id="freed on cancel",
+    ),
+    pytest.param(worker_dies(BelievesEveryAnswer), 2, "nobody waits for", id="answered twice"),
+    pytest.param(frontend_dies(AdoptsNothing), 2, "not its own", id="memory not adopted"),
+]
+
+
+@pytest.mark.parametrize(("scenario", "slots", "message"), WRONG)
+def test_a_wrong_lane_or_holder_is_caught(scenario: Scenario, slots: int, message: str) -> None:
+    with pytest.raises(Violation, match=message):
+        explore(scenario, private=is_private(slots))

@@ -1,0 +1,163 @@
+"""A ring of words, one process on both ends."""
+
+import random
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.shm.layout import RING_HEAD, RING_TAIL, RING_WORDS, WORD, ring_size
+from ringbatch.shm.ring import Consumer, CorruptRingError, Producer
+
+OFFSET = 256
+LARGEST = (1 << 64) - 1
+
+
+class Ring:
+    """Both ends of a ring that lies between guards."""
+
+    def __init__(self, capacity: int, start: int = 0) -> None:
+        self.words = memoryview(bytearray(OFFSET + ring_size(capacity) + OFFSET)).cast("Q")
+        for number in range(len(self.words)):
+            self.words[number] = LARGEST
+        self.tail = (OFFSET + RING_TAIL) // WORD
+        self.head = (OFFSET + RING_HEAD) // WORD
+        self.first = (OFFSET + RING_WORDS) // WORD
+        self.words[self.tail] = self.words[self.head] = start
+        self.capacity = capacity
+        self.producer = Producer(self.words, OFFSET, capacity)
+        self.consumer = Consumer(self.words, OFFSET, capacity)
+
+    def outside(self) -> list[int]:
+        """Every word that is neither control word nor item."""
+        own = {self.tail, self.head, *range(self.first, self.first + self.capacity)}
+        return [word for number, word in enumerate(self.words.tolist()) if number not in own]
+
+
+capacities = st.integers(0, 5).map(lambda power: 1 << power)
+starts = st.one_of(st.integers(0, 200), st.just((1 << 63) - 3))
+
+
+def test_an_empty_ring_gives_nothing() -> None:
+    assert Ring(4).consumer.take() == []
+
+
+def test_items_come_out_once_in_the_order_they_went_in() -> None:
+    ring = Ring(4)
+    assert ring.producer.offer([11, 12])
+    assert ring.producer.offer([13])
+    assert ring.consumer.take() == [11, 12, 13]
+    assert ring.consumer.take() == []
+
+
+@given(capacities, starts, st.data())
+def test_a_full_ring_returns_false_and_moves_nothing(
+    capacity: int, start: int, data: st.DataObject
+) -> None:
+    ring = Ring(capacity, start)
+    items = data.draw(st.lists(st.integers(0, LARGEST), max_size=capacity))
+    assert ring.producer.offer(items)
+    before = ring.words.tolist()
+    too_many = [7] * (capacity - len(items) + 1)
+    assert not ring.producer.offer(too_many)
+    assert ring.words.tolist() == before
+    assert ring.producer.position == start + len(items)
+    assert ring.consumer.take() == items
+
+
+@given(capacities, starts)
+def test_a_full_ring_can_be_filled_again_once_it_was_emptied(capacity: int, start: int) -> None:
+    ring = Ring(capacity, start)
+    for lap in range(3):
+        items = list(range(lap * capacity, (lap + 1) * capacity))
+        assert ring.producer.offer(items)
+        assert not ring.producer.offer([1])
+        assert ring.consumer.take() == items
+
+
+@pytest.mark.parametrize("start", range(8))
+def test_what_wraps_comes_out_in_order(start: int) -> None:
+    ring = Ring(8, start)
+    assert ring.producer.offer([1, 2, 3, 4, 5, 6, 7])
+    assert ring.consumer.take() == [1, 2, 3, 4, 5, 6, 7]
+    assert ring.words[ring.tail] == ring.words[ring.head] == start + 7
+
+
+def test_an_offer_of_nothing_publishes_nothing() -> None:
+    ring = Ring(2)
+    before = ring.words.tolist()
+    assert ring.producer.offer([])
+    assert ring.words.tolist() == before
+
+
+def test_a_taken_word_may_be_overwritten() -> None:
+    ring = Ring(2)
+    ring.producer.offer([1, 2])
+    taken = ring.consumer.take()
+    ring.producer.offer([3, 4])
+    assert taken == [1, 2]
+
+
+def test_a_new_end_goes_on_where_the_old_one_stopped() -> None:
+    ring = Ring(4)
+    ring.producer.offer([1, 2, 3])
+    assert ring.consumer.take() == [1, 2, 3]
+    ring.producer.offer([4, 5])
+    producer = Producer(ring.words, OFFSET, 4)
+    assert producer.offer([6, 7])
+    assert not producer.offer([8])
+    assert Consumer(ring.words, OFFSET, 4).take() == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("tail", [4, 10 + 5, 9, LARGEST, 1 << 63])
+def test_an_impossible_tail_is_an_error_and_moves_nothing(tail: int) -> None:
+    ring = Ring(4, start=10)
+    ring.words[ring.tail] = tail
+    before = ring.words.tolist()
+    for _ in range(2):
+        with pytest.raises(CorruptRingError, match=f"tail {tail} against head 10, capacity 4"):
+            ring.consumer.take()
+    assert ring.words.tolist() == before
+
+
+@pytest.mark.parametrize("tail", [0, 10 + 4, 10 + 5, LARGEST])
+def test_skip_forgets_what_was_published_and_the_ring_goes_on(tail: int) -> None:
+    ring = Ring(4, start=10)
+    ring.words[ring.tail] = tail
+    ring.consumer.skip()
+    assert ring.consumer.take() == []
+    assert ring.words[ring.head] == tail
+    ring.words[ring.tail] = 20
+    ring.consumer.skip()
+    producer = Producer(ring.words, OFFSET, 4)
+    assert producer.offer([21, 22])
+    assert ring.consumer.take() == [21, 22]
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_100000_random_operations_are_those_of_a_queue(seed: int) -> None:
+    chance = random.Random(seed)
+    capacity = 1 << chance.randint(0, 5)
+    ring = Ring(capacity, start=chance.randrange(1 << 62))
+    guards = ring.outside()
+    queue: deque[int] = deque()
+    refused = 0
+    for number in range(100_000):
+        operation = chance.randrange(20)
+        if operation < 14:
+            items = [number << 8 | i for i in range(chance.randint(0, min(4, capacity)))]
+            fits = ring.producer.offer(items)
+            assert fits == (len(queue) + len(items) <= capacity)
+            if fits:
+                queue.extend(items)
+            refused += not fits
+        elif operation < 18:
+            assert ring.consumer.take() == list(queue)
+            queue.clear()
+        elif operation == 18:
+            ring.producer = Producer(ring.words, OFFSET, capacity)
+        else:
+            ring.consumer = Consumer(ring.words, OFFSET, capacity)
+    assert refused
+    assert ring.outside() == guards

@@ -1,0 +1,432 @@
+"""Real segments in /dev/shm: made, attached, refused, swept up after kill -9."""
+
+import os
+import secrets
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import posix_ipc
+import pytest
+
+from ringbatch.shm import layout as at
+from ringbatch.shm import segment as segments
+from ringbatch.shm.errors import LayoutMismatch, NoFreeLane, SegmentNotReady, StartupError
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.layout import PAGE, WORD, Layout
+from ringbatch.shm.manifest import ModelSpec, dumps
+from ringbatch.shm.owner import Owner, start_time_of
+from ringbatch.shm.segment import Segment
+
+SHM = Path("/dev/shm")
+MODELS = (ModelSpec(0, "m", "python", (), (), 1, 0, 1, "eager", (0,)),)
+LAYOUT = Layout(
+    lanes=2,
+    slots=4,
+    lane_bytes=PAGE,
+    workers=1,
+    models=1,
+    manifest_bytes=len(dumps(MODELS)) + 10,
+)
+PRELUDE = f"""
+import os, sys, time
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.layout import Layout
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.segment import Segment
+layout = {LAYOUT!r}
+models = ({MODELS[0]!r},)
+def say(text):
+    print(text, flush=True)
+def stay():
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def child(script: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs the script; whatever it does, it is gone afterwards."""
+    command = [sys.executable, "-c", PRELUDE + script]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+@pytest.fixture
+def segment() -> Iterator[Segment]:
+    made = Segment.create(LAYOUT, MODELS)
+    yield made
+    made.detach()
+    made.unlink()
+
+
+def objects_of(name: str) -> list[Path]:
+    """The segment and its doorbells."""
+    return sorted(SHM.glob(f"*{name.removeprefix('/')}*"))
+
+
+@contextmanager
+def raw_object(size: int) -> Iterator[str]:
+    """A shared memory object that nobody has filled."""
+    name = f"/ringbatch.{os.getpid()}.{start_time_of(os.getpid())}.{secrets.token_hex(4)}"
+    memory = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=size)
+    try:
+        yield name
+    finally:
+        memory.close_fd()
+        posix_ipc.unlink_shared_memory(name)
+
+
+def test_who_attaches_sees_the_same_memory(segment: Segment) -> None:
+    other = Segment.attach(segment.name)
+    assert other.layout == LAYOUT
+    assert other.models == MODELS
+    assert other.identity == segment.identity != 0
+    segment.words[LAYOUT.payload // WORD] = 42
+    assert other.words[LAYOUT.payload // WORD] == 42
+    before = other.draining
+    segment.drain()
+    assert [before, other.draining] == [False, True]
+    other.detach()
+
+
+def test_two_segments_differ_in_name_and_identity(segment: Segment) -> None:
+    other = Segment.create(LAYOUT, MODELS)
+    other.unlink()
+    assert other.name != segment.name
+    assert other.identity != segment.identity
+    other.detach()
+
+
+@pytest.mark.parametrize("umask", [0, 0o022])
+def test_objects_are_for_their_user_alone_and_carry_pid_and_start_time(umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        made = Segment.create(LAYOUT, MODELS)
+    finally:
+        os.umask(before)
+    paths = objects_of(made.name)
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in paths}
+    made.detach()
+    made.unlink()
+    owner = Owner.current()
+    assert made.name.startswith(f"/ringbatch.{owner.pid}.{owner.start_time}.")
+    base = made.name[1:]
+    assert [path.name for path in paths] == [
+        base,
+        f"{base}.l0",
+        f"{base}.l1",
+        f"sem.{base}.c",
+        f"sem.{base}.w0",
+    ]
+    assert modes == {0o600}
+    assert objects_of(made.name) == []
+
+
+def test_memory_is_really_there_from_the_start(segment: Segment) -> None:
+    found = Path(SHM, segment.name[1:]).stat()
+    assert found.st_size == LAYOUT.size
+    assert found.st_blocks * 512 >= LAYOUT.size
+
+
+def test_a_segment_that_is_gone_is_an_error_in_words(segment: Segment) -> None:
+    with pytest.raises(StartupError, match="is gone; has the engine stopped"):
+        Segment.attach(segment.name + "0")
+
+
+@pytest.mark.parametrize("size", [0, 100, at.HEADER_SIZE, LAYOUT.size])
+def test_an_unfinished_segment_is_not_ready(size: int) -> None:
+    with raw_object(size) as name, pytest.raises(SegmentNotReady, match="not finished"):
+        Segment.attach(name)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        (at.VERSION, at.LAYOUT_VERSION + 1, f"has layout {at.LAYOUT_VERSION + 1}, this version"),
+        (at.VERSION, 0, "has layout 0, this version"),
+        (at.SEGMENT_BYTES, LAYOUT.size + PAGE, "bytes, its header gives"),
+        (at.LANES, LAYOUT.lanes + 1, "bytes, its header gives"),
+        (at.SLOTS, 3, "impossible size: slots must be a power of two, not 3"),
+        (at.LANE_BYTES, (1 << 64) - PAGE, "impossible size: lane_bytes must be from 1"),
+        (at.MANIFEST_BYTES, 0, "impossible size: manifest_bytes"),
+    ],
+)
+def test_a_segment_of_another_kind_is_refused(
+    segment: Segment, field: int, value: int, message: str
+) -> None:
+    segment.words[field // WORD] = value
+    with pytest.raises(LayoutMismatch, match=message):
+        Segment.attach(segment.name)
+
+
+@pytest.mark.parametrize("change", [-PAGE, PAGE])
+def test_a_segment_that_is_shorter_or_longer_than_it_says_is_refused(
+    segment: Segment, change: int
+) -> None:
+    os.truncate(SHM / segment.name[1:], LAYOUT.size + change)
+    with pytest.raises(LayoutMismatch, match=f"has {LAYOUT.size + change} bytes, its header"):
+        Segment.attach(segment.name)
+
+
+def test_a_segment_that_others_may_write_is_refused(segment: Segment) -> None:
+    (SHM / segment.name[1:]).chmod(0o666)
+    with pytest.raises(StartupError, match="belongs to another user"):
+        Segment.attach(segment.name)
+
+
+def test_a_refused_attachment_leaves_no_file_open(segment: Segment) -> None:
+    segment.words[at.VERSION // WORD] = 99
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(LayoutMismatch):
+            Segment.attach(segment.name)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_manifest_that_does_not_fit_leaves_nothing_behind() -> None:
+    small = Layout(lanes=1, slots=1, lane_bytes=PAGE, workers=1, models=1, manifest_bytes=5)
+    before = set(SHM.glob(f"*ringbatch.{os.getpid()}.*")), len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ValueError, match="the manifest has"):
+        Segment.create(small, MODELS)
+    assert (
+        set(SHM.glob(f"*ringbatch.{os.getpid()}.*")),
+        len(os.listdir("/proc/self/fd")),
+    ) == before
+
+
+def test_a_twin_for_tests_has_no_name() -> None:
+    twin = Segment.local(LAYOUT, MODELS)
+    assert twin.name == ""
+    assert twin.models == MODELS
+    assert twin.identity
+    twin.detach()
+
+
+# A full /dev/shm
+
+
+def on_a_small_dev_shm(size: str, script: str) -> subprocess.CompletedProcess[str]:
+    """Run the script where /dev/shm is a file system of its own, as large as `size`.
+
+    The mount is seen by that process alone. Skips where mounting is not permitted.
+    """
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("there is no unshare command here")
+    mount = f"mount -t tmpfs -o size={size} tmpfs /dev/shm"
+    user = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    begin = [unshare, *user, "--mount", "--propagation", "private", "sh", "-c"]
+    tried = subprocess.run([*begin, mount], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no file system may be mounted here: {tried.stderr.strip()}")
+    command = f'{mount} && exec "$0" -c "$1"'
+    return subprocess.run(
+        [*begin, command, sys.executable, PRELUDE + script],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+CREATE = """
+from ringbatch.shm.errors import StartupError
+try:
+    Segment.create(layout, models)
+    print("made")
+except StartupError as error:
+    print(error)
+print(os.listdir("/dev/shm"))
+"""
+
+
+def test_a_segment_that_does_not_fit_is_a_startup_error_and_leaves_nothing() -> None:
+    run = on_a_small_dev_shm("64k", CREATE)
+    assert run.returncode == 0, run.stderr
+    message, left = run.stdout.splitlines()
+    assert "cannot allocate 0 MiB of shared memory: No space left on device" in message
+    assert "/dev/shm has 0 MiB free" in message
+    assert left == "[]"
+
+
+def test_semaphores_that_do_not_fit_are_a_startup_error_and_leave_nothing() -> None:
+    run = on_a_small_dev_shm(str(LAYOUT.size + PAGE), CREATE)
+    assert run.returncode == 0, run.stderr
+    message, left = run.stdout.splitlines()
+    assert "cannot make the semaphore /ringbatch." in message
+    assert "no space left" in message
+    assert left == "[]"
+
+
+def test_the_same_segment_fits_where_there_is_room() -> None:
+    run = on_a_small_dev_shm(str(LAYOUT.size + 16 * PAGE), CREATE)
+    assert run.stdout.splitlines()[0] == "made", run.stderr
+
+
+# What the dead leave
+
+MAKE = "made = Segment.create(layout, models)\nsay(made.name)\nstay()\n"
+
+
+def test_what_a_killed_creator_left_is_swept_up() -> None:
+    with child(MAKE) as process:
+        name = line(process)
+        assert len(objects_of(name)) == 5
+        assert name in list(segments.names(process.pid))
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        removed = segments.sweep()
+    assert {entry.removeprefix("sem.") for entry in removed} >= {
+        name[1:] + suffix for suffix in ("", ".c", ".l0", ".l1", ".w0")
+    }
+    assert objects_of(name) == []
+
+
+def test_a_zombie_is_dead(wait_until: Callable[..., object]) -> None:
+    """Killed and not waited for: its process id is still taken."""
+    with child(MAKE) as process:
+        name = line(process)
+        owner = Owner(int(name.split(".")[1]), int(name.split(".")[2]))
+        assert owner.pid == process.pid
+        assert owner.alive()
+        os.kill(process.pid, signal.SIGKILL)
+        stat_file = Path(f"/proc/{process.pid}/stat")
+        wait_until(lambda: stat_file.read_text().split(") ")[1][0] == "Z", "a zombie")
+        assert not owner.alive()
+        assert name[1:] in segments.sweep()
+
+
+def test_what_the_living_use_stays(segment: Segment) -> None:
+    with child(MAKE) as process:
+        name = line(process)
+        before = objects_of(name) + objects_of(segment.name)
+        removed = segments.sweep()
+        assert objects_of(name) + objects_of(segment.name) == before
+        assert not {path.name for path in before} & set(removed)
+        Segment.attach(name).detach()
+        segments.unlink(name)
+        assert objects_of(name) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "other.{pid}.1.x",
+        "ringbatch",
+        "ringbatch.{pid}.1",
+        "ringbatch..1.x",
+        "ringbatch.{pid}..x",
+        "ringbatch.{pid}.one.x",
+        "ringbatch-{pid}.1.2.x",
+        "sem.other.{pid}.1.x",
+    ],
+)
+def test_a_foreign_name_stays(name: str) -> None:
+    path = SHM / name.format(pid=f"{os.getpid()}0")
+    path.touch()
+    try:
+        assert path.name not in segments.sweep()
+        assert f"/{path.name}" not in list(segments.names())
+        assert path.exists()
+    finally:
+        path.unlink()
+
+
+def test_a_process_id_that_was_given_out_again_is_another_process() -> None:
+    mine = Owner.current()
+    assert mine.alive()
+    assert not Owner(mine.pid, mine.start_time + 1).alive()
+    left = SHM / f"ringbatch.{mine.pid}.{mine.start_time + 1}.x"
+    left.touch()
+    assert left.name in segments.sweep()
+    assert not left.exists()
+
+
+def test_removing_a_segment_twice_does_no_harm() -> None:
+    made = Segment.create(LAYOUT, MODELS)
+    made.detach()
+    made.unlink()
+    made.unlink()
+
+
+# Locks of lanes
+
+HOLD = """
+segment = Segment.attach(sys.argv[1] if len(sys.argv) > 1 else os.environ["SEGMENT"])
+lane = Lane.attach(segment, lambda: None)
+say(lane.index)
+stay()
+"""
+
+
+@pytest.fixture
+def _segment_in_environment(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEGMENT", segment.name)
+
+
+@pytest.mark.usefixtures("_segment_in_environment")
+def test_each_process_gets_a_lane_of_its_own_until_there_is_none(segment: Segment) -> None:
+    with child(HOLD) as first, child(HOLD) as second:
+        assert {line(first), line(second)} == {"0", "1"}
+        other = Segment.attach(segment.name)
+        with pytest.raises(NoFreeLane, match="all 2 lanes are in use"):
+            Lane.attach(other, lambda: None)
+        other.detach()
+
+
+@pytest.mark.usefixtures("_segment_in_environment")
+def test_a_killed_processs_lane_can_be_attached_at_once(segment: Segment) -> None:
+    with child(HOLD) as first, child(HOLD) as second:
+        lanes = {line(first): first, line(second): second}
+        lanes["1"].kill()
+        lanes["1"].wait()
+        other = Segment.attach(segment.name)
+        assert Lane.attach(other, lambda: None).index == 1
+        other.detach()
+
+
+def test_a_lane_is_held_once_within_a_process_too(segment: Segment) -> None:
+    other = Segment.attach(segment.name)
+    assert segment.lock_lane(0)
+    assert segment.lock_lane(0)
+    assert not other.lock_lane(0)
+    assert other.lock_lane(1)
+    assert not segment.lock_lane(1)
+    other.detach()
+    assert segment.lock_lane(1)
+
+
+def test_a_program_started_by_the_holder_does_not_keep_its_lane(segment: Segment) -> None:
+    holder = Segment.attach(segment.name)
+    assert holder.lock_lane(0)
+    with child("say('here')\nstay()\n") as process:
+        assert line(process) == "here"
+        holder.detach()
+        assert segment.lock_lane(0)
+
+
+def test_who_detaches_drops_the_lock_though_arrays_still_show_the_memory(
+    segment: Segment,
+) -> None:
+    other = Segment.attach(segment.name)
+    assert other.lock_lane(0)
+    segment.memory[LAYOUT.payload] = 7
+    array = np.frombuffer(other.memory, np.uint8)
+    other.detach()
+    assert segment.lock_lane(0)
+    assert array[LAYOUT.payload] == 7

@@ -1,0 +1,70 @@
+"""The manifest survives the way through the segment."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.shm.manifest import ModelSpec, dumps, loads
+from ringbatch.shm.tensor import DATATYPES, Tensor
+
+tensors = st.builds(
+    Tensor,
+    name=st.text(min_size=1, max_size=8),
+    datatype=st.sampled_from(sorted(DATATYPES)),
+    shape=st.lists(st.integers(-1, 1 << 20), max_size=4),
+)
+specs = st.builds(
+    ModelSpec,
+    index=st.integers(0, 1023),
+    name=st.text(max_size=20),
+    platform=st.text(max_size=10),
+    inputs=st.lists(tensors, max_size=3).map(tuple),
+    outputs=st.lists(tensors, max_size=3).map(tuple),
+    max_batch_size=st.integers(1, 1 << 20),
+    max_latency_ns=st.integers(0, 1 << 50),
+    timeout_ns=st.integers(0, 1 << 60),
+    policy=st.sampled_from(["eager", "fixed"]),
+    workers=st.lists(st.integers(0, 1023), max_size=4).map(tuple),
+    kserve_errors=st.booleans(),
+)
+DIGITS = ModelSpec(
+    index=0,
+    name="digits",
+    platform="python",
+    inputs=(Tensor("x", "FP32", [8, 8]),),
+    outputs=(Tensor("digit", "INT64", []), Tensor("scores", "FP32", [10])),
+    max_batch_size=32,
+    max_latency_ns=500_000_000,
+    timeout_ns=60_000_000_000,
+    policy="eager",
+    workers=(0, 1),
+)
+
+
+@given(st.lists(specs, max_size=4).map(tuple))
+def test_what_was_written_is_read(models: tuple[ModelSpec, ...]) -> None:
+    assert loads(dumps(models)) == models
+
+
+def test_blanks_behind_the_text_do_not_matter() -> None:
+    assert loads(dumps((DIGITS,)) + b" " * 100) == (DIGITS,)
+
+
+def test_tensors_stand_in_the_text_as_v2_metadata() -> None:
+    (fields,) = json.loads(dumps((DIGITS,)))
+    assert fields["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [8, 8]}]
+    assert fields["outputs"][0] == {"name": "digit", "datatype": "INT64", "shape": []}
+
+
+def test_a_model_without_inputs_is_untyped() -> None:
+    assert DIGITS.typed
+    assert not replace(DIGITS, inputs=(), outputs=()).typed
+
+
+@pytest.mark.parametrize("cut", [1, 10, -1])
+def test_a_manifest_that_was_cut_off_is_not_read_as_a_shorter_one(cut: int) -> None:
+    with pytest.raises(ValueError, match=r"Expecting|Unterminated|delimiter"):
+        loads(dumps((DIGITS,))[:cut])
