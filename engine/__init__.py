@@ -1,0 +1,9 @@
+"""The processes that batch and run: collector, workers and their supervisor.
+
+A model file imports from here what it needs to describe itself.
+"""
+
+from ringbatch.engine.model import InvalidInput
+from ringbatch.shm.tensor import Tensor
+
+__all__ = ["InvalidInput", "Tensor"]

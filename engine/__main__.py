@@ -1,0 +1,10 @@
+"""The entry point of ``ringbatch`` and of ``python -m ringbatch.engine``."""
+
+import sys
+
+from ringbatch.engine.cli import main
+
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    sys.exit(main())

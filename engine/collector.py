@@ -1,0 +1,392 @@
+"""The collector: takes requests out of the lanes, forms batches, hands them to workers.
+
+One process, one thread, no polling. `step` does everything there is to do and says when it wants
+to be called again if nobody rings before. A request belongs to the collector from the moment it
+is published until it is dispatched; what dies here is expired, cancelled or without a worker.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ringbatch.engine.batching import Close, Policy, decide
+from ringbatch.engine.messages import ReportKind, Task, reports, task_words
+from ringbatch.engine.queues import Queue, Queues
+from ringbatch.shm.counters import (
+    BATCHES_BY_REASON,
+    BATCHES_BY_ROWS,
+    CollectorCounter,
+    Counters,
+    ModelCounter,
+    rows_bucket,
+)
+from ringbatch.shm.fence import full_fence
+from ringbatch.shm.holder import BatchMark, Holder, Request
+from ringbatch.shm.layout import (
+    MODEL_READY,
+    MODEL_SERVED,
+    REPORT_WORDS,
+    RING_COLLECTOR,
+    TASK_WORDS,
+    WORD,
+)
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.ring import Consumer, CorruptRingError, Producer
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Reason, State, Status
+
+MAX_DEATHS = 2
+"""A request that was in the batch of this many workers when they died is not run again."""
+RETRY_NS = 10_000_000
+"""How soon answers are announced again that found no room in a lane's ring."""
+_SERVICE_SHARE = 8
+"""The expected run time follows the measured one by one part in this many."""
+
+
+@dataclass(slots=True)
+class _Worker:
+    number: int
+    model: "_Model"
+    tasks: Producer
+    reports: Consumer
+    wake: Callable[[], None]
+    ready: bool = False
+    batch: Task | None = None
+    requests: list[Request] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Model:
+    spec: ModelSpec
+    policy: Policy
+    counters: Counters
+    queues: Queues = field(default_factory=Queues)
+    again: deque[list[Request]] = field(default_factory=deque)
+    """Batches to run once more, before anything that has not run yet."""
+    idle: list[_Worker] = field(default_factory=list)
+    ready: int = 0
+    service_ns: int = 0
+    taken_requests: int = 0
+    """Requests taken in since they were last counted."""
+    taken_rows: int = 0
+
+
+class Collector:
+    """The role, to be stepped.
+
+    Args:
+        segment: the memory, in which this process is the only collector.
+        wake_lane: rings a frontend's doorbell.
+        wake_worker: rings a worker's doorbell.
+        first_batch: the number of the first batch; larger than any that an earlier collector
+            of this segment gave out.
+        alive: whether a process of that id runs; what a dead worker said last may still stand
+            in its ring when a new collector starts.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        wake_lane: Callable[[int], None],
+        wake_worker: Callable[[int], None],
+        first_batch: int,
+        alive: Callable[[int], bool],
+    ) -> None:
+        layout, words = segment.layout, segment.words
+        self._segment = segment
+        self._memory = segment.memory
+        self._words = words
+        self._batch = first_batch
+        self._alive = alive
+        self._holder = Holder(segment, layout.workers, wake_lane)
+        self._counters = Counters(words, layout.collector_counters())
+        self._submissions = [
+            Consumer(words, layout.submission_ring(lane), layout.slots)
+            for lane in range(layout.lanes)
+        ]
+        self._known: dict[int, int] = {}
+        """By reference, the requests taken in and not yet answered: their deaths so far."""
+        self._adopted: list[int] = []
+        """What an earlier collector left, to be taken in by the first step."""
+        self._models = [
+            _Model(
+                spec,
+                Policy(spec.max_batch_size, spec.max_latency_ns, spec.policy == "eager"),
+                Counters(words, layout.model_counters(spec.index)),
+            )
+            for spec in segment.models
+        ]
+        self._workers = [
+            _Worker(
+                number,
+                model,
+                Producer(words, layout.task_ring(number), TASK_WORDS),
+                Consumer(words, layout.report_ring(number), REPORT_WORDS),
+                _ringer(wake_worker, number),
+            )
+            for model in self._models
+            for number in model.spec.workers
+        ]
+        self._workers.sort(key=lambda worker: worker.number)
+        self.rung_for_requests = True
+        """Whether frontends have been told to ring."""
+        for model in self._models:
+            self._publish_ready(model)
+        self._adopt()
+
+    def step(self, now_ns: int) -> int | None:
+        """Do everything there is to do; the instant by which to call again, None for never."""
+        self._counters.add(CollectorCounter.STEPS)
+        for worker in self._workers:
+            self._take_reports(worker)
+        while self._adopted:
+            self._take_in(self._adopted.pop(), now_ns)
+        for lane, submissions in enumerate(self._submissions):
+            self._take_submissions(lane, submissions, now_ns)
+        wanted = [self._serve(model, now_ns) for model in self._models]
+        self._holder.flush()
+        if self._holder.delayed:
+            wanted.append(now_ns + RETRY_NS)
+        return min((until_ns for until_ns in wanted if until_ns is not None), default=None)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests taken in and not yet answered."""
+        return len(self._known)
+
+    def may_sleep(self) -> bool:
+        """Say whether requests must ring from now on, and look once more for some.
+
+        While no worker is idle, a request could only be put into a queue; that can wait until
+        a worker reports, and the ring saved is most of what a request costs the collector.
+
+        Returns:
+            False where there is something to do before sleeping.
+        """
+        self.rung_for_requests = any(model.idle for model in self._models)
+        self._words[RING_COLLECTOR // WORD] = self.rung_for_requests
+        full_fence()
+        return not (self.rung_for_requests and self.has_news())
+
+    def has_news(self) -> bool:
+        """Whether the next step would find requests or reports."""
+        rings = [*self._submissions, *(worker.reports for worker in self._workers)]
+        return any(ring.waiting for ring in rings)
+
+    def worker_died(self, number: int, now_ns: int) -> None:
+        """Take back what a worker held; only after its process is proved to be gone."""
+        worker = self._workers[number]
+        self._take_reports(worker)
+        self._counters.add(CollectorCounter.WORKER_DEATHS)
+        model = worker.model
+        if worker.ready:
+            worker.ready = False
+            model.ready -= 1
+            self._publish_ready(model)
+        if worker in model.idle:
+            model.idle.remove(worker)
+        if worker.batch is not None:
+            self._take_back(worker, worker.batch.mark, now_ns)
+
+    def _take_back(self, worker: _Worker, mark: BatchMark, now_ns: int) -> None:
+        """Each request of a dead worker's batch runs again, alone, so that a killer is found."""
+        for request in worker.requests:
+            deaths = self._known[request.ref] = self._known[request.ref] + 1
+            if self._holder.repeat(request.ref):
+                del self._known[request.ref]
+            elif deaths >= MAX_DEATHS:
+                text = "the worker process died while it ran this request, and so did a second one"
+                self._fail(request, Status.WORKER_DIED, text, mark, now_ns)
+            else:
+                worker.model.again.append([request])
+        worker.batch = None
+        worker.requests = []
+
+    def _adopt(self) -> None:
+        """Take over what an earlier collector of this segment had not finished.
+
+        Only right while no worker holds a batch: those of the earlier collector must be gone.
+        """
+        for submissions in self._submissions:
+            submissions.skip()
+        for ref, state in self._holder.published():
+            if state is State.FREE:
+                # The worker may have died between answering and announcing the answer.
+                self._holder.repeat(ref)
+            else:
+                self._adopted.append(ref)
+
+    def _take_reports(self, worker: _Worker) -> None:
+        words = worker.reports.take()
+        if not words:
+            return
+        for kind, first, second in reports(words):
+            if kind is ReportKind.READY:
+                if self._alive(first):
+                    self._worker_ready(worker)
+            elif worker.batch is not None and worker.batch.mark.batch == first:
+                self._batch_done(worker, kind, second)
+
+    def _worker_ready(self, worker: _Worker) -> None:
+        assert not worker.ready, "a worker is ready once, and again only after its death is known"
+        worker.ready = True
+        worker.model.ready += 1
+        worker.model.idle.append(worker)
+        self._publish_ready(worker.model)
+
+    def _batch_done(self, worker: _Worker, kind: ReportKind, run_ns: int) -> None:
+        model = worker.model
+        for request in worker.requests:
+            del self._known[request.ref]
+        worker.batch = None
+        worker.requests = []
+        model.idle.append(worker)
+        model.service_ns += (run_ns - model.service_ns) // _SERVICE_SHARE
+        model.counters.add(ModelCounter.RUN_NS, run_ns)
+        if kind is ReportKind.FAILED:
+            model.counters.add(ModelCounter.FAILED)
+
+    def _take_submissions(self, lane: int, submissions: Consumer, now_ns: int) -> None:
+        try:
+            references = submissions.take()
+        except CorruptRingError:
+            submissions.skip()
+            self._counters.add(CollectorCounter.CORRUPT_RINGS)
+            return
+        for ref in references:
+            if self._holder.lane_of(ref) != lane:
+                self._counters.add(CollectorCounter.CORRUPT_SLOTS)
+            elif ref not in self._known and self._holder.is_open(ref):
+                self._take_in(ref, now_ns)
+
+    def _take_in(self, ref: int, now_ns: int) -> None:
+        request = self._holder.read(ref)
+        if request is None:
+            self._counters.add(CollectorCounter.CORRUPT_SLOTS)
+            self._holder.answer(ref, Status.CORRUPT, 0, _NO_BATCH, 0)
+            return
+        self._known[ref] = 0
+        model = self._models[request.model]
+        if request.rows > model.policy.max_batch_size:
+            text = f"a request may hold {model.policy.max_batch_size} instances"
+            self._fail(request, Status.INVALID, text, _NO_BATCH, 0)
+            return
+        if not now_ns - model.spec.timeout_ns <= request.accepted_ns <= now_ns:
+            # Accepted after the clock was read, if its frontend is not lying; and nobody else
+            # is to wait longer for a lie.
+            accepted_ns = max(now_ns - model.spec.timeout_ns, 0)
+            request = request._replace(
+                accepted_ns=min(max(request.accepted_ns, accepted_ns), now_ns)
+            )
+        key = b""
+        if request.key_bytes:
+            start = request.request_offset
+            key = bytes(self._memory[start : start + request.key_bytes])
+        model.queues.append(key, request)
+        model.taken_requests += 1
+        model.taken_rows += request.rows
+
+    def _serve(self, model: _Model, now_ns: int) -> int | None:
+        """Dispatch what can be; the instant by which something else must happen."""
+        if model.taken_requests:
+            model.counters.add(ModelCounter.REQUESTS, model.taken_requests)
+            model.counters.add(ModelCounter.ROWS, model.taken_rows)
+            model.taken_requests = model.taken_rows = 0
+        until_ns = self._serve_again(model, now_ns) if model.again else None
+        if not model.queues:
+            return until_ns
+        for queue in model.queues:
+            for request in queue.expire(now_ns):
+                self._drop_expired(model, request, now_ns)
+            wait_ns = self._serve_queue(model, queue, now_ns)
+            if wait_ns is not None and (until_ns is None or wait_ns < until_ns):
+                until_ns = wait_ns
+        model.queues.drop_empty()
+        return until_ns
+
+    def _serve_again(self, model: _Model, now_ns: int) -> int | None:
+        """Dispatch what runs once more; the instant by which some of the rest expires."""
+        while model.again and model.idle:
+            self._dispatch(model, model.again.popleft(), Reason.RETRY, now_ns)
+        late = [rest for rest in model.again if rest[0].deadline_ns <= now_ns]
+        for requests in late:
+            model.again.remove(requests)
+            self._drop(model, requests, now_ns)
+        return min((requests[0].deadline_ns for requests in model.again), default=None)
+
+    def _serve_queue(self, model: _Model, queue: Queue, now_ns: int) -> int | None:
+        policy = model.policy
+        others = len(model.queues) > 1
+        while queue:
+            decision = decide(
+                queue.pending(policy.max_batch_size, others=others),
+                now_ns,
+                policy,
+                idle_workers=len(model.idle),
+                service_ns=model.service_ns,
+                draining=self._segment.draining,
+            )
+            if not isinstance(decision, Close):
+                until_ns = decision.until_ns
+                return queue.earliest_ns if until_ns is None else min(until_ns, queue.earliest_ns)
+            taken = queue.take(policy.max_batch_size)
+            self._dispatch(model, taken, decision.reason, now_ns)
+        return None
+
+    def _dispatch(
+        self, model: _Model, requests: list[Request], reason: Reason, now_ns: int
+    ) -> None:
+        is_wanted = self._holder.wanted
+        wanted = [r for r in requests if r.deadline_ns > now_ns and is_wanted(r.ref)]
+        if len(wanted) < len(requests):
+            runs = {request.ref for request in wanted}
+            self._drop(model, [r for r in requests if r.ref not in runs], now_ns)
+            if not wanted:
+                return
+        worker = model.idle.pop()
+        rows = sum(request.rows for request in wanted)
+        mark = BatchMark(self._batch, rows, reason, now_ns)
+        self._batch += 1
+        worker.batch = Task(mark, [request.ref for request in wanted])
+        worker.requests = wanted
+        fits = worker.tasks.offer(task_words(worker.batch))
+        assert fits, "a worker holds one task, and its ring has room for the largest"
+        worker.wake()
+        counters = model.counters
+        counters.add(ModelCounter.WAIT_NS, sum(now_ns - request.accepted_ns for request in wanted))
+        counters.add(BATCHES_BY_REASON + reason)
+        counters.add(BATCHES_BY_ROWS + rows_bucket(rows))
+        if reason is Reason.RETRY:
+            counters.add(ModelCounter.RETRIED, len(wanted))
+
+    def _drop(self, model: _Model, requests: list[Request], now_ns: int) -> None:
+        for request in requests:
+            if request.deadline_ns <= now_ns:
+                self._drop_expired(model, request, now_ns)
+            else:
+                model.counters.add(ModelCounter.CANCELLED)
+                self._fail(request, Status.CANCELLED, "", _NO_BATCH, now_ns)
+
+    def _drop_expired(self, model: _Model, request: Request, now_ns: int) -> None:
+        model.counters.add(ModelCounter.EXPIRED)
+        text = "the deadline passed before a worker was free"
+        self._fail(request, Status.EXPIRED, text, _NO_BATCH, now_ns)
+
+    def _fail(
+        self, request: Request, status: Status, text: str, mark: BatchMark, now_ns: int
+    ) -> None:
+        del self._known[request.ref]
+        self._holder.fail(request, status, text, mark, now_ns)
+
+    def _publish_ready(self, model: _Model) -> None:
+        offset = self._segment.layout.model(model.spec.index)
+        self._words[(offset + MODEL_READY) // WORD] = model.ready
+        if model.ready:
+            self._words[(offset + MODEL_SERVED) // WORD] = 1
+
+
+_NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
+
+
+def _ringer(wake_worker: Callable[[int], None], number: int) -> Callable[[], None]:
+    return lambda: wake_worker(number)

@@ -1,0 +1,338 @@
+"""From a TOML document to a checked, frozen configuration, or to all that is wrong with it.
+
+`conclude` reports every problem of a document in one `ConfigError`, because one start for each
+mistake tries patience. What a key may hold stands in `ringbatch.engine.settings`; here are the
+rules between keys, and the words.
+"""
+
+import datetime
+import difflib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING
+from pathlib import Path
+from typing import Any, Final
+
+from ringbatch.engine.settings import Config, ModelConfig, ServerConfig, Setting, settings
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.layout import MAX_WORKERS
+
+__all__ = [
+    "ALIASES",
+    "BUNDLED_NAME",
+    "BUNDLED_PATH",
+    "Config",
+    "ConfigError",
+    "ModelConfig",
+    "Place",
+    "ServerConfig",
+    "bundled",
+    "bundled_document",
+    "conclude",
+    "describe",
+    "is_model_name",
+    "load",
+    "read",
+]
+
+BUNDLED_NAME: Final = "digits"
+BUNDLED_PATH: Final = Path(__file__).resolve().with_name("digits.py")
+
+ALIASES: Final = {
+    "maxBatchSize": "max_batch_size",
+    "maxLatency": "max_latency_ms",
+    "timeout": "timeout_s",
+}
+"""KServe's spellings of a model's keys; the units are the same."""
+
+_SECTIONS: Final = ("server", "models")
+_HOMES: Final = {"[server]": ServerConfig, "[models.NAME]": ModelConfig}
+_UNSERVED: Final = {"grpc_port": "this version serves no gRPC; leave the key out"}
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_NAME_WORDS: Final = (
+    "a model's name must be 1 to 128 letters, digits, dots, dashes or underscores, and not . or .."
+)
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+_LONGEST_QUOTE: Final = 200
+
+Place = tuple[str, ...]
+"""Where a value stands: the names of its sections, then its key."""
+
+
+class ConfigError(StartupError):
+    """The configuration is wrong.
+
+    Attributes:
+        problems: one line for each; the text of the exception is all of them.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def load(path: Path) -> Config:
+    """The configuration that a TOML file holds.
+
+    Raises:
+        ConfigError: with every problem, or with the reason why there is no document to check.
+    """
+    return conclude(read(path), source=str(path), base=path.parent)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The raw document of a TOML file, unchecked.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not TOML; with line and column.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        return tomllib.loads(data.decode())
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise ConfigError(f"{path}: not UTF-8 text (at line {line}, column {column})") from None
+    except (ValueError, RecursionError) as error:
+        # tomllib names no line where the document ends too soon.
+        last = data.count(b"\n") + 1
+        end = f"(at line {last}, the end of the document)"
+        reason = str(error).replace("(at end of document)", end)
+        raise ConfigError(f"{path}: not valid TOML: {reason}") from None
+
+
+def bundled_document(name: str = BUNDLED_NAME) -> dict[str, Any]:
+    """The raw document that serves the bundled digits model and sets nothing else."""
+    return {"models": {name: {"path": str(BUNDLED_PATH)}}}
+
+
+def bundled() -> Config:
+    """The configuration of ``ringbatch serve`` without arguments."""
+    return conclude(bundled_document(), source="bundled model", base=BUNDLED_PATH.parent)
+
+
+def is_model_name(name: str) -> bool:
+    """Whether a model may be called that, in a URL and in a file alike."""
+    return _NAME.fullmatch(name) is not None and name not in {".", ".."}
+
+
+def conclude(
+    document: Mapping[str, Any],
+    *,
+    source: str,
+    base: Path,
+    origins: Mapping[Place, str] | None = None,
+    is_file: Callable[[Path], bool] = os.path.isfile,
+) -> Config:
+    """The checked configuration of a raw document.
+
+    Args:
+        document: what TOML gives, with the values of flags laid over it.
+        source: names the document in problems.
+        base: relative model paths start here.
+        origins: for values from elsewhere, the words that stand in place of `source` and the
+            key; a flag's own name.
+        is_file: whether there is a file at a path.
+
+    Raises:
+        ConfigError: with every problem of the document.
+    """
+    report = _Report(source, origins or {})
+    for key in document:
+        if key not in _SECTIONS:
+            report.add((key,), _unknown(key, _SECTIONS))
+    server = _server(_table(document, ("server",), report), report)
+    sections = _table(document, ("models",), report)
+    if not sections and document.get("models", {}) == {}:
+        report.add(("models",), "there is no model; add a section [models.NAME] with a path")
+    models = [_model(name, sections, base, is_file, report) for name in sections]
+    total = sum(model.get("workers", 0) for model in models)
+    if total > MAX_WORKERS:
+        report.add(("models",), f"{total} workers in all, but at most {MAX_WORKERS} are possible")
+    if report.problems:
+        raise ConfigError(*report.problems)
+    return Config(
+        server=ServerConfig(**server), models=tuple(ModelConfig(**model) for model in models)
+    )
+
+
+def describe(config: Config) -> str:
+    """The whole configuration as TOML, defaults included; read again, it is the same."""
+    lines = ["[server]", *_described(config.server)]
+    for model in config.models:
+        lines += ["", _heading(("models", model.name)), *_described(model)]
+    return "\n".join(lines)
+
+
+def _described(section: ServerConfig | ModelConfig) -> Iterable[str]:
+    for key in settings(type(section)):
+        value = getattr(section, key)
+        if value is not None:
+            text = str(value) if isinstance(value, Path) else value
+            yield f"{key} = {json.dumps(text, ensure_ascii=False)}"
+        elif isinstance(section, ServerConfig):
+            yield f"# {key} = {section.lane_payload_bytes}, derived"
+        else:
+            yield f"# {key}: the CPUs divided by the workers"
+
+
+class _Report:
+    """The problems found so far, each with the place of the value."""
+
+    def __init__(self, source: str, origins: Mapping[Place, str]) -> None:
+        self._source = source
+        self._origins = origins
+        self.problems: list[str] = []
+
+    def add(self, place: Place, words: str) -> None:
+        """Note a problem with one key."""
+        section = f"{_heading(place[:-1])} " if place[:-1] else ""
+        where = self._origins.get(place, f"{self._source}: {section}{_key(place[-1])}")
+        self.problems.append(f"{where}: {words}")
+
+    def refuse(self, place: Place, found: str, words: str) -> None:
+        """Note a value that is not what it must be."""
+        self.add(place, f"found {found}, but it must be {words}")
+
+
+def _server(raw: Mapping[str, Any], report: _Report) -> dict[str, Any]:
+    values = _section(ServerConfig, raw, ("server",), {}, report)
+    lane, request = values.get("lane_bytes"), values.get("max_request_bytes")
+    if lane is not None and request is not None and lane < 2 * request:
+        bound = _valued("max_request_bytes", request, raw)
+        words = f"at least twice max_request_bytes, which is {bound}"
+        report.refuse(("server", "lane_bytes"), str(lane), words)
+    return values
+
+
+def _model(
+    name: str,
+    sections: Mapping[str, Any],
+    base: Path,
+    is_file: Callable[[Path], bool],
+    report: _Report,
+) -> dict[str, Any]:
+    place = ("models", name)
+    if not is_model_name(name):
+        report.add(place, f"found {_found(name)}, but {_NAME_WORDS}")
+    raw = _table(sections, place, report)
+    if not isinstance(sections[name], dict):
+        return {}
+    aliases = {alias: key for alias, key in ALIASES.items() if alias in raw}
+    values = _section(ModelConfig, raw, place, aliases, report) | {"name": name}
+    _check_wait(values, raw, place, aliases, report)
+    if "path" in values:
+        values["path"] = Path(os.path.realpath(base / values["path"]))
+        if not is_file(values["path"]):
+            there = "" if str(values["path"]) == raw["path"] else f"; none is at {values['path']}"
+            report.refuse((*place, "path"), _found(raw["path"]), f"a file that exists{there}")
+    return values
+
+
+def _check_wait(
+    values: Mapping[str, Any],
+    raw: Mapping[str, Any],
+    place: Place,
+    aliases: Mapping[str, str],
+    report: _Report,
+) -> None:
+    latency_ms, timeout_s = values.get("max_latency_ms"), values.get("timeout_s")
+    if latency_ms is None or timeout_s is None or latency_ms <= timeout_s * 1000:
+        return
+    written = {key: alias for alias, key in aliases.items()}
+    latency, timeout = (written.get(key, key) for key in ("max_latency_ms", "timeout_s"))
+    found = _valued(latency, latency_ms, raw, " ms")
+    words = f"at most {timeout}, which is {_valued(timeout, timeout_s, raw, ' s')}"
+    report.refuse((*place, latency), found, words)
+
+
+def _section(
+    section: type[ServerConfig] | type[ModelConfig],
+    raw: Mapping[str, Any],
+    place: Place,
+    aliases: Mapping[str, str],
+    report: _Report,
+) -> dict[str, Any]:
+    """The legal values of a section and the defaults of absent keys; of a bad one, neither."""
+    known = settings(section)
+    values = {key: s.default for key, s in known.items() if s.default is not MISSING}
+    for key, value in raw.items():
+        setting = known.get(aliases.get(key, key))
+        if setting is None:
+            report.add((*place, key), _UNSERVED.get(key) or _unknown_in(section, key, value))
+        elif setting.key != key and setting.key in raw:
+            report.add((*place, key), f"means {setting.key}, which is given as well; keep one")
+        elif setting.kind.accepts(value):
+            values[setting.key] = setting.kind.store(value)
+        else:
+            values.pop(setting.key, None)
+            report.refuse((*place, key), _found(value), setting.kind.words)
+    for setting in _missing(known.values(), raw):
+        report.add((*place, setting.key), f"is missing; it must be {setting.kind.words}")
+    return values
+
+
+def _missing(known: Iterable[Setting], raw: Mapping[str, Any]) -> Iterable[Setting]:
+    return (s for s in known if s.default is MISSING and s.key not in raw)
+
+
+def _table(parent: Mapping[str, Any], place: Place, report: _Report) -> Mapping[str, Any]:
+    """The table at a place; an empty one, and a problem, where something else stands there."""
+    value = parent.get(place[-1], {})
+    if isinstance(value, dict):
+        return value
+    header = _heading(("models", "NAME") if place == ("models",) else place)
+    report.refuse(place, _found(value), f"a table, with the header {header}")
+    return {}
+
+
+def _unknown_in(section: type[ServerConfig] | type[ModelConfig], key: str, value: Any) -> str:
+    if section is ServerConfig:
+        return _unknown(key, tuple(settings(ServerConfig)))
+    if isinstance(value, dict):
+        return 'unknown key; a model whose name has a dot needs quotes, such as [models."a.b"]'
+    return _unknown(key, (*settings(ModelConfig), *ALIASES))
+
+
+def _unknown(key: str, known: tuple[str, ...]) -> str:
+    for header, section in _HOMES.items():
+        if ALIASES.get(key, key) in settings(section):
+            return f"unknown key here; it belongs in a section {header}"
+    folded = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(key.lower(), folded, n=1)
+    if close:
+        return f"unknown key; did you mean {folded[close[0]]}?"
+    return f"unknown key; known are {', '.join(known)}"
+
+
+def _heading(section: Place) -> str:
+    return f"[{'.'.join(map(_key, section))}]"
+
+
+def _key(name: str) -> str:
+    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+
+
+def _valued(key: str, value: float, raw: Mapping[str, Any], unit: str = "") -> str:
+    return f"{value:.15g}{unit}" + ("" if key in raw else " by default")
+
+
+def _found(value: object) -> str:
+    """A TOML value as a person would write it, cut where it is long."""
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    if isinstance(value, datetime.date | datetime.time):
+        return f"the date or time {value}"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "a number beyond 64 bits"
+    if isinstance(value, str) and len(value) > _LONGEST_QUOTE:
+        return _found(value[:_LONGEST_QUOTE]) + "..."
+    if isinstance(value, float):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,76 @@
+"""The listening sockets. The supervisor holds them, so that frontends can come and go."""
+
+import errno
+import os
+import socket
+from contextlib import ExitStack
+
+from ringbatch.shm.errors import StartupError
+
+BACKLOG = 2048
+"""Connections that wait to be accepted; the kernel's own limit, somaxconn, may be lower."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening TCP socket; see `listen_all`."""
+    return listen_all(host, port, 1)[0]
+
+
+def listen_all(host: str, port: int, count: int) -> list[socket.socket]:
+    """Listening TCP sockets on one address, among which the kernel spreads connections.
+
+    A process that is woken for a connection accepts all that wait. With a socket for each, a
+    burst of connections does not end up with whoever wakes first.
+
+    Args:
+        host: an address or name of this machine.
+        port: 0 takes any free one.
+        count: how many sockets.
+
+    Raises:
+        StartupError: where the address is unknown or the port taken.
+    """
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        # A name that cannot be written as DNS labels is a UnicodeError.
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise StartupError(
+            f"[server] host: {host!r} is no address of this machine: {reason}"
+        ) from None
+    family, kind, protocol, _, address = addresses[0]
+    with ExitStack() as undo:
+        listeners = [
+            undo.enter_context(socket.socket(family, kind, protocol)) for _ in range(count)
+        ]
+        try:
+            for listener in listeners:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                # The first is bound without it, so that a port in use is noticed.
+                if listener is not listeners[0]:
+                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                listener.bind(address)
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(count > 1))
+                address = listener.getsockname()
+            for listener in listeners:
+                listener.listen(BACKLOG)
+        except OSError as error:
+            raise StartupError(f"cannot listen on {host}:{port}: {_reason(error, port)}") from None
+        undo.pop_all()
+    return listeners
+
+
+def url(listener: socket.socket) -> str:
+    """Where a listening socket is reached over HTTP."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _reason(error: OSError, port: int) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return "the port is in use; stop what listens there, or choose another with --port"
+    if error.errno == errno.EACCES:
+        return f"ports below 1024 need a privilege; choose another than {port} with --port"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "no interface of this machine has that address"
+    return os.strerror(error.errno or 0)

@@ -1,0 +1,146 @@
+"""What crosses between the engine's processes beside the requests themselves.
+
+Tasks and reports are runs of words in the rings of the segment. A task is what the collector
+hands to a worker, a report is what a worker says back; both start with their length, so that
+several can be taken at once.
+
+    task     length, batch, reason, rows, dispatched_ns, references...
+    report   length, kind, first, second
+
+Lines of JSON on a socket pair join each process to its supervisor. Its end is also how each
+learns that the other is gone.
+"""
+
+import json
+import socket
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from ringbatch.shm.holder import BatchMark
+from ringbatch.shm.ring import CorruptRingError
+from ringbatch.shm.slot import Reason
+
+_TASK_WORDS = 5
+_REPORT_WORDS = 4
+
+
+class Task(NamedTuple):
+    """One batch to run."""
+
+    mark: BatchMark
+    references: list[int]
+
+
+class ReportKind(IntEnum):
+    """What a report says; `first` and `second` depend on it."""
+
+    READY = 0
+    """The worker takes tasks; first is its process id."""
+    DONE = 1
+    """A batch is answered; first is its number, second how long it ran in nanoseconds."""
+    FAILED = 2
+    """As DONE, but the model failed for at least one of its requests."""
+
+
+_REASONS = tuple(Reason)
+_KINDS = tuple(ReportKind)
+
+
+class Report(NamedTuple):
+    """What a worker tells the collector."""
+
+    kind: ReportKind
+    first: int
+    second: int
+
+
+def task_words(task: Task) -> list[int]:
+    """A task as words."""
+    mark, references = task
+    return [
+        _TASK_WORDS + len(references),
+        mark.batch,
+        mark.reason,
+        mark.rows,
+        mark.dispatched_ns,
+        *references,
+    ]
+
+
+def tasks(words: list[int]) -> Iterator[Task]:
+    """The tasks in words taken from a ring.
+
+    Raises:
+        CorruptRingError: where a length makes no sense.
+    """
+    for record in _records(words, _TASK_WORDS, len(words)):
+        _, batch, reason, rows, dispatched_ns, *references = record
+        yield Task(BatchMark(batch, rows, Reason(reason), dispatched_ns), references)
+
+
+def report_words(report: Report) -> list[int]:
+    """A report as words."""
+    return [_REPORT_WORDS, *report]
+
+
+def reports(words: list[int]) -> Iterator[Report]:
+    """The reports in words taken from a ring.
+
+    Raises:
+        CorruptRingError: where a length makes no sense.
+    """
+    for _, kind, first, second in _records(words, _REPORT_WORDS, _REPORT_WORDS):
+        yield Report(_KINDS[kind], first, second)
+
+
+def _records(words: list[int], least: int, most: int) -> Iterator[list[int]]:
+    start = 0
+    while start < len(words):
+        stop = start + words[start]
+        if not least <= words[start] <= most or stop > len(words):
+            raise CorruptRingError(f"a record of {words[start]} words at {start} of {len(words)}")
+        yield words[start:stop]
+        start = stop
+
+
+class ControlSocket:
+    """One end of the socket pair between a process and its supervisor."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket = end
+        self._buffer = b""
+
+    @classmethod
+    def from_fd(cls, fd: int) -> "ControlSocket":
+        """The end that was inherited under that number."""
+        return cls(socket.socket(fileno=fd))
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._socket.fileno()
+
+    def send(self, **fields: Any) -> bool:
+        """Send one message; False where the other process is gone."""
+        try:
+            self._socket.sendall(json.dumps(fields).encode() + b"\n")
+        except OSError:
+            return False
+        return True
+
+    def receive(self) -> list[dict[str, Any]] | None:
+        """The next messages, at least one, waiting for them; None at the other process's end."""
+        while b"\n" not in self._buffer:
+            try:
+                data = self._socket.recv(65536)
+            except ConnectionResetError:
+                return None
+            if not data:
+                return None
+            self._buffer += data
+        *lines, self._buffer = self._buffer.split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def close(self) -> None:
+        """Close this end."""
+        self._socket.close()

@@ -1,0 +1,68 @@
+"""Whether a process that ended is started again, and how long after.
+
+A first death is answered at once: most are single accidents, and a worker that waits serves
+nobody. Further deaths in a row back off exponentially, with jitter, so that several workers that
+die of the same cause do not come back, load their models and die in step.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+FIRST_DELAY_S: Final = 1.0
+MOST_DELAY_S: Final = 30.0
+STEADY_NS: Final = 10_000_000_000
+"""A process that served this long has recovered: its death is a first one again."""
+
+_DOUBLINGS: Final = 5
+
+assert FIRST_DELAY_S * (1 << _DOUBLINGS) >= MOST_DELAY_S
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Start it again.
+
+    Attributes:
+        delay_s: seconds to wait before that.
+        failures_in_a_row: to be handed to `decide` at the next death in the same place.
+    """
+
+    delay_s: float
+    failures_in_a_row: int
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Stop the engine: the process failed in the first start, so it would fail again."""
+
+
+def decide(
+    *, ever_ready: bool, failures_in_a_row: int, lived_ns: int, jitter: float
+) -> Restart | GiveUp:
+    """What follows the death of a process.
+
+    Args:
+        ever_ready: whether this place (worker 2, the collector) was ever ready since the engine
+            started, in this process or an earlier one.
+        failures_in_a_row: deaths in this place before this one, none of them after a long life.
+        lived_ns: nanoseconds from the moment it was ready to its death; 0 if it never was.
+        jitter: a random number from 0 up to, but not including, 1.
+    """
+    if not ever_ready:
+        return GiveUp()
+    earlier = 0 if lived_ns >= STEADY_NS else failures_in_a_row
+    return Restart(next_delay(earlier + 1, jitter), earlier + 1)
+
+
+def next_delay(failures_in_a_row: int, jitter: float) -> float:
+    """Seconds before the next start: 0 after one failure, then half to all of 1, 2, 4, ... 30.
+
+    Args:
+        failures_in_a_row: with the one just seen.
+        jitter: a random number from 0 up to, but not including, 1.
+    """
+    if failures_in_a_row <= 1:
+        return 0.0
+    doublings = min(failures_in_a_row - 2, _DOUBLINGS)
+    longest_s = min(FIRST_DELAY_S * (1 << doublings), MOST_DELAY_S)
+    return longest_s * (1 + jitter) / 2

@@ -1,0 +1,325 @@
+"""Running one batch: inputs out of the slots, the model, answers into the slots.
+
+One bad request fails alone. What can be checked is checked for each request before they are put
+together; where the model itself raises, the batch is halved and run again until the culprit
+stands alone. A model that answers with the wrong number or kind of rows is not asked again: its
+answer cannot be told apart, so nobody gets a part of it.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ringbatch.engine.model import InvalidInput, Model
+from ringbatch.engine.tensors import (
+    Gatherer,
+    Scatterer,
+    Unlike,
+    Windows,
+    WrongResult,
+    joined,
+)
+from ringbatch.shm.frame import FrameError
+from ringbatch.shm.holder import Alike, BatchMark, Holder, Request
+from ringbatch.shm.slot import Status
+
+logger = logging.getLogger("ringbatch.worker")
+
+ALIKE_FROM = 6
+"""Requests in a batch from which handling them as arrays is faster than one by one."""
+
+
+class Codec(Protocol):
+    """How the batches of one kind of model are read and written."""
+
+    def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
+        """The requests that can be read, those that cannot, and the arguments of `predict`.
+
+        Raises:
+            Unlike: where each can be read, but not all together.
+        """
+
+    def read_alike(self, alike: Alike) -> Any | None:
+        """The arguments of `predict` for requests of the same sizes, where they can be gathered
+        and their results scattered together; else None."""
+
+    def check(self, returned: object, rows: list[int]) -> Any:
+        """What `predict` returned, in the form that `write` takes.
+
+        Args:
+            returned: by `predict`.
+            rows: instances of each request.
+
+        Raises:
+            WrongResult: where it does not fit the signature or the number of rows.
+        """
+
+    def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
+        """Each request's result into its memory; the bytes each takes, written or not, or why
+        it alone cannot be written."""
+
+    def write_alike(self, results: Any, alike: Alike) -> int:
+        """As `write`, after `read_alike`: the bytes that every result takes."""
+
+
+class Runner:
+    """Runs batches of one model, in the process that holds it.
+
+    Args:
+        model: loaded.
+        name: for messages.
+        holder: answers for this worker.
+        clock_ns: the monotonic clock.
+    """
+
+    def __init__(
+        self, model: Model, name: str, holder: Holder, clock_ns: Callable[[], int]
+    ) -> None:
+        self._predict = model.predict
+        self._name = name
+        self._holder = holder
+        self._clock_ns = clock_ns
+        memory = holder.memory
+        self._codec: Codec = TensorCodec(memory, model) if model.inputs else JsonCodec(memory)
+        self.run_ns = 0
+        """Time spent inside the model so far."""
+        self.failed = False
+        """Whether anything of the latest batch failed."""
+
+    def run(self, references: list[int], mark: BatchMark) -> None:
+        """Run a batch and answer every request in it; the answers still want a `flush`."""
+        self.failed = False
+        if len(references) < ALIKE_FROM or not self._run_alike(references, mark):
+            self._run(self._read(references, mark), mark)
+
+    def _read(self, references: list[int], mark: BatchMark) -> list[Request]:
+        requests = []
+        for ref in references:
+            request = self._holder.read(ref)
+            if request is None:
+                self._holder.answer(ref, Status.CORRUPT, 0, mark, self._clock_ns())
+            else:
+                requests.append(request)
+        return requests
+
+    def _run_alike(self, references: list[int], mark: BatchMark) -> bool:
+        """Run requests of the same sizes without looking at each; False where they are not."""
+        alike = self._holder.read_alike(references)
+        arguments = None if alike is None else self._codec.read_alike(alike)
+        if alike is None or arguments is None:
+            return False
+        try:
+            results = self._call(arguments, [alike.rows] * len(references))
+            size = self._codec.write_alike(results, alike)
+        except Exception as error:
+            self._failed(error, self._read(references, mark), mark)
+        else:
+            self._holder.answer_alike(alike, size, mark, self._clock_ns())
+        return True
+
+    def _run(self, requests: list[Request], mark: BatchMark) -> None:
+        if not requests:
+            return
+        try:
+            readable, unreadable, arguments = self._codec.read(requests)
+        except Unlike:
+            self._run_halves(requests, mark)
+            return
+        for request in unreadable:
+            self._fail([request], Status.CORRUPT, "the payload is not what its header says", mark)
+        if not readable:
+            return
+        try:
+            results = self._call(arguments, [request.rows for request in readable])
+            sizes = self._codec.write(results, readable)
+        except Exception as error:
+            self._failed(error, readable, mark)
+        else:
+            self._answer(readable, sizes, mark)
+
+    def _call(self, arguments: Any, rows: list[int]) -> Any:
+        started_ns = self._clock_ns()
+        try:
+            returned = self._predict(*arguments)
+        finally:
+            self.run_ns += self._clock_ns() - started_ns
+        return self._codec.check(returned, rows)
+
+    def _run_halves(self, requests: list[Request], mark: BatchMark) -> None:
+        half = len(requests) // 2
+        self._run(requests[:half], mark)
+        self._run(requests[half:], mark)
+
+    def _answer(
+        self, requests: list[Request], sizes: Sequence[int | WrongResult], mark: BatchMark
+    ) -> None:
+        now_ns = self._clock_ns()
+        answer = self._holder.answer
+        for request, size in zip(requests, sizes, strict=True):
+            if isinstance(size, WrongResult):
+                self._failed(size, [request], mark)
+                continue
+            fits = size <= request.result_capacity
+            answer(request.ref, Status.OK if fits else Status.RESULT_TOO_LARGE, size, mark, now_ns)
+
+    def _failed(self, error: Exception, requests: list[Request], mark: BatchMark) -> None:
+        if isinstance(error, WrongResult):
+            logger.error("model %s: %s", self._name, error)
+            self._fail(requests, Status.MODEL_FAILED, f"model {self._name!r}: {error}", mark)
+        elif len(requests) > 1:
+            self._run_halves(requests, mark)
+        elif isinstance(error, InvalidInput):
+            self._fail(requests, Status.INVALID, str(error) or "the model refused the input", mark)
+        else:
+            logger.error("model %s raised", self._name, exc_info=error)
+            text = f"model {self._name!r} raised {type(error).__name__}; the server's log has more"
+            self._fail(requests, Status.MODEL_FAILED, text, mark)
+
+    def _fail(self, requests: list[Request], status: Status, text: str, mark: BatchMark) -> None:
+        self.failed = True
+        now_ns = self._clock_ns()
+        # A model may put half of a surrogate pair into its text, straight from a client's JSON.
+        text = text.encode(errors="replace").decode()
+        for request in requests:
+            self._holder.fail(request, status, text, mark, now_ns)
+
+
+class TensorCodec:
+    """Batches of a model with declared inputs and outputs."""
+
+    def __init__(self, memory: memoryview, model: Model) -> None:
+        windows = Windows(memory)
+        self._gatherer = Gatherer(memory, windows, model.inputs)
+        self._scatterer = Scatterer(memory, windows, model.outputs)
+
+    def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
+        """See `Codec.read`."""
+        placements = [self._gatherer.placement(request) for request in requests]
+        if None not in placements:
+            try:
+                return requests, [], self._gatherer.gather(requests, placements)  # type: ignore[arg-type]
+            except FrameError:
+                pass
+        return self._read_one_by_one(requests)
+
+    def _read_one_by_one(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
+        readable, unreadable, columns = [], [], []
+        for request in requests:
+            placement = self._gatherer.placement(request)
+            try:
+                if placement is None:
+                    raise FrameError("the tensors do not lie within the payload")
+                columns.append(self._gatherer.gather([request], [placement]))
+                readable.append(request)
+            except FrameError:
+                unreadable.append(request)
+        return readable, unreadable, [joined(column) for column in zip(*columns, strict=True)]
+
+    def read_alike(self, alike: Alike) -> Any | None:
+        """See `Codec.read_alike`."""
+        try:
+            return self._gatherer.gather_alike(alike) if self._scatterer.fits(alike) else None
+        except FrameError:
+            return None
+
+    def check(self, returned: object, rows: list[int]) -> Any:
+        """See `Codec.check`."""
+        return self._scatterer.arrays(returned, sum(rows))
+
+    def write(self, results: Any, requests: list[Request]) -> list[int]:
+        """See `Codec.write`."""
+        return self._scatterer.scatter(results, requests)
+
+    def write_alike(self, results: Any, alike: Alike) -> int:
+        """See `Codec.write_alike`."""
+        return self._scatterer.scatter_alike(results, alike)
+
+
+class JsonCodec:
+    """Batches of a model that takes and returns lists of JSON values."""
+
+    def __init__(self, memory: memoryview) -> None:
+        self._memory = memory
+
+    def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
+        """See `Codec.read`."""
+        instances: list[Any] = []
+        readable, unreadable = [], []
+        for request in requests:
+            start = request.request_offset
+            try:
+                values = json.loads(bytes(self._memory[start : start + request.request_bytes]))
+                if not isinstance(values, list) or len(values) != request.rows:
+                    raise ValueError("not a list of as many values as the header says")
+            except (ValueError, RecursionError):
+                unreadable.append(request)
+            else:
+                instances += values
+                readable.append(request)
+        return readable, unreadable, (instances,)
+
+    def read_alike(self, alike: Alike) -> Any | None:
+        """Values of JSON are read one by one."""
+        return None
+
+    def check(self, returned: object, rows: list[int]) -> Any:
+        """See `Codec.check`."""
+        if isinstance(returned, np.ndarray):
+            returned = returned.tolist()
+        if not isinstance(returned, (list, tuple)):
+            raise WrongResult(f"predict returned a {type(returned).__name__}, not a list")
+        count = sum(rows)
+        if len(returned) != count:
+            raise WrongResult(f"predict returned {len(returned)} predictions for {count} instances")
+        texts, start = [], 0
+        for own in rows:
+            stop = start + own
+            texts.append(_json_text(returned[start:stop]))
+            start = stop
+        return texts
+
+    def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
+        """See `Codec.write`."""
+        return [
+            text if isinstance(text, WrongResult) else self._write_one(text, request)
+            for text, request in zip(results, requests, strict=True)
+        ]
+
+    def _write_one(self, text: bytes, request: Request) -> int:
+        if len(text) <= request.result_capacity:
+            self._memory[request.result_offset : request.result_offset + len(text)] = text
+        return len(text)
+
+    def write_alike(self, results: Any, alike: Alike) -> int:
+        """Never called: `read_alike` gives nothing."""
+        raise AssertionError("results of JSON are written one by one")
+
+
+def _json_text(values: Any) -> bytes | WrongResult:
+    try:
+        try:
+            return _dumped(values, ascii_only=False)
+        except UnicodeEncodeError:
+            # Half of a surrogate pair: JSON has it as an escape, UTF-8 does not have it at all.
+            return _dumped(values, ascii_only=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        return WrongResult(f"a prediction cannot be written as JSON: {error}")
+
+
+def _dumped(values: Any, *, ascii_only: bool) -> bytes:
+    return json.dumps(
+        values,
+        ensure_ascii=ascii_only,
+        allow_nan=False,
+        separators=(",", ":"),
+        default=_plain,
+    ).encode()
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no JSON value")

@@ -1,0 +1,226 @@
+"""Everything that can be set, each with its default, its legal values and what it bounds.
+
+A field's annotation is its whole definition: the type, the `Kind` that says which values are
+legal, and a sentence with the unit. `ringbatch.engine.config` checks documents by them, and the
+command line makes its flags and their help from them.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, get_type_hints
+
+from ringbatch.shm.layout import MAX_SLOTS, PAGE, TASK_WORDS, aligned
+
+MIB: Final = 1 << 20
+DAY_S: Final = 24 * 60 * 60
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The legal values of one setting.
+
+    Attributes:
+        words: completes the sentence "it must be ...".
+        accepts: whether a value, as TOML gives it, is legal.
+        store: what the configuration holds for a legal value.
+        metavar: stands for the value in the command line's help; empty for a switch.
+        numeric: whether a flag's text is read as a number.
+    """
+
+    words: str
+    accepts: Callable[[Any], bool]
+    store: Callable[[Any], Any]
+    metavar: str
+    numeric: bool = False
+
+
+def _is_whole(value: object) -> bool:
+    # To Python, true is the number 1; to whoever writes `workers = true`, it is a slip.
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _whole(least: int, most: int) -> Kind:
+    def accepts(value: Any) -> bool:
+        return _is_whole(value) and least <= value <= most
+
+    return Kind(f"a whole number from {least} to {most}", accepts, int, "N", numeric=True)
+
+
+def _power_of_two(most: int) -> Kind:
+    def accepts(value: Any) -> bool:
+        return _is_whole(value) and 1 <= value <= most and value.bit_count() == 1
+
+    words = f"a power of two up to {most}, such as 512, 1024 or 2048"
+    return Kind(words, accepts, int, "N", numeric=True)
+
+
+def _number(most: int, *, zero: bool) -> Kind:
+    def accepts(value: Any) -> bool:
+        if not _is_whole(value) and not isinstance(value, float):
+            return False
+        return (value >= 0 if zero else value > 0) and bool(value <= most)
+
+    words = f"a number from 0 to {most}" if zero else f"a number above 0, at most {most}"
+    return Kind(words, accepts, float, "X", numeric=True)
+
+
+def _choice(*names: str, why: str = "") -> Kind:
+    words = " or ".join(f'"{name}"' for name in names) + why
+    metavar = "{" + ",".join(names) + "}"
+    return Kind(words, lambda value: value in names, str, metavar)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_model_file(value: object) -> bool:
+    if not isinstance(value, str) or "://" in value or "\0" in value:
+        return False
+    return Path(value).suffix == ".py"
+
+
+_ONLY_PYTHON: Final = "this version serves python model files only"
+_ADDRESS: Final = Kind("an address or a host name", _is_text, str, "ADDRESS")
+_SWITCH: Final = Kind("true or false", lambda value: isinstance(value, bool), bool, "")
+_MODEL_FILE: Final = Kind(
+    f"the path of a Python file (.py), because {_ONLY_PYTHON}", _is_model_file, Path, "FILE"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """The section ``[server]``: the frontends and the memory they share with the engine."""
+
+    host: Annotated[
+        str,
+        _ADDRESS,
+        "address on which the frontends listen",
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        _whole(0, 65535),
+        "TCP port on which the frontends listen; 0 takes any free one",
+    ] = 8080
+    frontends: Annotated[
+        int,
+        _whole(1, 256),
+        "number of Gunicorn workers, each with a lane of its own",
+    ] = 2
+    max_request_bytes: Annotated[
+        int,
+        _whole(1, 1024 * MIB),
+        "bytes of the largest request body; a larger one is refused with 413",
+    ] = 16 * MIB
+    max_in_flight: Annotated[
+        int,
+        _power_of_two(MAX_SLOTS),
+        "requests that one frontend may have in the engine at once; more are refused with 503",
+    ] = 1024
+    lane_bytes: Annotated[
+        int | None,
+        _whole(1, 65536 * MIB),
+        "payload memory of one lane in bytes, at least twice max_request_bytes; "
+        "by default that, and no less than 4 MiB",
+    ] = None
+    drain_s: Annotated[
+        float,
+        _number(DAY_S, zero=True),
+        "seconds that a stop waits for the requests already accepted",
+    ] = 30.0
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        _choice("debug", "info", "warning", "error"),
+        "the least severe messages that are logged",
+    ] = "info"
+
+    @property
+    def lane_payload_bytes(self) -> int:
+        """`lane_bytes` or what it is by default, in whole pages."""
+        if self.lane_bytes is not None:
+            return aligned(self.lane_bytes, PAGE)
+        return aligned(max(4 * MIB, 2 * self.max_request_bytes), PAGE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """A section ``[models.NAME]``; `path` is absolute where the configuration was concluded."""
+
+    name: str
+    runtime: Annotated[
+        Literal["python"],
+        _choice("python", why=f", because {_ONLY_PYTHON}"),
+        "what runs the model file",
+    ] = "python"
+    path: Annotated[
+        Path,
+        _MODEL_FILE,
+        "the model file; a relative path starts beside the configuration file",
+    ]
+    max_batch_size: Annotated[
+        int,
+        # A batch of single instances still has to fit into a task ring, with room to spare.
+        _whole(1, TASK_WORDS // 2),
+        "instances in the largest batch",
+    ] = 32
+    max_latency_ms: Annotated[
+        float,
+        _number(1000 * DAY_S, zero=True),
+        "milliseconds that the oldest request of a batch waits for company at most",
+    ] = 500.0
+    timeout_s: Annotated[
+        float,
+        _number(DAY_S, zero=False),
+        "seconds from a request's acceptance to its deadline",
+    ] = 60.0
+    policy: Annotated[
+        Literal["eager", "fixed"],
+        _choice("eager", "fixed"),
+        "when a batch closes: eager, as soon as a worker is idle; "
+        "fixed, once it is full or max_latency_ms has passed",
+    ] = "eager"
+    workers: Annotated[
+        int,
+        _whole(1, 64),
+        "number of processes that each hold a copy of the model",
+    ] = 1
+    threads: Annotated[
+        int | None,
+        _whole(1, 1024),
+        "BLAS and OpenMP threads of one worker; by default the CPUs divided by the workers",
+    ] = None
+    kserve_errors: Annotated[
+        bool,
+        _SWITCH,
+        "answer failures as KServe's batcher does: status 200, a message and null predictions",
+    ] = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All that one engine is told; the models stand in the order of the document."""
+
+    server: ServerConfig = field(default_factory=ServerConfig)
+    models: tuple[ModelConfig, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of a section; `default` is `dataclasses.MISSING` where a value is needed."""
+
+    key: str
+    kind: Kind
+    sentence: str
+    default: Any
+
+
+def settings(section: type[ServerConfig] | type[ModelConfig]) -> dict[str, Setting]:
+    """The keys of a section in their order; a model's name is the section's own."""
+    hints = get_type_hints(section, include_extras=True)
+    known = {}
+    for f in fields(section):
+        if f.name != "name":
+            kind, sentence = hints[f.name].__metadata__
+            known[f.name] = Setting(f.name, kind, sentence, f.default)
+    return known

@@ -1,0 +1,169 @@
+"""Reading a running engine's counters, from outside and without asking it.
+
+Everything counted stands in the segment; this attaches to it, reads and detaches. The engine
+does not notice.
+"""
+
+import sys
+from dataclasses import dataclass
+
+from ringbatch.shm.counters import (
+    BATCHES_BY_REASON,
+    BATCHES_BY_ROWS,
+    ROWS_BUCKETS,
+    CollectorCounter,
+    Counters,
+    LaneCounter,
+    ModelCounter,
+    WorkerCounter,
+    bucket_label,
+)
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.layout import MODEL_READY, WORD
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.segment import Segment, names
+from ringbatch.shm.slot import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """What was counted for one model since the engine started.
+
+    Attributes:
+        workers: configured.
+        ready: of these, those that take batches now.
+        requests: collected.
+        rows: instances in them.
+        batches: how many batches were closed for each reason; reasons that never came are
+            left out.
+        batch_rows: how many batches had sizes in each range, by the range's label, in order.
+        wait_ms: mean time between acceptance and dispatch.
+        run_ms: mean time inside the model, a batch.
+        dropped: requests that expired or were cancelled before they were run.
+        failed: batches in which the model failed for a request.
+        retried: requests run again because a worker died.
+    """
+
+    workers: int
+    ready: int
+    requests: int
+    rows: int
+    batches: dict[str, int]
+    batch_rows: dict[str, int]
+    wait_ms: float
+    run_ms: float
+    dropped: int
+    failed: int
+    retried: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """One engine's counters.
+
+    Attributes:
+        models: by name.
+        frontends: counts of `LaneCounter`, summed over the lanes.
+        collector: counts of `CollectorCounter`.
+        workers: counts of `WorkerCounter`, by the worker's number.
+    """
+
+    models: dict[str, ModelStatus]
+    frontends: dict[str, int]
+    collector: dict[str, int]
+    workers: dict[int, dict[str, int]]
+
+
+def snapshot(pid: int) -> EngineStatus:
+    """The counters of the engine whose supervisor has that process id.
+
+    Raises:
+        StartupError: where no such engine runs, or it is another user's.
+    """
+    for name in names(pid):
+        return read(Segment.attach(name))
+    raise StartupError(f"no engine of ringbatch has a supervisor with process id {pid}")
+
+
+def read(segment: Segment) -> EngineStatus:
+    """The counters of an attached segment."""
+    layout, words = segment.layout, segment.words
+    lanes = [Counters(words, layout.lane_counters(lane)) for lane in range(layout.lanes)]
+    collector = Counters(words, layout.collector_counters())
+    return EngineStatus(
+        models={model.name: _model(segment, model) for model in segment.models},
+        frontends={_label(c): sum(lane[c] for lane in lanes) for c in LaneCounter},
+        collector={_label(c): collector[c] for c in CollectorCounter},
+        workers={
+            number: {
+                _label(c): Counters(words, layout.worker_counters(number))[c] for c in WorkerCounter
+            }
+            for number in range(layout.workers)
+        },
+    )
+
+
+def _model(segment: Segment, spec: ModelSpec) -> ModelStatus:
+    counters = Counters(segment.words, segment.layout.model_counters(spec.index))
+    ready = segment.words[(segment.layout.model(spec.index) + MODEL_READY) // WORD]
+    reasons = {reason.name.lower(): counters[BATCHES_BY_REASON + reason] for reason in Reason}
+    sizes = {b: counters[BATCHES_BY_ROWS + b] for b in range(ROWS_BUCKETS)}
+    batches = sum(reasons.values())
+    return ModelStatus(
+        workers=len(spec.workers),
+        ready=ready,
+        requests=counters[ModelCounter.REQUESTS],
+        rows=counters[ModelCounter.ROWS],
+        batches={reason: count for reason, count in reasons.items() if count},
+        batch_rows={bucket_label(b): count for b, count in sizes.items() if count},
+        wait_ms=_mean_ms(counters[ModelCounter.WAIT_NS], counters[ModelCounter.REQUESTS]),
+        run_ms=_mean_ms(counters[ModelCounter.RUN_NS], batches),
+        dropped=counters[ModelCounter.EXPIRED] + counters[ModelCounter.CANCELLED],
+        failed=counters[ModelCounter.FAILED],
+        retried=counters[ModelCounter.RETRIED],
+    )
+
+
+def _mean_ms(total_ns: int, count: int) -> float:
+    return total_ns / count / 1e6 if count else 0.0
+
+
+def _label(counter: LaneCounter | CollectorCounter | WorkerCounter) -> str:
+    return counter.name.lower()
+
+
+def describe(status: EngineStatus) -> str:
+    """The counters for people, a paragraph for each model."""
+    lines = []
+    for name, model in status.models.items():
+        lines += [
+            f"{name}: {model.ready} of {model.workers} workers ready",
+            f"  requests {model.requests}, instances {model.rows}, dropped {model.dropped}, "
+            f"retried {model.retried}, failed batches {model.failed}",
+            f"  mean wait {model.wait_ms:.3f} ms, mean run {model.run_ms:.3f} ms a batch",
+            f"  batches by reason: {_counts(model.batches)}",
+            f"  batches by size:   {_counts(model.batch_rows)}",
+        ]
+    lines += [
+        f"frontends: {_counts(status.frontends)}",
+        f"collector: {_counts(status.collector)}",
+    ]
+    lines += [f"worker {number}: {_counts(counts)}" for number, counts in status.workers.items()]
+    return "\n".join(lines)
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{label} {count}" for label, count in counts.items()) or "none"
+
+
+def main(pid: int | None) -> int:
+    """Print the counters of one engine, or of every engine of this user."""
+    found = list(names(pid))
+    if not found:
+        whose = "" if pid is None else f" whose supervisor has process id {pid}"
+        print(f"ringbatch: no engine{whose} is running", file=sys.stderr)
+        return 1
+    for name in found:
+        print(f"engine {name.split('.')[1]}")
+        print(describe(read(Segment.attach(name))))
+    return 0

@@ -1,0 +1,438 @@
+"""The supervisor: starts, watches, restarts and stops everything else.
+
+It makes the segment and the listening sockets and hands both on; it never reads or writes a ring,
+so nothing that happens to one can take it down. What it learns, it learns from the kernel (a
+process ended) or from a control socket (a process says that it is ready).
+"""
+
+import logging
+import os
+import random
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from setproctitle import setproctitle
+
+from ringbatch.engine import placement, respawn
+from ringbatch.engine.child import Child
+from ringbatch.engine.listener import listen_all, url
+from ringbatch.engine.probe import answers_ready
+from ringbatch.engine.settings import Config, ModelConfig
+from ringbatch.shm import manifest
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.layout import PAGE, Layout, aligned
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.platform import require_ordered_stores
+from ringbatch.shm.segment import Segment, sweep
+from ringbatch.shm.tensor import Tensor
+
+logger = logging.getLogger("ringbatch.supervisor")
+
+_LANES_EACH = 2
+"""Lanes for every frontend: while Gunicorn replaces its workers, old and new run side by side."""
+_KILL_AFTER_S = 5.0
+"""What a process gets beyond its time before it is killed."""
+_PROBE_EVERY_S = 0.05
+_LEAN = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+"""For processes that compute nothing: no thread pools, few malloc arenas."""
+
+
+@dataclass(slots=True)
+class Place:
+    """A role that must be filled, and the process that fills it now.
+
+    Attributes:
+        title: the process's title.
+        start: starts a process for it.
+        worker: the worker's number, where it is one.
+        child: the process, if one runs.
+        failures: deaths in a row.
+        ever_ready: whether any process was ever ready here.
+        ready_ns: since when the present one is ready; 0 while it is not.
+        restart_ns: when to start the next one; None where nothing is planned.
+        signature: inputs and outputs of the model, once a worker has said them.
+        error: what the process gave as the reason for its end.
+    """
+
+    title: str
+    start: Callable[[], Child]
+    worker: int | None = None
+    child: Child | None = None
+    failures: int = 0
+    ever_ready: bool = False
+    ready_ns: int = 0
+    restart_ns: int | None = None
+    signature: dict[str, Any] | None = None
+    error: str = ""
+
+
+class _StopRequested(Exception):
+    """A signal asked for the end while the engine was still starting."""
+
+
+def run(config: Config) -> int:
+    """Serve until a signal says stop; the exit status.
+
+    Raises:
+        StartupError: in words, where the engine cannot start; nothing is left behind then.
+    """
+    require_ordered_stores()
+    placement.wake_without_preempting()
+    setproctitle("ringbatch: supervisor")
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=config.server.log_level.upper(),
+        format="%(asctime)s ringbatch supervisor [%(process)d] %(levelname)s %(message)s",
+    )
+    for name in sweep():
+        logger.info("removed /dev/shm/%s, left by an engine that is gone", name)
+    server = config.server
+    with ExitStack() as stack:
+        listeners = listen_all(server.host, server.port, server.frontends)
+        for listener in listeners:
+            stack.enter_context(listener)
+        return Supervisor(config, listeners).run()
+
+
+class Supervisor:
+    """The role. See `run`."""
+
+    def __init__(self, config: Config, listeners: list[socket.socket]) -> None:
+        self._config = config
+        self._listeners = listeners
+        self._segment: Segment | None = None
+        self._selector = selectors.DefaultSelector()
+        self._signals: list[int] = []
+        self._stopping = False
+        assignments = [(model, index) for model in config.models for index in range(model.workers)]
+        self._workers = [
+            self._worker_place(number, model, index)
+            for number, (model, index) in enumerate(assignments)
+        ]
+        self._collector = Place("collector", self._start_collector)
+        self._frontends = Place("frontends", self._start_frontends)
+        self._places = [*self._workers, self._collector, self._frontends]
+
+    def run(self) -> int:
+        """Start, serve, stop."""
+        self._catch_signals()
+        try:
+            self._start()
+            names = ", ".join(model.name for model in self._config.models)
+            print(f"ringbatch: serving {names} on {url(self._listeners[0])}", flush=True)
+            self._until(lambda: False)
+        except _StopRequested:
+            logger.info("stopping on %s", signal.Signals(self._signals[0]).name)
+        finally:
+            self._stop()
+        return 0
+
+    def _start(self) -> None:
+        for place in self._workers:
+            self._fill(place)
+        self._until(lambda: all(place.signature is not None for place in self._workers))
+        self._segment = self._make_segment()
+        for place in self._workers:
+            self._send_segment(place)
+        self._fill(self._collector)
+        self._until(lambda: bool(self._collector.ready_ns))
+        self._fill(self._frontends)
+        self._until(lambda: all(place.ready_ns for place in self._workers))
+        self._until(self._all_answer, every_s=_PROBE_EVERY_S)
+        self._mark_ready(self._frontends)
+
+    def _all_answer(self) -> bool:
+        """Whether there are all frontends, and the one that a connection comes to is ready."""
+        assert self._segment is not None, "there are no frontends without it"
+        every = self._segment.held_lanes() >= self._config.server.frontends
+        return every and answers_ready(self._listeners[0])
+
+    def _until(self, done: Callable[[], bool], every_s: float | None = None) -> None:
+        """Handle what comes in until `done`.
+
+        Raises:
+            _StopRequested: where a signal comes first.
+            StartupError: where a process fails that was never ready.
+        """
+        while not done():
+            self._turn(every_s)
+            if self._signals:
+                raise _StopRequested
+
+    def _turn(self, timeout_s: float | None) -> None:
+        planned = [place.restart_ns for place in self._places if place.restart_ns is not None]
+        if planned:
+            left_s = max(0.0, (min(planned) - time.monotonic_ns()) / 1e9)
+            timeout_s = left_s if timeout_s is None else min(timeout_s, left_s)
+        for key, _ in self._selector.select(timeout_s):
+            # What came before in this turn may have buried the process that this is about.
+            if self._selector.get_map().get(key.fd) is key:
+                key.data()
+        now_ns = time.monotonic_ns()
+        for place in self._places:
+            if place.restart_ns is not None and place.restart_ns <= now_ns:
+                place.restart_ns = None
+                self._fill(place)
+
+    def _catch_signals(self) -> None:
+        reading, writing = socket.socketpair()
+        for end in (reading, writing):
+            end.setblocking(False)
+        signal.set_wakeup_fd(writing.fileno())
+
+        def remember(signum: int, _frame: FrameType | None) -> None:
+            self._signals.append(signum)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, remember)
+        # The writing end is kept alive by this reference.
+        self._wakeup = (reading, writing)
+        self._selector.register(reading, selectors.EVENT_READ, lambda: reading.recv(4096))
+
+    def _worker_place(self, number: int, model: ModelConfig, index: int) -> Place:
+        title = f"worker {model.name}/{index}"
+
+        def start() -> Child:
+            environment = placement.thread_environment(
+                placement.usable_cpus(), len(self._workers), model.threads, os.environ
+            )
+            child = Child(title, "ringbatch.engine.worker", [], environment)
+            child.tell(
+                number=number,
+                name=model.name,
+                title=f"{model.name}/{index}",
+                path=str(model.path),
+                log_level=self._config.server.log_level,
+                parent_pid=os.getpid(),
+            )
+            return child
+
+        return Place(title, start, worker=number)
+
+    def _start_collector(self) -> Child:
+        child = Child("collector", "ringbatch.engine.collect", [], _LEAN)
+        child.tell(segment=self._segment_name, log_level=self._config.server.log_level)
+        return child
+
+    def _start_frontends(self) -> Child:
+        server = self._config.server
+        fds = tuple(listener.fileno() for listener in self._listeners)
+        arguments = {
+            "segment": self._segment_name,
+            "frontends": server.frontends,
+            "max-request-bytes": server.max_request_bytes,
+            "drain-s": server.drain_s,
+            "log-level": server.log_level,
+            "parent-pid": os.getpid(),
+        }
+        words = [f"--{key}={value}" for key, value in arguments.items()]
+        words += [f"--listen-fd={fd}" for fd in fds]
+        return Child(
+            "frontends", "ringbatch.frontend", words, _LEAN, pass_fds=fds, controlled=False
+        )
+
+    @property
+    def _segment_name(self) -> str:
+        assert self._segment is not None, "only workers are started before the segment is made"
+        return self._segment.name
+
+    def _fill(self, place: Place) -> None:
+        place.error = ""
+        place.child = child = place.start()
+        logger.debug("started %s as process %d", place.title, child.pid)
+        if child.control is not None:
+            self._selector.register(
+                child.control, selectors.EVENT_READ, lambda: self._listen(place, child)
+            )
+        elif place.ever_ready:
+            # A process without a control socket says nothing; that it runs is all one knows.
+            place.ready_ns = time.monotonic_ns()
+        self._selector.register(child.pidfd, selectors.EVENT_READ, lambda: self._died(place, child))
+
+    def _listen(self, place: Place, child: Child) -> None:
+        """Hear what a process says; until its end, where that has come."""
+        assert child.control is not None
+        messages = child.control.receive()
+        if messages is None:
+            self._selector.unregister(child.control)
+            return
+        for message in messages:
+            self._heard(place, message)
+
+    def _heard(self, place: Place, message: dict[str, Any]) -> None:
+        if "error" in message:
+            place.error = message["error"]
+        elif "inputs" in message:
+            if place.signature is None:
+                place.signature = message
+            if place.signature != message:
+                self._refuse(place)
+            elif self._segment is not None:
+                self._send_segment(place)
+        elif "buried" in message:
+            self._plan_restart(self._workers[message["buried"]])
+        elif "ready" in message:
+            self._mark_ready(place)
+
+    def _refuse(self, place: Place) -> None:
+        """End a worker that would read and write other tensors than those in the manifest."""
+        place.error = (
+            "the model file now declares other inputs or outputs; restart the engine to serve it"
+        )
+        if place.child is not None:
+            place.child.kill(signal.SIGKILL)
+
+    def _mark_ready(self, place: Place) -> None:
+        place.ever_ready = True
+        place.ready_ns = time.monotonic_ns()
+        logger.info("%s: ready", place.title)
+
+    def _send_segment(self, place: Place) -> None:
+        if place.child is not None:
+            place.child.tell(segment=self._segment_name)
+
+    def _died(self, place: Place, child: Child) -> None:
+        """A process of a place has ended; the kernel says so."""
+        while child.control is not None and child.control in self._selector.get_map():
+            self._listen(place, child)
+        self._forget(child)
+        ending = child.bury()
+        place.child = None
+        if self._stopping:
+            return
+        if not place.ever_ready:
+            raise StartupError(place.error or f"the {place.title} process {ending} at start")
+        logger.error(
+            "%s [%d] %s%s",
+            place.title,
+            child.pid,
+            ending,
+            f": {place.error}" if place.error else "",
+        )
+        if place.worker is not None and self._collector.child is not None:
+            self._collector.child.tell(died=place.worker)
+        elif place is self._collector:
+            self._restart_engine()
+        else:
+            self._plan_restart(place)
+
+    def _restart_engine(self) -> None:
+        """Without a collector nobody knows which slots the workers hold; so they end too.
+
+        The requests stay where they are, in the slots, and the next collector finds them.
+        """
+        for place in self._workers:
+            if place.child is not None:
+                child, place.child = place.child, None
+                child.kill(signal.SIGKILL)
+                self._forget(child)
+                child.bury()
+        for place in (self._collector, *self._workers):
+            self._plan_restart(place)
+
+    def _plan_restart(self, place: Place) -> None:
+        if self._stopping:
+            return
+        now_ns = time.monotonic_ns()
+        decision = respawn.decide(
+            ever_ready=place.ever_ready,
+            failures_in_a_row=place.failures,
+            lived_ns=now_ns - place.ready_ns if place.ready_ns else 0,
+            jitter=random.random(),
+        )
+        assert isinstance(decision, respawn.Restart), "what was never ready ends the start"
+        place.failures = decision.failures_in_a_row
+        place.ready_ns = 0
+        place.restart_ns = now_ns + int(decision.delay_s * 1e9)
+        if decision.delay_s:
+            logger.info("%s starts again in %.1f s", place.title, decision.delay_s)
+
+    def _forget(self, child: Child) -> None:
+        for source in (child.control, child.pidfd):
+            if source is not None and source in self._selector.get_map():
+                self._selector.unregister(source)
+
+    def _make_segment(self) -> Segment:
+        server = self._config.server
+        models = self._specs()
+        layout = Layout(
+            lanes=_LANES_EACH * server.frontends,
+            slots=server.max_in_flight,
+            lane_bytes=server.lane_payload_bytes,
+            workers=len(self._workers),
+            models=len(models),
+            manifest_bytes=aligned(len(manifest.dumps(models)), PAGE),
+        )
+        return Segment.create(layout, models)
+
+    def _specs(self) -> tuple[ModelSpec, ...]:
+        specs, first = [], 0
+        for index, model in enumerate(self._config.models):
+            numbers = tuple(range(first, first + model.workers))
+            first += model.workers
+            signature = self._workers[numbers[0]].signature or {}
+            specs.append(
+                ModelSpec(
+                    index=index,
+                    name=model.name,
+                    platform=model.runtime,
+                    inputs=tuple(Tensor(**fields) for fields in signature["inputs"]),
+                    outputs=tuple(Tensor(**fields) for fields in signature["outputs"]),
+                    max_batch_size=model.max_batch_size,
+                    max_latency_ns=int(model.max_latency_ms * 1e6),
+                    timeout_ns=int(model.timeout_s * 1e9),
+                    policy=model.policy,
+                    workers=numbers,
+                    kserve_errors=model.kserve_errors,
+                )
+            )
+        return tuple(specs)
+
+    def _stop(self) -> None:
+        """End everything in the order that loses nothing; a second signal ends it at once."""
+        self._stopping = True
+        for place in self._places:
+            place.restart_ns = None
+        seen = len(self._signals)
+        for listener in self._listeners:
+            listener.close()
+        if self._segment is not None:
+            self._segment.drain()
+            if self._collector.child is not None:
+                # Any message makes it look; what it finds is that no company will come.
+                self._collector.child.tell(draining=True)
+        drain_s = self._config.server.drain_s + _KILL_AFTER_S
+        for places, limit_s in (
+            ([self._frontends], drain_s),
+            (self._workers, _KILL_AFTER_S),
+            ([self._collector], _KILL_AFTER_S),
+        ):
+            self._end(places, limit_s, seen)
+        if self._segment is not None:
+            self._segment.unlink()
+
+    def _end(self, places: list[Place], limit_s: float, seen: int) -> None:
+        def running() -> list[Child]:
+            return [place.child for place in places if place.child is not None]
+
+        for child in running():
+            child.kill(signal.SIGTERM)
+        until_ns = time.monotonic_ns() + int(limit_s * 1e9)
+        while running() and len(self._signals) == seen:
+            left_s = (until_ns - time.monotonic_ns()) / 1e9
+            if left_s <= 0:
+                break
+            self._turn(left_s)
+        for child in running():
+            logger.warning("%s [%d] did not stop in time and is killed", child.title, child.pid)
+            child.kill(signal.SIGKILL)
+        while running():
+            self._turn(None)

@@ -1,0 +1,423 @@
+"""What the collector does when workers die, frontends lie, or it is a dead one's successor."""
+
+from collections.abc import Callable
+
+import pytest
+from rig import Reply
+from stand import DEAD_PID, LATENCY, HandWorker, Stand, eager, fixed
+
+from ringbatch.engine.collector import MAX_DEATHS
+from ringbatch.shm import layout as at
+from ringbatch.shm.layout import WORD
+from ringbatch.shm.slot import FLAG_BITS, SLOT_BITS, Reason, Status, reference
+
+
+def test_a_dead_workers_requests_run_again_each_alone_and_before_others() -> None:
+    stand = Stand(eager(workers=(0, 1)))
+    stand.workers[0].ready()
+    stand.step(0)
+    slots = [stand.send(n) for n in range(3)]
+    stand.step(1)
+    assert stand.running(0) == [0, 1, 2]
+    stand.send(3)
+    stand.step(2)
+    stand.collector.worker_died(0, 3)
+    stand.workers[1].ready()
+    order = []
+    for now_ns in range(4, 8):
+        stand.step(now_ns)
+        task = stand.workers[1].task()
+        order.append((stand.payloads(task), task.mark.reason))
+        stand.workers[1].finish(task)
+    retry = Reason.RETRY
+    assert order == [([0], retry), ([1], retry), ([2], retry), ([3], Reason.IDLE)]
+    stand.step(9)
+    assert set(stand.clients[0].collect()) >= set(slots)
+    assert stand.model().retried == 3
+    assert stand.status().collector["worker_deaths"] == 1
+
+
+def test_a_request_that_kills_again_and_again_fails_in_words_and_the_others_do_not() -> None:
+    stand = Stand(eager()).begin()
+    slots = [stand.send(n) for n in range(2)]
+    runs = 0
+    replies: dict[int, Reply] = {}
+    for now_ns in range(1, 20):
+        stand.step(now_ns)
+        for task in stand.workers[0].tasks():
+            if 0 in stand.payloads(task):
+                runs += 1
+                stand.collector.worker_died(0, now_ns)
+                stand.workers[0].ready()
+            else:
+                stand.workers[0].finish(task)
+        replies |= stand.clients[0].collect()
+    assert runs == MAX_DEATHS
+    assert replies[slots[0]].answer.status is Status.WORKER_DIED
+    assert b"so did a second one" in replies[slots[0]].data
+    assert replies[slots[1]].data == b"done"
+    assert stand.all_free()
+
+
+def test_a_request_that_waits_for_another_run_expires_when_no_worker_comes() -> None:
+    stand = Stand(eager()).begin()
+    slot = stand.send(0, deadline_ns=500)
+    stand.step(1)
+    stand.collector.worker_died(0, 2)
+    assert stand.step(3) == 500
+    assert stand.step(500) is None
+    assert stand.clients[0].collect()[slot].answer.status is Status.EXPIRED
+    assert stand.collector.in_flight == 0
+
+
+def test_a_request_cancelled_while_it_waits_for_another_run_is_not_run() -> None:
+    stand = Stand(eager()).begin()
+    slot = stand.send(0)
+    stand.step(1)
+    stand.workers[0].tasks()
+    stand.clients[0].lane.cancel(slot)
+    stand.collector.worker_died(0, 2)
+    stand.workers[0].ready()
+    stand.step(3)
+    assert stand.workers[0].tasks() == []
+    assert stand.clients[0].collect() == {}
+    assert stand.all_free()
+
+
+def test_answers_a_dead_worker_wrote_and_did_not_announce_are_delivered_and_not_run_again() -> None:
+    stand = Stand(eager()).begin()
+    slots = [stand.send(n) for n in range(3)]
+    stand.step(1)
+    task = stand.workers[0].task()
+    first = task._replace(references=task.references[:2])
+    stand.workers[0].write(first, b"before death")
+    assert stand.clients[0].collect() == {}
+    stand.collector.worker_died(0, 2)
+    stand.step(3)
+    assert stand.lane_wakes == [0]
+    replies = stand.clients[0].collect()
+    assert {slot: reply.data for slot, reply in replies.items()} == dict.fromkeys(
+        slots[:2], b"before death"
+    )
+    stand.step(4)
+    assert stand.clients[0].collect() == {}, "announced once"
+    stand.workers[0].ready()
+    stand.step(5)
+    assert stand.running() == [2]
+
+
+def test_answers_a_dead_worker_announced_but_did_not_report_are_delivered_once() -> None:
+    stand = Stand(eager()).begin()
+    slot = stand.send(0)
+    stand.step(1)
+    stand.workers[0].write(stand.workers[0].task())
+    stand.workers[0].holder.flush()
+    stand.collector.worker_died(0, 2)
+    stand.step(3)
+    assert list(stand.clients[0].collect()) == [slot]
+    assert stand.status().frontends["late_answers"] == 1
+    assert stand.clients[0].collect() == {}
+    assert stand.all_free()
+
+
+def test_what_a_dead_worker_reported_last_still_counts() -> None:
+    stand = Stand(eager()).begin()
+    slot = stand.send(0)
+    stand.step(1)
+    stand.workers[0].finish(stand.workers[0].task())
+    stand.collector.worker_died(0, 2)
+    stand.step(3)
+    assert list(stand.clients[0].collect()) == [slot]
+    assert stand.model().retried == 0
+    stand.send(1)
+    stand.step(4)
+    assert stand.workers[0].tasks() == [], "nothing is handed to the dead"
+
+
+def test_a_worker_that_dies_before_it_was_ready_changes_nothing() -> None:
+    stand = Stand(eager())
+    stand.collector.worker_died(0, 1)
+    assert stand.ready_word() == 0
+    stand.workers[0].ready()
+    stand.step(2)
+    assert stand.ready_word() == 1
+
+
+def test_a_report_of_a_batch_the_worker_does_not_hold_is_ignored() -> None:
+    stand = Stand(eager()).begin()
+    stand.workers[0].say_done(12345)
+    stand.send(0)
+    stand.step(1)
+    task = stand.workers[0].task()
+    stand.workers[0].say_done(task.mark.batch + 1)
+    stand.send(1)
+    stand.step(2)
+    assert stand.workers[0].tasks() == []
+    assert stand.collector.in_flight == 2
+
+
+def test_once_served_a_model_stays_served_also_to_the_next_collector() -> None:
+    """Requests for it wait for the next worker, and are refused only before the first."""
+    stand = Stand(eager())
+    assert stand.served_word() == 0
+    stand.workers[0].ready()
+    stand.step(1)
+    assert stand.served_word() == 1
+    stand.collector.worker_died(0, 2)
+    stand.new_collector()
+    assert (stand.ready_word(), stand.served_word()) == (0, 1)
+
+
+def test_ready_words_count_the_workers_that_take_batches() -> None:
+    stand = Stand(eager(workers=(0, 2)), eager(index=1, name="n", workers=(1,)))
+    counts = [(stand.ready_word(0), stand.ready_word(1))]
+    for worker in (0, 1, 2):
+        stand.workers[worker].ready()
+        stand.step(worker)
+        counts.append((stand.ready_word(0), stand.ready_word(1)))
+    for worker in (2, 1):
+        stand.collector.worker_died(worker, 9)
+        counts.append((stand.ready_word(0), stand.ready_word(1)))
+    assert counts == [(0, 0), (1, 0), (1, 1), (2, 1), (1, 1), (1, 0)]
+
+
+def test_a_request_over_the_cap_is_refused_in_words() -> None:
+    stand = Stand(eager()).begin()
+    slot = stand.send(0, rows=5)
+    stand.step(1)
+    reply = stand.clients[0].collect()[slot]
+    assert (reply.answer.status, reply.data) == (
+        Status.INVALID,
+        b"a request may hold 4 instances",
+    )
+
+
+def test_a_reference_announced_twice_is_run_and_answered_once() -> None:
+    stand = Stand(fixed()).begin()
+    slot = stand.send(0)
+    ref = reference(1, slot)
+    stand.submit_words(ref, ref)
+    stand.step(1)
+    stand.submit_words(ref)
+    stand.step(LATENCY)
+    task = stand.workers[0].task()
+    assert task.references == [ref]
+    stand.submit_words(ref)
+    stand.step(LATENCY + 1)
+    stand.workers[0].finish(task)
+    stand.submit_words(ref)
+    stand.step(LATENCY + 2)
+    stand.step(3 * LATENCY)
+    assert list(stand.clients[0].collect()) == [slot]
+    assert stand.workers[0].tasks() == []
+    assert stand.collector.in_flight == 0
+
+
+FOREIGN: dict[str, Callable[[int], int]] = {
+    "another-lanes-slot": lambda slot: reference(1, 64 + slot),
+    "no-lanes-slot": lambda slot: reference(1, 500),
+    "the-last-number-there-is": lambda slot: 2**64 - 1,
+}
+
+
+@pytest.mark.parametrize("make", FOREIGN.values(), ids=FOREIGN.keys())
+def test_a_reference_outside_its_own_lane_is_counted_and_does_nothing(
+    make: Callable[[int], int],
+) -> None:
+    stand = Stand(fixed()).begin()
+    slot = stand.send(0, lane=1)
+    stand.submit_words(make(slot), lane=0)
+    stand.step(1)
+    assert stand.status().collector["corrupt_slots"] == 1
+    assert stand.collector.in_flight == 1
+    stand.step(LATENCY)
+    assert stand.running() == [0]
+
+
+@pytest.mark.parametrize("generation", [0, 2, (1 << 40) - 1])
+def test_a_reference_of_another_generation_is_ignored(generation: int) -> None:
+    stand = Stand(eager()).begin()
+    slot = stand.send(0)
+    stand.submit_words(reference(generation, slot))
+    stand.step(1)
+    assert len(stand.workers[0].task().references) == 1
+    assert stand.collector.in_flight == 1
+
+
+SPOILT = {
+    "rows-zero": (at.ROWS, 0),
+    "no-such-model": (at.MODEL, 7),
+    "payload-outside-the-lane": (at.REQUEST_OFFSET, 64),
+    "payload-end-overflows": (at.REQUEST_OFFSET, 2**64 - 8),
+    "result-outside-the-lane": (at.RESULT_OFFSET, 64),
+    "key-longer-than-the-payload": (at.KEY_BYTES, 999),
+}
+
+
+@pytest.mark.parametrize(("field", "value"), SPOILT.values(), ids=SPOILT.keys())
+def test_a_slot_whose_words_make_no_sense_is_answered_counted_and_harms_nobody(
+    field: int, value: int
+) -> None:
+    stand = Stand(eager()).begin()
+    slot = stand.send(0, lane=1)
+    stand.segment.words[(stand.segment.layout.slot(64 + slot) + field) // WORD] = value
+    good = stand.send(5)
+    stand.step(1)
+    assert stand.clients[1].collect()[slot].answer.status is Status.CORRUPT
+    assert stand.status().collector["corrupt_slots"] == 1
+    assert stand.running() == [5]
+    assert stand.collector.in_flight == 1
+    assert good in range(64)
+
+
+@pytest.mark.parametrize("claimed", [-1, 65, 1 << 60])
+def test_a_ring_that_claims_the_impossible_is_skipped_counted_and_harms_nobody(
+    claimed: int,
+) -> None:
+    stand = Stand(eager()).begin()
+    stand.send(0, lane=1)
+    stand.step(1)
+    stand.workers[0].finish(stand.workers[0].task())
+    tail = stand.segment.layout.submission_ring(1) // WORD
+    stand.segment.words[tail] = (1 + claimed) % (1 << 64)
+    stand.send(5)
+    stand.step(2)
+    assert stand.status().collector["corrupt_rings"] == 1
+    assert stand.running() == [5]
+
+
+TIMES = {
+    "accepted-after-the-clock-was-read": 101,
+    "accepted-in-the-far-future": 2**64 - 1,
+    "accepted-at-the-beginning-of-time": 0,
+}
+
+
+@pytest.mark.parametrize("accepted_ns", TIMES.values(), ids=TIMES.keys())
+def test_no_time_of_acceptance_stops_the_collector_or_makes_others_wait(accepted_ns: int) -> None:
+    now_ns = 10**15
+    stand = Stand(fixed(timeout_ns=10**9)).begin()
+    liar = stand.send(0, lane=1, accepted_ns=accepted_ns + (now_ns if accepted_ns == 101 else 0))
+    stand.send(1, accepted_ns=now_ns)
+    until_ns = stand.step(now_ns)
+    assert until_ns is None or until_ns <= now_ns + LATENCY
+    stand.step(now_ns + LATENCY)
+    assert sorted(n for task in stand.workers[0].tasks() for n in stand.payloads(task)) == [0, 1]
+    assert 0 <= stand.model().wait_ms <= 1000
+    assert liar in range(64)
+
+
+def test_a_slot_used_again_while_the_collector_holds_it_harms_its_own_lane_only() -> None:
+    """No lane's owner does that; whoever writes its words by hand can."""
+    stand = Stand(fixed()).begin()
+    slot = stand.send(0, lane=1)
+    stand.send(1)
+    stand.step(1)
+    stand.segment.words[stand.segment.layout.slot(64 + slot) // WORD] = 2 << FLAG_BITS | 1
+    stand.submit_words(reference(2, 64 + slot), lane=1)
+    stand.step(2)
+    stand.step(LATENCY)
+    task = stand.workers[0].task()
+    assert [ref >> SLOT_BITS for ref in task.references] == [1, 2]
+    stand.workers[0].finish(task)
+    stand.step(LATENCY + 1)
+    assert len(stand.clients[0].collect()) == 1
+    assert stand.collector.in_flight == 0
+
+
+def test_a_new_collector_takes_over_what_is_not_answered() -> None:
+    stand = Stand(eager()).begin()
+    slots = [stand.send(n) for n in range(6)]
+    stand.step(1)
+    assert stand.running() == [0, 1, 2, 3]
+    slots.append(stand.send(6, lane=1) + 64)
+    stand.new_collector()
+    stand.workers = [HandWorker(stand.segment, 0)]
+    stand.workers[0].ready()
+    seen: list[int] = []
+    for now_ns in range(2, 10):
+        stand.step(now_ns)
+        for task in stand.workers[0].tasks():
+            seen += stand.payloads(task)
+            stand.workers[0].finish(task)
+    assert sorted(seen) == list(range(7))
+    assert sorted(stand.clients[0].collect()) == sorted(slots[:6])
+    assert len(stand.clients[1].collect()) == 1
+    assert stand.collector.in_flight == 0
+    assert stand.all_free()
+
+
+def test_a_new_collector_announces_what_was_answered_and_not_announced() -> None:
+    stand = Stand(eager()).begin()
+    slot = stand.send(0)
+    stand.step(1)
+    stand.workers[0].write(stand.workers[0].task(), b"old")
+    stand.new_collector()
+    stand.step(2)
+    assert stand.clients[0].collect()[slot].data == b"old"
+    assert stand.collector.in_flight == 0
+
+
+def test_a_new_collector_repeats_old_answers_to_no_effect() -> None:
+    stand = Stand(eager()).begin()
+    stand.send(0)
+    stand.step(1)
+    stand.workers[0].finish(stand.workers[0].task())
+    stand.step(2)
+    assert len(stand.clients[0].collect()) == 1
+    stand.new_collector()
+    stand.step(3)
+    assert stand.clients[0].collect() == {}
+    assert stand.all_free()
+
+
+def test_a_new_collector_drops_what_was_cancelled_meanwhile() -> None:
+    stand = Stand(eager())
+    slot = stand.send(0)
+    stand.step(1)
+    stand.clients[0].lane.cancel(slot)
+    stand.new_collector()
+    stand.workers[0].ready()
+    stand.step(2)
+    assert stand.workers[0].tasks() == []
+    assert stand.clients[0].collect() == {}
+    assert stand.all_free()
+
+
+def test_a_new_collector_counts_on_no_worker_of_before() -> None:
+    stand = Stand(eager()).begin()
+    assert stand.ready_word() == 1
+    stand.new_collector()
+    assert stand.ready_word() == 0
+    stand.send(0)
+    stand.step(1)
+    assert stand.workers[0].tasks() == []
+
+
+def test_a_new_collector_believes_no_dead_worker_that_says_it_is_ready() -> None:
+    """The worker said so just before the collector before this one died."""
+    stand = Stand(eager())
+    stand.workers[0].ready(pid=DEAD_PID)
+    stand.new_collector()
+    stand.send(0)
+    stand.step(1)
+    assert stand.ready_word() == 0
+    assert stand.workers[0].tasks() == []
+    stand.workers = [HandWorker(stand.segment, 0)]
+    stand.workers[0].ready()
+    stand.step(2)
+    assert stand.ready_word() == 1
+    assert stand.running() == [0]
+
+
+def test_batch_numbers_of_a_new_collector_are_new() -> None:
+    stand = Stand(eager()).begin()
+    stand.send(0)
+    stand.step(1)
+    old = stand.workers[0].task()
+    stand.new_collector()
+    stand.workers[0].ready()
+    stand.workers[0].say_done(old.mark.batch)
+    stand.step(2)
+    assert stand.collector.in_flight == 1, "the old report ends no new batch"
+    assert stand.workers[0].task().mark.batch > old.mark.batch

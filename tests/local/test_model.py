@@ -1,0 +1,264 @@
+"""Model files: what the good ones give, and the words that each bad one gets."""
+
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ringbatch.engine.model import import_model, load_failure
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.tensor import Tensor
+
+WriteModel = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def imports_as_before() -> Iterator[None]:
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+TYPED = """
+    from ringbatch.engine import Tensor
+    inputs = [Tensor("a", "FP32", [2]), Tensor("b", "INT64", [])]
+    outputs = (Tensor("y", "FP32", [-1]),)
+    def predict(a, b):
+        return a + b
+"""
+
+
+def test_a_module_gives_its_parts(tmp_model: WriteModel) -> None:
+    model = import_model(tmp_model(TYPED))
+    assert model.inputs == (Tensor("a", "FP32", [2]), Tensor("b", "INT64", []))
+    assert model.outputs == (Tensor("y", "FP32", [-1]),)
+    assert model.load() is None
+    assert model.predict(1, 2) == 3
+
+
+def test_without_inputs_it_is_untyped(tmp_model: WriteModel) -> None:
+    model = import_model(tmp_model("def predict(instances):\n    return instances"))
+    assert model.inputs == model.outputs == ()
+    assert model.predict([1]) == [1]
+
+
+def test_a_class_named_model_is_made_and_its_methods_are_the_parts(tmp_model: WriteModel) -> None:
+    model = import_model(
+        tmp_model(
+            """
+            from ringbatch.engine import Tensor
+            class Model:
+                inputs = [Tensor("x", "FP32", [1])]
+                def __init__(self):
+                    self.outputs = [Tensor("y", "FP32", [1])]
+                    self.factor = 0
+                def load(self):
+                    self.factor = 3
+                def predict(self, x):
+                    return x * self.factor
+            """
+        )
+    )
+    assert model.outputs == (Tensor("y", "FP32", [1]),)
+    model.load()
+    assert model.predict(2) == 6
+
+
+def test_load_is_not_called_by_the_import(tmp_model: WriteModel) -> None:
+    model = import_model(
+        tmp_model(
+            """
+            loaded = []
+            def load(): loaded.append(1)
+            def predict(instances): return list(loaded)
+            """
+        )
+    )
+    assert model.predict([]) == []
+    model.load()
+    assert model.predict([]) == [1]
+
+
+def test_a_model_file_imports_what_lies_beside_it(tmp_model: WriteModel) -> None:
+    tmp_model("FACTOR = 7", name="beside_the_model.py")
+    model = import_model(
+        tmp_model("import beside_the_model as b\ndef predict(x): return [b.FACTOR * v for v in x]")
+    )
+    assert model.predict([1, 2]) == [7, 14]
+
+
+def test_classes_of_a_model_file_know_their_module(tmp_model: WriteModel) -> None:
+    """Dataclasses with annotations kept as text look it up."""
+    model = import_model(
+        tmp_model(
+            """
+            from __future__ import annotations
+            from dataclasses import dataclass, field
+            from typing import ClassVar
+            @dataclass
+            class Settings:
+                names: ClassVar[list[str]] = ["a"]
+                size: int = 3
+            def predict(instances): return [Settings().size for _ in instances]
+            """
+        )
+    )
+    assert model.predict([0]) == [3]
+
+
+def test_further_arguments_with_defaults_do_no_harm(tmp_model: WriteModel) -> None:
+    model = import_model(tmp_model("def predict(x, scale=2, *rest, **more): return [scale]"))
+    assert model.predict([1]) == [2]
+
+
+HEAD = "from ringbatch.engine import Tensor\n"
+BAD = {
+    "syntax-error": (
+        "def predict(x):\n    return x +\n",
+        r"model\.py: line 2: invalid syntax",
+    ),
+    "null-byte": ("a = 1\0\n", r"model\.py: .*null byte"),
+    "raises-at-import": (
+        "import os\n\nnothing.there\n",
+        r"model\.py: line 3: NameError: name 'nothing' is not defined",
+    ),
+    "raises-at-import-inside-a-call": (
+        "def f():\n    return 1 / 0\n\nf()\n",
+        r"model\.py: line 2: ZeroDivisionError: division by zero",
+    ),
+    "raises-without-a-text": (
+        "raise RuntimeError\n",
+        r"model\.py: line 1: RuntimeError$",
+    ),
+    "imports-what-is-not-installed": (
+        "\nimport surely_not_installed_anywhere\n",
+        r"model\.py: line 2: ModuleNotFoundError: No module named 'surely_not_installed_anywhere'",
+    ),
+    "ends-the-process": (
+        "import sys\nsys.exit('no weights')\n",
+        r"model\.py: line 2: SystemExit: no weights",
+    ),
+    "no-predict": ("x = 1\n", r"model\.py: `predict` is missing; a model file needs a function"),
+    "empty": ("", r"`predict` is missing"),
+    "predict-is-no-function": ("predict = 3\n", r"`predict` is no function"),
+    "class-without-predict": (
+        "class Model:\n    def load(self): pass\n",
+        r"`predict` is missing; .* or a class Model with a method predict",
+    ),
+    "class-whose-constructor-raises": (
+        "class Model:\n    def __init__(self):\n        raise OSError('no weights')\n"
+        "    def predict(self, x): pass\n",
+        r"model\.py: line 3: Model\(\): OSError: no weights",
+    ),
+    "class-whose-constructor-wants-more": (
+        "class Model:\n    def __init__(self, path): pass\n    def predict(self, x): pass\n",
+        r"model\.py: Model\(\): TypeError: .*missing 1 required positional argument: 'path'",
+    ),
+    "load-is-no-function": (
+        "load = 'weights.npz'\ndef predict(x): pass\n",
+        r"`load` is a str, but it must be a function",
+    ),
+    "inputs-without-outputs": (
+        HEAD + "inputs = [Tensor('x', 'FP32', [1])]\ndef predict(x): pass\n",
+        r"`inputs` is there, so `outputs` must be as well",
+    ),
+    "outputs-without-inputs": (
+        HEAD + "outputs = [Tensor('x', 'FP32', [1])]\ndef predict(x): pass\n",
+        r"`outputs` is there, so `inputs` must be as well",
+    ),
+    "inputs-is-one-tensor": (
+        HEAD + "inputs = Tensor('x', 'FP32', [1])\ndef predict(x): pass\n",
+        r"`inputs` must be a list of ringbatch\.engine\.Tensor, found a Tensor",
+    ),
+    "inputs-holds-something-else": (
+        HEAD + "inputs = [Tensor('x', 'FP32', [1]), 'y']\ndef predict(x): pass\n",
+        r"`inputs` must be a list of ringbatch\.engine\.Tensor, found a list with a str",
+    ),
+    "inputs-is-a-text": (
+        "inputs = ''\ndef predict(x): pass\n",
+        r"`inputs` must be a list of ringbatch\.engine\.Tensor, found a str",
+    ),
+    "outputs-is-a-dict": (
+        HEAD + "inputs = [Tensor('x', 'FP32', [1])]\noutputs = {}\ndef predict(x): pass\n",
+        r"`outputs` must be a list of ringbatch\.engine\.Tensor, found a dict",
+    ),
+    "two-tensors-of-one-name": (
+        HEAD + "inputs = [Tensor('x', 'FP32', [1]), Tensor('x', 'FP32', [2])]\n"
+        "outputs = [Tensor('y', 'FP32', [1])]\ndef predict(a, b): pass\n",
+        r"`inputs` has two tensors named 'x'",
+    ),
+    "unknown-datatype": (
+        HEAD + "\ninputs = [Tensor('x', 'float32', [1])]\n",
+        r"model\.py: line 3: ValueError: tensor 'x': unknown datatype 'float32'; known are BOOL",
+    ),
+    "impossible-shape": (
+        HEAD + "inputs = [Tensor('x', 'FP32', [-2])]\n",
+        r"model\.py: line 2: ValueError: tensor 'x': a size in the shape .* not -2",
+    ),
+    "shape-is-a-number": (
+        HEAD + "inputs = [Tensor('x', 'FP32', 16)]\n",
+        r"line 2: ValueError: tensor 'x': the shape must be a list of sizes, not 16",
+    ),
+    "predict-takes-too-few": (
+        HEAD + "inputs = [Tensor('a', 'FP32', []), Tensor('b', 'FP32', [])]\n"
+        "outputs = [Tensor('y', 'FP32', [])]\ndef predict(a): pass\n",
+        r"predict\(a\) must take 2 arguments \(a, b\)",
+    ),
+    "predict-wants-too-many": (
+        "def predict(a, b): pass\n",
+        r"predict\(a, b\) must take 1 argument \(instances\)",
+    ),
+    "method-without-self": (
+        "class Model:\n    def predict(x): return x\n",
+        r"predict\(\) must take 1 argument \(instances\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "words"), BAD.values(), ids=BAD.keys())
+def test_a_bad_model_file_gets_its_words(tmp_path: Path, source: str, words: str) -> None:
+    path = tmp_path / "model.py"
+    path.write_text(source)
+    with pytest.raises(StartupError, match=words) as caught:
+        import_model(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "absent.py"
+    with pytest.raises(StartupError, match=re.escape(f"{path}: no such model file")):
+        import_model(path)
+
+
+def test_a_folder_is_no_model_file(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match=r": is a folder, not a model file"):
+        import_model(tmp_path)
+
+
+def test_another_suffix_is_refused_with_the_right_one(tmp_path: Path) -> None:
+    path = tmp_path / "model.txt"
+    path.write_text("def predict(x): return x\n")
+    with pytest.raises(StartupError, match=r"model\.txt: a model file is a Python file .* \.py"):
+        import_model(path)
+
+
+def test_a_syntax_error_in_a_file_beside_it_names_that_file(tmp_model: WriteModel) -> None:
+    tmp_model("x = = 1\n", name="broken_beside.py")
+    with pytest.raises(StartupError, match=r"broken_beside\.py: line 1: invalid syntax"):
+        import_model(tmp_model("import broken_beside\ndef predict(x): pass"))
+
+
+def test_what_load_raised_is_told_with_its_line(tmp_model: WriteModel) -> None:
+    path = tmp_model("def load():\n    open('/no/such/weights')\ndef predict(x): pass\n")
+    model = import_model(path)
+    with pytest.raises(FileNotFoundError) as caught:
+        model.load()
+    assert load_failure(path, caught.value) == (
+        f"{path}: line 2: load(): FileNotFoundError: "
+        "[Errno 2] No such file or directory: '/no/such/weights'"
+    )

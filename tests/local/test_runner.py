@@ -1,0 +1,545 @@
+"""One batch: everybody's own answer, a culprit that fails alone, and payloads that lie."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rig import Client, Reply, local_segment, pack, spec, unpack
+
+from ringbatch.engine.model import InvalidInput, Model
+from ringbatch.engine.runner import ALIKE_FROM, Runner
+from ringbatch.shm import layout as at
+from ringbatch.shm.holder import BatchMark, Holder
+from ringbatch.shm.layout import WORD
+from ringbatch.shm.ring import Consumer
+from ringbatch.shm.slot import SLOT_MASK, Reason, Status
+from ringbatch.shm.tensor import Tensor
+
+X = Tensor("x", "FP32", [2])
+Y = Tensor("y", "FP32", [2])
+OPEN = Tensor("x", "FP32", [-1])
+TEXT = Tensor("x", "BYTES", [])
+MARK = BatchMark(batch=77, rows=9, reason=Reason.FULL, dispatched_ns=5)
+
+
+class Stage:
+    """A runner with a model of the test's, and two lanes of clients."""
+
+    def __init__(
+        self,
+        predict: Callable[..., Any],
+        inputs: Sequence[Tensor] = (),
+        outputs: Sequence[Tensor] = (),
+    ) -> None:
+        self.calls: list[int] = []
+        self.inputs, self.outputs = tuple(inputs), tuple(outputs)
+        self.segment = local_segment(spec(0, inputs, outputs), lanes=2)
+        self.clients = [Client(self.segment, lane) for lane in range(2)]
+        self.wakes: list[int] = []
+        self.holder = Holder(self.segment, 0, self.wakes.append)
+        layout = self.segment.layout
+        self.submitted = [
+            Consumer(self.segment.words, layout.submission_ring(lane), layout.slots)
+            for lane in range(2)
+        ]
+
+        def counting(*arguments: Any) -> Any:
+            self.calls.append(len(arguments[0]))
+            return predict(*arguments)
+
+        model = Model(self.inputs, self.outputs, lambda: None, counting)
+        self.runner = Runner(model, "m", self.holder, lambda: 123)
+
+    def send(self, payload: bytes, rows: int = 1, lane: int = 0, **more: Any) -> int:
+        """Publish; the reference."""
+        self.clients[lane].send(payload, rows, **more)
+        (ref,) = self.submitted[lane].take()
+        return ref
+
+    def send_tensor(self, *values: Any, rows: int = 1, lane: int = 0, **more: Any) -> int:
+        payload, key_bytes = pack(self.inputs, values)
+        return self.send(payload, rows, lane, key_bytes=key_bytes, **more)
+
+    def send_json(self, text: str, rows: int = 1, lane: int = 0, **more: Any) -> int:
+        return self.send(text.encode(), rows, lane, **more)
+
+    def spoil(self, ref: int, field: int, value: int) -> None:
+        """What a hostile frontend may do to its slot at any time."""
+        start = self.segment.layout.slot(ref & SLOT_MASK)
+        self.segment.words[(start + field) // WORD] = value
+
+    def poke(self, ref: int, offset: int, word: int) -> None:
+        """What it may do to its payload."""
+        start = self.segment.layout.slot(ref & SLOT_MASK) + at.REQUEST_OFFSET
+        position = self.segment.words[start // WORD] + offset
+        self.segment.memory[position : position + WORD] = word.to_bytes(WORD, "little")
+
+    def run(self, *references: int) -> list[Reply]:
+        """Run the batch; the replies in the order of the references."""
+        self.runner.run(list(references), MARK)
+        self.holder.flush()
+        slots = self.segment.layout.slots
+        replies = [client.collect() for client in self.clients]
+        found = [
+            replies[(ref & SLOT_MASK) // slots].pop((ref & SLOT_MASK) % slots) for ref in references
+        ]
+        assert replies == [{}, {}], "nobody else got an answer"
+        return found
+
+    def value(self, reply: Reply, rows: int = 1) -> Any:
+        assert reply.answer.status is Status.OK, reply.data
+        if not self.outputs:
+            return json.loads(reply.data)
+        return unpack(self.outputs, rows, reply.data)[0].tolist()
+
+
+def identity(x: Any) -> Any:
+    return x
+
+
+def failed(reply: Reply, status: Status, words: str) -> bool:
+    return reply.answer.status is status and words in reply.data.decode()
+
+
+@pytest.mark.parametrize("count", [1, 2, ALIKE_FROM - 1, ALIKE_FROM, 40])
+def test_each_gets_its_own_rows_whatever_lane_it_is_in(count: int) -> None:
+    stage = Stage(lambda x: x * 2, [X], [Y])
+    refs = [stage.send_tensor([[i, -i]], lane=i % 2) for i in range(count)]
+    replies = stage.run(*refs)
+    assert [stage.value(r) for r in replies] == [[[2.0 * i, -2.0 * i]] for i in range(count)]
+    assert stage.calls == [count]
+
+
+def test_an_answer_says_what_the_batch_was() -> None:
+    stage = Stage(identity, [X], [Y])
+    for count in (1, ALIKE_FROM):
+        for reply in stage.run(*(stage.send_tensor([[0, 0]]) for _ in range(count))):
+            answer = reply.answer
+            assert (answer.batch, answer.batch_rows, answer.reason) == (77, 9, Reason.FULL)
+            assert (answer.dispatched_ns, answer.finished_ns) == (5, 123)
+
+
+def test_one_wake_up_for_each_lane_and_batch() -> None:
+    stage = Stage(identity, [X], [Y])
+    stage.run(*(stage.send_tensor([[0, 0]], lane=i % 2) for i in range(20)))
+    assert sorted(stage.wakes) == [0, 1]
+
+
+def test_requests_of_different_row_counts_share_a_batch() -> None:
+    stage = Stage(identity, [X], [Y])
+    values = [[[1, 2]], [[3, 4], [5, 6], [7, 8]], [[9, 9], [8, 8]]]
+    refs = [stage.send_tensor(v, rows=len(v)) for v in values]
+    replies = stage.run(*refs)
+    assert [stage.value(r, len(v)) for r, v in zip(replies, values, strict=True)] == values
+    assert stage.calls == [6]
+
+
+def bound(requests: int) -> int:
+    return 2 * math.ceil(math.log2(requests)) + 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7, 32, 33])
+@pytest.mark.parametrize("place", ["first", "middle", "last"])
+def test_where_the_model_raises_the_culprit_fails_alone(count: int, place: str) -> None:
+    culprit = {"first": 0, "middle": count // 2, "last": count - 1}[place]
+
+    def predict(x: Any) -> Any:
+        if (x[:, 0] == culprit).any():
+            raise ZeroDivisionError("secret of the model")
+        return x
+
+    stage = Stage(predict, [X], [Y])
+    refs = [stage.send_tensor([[i, 0]], lane=i % 2) for i in range(count)]
+    for number, reply in enumerate(stage.run(*refs)):
+        if number == culprit:
+            assert failed(reply, Status.MODEL_FAILED, "model 'm' raised ZeroDivisionError")
+            assert b"secret" not in reply.data, "details are for the log"
+        else:
+            assert stage.value(reply) == [[number, 0]]
+    assert len(stage.calls) <= bound(count)
+    assert stage.runner.failed
+
+
+def test_where_every_request_makes_it_raise_each_fails() -> None:
+    def predict(x: Any) -> Any:
+        raise RuntimeError
+
+    stage = Stage(predict, [X], [Y])
+    replies = stage.run(*(stage.send_tensor([[0, 0]]) for _ in range(8)))
+    assert all(failed(reply, Status.MODEL_FAILED, "raised RuntimeError") for reply in replies)
+    assert len(stage.calls) == 15
+
+
+def test_after_a_failure_the_next_batch_is_no_failure() -> None:
+    def predict(x: Any) -> Any:
+        if x[0, 0] < 0:
+            raise RuntimeError
+        return x
+
+    stage = Stage(predict, [X], [Y])
+    stage.run(stage.send_tensor([[-1, 0]]))
+    assert stage.runner.failed
+    stage.run(stage.send_tensor([[1, 0]]))
+    assert not stage.runner.failed
+
+
+def test_a_model_that_spoils_its_input_and_raises_gets_it_unspoilt_again() -> None:
+    def predict(x: Any) -> Any:
+        culprit = (x[:, 0] == 3).any()
+        x += 1
+        if culprit:
+            raise RuntimeError
+        return x
+
+    stage = Stage(predict, [X], [Y])
+    replies = stage.run(*(stage.send_tensor([[i, 0]]) for i in range(8)))
+    good = [stage.value(reply) for i, reply in enumerate(replies) if i != 3]
+    assert good == [[[i + 1, 1]] for i in range(8) if i != 3]
+
+
+def test_an_input_the_model_refuses_is_the_clients_fault_and_its_text_the_clients() -> None:
+    def predict(x: Any) -> Any:
+        if (x[:, 0] < 0).any():
+            raise InvalidInput("ages are not negative")
+        return x
+
+    stage = Stage(predict, [X], [Y])
+    replies = stage.run(*(stage.send_tensor([[i - 2, 0]]) for i in range(8)))
+    assert [reply.answer.status for reply in replies[:3]] == [Status.INVALID] * 2 + [Status.OK]
+    assert replies[0].data == b"ages are not negative"
+    assert all(reply.answer.status is Status.OK for reply in replies[2:])
+
+
+@pytest.mark.parametrize(
+    ("text", "data"),
+    [
+        ("", b"the model refused the input"),
+        ("half a pair: \ud83d", b"half a pair: ?"),
+        ("ä" * 1000, ("ä" * 512).encode()),
+    ],
+    ids=["no-text", "half-a-surrogate-pair", "longer-than-the-room"],
+)
+def test_any_text_of_a_refusal_can_be_written(text: str, data: bytes) -> None:
+    def predict(instances: Any) -> Any:
+        raise InvalidInput(text)
+
+    stage = Stage(predict)
+    (reply,) = stage.run(stage.send_json("[1]"))
+    assert reply == (reply.answer, data)
+    assert reply.answer.status is Status.INVALID
+
+
+WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "rows-missing": (lambda x: x[1:], "model 'm': output 'y' has shape"),
+    "wrong-shape": (lambda x: x[:, :1], "output 'y' has shape"),
+    "nothing": (lambda x: None, "output 'y' has shape []"),
+    "ragged": (lambda x: [[1], [2, 3]] * (len(x) // 2), "output 'y' is no array"),
+    "texts": (lambda x: x.astype(str), "declared is FP32"),
+    "another-name": (lambda x: {"z": x}, "returned outputs ['z'], declared are ['y']"),
+}
+
+
+@pytest.mark.parametrize("count", [2, 32])
+@pytest.mark.parametrize(("predict", "words"), WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_result_fails_the_batch_in_words_and_is_not_asked_for_again(
+    predict: Callable[[Any], Any], words: str, count: int
+) -> None:
+    stage = Stage(predict, [X], [Y])
+    replies = stage.run(*(stage.send_tensor([[i, 0]]) for i in range(count)))
+    assert all(failed(reply, Status.MODEL_FAILED, words) for reply in replies)
+    assert stage.calls == [count]
+    assert stage.runner.failed
+
+
+LIES: dict[str, tuple[Tensor, Callable[[Stage, int], None]]] = {
+    "rows-beyond-the-payload": (X, lambda s, ref: s.spoil(ref, at.ROWS, 3)),
+    "rows-enormous": (X, lambda s, ref: s.spoil(ref, at.ROWS, 2**64 - 1)),
+    "rows-zero": (X, lambda s, ref: s.spoil(ref, at.ROWS, 0)),
+    "no-such-model": (X, lambda s, ref: s.spoil(ref, at.MODEL, 1)),
+    "payload-too-short": (X, lambda s, ref: s.spoil(ref, at.REQUEST_BYTES, 4)),
+    "payload-beyond-the-lane": (X, lambda s, ref: s.spoil(ref, at.REQUEST_BYTES, 1 << 40)),
+    "payload-in-another-lane": (
+        X,
+        lambda s, ref: s.spoil(ref, at.REQUEST_OFFSET, s.segment.layout.lane_payload(0)),
+    ),
+    "payload-outside-the-segment": (X, lambda s, ref: s.spoil(ref, at.REQUEST_OFFSET, 1 << 50)),
+    "payload-end-overflows": (X, lambda s, ref: s.spoil(ref, at.REQUEST_OFFSET, 2**64 - 8)),
+    "payload-misaligned": (
+        X,
+        lambda s, ref: s.spoil(ref, at.REQUEST_OFFSET, s.segment.layout.lane_payload(1) + 8),
+    ),
+    "result-in-another-lane": (
+        X,
+        lambda s, ref: s.spoil(ref, at.RESULT_OFFSET, s.segment.layout.lane_payload(0)),
+    ),
+    "result-room-beyond-the-lane": (X, lambda s, ref: s.spoil(ref, at.RESULT_CAPACITY, 1 << 40)),
+    "key-longer-than-the-payload": (X, lambda s, ref: s.spoil(ref, at.KEY_BYTES, 2048)),
+    "prefix-beyond-the-payload": (OPEN, lambda s, ref: s.spoil(ref, at.REQUEST_BYTES, 7)),
+    "dimension-beyond-the-payload": (OPEN, lambda s, ref: s.poke(ref, 0, 1 << 30)),
+    "dimension-overflows": (OPEN, lambda s, ref: s.poke(ref, 0, 2**64 - 1)),
+    "texts-shorter-than-said": (TEXT, lambda s, ref: s.poke(ref, 64, 2**32 - 1)),
+    "texts-longer-than-the-payload": (TEXT, lambda s, ref: s.poke(ref, 0, 1 << 40)),
+    "texts-without-their-length": (TEXT, lambda s, ref: s.poke(ref, 0, 2)),
+    "texts-of-no-bytes": (TEXT, lambda s, ref: s.poke(ref, 0, 0)),
+}
+
+
+def sample(tensor: Tensor, number: int) -> Any:
+    return [f"text {number}".encode()] if tensor is TEXT else [[number, number]]
+
+
+@pytest.mark.parametrize("count", [2, 12])
+@pytest.mark.parametrize(("tensor", "lie"), LIES.values(), ids=LIES.keys())
+def test_a_payload_that_lies_is_corrupt_and_harms_nobody_else(
+    tensor: Tensor, lie: Callable[[Stage, int], None], count: int
+) -> None:
+    stage = Stage(identity, [tensor], [tensor])
+    others = [stage.send_tensor(sample(tensor, i)) for i in range(count - 1)]
+    liar = stage.send_tensor(sample(tensor, -1), lane=1)
+    lie(stage, liar)
+    replies = stage.run(*others[:1], liar, *others[1:])
+    assert replies.pop(1).answer.status is Status.CORRUPT
+    assert [stage.value(reply) for reply in replies] == [
+        [x.decode() if isinstance(x, bytes) else x for x in sample(tensor, i)]
+        if tensor is not TEXT
+        else sample(tensor, i)
+        for i in range(count - 1)
+    ]
+
+
+@pytest.mark.parametrize(("tensor", "lie"), LIES.values(), ids=LIES.keys())
+def test_a_batch_of_nothing_but_lies_is_corrupt_and_runs_nothing(
+    tensor: Tensor, lie: Callable[[Stage, int], None]
+) -> None:
+    stage = Stage(identity, [tensor], [tensor])
+    liars = [stage.send_tensor(sample(tensor, i), lane=1) for i in range(ALIKE_FROM + 1)]
+    for liar in liars:
+        lie(stage, liar)
+    assert {reply.answer.status for reply in stage.run(*liars)} == {Status.CORRUPT}
+    assert stage.calls == []
+
+
+EMPTY_LIES = {
+    "open-beside-a-zero": (Tensor("x", "FP32", [0, -1]), [[[]]], 0, 2**63),
+    "open-texts-beside-a-zero": (Tensor("x", "BYTES", [0, -1]), [[[]]], 0, 2**64 - 1),
+    "open-texts-of-many": (Tensor("x", "BYTES", [-1]), [[]], 0, 1 << 50),
+}
+
+
+@pytest.mark.parametrize(
+    ("tensor", "values", "offset", "size"), EMPTY_LIES.values(), ids=EMPTY_LIES.keys()
+)
+def test_a_size_that_no_bytes_bound_is_corrupt_and_harms_nobody_else(
+    tensor: Tensor, values: Any, offset: int, size: int
+) -> None:
+    values = np.empty((1, *(0 for _ in tensor.shape)), object if tensor.datatype.size == 0 else "f")
+    stage = Stage(lambda x: np.zeros((len(x), 2)), [tensor], [Y])
+    others = [stage.send_tensor(values) for _ in range(8)]
+    liar = stage.send_tensor(values, lane=1)
+    stage.poke(liar, offset, size)
+    *replies, corrupt = stage.run(*others, liar)
+    assert corrupt.answer.status is Status.CORRUPT
+    assert [stage.value(reply) for reply in replies] == [[[0, 0]]] * 8
+
+
+@pytest.mark.parametrize("rows", [2**63, 2**64 - 1])
+def test_rows_that_no_bytes_bound_are_corrupt(rows: int) -> None:
+    stage = Stage(lambda x: np.zeros((len(x), 2)), [Tensor("x", "FP32", [0])], [Y])
+    good = [stage.send_tensor(np.empty((1, 0))) for _ in range(3)]
+    liars = [stage.send_tensor(np.empty((1, 0)), lane=1) for _ in range(8)]
+    for liar in liars:
+        stage.spoil(liar, at.ROWS, rows)
+    assert {reply.answer.status for reply in stage.run(*liars)} == {Status.CORRUPT}
+    again = [stage.send_tensor(np.empty((1, 0)), lane=1) for _ in range(8)]
+    for liar in again:
+        stage.spoil(liar, at.ROWS, rows)
+    *replies, last = stage.run(*good, *again)
+    assert [stage.value(reply) for reply in replies[:3]] == [[[0, 0]]] * 3
+    assert last.answer.status is Status.CORRUPT
+
+
+@pytest.mark.parametrize("place", [0, 3, 7])
+def test_a_shape_changed_after_collection_harms_nobody_else(place: int) -> None:
+    """The collector has put it among requests of its old shape."""
+    stage = Stage(lambda x: x.sum(axis=1), [OPEN], [Tensor("y", "FP32", [])])
+    refs = [stage.send_tensor([[i, i, i]], lane=int(i == place)) for i in range(8)]
+    stage.poke(refs[place], 0, 2)
+    for number, reply in enumerate(stage.run(*refs)):
+        assert stage.value(reply) == [2 * number if number == place else 3 * number]
+
+
+def test_a_result_without_room_says_how_much_it_takes() -> None:
+    stage = Stage(identity, [X], [Y])
+    refs = [stage.send_tensor([[i, i]], result_bytes=8 - (i == 1)) for i in range(3)]
+    replies = stage.run(*refs)
+    assert replies[1].answer.status is Status.RESULT_TOO_LARGE
+    assert replies[1].answer.size == 8
+    assert [stage.value(replies[i]) for i in (0, 2)] == [[[0, 0]], [[2, 2]]]
+    assert not stage.runner.failed
+    assert stage.calls == [3]
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_a_result_without_room_in_a_batch_of_equals_says_so_too(count: int) -> None:
+    stage = Stage(identity, [X], [Y])
+    replies = stage.run(*(stage.send_tensor([[i, i]], result_bytes=7) for i in range(count)))
+    assert {(r.answer.status, r.answer.size) for r in replies} == {(Status.RESULT_TOO_LARGE, 8)}
+
+
+def test_json_values_pass_unharmed() -> None:
+    text = '[{"z":123456789012345678901234567890,"a":6.0,"ä":"\\u2028\\"€"},[],null,1e-7,true]'
+    stage = Stage(identity)
+    (reply,) = stage.run(stage.send_json(text, rows=5))
+    assert reply.answer.status is Status.OK
+    assert reply.data.decode() == text.replace("\\u2028", "\u2028").replace("1e-7", "1e-07")
+
+
+def test_half_a_surrogate_pair_passes_as_the_escape_it_came_as() -> None:
+    stage = Stage(identity)
+    (reply,) = stage.run(stage.send_json('["\\ud83d"]'))
+    assert reply.data == b'["\\ud83d"]'
+
+
+def test_json_instances_of_all_requests_come_as_one_list() -> None:
+    stage = Stage(lambda instances: [instances.index(i) for i in instances])
+    refs = [stage.send_json("[5,6]", rows=2), stage.send_json('["a"]', lane=1)]
+    assert [reply.data for reply in stage.run(*refs)] == [b"[0,1]", b"[2]"]
+    assert stage.calls == [3]
+
+
+NUMPY = {
+    "array": (lambda xs: np.arange(len(xs)), b"[0]", b"[1]"),
+    "matrix": (lambda xs: np.eye(len(xs)), b"[[1.0,0.0]]", b"[[0.0,1.0]]"),
+    "array-in-a-list": (lambda xs: [np.array([1, 2])] * 2, b"[[1,2]]", b"[[1,2]]"),
+    "scalars": (lambda xs: [np.int64(3), np.float32(0.5)], b"[3]", b"[0.5]"),
+    "scalars-in-a-dict": (lambda xs: [{"a": np.bool_(True)}] * 2, b'[{"a":true}]', b'[{"a":true}]'),
+    "tuple": (lambda xs: (1.0, 2), b"[1.0]", b"[2]"),
+}
+
+
+@pytest.mark.parametrize(("predict", "first", "second"), NUMPY.values(), ids=NUMPY.keys())
+def test_numpy_values_in_a_json_result_are_written_as_json(
+    predict: Callable[[Any], Any], first: bytes, second: bytes
+) -> None:
+    stage = Stage(predict)
+    replies = stage.run(stage.send_json("[1]"), stage.send_json("[2]"))
+    assert [reply.data for reply in replies] == [first, second]
+
+
+JSON_WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "too-few": (lambda xs: xs[1:], "returned 2 predictions for 3 instances"),
+    "too-many": (lambda xs: [*xs, 1], "returned 4 predictions for 3 instances"),
+    "no-list": (lambda xs: {"a": 1}, "returned a dict, not a list"),
+    "a-text": (lambda xs: "abc", "returned a str, not a list"),
+    "a-lone-number": (lambda xs: np.array(3), "returned a int, not a list"),
+    "a-generator": (lambda xs: (x for x in xs), "returned a generator, not a list"),
+}
+
+
+@pytest.mark.parametrize(("predict", "words"), JSON_WRONG.values(), ids=JSON_WRONG.keys())
+def test_a_wrong_list_fails_the_batch_in_words_and_is_not_asked_for_again(
+    predict: Callable[[Any], Any], words: str
+) -> None:
+    stage = Stage(predict)
+    replies = stage.run(*(stage.send_json("[1]") for _ in range(3)))
+    assert all(failed(reply, Status.MODEL_FAILED, words) for reply in replies)
+    assert stage.calls == [3]
+
+
+def circular() -> list[Any]:
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+def deep() -> list[Any]:
+    found: list[Any] = []
+    for _ in range(100_000):
+        found = [found]
+    return found
+
+
+UNWRITABLE = {
+    "not-a-number": (lambda: math.nan, "Out of range float values"),
+    "infinity": (lambda: np.float32("inf"), "Out of range float values"),
+    "no-json-value": (lambda: object(), "object is no JSON value"),
+    "bytes": (lambda: b"x", "bytes is no JSON value"),
+    "a-key-that-is-no-text": (lambda: {(1, 2): 3}, "keys must be str"),
+    "circular": (circular, "Circular reference"),
+    "very-deep": (deep, "recursion"),
+}
+
+
+@pytest.mark.parametrize(("make", "words"), UNWRITABLE.values(), ids=UNWRITABLE.keys())
+def test_a_prediction_that_is_no_json_fails_alone_and_nothing_runs_again(
+    make: Callable[[], Any], words: str
+) -> None:
+    stage = Stage(lambda xs: [make() if x == 2 else x for x in xs])
+    replies = stage.run(*(stage.send_json(f"[{i}]") for i in range(5)))
+    bad = replies.pop(2)
+    assert failed(bad, Status.MODEL_FAILED, "model 'm': a prediction cannot be written as JSON")
+    assert words in bad.data.decode()
+    assert [stage.value(reply) for reply in replies] == [[0], [1], [3], [4]]
+    assert stage.calls == [5]
+    assert stage.runner.failed
+
+
+JSON_LIES = {
+    "no-json": "[1",
+    "no-list": '{"a":1}',
+    "other-count": "[1,2]",
+    "empty": "",
+    "no-utf-8": "\udcff",
+    "very-deep": "[" * 100_000 + "]" * 100_000,
+    "number-too-long": "[" + "9" * 5000 + "]",
+}
+
+
+@pytest.mark.parametrize("text", JSON_LIES.values(), ids=JSON_LIES.keys())
+def test_a_text_that_is_not_what_its_header_says_is_corrupt_and_harms_nobody_else(
+    text: str,
+) -> None:
+    stage = Stage(identity)
+    good = [stage.send_json(f"[{i}]") for i in range(2)]
+    liar = stage.send(text.encode(errors="surrogateescape"), lane=1)
+    first, corrupt, second = stage.run(good[0], liar, good[1])
+    assert corrupt.answer.status is Status.CORRUPT
+    assert (first.data, second.data) == (b"[0]", b"[1]")
+
+
+def test_a_json_result_without_room_says_how_much_it_takes() -> None:
+    stage = Stage(lambda xs: ["x" * 100 if x else 0 for x in xs])
+    refs = [stage.send_json("[1]", result_bytes=50), stage.send_json("[0]", result_bytes=50)]
+    large, small = stage.run(*refs)
+    assert (large.answer.status, large.answer.size) == (Status.RESULT_TOO_LARGE, 104)
+    assert small.data == b"[0]"
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 1)), min_size=1, max_size=20),
+    st.sets(st.integers(0, 19)),
+)
+def test_whatever_the_batch_everyone_but_the_culprits_gets_its_own(
+    requests: list[tuple[int, int]], culprits: set[int]
+) -> None:
+    def predict(x: Any) -> Any:
+        if culprits & set(x[:, 0].tolist()):
+            raise RuntimeError
+        return x + 0.5
+
+    stage = Stage(predict, [X], [Y])
+    refs = [
+        stage.send_tensor([[i, row] for row in range(rows)], rows=rows, lane=lane)
+        for i, (rows, lane) in enumerate(requests)
+    ]
+    replies = stage.run(*refs)
+    for number, (reply, (rows, _)) in enumerate(zip(replies, requests, strict=True)):
+        if number in culprits:
+            assert reply.answer.status is Status.MODEL_FAILED
+        else:
+            assert stage.value(reply, rows) == [[number + 0.5, r + 0.5] for r in range(rows)]

@@ -1,0 +1,107 @@
+"""The counters of an engine as others read them."""
+
+import os
+
+import pytest
+from rig import local_segment, spec
+
+from ringbatch.engine.status import describe, main, read, snapshot
+from ringbatch.shm.counters import (
+    BATCHES_BY_REASON,
+    BATCHES_BY_ROWS,
+    CollectorCounter,
+    Counters,
+    LaneCounter,
+    ModelCounter,
+    WorkerCounter,
+    rows_bucket,
+)
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.layout import MODEL_READY, PAGE, WORD, Layout
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Reason
+
+NO_PID = 2**22 + 1
+"""More than Linux gives out."""
+
+
+def counted() -> Segment:
+    segment = local_segment(
+        spec(0, name="a", workers=(0, 1)), spec(1, name="b", workers=(2,)), lanes=2
+    )
+    layout, words = segment.layout, segment.words
+    words[(layout.model(0) + MODEL_READY) // WORD] = 1
+    model = Counters(words, layout.model_counters(0))
+    for counter, amount in {
+        ModelCounter.REQUESTS: 8,
+        ModelCounter.ROWS: 20,
+        ModelCounter.EXPIRED: 1,
+        ModelCounter.CANCELLED: 2,
+        ModelCounter.WAIT_NS: 16_000_000,
+        ModelCounter.RUN_NS: 9_000_000,
+        ModelCounter.FAILED: 1,
+        ModelCounter.RETRIED: 4,
+        BATCHES_BY_REASON + Reason.FULL: 2,
+        BATCHES_BY_REASON + Reason.RETRY: 1,
+        BATCHES_BY_ROWS + rows_bucket(1): 1,
+        BATCHES_BY_ROWS + rows_bucket(16): 2,
+    }.items():
+        model.add(counter, amount)
+    for lane, requests in ((0, 3), (1, 5)):
+        Counters(words, layout.lane_counters(lane)).add(LaneCounter.REQUESTS, requests)
+    Counters(words, layout.collector_counters()).add(CollectorCounter.WORKER_DEATHS, 2)
+    Counters(words, layout.worker_counters(2)).add(WorkerCounter.BATCHES, 9)
+    return segment
+
+
+def test_what_was_counted_is_read_under_its_name() -> None:
+    status = read(counted())
+    a = status.models["a"]
+    assert (a.workers, a.ready, a.requests, a.rows) == (2, 1, 8, 20)
+    assert (a.dropped, a.failed, a.retried) == (3, 1, 4)
+    assert (a.wait_ms, a.run_ms) == (2.0, 3.0)
+    assert a.batches == {"full": 2, "retry": 1}
+    assert a.batch_rows == {"1": 1, "9-16": 2}
+    assert status.frontends["requests"] == 8, "of all lanes together"
+    assert status.collector["worker_deaths"] == 2
+    assert [status.workers[number]["batches"] for number in range(3)] == [0, 0, 9]
+
+
+def test_a_model_that_nobody_asked_has_zeros_and_no_division() -> None:
+    b = read(counted()).models["b"]
+    assert (b.requests, b.wait_ms, b.run_ms, b.batches, b.batch_rows) == (0, 0.0, 0.0, {}, {})
+
+
+def test_for_people_it_says_the_same_in_words() -> None:
+    text = describe(read(counted()))
+    for line in (
+        "a: 1 of 2 workers ready",
+        "  requests 8, instances 20, dropped 3, retried 4, failed batches 1",
+        "  mean wait 2.000 ms, mean run 3.000 ms a batch",
+        "  batches by reason: full 2, retry 1",
+        "  batches by size:   1 1, 9-16 2",
+        "  batches by reason: none",
+    ):
+        assert line in text.splitlines()
+
+
+def test_where_no_engine_runs_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(StartupError, match=f"supervisor with process id {NO_PID}"):
+        snapshot(NO_PID)
+    assert main(NO_PID) == 1
+    assert f"process id {NO_PID} is running" in capsys.readouterr().err
+
+
+def test_a_running_engines_segment_is_found_by_its_supervisor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    layout = Layout(lanes=1, slots=2, lane_bytes=PAGE, workers=1, models=1, manifest_bytes=PAGE)
+    segment = Segment.create(layout, (spec(name="found"),))
+    try:
+        assert list(snapshot(os.getpid()).models) == ["found"]
+        assert main(os.getpid()) == 0
+    finally:
+        segment.unlink()
+        segment.detach()
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"engine {os.getpid()}\nfound: 0 of 1 workers ready\n")

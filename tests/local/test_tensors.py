@@ -1,0 +1,290 @@
+"""Tensors out of requests and into results: every datatype, shape and way of returning them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rig import Array, Client, local_segment, pack, spec, unpack
+
+from ringbatch.engine.model import Model
+from ringbatch.engine.runner import TensorCodec
+from ringbatch.engine.tensors import Scatterer, Windows, WrongResult
+from ringbatch.shm.holder import Holder, Request
+from ringbatch.shm.layout import PAGE
+from ringbatch.shm.ring import Consumer
+from ringbatch.shm.tensor import DATATYPES, Tensor
+
+X = Tensor("x", "FP32", [2])
+
+
+class Bench:
+    """A codec for some tensors, its requests published by a client."""
+
+    def __init__(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        self.outputs = outputs
+        self.inputs = inputs
+        self.segment = local_segment(spec(0, inputs, outputs))
+        self.client = Client(self.segment)
+        self.holder = Holder(self.segment, 0, lambda _lane: None)
+        layout = self.segment.layout
+        self.submitted = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
+        model = Model(tuple(inputs), tuple(outputs), lambda: None, lambda: None)
+        self.codec = TensorCodec(self.segment.memory, model)
+
+    def request(self, *values: Any, rows: int = 1, result_bytes: int = 1024) -> Request:
+        payload, key_bytes = pack(self.inputs, values)
+        self.client.send(payload, rows, key_bytes=key_bytes, result_bytes=result_bytes)
+        (ref,) = self.submitted.take()
+        request = self.holder.read(ref)
+        assert request is not None
+        return request
+
+    def read(self, *requests: Request) -> list[Array]:
+        readable, unreadable, arguments = self.codec.read(list(requests))
+        assert unreadable == []
+        assert readable == list(requests)
+        found: list[Array] = arguments
+        return found
+
+    def write(self, returned: object, *requests: Request) -> list[list[Array]]:
+        rows = [request.rows for request in requests]
+        sizes = self.codec.write(self.codec.check(returned, rows), list(requests))
+        return [
+            unpack(
+                self.outputs,
+                request.rows,
+                bytes(self.segment.memory[request.result_offset :][:size]),
+            )
+            for request, size in zip(requests, sizes, strict=True)
+            if isinstance(size, int)
+        ]
+
+
+def numbers(tensor: Tensor, shape: tuple[int, ...], first: int) -> Array:
+    """Values that every datatype holds exactly, no two alike where it has as many."""
+    count = int(np.prod(shape))
+    if tensor.datatype.name == "BYTES":
+        values: Array = np.empty(count, dtype=object)
+        values[:] = [b"\0%d\0" % (first + i) * ((first + i) % 3) for i in range(count)]
+        return values.reshape(shape)
+    counting = (np.arange(count) + first) % 120
+    dtype = {"BOOL": "?", "BF16": "<f4"}.get(tensor.datatype.name, tensor.datatype.numpy)
+    return (counting % 2 == 1 if dtype == "?" else counting).astype(dtype).reshape(shape)
+
+
+SHAPES: list[tuple[int, ...]] = [(), (1,), (3,), (2, 3), (0,), (2, 0, 3), (-1,), (-1, 2, -1)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", DATATYPES)
+@pytest.mark.parametrize("rows", [[1], [1, 1, 1], [3, 3], [2, 1, 4]], ids=str)
+def test_every_datatype_and_shape_comes_out_as_it_went_in(
+    name: str, shape: tuple[int, ...], rows: list[int]
+) -> None:
+    tensor = Tensor("x", name, shape)
+    bench = Bench([tensor], [tensor])
+    own_shape = tuple(4 if size == -1 else size for size in shape)
+    values = [numbers(tensor, (n, *own_shape), 10 * i) for i, n in enumerate(rows)]
+    requests = [
+        bench.request(v, rows=n, result_bytes=PAGE) for v, n in zip(values, rows, strict=True)
+    ]
+    (gathered,) = bench.read(*requests)
+    assert gathered.shape == (sum(rows), *own_shape)
+    assert gathered.dtype == values[0].dtype
+    assert np.array_equal(gathered, np.concatenate(values))
+    for (result,), value in zip(bench.write(gathered, *requests), values, strict=True):
+        assert np.array_equal(result, value)
+
+
+def test_gathered_arrays_are_the_models_own() -> None:
+    """A model may write into its input; the request must be there unharmed for another run."""
+    bench = Bench([X], [X])
+    requests = [bench.request([[1.0, 2.0]]), bench.request([[3.0, 4.0]])]
+    for batch in (requests, requests[:1]):
+        (gathered,) = bench.read(*batch)
+        gathered[...] = -1
+        assert bench.read(*batch)[0].tolist() == [[1.0, 2.0], [3.0, 4.0]][: len(batch)]
+
+
+def test_several_inputs_arrive_in_their_order() -> None:
+    inputs = [Tensor("a", "INT64", []), Tensor("b", "BYTES", []), Tensor("c", "FP32", [-1])]
+    bench = Bench(inputs, [X])
+    requests = [
+        bench.request([1, 2], [b"p", b""], [[0.5], [1.5]], rows=2),
+        bench.request([3], [b"long text"], [[2.5]]),
+    ]
+    a, b, c = bench.read(*requests)
+    assert a.tolist() == [1, 2, 3]
+    assert b.tolist() == [b"p", b"", b"long text"]
+    assert c.tolist() == [[0.5], [1.5], [2.5]]
+
+
+TWO = [Tensor("p", "FP32", [2]), Tensor("q", "BYTES", [])]
+RETURNED = {
+    "tuple": ([[1, 2], [3, 4]], [b"a", b"bc"]),
+    "list": [[[1, 2], [3, 4]], [b"a", b"bc"]],
+    "dict": {"q": np.array(["a", "bc"]), "p": np.array([[1, 2], [3, 4]])},
+}
+
+
+@pytest.mark.parametrize("returned", RETURNED.values(), ids=RETURNED.keys())
+def test_several_outputs_leave_as(returned: object) -> None:
+    bench = Bench([X], TWO)
+    requests = [bench.request([[0, 0]]), bench.request([[0, 0]])]
+    (p1, q1), (p2, q2) = bench.write(returned, *requests)
+    assert (p1.tolist(), q1.tolist()) == ([[1.0, 2.0]], [b"a"])
+    assert (p2.tolist(), q2.tolist()) == ([[3.0, 4.0]], [b"bc"])
+
+
+Y = Tensor("y", "FP32", [2])
+GOOD = {
+    "list-of-lists": (Y, [[1, 2], [3, 4]], [[1.0, 2.0], [3.0, 4.0]]),
+    "dict-of-one": (Y, {"y": [[1, 2], [3, 4]]}, [[1.0, 2.0], [3.0, 4.0]]),
+    "float64": (Y, np.array([[1, 2], [3, 4.5]]), [[1.0, 2.0], [3.0, 4.5]]),
+    "big-endian": (Y, np.array([[1, 2], [3, 4]], ">f4"), [[1.0, 2.0], [3.0, 4.0]]),
+    "not-contiguous": (Y, np.array([[1, 3], [2, 4]], "<f4").T, [[1.0, 2.0], [3.0, 4.0]]),
+    "every-other": (Y, np.arange(8, dtype="<f4")[::2].reshape(2, 2), [[0.0, 2.0], [4.0, 6.0]]),
+    "integers-for-floats": (Y, np.array([[1, 2], [3, 4]]), [[1.0, 2.0], [3.0, 4.0]]),
+    "int64-that-fits-int32": (Tensor("y", "INT32", []), np.array([7, -8]), [7, -8]),
+    "int64-that-fits-int8": (Tensor("y", "INT8", []), np.array([127, -128]), [127, -128]),
+    "bool-for-int": (Tensor("y", "INT8", []), np.array([True, False]), [1, 0]),
+    "bytes-keep-their-zeros": (Tensor("y", "BYTES", []), [b"a\0", b"\0"], [b"a\0", b"\0"]),
+    "text-for-bytes": (Tensor("y", "BYTES", []), ["ä", ""], ["ä".encode(), b""]),
+    "numpy-text-for-bytes": (Tensor("y", "BYTES", []), np.array(["a", "bc"]), [b"a", b"bc"]),
+    "open-size": (Tensor("y", "FP32", [-1]), [[], []], [[], []]),
+}
+
+
+@pytest.mark.parametrize("alike", [False, True], ids=["one-by-one", "alike"])
+@pytest.mark.parametrize(("output", "returned", "values"), GOOD.values(), ids=GOOD.keys())
+def test_a_good_result_is_written_as_declared(
+    output: Tensor, returned: object, values: list[Any], alike: bool
+) -> None:
+    bench = Bench([X], [output])
+    requests = [bench.request([[0, 0]]), bench.request([[0, 0]])]
+    if alike:
+        together = bench.holder.read_alike([request.ref for request in requests])
+        assert together is not None
+        if bench.codec.read_alike(together) is None:
+            assert output.row_bytes is None, "only sizes that are open are written one by one"
+            return
+        size = bench.codec.write_alike(bench.codec.check(returned, [1, 1]), together)
+        written = [
+            unpack([output], 1, bytes(bench.segment.memory[r.result_offset :][:size]))
+            for r in requests
+        ]
+    else:
+        written = bench.write(returned, *requests)
+    assert [result[0].tolist()[0] for result in written] == values
+
+
+ONE = [Tensor("y", "FP32", [2])]
+WRONG = {
+    "rows-missing": (ONE, [[1, 2]], r"output 'y' has shape \[1, 2\], declared is \[2, 2\]"),
+    "rows-too-many": (ONE, np.zeros((3, 2)), r"output 'y' has shape \[3, 2\]"),
+    "wrong-shape": (ONE, np.zeros((2, 3)), r"shape \[2, 3\], declared is \[2, 2\]"),
+    "no-batch-dimension": (ONE, np.zeros(4), r"shape \[4\], declared is \[2, 2\]"),
+    "one-dimension-too-many": (ONE, np.zeros((2, 2, 1)), r"shape \[2, 2, 1\]"),
+    "none": (ONE, None, r"output 'y' has shape \[\]"),
+    "a-number": (ONE, 3.5, r"output 'y' has shape \[\]"),
+    "ragged": (ONE, [[1, 2], [3]], r"output 'y' is no array"),
+    "texts-for-numbers": (ONE, [["1", "2"], ["3", "4"]], r"output 'y' is <U1, declared is FP32"),
+    "objects-for-numbers": (ONE, [[1, None], [3, 4]], r"output 'y' is object, declared is FP32"),
+    "complex": (ONE, np.zeros((2, 2), complex), r"is complex128, declared is FP32"),
+    "floats-for-integers": ([Tensor("y", "INT64", [])], [1.0, 2.0],
+        r"output 'y' is float64, declared is INT64"),
+    "integers-beyond-the-type": ([Tensor("y", "INT8", [])], [1, 128],
+        r"output 'y' holds numbers beyond the declared INT8"),
+    "numbers-for-bool": ([Tensor("y", "BOOL", [])], [1, 0], r"is int64, declared is BOOL"),
+    "numbers-for-bytes": ([Tensor("y", "BYTES", [])], [1, 2],
+        r"output 'y' holds a int, declared is BYTES"),
+    "lists-for-bytes": ([Tensor("y", "BYTES", [])], [[1], [2, 3]],
+        r"output 'y' holds a list, declared is BYTES"),
+    "one-output-of-two": (TWO, [[1, 2], [3, 4]], r"output 'p' has shape \[2\]"),
+    "a-single-array-for-two": (TWO, np.zeros((2, 2)), r"returned one value, declared are 2"),
+    "three-outputs-for-two": (TWO, (1, 2, 3), r"returned 3 values, declared are 2 outputs"),
+    "dict-with-a-name-missing": (TWO, {"p": 1}, r"outputs \['p'\], declared are \['p', 'q'\]"),
+    "dict-with-another-name": (ONE, {"z": 1}, r"returned outputs \['z'\], declared are \['y'\]"),
+    "dict-with-odd-names": (ONE, {"z": 1, 3: 1}, r"returned outputs \['3', 'z'\]"),
+}  # fmt: skip
+
+
+class Unconvertible:
+    def __array__(self, *_arguments: object, **_more: object) -> Array:
+        raise RuntimeError("on the wrong device")
+
+
+@pytest.mark.parametrize(("outputs", "returned", "words"), WRONG.values(), ids=WRONG.keys())
+def test_a_wrong_result_is_refused_in_words(
+    outputs: list[Tensor], returned: object, words: str
+) -> None:
+    segment = local_segment(spec())
+    scatterer = Scatterer(segment.memory, Windows(segment.memory), outputs)
+    with pytest.raises(WrongResult, match=words):
+        scatterer.arrays(returned, 2)
+
+
+def test_what_cannot_become_an_array_is_refused_in_words() -> None:
+    segment = local_segment(spec())
+    scatterer = Scatterer(segment.memory, Windows(segment.memory), ONE)
+    with pytest.raises(WrongResult, match="output 'y' is no array: on the wrong device"):
+        scatterer.arrays(Unconvertible(), 2)
+
+
+@pytest.mark.parametrize("output", [Tensor("y", "FP32", [4]), Tensor("y", "BYTES", [-1])], ids=str)
+def test_a_result_without_room_gives_its_size_and_writes_nothing(output: Tensor) -> None:
+    bench = Bench([X], [output])
+    values = numbers(output, (2, 4), 1)
+    sizes = [len(pack([output], [values[i : i + 1]])[0]) for i in range(2)]
+    small = bench.request([[0, 0]], result_bytes=sizes[0] - 1)
+    large = bench.request([[0, 0]], result_bytes=sizes[1])
+    before = bytes(bench.segment.memory[small.result_offset :][: sizes[0]])
+    found = bench.codec.write(bench.codec.check(values, [1, 1]), [small, large])
+    assert found == sizes
+    assert bytes(bench.segment.memory[small.result_offset :][: sizes[0]]) == before
+    (result,) = unpack([output], 1, bytes(bench.segment.memory[large.result_offset :][: sizes[1]]))
+    assert np.array_equal(result, values[1:])
+
+
+def test_bf16_is_float32_to_the_model() -> None:
+    tensor = Tensor("x", "BF16", [2])
+    bench = Bench([tensor], [tensor])
+    request = bench.request([[1.5, -3.0]])
+    (gathered,) = bench.read(request)
+    assert gathered.dtype == np.float32
+    assert gathered.tolist() == [[1.5, -3.0]]
+
+
+tensors = st.builds(
+    Tensor,
+    name=st.just("t"),
+    datatype=st.sampled_from(list(DATATYPES)),
+    shape=st.lists(st.sampled_from([-1, 0, 1, 2, 3]), max_size=3),
+)
+
+
+@given(
+    st.lists(tensors, min_size=1, max_size=3),
+    st.lists(st.integers(1, 5), min_size=1, max_size=9),
+    st.integers(0, 3),
+)
+def test_an_identity_gives_every_request_its_own_back(
+    kinds: list[Tensor], rows: list[int], opened: int
+) -> None:
+    named = [Tensor(f"t{i}", t.datatype.name, t.shape) for i, t in enumerate(kinds)]
+    bench = Bench(named, named)
+    sent = []
+    for number, own in enumerate(rows):
+        shapes = [(own, *(opened if d == -1 else d for d in t.shape)) for t in named]
+        values = [numbers(t, s, 7 * number) for t, s in zip(named, shapes, strict=True)]
+        sent.append((bench.request(*values, rows=own, result_bytes=PAGE), values))
+    requests = [request for request, _ in sent]
+    gathered = bench.read(*requests)
+    returned = tuple(gathered) if len(gathered) > 1 else gathered[0]
+    written = bench.write(returned, *requests)
+    for got, (_, wanted) in zip(written, sent, strict=True):
+        for result, value in zip(got, wanted, strict=True):
+            assert np.array_equal(result, value)

@@ -1,0 +1,136 @@
+"""The worker, stepped: tasks in, answers, reports and counts out."""
+
+from typing import Any
+
+from rig import Client, local_segment, spec
+
+from ringbatch.engine.messages import Report, ReportKind, Task, reports, task_words
+from ringbatch.engine.model import Model
+from ringbatch.engine.runner import Runner
+from ringbatch.engine.status import read
+from ringbatch.engine.worker import Worker
+from ringbatch.shm.holder import BatchMark, Holder
+from ringbatch.shm.layout import REPORT_WORDS, TASK_WORDS
+from ringbatch.shm.ring import Consumer, Producer
+from ringbatch.shm.slot import Reason, Status, reference
+
+RUN_NS = 30
+
+
+class Stand:
+    """A worker, the collector's ends of its rings, and a client."""
+
+    def __init__(self, slots: int = 16) -> None:
+        self.segment = local_segment(spec(), slots=slots)
+        layout, words = self.segment.layout, self.segment.words
+        self.client = Client(self.segment)
+        self.tasks = Producer(words, layout.task_ring(0), TASK_WORDS)
+        self.reports = Consumer(words, layout.report_ring(0), REPORT_WORDS)
+        self.rings = 0
+        self.now_ns = 0
+        self.worker = self.new_worker()
+
+    def new_worker(self) -> Worker:
+        def predict(instances: Any) -> Any:
+            self.now_ns += RUN_NS
+            if "bad" in instances:
+                raise ValueError
+            return instances
+
+        def ring() -> None:
+            self.rings += 1
+
+        holder = Holder(self.segment, 0, lambda _lane: None)
+        model = Model((), (), lambda: None, predict)
+        runner = Runner(model, "m", holder, lambda: self.now_ns)
+        return Worker(self.segment, 0, runner, holder, ring)
+
+    def hand_over(self, batch: int, *references: int) -> None:
+        mark = BatchMark(batch, len(references), Reason.IDLE, 0)
+        assert self.tasks.offer(task_words(Task(mark, list(references))))
+
+    def said(self) -> list[Report]:
+        return list(reports(self.reports.take()))
+
+
+def test_it_says_once_that_it_is_ready_with_its_process_id() -> None:
+    stand = Stand()
+    assert stand.said() == []
+    stand.worker.begin()
+    ((kind, pid, _),) = stand.said()
+    assert kind is ReportKind.READY
+    assert pid > 0
+    assert stand.rings == 1
+
+
+def test_a_task_is_run_answered_reported_and_counted() -> None:
+    stand = Stand()
+    slots = [stand.client.send(b"[%d]" % n) for n in range(3)]
+    stand.hand_over(7, *(reference(1, slot) for slot in slots))
+    assert stand.worker.step() == 1
+    assert stand.said() == [Report(ReportKind.DONE, 7, RUN_NS)]
+    replies = stand.client.collect()
+    assert [replies[slot].data for slot in slots] == [b"[0]", b"[1]", b"[2]"]
+    counted = {"batches": 1, "rows": 3, "run_ns": RUN_NS}
+    assert read(stand.segment).workers[0] == counted
+
+
+def test_without_a_task_a_step_does_nothing() -> None:
+    stand = Stand()
+    assert stand.worker.step() == 0
+    assert stand.said() == []
+    assert stand.rings == 0
+
+
+def test_several_tasks_are_run_in_their_order_each_with_its_own_time() -> None:
+    stand = Stand()
+    for batch in (1, 2):
+        stand.hand_over(batch, reference(1, stand.client.send(b"[0]")))
+    assert stand.worker.step() == 2
+    assert stand.said() == [
+        Report(ReportKind.DONE, 1, RUN_NS),
+        Report(ReportKind.DONE, 2, RUN_NS),
+    ]
+
+
+def test_a_batch_with_a_failure_is_reported_as_failed_and_the_next_is_not() -> None:
+    stand = Stand()
+    for batch, text in ((1, b'["bad"]'), (2, b'["good"]')):
+        stand.hand_over(batch, reference(1, stand.client.send(text)))
+    stand.worker.step()
+    assert [report.kind for report in stand.said()] == [ReportKind.FAILED, ReportKind.DONE]
+    replies = sorted(reply.answer.status for reply in stand.client.collect().values())
+    assert replies == [Status.OK, Status.MODEL_FAILED]
+
+
+def test_answers_are_announced_before_the_report_that_frees_the_worker() -> None:
+    """Else the collector could forget requests whose answers nobody will announce."""
+    stand = Stand()
+    seen = []
+    worker = stand.worker
+    worker._wake_collector = lambda: seen.append(len(stand.client.collect()))
+    stand.hand_over(1, reference(1, stand.client.send(b"[0]")))
+    worker.step()
+    assert seen == [1]
+
+
+def test_a_worker_leaves_the_tasks_of_the_one_before_it_alone() -> None:
+    stand = Stand()
+    stand.hand_over(1, reference(1, stand.client.send(b"[0]")))
+    stand.worker = stand.new_worker()
+    assert stand.worker.step() == 0
+    assert stand.client.collect() == {}
+
+
+def test_answers_that_find_no_room_are_announced_by_a_later_step() -> None:
+    """A lane runs out of it only where its owner does not collect."""
+    stand = Stand(slots=1)
+    ref = reference(1, stand.client.send(b"[0]"))
+    for batch in (1, 2):
+        stand.hand_over(batch, ref)
+    stand.worker.step()
+    assert len(stand.client.collect()) == 1
+    late = read(stand.segment).frontends["late_answers"]
+    stand.worker.step()
+    assert stand.client.collect() == {}
+    assert read(stand.segment).frontends["late_answers"] == late + 1

@@ -1,0 +1,221 @@
+"""When a batch closes: the table of cases, one nanosecond at a time, and what holds for all."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.engine.batching import Close, Pending, Policy, Wait, decide, fitting
+from ringbatch.shm.slot import Reason
+
+MAX = 8
+LATENCY = 1_000
+ACCEPTED = 50_000
+DUE = ACCEPTED + LATENCY
+FAR = 10**12
+
+FIXED = Policy(MAX, LATENCY, eager=False)
+EAGER = Policy(MAX, LATENCY, eager=True)
+
+
+def pending(
+    requests: int = 1,
+    rows: int | None = None,
+    oldest_ns: int = ACCEPTED,
+    deadline_ns: int = FAR,
+    others: bool = False,
+) -> Pending:
+    return Pending(requests, requests if rows is None else rows, oldest_ns, deadline_ns, others)
+
+
+CASES = {
+    "fixed-waits-for-company-from-the-start": (FIXED, pending(), ACCEPTED, {}, Wait(DUE)),
+    "fixed-still-waits-one-nanosecond-before": (FIXED, pending(), DUE - 1, {}, Wait(DUE)),
+    "fixed-closes-at-the-very-latency": (FIXED, pending(), DUE, {}, Close(Reason.LATENCY)),
+    "fixed-closes-after-the-latency": (FIXED, pending(), DUE + 1, {}, Close(Reason.LATENCY)),
+    "latency-counts-from-oldest": (FIXED, pending(oldest_ns=ACCEPTED - 1), DUE - 1, {},
+        Close(Reason.LATENCY)),
+    "latecomer-does-not-extend": (FIXED, pending(requests=7), DUE - 1, {}, Wait(DUE)),
+    "zero-latency-closes-at-once": (replace(FIXED, max_latency_ns=0), pending(), ACCEPTED, {},
+        Close(Reason.LATENCY)),
+    "one-row-below-the-cap-is-not-full": (FIXED, pending(rows=MAX - 1), ACCEPTED, {}, Wait(DUE)),
+    "full-at-the-very-cap": (FIXED, pending(rows=MAX), ACCEPTED, {}, Close(Reason.FULL)),
+    "full-beyond-the-cap": (FIXED, pending(rows=MAX + 1), ACCEPTED, {}, Close(Reason.FULL)),
+    "rows-count-not-requests": (FIXED, pending(requests=1, rows=MAX), ACCEPTED, {},
+        Close(Reason.FULL)),
+    "full-is-the-reason-even-when-late": (FIXED, pending(rows=MAX), DUE, {}, Close(Reason.FULL)),
+    "deadline-waits-one-nanosecond-before": (FIXED, pending(deadline_ns=ACCEPTED + 500),
+        ACCEPTED + 399, {"service_ns": 100}, Wait(ACCEPTED + 400)),
+    "deadline-closes-a-service-time-ahead": (FIXED, pending(deadline_ns=ACCEPTED + 500),
+        ACCEPTED + 400, {"service_ns": 100}, Close(Reason.DEADLINE)),
+    "deadline-already-missed-still-closes": (FIXED, pending(deadline_ns=ACCEPTED - 5),
+        ACCEPTED, {}, Close(Reason.DEADLINE)),
+    "latency-comes-before-a-later-deadline": (FIXED, pending(deadline_ns=DUE + 101), ACCEPTED,
+        {"service_ns": 100}, Wait(DUE)),
+    "drain-waits-for-nobody": (FIXED, pending(), ACCEPTED, {"draining": True},
+        Close(Reason.DRAIN)),
+    "full-is-the-reason-even-when-draining": (FIXED, pending(rows=MAX), ACCEPTED,
+        {"draining": True}, Close(Reason.FULL)),
+    "eager-closes-a-lone-request-at-once": (EAGER, pending(), ACCEPTED, {}, Close(Reason.IDLE)),
+    "eager-is-full-at-the-cap": (EAGER, pending(rows=MAX), ACCEPTED, {}, Close(Reason.FULL)),
+    "eager-names-the-shapes-that-kept-it-small": (EAGER, pending(others=True), ACCEPTED, {},
+        Close(Reason.SHAPE)),
+    "eager-with-other-shapes-is-full-at-the-cap": (EAGER, pending(rows=MAX, others=True),
+        ACCEPTED, {}, Close(Reason.FULL)),
+    "eager-draining-says-drain": (EAGER, pending(), ACCEPTED, {"draining": True},
+        Close(Reason.DRAIN)),
+    "fixed-does-not-care-for-other-shapes": (FIXED, pending(others=True), ACCEPTED, {}, Wait(DUE)),
+    "no-idle-worker-waits-for-ever": (FIXED, pending(), DUE, {"idle_workers": 0}, Wait(None)),
+    "no-idle-worker-even-when-full": (FIXED, pending(rows=MAX), DUE, {"idle_workers": 0},
+        Wait(None)),
+    "no-idle-worker-even-when-draining": (EAGER, pending(), DUE,
+        {"idle_workers": 0, "draining": True}, Wait(None)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("policy", "waiting", "now_ns", "more", "decision"), CASES.values(),
+                         ids=CASES.keys())  # fmt: skip
+def test_decision(
+    policy: Policy, waiting: Pending, now_ns: int, more: dict[str, int], decision: Close | Wait
+) -> None:
+    arguments = {"idle_workers": 1} | more
+    found = decide(waiting, now_ns, policy, **arguments)  # type: ignore[arg-type]
+    assert type(found) is type(decision)
+    assert found == decision
+
+
+instants = st.integers(0, 10**6)
+policies = st.builds(
+    Policy, max_batch_size=st.integers(1, 64), max_latency_ns=instants, eager=st.booleans()
+)
+waiting_queues = st.builds(
+    Pending,
+    requests=st.integers(1, 64),
+    rows=st.integers(1, 100),
+    oldest_ns=instants,
+    deadline_ns=instants,
+    others=st.booleans(),
+)
+workers = st.integers(1, 4)
+service_times = st.integers(0, 10**5)
+
+
+@given(waiting_queues, instants, policies, workers, service_times)
+def test_asked_again_at_the_instant_it_named_it_closes(
+    waiting: Pending, now_ns: int, policy: Policy, idle: int, service_ns: int
+) -> None:
+    decision = decide(waiting, now_ns, policy, idle_workers=idle, service_ns=service_ns)
+    if isinstance(decision, Wait):
+        assert decision.until_ns is not None
+        assert decision.until_ns > now_ns, "it would be asked again at once, and spin"
+        again = decide(waiting, decision.until_ns, policy, idle_workers=idle, service_ns=service_ns)
+        assert isinstance(again, Close)
+
+
+@given(waiting_queues, instants, policies, workers, service_times)
+def test_until_the_instant_it_named_it_goes_on_waiting(
+    waiting: Pending, now_ns: int, policy: Policy, idle: int, service_ns: int
+) -> None:
+    decision = decide(waiting, now_ns, policy, idle_workers=idle, service_ns=service_ns)
+    if isinstance(decision, Wait):
+        assert decision.until_ns is not None
+        just_before = decide(
+            waiting, decision.until_ns - 1, policy, idle_workers=idle, service_ns=service_ns
+        )
+        assert just_before == decision
+
+
+@given(waiting_queues, instants, policies, workers, service_times, st.booleans())
+def test_eager_never_waits_while_a_worker_is_idle(
+    waiting: Pending, now_ns: int, policy: Policy, idle: int, service_ns: int, draining: bool
+) -> None:
+    decision = decide(
+        waiting,
+        now_ns,
+        replace(policy, eager=True),
+        idle_workers=idle,
+        service_ns=service_ns,
+        draining=draining,
+    )
+    assert isinstance(decision, Close)
+
+
+@given(waiting_queues, policies, workers, st.integers(0, 10**6))
+def test_with_a_worker_idle_nothing_waits_longer_than_the_latency(
+    waiting: Pending, policy: Policy, idle: int, beyond_ns: int
+) -> None:
+    at_ns = waiting.oldest_ns + policy.max_latency_ns + beyond_ns
+    assert isinstance(decide(waiting, at_ns, policy, idle_workers=idle), Close)
+
+
+@given(waiting_queues, instants, policies, service_times, st.booleans())
+def test_without_an_idle_worker_nothing_closes_and_no_instant_is_named(
+    waiting: Pending, now_ns: int, policy: Policy, service_ns: int, draining: bool
+) -> None:
+    decision = decide(
+        waiting, now_ns, policy, idle_workers=0, service_ns=service_ns, draining=draining
+    )
+    assert isinstance(decision, Wait)
+    assert decision.until_ns is None
+
+
+@given(waiting_queues, instants, policies, st.integers(0, 4), st.integers(0, 10**6))
+def test_only_the_distance_between_instants_matters(
+    waiting: Pending, now_ns: int, policy: Policy, idle: int, later_ns: int
+) -> None:
+    shifted = waiting._replace(
+        oldest_ns=waiting.oldest_ns + later_ns,
+        deadline_ns=waiting.deadline_ns + later_ns,
+    )
+    here = decide(waiting, now_ns, policy, idle_workers=idle)
+    there = decide(shifted, now_ns + later_ns, policy, idle_workers=idle)
+    if isinstance(here, Wait) and here.until_ns is not None:
+        here = Wait(here.until_ns + later_ns)
+    assert here == there
+
+
+FITTING = {
+    "all-fit": ([1, 2, 3], 8, 3),
+    "all-fit-exactly": ([1, 2, 5], 8, 3),
+    "excess-stays-behind": ([4, 4, 1], 8, 2),
+    "no-later-small-one-overtakes": ([4, 5, 1], 8, 1),
+    "a-single-one-over-the-cap-goes-alone": ([9, 1], 8, 1),
+    "nothing-fits-nothing": ([], 8, 0),
+}
+
+
+@pytest.mark.parametrize(("rows", "cap", "count"), FITTING.values(), ids=FITTING.keys())
+def test_fitting(rows: list[int], cap: int, count: int) -> None:
+    assert fitting(rows, cap) == count
+
+
+@given(st.lists(st.integers(1, 70), min_size=1), st.integers(1, 64))
+def test_a_batch_exceeds_the_cap_only_where_a_single_request_does(
+    rows: list[int], cap: int
+) -> None:
+    count = fitting(rows, cap)
+    assert 1 <= count <= len(rows)
+    if sum(rows[:count]) > cap:
+        assert count == 1
+
+
+@given(st.lists(st.integers(1, 70), min_size=1), st.integers(1, 64))
+def test_as_many_as_fit_are_taken(rows: list[int], cap: int) -> None:
+    count = fitting(rows, cap)
+    if count < len(rows):
+        assert sum(rows[: count + 1]) > cap
+
+
+@given(st.lists(st.integers(1, 9), min_size=1), st.integers(1, 8))
+def test_no_more_rows_are_looked_at_than_needed(rows: list[int], cap: int) -> None:
+    looked_at = 0
+
+    def watched() -> Iterable[int]:
+        nonlocal looked_at
+        for own in rows:
+            looked_at += 1
+            yield own
+
+    assert looked_at <= fitting(watched(), cap) + 1

@@ -1,0 +1,444 @@
+"""The command line: which function gets which configuration, and what a mistake is told."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from ringbatch.engine import __main__ as entry
+from ringbatch.engine import cli
+from ringbatch.engine.config import BUNDLED_PATH, Config, ModelConfig, ServerConfig, bundled
+from ringbatch.engine.settings import settings
+from ringbatch.shm.errors import SegmentNotReady
+
+STATUS = 7
+
+Files = Callable[..., Path]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """What the commands call, recorded instead of run."""
+    recorded: list[tuple[Any, ...]] = []
+
+    def record(*given: Any) -> int:
+        recorded.append(given)
+        return STATUS
+
+    for module, function in (("supervisor", "run"), ("demo", "run"), ("status", "main")):
+        stand_in = ModuleType(module)
+        setattr(stand_in, function, record)
+        monkeypatch.setitem(sys.modules, f"ringbatch.engine.{module}", stand_in)
+    return recorded
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+    """Writes ringbatch.toml, and model.py beside it, into the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("model.py", "other.py", "a b.py"):
+        (tmp_path / name).touch()
+
+    def write(text: str) -> Path:
+        path = tmp_path / "ringbatch.toml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+ONE = '[models.mnist]\npath = "model.py"\nmaxBatchSize = 5\n'
+TWO = ONE + '[models.other]\npath = "other.py"\n'
+
+
+def served(calls: list[tuple[Any, ...]], *argv: str) -> Config:
+    assert cli.main(["serve", *argv]) == STATUS
+    ((config,),) = calls
+    assert isinstance(config, Config)
+    return config
+
+
+def refusal(calls: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    assert cli.main(["serve", *argv]) == 2
+    assert calls == []
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert all(line.startswith("ringbatch: ") for line in captured.err.splitlines())
+    return captured.err.removesuffix("\n").replace("ringbatch: ", "")
+
+
+def test_serve_alone_serves_the_bundled_model(calls: list[tuple[Any, ...]]) -> None:
+    assert served(calls) == bundled()
+
+
+def test_flags_apply_to_the_bundled_model(calls: list[tuple[Any, ...]]) -> None:
+    config = served(calls, "--name", "d", "--policy", "fixed", "--port", "0")
+    assert config.models == (ModelConfig(name="d", path=BUNDLED_PATH, policy="fixed"),)
+    assert config.server == ServerConfig(port=0)
+
+
+def test_a_model_is_called_by_the_name_of_its_file(
+    calls: list[tuple[Any, ...]], files: Files, tmp_path: Path
+) -> None:
+    config = served(calls, "model.py")
+    assert config.models == (ModelConfig(name="model", path=tmp_path.resolve() / "model.py"),)
+
+
+def test_name_wins_over_the_name_of_the_file(calls: list[tuple[Any, ...]], files: Files) -> None:
+    assert [m.name for m in served(calls, "model.py", "--name", "mnist").models] == ["mnist"]
+
+
+def test_every_key_has_a_flag(calls: list[tuple[Any, ...]], files: Files, tmp_path: Path) -> None:
+    config = served(
+        calls,
+        "model.py",
+        *("--host", "::1"),
+        *("--port", "9000"),
+        *("--frontends", "3"),
+        *("--max-request-bytes", "1000"),
+        *("--max-in-flight", "16"),
+        *("--lane-bytes", "8192"),
+        *("--drain-s", "2.5"),
+        *("--log-level", "warning"),
+        *("--max-batch-size", "7"),
+        *("--max-latency-ms", "0.5"),
+        *("--timeout-s", "9"),
+        *("--policy", "fixed"),
+        *("--workers", "2"),
+        *("--threads", "4"),
+        "--kserve-errors",
+    )
+    assert config.server == ServerConfig(
+        host="::1",
+        port=9000,
+        frontends=3,
+        max_request_bytes=1000,
+        max_in_flight=16,
+        lane_bytes=8192,
+        drain_s=2.5,
+        log_level="warning",
+    )
+    assert config.models == (
+        ModelConfig(
+            name="model",
+            path=tmp_path.resolve() / "model.py",
+            max_batch_size=7,
+            max_latency_ms=0.5,
+            timeout_s=9,
+            policy="fixed",
+            workers=2,
+            threads=4,
+            kserve_errors=True,
+        ),
+    )
+
+
+def test_flags_win_over_the_file(calls: list[tuple[Any, ...]], files: Files) -> None:
+    path = files("[server]\nport = 9000\nfrontends = 4\n" + ONE + "kserve_errors = true\n")
+    argv = ("--port", "0", "--max-batch-size", "6", "--no-kserve-errors")
+    config = served(calls, "--config", str(path), *argv)
+    assert (config.server.port, config.server.frontends) == (0, 4)
+    assert (config.models[0].max_batch_size, config.models[0].kserve_errors) == (6, False)
+
+
+def test_the_file_alone_is_served_as_it_is(calls: list[tuple[Any, ...]], files: Files) -> None:
+    config = served(calls, "--config", str(files(TWO)))
+    assert [(m.name, m.max_batch_size) for m in config.models] == [("mnist", 5), ("other", 32)]
+
+
+def test_name_says_which_model_the_flags_are_for(
+    calls: list[tuple[Any, ...]], files: Files
+) -> None:
+    config = served(calls, "--config", str(files(TWO)), "--name", "other", "--workers", "3")
+    assert [m.workers for m in config.models] == [1, 3]
+
+
+def test_model_replaces_the_path_of_the_only_model(
+    calls: list[tuple[Any, ...]], files: Files, tmp_path: Path
+) -> None:
+    config = served(calls, "other.py", "--config", str(files(ONE)))
+    assert [(m.name, m.path.name) for m in config.models] == [("mnist", "other.py")]
+
+
+def test_model_starts_at_the_working_directory_and_not_beside_the_file(
+    calls: list[tuple[Any, ...]], files: Files, tmp_path: Path
+) -> None:
+    (tmp_path / "etc").mkdir()
+    path = files(ONE).rename(tmp_path / "etc" / "ringbatch.toml")
+    config = served(calls, "model.py", "--config", str(path))
+    assert config.models[0].path == tmp_path.resolve() / "model.py"
+
+
+def test_model_of_a_new_name_is_served_beside_those_of_the_file(
+    calls: list[tuple[Any, ...]], files: Files
+) -> None:
+    config = served(calls, "model.py", "--name", "new", "--config", str(files(TWO)))
+    assert [m.name for m in config.models] == ["mnist", "other", "new"]
+
+
+def test_model_with_a_file_that_sets_the_server_only(
+    calls: list[tuple[Any, ...]], files: Files
+) -> None:
+    config = served(calls, "model.py", "--config", str(files("[server]\nport = 1\n")))
+    assert (config.server.port, config.models[0].name) == (1, "model")
+
+
+ONLY_PYTHON = (
+    "but it must be the path of a Python file (.py), because this version serves python "
+    "model files only"
+)
+
+REFUSED: dict[str, tuple[str | None, list[str], str]] = {
+    "url": (
+        None,
+        ["http://localhost:9000/v1"],
+        f'MODEL: found "http://localhost:9000/v1", {ONLY_PYTHON}',
+    ),
+    "onnx": (None, ["m.onnx"], f'MODEL: found "m.onnx", {ONLY_PYTHON}'),
+    "pt2": (None, ["sub/m.pt2"], f'MODEL: found "sub/m.pt2", {ONLY_PYTHON}'),
+    "missing": (
+        None,
+        ["{here}/none.py"],
+        'MODEL: found "{here}/none.py", but it must be a file that exists',
+    ),
+    "missing-beside-nothing": (
+        None,
+        ["none.py"],
+        'MODEL: found "none.py", but it must be a file that exists; none is at {here}/none.py',
+    ),
+    "name-of-file-unfit": (
+        None,
+        ["a b.py"],
+        'MODEL: "a b" cannot be the name of a model; give one with --name',
+    ),
+    "name-unfit": (
+        None,
+        ["model.py", "--name", "a/b"],
+        '--name: found "a/b", but a model\'s name must be 1 to 128 letters, digits, dots, '
+        "dashes or underscores, and not . or ..",
+    ),
+    "name-of-bundled-unfit": (
+        None,
+        ["--name", ""],
+        '--name: found "", but a model\'s name must be 1 to 128 letters, digits, dots, '
+        "dashes or underscores, and not . or ..",
+    ),
+    "several-flags-at-once": (
+        None,
+        ["--port", "x", "--workers", "0", "--policy", "lazy", "--drain-s", "nan"],
+        '--port: found "x", but it must be a whole number from 0 to 65535\n'
+        "--drain-s: found nan, but it must be a number from 0 to 86400\n"
+        '--policy: found "lazy", but it must be "eager" or "fixed"\n'
+        "--workers: found 0, but it must be a whole number from 1 to 64",
+    ),
+    "relation-with-a-default": (
+        None,
+        ["--timeout-s", "0.1"],
+        "command line: [models.digits] max_latency_ms: found 500 ms by default, but it must be "
+        "at most timeout_s, which is 0.1 s",
+    ),
+    "file-and-flag-wrong": (
+        "[server]\nport = -1\n" + ONE,
+        ["--workers", "0"],
+        "{config}: [server] port: found -1, but it must be a whole number from 0 to 65535\n"
+        "--workers: found 0, but it must be a whole number from 1 to 64",
+    ),
+    "several-models-and-no-name": (
+        TWO,
+        ["--max-batch-size", "3"],
+        "--max-batch-size: {config} has several models; say with --name which one is meant: "
+        "mnist, other",
+    ),
+    "several-models-a-model-and-no-name": (
+        TWO,
+        ["model.py"],
+        "MODEL: {config} has several models; say with --name which one is meant: mnist, other",
+    ),
+    "name-not-in-the-file": (
+        TWO,
+        ["--name", "mnits", "--workers", "2"],
+        '--name: found "mnits", but it must be the name of a model in {config}: mnist, other',
+    ),
+    "name-without-a-use": (
+        TWO,
+        ["--name", "mnist"],
+        "--name: there is no MODEL and no flag for a model that it could be for",
+    ),
+    "flag-for-a-model-and-none-in-the-file": (
+        "[server]\nport = 1\n",
+        ["--workers", "2"],
+        "--workers: {config} has no model that it could be for",
+    ),
+    "section-is-no-table": (
+        "server = 3\n" + ONE,
+        ["--port", "1"],
+        "{config}: server: found 3, but it must be a table, with the header [server]",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "argv", "words"), REFUSED.values(), ids=REFUSED)
+def test_a_wrong_command_is_refused_in_words(
+    calls: list[tuple[Any, ...]],
+    capsys: pytest.CaptureFixture[str],
+    files: Files,
+    tmp_path: Path,
+    text: str | None,
+    argv: list[str],
+    words: str,
+) -> None:
+    config = files(text or "")
+    argv = [word.format(here=tmp_path) for word in argv]
+    argv += ["--config", str(config)] if text else []
+    assert refusal(calls, capsys, *argv) == words.format(here=tmp_path, config=config)
+
+
+def test_a_startup_error_of_the_engine_is_printed_without_a_traceback(
+    calls: list[tuple[Any, ...]],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(config: Config) -> int:
+        raise SegmentNotReady("first line\nsecond line")
+
+    monkeypatch.setattr(sys.modules["ringbatch.engine.supervisor"], "run", fail)
+    assert cli.main(["serve"]) == 2
+    assert capsys.readouterr().err == "ringbatch: first line\nringbatch: second line\n"
+
+
+def test_an_interrupt_ends_with_status_130(
+    calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(requests: int, clients: int) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["ringbatch.engine.demo"], "run", interrupted)
+    assert cli.main(["demo"]) == 130
+
+
+@pytest.mark.parametrize(
+    ("argv", "given"),
+    [
+        (["demo"], (2000, 64)),
+        (["demo", "--requests", "10", "--clients", "3"], (10, 3)),
+        (["status"], (None,)),
+        (["status", "--pid", "4711"], (4711,)),
+    ],
+)
+def test_demo_and_status_are_handed_their_numbers(
+    calls: list[tuple[Any, ...]], argv: list[str], given: tuple[int | None, ...]
+) -> None:
+    assert cli.main(argv) == STATUS
+    assert calls == [given]
+
+
+USAGE = {
+    "no-command": ([], "COMMAND"),
+    "unknown-command": (["sevre"], "sevre"),
+    "unknown-flag": (["serve", "--prot", "1"], "--prot"),
+    "no-abbreviations": (["serve", "--max-batch", "1"], "--max-batch"),
+    "check-without-file": (["check"], "--config"),
+    "zero-clients": (["demo", "--clients", "0"], "must be a whole number from 1"),
+    "negative-pid": (["status", "--pid", "-1"], "must be a whole number from 1"),
+}
+
+
+@pytest.mark.parametrize(("argv", "words"), USAGE.values(), ids=USAGE)
+def test_wrong_usage_exits_with_status_2(
+    capsys: pytest.CaptureFixture[str], argv: list[str], words: str
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(argv)
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_check_prints_the_configuration(capsys: pytest.CaptureFixture[str], files: Files) -> None:
+    assert cli.main(["check", "--config", str(files(ONE))]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    assert "[models.mnist]\n" in captured.out
+    assert "max_batch_size = 5\n" in captured.out
+    assert "port = 8080\n" in captured.out
+
+
+def test_check_prints_every_problem(capsys: pytest.CaptureFixture[str], files: Files) -> None:
+    path = files(ONE + "workers = 0\n[server]\nport = 'x'\n")
+    assert cli.main(["check", "--config", str(path)]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        f'ringbatch: {path}: [server] port: found "x", but it must be a whole number '
+        "from 0 to 65535",
+        f"ringbatch: {path}: [models.mnist] workers: found 0, but it must be a whole number "
+        "from 1 to 64",
+    ]
+
+
+def help_of(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        cli.main([*argv, "--help"])
+    assert caught.value.code == 0
+    return " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("section", [ServerConfig, ModelConfig])
+def test_help_of_serve_names_every_flag_with_its_default(
+    capsys: pytest.CaptureFixture[str], section: type[ServerConfig] | type[ModelConfig]
+) -> None:
+    text = help_of(capsys, "serve")
+    for key, setting in settings(section).items():
+        if key in {"runtime", "path"}:
+            continue
+        assert f"--{key.replace('_', '-')} " in text or f"--{key.replace('_', '-')}," in text
+        if setting.default is not None and not isinstance(setting.default, bool):
+            assert f"{setting.sentence} (default: {setting.default:{cli_form(setting)}})" in text
+
+
+def cli_form(setting: Any) -> str:
+    return "g" if isinstance(setting.default, float) else ""
+
+
+@pytest.mark.parametrize("command", ["serve", "demo", "check", "status"])
+def test_help_lists_every_command(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert re.search(rf"\b{command} [a-z]+ ", help_of(capsys))
+    assert help_of(capsys, command).startswith(f"usage: ringbatch {command} ")
+
+
+def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert re.fullmatch(r"ringbatch (\d+\.\d+\.\d+.*|\(not installed\))\n", capsys.readouterr().out)
+
+
+def test_the_console_script_runs_the_same_function() -> None:
+    assert entry.main is cli.main
+
+
+def test_the_module_runs_as_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ringbatch.engine", "serve", "none.onnx", "--port", "x"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert [line.split(":")[1] for line in done.stderr.splitlines()] == [" --port", " MODEL"]
+
+
+def test_nothing_heavy_is_loaded_before_the_configuration_is_checked() -> None:
+    """Threads of math libraries are set by the environment, so numpy must not be loaded yet."""
+    program = (
+        "import sys; from ringbatch.engine import cli, config, placement, respawn; "
+        "print(sorted({'numpy', 'uvloop', 'falcon', 'posix_ipc'} & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"

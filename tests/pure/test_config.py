@@ -1,0 +1,571 @@
+"""Configurations: what is accepted, and the words for everything that is not."""
+
+import dataclasses
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.engine import config as configuration
+from ringbatch.engine.config import (
+    Config,
+    ConfigError,
+    ModelConfig,
+    ServerConfig,
+    bundled,
+    conclude,
+    describe,
+    is_model_name,
+    load,
+    read,
+)
+from ringbatch.engine.settings import settings
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.layout import PAGE, Layout
+
+BASE = Path("/srv")
+
+
+def concluded(text: str) -> Config:
+    return conclude(tomllib.loads(text), source="ringbatch.toml", base=BASE, is_file=lambda _: True)
+
+
+def problems(text: str, **more: Any) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        conclude(
+            tomllib.loads(text),
+            source="ringbatch.toml",
+            base=BASE,
+            **{"is_file": lambda _: True} | more,
+        )
+    return list(caught.value.problems)
+
+
+def model(line: str) -> str:
+    return f'[models.mnist]\npath = "model.py"\n{line}\n'
+
+
+def server(line: str) -> str:
+    return f"[server]\n{line}\n" + model("")
+
+
+def test_a_model_with_a_path_takes_every_default() -> None:
+    assert concluded('[models.mnist]\npath = "model.py"') == Config(
+        server=ServerConfig(), models=(ModelConfig(name="mnist", path=BASE / "model.py"),)
+    )
+
+
+def test_defaults_are_those_of_the_documentation() -> None:
+    defaults = {s.key: s.default for s in settings(ServerConfig).values()}
+    defaults |= {s.key: s.default for s in settings(ModelConfig).values()}
+    del defaults["path"]
+    assert defaults == {
+        "host": "127.0.0.1",
+        "port": 8080,
+        "frontends": 2,
+        "max_request_bytes": 16 * 1024 * 1024,
+        "max_in_flight": 1024,
+        "lane_bytes": None,
+        "drain_s": 30.0,
+        "log_level": "info",
+        "runtime": "python",
+        "max_batch_size": 32,
+        "max_latency_ms": 500.0,
+        "timeout_s": 60.0,
+        "policy": "eager",
+        "workers": 1,
+        "threads": None,
+        "kserve_errors": False,
+    }
+
+
+@pytest.mark.parametrize("section", [ServerConfig, ModelConfig])
+def test_every_default_is_legal(section: type[ServerConfig] | type[ModelConfig]) -> None:
+    for setting in settings(section).values():
+        if setting.default not in (None, dataclasses.MISSING):
+            assert setting.kind.accepts(setting.default), setting.key
+            assert setting.kind.store(setting.default) == setting.default, setting.key
+
+
+def test_every_key_can_be_set() -> None:
+    config = concluded(
+        """
+        [server]
+        host = "0.0.0.0"
+        port = 0
+        frontends = 4
+        max_request_bytes = 1048576
+        max_in_flight = 64
+        lane_bytes = 2097152
+        drain_s = 1.5
+        log_level = "debug"
+        [models.a]
+        runtime = "python"
+        path = "/models/a.py"
+        max_batch_size = 8
+        max_latency_ms = 2.5
+        timeout_s = 5
+        policy = "fixed"
+        workers = 3
+        threads = 2
+        kserve_errors = true
+        [models."b.1"]
+        path = "sub/../b.py"
+        """
+    )
+    assert config.server == ServerConfig(
+        host="0.0.0.0",
+        port=0,
+        frontends=4,
+        max_request_bytes=1 << 20,
+        max_in_flight=64,
+        lane_bytes=2 << 20,
+        drain_s=1.5,
+        log_level="debug",
+    )
+    assert config.models == (
+        ModelConfig(
+            name="a",
+            path=Path("/models/a.py"),
+            max_batch_size=8,
+            max_latency_ms=2.5,
+            timeout_s=5.0,
+            policy="fixed",
+            workers=3,
+            threads=2,
+            kserve_errors=True,
+        ),
+        ModelConfig(name="b.1", path=BASE / "b.py"),
+    )
+
+
+def test_kserve_spellings_set_the_same_keys() -> None:
+    ours = concluded(model("max_batch_size = 5\nmax_latency_ms = 20\ntimeout_s = 3"))
+    assert concluded(model("maxBatchSize = 5\nmaxLatency = 20\ntimeout = 3")) == ours
+    assert ours.models[0].max_latency_ms == 20.0
+
+
+def test_whole_numbers_of_durations_become_floats() -> None:
+    config = concluded(model("timeout_s = 3\nmax_latency_ms = 0"))
+    assert isinstance(config.models[0].timeout_s, float)
+    assert isinstance(config.models[0].max_latency_ms, float)
+
+
+WHOLE_64 = "but it must be a whole number from 1 to 64"
+
+WRONG: dict[str, tuple[str, str]] = {
+    "text-for-a-number": (
+        model('max_batch_size = "many"'),
+        '[models.mnist] max_batch_size: found "many", but it must be a whole number from 1 to 4096',
+    ),
+    "true-is-no-number": (
+        model("workers = true"),
+        f"[models.mnist] workers: found true, {WHOLE_64}",
+    ),
+    "a-fraction-is-not-whole": (
+        model("workers = 1.0"),
+        f"[models.mnist] workers: found 1.0, {WHOLE_64}",
+    ),
+    "below-the-range": (model("workers = 0"), f"[models.mnist] workers: found 0, {WHOLE_64}"),
+    "above-the-range": (model("workers = 65"), f"[models.mnist] workers: found 65, {WHOLE_64}"),
+    "a-list": (model("workers = [1]"), f"[models.mnist] workers: found a list, {WHOLE_64}"),
+    "a-table": (model("workers = {}"), f"[models.mnist] workers: found a table, {WHOLE_64}"),
+    "a-date": (
+        model("workers = 2024-01-02"),
+        f"[models.mnist] workers: found the date or time 2024-01-02, {WHOLE_64}",
+    ),
+    "a-number-of-thousands-of-digits": (
+        model("workers = 0x" + "f" * 5000),
+        f"[models.mnist] workers: found a number beyond 64 bits, {WHOLE_64}",
+    ),
+    "a-timeout-of-zero": (
+        model("timeout_s = 0\nmax_latency_ms = 0"),
+        "[models.mnist] timeout_s: found 0, but it must be a number above 0, at most 86400",
+    ),
+    "an-infinite-timeout": (
+        model("timeout_s = inf"),
+        "[models.mnist] timeout_s: found inf, but it must be a number above 0, at most 86400",
+    ),
+    "not-a-number": (
+        model("max_latency_ms = nan"),
+        "[models.mnist] max_latency_ms: found nan, but it must be a number from 0 to 86400000",
+    ),
+    "unknown-policy": (
+        model('policy = "lazy"'),
+        '[models.mnist] policy: found "lazy", but it must be "eager" or "fixed"',
+    ),
+    "a-switch-that-is-text": (
+        model('kserve_errors = "yes"'),
+        '[models.mnist] kserve_errors: found "yes", but it must be true or false',
+    ),
+    "another-runtime": (
+        model('runtime = "onnx"'),
+        '[models.mnist] runtime: found "onnx", but it must be "python", because this version '
+        "serves python model files only",
+    ),
+    "empty-host": (
+        server('host = " "'),
+        '[server] host: found " ", but it must be an address or a host name',
+    ),
+    "port-out-of-range": (
+        server("port = 65536"),
+        "[server] port: found 65536, but it must be a whole number from 0 to 65535",
+    ),
+    "in-flight-not-a-power-of-two": (
+        server("max_in_flight = 1000"),
+        "[server] max_in_flight: found 1000, but it must be a power of two up to 16384, "
+        "such as 512, 1024 or 2048",
+    ),
+    "lane-too-small-for-two-requests": (
+        server("max_request_bytes = 1000\nlane_bytes = 1999"),
+        "[server] lane_bytes: found 1999, but it must be at least twice max_request_bytes, "
+        "which is 1000",
+    ),
+    "lane-too-small-for-the-default": (
+        server("lane_bytes = 4096"),
+        "[server] lane_bytes: found 4096, but it must be at least twice max_request_bytes, "
+        "which is 16777216 by default",
+    ),
+    "latency-above-the-timeout": (
+        model("max_latency_ms = 1001\ntimeout_s = 1"),
+        "[models.mnist] max_latency_ms: found 1001 ms, but it must be at most timeout_s, "
+        "which is 1 s",
+    ),
+    "default-latency-above-the-timeout": (
+        model("timeout_s = 0.25"),
+        "[models.mnist] max_latency_ms: found 500 ms by default, but it must be at most "
+        "timeout_s, which is 0.25 s",
+    ),
+    "latency-above-the-timeout-in-kserve-spelling": (
+        model("maxLatency = 70000"),
+        "[models.mnist] maxLatency: found 70000 ms, but it must be at most timeout_s, "
+        "which is 60 s by default",
+    ),
+    "both-spellings": (
+        model("max_batch_size = 3\nmaxBatchSize = 4"),
+        "[models.mnist] maxBatchSize: means max_batch_size, which is given as well; keep one",
+    ),
+    "wrong-value-in-kserve-spelling": (
+        model("maxBatchSize = 0"),
+        "[models.mnist] maxBatchSize: found 0, but it must be a whole number from 1 to 4096",
+    ),
+    "misspelt-key": (
+        model("max_batchsize = 3"),
+        "[models.mnist] max_batchsize: unknown key; did you mean max_batch_size?",
+    ),
+    "misspelt-case": (
+        server("Port = 3"),
+        "[server] Port: unknown key; did you mean port?",
+    ),
+    "key-like-no-other": (
+        server("zzz = 3"),
+        "[server] zzz: unknown key; known are host, port, frontends, max_request_bytes, "
+        "max_in_flight, lane_bytes, drain_s, log_level",
+    ),
+    "model-key-in-server": (
+        server("maxBatchSize = 3"),
+        "[server] maxBatchSize: unknown key here; it belongs in a section [models.NAME]",
+    ),
+    "server-key-in-model": (
+        model("port = 3"),
+        "[models.mnist] port: unknown key here; it belongs in a section [server]",
+    ),
+    "server-key-above-all-sections": (
+        "port = 3\n" + model(""),
+        "port: unknown key here; it belongs in a section [server]",
+    ),
+    "misspelt-section": (
+        "[servr]\n" + model(""),
+        "servr: unknown key; did you mean server?",
+    ),
+    "grpc": (
+        server("grpc_port = 8081"),
+        "[server] grpc_port: this version serves no gRPC; leave the key out",
+    ),
+    "server-is-no-table": (
+        "server = 3\n" + model(""),
+        "server: found 3, but it must be a table, with the header [server]",
+    ),
+    "models-is-no-table": (
+        "models = []",
+        "models: found a list, but it must be a table, with the header [models.NAME]",
+    ),
+    "model-is-no-table": (
+        '[models]\nmnist = "model.py"',
+        '[models] mnist: found "model.py", but it must be a table, with the header [models.mnist]',
+    ),
+    "no-models": ("", "models: there is no model; add a section [models.NAME] with a path"),
+    "empty-models": (
+        "[models]",
+        "models: there is no model; add a section [models.NAME] with a path",
+    ),
+    "no-path": (
+        "[models.mnist]",
+        "[models.mnist] path: is missing; it must be the path of a Python file (.py), "
+        "because this version serves python model files only",
+    ),
+    "path-is-a-url": (
+        '[models.mnist]\npath = "http://localhost/model.py"',
+        '[models.mnist] path: found "http://localhost/model.py", but it must be the path of a '
+        "Python file (.py), because this version serves python model files only",
+    ),
+    "path-is-onnx": (
+        '[models.mnist]\npath = "model.onnx"',
+        '[models.mnist] path: found "model.onnx", but it must be the path of a '
+        "Python file (.py), because this version serves python model files only",
+    ),
+    "path-with-a-nul": (
+        '[models.mnist]\npath = "a\\u0000.py"',
+        '[models.mnist] path: found "a\\u0000.py", but it must be the path of a '
+        "Python file (.py), because this version serves python model files only",
+    ),
+    "name-with-a-space": (
+        '[models."a b"]\npath = "m.py"',
+        '[models] "a b": found "a b", but a model\'s name must be 1 to 128 letters, digits, dots, '
+        "dashes or underscores, and not . or ..",
+    ),
+    "name-with-a-dot-without-quotes": (
+        '[models.v1.2]\npath = "m.py"\n[models.v1]\npath = "m.py"',
+        "[models.v1] 2: unknown key; a model whose name has a dot needs quotes, "
+        'such as [models."a.b"]',
+    ),
+    "a-long-value-is-cut": (
+        server(f'log_level = "{"x" * 300}"'),
+        f'[server] log_level: found "{"x" * 200}"..., but it must be "debug" or "info" or '
+        '"warning" or "error"',
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "problem"), WRONG.values(), ids=WRONG)
+def test_a_wrong_value_is_named_with_file_key_and_remedy(text: str, problem: str) -> None:
+    assert problems(text) == [f"ringbatch.toml: {problem}"]
+
+
+def test_every_problem_is_reported_at_once_in_the_order_of_the_file() -> None:
+    found = problems(
+        """
+        prot = 3
+        [server]
+        port = 70000
+        log_level = 3
+        [models.a]
+        path = "a.txt"
+        workers = 0
+        [models.b]
+        max_latency_ms = 9e9
+        """
+    )
+    starts = ["prot", "[server] port", "[server] log_level", "[models.a] path"]
+    starts += ["[models.a] workers", "[models.b] max_latency_ms", "[models.b] path"]
+    assert [problem.split(": ")[1] for problem in found] == starts
+
+
+def test_the_text_of_the_error_is_one_line_for_each_problem() -> None:
+    error = ConfigError("first", "second")
+    assert str(error) == "first\nsecond"
+    assert isinstance(error, StartupError)
+
+
+def test_a_relation_is_not_checked_against_a_value_that_is_wrong_itself() -> None:
+    assert len(problems(server('max_request_bytes = "x"\nlane_bytes = 1'))) == 1
+    assert len(problems(model("timeout_s = -1"))) == 1
+
+
+def test_a_latency_equal_to_the_timeout_is_legal() -> None:
+    config = concluded(model("max_latency_ms = 1000\ntimeout_s = 1"))
+    assert config.models[0].max_latency_ms == 1000
+
+
+def test_more_workers_in_all_than_the_segment_can_hold_are_refused() -> None:
+    text = "".join(f'[models.m{i}]\npath = "m.py"\nworkers = 64\n' for i in range(17))
+    assert problems(text) == [
+        "ringbatch.toml: models: 1088 workers in all, but at most 1024 are possible"
+    ]
+
+
+def test_a_path_without_a_file_is_refused_with_the_place_looked_at() -> None:
+    assert problems(model(""), is_file=lambda _: False) == [
+        'ringbatch.toml: [models.mnist] path: found "model.py", but it must be a file that '
+        "exists; none is at /srv/model.py"
+    ]
+
+
+def test_a_folder_is_not_a_model_file(tmp_path: Path) -> None:
+    (tmp_path / "model.py").mkdir()
+    (tmp_path / "ringbatch.toml").write_text(model(""))
+    with pytest.raises(ConfigError, match="must be a file that exists"):
+        load(tmp_path / "ringbatch.toml")
+
+
+def test_a_value_from_a_flag_is_named_by_the_flag() -> None:
+    origins = {("models", "mnist", "workers"): "--workers", ("models", "mnist"): "--name"}
+    assert problems(model("workers = 0"), origins=origins) == [
+        "--workers: found 0, but it must be a whole number from 1 to 64"
+    ]
+
+
+@pytest.mark.parametrize("name", ["a", "A-b_c.9", "x" * 128, "...", "-"])
+def test_legal_names(name: str) -> None:
+    assert is_model_name(name)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "é", "x" * 129, "a\n", "a:predict"])
+def test_illegal_names(name: str) -> None:
+    assert not is_model_name(name)
+
+
+def test_a_file_is_loaded_with_paths_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "model.py").touch()
+    (tmp_path / "ringbatch.toml").write_text(model(""))
+    assert load(tmp_path / "ringbatch.toml").models[0].path == (tmp_path / "model.py").resolve()
+
+
+def test_a_path_is_absolute_where_the_file_is_named_relatively(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.py").touch()
+    (tmp_path / "ringbatch.toml").write_text(model(""))
+    monkeypatch.chdir(tmp_path)
+    assert load(Path("ringbatch.toml")).models[0].path == (tmp_path / "model.py").resolve()
+
+
+def test_a_file_that_does_not_exist(tmp_path: Path) -> None:
+    path = tmp_path / "none.toml"
+    with pytest.raises(ConfigError) as caught:
+        read(path)
+    assert str(caught.value) == f"{path}: cannot be read: No such file or directory"
+
+
+def test_a_folder_in_place_of_a_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        read(tmp_path)
+
+
+INVALID = {
+    "no-equals-sign": (b"[server]\nport 3", r"not valid TOML: .*\(at line 2, column 6\)"),
+    "ends-too-soon": (b"[server]\nport = ", r"not valid TOML: .*\(at line 2, "),
+    "open-bracket-at-the-end": (b"[server]\nx = [1,", r"\(at line 2, the end of the document\)"),
+    "table-twice": (b"[server]\n[server]\n", r"not valid TOML: .*line 2"),
+    "not-utf-8": (b"[server]\nhost = '\xff'", r"not UTF-8 text \(at line 2, column 9\)"),
+    "nested-too-deep": (b"x = " + b"[" * 100_000, r"not valid TOML: "),
+    "number-too-long": (b"x = " + b"9" * 5000, r"not valid TOML: "),
+}
+
+
+@pytest.mark.parametrize(("data", "words"), INVALID.values(), ids=INVALID)
+def test_a_file_that_is_not_toml_is_refused_with_the_place(
+    tmp_path: Path, data: bytes, words: str
+) -> None:
+    path = tmp_path / "ringbatch.toml"
+    path.write_bytes(data)
+    with pytest.raises(ConfigError, match=words) as caught:
+        read(path)
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_the_bundled_model_is_served_without_any_setting() -> None:
+    config = bundled()
+    assert config.server == ServerConfig()
+    assert [m.name for m in config.models] == ["digits"]
+    assert config.models[0].path == configuration.BUNDLED_PATH
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "lane_bytes", "payload_bytes"),
+    [
+        (16 << 20, None, 32 << 20),
+        (1, None, 4 << 20),
+        ((2 << 20) + 1, None, (4 << 20) + PAGE),
+        (1, 2, PAGE),
+        (PAGE, 3 * PAGE, 3 * PAGE),
+    ],
+)
+def test_lane_payload_is_derived_in_whole_pages(
+    request_bytes: int, lane_bytes: int | None, payload_bytes: int
+) -> None:
+    section = ServerConfig(max_request_bytes=request_bytes, lane_bytes=lane_bytes)
+    assert section.lane_payload_bytes == payload_bytes
+
+
+legal_servers = st.fixed_dictionaries(
+    {},
+    optional={
+        "host": st.sampled_from(["127.0.0.1", "::", "localhost"]),
+        "port": st.integers(0, 65535),
+        "frontends": st.integers(1, 256),
+        "max_request_bytes": st.integers(1, 1 << 30),
+        "max_in_flight": st.integers(0, 14).map(lambda bits: 1 << bits),
+        "lane_bytes": st.integers(2 << 30, 1 << 36),
+        "drain_s": st.floats(0, 86400),
+        "log_level": st.sampled_from(["debug", "info", "warning", "error"]),
+    },
+)
+legal_models = st.fixed_dictionaries(
+    {"path": st.sampled_from(["m.py", "/a/b c.py", 'quoted".py', "back\\slash.py", "é.py"])},
+    optional={
+        "max_batch_size": st.integers(1, 4096),
+        "max_latency_ms": st.floats(0, 60_000),
+        "timeout_s": st.floats(60, 86400),
+        "policy": st.sampled_from(["eager", "fixed"]),
+        "workers": st.integers(1, 64),
+        "threads": st.integers(1, 1024),
+        "kserve_errors": st.booleans(),
+    },
+)
+names = st.from_regex(r"[A-Za-z0-9._-]{1,128}", fullmatch=True).filter(is_model_name)
+documents = st.fixed_dictionaries(
+    {"models": st.dictionaries(names, legal_models, min_size=1, max_size=3)},
+    optional={"server": legal_servers},
+)
+
+
+@given(documents)
+def test_a_described_configuration_reads_back_as_itself(document: dict[str, Any]) -> None:
+    config = conclude(document, source="it", base=BASE, is_file=lambda _: True)
+    again = tomllib.loads(describe(config))
+    assert conclude(again, source="it", base=BASE, is_file=lambda _: True) == config
+
+
+@given(documents)
+def test_a_legal_configuration_fits_a_segment(document: dict[str, Any]) -> None:
+    config = conclude(document, source="it", base=BASE, is_file=lambda _: True)
+    Layout(
+        lanes=config.server.frontends,
+        slots=config.server.max_in_flight,
+        lane_bytes=config.server.lane_payload_bytes,
+        workers=sum(m.workers for m in config.models),
+        models=len(config.models),
+        manifest_bytes=1,
+    )
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.dates(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+keys = st.sampled_from([*settings(ServerConfig), *settings(ModelConfig), "timeout", "x"])
+sections = st.dictionaries(keys, values, max_size=4) | values
+
+
+@given(
+    st.dictionaries(st.sampled_from(["server", "x"]), sections, max_size=2),
+    st.dictionaries(st.text(max_size=3), sections, max_size=3) | values,
+)
+def test_any_document_is_concluded_or_refused_in_words(
+    document: dict[str, Any], models: object
+) -> None:
+    found: tuple[str, ...] = ()
+    config = None
+    try:
+        config = conclude(
+            document | {"models": models}, source="it", base=BASE, is_file=lambda _: True
+        )
+    except ConfigError as error:
+        found = error.problems
+    assert (config is None) == bool(found)
+    assert all(problem.startswith("it: ") and "\n" not in problem for problem in found)

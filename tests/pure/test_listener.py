@@ -1,0 +1,83 @@
+"""The listening socket: where it can be had, and the words where it cannot."""
+
+import socket
+
+import pytest
+
+from ringbatch.engine.listener import listen, listen_all, url
+from ringbatch.shm.errors import StartupError
+
+
+def test_port_zero_is_any_free_port_and_the_url_says_which() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        assert url(listener) == f"http://127.0.0.1:{port}"
+        socket.create_connection(("127.0.0.1", port)).close()
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 on this host")
+def test_an_ipv6_address_stands_in_brackets_in_the_url() -> None:
+    try:
+        listener = listen("::1", 0)
+    except StartupError:
+        pytest.skip("no IPv6 loopback on this host")
+    with listener:
+        assert url(listener) == f"http://[::1]:{listener.getsockname()[1]}"
+
+
+def test_a_port_in_use_is_named_with_the_way_out() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(
+            StartupError, match=rf"cannot listen on 127\.0\.0\.1:{port}: the port is in use"
+        ):
+            listen("127.0.0.1", port)
+
+
+def test_several_sockets_share_a_port_that_is_in_use_for_everybody_else() -> None:
+    listeners = listen_all("127.0.0.1", 0, 3)
+    (port,) = {listener.getsockname()[1] for listener in listeners}
+    for count in (1, 2):
+        with pytest.raises(StartupError, match="the port is in use"):
+            listen_all("127.0.0.1", port, count)
+    clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(8)]
+    for end in (*clients, *listeners):
+        end.close()
+
+
+def test_a_port_that_somebody_shares_with_others_is_in_use_all_the_same() -> None:
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        with pytest.raises(StartupError, match="the port is in use"):
+            listen_all("127.0.0.1", other.getsockname()[1], 2)
+
+
+def test_a_port_just_left_can_be_had_again_at_once() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        client = socket.create_connection(("127.0.0.1", port))
+        accepted, _ = listener.accept()
+        accepted.close()
+        client.close()
+    listen("127.0.0.1", port).close()
+
+
+def test_an_address_of_another_machine_is_named() -> None:
+    with pytest.raises(StartupError, match="no interface of this machine has that address"):
+        listen("192.0.2.1", 0)
+
+
+UNKNOWN_HOSTS = {
+    "no-such-name": "no.such.host.invalid",
+    "label-too-long": "a" * 64 + ".example",
+    "empty-label": "a..example",
+    "null": "local\0host",
+}
+
+
+@pytest.mark.parametrize("host", UNKNOWN_HOSTS.values(), ids=UNKNOWN_HOSTS.keys())
+def test_an_unknown_host_is_named_with_its_setting(host: str) -> None:
+    with pytest.raises(StartupError, match=r"\[server\] host: .* is no address of this machine"):
+        listen(host, 0)

@@ -1,0 +1,137 @@
+"""Tasks and reports as words, and lines of JSON on a socket pair."""
+
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.engine.messages import (
+    ControlSocket,
+    Report,
+    ReportKind,
+    Task,
+    report_words,
+    reports,
+    task_words,
+    tasks,
+)
+from ringbatch.shm.holder import BatchMark
+from ringbatch.shm.ring import CorruptRingError
+from ringbatch.shm.slot import Reason
+
+words = st.integers(0, 2**64 - 1)
+all_tasks = st.builds(
+    Task,
+    mark=st.builds(
+        BatchMark,
+        batch=words,
+        rows=words,
+        reason=st.sampled_from(Reason),
+        dispatched_ns=words,
+    ),
+    references=st.lists(words, min_size=1, max_size=20),
+)
+all_reports = st.builds(Report, kind=st.sampled_from(ReportKind), first=words, second=words)
+
+
+@given(st.lists(all_tasks, max_size=5))
+def test_tasks_taken_together_come_apart_as_they_were(several: list[Task]) -> None:
+    run = [word for task in several for word in task_words(task)]
+    assert list(tasks(run)) == several
+
+
+@given(st.lists(all_reports, max_size=5))
+def test_reports_taken_together_come_apart_as_they_were(several: list[Report]) -> None:
+    run = [word for report in several for word in report_words(report)]
+    assert list(reports(run)) == several
+
+
+IMPOSSIBLE = {
+    "length-zero": [0, 1, 2, 3],
+    "length-below-its-own-head": [3, 1, 2, 3],
+    "length-beyond-the-words": [5, 1, 2, 3],
+    "length-enormous": [2**64 - 1, 1, 2, 3],
+    "a-whole-one-and-a-rest": [4, 1, 2, 3, 9],
+    "longer-than-a-report": [5, 1, 2, 3, 4],
+}
+
+
+@pytest.mark.parametrize("run", IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
+def test_a_report_of_impossible_length_is_a_corrupt_ring(run: list[int]) -> None:
+    with pytest.raises(CorruptRingError, match="words"):
+        list(reports(run))
+
+
+@pytest.mark.parametrize("length", [0, 4, 7, 2**64 - 1])
+def test_a_task_of_impossible_length_is_a_corrupt_ring(length: int) -> None:
+    with pytest.raises(CorruptRingError, match="words"):
+        list(tasks([length, 1, 2, 0, 4, 5]))
+
+
+@pytest.fixture
+def ends() -> Iterator[tuple[ControlSocket, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    control = ControlSocket(ours)
+    yield control, theirs
+    control.close()
+    theirs.close()
+
+
+def test_what_one_end_sends_the_other_receives(
+    ends: tuple[ControlSocket, socket.socket],
+) -> None:
+    control, theirs = ends
+    other = ControlSocket(theirs)
+    assert control.send(ready=True, text="ä\n")
+    assert other.receive() == [{"ready": True, "text": "ä\n"}]
+
+
+def test_several_messages_that_came_together_are_received_together_in_order(
+    ends: tuple[ControlSocket, socket.socket],
+) -> None:
+    control, theirs = ends
+    theirs.sendall(b'{"n": 1}\n{"n": 2}\n{"n"')
+    assert control.receive() == [{"n": 1}, {"n": 2}]
+    theirs.sendall(b": 3}\n")
+    assert control.receive() == [{"n": 3}]
+
+
+def test_a_message_that_comes_in_pieces_is_received_whole(
+    ends: tuple[ControlSocket, socket.socket],
+) -> None:
+    control, theirs = ends
+    text = b'{"text": "' + b"x" * 100_000 + b'"}\n'
+    theirs.setblocking(False)
+    sent = theirs.send(text[:70_000])
+    theirs.setblocking(True)
+    received: list[dict[str, Any]] = []
+    while not received:
+        if sent < len(text):
+            sent += theirs.send(text[sent : sent + 30_000])
+        if sent == len(text):
+            received = control.receive() or []
+    assert received == [{"text": "x" * 100_000}]
+
+
+def test_the_end_of_the_other_process_is_none_and_a_half_message_is_no_message(
+    ends: tuple[ControlSocket, socket.socket],
+) -> None:
+    control, theirs = ends
+    theirs.sendall(b'{"n": 1}\n{"n"')
+    theirs.close()
+    assert control.receive() == [{"n": 1}]
+    assert control.receive() is None
+    assert control.send(n=2) is False
+
+
+def test_an_end_with_unread_data_left_is_none_too(
+    ends: tuple[ControlSocket, socket.socket],
+) -> None:
+    """The kernel resets such a connection instead of closing it."""
+    control, theirs = ends
+    assert control.send(n=1)
+    theirs.close()
+    assert control.receive() is None

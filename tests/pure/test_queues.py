@@ -1,0 +1,138 @@
+"""The queues of a model against plain lists, which do the same slowly and plainly."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from ringbatch.engine.batching import fitting
+from ringbatch.engine.queues import Queue, Queues
+from ringbatch.shm.holder import Request
+
+CAP = 8
+
+
+def request(ref: int, rows: int = 1, accepted_ns: int = 0, deadline_ns: int = 100) -> Request:
+    return Request(
+        ref=ref,
+        model=0,
+        rows=rows,
+        accepted_ns=accepted_ns,
+        deadline_ns=deadline_ns,
+        request_offset=0,
+        request_bytes=0,
+        key_bytes=0,
+        result_offset=0,
+        result_capacity=0,
+    )
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """One queue, and the list that it should be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = Queue()
+        self.model: list[Request] = []
+        self.count = 0
+
+    @rule(rows=st.integers(1, CAP), deadline_ns=st.integers(0, 40))
+    def append(self, rows: int, deadline_ns: int) -> None:
+        self.count += 1
+        added = request(self.count, rows, accepted_ns=self.count, deadline_ns=deadline_ns)
+        self.queue.append(added)
+        self.model.append(added)
+
+    @precondition(lambda self: self.model)
+    @rule(cap=st.integers(1, 2 * CAP))
+    def take(self, cap: int) -> None:
+        count = fitting([r.rows for r in self.model], cap)
+        expected, self.model = self.model[:count], self.model[count:]
+        assert self.queue.take(cap) == expected
+
+    @rule(now_ns=st.integers(0, 45))
+    def expire(self, now_ns: int) -> None:
+        expected = [r for r in self.model if r.deadline_ns <= now_ns]
+        self.model = [r for r in self.model if r.deadline_ns > now_ns]
+        assert self.queue.expire(now_ns) == expected
+
+    @precondition(lambda self: self.model)
+    @rule(cap=st.integers(1, 3 * CAP), others=st.booleans())
+    def look(self, cap: int, others: bool) -> None:
+        found = self.queue.pending(cap, others=others)
+        assert found.requests == len(self.model)
+        assert found.rows == sum(r.rows for r in self.model)
+        assert found.oldest_ns == self.model[0].accepted_ns
+        assert found.others is others
+        earliest_ns = min(r.deadline_ns for r in self.model)
+        if found.rows < cap:
+            assert found.deadline_ns == earliest_ns
+        else:
+            assert found.deadline_ns <= earliest_ns
+
+    @invariant()
+    def counts_are_those_of_the_list(self) -> None:
+        assert len(self.queue) == len(self.model)
+        assert self.queue.rows == sum(r.rows for r in self.model)
+
+    @invariant()
+    def nothing_expires_before_the_instant_it_names(self) -> None:
+        assert all(self.queue.earliest_ns <= r.deadline_ns for r in self.model)
+
+
+TestQueue = QueueMachine.TestCase
+
+
+def test_nothing_expires_one_nanosecond_before_its_deadline() -> None:
+    queue = Queue()
+    queue.append(request(1, deadline_ns=100))
+    assert queue.expire(99) == []
+    assert [r.ref for r in queue.expire(100)] == [1]
+
+
+def test_a_full_queue_does_not_look_for_its_earliest_deadline() -> None:
+    queue = Queue()
+    for ref, deadline_ns in enumerate([5, 90, 80, 70]):
+        queue.append(request(ref, rows=4, deadline_ns=deadline_ns))
+    queue.take(4)
+    assert queue.pending(4, others=False).deadline_ns == 5, "a lower bound is enough there"
+    assert queue.pending(16, others=False).deadline_ns == 70
+
+
+@given(st.lists(st.tuples(st.sampled_from([b"", b"a", b"b"]), st.integers(0, 50)), min_size=1))
+def test_queues_are_kept_apart_and_the_one_with_the_oldest_head_comes_first(
+    arrivals: list[tuple[bytes, int]],
+) -> None:
+    queues = Queues()
+    expected: dict[bytes, list[int]] = {}
+    for ref, (key, accepted_ns) in enumerate(arrivals):
+        queues.append(key, request(ref, accepted_ns=accepted_ns))
+        expected.setdefault(key, []).append(ref)
+    assert len(queues) == len(expected)
+    heads = [queue.oldest_ns for queue in queues]
+    assert heads == sorted(heads)
+    found = [[r.ref for r in queue.take(1000)] for queue in queues]
+    assert sorted(found) == sorted(expected.values())
+
+
+def test_a_signature_of_which_nothing_waits_is_forgotten() -> None:
+    queues = Queues()
+    for ref, key in enumerate([b"a", b"b"]):
+        queues.append(key, request(ref, accepted_ns=ref))
+    first, second = queues
+    first.take(CAP)
+    queues.drop_empty()
+    assert list(queues) == [second]
+    second.take(CAP)
+    queues.drop_empty()
+    assert len(queues) == 0
+
+
+def test_a_queue_may_be_emptied_while_the_queues_are_gone_through() -> None:
+    queues = Queues()
+    for ref, key in enumerate([b"a", b"b", b"c"]):
+        queues.append(key, request(ref, accepted_ns=ref))
+    seen = []
+    for queue in queues:
+        seen += [r.ref for r in queue.take(CAP)]
+        queues.drop_empty()
+    assert seen == [0, 1, 2]

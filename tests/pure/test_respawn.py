@@ -1,0 +1,101 @@
+"""Restart now, later, or not at all."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.engine.respawn import (
+    MOST_DELAY_S,
+    STEADY_NS,
+    GiveUp,
+    Restart,
+    decide,
+    next_delay,
+)
+
+jitters = st.floats(0, 1, exclude_max=True)
+failures = st.integers(0, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("failures_in_a_row", "least_s", "most_s"),
+    [
+        (0, 0.0, 0.0),
+        (1, 0.0, 0.0),
+        (2, 0.5, 1.0),
+        (3, 1.0, 2.0),
+        (4, 2.0, 4.0),
+        (5, 4.0, 8.0),
+        (6, 8.0, 16.0),
+        (7, 15.0, 30.0),
+        (8, 15.0, 30.0),
+        (10**9, 15.0, 30.0),
+    ],
+)
+def test_delays_double_up_to_half_a_minute(
+    failures_in_a_row: int, least_s: float, most_s: float
+) -> None:
+    assert next_delay(failures_in_a_row, 0.0) == least_s
+    assert next_delay(failures_in_a_row, 1.0) == most_s
+
+
+@pytest.mark.parametrize(
+    ("ever_ready", "failures_in_a_row", "lived_ns", "decision"),
+    [
+        pytest.param(False, 0, 0, GiveUp(), id="failed-in-the-first-start"),
+        pytest.param(True, 0, 5, Restart(0.0, 1), id="first-death-is-answered-at-once"),
+        pytest.param(True, 1, 5, Restart(0.75, 2), id="second-death-waits"),
+        pytest.param(True, 2, 0, Restart(1.5, 3), id="a-restart-that-fails-to-load-waits-longer"),
+        pytest.param(True, 9, STEADY_NS - 1, Restart(22.5, 10), id="a-nanosecond-too-short-a-life"),
+        pytest.param(True, 9, STEADY_NS, Restart(0.0, 1), id="a-long-life-forgets-the-failures"),
+        pytest.param(True, 9, STEADY_NS + 1, Restart(0.0, 1), id="a-longer-life-as-well"),
+    ],
+)
+def test_decision(
+    ever_ready: bool, failures_in_a_row: int, lived_ns: int, decision: Restart | GiveUp
+) -> None:
+    assert (
+        decide(
+            ever_ready=ever_ready,
+            failures_in_a_row=failures_in_a_row,
+            lived_ns=lived_ns,
+            jitter=0.5,
+        )
+        == decision
+    )
+
+
+@given(failures, jitters)
+def test_a_delay_is_never_negative_and_never_above_the_cap(count: int, jitter: float) -> None:
+    assert 0 <= next_delay(count, jitter) <= MOST_DELAY_S
+
+
+@given(failures, jitters)
+def test_one_more_failure_never_shortens_the_delay(count: int, jitter: float) -> None:
+    assert next_delay(count, jitter) <= next_delay(count + 1, jitter)
+
+
+@given(failures, jitters)
+def test_a_later_restart_waits_at_least_half_of_the_longest(count: int, jitter: float) -> None:
+    assert next_delay(count, jitter) >= next_delay(count, 0.999999) / 2
+
+
+@given(st.lists(st.tuples(st.integers(0, 2 * STEADY_NS), jitters), min_size=1, max_size=30))
+def test_the_count_handed_on_is_that_of_deaths_since_the_last_long_life(
+    deaths: list[tuple[int, float]],
+) -> None:
+    count = expected = 0
+    for lived_ns, jitter in deaths:
+        decision = decide(
+            ever_ready=True, failures_in_a_row=count, lived_ns=lived_ns, jitter=jitter
+        )
+        assert isinstance(decision, Restart)
+        expected = 1 if lived_ns >= STEADY_NS else expected + 1
+        assert decision == Restart(next_delay(expected, jitter), expected)
+        count = decision.failures_in_a_row
+
+
+@given(failures, st.integers(0, 2 * STEADY_NS), jitters)
+def test_whatever_was_never_ready_is_given_up(count: int, lived_ns: int, jitter: float) -> None:
+    decision = decide(ever_ready=False, failures_in_a_row=count, lived_ns=lived_ns, jitter=jitter)
+    assert decision == GiveUp()

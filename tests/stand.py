@@ -1,0 +1,142 @@
+"""A collector to be stepped by hand, its clients, and workers that do what a test says."""
+
+from typing import Any
+
+from rig import Client, local_segment, spec
+
+from ringbatch.engine.collector import Collector
+from ringbatch.engine.messages import Report, ReportKind, Task, report_words, tasks
+from ringbatch.engine.status import EngineStatus, ModelStatus, read
+from ringbatch.shm.holder import Holder
+from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, REPORT_WORDS, TASK_WORDS, WORD
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.ring import Consumer, Producer
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Status
+
+LATENCY = 1_000
+DEAD_PID = 4
+
+
+class HandWorker:
+    """A worker's rings, used as the test says."""
+
+    def __init__(self, segment: Segment, number: int) -> None:
+        layout = segment.layout
+        self._tasks = Consumer(segment.words, layout.task_ring(number), TASK_WORDS)
+        self._reports = Producer(segment.words, layout.report_ring(number), REPORT_WORDS)
+        self.holder = Holder(segment, number, lambda _lane: None)
+        self._memory = segment.memory
+        self._tasks.skip()
+
+    def ready(self, pid: int = 1) -> None:
+        self._say(ReportKind.READY, pid, 0)
+
+    def tasks(self) -> list[Task]:
+        return list(tasks(self._tasks.take()))
+
+    def task(self) -> Task:
+        (task,) = self.tasks()
+        return task
+
+    def write(self, task: Task, result: bytes = b"done") -> None:
+        """Put the answers into the slots and announce nothing."""
+        for ref in task.references:
+            request = self.holder.read(ref)
+            assert request is not None
+            start = request.result_offset
+            self._memory[start : start + len(result)] = result
+            self.holder.answer(ref, Status.OK, len(result), task.mark, 0)
+
+    def finish(self, task: Task, kind: ReportKind = ReportKind.DONE, run_ns: int = 0) -> None:
+        self.write(task)
+        self.holder.flush()
+        self._say(kind, task.mark.batch, run_ns)
+
+    def say_done(self, batch: int) -> None:
+        self._say(ReportKind.DONE, batch, 0)
+
+    def _say(self, kind: ReportKind, first: int, second: int) -> None:
+        assert self._reports.offer(report_words(Report(kind, first, second)))
+
+
+class Stand:
+    """A collector, its clients and its workers."""
+
+    def __init__(self, *models: ModelSpec, lanes: int = 2, slots: int = 64) -> None:
+        self.segment = local_segment(*models, lanes=lanes, slots=slots)
+        self.clients = [Client(self.segment, lane) for lane in range(lanes)]
+        self.lane_wakes: list[int] = []
+        self.worker_wakes: list[int] = []
+        self.collectors = 0
+        self.collector = self.new_collector()
+        self.workers = [HandWorker(self.segment, n) for n in range(self.segment.layout.workers)]
+
+    def new_collector(self) -> Collector:
+        self.collectors += 1
+        self.collector = Collector(
+            self.segment,
+            self.lane_wakes.append,
+            self.worker_wakes.append,
+            first_batch=1000 * self.collectors,
+            alive=lambda pid: pid != DEAD_PID,
+        )
+        return self.collector
+
+    def begin(self, now_ns: int = 0) -> "Stand":
+        """All workers are ready."""
+        for worker in self.workers:
+            worker.ready()
+        self.collector.step(now_ns)
+        return self
+
+    def send(self, number: int = 0, *, lane: int = 0, rows: int = 1, **more: Any) -> int:
+        return self.clients[lane].send(b"%d" % number, rows, **more)
+
+    def step(self, now_ns: int) -> int | None:
+        return self.collector.step(now_ns)
+
+    def payloads(self, task: Task) -> list[int]:
+        """The numbers that the requests of a task hold."""
+        found = []
+        for ref in task.references:
+            request = self.workers[0].holder.read(ref)
+            assert request is not None
+            start = request.request_offset
+            found.append(int(bytes(self.segment.memory[start : start + request.request_bytes])))
+        return found
+
+    def running(self, worker: int = 0) -> list[int]:
+        """The numbers in the one task that a worker has just been given."""
+        return self.payloads(self.workers[worker].task())
+
+    def status(self) -> EngineStatus:
+        return read(self.segment)
+
+    def model(self, name: str = "m") -> ModelStatus:
+        return self.status().models[name]
+
+    def submit_words(self, *words: int, lane: int = 0) -> None:
+        """What a hostile frontend may write into its ring."""
+        layout = self.segment.layout
+        ring = Producer(self.segment.words, layout.submission_ring(lane), layout.slots)
+        assert ring.offer(words)
+
+    def ready_word(self, model: int = 0) -> int:
+        word: int = self.segment.words[(self.segment.layout.model(model) + MODEL_READY) // WORD]
+        return word
+
+    def served_word(self, model: int = 0) -> int:
+        word: int = self.segment.words[(self.segment.layout.model(model) + MODEL_SERVED) // WORD]
+        return word
+
+    def all_free(self) -> bool:
+        return [client.lane.in_flight for client in self.clients] == [0] * len(self.clients)
+
+
+def fixed(**more: Any) -> ModelSpec:
+    return spec(policy="fixed", max_latency_ns=LATENCY, **{"max_batch_size": 4} | more)
+
+
+def eager(**more: Any) -> ModelSpec:
+    return spec(policy="eager", max_latency_ns=LATENCY, **{"max_batch_size": 4} | more)
