@@ -1,0 +1,45 @@
+"""``python -m ringbatch.frontend``: the frontends of an engine, for its supervisor."""
+
+import argparse
+import sys
+
+from ringbatch.frontend.gunicorn_worker import FrontendOptions
+from ringbatch.frontend.server import run
+from ringbatch.shm.errors import StartupError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run until SIGTERM; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m ringbatch.frontend", description=__doc__)
+    parser.add_argument("--segment", required=True, metavar="NAME", help="the engine's segment")
+    parser.add_argument(
+        "--listen-fd",
+        required=True,
+        type=int,
+        action="append",
+        metavar="N",
+        help="a bound socket; given once, or once for each frontend",
+    )
+    parser.add_argument("--frontends", required=True, type=int, metavar="N", help="processes")
+    parser.add_argument("--max-request-bytes", required=True, type=int, metavar="N")
+    parser.add_argument("--drain-s", required=True, type=float, metavar="S")
+    parser.add_argument("--log-level", default="warning", metavar="L")
+    parser.add_argument("--parent-pid", type=int, metavar="PID", help="end when this process ends")
+    given = parser.parse_args(arguments)
+    options = FrontendOptions(given.segment, given.max_request_bytes, given.drain_s)
+    try:
+        run(
+            options,
+            listen_fds=given.listen_fd,
+            frontends=given.frontends,
+            log_level=given.log_level,
+            parent_pid=given.parent_pid,
+        )
+    except StartupError as error:
+        sys.stderr.write(f"ringbatch: the frontends cannot start: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""Every endpoint, on Falcon: what the fast lane does not take, predictions among it."""
+
+import logging
+from functools import partial
+from typing import Any, Final, NoReturn
+
+import falcon
+import falcon.asgi
+import orjson
+from falcon.asgi import Request, Response
+
+from ringbatch.frontend import v2_resources
+from ringbatch.frontend.exchange import exchange
+from ringbatch.frontend.outcome import InternalError, error_body, outcome
+from ringbatch.frontend.service import Service
+from ringbatch.shm.errors import (
+    Draining,
+    ModelNotFound,
+    RequestError,
+)
+
+log = logging.getLogger("ringbatch.frontend")
+
+_READABLE: Final = ["GET", "HEAD", "OPTIONS"]
+
+
+def create_app(service: Service, max_request_bytes: int) -> falcon.asgi.App[Request, Response]:
+    """The ASGI application.
+
+    Args:
+        service: the models.
+        max_request_bytes: longer bodies are refused.
+    """
+    app = falcon.asgi.App(media_type=falcon.MEDIA_JSON)
+    app.set_error_serializer(_serialize)
+    app.add_error_handler(Exception, _handle_defect)
+    app.add_error_handler(RequestError, _handle_request_error)
+    app.add_route("/", Alive())
+    app.add_route("/v2/health/live", Live())
+    app.add_route("/v2/health/ready", Ready(service))
+    app.add_route("/v1/models", ModelList(service))
+    app.add_route("/v1/models/{name}", ModelState(service))
+    app.add_route("/v1/models/{name}:predict", Predictions(service, max_request_bytes))
+    app.add_route("/v1/models/{name}:explain", Explanations(service))
+    v2_resources.add_routes(app, service, max_request_bytes)
+    return app
+
+
+class Alive:
+    """Whether the process serves."""
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """KServe's form."""
+        _send(resp, {"status": "alive"})
+
+    on_head = on_get
+
+
+class Live:
+    """Whether the process serves."""
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """The Open Inference Protocol's form."""
+        _send(resp, {"live": True})
+
+    on_head = on_get
+
+
+class Ready:
+    """Whether every model can predict."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """503 names the first model that cannot."""
+        if self._service.draining:
+            raise Draining
+        for name in self._service.models:
+            self._service.check(name)
+        _send(resp, {"ready": True})
+
+    on_head = on_get
+
+
+class ModelList:
+    """The names of the models."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """All of them, whether they are ready or not."""
+        _send(resp, {"models": list(self._service.models)})
+
+    on_head = on_get
+
+
+class ModelState:
+    """One model."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_get(self, _req: Request, resp: Response, name: str) -> None:
+        """Whether it can predict."""
+        self._service.check(name)
+        _send(resp, {"name": name, "ready": True})
+
+    on_head = on_get
+
+    async def on_post(self, _req: Request, _resp: Response, name: str) -> None:
+        """Nothing is posted to a model itself, only to its verbs."""
+        model, colon, verb = name.rpartition(":")
+        if colon:
+            raise ModelNotFound(f'model "{model[:128]}" has no verb "{verb[:128]}"; use :predict')
+        raise falcon.HTTPMethodNotAllowed(_READABLE)
+
+
+class Explanations:
+    """What no model of ringbatch gives."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_post(self, _req: Request, _resp: Response, name: str) -> NoReturn:
+        """501, or 404 for an unknown model."""
+        self._service.check(name)
+        raise falcon.HTTPNotImplemented(description="explanations are not supported")
+
+
+class Predictions:
+    """Predictions of one model."""
+
+    def __init__(self, service: Service, max_request_bytes: int) -> None:
+        self._service = service
+        self._max_request_bytes = max_request_bytes
+
+    async def on_post(self, req: Request, resp: Response, name: str) -> None:
+        """As the fast lane answers, byte for byte."""
+        start = partial(self._service.predict, name)
+        await exchange(req, resp, self._max_request_bytes, start)
+
+
+def _send(resp: Response, value: dict[str, Any]) -> None:
+    resp.data = orjson.dumps(value)
+    resp.content_type = falcon.MEDIA_JSON
+
+
+def _serialize(req: Request, resp: Response, error: falcon.HTTPError) -> None:
+    resp.data = error_body(_words(req, resp, error))
+    resp.content_type = falcon.MEDIA_JSON
+
+
+def _words(req: Request, resp: Response, error: falcon.HTTPError) -> str:
+    if error.description:
+        return error.description
+    if isinstance(error, falcon.HTTPMethodNotAllowed):
+        return f"{req.method} is not allowed here; allowed: {resp.get_header('Allow')}"
+    if isinstance(error, falcon.HTTPNotFound):
+        path = req.path if len(req.path) <= 128 else f"{req.path[:128]}..."
+        return f'nothing is at "{path}"'
+    return error.title or "error"
+
+
+async def _handle_request_error(
+    _req: Request, resp: Response | None, error: Exception, _params: dict[str, Any]
+) -> None:
+    assert resp is not None
+    assert isinstance(error, RequestError)
+    resp.status, resp.data, headers = outcome(error)
+    for header, value in headers:
+        resp.set_header(header, value)
+
+
+async def _handle_defect(
+    req: Request, resp: Response | None, error: Exception, params: dict[str, Any]
+) -> None:
+    log.error("frontend: %s %s failed", req.method, req.path[:128], exc_info=error)
+    await _handle_request_error(req, resp, InternalError(), params)

@@ -1,0 +1,358 @@
+"""The fast lane: prediction requests from the socket to the ring with nothing in between.
+
+One object for each connection. It takes the requests that `ringbatch.frontend.head` recognises,
+answers them in the order they came, one at a time, and hands the connection with every byte not
+yet answered to `AnyHttp` at the first request that is not of its kind; from there on Falcon serves
+that connection. So everything else about HTTP is written once, elsewhere.
+
+There are no timers here. `tick` is called once a second by the server for every connection.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from ringbatch.frontend.anyhttp import BODY_TIMEOUT_S, HEAD_TIMEOUT_S, MAX_HEAD_BYTES, AnyHttp
+from ringbatch.frontend.calls import Body, Call, Reply
+from ringbatch.frontend.head import END, START, HeadReader, Verdict
+from ringbatch.frontend.outcome import JSON, Headers, error_body
+
+MAX_WAITING_BYTES: Final = 1 << 16
+"""How much is read ahead of the request that is being answered."""
+CLOSE_GRACE_S: Final = 0.1
+"""How long a graceful stop waits for a request that is on its way on an idle connection."""
+LAST_LOOK_S: Final = 0.001
+"""After that, so that the loop reads once more whatever has come."""
+_NO_HEAD: Final = b"\0"
+_NO_VERDICT: Final = Verdict("", 0, 0, 0, keep_alive=True)
+_BARE_LF: Final = re.compile(rb"(?<!\r)\n")
+_LENGTH_NAME: Final = b"content-length: "
+_USUAL_END: Final = b"content-type: application/json\r\n" + _LENGTH_NAME
+_LENGTHS: Final = tuple(b"%d\r\n\r\n" % size for size in range(2048))
+
+Predict = Callable[[str, Body, Reply], Call | None]
+Infer = Callable[[str, Body, int | None, Reply], Call | None]
+
+
+class ResponseHeads:
+    """The head of the usual answer, but for the length at its end.
+
+    Args:
+        state: the server's; it has a new list of default headers, with the date, every second.
+    """
+
+    def __init__(self, state: ServerState) -> None:
+        self._state = state
+        self._defaults: list[tuple[bytes, bytes]] | None = None
+        self._usual = b""
+        self._of_headers: tuple[Headers | None, bytes] = (None, b"")
+
+    def usual(self) -> bytes:
+        """Of a JSON answer with status 200 that keeps the connection."""
+        if self._state.default_headers is not self._defaults:
+            self._defaults = self._state.default_headers
+            self._usual = self.other(200, JSON, keep_alive=True)
+            self._of_headers = (None, b"")
+        return self._usual
+
+    def success(self, headers: Headers) -> bytes:
+        """Of an answer with status 200 and headers of its own that keeps the connection."""
+        usual = self.usual()
+        known, head = self._of_headers
+        if known is headers:
+            return head
+        # All but the headers that are JSON's and the length, at its end.
+        lines = [b"%b: %b\r\n" % (name.encode(), value.encode()) for name, value in headers]
+        head = b"".join((usual[: -len(_USUAL_END)], *lines, _LENGTH_NAME))
+        self._of_headers = (headers, head)
+        return head
+
+    def other(self, status: int, headers: Headers, *, keep_alive: bool) -> bytes:
+        """Of any answer."""
+        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
+        lines += [b"%b: %b" % header for header in self._state.default_headers]
+        lines += [f"{name}: {value}".encode("latin-1") for name, value in headers]
+        if not keep_alive:
+            lines.append(b"connection: close")
+        return b"\r\n".join([*lines, _LENGTH_NAME])
+
+
+@dataclass(slots=True)
+class FastLaneSettings:
+    """What all connections of a process share.
+
+    Attributes:
+        predict: `Service.predict`.
+        infer: `Service.infer`.
+        heads: reads the heads of requests.
+        response_heads: writes those of answers.
+        idle_timeout_s: how long a connection without a request is kept.
+        handed_over: told of every connection that goes to Falcon.
+        stopping: whether the server is; connections may still come that were accepted before.
+    """
+
+    predict: Predict
+    infer: Infer
+    heads: HeadReader
+    response_heads: ResponseHeads
+    idle_timeout_s: float
+    handed_over: Callable[[], None]
+    stopping: Callable[[], bool]
+
+
+class FastLane(asyncio.Protocol):
+    """One connection, until it is handed over.
+
+    Args:
+        settings: shared by all connections.
+        config, server_state, app_state, _loop: as uvicorn gives them to its protocols.
+    """
+
+    __slots__ = (
+        "_age_s",
+        "_app_state",
+        "_buffer",
+        "_busy",
+        "_call",
+        "_closing",
+        "_config",
+        "_head",
+        "_keep_alive",
+        "_loop",
+        "_predict",
+        "_reading",
+        "_server_state",
+        "_settings",
+        "_stopping",
+        "_transport",
+        "_usual_head",
+        "_verdict",
+        "_wanted",
+        "_writable",
+        "_write",
+    )
+
+    _transport: asyncio.Transport
+    _write: Callable[[bytes], None]
+
+    def __init__(
+        self,
+        settings: FastLaneSettings,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        self._settings = settings
+        self._config = config
+        self._server_state = server_state
+        self._app_state = app_state
+        self._loop = _loop or asyncio.get_running_loop()
+        self._predict = settings.predict
+        self._usual_head = settings.response_heads.usual
+        self._head = _NO_HEAD
+        self._verdict = _NO_VERDICT
+        self._wanted: Verdict | None = None
+        self._buffer = bytearray()
+        self._call: Call | None = None
+        self._busy = False
+        self._keep_alive = True
+        self._stopping = False
+        self._closing = False
+        self._reading = True
+        self._writable = True
+        self._age_s = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The transport's call: the connection is open."""
+        self._transport = transport  # type: ignore[assignment]
+        self._write = self._transport.write
+        self._server_state.connections.add(self)  # type: ignore[arg-type]
+        if self._settings.stopping():
+            self.shutdown()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport's call: the connection is closed, by whomever."""
+        self._server_state.connections.discard(self)
+        self._closing = True
+        self._buffer.clear()
+        if self._call is not None:
+            self._call.abandon()
+            self._call = None
+
+    def data_received(self, data: bytes) -> None:
+        """The transport's call: bytes have come."""
+        # The usual case: one whole request whose head is that of the one before.
+        verdict = self._verdict
+        if (
+            not self._busy
+            and not self._buffer
+            and len(data) == verdict.request_bytes
+            and data.startswith(self._head)
+            and self._wanted is None
+            and self._writable
+        ):
+            self._busy = True
+            if verdict.infer:
+                self._infer(verdict, data[verdict.head_bytes :])
+            else:
+                self._call = self._predict(verdict.model, data[verdict.head_bytes :], self._answer)
+        elif not self._closing:
+            if not self._buffer and self._wanted is None:
+                self._age_s = 0
+            self._buffer += data
+            self._advance()
+            self._regulate()
+
+    def pause_writing(self) -> None:
+        """The transport's call: the client does not read its answers."""
+        self._writable = False
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        """The transport's call: the client reads again."""
+        self._writable = True
+        self._advance()
+        self._regulate()
+
+    def tick(self) -> None:
+        """The server's call: another second has passed."""
+        if self._busy or self._closing:
+            return
+        self._age_s += 1
+        if self._wanted is not None:
+            if self._age_s > BODY_TIMEOUT_S:
+                self._refuse(408, f"the body did not come within {BODY_TIMEOUT_S} s")
+        elif self._buffer:
+            if self._age_s > HEAD_TIMEOUT_S:
+                self._refuse(408, f"the head did not come within {HEAD_TIMEOUT_S} s")
+        elif self._age_s > self._settings.idle_timeout_s:
+            self._close()
+
+    def shutdown(self) -> None:
+        """The server's call: finish what has begun, and close."""
+        self._stopping = True
+        self._keep_alive = False
+        # A request may be on its way already; closing at once would answer it with a reset.
+        self._loop.call_later(CLOSE_GRACE_S, self._grace_is_over)
+
+    def _advance(self) -> None:
+        """Serve what the buffer holds, as far as it goes."""
+        while self._buffer and not self._busy and self._writable:
+            if self._wanted is None:
+                self._read_head()
+            verdict = self._wanted
+            if verdict is None or len(self._buffer) < verdict.content_length:
+                return
+            body: Body
+            if len(self._buffer) == verdict.content_length:
+                body, self._buffer = self._buffer, bytearray()
+            else:
+                body = bytes(memoryview(self._buffer)[: verdict.content_length])
+                del self._buffer[: verdict.content_length]
+            self._wanted = None
+            self._busy = True
+            if verdict.infer:
+                self._infer(verdict, body)
+            else:
+                self._call = self._predict(verdict.model, body, self._answer)
+
+    def _infer(self, verdict: Verdict, body: Body) -> None:
+        self._call = self._settings.infer(verdict.model, body, verdict.json_bytes, self._answer)
+
+    def _read_head(self) -> None:
+        buffer = self._buffer
+        end = buffer.find(END, 0, MAX_HEAD_BYTES)
+        if end < 0:
+            # Where it can be none of ours any more, httptools may say at once what is wrong.
+            if not buffer.startswith(START[: len(buffer)]) or _BARE_LF.search(buffer):
+                self._hand_over()
+            elif len(buffer) >= MAX_HEAD_BYTES:
+                self._refuse(431, f"the head is longer than {MAX_HEAD_BYTES} bytes")
+            return
+        head = bytes(memoryview(buffer)[: end + len(END)])
+        verdict = self._settings.heads.verdict(head)
+        if verdict is None:
+            self._hand_over()
+            return
+        del buffer[: len(head)]
+        self._wanted = self._verdict = verdict
+        self._head = head
+        self._keep_alive = verdict.keep_alive and not self._stopping
+        self._age_s = 0
+
+    def _answer(self, status: int, body: bytes, headers: Headers) -> None:
+        self._busy = False
+        self._call = None
+        self._age_s = 0
+        if status == 200 and headers is JSON and self._keep_alive and len(body) < len(_LENGTHS):
+            self._write(self._usual_head() + _LENGTHS[len(body)] + body)
+        elif status == 200 and self._keep_alive and not self._closing:
+            head = self._settings.response_heads.success(headers)
+            self._write(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+        else:
+            self._answer_unusually(status, body, headers)
+        if self._buffer:
+            # Not at once: `_advance` itself may be what called.
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if not self._closing:
+            self._advance()
+            self._regulate()
+
+    def _answer_unusually(self, status: int, body: bytes, headers: Headers) -> None:
+        if self._closing:
+            return
+        head = self._settings.response_heads.other(status, headers, keep_alive=self._keep_alive)
+        self._write(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+        if not self._keep_alive:
+            self._close()
+
+    def _refuse(self, status: int, text: str) -> None:
+        self._keep_alive = False
+        self._answer_unusually(status, error_body(text), JSON)
+
+    def _regulate(self) -> None:
+        """Read only as far ahead as there is a use for it."""
+        reading = self._writable and not (self._busy and len(self._buffer) > MAX_WAITING_BYTES)
+        if reading != self._reading and not self._closing:
+            self._reading = reading
+            if reading:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _close(self) -> None:
+        self._closing = True
+        self._buffer.clear()
+        self._transport.close()
+
+    def _grace_is_over(self) -> None:
+        # On a busy host this timer may come late, and a loop runs its timers before it reads.
+        self._loop.call_later(LAST_LOOK_S, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        if not self._busy and self._wanted is None and not self._closing:
+            self._close()
+
+    def _hand_over(self) -> None:
+        self._settings.handed_over()
+        self._server_state.connections.discard(self)
+        self._closing = True
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        protocol = AnyHttp(self._config, self._server_state, self._app_state, self._loop)
+        protocol.connection_made(self._transport)
+        self._transport.set_protocol(protocol)
+        if not self._reading:
+            self._transport.resume_reading()
+        protocol.data_received(data)
+        if self._stopping:
+            protocol.shutdown()

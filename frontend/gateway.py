@@ -1,0 +1,219 @@
+"""The one place of a frontend process where requests enter its lane and answers leave it.
+
+What is submitted within one turn of the event loop is announced to the collector together, in one
+store and one wake-up. Answers are looked for at the same occasion, which costs a few loads from
+memory, so that a busy process mostly finds them before it looks at its doorbell, which the loop
+watches among the connections.
+
+There is one timer for all requests. It is armed for the earliest deadline and, while anything is
+in flight, fires at least once a second: then requests whose time is over are given up, and answers
+that stood in their slots a whole period without anybody being told are delivered and counted as
+missed wake-ups. With nothing in flight there is no timer, and nothing runs.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from ringbatch.shm.bell import Bell
+from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.lane import Answer, Lane
+from ringbatch.shm.slot import Status
+
+SWEEP_NS: Final = 1_000_000_000
+"""The longest time between two looks at everything in flight."""
+RESWEEP_NS: Final = 250_000_000
+"""The same, while answers stand there that nobody was told of."""
+_NEVER: Final = 1 << 63
+_TIMER_GRAIN_S: Final = 0.001
+"""The loop's timers count milliseconds and may fire early by a fraction of one."""
+
+
+class Waiter(Protocol):
+    """Who waits for the answer in a slot."""
+
+    def answered(self, slot: int) -> None:
+        """The answer stands in the slot; the waiter reads it and releases the slot."""
+
+    def expired(self, slot: int) -> None:
+        """The deadline passed; the slot is no longer the waiter's."""
+
+
+class Gateway:
+    """The lane of this process, for its event loop; every method is called on that loop.
+
+    Args:
+        lane: this process holds it.
+        loop: where waiters are called.
+        clock: monotonic nanoseconds.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.lane = lane
+        self._loop = loop
+        self._call_soon = loop.call_soon
+        self._clock = clock
+        self._memory = lane.memory
+        self._waiting: list[Waiter | None] = [None] * lane.capacity
+        self._deadlines = [0] * lane.capacity
+        self._turn_is_due = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = _NEVER
+        self._unnoticed: dict[int, Waiter] = {}
+        self._doorbell: Bell | None = None
+
+    def listen(self, doorbell: Bell) -> None:
+        """Have the loop watch the lane's doorbell until `close`."""
+        self._doorbell = doorbell
+        self._loop.add_reader(doorbell.fileno(), self._rung)
+
+    def close(self) -> None:
+        """Stop listening; whatever is still in flight is given up."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for slot in range(self.lane.capacity):
+            self.cancel(slot)
+        self.lane.announce()
+        if self._doorbell is not None:
+            self._loop.remove_reader(self._doorbell.fileno())
+            self._doorbell.close()
+            self._doorbell = None
+
+    def submit(
+        self,
+        waiter: Waiter,
+        model: int,
+        rows: int,
+        payload: bytes | bytearray | memoryview,
+        key_bytes: int,
+        result_bytes: int,
+        accepted_ns: int,
+        deadline_ns: int,
+    ) -> int | None:
+        """Send one request on its way.
+
+        Args:
+            waiter: gets exactly one call, unless `cancel` comes first.
+            model: its index in the manifest.
+            rows: instances in the request.
+            payload: the request as it is to stand in the slot, as bytes.
+            key_bytes: how many at its start must be equal within a batch.
+            result_bytes: room for the answer.
+            accepted_ns: when the request arrived.
+            deadline_ns: when the waiter gives up.
+
+        Returns:
+            The slot; None where the lane has no slot or no memory left.
+        """
+        lane = self.lane
+        size = len(payload)
+        slot = lane.claim(size, result_bytes)
+        if slot is None:
+            lane.counters.add(LaneCounter.REFUSED)
+            return None
+        start = lane.request_offset[slot]
+        self._memory[start : start + size] = payload
+        lane.publish(slot, model, rows, accepted_ns, deadline_ns, size, key_bytes)
+        self._waiting[slot] = waiter
+        self._deadlines[slot] = deadline_ns
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._call_soon(self._turn)
+        if deadline_ns < self._timer_ns:
+            self._arm(deadline_ns)
+        return slot
+
+    def cancel(self, slot: int) -> None:
+        """Want no answer any more; does nothing where nobody waits for the slot."""
+        if self._waiting[slot] is not None:
+            self._waiting[slot] = None
+            self.lane.cancel(slot)
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        self.lane.announce()
+        self.collect()
+
+    def collect(self) -> None:
+        """Pass on every answer that has come."""
+        found = self.lane.collect()
+        if found:
+            waiting, release = self._waiting, self.lane.release
+            calls: list[tuple[Callable[[int], None], int]] = [
+                (release if (waiter := waiting[slot]) is None else waiter.answered, slot)
+                for slot in found
+            ]
+            # Before the first call, because one waiter may cancel what another slot holds.
+            for slot in found:
+                waiting[slot] = None
+            self._tell(calls)
+
+    def _tell(self, calls: Iterable[tuple[Callable[[int], None], int]]) -> None:
+        remaining = iter(calls)
+        try:
+            for call, slot in remaining:
+                call(slot)
+        finally:
+            # A waiter that raises costs its own answer and nobody else's.
+            if rest := list(remaining):
+                self._call_soon(self._tell, rest)
+
+    def _rung(self) -> None:
+        assert self._doorbell is not None
+        # The rings are taken before looking: one that comes from here on means another look.
+        self._doorbell.hush()
+        self.collect()
+
+    def _arm(self, instant_ns: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self._clock()
+        self._timer_ns = instant_ns = min(instant_ns, now + SWEEP_NS)
+        delay_s = max(instant_ns - now, 0) / 1e9 + _TIMER_GRAIN_S
+        self._timer = self._loop.call_later(delay_s, self.sweep)
+
+    def sweep(self) -> None:
+        """Give up what is overdue, find what was missed, and arm the timer for the next time."""
+        self._timer, self._timer_ns = None, _NEVER
+        self._deliver_unnoticed()
+        now = self._clock()
+        earliest = _NEVER
+        overdue: list[tuple[Callable[[int], None], int]] = []
+        for slot, waiter in enumerate(self._waiting):
+            if waiter is None:
+                continue
+            if self._deadlines[slot] <= now:
+                self.cancel(slot)
+                overdue.append((waiter.expired, slot))
+                continue
+            earliest = min(earliest, self._deadlines[slot])
+            if self.lane.answer(slot).status is not Status.CORRUPT:
+                self._unnoticed[slot] = waiter
+        if self._unnoticed:
+            earliest = min(earliest, now + RESWEEP_NS)
+        if self.lane.in_flight:
+            self._arm(min(earliest, self._timer_ns))
+        if overdue:
+            self.lane.counters.add(LaneCounter.TIMEOUTS, len(overdue))
+            self._tell(overdue)
+
+    def _deliver_unnoticed(self) -> None:
+        # An answer seen at the last sweep may have been on its way to the loop just then. One that
+        # is still there has lost its wake-up.
+        missed = [slot for slot, who in self._unnoticed.items() if self._waiting[slot] is who]
+        self._unnoticed.clear()
+        if missed:
+            self.lane.counters.add(LaneCounter.MISSED_WAKEUPS, len(missed))
+            self.collect()
+
+    def answer(self, slot: int) -> tuple[Answer, memoryview]:
+        """What stands beside an answer, and the answer's bytes, valid until the slot's release."""
+        answer = self.lane.answer(slot)
+        start = self.lane.result_offset[slot]
+        return answer, self._memory[start : start + answer.size]

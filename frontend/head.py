@@ -1,0 +1,155 @@
+"""What the fast lane reads from the head of a request, and when it lets go of it.
+
+The fast lane takes one kind of request: a POST to a model's ``:predict`` path of V1, or to its
+``/infer`` path of V2, over HTTP/1.1 with a plain Content-Length. Every head is read by httptools'
+parser, the one that uvicorn uses, and anything that is not exactly of that kind is none of the fast
+lane's business. So the two can differ in speed alone: there is no second opinion on where a request
+ends.
+
+Clients on a kept connection send byte-identical heads, so what the parser said of exactly these
+bytes is remembered.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+START: Final = b"POST /v"
+"""How a head of the fast lane begins."""
+END: Final = b"\r\n\r\n"
+"""How every head ends."""
+
+_REMEMBERED: Final = 1024
+_REMEMBERED_BYTES: Final = 2048
+_TARGET: Final = re.compile(
+    rb"/(?:v1/models/([A-Za-z0-9._-]{1,128}):predict|v2/models/([A-Za-z0-9._-]{1,128})/infer)"
+    rb"(?:\?[!-\"$-~]*)?"
+)
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+_ONCE: Final = (b"content-length", b"host")
+_JSON_LENGTH: Final = b"inference-header-content-length"
+_NEVER: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"http2-settings"})
+_CONNECTIONS: Final = {b"keep-alive": True, b"close": False}
+
+
+class Verdict(NamedTuple):
+    """A request that the fast lane takes.
+
+    Attributes:
+        model: the model's name.
+        head_bytes: how long the head is.
+        content_length: how long the body is.
+        request_bytes: both together.
+        keep_alive: whether the connection goes on afterwards.
+        infer: whether it is a V2 request.
+        json_bytes: where the JSON text of a V2 body ends; None where it is nothing else.
+    """
+
+    model: str
+    head_bytes: int
+    content_length: int
+    request_bytes: int
+    keep_alive: bool
+    infer: bool = False
+    json_bytes: int | None = None
+
+
+class HeadReader:
+    """Reads heads, and remembers what it read.
+
+    Args:
+        max_request_bytes: longer bodies are not for the fast lane.
+    """
+
+    def __init__(self, max_request_bytes: int) -> None:
+        self._max_request_bytes = max_request_bytes
+        self._known: dict[bytes, Verdict] = {}
+
+    def verdict(self, head: bytes) -> Verdict | None:
+        """What the fast lane needs of a head that ends with its empty line.
+
+        Returns:
+            None where somebody else is to serve the request.
+        """
+        verdict = self._known.get(head)
+        if verdict is None:
+            verdict = read_head(head, self._max_request_bytes)
+            if verdict is not None and len(head) <= _REMEMBERED_BYTES:
+                if len(self._known) >= _REMEMBERED:
+                    self._known.clear()
+                self._known[head] = verdict
+        return verdict
+
+
+def read_head(head: bytes, max_request_bytes: int) -> Verdict | None:
+    """As `HeadReader.verdict`, without memory."""
+    if not head.startswith(START) or not _has_plain_lines(head):
+        return None
+    seen = _Seen()
+    parser = HttpRequestParser(seen)
+    try:
+        parser.feed_data(head)
+    except (HttpParserError, HttpParserUpgrade):
+        return None
+    target = _TARGET.fullmatch(seen.url)
+    headers = seen.headers
+    if (
+        not seen.complete
+        or target is None
+        or parser.get_method() != b"POST"
+        or parser.get_http_version() != "1.1"
+        or any(len(headers.get(name, ())) != 1 for name in _ONCE)
+        or not _NEVER.isdisjoint(headers)
+        or any(value.lower() != b"identity" for value in headers.get(b"content-encoding", ()))
+        or any(b"cloudevents" in value.lower() for value in headers.get(b"content-type", ()))
+    ):
+        return None
+    length = headers[b"content-length"][0]
+    connection = headers.get(b"connection", [b"keep-alive"])
+    keep_alive = _CONNECTIONS.get(connection[0].lower()) if len(connection) == 1 else None
+    if keep_alive is None or not _LENGTH.fullmatch(length) or int(length) > max_request_bytes:
+        return None
+    json_lengths = headers.get(_JSON_LENGTH, [])
+    if len(json_lengths) > 1 or not all(map(_LENGTH.fullmatch, json_lengths)):
+        return None
+    infer = target[1] is None
+    return Verdict(
+        model=(target[2] if infer else target[1]).decode(),
+        head_bytes=len(head),
+        content_length=int(length),
+        request_bytes=len(head) + int(length),
+        keep_alive=keep_alive,
+        infer=infer,
+        json_bytes=int(json_lengths[0]) if infer and json_lengths else None,
+    )
+
+
+def _has_plain_lines(head: bytes) -> bool:
+    """Whether lines end with CRLF and nothing else, none is folded, and there is one empty line."""
+    lines = head.count(b"\r\n")
+    return (
+        head.endswith(END)
+        and head.find(END) == len(head) - len(END)
+        and head.count(b"\n") == lines == head.count(b"\r")
+        and b"\r\n " not in head
+        and b"\r\n\t" not in head
+    )
+
+
+class _Seen:
+    """Takes the parser's calls."""
+
+    def __init__(self) -> None:
+        self.url = b""
+        self.headers: dict[bytes, list[bytes]] = {}
+        self.complete = False
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.setdefault(name.lower(), []).append(value.strip(b" \t"))
+
+    def on_headers_complete(self) -> None:
+        self.complete = True

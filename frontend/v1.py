@@ -1,0 +1,35 @@
+"""KServe's V1 protocol for one model: request bodies to slots, results to response bodies."""
+
+from collections.abc import Callable, Sequence
+
+from ringbatch.frontend.v1_answer import renderer
+from ringbatch.frontend.v1_request import NO_INSTANCES, UNREADABLE, Parsed, Part, parser
+from ringbatch.shm.frame import Frame
+from ringbatch.shm.manifest import ModelSpec
+
+__all__ = ["NO_INSTANCES", "UNREADABLE", "Parsed", "Part", "V1Codec"]
+
+
+class V1Codec:
+    """What a V1 request to one model means, and how its answer is written; pure.
+
+    Each way is a function chosen once, for what the model's signature allows.
+    """
+
+    parse: Callable[[bytes | bytearray], Parsed]
+    """From a body to what goes into slots; raises `InvalidRequest`."""
+
+    render: Callable[[Sequence[tuple[int, memoryview]], bool, str], bytes]
+    """``render(parts, columns, batch_id)``: the body of the answer, from the rows and the result
+    of each part in order; raises `ModelFailed` for a result that does not fit the model's
+    outputs or that JSON cannot carry. The id must need no escape in JSON."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.parse = parser(spec)
+        self.render = renderer(spec)
+        self._outputs = Frame(spec.outputs)
+        self._sized = spec.typed and self._outputs.static
+
+    def result_bytes(self, rows: int) -> int | None:
+        """The memory that an answer of so many rows takes; None where the model decides that."""
+        return self._outputs.place(rows).size if self._sized else None

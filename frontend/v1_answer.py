@@ -1,0 +1,166 @@
+"""What stands in slots as a result, as the body of a V1 predict response.
+
+    {"message":"","batchId":"...","predictions":[...]}     row format: one entry an instance
+    {"message":"","batchId":"...","outputs":...}           column format
+
+One output: an entry is its value, and in column format the tensor stands alone. Several: an entry
+is an object {output name: value}, and in column format there is one object of tensors.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy import ndarray
+from orjson import OPT_SERIALIZE_NUMPY, JSONDecodeError, dumps, loads
+
+from ringbatch.frontend.jsontext import UnsoundText, whole_list
+from ringbatch.frontend.tensor_to_json import TensorWriter, Unwritable, placed
+from ringbatch.shm.errors import ModelFailed
+from ringbatch.shm.frame import Frame, FrameError
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.tensor import Tensor
+
+WRONG_COUNT: Final = "size of prediction is not equal to the size of instances"
+"""KServe's own words."""
+
+Render = Callable[[Sequence[tuple[int, memoryview]], bool, str], bytes]
+"""From rows and result of each part in order, whether columns are wanted, and the batch's id."""
+
+_BLANK: Final = b" \t\r\n"
+
+
+def renderer(spec: ModelSpec) -> Render:
+    """The function that writes answers of this model; it raises `ModelFailed`."""
+    if not spec.typed:
+        return UntypedAnswers().render
+    if len(spec.outputs) == 1 and _is_plain(spec.outputs[0]):
+        return NumberAnswers(spec).render
+    return TypedAnswers(spec).render
+
+
+class TypedAnswers:
+    """Answers of a model with declared outputs."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._frame = Frame(spec.outputs)
+        self._writers = [TensorWriter(tensor) for tensor in spec.outputs]
+        self._names = [tensor.name for tensor in spec.outputs]
+
+    def render(
+        self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
+    ) -> bytes:
+        """Write an answer.
+
+        Args:
+            parts: rows and result of each part in order, at least one.
+            columns: whether the request was in column format.
+            batch_id: free of characters that JSON escapes.
+
+        Raises:
+            ModelFailed: a result does not fit the outputs, or JSON cannot carry it.
+        """
+        try:
+            answers = [self._tensors(rows, memory) for rows, memory in parts]
+        except (Unwritable, FrameError) as error:
+            raise ModelFailed(str(error)) from None
+        if len(self._writers) == 1:
+            return _body(columns, batch_id, _joined(_dumps(tensor) for (tensor,) in answers))
+        if columns:
+            return _body(columns, batch_id, self._columns(answers))
+        rows = (row for tensors in answers for row in zip(*tensors, strict=True))
+        named = [dict(zip(self._names, row, strict=True)) for row in rows]
+        return _body(columns, batch_id, _dumps(named))
+
+    def _columns(self, answers: list[list[Any]]) -> bytes:
+        outputs = zip(self._names, zip(*answers, strict=True), strict=True)
+        members = (_dumps(name) + b":" + _joined(map(_dumps, pieces)) for name, pieces in outputs)
+        return b"{%b}" % b",".join(members)
+
+    def _tensors(self, rows: int, memory: memoryview) -> list[Any]:
+        parts = zip(self._writers, placed(self._frame, rows, memory).parts, strict=True)
+        return [writer.rows(memory, part.offset, part.size, part.shape) for writer, part in parts]
+
+
+class NumberAnswers(TypedAnswers):
+    """Answers of a model whose one output is of numbers and of a fixed shape.
+
+    A result in one part without NaN is written at once; everything else goes the long way.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__(spec)
+        (output,) = spec.outputs
+        self._shape = output.shape
+        self._dtype = np.dtype(output.datatype.numpy)
+        self._row_bytes = prod(output.shape) * output.datatype.size
+
+    def render(
+        self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
+    ) -> bytes:
+        """As in `TypedAnswers`."""
+        if len(parts) == 1 and not columns:
+            rows, memory = parts[0]
+            if memory.nbytes == rows * self._row_bytes:
+                numbers = ndarray((rows, *self._shape), self._dtype, memory)
+                text = dumps(numbers, None, OPT_SERIALIZE_NUMPY)
+                if b"n" not in text:  # null is what orjson writes for NaN and Infinity
+                    return b'{"message":"","batchId":"%b","predictions":%b}' % (
+                        batch_id.encode(),
+                        text,
+                    )
+        return super().render(parts, columns, batch_id)
+
+
+class UntypedAnswers:
+    """Answers that are JSON text already; each value passes as the model's side wrote it."""
+
+    def render(
+        self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
+    ) -> bytes:
+        """Write an answer; `columns` is never true for such a model.
+
+        Raises:
+            ModelFailed: a result is no JSON list with one value for each row.
+        """
+        texts = [bytes(memory) for _, memory in parts]
+        for (rows, _), text in zip(parts, texts, strict=True):
+            if len(_list(text)) != rows:
+                raise ModelFailed(WRONG_COUNT)
+        return _body(columns, batch_id, _joined(text.strip(_BLANK) for text in texts))
+
+
+def _list(text: bytes) -> list[Any]:
+    try:
+        decoded = loads(text)
+    except JSONDecodeError:
+        # Python writes, and reads, more than orjson does: longer integers, lone surrogates.
+        try:
+            decoded = whole_list(text.decode())
+        except UnicodeDecodeError:
+            raise ModelFailed("the answer is not UTF-8") from None
+        except UnsoundText as error:
+            raise ModelFailed(f"the answer is no JSON list: {error}") from None
+    if not isinstance(decoded, list):
+        raise ModelFailed("the answer is no JSON list")
+    return decoded
+
+
+def _body(columns: bool, batch_id: str, answer: bytes) -> bytes:
+    key = b"outputs" if columns else b"predictions"
+    return b'{"message":"","batchId":"%b","%b":%b}' % (batch_id.encode(), key, answer)
+
+
+def _joined(lists: Iterable[bytes]) -> bytes:
+    """One list with the elements of several, none of them empty."""
+    return b"[%b]" % b",".join(text[1:-1] for text in lists)
+
+
+def _dumps(value: Any) -> bytes:
+    return dumps(value, None, OPT_SERIALIZE_NUMPY)
+
+
+def _is_plain(output: Tensor) -> bool:
+    """Whether numpy and orjson write the datatype as it stands in memory, in a fixed shape."""
+    return output.static and output.datatype.name not in ("BOOL", "BF16", "BYTES")

@@ -1,0 +1,51 @@
+"""The Open Inference Protocol V2 for one model: request bodies to slots, results to answers."""
+
+from collections.abc import Callable, Sequence
+
+from ringbatch.frontend.json_to_tensor import shown
+from ringbatch.frontend.v2_answer import VERSION, Answer, renderer
+from ringbatch.frontend.v2_request import Request, parser
+from ringbatch.frontend.v2_wants import Wants
+from ringbatch.shm.errors import InvalidRequest, ModelNotFound
+from ringbatch.shm.manifest import ModelSpec
+
+__all__ = ["VERSION", "Answer", "Request", "V2Codec", "Wants", "expect_version"]
+
+
+class V2Codec:
+    """What a V2 request to one model means, and how its answer is written; pure.
+
+    A model without declared inputs has no tensors, and every request to it is refused.
+    """
+
+    parse: Callable[[bytes | bytearray, int | None], Request]
+    """``parse(body, json_bytes)``: what goes into slots; `json_bytes` is where the JSON text of the
+    body ends, None where it is nothing else. Raises `InvalidRequest` or `NotSupported`."""
+
+    render: Callable[[Sequence[tuple[int, memoryview]], Wants, str], Answer]
+    """``render(parts, wants, batch_id)``: the answer, from the rows and the result of each part in
+    order; raises `ModelFailed` for a result that does not fit the model's outputs, and
+    `InvalidRequest` where it is wanted as JSON and cannot be."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._name = spec.name
+        self.parse = parser(spec) if spec.typed else self._refuse
+        self.render = renderer(spec)
+
+    def _refuse(self, _body: bytes | bytearray, _json_bytes: int | None) -> Request:
+        raise InvalidRequest(
+            f'model "{self._name}" declares no inputs, so that V2 has no tensors to send it; '
+            "use /v1/models/NAME:predict"
+        )
+
+
+def expect_version(name: str, version: str) -> None:
+    """Refuse another version than the only one there is.
+
+    Raises:
+        ModelNotFound
+    """
+    if version != VERSION:
+        raise ModelNotFound(
+            f'model {shown(name)} has version "{VERSION}" and no version {shown(version)}'
+        )

@@ -1,0 +1,231 @@
+"""What stands in slots as a result, as the body of a V2 inference response.
+
+    {"id":"...","model_name":"m","model_version":"1","outputs":[
+        {"name":"y","datatype":"FP32","shape":[1,2],"data":[2.0,3.0]},
+        {"name":"z","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8}}]}
+
+In this order and without blanks. `data` is flat. An FP32 number is written as the shortest decimal
+of its value as FP64. Binary outputs follow the text in their order, and a header says where it
+ends.
+"""
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy import ndarray
+from numpy.typing import NDArray
+from orjson import OPT_SERIALIZE_NUMPY, dumps
+
+from ringbatch.frontend.outcome import BATCH_HEADER, JSON, Headers
+from ringbatch.frontend.tensor_to_json import Unwritable, placed, strings
+from ringbatch.frontend.v2_wants import Wants
+from ringbatch.shm.errors import InvalidRequest, ModelFailed
+from ringbatch.shm.frame import Frame, FrameError, Placement
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.tensor import Tensor
+
+VERSION: Final = "1"
+"""Of every model, as there are no others yet."""
+LENGTH_HEADER: Final = "inference-header-content-length"
+
+_FP64: Final = np.dtype("<f8")
+_OCTETS: Final = ("content-type", "application/octet-stream")
+
+
+class Answer(NamedTuple):
+    """The body of an answer and its headers."""
+
+    body: bytes
+    headers: Headers
+
+
+class _Result(NamedTuple):
+    """What one part of a request came to, and where the outputs lie in it."""
+
+    memory: memoryview
+    placement: Placement
+
+
+def renderer(spec: ModelSpec) -> Callable[[Sequence[tuple[int, memoryview]], Wants, str], Answer]:
+    """The function that writes answers of this model: `InferAnswers.render`, or a faster one."""
+    if len(spec.outputs) == 1 and spec.outputs[0].static and spec.outputs[0].datatype.fixed:
+        return OneAnswer(spec).render
+    return InferAnswers(spec).render
+
+
+class InferAnswers:
+    """Answers of one model.
+
+    Args:
+        spec: the model, with declared outputs.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._frame = Frame(spec.outputs)
+        self._outputs = [_Output(index, tensor) for index, tensor in enumerate(spec.outputs)]
+        name = dumps(spec.name).decode()
+        self._start = f'"model_name":{name},"model_version":"{VERSION}","outputs":['.encode()
+        self._of_batch = ("", JSON)
+
+    def render(
+        self, parts: Sequence[tuple[int, memoryview]], wants: Wants, batch_id: str
+    ) -> Answer:
+        """Write an answer.
+
+        Args:
+            parts: rows and result of each part in order; none where there were no instances,
+                which is possible where the shapes of the outputs are fixed.
+            wants: what the request asked for.
+            batch_id: empty where there was no batch.
+
+        Raises:
+            ModelFailed: a result does not fit the model's outputs.
+            InvalidRequest: an output is wanted as JSON and JSON cannot carry it.
+        """
+        rows, results = 0, []
+        try:
+            for part_rows, memory in parts:
+                rows += part_rows
+                results.append(_Result(memory, placed(self._frame, part_rows, memory)))
+            texts: list[bytes] = []
+            binary: list[memoryview] = []
+            for index, as_binary in wants.outputs:
+                output = self._outputs[index]
+                start = output.start(rows, results)
+                if as_binary:
+                    pieces = [output.bytes_of(result) for result in results]
+                    texts.append(start + output.binary_end % sum(map(len, pieces)))
+                    binary += pieces
+                else:
+                    data = b",".join(filter(None, map(output.write, results)))
+                    texts.append(b'%b"data":[%b]}' % (start, data))
+        except (Unwritable, FrameError) as error:
+            raise ModelFailed(str(error)) from None
+        text = b"{%b%b%b]}" % (wants.id, self._start, b",".join(texts))
+        if any(binary):
+            return self._binary(text, binary, batch_id)
+        return Answer(text, self._json_headers(batch_id))
+
+    def _binary(self, text: bytes, binary: list[memoryview], batch_id: str) -> Answer:
+        headers = (_OCTETS, (LENGTH_HEADER, str(len(text))), (BATCH_HEADER, batch_id))
+        return Answer(b"".join((text, *binary)), headers)
+
+    def _json_headers(self, batch_id: str) -> Headers:
+        if not batch_id:
+            return JSON
+        # Neighbours in a batch are answered one after the other.
+        if batch_id != self._of_batch[0]:
+            self._of_batch = (batch_id, (*JSON, (BATCH_HEADER, batch_id)))
+        return self._of_batch[1]
+
+
+class OneAnswer(InferAnswers):
+    """Answers of a model whose one output has a fixed size; those in one part are written at once,
+    all else goes the long way."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__(spec)
+        (output,) = self._outputs
+        (tensor,) = spec.outputs
+        self._output = output
+        self._row_bytes = prod(tensor.shape) * tensor.datatype.size
+
+    def render(
+        self, parts: Sequence[tuple[int, memoryview]], wants: Wants, batch_id: str
+    ) -> Answer:
+        """As in `InferAnswers`."""
+        if len(parts) == 1:
+            rows, memory = parts[0]
+            size = rows * self._row_bytes
+            if memory.nbytes == size > 0:
+                output = self._output
+                start = b"{%b%b%b" % (wants.id, self._start, output.start(rows, ()))
+                if wants.outputs[0][1]:
+                    text = b"%b%b]}" % (start, output.binary_end % size)
+                    return self._binary(text, [memory], batch_id)
+                data = output.write_at(memory, 0, rows * output.each)
+                text = b'%b"data":[%b]}]}' % (start, data)
+                return Answer(text, self._json_headers(batch_id))
+        return super().render(parts, wants, batch_id)
+
+
+class _Output:
+    """One output of a model.
+
+    Attributes:
+        binary_end: a format of the rest of its object, the size of its binary data left open.
+        write_at: ``write_at(memory, offset, count)``: so many elements of one size as JSON,
+            without brackets; raises `InvalidRequest`.
+    """
+
+    binary_end: Final = b'"parameters":{"binary_data_size":%d}}'
+    write_at: Callable[[memoryview, int, int], bytes]
+
+    def __init__(self, index: int, tensor: Tensor) -> None:
+        self._index = index
+        self._tensor = tensor
+        name, datatype = dumps(tensor.name).decode(), tensor.datatype.name
+        self._opening = f'{{"name":{name},"datatype":"{datatype}","shape":['.encode()
+        sizes = "".join(f",{size}" for size in tensor.shape)
+        self._rest = f"{sizes}],".encode() if tensor.static else None
+        self._dtype = np.dtype("?" if datatype == "BYTES" else tensor.datatype.numpy)
+        floats = datatype in ("FP32", "FP64")
+        self.each = prod(tensor.shape) if tensor.static else 0
+        self.write_at = self._floats if floats else self._others
+        if datatype == "BOOL":
+            self.write_at = self._booleans
+
+    def start(self, rows: int, results: Sequence[_Result]) -> bytes:
+        """Its object up to its shape; raises `Unwritable` where the results differ in theirs."""
+        if self._rest is not None:
+            return b"%b%d%b" % (self._opening, rows, self._rest)
+        shapes = {result.placement.parts[self._index].shape[1:] for result in results}
+        if len(shapes) != 1:
+            raise Unwritable(f'the parts of output "{self._tensor.name}" differ in shape')
+        sizes = "".join(f",{size}" for size in shapes.pop())
+        return b"%b%d%b]," % (self._opening, rows, sizes.encode())
+
+    def bytes_of(self, result: _Result) -> memoryview:
+        """Its bytes in a result."""
+        part = result.placement.parts[self._index]
+        return result.memory[part.offset : part.offset + part.size]
+
+    def write(self, result: _Result) -> bytes:
+        """Its elements in a result as JSON, without brackets.
+
+        Raises:
+            Unwritable: the lengths of strings make no sense.
+            InvalidRequest: JSON cannot carry them.
+        """
+        part = result.placement.parts[self._index]
+        if self._tensor.datatype.fixed:
+            return self.write_at(result.memory, part.offset, prod(part.shape))
+        found = strings(result.memory, part.offset, part.size, prod(part.shape))
+        try:
+            return dumps([text.decode() for text in found])[1:-1]
+        except UnicodeDecodeError:
+            raise self._not_as_json("holds bytes that are not UTF-8") from None
+
+    def _others(self, memory: memoryview, offset: int, count: int) -> bytes:
+        return _listed(ndarray((count,), self._dtype, memory, offset))
+
+    def _floats(self, memory: memoryview, offset: int, count: int) -> bytes:
+        text = _listed(ndarray((count,), self._dtype, memory, offset).astype(_FP64))
+        if b"n" in text:  # null is what orjson writes for NaN and Infinity
+            raise self._not_as_json("holds NaN or Infinity")
+        return text
+
+    def _booleans(self, memory: memoryview, offset: int, count: int) -> bytes:
+        array: NDArray[np.uint8] = ndarray((count,), np.uint8, memory, offset)
+        return _listed(np.not_equal(array, 0))
+
+    def _not_as_json(self, what: str) -> InvalidRequest:
+        return InvalidRequest(
+            f'output "{self._tensor.name}" {what}, which JSON cannot carry; ask for binary data'
+        )
+
+
+def _listed(array: NDArray[Any]) -> bytes:
+    return dumps(array, None, OPT_SERIALIZE_NUMPY)[1:-1]

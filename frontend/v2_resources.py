@@ -1,0 +1,242 @@
+"""The Open Inference Protocol V2 on Falcon."""
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+import falcon
+import falcon.asgi
+import orjson
+from falcon.asgi import Request, Response
+
+from ringbatch.frontend.calls import Body, Call, Reply
+from ringbatch.frontend.exchange import exchange
+from ringbatch.frontend.json_to_tensor import shown
+from ringbatch.frontend.service import Service
+from ringbatch.frontend.v2 import VERSION, expect_version
+from ringbatch.frontend.v2_answer import LENGTH_HEADER
+from ringbatch.frontend.v2_documents import (
+    index_entry,
+    model_metadata,
+    model_statistics,
+    server_metadata,
+)
+from ringbatch.shm.errors import InvalidRequest, ModelNotFound, ModelNotReady, RequestTooLarge
+from ringbatch.shm.manifest import ModelSpec
+
+MAX_CONTROL_BYTES: Final = 1 << 16
+"""Of a body that is no inference request."""
+
+_LENGTH: Final = re.compile(r"[0-9]{1,18}")
+
+
+def add_routes(
+    app: falcon.asgi.App[Request, Response], service: Service, max_request_bytes: int
+) -> None:
+    """Add V2's endpoints but those for health.
+
+    Args:
+        app: to which.
+        service: the models.
+        max_request_bytes: longer bodies are refused.
+    """
+    app.add_route("/v2", ServerMetadata())
+    app.add_route("/v2/models", Models(service))
+    app.add_route("/v2/models/stats", AllStatistics(service))
+    app.add_route("/v2/repository/index", Index(service))
+    inferences = Inferences(service, max_request_bytes)
+    for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+        app.add_route(model, ModelMetadata(service))
+        app.add_route(f"{model}/ready", ModelReadiness(service))
+        app.add_route(f"{model}/stats", Statistics(service))
+        app.add_route(f"{model}/infer", inferences)
+
+
+class ServerMetadata:
+    """What the server is."""
+
+    def __init__(self) -> None:
+        try:
+            self._version = version("ringbatch")
+        except PackageNotFoundError:
+            self._version = ""
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """Its name, version and extensions."""
+        _send(resp, server_metadata(self._version))
+
+    on_head = on_get
+
+
+class Models:
+    """The names of the models."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """All of them, whether they are ready or not."""
+        _send(resp, {"models": list(self._service.models)})
+
+    on_head = on_get
+
+
+class AllStatistics:
+    """What was counted for all models."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """Since the engine started."""
+        service = self._service
+        stats = [
+            model_statistics(model.spec, service.counters(name))
+            for name, model in service.models.items()
+        ]
+        _send(resp, {"model_stats": stats})
+
+    on_head = on_get
+
+
+class Index:
+    """The models and their states."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """All of them, or only those that are ready, if the body says so."""
+        only_ready = _wants_only_ready(await _control_body(req))
+        entries = [self._entry(name) for name in self._service.models]
+        _send(resp, [e for e in entries if not only_ready or e["state"] == "READY"])
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        unready = ""
+        try:
+            self._service.check(name)
+        except ModelNotReady as reason:
+            unready = str(reason)
+        return index_entry(self._service.models[name].spec, unready)
+
+
+class OfModel:
+    """Base of what there is for one model.
+
+    Args:
+        service: the models.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def _spec(self, name: str, version: str) -> ModelSpec:
+        """The model; raises `ModelNotFound` where there is none of that name and version."""
+        model = self._service.models.get(name)
+        if model is None:
+            raise ModelNotFound(f"there is no model {shown(name)}")
+        expect_version(name, version)
+        return model.spec
+
+
+class ModelMetadata(OfModel):
+    """What one model is."""
+
+    async def on_get(
+        self, _req: Request, resp: Response, name: str, version: str = VERSION
+    ) -> None:
+        """Its inputs and outputs."""
+        _send(resp, model_metadata(self._spec(name, version)))
+
+    on_head = on_get
+
+
+class ModelReadiness(OfModel):
+    """Whether one model can predict."""
+
+    async def on_get(
+        self, _req: Request, resp: Response, name: str, version: str = VERSION
+    ) -> None:
+        """200, or 503 with the reason."""
+        self._spec(name, version)
+        self._service.check(name)
+        _send(resp, {"name": name, "ready": True})
+
+    on_head = on_get
+
+
+class Statistics(OfModel):
+    """What was counted for one model."""
+
+    async def on_get(
+        self, _req: Request, resp: Response, name: str, version: str = VERSION
+    ) -> None:
+        """Since the engine started."""
+        spec = self._spec(name, version)
+        _send(resp, {"model_stats": [model_statistics(spec, self._service.counters(name))]})
+
+    on_head = on_get
+
+
+class Inferences(OfModel):
+    """Inferences of one model.
+
+    Args:
+        service: the models.
+        max_request_bytes: longer bodies are refused.
+    """
+
+    def __init__(self, service: Service, max_request_bytes: int) -> None:
+        super().__init__(service)
+        self._max_request_bytes = max_request_bytes
+
+    async def on_post(
+        self, req: Request, resp: Response, name: str, version: str = VERSION
+    ) -> None:
+        """As the fast lane answers, byte for byte."""
+        expect_version(name, version)
+        json_bytes = _json_bytes(req.get_header(LENGTH_HEADER))
+
+        def start(body: Body, reply: Reply) -> Call | None:
+            return self._service.infer(name, body, json_bytes, reply)
+
+        await exchange(req, resp, self._max_request_bytes, start)
+
+
+def _json_bytes(header: str | None) -> int | None:
+    if header is None:
+        return None
+    if not _LENGTH.fullmatch(header):
+        raise InvalidRequest(
+            f"Inference-Header-Content-Length is {shown(header)}, not a number of bytes"
+        )
+    return int(header)
+
+
+async def _control_body(req: Request) -> bytes:
+    body = bytearray()
+    async for chunk in req.stream:
+        body += chunk
+        if len(body) > MAX_CONTROL_BYTES:
+            raise RequestTooLarge(
+                f"the body has more than {MAX_CONTROL_BYTES} bytes, which are accepted here"
+            )
+    return bytes(body)
+
+
+def _wants_only_ready(body: bytes) -> bool:
+    if not body.strip():
+        return False
+    try:
+        wanted = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"the request is no JSON: {error}") from None
+    ready = wanted.get("ready", False) if isinstance(wanted, dict) else None
+    if not isinstance(ready, bool):
+        raise InvalidRequest('the request is to be an object, with "ready" true or false, if any')
+    return ready
+
+
+def _send(resp: Response, value: Any) -> None:
+    resp.data = orjson.dumps(value)
+    resp.content_type = falcon.MEDIA_JSON

@@ -1,0 +1,197 @@
+"""What a V2 request wants of its answer: the outputs, each as JSON or as bytes, its id, a timeout.
+
+The parameters that V2 and its extensions reserve are checked here. Those that ask for nothing that
+ringbatch has, and do no harm, are passed over.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from orjson import dumps
+
+from ringbatch.frontend.json_to_tensor import shown
+from ringbatch.frontend.outcome import NotSupported
+from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.tensor import Tensor
+
+RAW_ONLY: Final = ("FP16", "BF16")
+"""Datatypes that V2 does not let travel as JSON."""
+MAX_TIMEOUT_US: Final = 1 << 52
+
+_SCALARS: Final = {str, int, float, bool}
+_SHARED_MEMORY: Final = "shared_memory_"
+
+
+class Want(NamedTuple):
+    """One output of an answer: its place in the model's signature, and whether as bytes."""
+
+    output: int
+    binary: bool
+
+
+class Wants(NamedTuple):
+    """What one answer is to be.
+
+    Attributes:
+        id: the member with the request's id and a comma, as JSON; empty where it has none.
+        outputs: in the order of the answer.
+        timeout_ns: how long the request is worth an answer; 0 where it does not say.
+    """
+
+    id: bytes
+    outputs: tuple[Want, ...]
+    timeout_ns: int
+
+
+class WantsReader:
+    """Reads what requests to one model want.
+
+    Args:
+        spec: the model, with declared outputs.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._outputs = spec.outputs
+        self._index = {tensor.name: index for index, tensor in enumerate(spec.outputs)}
+        self._gives = f'model "{spec.name}" gives {quoted(self._index)}'
+        self._all_json = tuple(Want(index, False) for index in range(len(spec.outputs)))
+        self._raw_only = next((t for t in spec.outputs if t.datatype.name in RAW_ONLY), None)
+        self.all_binary = Wants(
+            b"", tuple(Want(index, True) for index in range(len(spec.outputs))), 0
+        )
+
+    def read(self, request: dict[str, Any]) -> Wants:
+        """What a decoded request wants.
+
+        Raises:
+            InvalidRequest: naming what was found and what would be right.
+            NotSupported: it asks for an extension that is not served.
+        """
+        identity = b""
+        if (given := request.get("id")) is not None:
+            if not isinstance(given, str):
+                raise InvalidRequest(f"the request's id is {shown(given)}, not a string")
+            identity = id_member(given)
+        binary, timeout_ns = False, 0
+        if parameters := parameters_of(request, "the request"):
+            binary, timeout_ns = _read_parameters(parameters)
+        listed = request.get("outputs")
+        if listed is None or listed == []:
+            return Wants(identity, self._all(binary), timeout_ns)
+        return Wants(identity, self._listed(listed, binary), timeout_ns)
+
+    def _all(self, binary: bool) -> tuple[Want, ...]:
+        if binary:
+            return self.all_binary.outputs
+        if self._raw_only is not None:
+            raise _no_json(self._raw_only)
+        return self._all_json
+
+    def _listed(self, listed: Any, binary: bool) -> tuple[Want, ...]:
+        if not isinstance(listed, list):
+            raise InvalidRequest(f"`outputs` is {shown(listed)}, not a list")
+        wants: dict[int, Want] = {}
+        for position, entry in enumerate(listed):
+            want = self._one(entry, position, binary)
+            if want.output in wants:
+                raise InvalidRequest(f'output "{self._outputs[want.output].name}" is wanted twice')
+            wants[want.output] = want
+        return tuple(wants.values())
+
+    def _one(self, entry: Any, position: int, binary: bool) -> Want:
+        if not isinstance(entry, dict):
+            raise InvalidRequest(f"outputs[{position}] is {shown(entry)}, not an object")
+        name = entry.get("name")
+        if not isinstance(name, str):
+            found = "lacks its name" if name is None else f"has {shown(name)} as its name"
+            raise InvalidRequest(f"outputs[{position}] {found}, which is a string")
+        index = self._index.get(name)
+        if index is None:
+            raise InvalidRequest(f"outputs[{position}] is {shown(name)}, but {self._gives}")
+        tensor = self._outputs[index]
+        if parameters := parameters_of(entry, f'output "{name}"'):
+            expect_no_shared_memory(parameters, f'output "{name}"')
+            if parameters.get("classification"):
+                raise NotSupported("the classification extension is not supported")
+            binary = _boolean(parameters, "binary_data", default=binary)
+        if not binary and tensor.datatype.name in RAW_ONLY:
+            raise _no_json(tensor)
+        return Want(index, binary)
+
+
+def id_member(given: str) -> bytes:
+    """An answer's member with the request's id, and a comma."""
+    return b'"id":%b,' % dumps(given)
+
+
+def parameters_of(owner: dict[str, Any], where: str) -> dict[str, Any]:
+    """The parameters of a request, an input or an output; empty where it has none.
+
+    Raises:
+        InvalidRequest: they are no object of strings, numbers and booleans.
+    """
+    parameters = owner.get("parameters")
+    if parameters is None:
+        return {}
+    if not isinstance(parameters, dict):
+        raise InvalidRequest(f"the parameters of {where} are {shown(parameters)}, not an object")
+    for name, value in parameters.items():
+        if type(value) not in _SCALARS:
+            raise InvalidRequest(
+                f"parameter {shown(name)} of {where} is {shown(value)}; a parameter is a string, "
+                "a number or a boolean"
+            )
+    return parameters
+
+
+def expect_no_shared_memory(parameters: dict[str, Any], where: str) -> None:
+    """Refuse a tensor that is to lie in shared memory of the client's.
+
+    Raises:
+        NotSupported: always, where it is.
+    """
+    if any(name.startswith(_SHARED_MEMORY) for name in parameters):
+        raise NotSupported(f"{where} is to be in shared memory, which is not supported")
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Names as they stand in the text of an error."""
+    return ", ".join(f'"{name}"' for name in names)
+
+
+def _read_parameters(parameters: dict[str, Any]) -> tuple[bool, int]:
+    """Whether outputs are wanted as bytes unless they say otherwise, and the timeout in ns."""
+    for name in parameters:
+        if name == "headers" or name.startswith("triton_"):
+            raise InvalidRequest(f"parameter {shown(name)} is reserved and cannot be given")
+    for name in ("sequence_start", "sequence_end"):
+        _boolean(parameters, name, default=False)
+    if parameters.get("sequence_id"):
+        raise InvalidRequest("the request has a sequence_id, but no model here keeps sequences")
+    _whole(parameters, "priority", (1 << 64) - 1)
+    timeout_us = _whole(parameters, "timeout", MAX_TIMEOUT_US)
+    return _boolean(parameters, "binary_data_output", default=False), timeout_us * 1000
+
+
+def _boolean(parameters: dict[str, Any], name: str, *, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"parameter {shown(name)} is {shown(value)}, not true or false")
+    return value
+
+
+def _whole(parameters: dict[str, Any], name: str, largest: int) -> int:
+    value = parameters.get(name, 0)
+    if type(value) is not int or not 0 <= value <= largest:
+        raise InvalidRequest(
+            f"parameter {shown(name)} is {shown(value)}, not a whole number from 0 to {largest}"
+        )
+    return value
+
+
+def _no_json(tensor: Tensor) -> InvalidRequest:
+    return InvalidRequest(
+        f'output "{tensor.name}" is {tensor.datatype.name}, which V2 does not carry as JSON; '
+        "ask for binary data"
+    )

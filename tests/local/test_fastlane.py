@@ -1,0 +1,548 @@
+"""The fast lane over a transport that records: one connection, fed by hand."""
+
+import asyncio
+import functools
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from ringbatch.frontend.anyhttp import BODY_TIMEOUT_S, HEAD_TIMEOUT_S, MAX_HEAD_BYTES, AnyHttp
+from ringbatch.frontend.calls import Body, Reply
+from ringbatch.frontend.fastlane import (
+    MAX_WAITING_BYTES,
+    FastLane,
+    FastLaneSettings,
+    ResponseHeads,
+)
+from ringbatch.frontend.head import HeadReader
+from ringbatch.frontend.outcome import JSON
+
+IDLE_TIMEOUT_S = 20
+MAX_REQUEST_BYTES = 1 << 20
+
+
+class Transport(asyncio.Transport):
+    """Keeps what is written; the protocol is told of a close at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.protocol: Any = None
+        self.written = b""
+        self.closed = False
+        self.reading = True
+
+    def write(self, data: Any) -> None:
+        assert not self.closed, "written after the close"
+        self.written += bytes(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.protocol.connection_lost(None)
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def is_reading(self) -> bool:
+        return self.reading
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self.protocol
+        return protocol
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+
+class Pending:
+    """A call of `predict` that the test answers."""
+
+    def __init__(self, model: str, body: bytes, reply: Reply) -> None:
+        self.model = model
+        self.body = body
+        self.reply = reply
+        self.abandoned = False
+
+    def abandon(self) -> None:
+        assert not self.abandoned
+        self.abandoned = True
+
+    def answer(self, status: int = 200) -> None:
+        self.reply(status, b'{"echo":%d}' % len(self.body), JSON)
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """Stands for Falcon: notes the request, and answers with one word."""
+    body, more = b"", True
+    while more:
+        event = await receive()
+        body, more = body + event.get("body", b""), event.get("more_body", False)
+    scope["state"]["seen"].append((f"{scope['method']} {scope['path']}", body))
+    headers = [(b"content-length", b"6")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"falcon"})
+
+
+@functools.cache
+def uvicorn_config() -> Config:
+    config = Config(
+        app, lifespan="off", ws="none", log_config=None, interface="asgi3", proxy_headers=False
+    )
+    config.load()
+    return config
+
+
+class Connection:
+    """A fast lane, its transport and what it asked the service for."""
+
+    def __init__(self, *, at_once: bool = False, stopping: bool = False) -> None:
+        self.at_once = at_once
+        self.calls: list[Pending] = []
+        self.json_bytes: list[int | None] = []
+        self.handed_over = 0
+        self.seen: list[tuple[str, bytes]] = []
+        self.state = ServerState()
+        self.state.default_headers = [(b"date", b"today")]
+        settings = FastLaneSettings(
+            predict=self._predict,
+            infer=self._infer,
+            heads=HeadReader(MAX_REQUEST_BYTES),
+            response_heads=ResponseHeads(self.state),
+            idle_timeout_s=IDLE_TIMEOUT_S,
+            handed_over=self._count_handover,
+            stopping=lambda: stopping,
+        )
+        self.transport = Transport()
+        state = {"seen": self.seen}
+        loop = asyncio.get_running_loop()
+        self.lane = FastLane(settings, uvicorn_config(), self.state, state, loop)
+        self.transport.protocol = self.lane
+        self.lane.connection_made(self.transport)
+
+    def _count_handover(self) -> None:
+        self.handed_over += 1
+
+    def _predict(self, model: str, body: Body, reply: Reply) -> Pending | None:
+        call = Pending(model, bytes(body), reply)
+        self.calls.append(call)
+        if self.at_once:
+            call.answer()
+            return None
+        return call
+
+    def _infer(
+        self, model: str, body: Body, json_bytes: int | None, reply: Reply
+    ) -> Pending | None:
+        self.json_bytes.append(json_bytes)
+        return self._predict(model, body, reply)
+
+    def feed(self, data: bytes) -> None:
+        """What the transport would do with bytes from the network."""
+        if not self.transport.closed:
+            self.transport.protocol.data_received(data)
+
+    async def settle(self) -> None:
+        """Let everything run that is ready to."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+def scenario(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """Runs a test on a loop of its own."""
+
+    def run() -> None:
+        asyncio.run(test())  # type: ignore[arg-type]
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+def request(body: bytes, *lines: bytes, path: bytes = b"/v1/models/m:predict") -> bytes:
+    head = [b"POST %b HTTP/1.1" % path, b"Host: x", b"Content-Length: %d" % len(body), *lines]
+    return b"\r\n".join([*head, b"", body])
+
+
+def response(size: int, *, close: bool = False) -> bytes:
+    body = b'{"echo":%d}' % size
+    return (
+        b"HTTP/1.1 200 OK\r\ndate: today\r\ncontent-type: application/json\r\n%b"
+        b"content-length: %d\r\n\r\n%b"
+        % (b"connection: close\r\n" if close else b"", len(body), body)
+    )
+
+
+ESCAPED = b"/v1/models/m%3Apredict"
+
+
+@scenario
+async def test_a_whole_request_goes_to_the_service_and_its_answer_to_the_client() -> None:
+    connection = Connection()
+    for body in (b"{}", b"{}", b"[1]", b""):
+        connection.feed(request(body))
+        assert (connection.calls[-1].model, connection.calls[-1].body) == ("m", body)
+        assert connection.transport.written == b""
+        connection.calls[-1].answer()
+        assert connection.transport.written == response(len(body))
+        connection.transport.written = b""
+    assert len(connection.calls) == 4
+
+
+@scenario
+async def test_an_error_has_its_status_line() -> None:
+    connection = Connection()
+    connection.feed(request(b"{}"))
+    connection.calls[0].reply(503, b"{}", (*JSON, ("retry-after", "1")))
+    head, body = connection.transport.written.split(b"\r\n\r\n")
+    assert head.split(b"\r\n")[0] == b"HTTP/1.1 503 Service Unavailable"
+    assert b"retry-after: 1" in head
+    assert body == b"{}"
+
+
+@scenario
+async def test_the_date_is_the_servers_latest() -> None:
+    connection = Connection(at_once=True)
+    connection.feed(request(b"{}"))
+    connection.state.default_headers = [(b"date", b"tomorrow")]
+    connection.feed(request(b"{}"))
+    assert connection.transport.written == response(2) + response(2).replace(b"today", b"tomorrow")
+
+
+@scenario
+async def test_a_large_answer_has_its_length() -> None:
+    connection = Connection()
+    connection.feed(request(b"{}"))
+    connection.calls[0].reply(200, b"x" * 100_000, JSON)
+    assert connection.transport.written.endswith(b"content-length: 100000\r\n\r\n" + b"x" * 100_000)
+
+
+THREE = request(b'{"instances":[1]}') + request(b"") + request(b"{}", b"A: b")
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_delivery_in_two_pieces_equals_whole_delivery(at_once: bool) -> None:
+    for split in range(len(THREE)):
+        asyncio.run(deliver([THREE[:split], THREE[split:]], at_once))
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_delivery_byte_by_byte_equals_whole_delivery(at_once: bool) -> None:
+    asyncio.run(deliver([THREE[i : i + 1] for i in range(len(THREE))], at_once))
+
+
+@given(st.lists(st.integers(0, len(THREE)), max_size=6), st.booleans())
+def test_delivery_in_any_pieces_equals_whole_delivery(cuts: list[int], at_once: bool) -> None:
+    edges = [0, *sorted(cuts), len(THREE)]
+    pieces = [THREE[a:b] for a, b in itertools.pairwise(edges) if a < b]
+    asyncio.run(deliver(pieces, at_once))
+
+
+async def deliver(pieces: list[bytes], at_once: bool) -> None:
+    connection = Connection(at_once=at_once)
+    for piece in pieces:
+        connection.feed(piece)
+        await connection.settle()
+    answered = 0
+    while not at_once and answered < len(connection.calls):
+        assert len(connection.calls) == answered + 1, "one is in flight at a time"
+        connection.calls[answered].answer()
+        answered += 1
+        await connection.settle()
+    assert [call.body for call in connection.calls] == [b'{"instances":[1]}', b"", b"{}"]
+    assert connection.transport.written == response(17) + response(0) + response(2)
+
+
+@scenario
+async def test_pipelined_requests_are_answered_in_order_one_at_a_time() -> None:
+    connection = Connection()
+    bodies = [b"x" * n for n in range(1, 20)]
+    connection.feed(b"".join(map(request, bodies)))
+    for count, body in enumerate(bodies, 1):
+        await connection.settle()
+        assert len(connection.calls) == count
+        assert connection.calls[-1].body == body
+        connection.calls[-1].answer()
+    assert connection.transport.written == b"".join(response(len(body)) for body in bodies)
+
+
+@scenario
+async def test_very_many_pipelined_requests_answered_at_once_do_not_pile_up_on_the_stack() -> None:
+    connection = Connection(at_once=True)
+    connection.feed(request(b"{}") * 5000)
+    while len(connection.calls) < 5000:
+        await asyncio.sleep(0)
+    assert connection.transport.written == response(2) * 5000
+
+
+@scenario
+async def test_reading_stops_while_too_much_waits_and_goes_on_afterwards() -> None:
+    connection = Connection()
+    connection.feed(request(b"{}"))
+    connection.feed(request(b"y" * MAX_WAITING_BYTES))
+    assert not connection.transport.is_reading()
+    connection.calls[0].answer()
+    await connection.settle()
+    assert connection.transport.is_reading()
+    assert len(connection.calls) == 2
+
+
+@scenario
+async def test_a_client_that_does_not_read_is_not_read_from() -> None:
+    connection = Connection(at_once=True)
+    connection.lane.pause_writing()
+    assert not connection.transport.is_reading()
+    connection.feed(request(b"{}") + request(b"{}"))
+    await connection.settle()
+    assert connection.calls == []
+    connection.lane.resume_writing()
+    await connection.settle()
+    assert connection.transport.is_reading()
+    assert connection.transport.written == response(2) * 2
+
+
+@scenario
+async def test_connection_close_is_honoured() -> None:
+    connection = Connection(at_once=True)
+    connection.feed(request(b"{}", b"Connection: close") + request(b"{}"))
+    await connection.settle()
+    assert connection.transport.written == response(2, close=True)
+    assert connection.transport.is_closing()
+    assert len(connection.calls) == 1
+
+
+@scenario
+async def test_a_client_that_goes_away_abandons_its_call() -> None:
+    connection = Connection()
+    connection.feed(request(b"{}"))
+    connection.transport.close()
+    assert connection.calls[0].abandoned
+    assert connection.state.connections == set()
+
+
+@scenario
+async def test_a_foreign_request_is_handed_over_with_every_byte() -> None:
+    connection = Connection()
+    connection.feed(request(b"first", path=ESCAPED) + request(b"second"))
+    await connection.settle()
+    assert connection.seen == [
+        ("POST /v1/models/m:predict", b"first"),
+        ("POST /v1/models/m:predict", b"second"),
+    ]
+    assert connection.transport.written.count(b"falcon") == 2
+    assert isinstance(connection.transport.protocol, AnyHttp)
+    assert connection.state.connections == {connection.transport.protocol}
+    assert connection.handed_over == 1
+    assert connection.calls == []
+
+
+@scenario
+async def test_a_handover_may_happen_within_any_request() -> None:
+    data = request(b"first", path=ESCAPED)
+    for split in range(len(data)):
+        connection = Connection()
+        connection.feed(data[:split])
+        connection.feed(data[split:])
+        await connection.settle()
+        assert connection.seen == [("POST /v1/models/m:predict", b"first")]
+
+
+@scenario
+async def test_a_handover_waits_for_the_answer_before_it() -> None:
+    connection = Connection()
+    connection.feed(request(b"{}") + request(b"later", path=ESCAPED))
+    await connection.settle()
+    assert connection.handed_over == 0
+    connection.calls[0].answer()
+    await connection.settle()
+    assert connection.seen == [("POST /v1/models/m:predict", b"later")]
+    assert connection.transport.written.startswith(response(2) + b"HTTP/1.1 200 OK")
+
+
+@scenario
+async def test_a_handover_takes_a_pause_of_writing_along() -> None:
+    connection = Connection(at_once=True)
+    connection.feed(request(b"{}"))
+    connection.feed(request(b"{}", path=ESCAPED)[:30])
+    connection.lane.pause_writing()
+    connection.lane.resume_writing()
+    connection.feed(request(b"{}", path=ESCAPED)[30:])
+    await connection.settle()
+    assert connection.transport.is_reading()
+    assert connection.seen == [("POST /v1/models/m:predict", b"{}")]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\x16\x03\x01\x02\x00\x01",
+        b"GET / HTTP/1.1\nHost: x\n",
+        b"POST /v1/models/m:predict HTTP/1.1\nHost: x\n\n",
+        request(b"{}", b"Content-Length: 3"),
+        request(b"{}").replace(b"Content-Length: 2", b"Content-Length: abc"),
+        request(b"{}", b"Transfer-Encoding: chunked"),
+        request(b"{}", b"bad header : x"),
+        b"nonsense\r\n\r\n",
+    ],
+)
+def test_what_is_no_http_is_refused_in_json(data: bytes) -> None:
+    async def test() -> None:
+        connection = Connection()
+        connection.feed(data)
+        await connection.settle()
+        head, body = connection.transport.written.split(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert b"content-type: application/json" in head
+        assert body.startswith(b'{"error":"this is not an HTTP/1.1 request: ')
+        assert connection.transport.is_closing()
+        assert connection.calls == []
+        assert connection.seen == []
+
+    asyncio.run(test())
+
+
+@scenario
+async def test_garbage_behind_a_request_does_not_cost_its_answer() -> None:
+    connection = Connection()
+    connection.feed(request(b"{}", path=ESCAPED) + b"garbage\r\n\r\n")
+    await connection.settle()
+    first, second = connection.transport.written.split(b"falcon")
+    assert first.startswith(b"HTTP/1.1 200 OK")
+    assert second.startswith(b"HTTP/1.1 400 Bad Request")
+    assert connection.transport.is_closing()
+
+
+@pytest.mark.parametrize(
+    "start", [b"POST /v1/models/m:predict HTTP/1.1\r\nA: ", b"GET / HTTP/1.1\r\nA: "]
+)
+def test_a_head_without_end_is_refused(start: bytes) -> None:
+    async def test() -> None:
+        connection = Connection()
+        connection.feed(start)
+        for _ in range(MAX_HEAD_BYTES // 1000 + 1):
+            connection.feed(b"a" * 1000)
+        assert connection.transport.written.startswith(b"HTTP/1.1 431 ")
+        assert connection.transport.is_closing()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("start", [b"POST /v1/models/m", b"GET / HTTP/1.1\r\nA: "])
+def test_a_head_that_trickles_in_is_refused_when_its_time_is_over(start: bytes) -> None:
+    async def test() -> None:
+        connection = Connection()
+        for byte in start:
+            connection.feed(bytes([byte]))
+        for second in range(HEAD_TIMEOUT_S):
+            connection.transport.protocol.tick()
+            assert not connection.transport.is_closing(), second
+            if second % 3 == 0 and start.startswith(b"GET"):
+                connection.feed(b"a")
+        connection.transport.protocol.tick()
+        assert connection.transport.written.startswith(b"HTTP/1.1 408 ")
+        assert connection.transport.is_closing()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("path", [b"/v1/models/m:predict", ESCAPED])
+def test_a_body_that_does_not_come_is_refused_when_its_time_is_over(path: bytes) -> None:
+    async def test() -> None:
+        connection = Connection()
+        connection.feed(request(b"0123456789", path=path)[:-1])
+        await connection.settle()
+        for _ in range(BODY_TIMEOUT_S):
+            connection.transport.protocol.tick()
+        assert not connection.transport.is_closing()
+        connection.transport.protocol.tick()
+        assert connection.transport.written.startswith(b"HTTP/1.1 408 ")
+        assert connection.transport.is_closing()
+        await connection.settle()
+
+    asyncio.run(test())
+
+
+@scenario
+async def test_an_idle_connection_is_closed_after_its_time_and_a_busy_one_is_not() -> None:
+    connection = Connection()
+    for _ in range(IDLE_TIMEOUT_S):
+        connection.lane.tick()
+    connection.feed(request(b"{}"))
+    for _ in range(10 * IDLE_TIMEOUT_S):
+        connection.lane.tick()
+    connection.calls[0].answer()
+    for _ in range(IDLE_TIMEOUT_S):
+        connection.lane.tick()
+    assert not connection.transport.is_closing()
+    connection.lane.tick()
+    assert connection.transport.is_closing()
+    assert connection.transport.written == response(2)
+
+
+@scenario
+async def test_a_stop_closes_an_idle_connection_without_a_word() -> None:
+    connection = Connection()
+    connection.lane.shutdown()
+    await until(lambda: connection.transport.is_closing())
+    assert connection.transport.written == b""
+
+
+@scenario
+async def test_a_stop_finishes_the_request_in_flight_and_says_that_it_closes() -> None:
+    connection = Connection()
+    connection.feed(request(b"{}") + request(b"{}"))
+    connection.lane.shutdown()
+    connection.calls[0].answer()
+    assert connection.transport.written == response(2, close=True)
+    assert connection.transport.is_closing()
+
+
+@scenario
+async def test_a_stop_still_answers_a_request_that_was_on_its_way() -> None:
+    connection = Connection(at_once=True)
+    connection.feed(request(b"{}"))
+    connection.transport.written = b""
+    connection.lane.shutdown()
+    connection.feed(request(b"{}"))
+    assert connection.transport.written == response(2, close=True)
+    assert connection.transport.is_closing()
+
+
+@scenario
+async def test_a_connection_that_comes_after_the_stop_is_served_once() -> None:
+    connection = Connection(at_once=True, stopping=True)
+    connection.feed(request(b"{}"))
+    assert connection.transport.written == response(2, close=True)
+    assert connection.transport.is_closing()
+    connection = Connection(stopping=True)
+    await until(connection.transport.is_closing)
+
+
+@scenario
+async def test_a_stop_waits_for_the_rest_of_a_body() -> None:
+    connection = Connection(at_once=True)
+    data = request(b"0123456789")
+    connection.feed(data[:-1])
+    connection.lane.shutdown()
+    await asyncio.sleep(0.3)
+    assert not connection.transport.is_closing()
+    connection.feed(data[-1:])
+    assert connection.transport.written == response(10, close=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)

@@ -1,0 +1,647 @@
+"""The gateway and the service on it, with a lane in this process, an engine that is stepped by
+hand, and a loop and a clock that move when told to."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from ringbatch.frontend.batch_ids import BatchIds
+from ringbatch.frontend.calls import Call
+from ringbatch.frontend.gateway import RESWEEP_NS, SWEEP_NS, Gateway
+from ringbatch.frontend.outcome import Headers
+from ringbatch.frontend.service import Service
+from ringbatch.shm.bell import Bell
+from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.errors import ModelNotReady
+from ringbatch.shm.holder import BatchMark, Holder, Request
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, WORD, Layout
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.ring import Consumer
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Reason, Status
+from ringbatch.shm.tensor import Tensor
+
+SECOND_NS = 1_000_000_000
+TIMEOUT_NS = 60 * SECOND_NS
+
+
+class Timer:
+    def __init__(self, when_ns: int, call: Callable[[], None]) -> None:
+        self.when_ns = when_ns
+        self.call = call
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class SteppedLoop:
+    """As much of an event loop as the gateway uses; its clock is `now_ns`."""
+
+    def __init__(self) -> None:
+        self.now_ns = 5 * SECOND_NS
+        self.soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        self.timers: list[Timer] = []
+
+    def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
+        self.soon.append((call, arguments))
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
+        self.timers.append(Timer(self.now_ns + round(delay_s * 1e9), call))
+        return self.timers[-1]
+
+    @property
+    def armed(self) -> list[Timer]:
+        return [timer for timer in self.timers if not timer.cancelled]
+
+    def turn(self) -> None:
+        due, self.soon = self.soon, []
+        for call, arguments in due:
+            call(*arguments)
+
+    def advance(self, duration_ns: int) -> None:
+        """Let time pass and fire what is due, in order; a call that fires may arm again."""
+        end = self.now_ns + duration_ns
+        while due := [timer for timer in self.armed if timer.when_ns <= end]:
+            timer = min(due, key=lambda timer: timer.when_ns)
+            self.now_ns = timer.when_ns
+            timer.cancel()
+            timer.call()
+        self.now_ns = end
+
+
+class Replies:
+    """Collects what `reply` is called with, by the number of the request."""
+
+    def __init__(self) -> None:
+        self.got: dict[int, tuple[int, Any, dict[str, str]]] = {}
+
+    def to(self, number: int) -> Callable[[int, bytes, Headers], None]:
+        def reply(status: int, body: bytes, headers: Headers) -> None:
+            assert number not in self.got, "replied twice"
+            self.got[number] = status, orjson.loads(body), dict(headers)
+
+        return reply
+
+
+def untyped(name: str = "echo", **changes: Any) -> ModelSpec:
+    fields: dict[str, Any] = {
+        "index": 0,
+        "name": name,
+        "platform": "python",
+        "inputs": (),
+        "outputs": (),
+        "max_batch_size": 4,
+        "max_latency_ns": SECOND_NS,
+        "timeout_ns": TIMEOUT_NS,
+        "policy": "eager",
+        "workers": (0,),
+    }
+    return ModelSpec(**fields | changes)
+
+
+def typed(**changes: Any) -> ModelSpec:
+    return untyped(
+        "double",
+        inputs=(Tensor("x", "FP32", [2]),),
+        outputs=(Tensor("y", "FP32", [2]),),
+        **changes,
+    )
+
+
+class Stage:
+    """A service and everything under it."""
+
+    def __init__(self, spec: ModelSpec, slots: int = 8, lane_bytes: int = 1 << 18) -> None:
+        layout = Layout(
+            lanes=1, slots=slots, lane_bytes=lane_bytes, workers=1, models=1, manifest_bytes=4096
+        )
+        self.segment = Segment.local(layout, (spec,))
+        self.loop = SteppedLoop()
+        self.wakes = 0
+        self.lane = Lane(self.segment, 0, self._wake)
+        self.gateway = Gateway(self.lane, self.loop, lambda: self.loop.now_ns)  # type: ignore[arg-type]
+        self.service = Service(self.segment, self.gateway, lambda: self.loop.now_ns)
+        self.name = spec.name
+        self.replies = Replies()
+        self.ready(1)
+        self.holder = Holder(self.segment, 0, lambda _lane: None)
+        self.submitted = Consumer(self.segment.words, layout.submission_ring(0), slots)
+        self.batch = 0
+
+    def _wake(self) -> None:
+        self.wakes += 1
+
+    def ready(self, workers: int) -> None:
+        offset = self.segment.layout.model(0)
+        self.segment.words[(offset + MODEL_READY) // WORD] = workers
+        if workers:
+            self.segment.words[(offset + MODEL_SERVED) // WORD] = 1
+
+    def predict(self, number: int, instances: Any, **members: Any) -> Call | None:
+        body = orjson.dumps({"instances": instances, **members})
+        return self.service.predict(self.name, body, self.replies.to(number))
+
+    def taken(self) -> list[Request]:
+        """What the engine finds."""
+        found = [self.holder.read(ref) for ref in self.submitted.take()]
+        assert None not in found
+        return [request for request in found if request is not None]
+
+    def payload(self, request: Request) -> bytes:
+        start = request.request_offset
+        return bytes(self.segment.memory[start : start + request.request_bytes])
+
+    def answer(self, requests: list[Request], status: Status = Status.OK, text: str = "") -> None:
+        """Answer as one batch: with the payload itself, or with a status and its text."""
+        self.batch += 1
+        mark = BatchMark(self.batch, sum(r.rows for r in requests), Reason.IDLE, self.loop.now_ns)
+        for request in requests:
+            if status is Status.OK:
+                result = self.payload(request)
+                if len(result) > request.result_capacity:
+                    self.holder.answer(
+                        request.ref, Status.RESULT_TOO_LARGE, len(result), mark, self.loop.now_ns
+                    )
+                    continue
+                start = request.result_offset
+                self.segment.memory[start : start + len(result)] = result
+                self.holder.answer(request.ref, status, len(result), mark, self.loop.now_ns)
+            else:
+                self.holder.fail(request, status, text, mark, self.loop.now_ns)
+        self.holder.flush()
+
+    def count(self, counter: LaneCounter) -> int:
+        return self.lane.counters[counter]
+
+
+def predictions(stage: Stage, number: int) -> Any:
+    status, body, _ = stage.replies.got[number]
+    assert status == 200, body
+    return body["predictions"]
+
+
+def test_answers_reach_their_own_callers_whatever_their_order() -> None:
+    stage = Stage(untyped())
+    for number in range(5):
+        stage.predict(number, [f"value {number}"])
+    stage.loop.turn()
+    for request in reversed(stage.taken()):
+        stage.answer([request])
+    stage.gateway.collect()
+    assert {n: predictions(stage, n) for n in range(5)} == {n: [f"value {n}"] for n in range(5)}
+    assert stage.lane.in_flight == 0
+
+
+def test_tensors_go_in_and_come_out() -> None:
+    stage = Stage(typed())
+    stage.predict(0, [[1, 2], [3, 4.5]])
+    stage.loop.turn()
+    stage.answer(stage.taken())
+    stage.gateway.collect()
+    assert predictions(stage, 0) == [[1, 2], [3, 4.5]]
+
+
+def test_requests_of_one_turn_are_announced_together() -> None:
+    stage = Stage(untyped())
+    for number in range(5):
+        stage.predict(number, [number])
+    assert stage.wakes == 0
+    stage.loop.turn()
+    assert stage.wakes == 1
+    assert len(stage.taken()) == 5
+
+
+def test_a_turn_finds_answers_without_a_ring() -> None:
+    stage = Stage(untyped())
+    stage.predict(0, [0])
+    stage.loop.turn()
+    stage.answer(stage.taken())
+    stage.predict(1, [1])
+    stage.loop.turn()
+    assert predictions(stage, 0) == [0]
+    assert 1 not in stage.replies.got
+
+
+def test_requests_of_one_batch_share_an_id_and_others_have_another() -> None:
+    stage = Stage(untyped())
+    for number in range(3):
+        stage.predict(number, [number])
+    stage.loop.turn()
+    first, second, third = stage.taken()
+    stage.answer([first, second])
+    stage.answer([third])
+    stage.gateway.collect()
+    ids = [stage.replies.got[number][1]["batchId"] for number in range(3)]
+    assert ids[0] == ids[1] != ids[2]
+
+
+def test_batch_ids_are_version_4_uuids_without_repetition() -> None:
+    ids = BatchIds(0xFEDC_BA98_7654_3210)
+    texts = [ids.text(batch) for batch in range(1, 2000)]
+    assert len(set(texts)) == len(texts)
+    assert all(text[14] == "4" and text[19] in "89ab" and len(text) == 36 for text in texts)
+    assert texts == [BatchIds(0xFEDC_BA98_7654_3210).text(batch) for batch in range(1, 2000)]
+    assert texts[0] != BatchIds(1).text(1)
+
+
+def test_a_request_is_given_up_at_its_deadline_and_its_late_answer_reaches_nobody() -> None:
+    stage = Stage(untyped(timeout_ns=3 * SECOND_NS))
+    stage.predict(0, ["slow"])
+    stage.loop.turn()
+    late = stage.taken()
+    stage.loop.advance(3 * SECOND_NS - 1)
+    assert stage.replies.got == {}
+    stage.loop.advance(2_000_000)
+    status, body, _ = stage.replies.got[0]
+    assert (status, body) == (504, {"error": "no answer came within 3 s"})
+    assert stage.count(LaneCounter.TIMEOUTS) == 1
+    assert not stage.holder.wanted(late[0].ref)
+
+    assert stage.lane.in_flight == 1, "a worker may still write there"
+    stage.predict(1, ["next"])
+    stage.loop.turn()
+    stage.answer(late)
+    stage.gateway.collect()
+    assert 1 not in stage.replies.got
+    assert stage.count(LaneCounter.LATE_ANSWERS) == 1
+    stage.answer(stage.taken())
+    stage.gateway.collect()
+    assert predictions(stage, 1) == ["next"]
+    assert stage.lane.in_flight == 0
+
+
+def test_one_expiring_request_leaves_the_others_waiting() -> None:
+    stage = Stage(untyped(timeout_ns=3 * SECOND_NS))
+    stage.predict(0, [0])
+    stage.loop.advance(SECOND_NS)
+    stage.predict(1, [1])
+    stage.loop.turn()
+    stage.loop.advance(2 * SECOND_NS + 2_000_000)
+    assert list(stage.replies.got) == [0]
+    stage.loop.advance(SECOND_NS)
+    assert list(stage.replies.got) == [0, 1]
+
+
+def test_nothing_is_armed_while_nothing_is_in_flight() -> None:
+    stage = Stage(untyped())
+    assert stage.loop.armed == []
+    stage.predict(0, [0])
+    stage.loop.turn()
+    assert len(stage.loop.armed) == 1
+    stage.answer(stage.taken())
+    stage.gateway.collect()
+    stage.loop.advance(2 * SWEEP_NS)
+    assert stage.loop.armed == []
+
+
+def test_an_answer_that_nobody_rang_for_is_found_and_counted() -> None:
+    stage = Stage(untyped())
+    stage.predict(0, ["lost"])
+    stage.loop.turn()
+    stage.answer(stage.taken())
+    stage.loop.advance(SWEEP_NS + RESWEEP_NS + 3_000_000)
+    assert predictions(stage, 0) == ["lost"]
+    assert stage.count(LaneCounter.MISSED_WAKEUPS) == 1
+
+
+def test_an_answer_whose_ring_is_under_way_is_not_counted_as_missed() -> None:
+    stage = Stage(untyped())
+    stage.predict(0, [0])
+    stage.loop.turn()
+    stage.answer(stage.taken())
+    stage.loop.advance(SWEEP_NS + 2_000_000)
+    stage.gateway.collect()
+    stage.loop.advance(3 * SWEEP_NS)
+    assert predictions(stage, 0) == [0]
+    assert stage.count(LaneCounter.MISSED_WAKEUPS) == 0
+
+
+def test_an_abandoned_call_is_cancelled_and_its_answer_reaches_nobody() -> None:
+    stage = Stage(untyped())
+    call = stage.predict(0, [0])
+    assert call is not None
+    stage.loop.turn()
+    (request,) = stage.taken()
+    call.abandon()
+    call.abandon()
+    assert not stage.holder.wanted(request.ref)
+    stage.answer([request])
+    stage.gateway.collect()
+    assert stage.replies.got == {}
+    assert stage.lane.in_flight == 0
+
+
+def test_a_call_abandoned_by_the_reply_before_it_gives_its_slot_back() -> None:
+    stage = Stage(untyped())
+    other: list[Call | None] = []
+
+    def reply(_status: int, _body: bytes, _headers: Headers) -> None:
+        assert other[0] is not None
+        other[0].abandon()
+
+    stage.service.predict("echo", b'{"instances":[0]}', reply)
+    other.append(stage.predict(1, [1]))
+    stage.loop.turn()
+    stage.answer(stage.taken())
+    stage.gateway.collect()
+    assert stage.replies.got == {}
+    assert stage.lane.in_flight == 0
+
+
+def test_a_reply_that_raises_costs_nobody_else_an_answer() -> None:
+    stage = Stage(untyped())
+
+    def broken(_status: int, _body: bytes, _headers: Headers) -> None:
+        raise ZeroDivisionError
+
+    stage.service.predict("echo", b'{"instances":[0]}', broken)
+    stage.predict(1, [1])
+    stage.loop.turn()
+    stage.answer(stage.taken())
+    with pytest.raises(ZeroDivisionError):
+        stage.gateway.collect()
+    stage.loop.turn()
+    assert predictions(stage, 1) == [1]
+    assert stage.lane.in_flight == 0
+
+
+def test_a_result_larger_than_its_room_is_asked_for_again_with_more() -> None:
+    stage = Stage(untyped())
+    stage.predict(0, ["x" * 3000])
+    stage.loop.turn()
+    (request,) = stage.taken()
+    needed = request.result_capacity + 5000
+    mark = BatchMark(1, 1, Reason.IDLE, 0)
+    stage.holder.answer(request.ref, Status.RESULT_TOO_LARGE, needed, mark, 0)
+    stage.holder.flush()
+    stage.gateway.collect()
+    assert stage.replies.got == {}
+    stage.loop.turn()
+    (again,) = stage.taken()
+    assert again.result_capacity >= needed
+    assert again.deadline_ns == request.deadline_ns
+    assert stage.payload(again) == stage.payload(request)
+    stage.answer([again])
+    stage.gateway.collect()
+    assert predictions(stage, 0) == ["x" * 3000]
+    assert stage.lane.in_flight == 0
+
+
+def test_a_result_larger_than_the_lane_fails_in_words() -> None:
+    stage = Stage(untyped())
+    stage.predict(0, [0])
+    stage.loop.turn()
+    (request,) = stage.taken()
+    mark = BatchMark(1, 1, Reason.IDLE, 0)
+    stage.holder.answer(request.ref, Status.RESULT_TOO_LARGE, 1 << 30, mark, 0)
+    stage.holder.flush()
+    stage.gateway.collect()
+    status, body, headers = stage.replies.got[0]
+    assert status == 500
+    assert str(1 << 30) in body["error"]
+    assert "x-batch-id" in headers
+    assert stage.lane.in_flight == 0
+
+
+def test_room_for_results_grows_with_what_was_seen() -> None:
+    stage = Stage(untyped())
+    model = stage.service.models["echo"]
+    first = model.result_bytes(1, 100)
+    model.learn(20_000)
+    assert model.result_bytes(1, 100) >= 20_000 > first
+    for _ in range(20_000):
+        model.learn(10)
+    assert model.result_bytes(1, 100) == first
+
+
+def test_the_room_of_a_typed_model_holds_its_result_and_the_text_of_an_error() -> None:
+    model = Stage(typed()).service.models["double"]
+    assert model.result_bytes(1, 8) == 512
+    assert model.result_bytes(1000, 8000) == 8000
+
+
+def test_a_request_over_the_batch_cap_is_split_and_its_answers_are_joined_in_order() -> None:
+    stage = Stage(typed())
+    instances = [[n, -n] for n in range(10)]
+    stage.predict(0, instances)
+    stage.loop.turn()
+    requests = stage.taken()
+    assert [request.rows for request in requests] == [4, 4, 2]
+    for request in reversed(requests):
+        assert stage.replies.got == {}
+        stage.answer([request])
+        stage.gateway.collect()
+    assert predictions(stage, 0) == instances
+    assert stage.lane.in_flight == 0
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_the_first_part_that_fails_fails_the_whole_request_once(together: bool) -> None:
+    stage = Stage(typed())
+    stage.predict(0, [[n, n] for n in range(12)])
+    stage.loop.turn()
+    good, bad, last = stage.taken()
+    stage.answer([good])
+    stage.answer([bad], Status.MODEL_FAILED, "too bad")
+    if not together:
+        stage.gateway.collect()
+        assert not stage.holder.wanted(last.ref)
+    stage.answer([last])
+    stage.gateway.collect()
+    status, body, _ = stage.replies.got[0]
+    assert (status, body) == (500, {"error": "too bad"})
+    assert stage.lane.in_flight == 0
+
+
+def test_an_abandoned_split_request_gives_everything_back() -> None:
+    stage = Stage(typed())
+    call = stage.predict(0, [[n, n] for n in range(12)])
+    assert call is not None
+    stage.loop.turn()
+    first, *rest = stage.taken()
+    stage.answer([first])
+    stage.gateway.collect()
+    call.abandon()
+    stage.answer(rest)
+    stage.gateway.collect()
+    assert stage.replies.got == {}
+    assert stage.lane.in_flight == 0
+
+
+def test_a_split_request_expires_as_one() -> None:
+    stage = Stage(typed(timeout_ns=SECOND_NS))
+    stage.predict(0, [[n, n] for n in range(12)])
+    stage.loop.turn()
+    requests = stage.taken()
+    stage.loop.advance(SECOND_NS + 2_000_000)
+    assert stage.replies.got[0][0] == 504
+    stage.answer(requests)
+    stage.gateway.collect()
+    assert stage.lane.in_flight == 0
+
+
+def test_a_full_lane_refuses_at_once_and_takes_again_later() -> None:
+    stage = Stage(untyped(), slots=2)
+    for number in range(3):
+        stage.predict(number, [number])
+    status, _, headers = stage.replies.got[2]
+    assert (status, headers["retry-after"]) == (503, "1")
+    assert stage.count(LaneCounter.REFUSED) == 1
+    stage.loop.turn()
+    stage.answer(stage.taken())
+    stage.gateway.collect()
+    stage.predict(3, [3])
+    assert 3 not in stage.replies.got
+    assert (predictions(stage, 0), predictions(stage, 1)) == ([0], [1])
+
+
+def test_a_split_request_that_finds_no_room_leaves_nothing_behind() -> None:
+    stage = Stage(typed(), slots=4)
+    stage.predict(0, [[0, 0]])
+    stage.predict(1, [[0, 0]])
+    stage.predict(2, [[n, n] for n in range(12)])
+    assert stage.replies.got[2][0] == 503
+    stage.loop.turn()
+    stage.answer(stage.taken())
+    stage.gateway.collect()
+    assert predictions(stage, 0) == predictions(stage, 1) == [[0, 0]]
+    assert stage.lane.in_flight == 0
+
+
+def test_more_parts_than_slots_are_refused_for_good() -> None:
+    stage = Stage(typed(), slots=2)
+    stage.predict(0, [[n, n] for n in range(12)])
+    status, body, _ = stage.replies.got[0]
+    assert status == 413
+    assert "12 instances" in body["error"]
+
+
+def test_a_request_larger_than_the_lane_is_refused_for_good() -> None:
+    stage = Stage(untyped(), lane_bytes=8192)
+    stage.predict(0, ["x" * 8000])
+    assert stage.replies.got[0][0] == 413
+    assert stage.lane.in_flight == 0
+
+
+def test_an_unknown_model_is_answered_with_the_names_there_are() -> None:
+    stage = Stage(untyped())
+    assert stage.service.predict("nope", b"{}", stage.replies.to(0)) is None
+    status, body, _ = stage.replies.got[0]
+    assert (status, body) == (404, {"error": 'there is no model "nope"; there is: echo'})
+
+
+def test_a_model_that_no_worker_ever_held_is_not_ready() -> None:
+    stage = Stage(untyped())
+    stage.ready(0)
+    stage.segment.words[(stage.segment.layout.model(0) + MODEL_SERVED) // WORD] = 0
+    stage.predict(0, [0])
+    assert stage.replies.got[0][0] == 503
+    assert stage.lane.in_flight == 0
+
+
+def test_a_request_waits_for_the_worker_that_follows_a_dead_one() -> None:
+    stage = Stage(untyped())
+    stage.ready(0)
+    with pytest.raises(ModelNotReady):
+        stage.service.check("echo")
+    stage.predict(0, [7])
+    stage.loop.turn()
+    (request,) = stage.taken()
+    stage.answer([request])
+    stage.gateway.collect()
+    assert predictions(stage, 0) == [7]
+
+
+@pytest.mark.parametrize("kserve_errors", [False, True])
+def test_an_invalid_body_is_refused_without_taking_a_slot(kserve_errors: bool) -> None:
+    stage = Stage(typed(kserve_errors=kserve_errors))
+    replies: list[tuple[int, bytes, Headers]] = []
+    call = stage.service.predict("double", b"nope", lambda *reply: replies.append(reply))
+    assert call is None
+    ((status, body, _),) = replies
+    assert status == 400
+    assert body == b"can't Unmarshal body\n" if kserve_errors else orjson.loads(body)["error"]
+    assert stage.lane.in_flight == 0
+
+
+def test_kserve_errors_turn_a_failed_batch_into_a_message() -> None:
+    stage = Stage(untyped(kserve_errors=True))
+    stage.predict(0, [0])
+    stage.loop.turn()
+    stage.answer(stage.taken(), Status.MODEL_FAILED, "busy")
+    stage.gateway.collect()
+    status, body, _ = stage.replies.got[0]
+    assert (status, body) == (200, {"message": "busy", "batchId": "", "predictions": None})
+
+
+def test_a_failed_request_names_its_batch() -> None:
+    stage = Stage(untyped())
+    stage.predict(0, [0])
+    stage.predict(1, [1])
+    stage.loop.turn()
+    first, second = stage.taken()
+    stage.batch = 6
+    stage.answer([first], Status.MODEL_FAILED, "busy")
+    stage.batch = 6
+    stage.answer([second])
+    stage.gateway.collect()
+    status, body, headers = stage.replies.got[0]
+    assert (status, body) == (500, {"error": "busy"})
+    assert headers["x-batch-id"] == stage.replies.got[1][1]["batchId"]
+
+
+def test_a_result_that_is_not_the_models_signature_is_the_models_failure() -> None:
+    stage = Stage(untyped())
+    stage.predict(0, [1, 2])
+    stage.loop.turn()
+    (request,) = stage.taken()
+    start = request.result_offset
+    stage.segment.memory[start : start + 3] = b"[1]"
+    stage.holder.answer(request.ref, Status.OK, 3, BatchMark(1, 2, Reason.IDLE, 0), 0)
+    stage.holder.flush()
+    stage.gateway.collect()
+    assert stage.replies.got[0][0] == 500
+    assert stage.lane.in_flight == 0
+
+
+def test_closing_cancels_what_is_in_flight() -> None:
+    stage = Stage(untyped())
+    stage.predict(0, [0])
+    stage.gateway.close()
+    (request,) = stage.taken()
+    assert not stage.holder.wanted(request.ref)
+    assert stage.loop.armed == []
+
+
+def test_a_ring_of_the_doorbell_brings_the_answer_to_the_loop(tmp_path: Path) -> None:
+    async def test() -> None:
+        stage = Stage(untyped())
+        answered = asyncio.Event()
+        path = tmp_path / "bell"
+        Bell.create(str(path))
+        doorbell = Bell.attach(str(path))
+        gateway = Gateway(stage.lane, asyncio.get_running_loop())
+        gateway.listen(doorbell)
+        service = Service(stage.segment, gateway, time.monotonic_ns)
+        for _ in range(20):
+            answered.clear()
+            service.predict("echo", b'{"instances":[1]}', lambda *_: answered.set())
+            while not (requests := stage.taken()):
+                await asyncio.sleep(0)
+            stage.answer(requests)
+            doorbell.wake()
+            await answered.wait()
+        gateway.close()
+        assert stage.count(LaneCounter.MISSED_WAKEUPS) == 0
+        assert stage.lane.in_flight == 0
+
+    asyncio.run(test())

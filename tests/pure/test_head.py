@@ -1,0 +1,154 @@
+"""Which heads the fast lane takes, and what it reads from them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.frontend.head import HeadReader, Verdict, read_head
+
+LIMIT = 1000
+LINE = b"POST /v1/models/mnist:predict HTTP/1.1"
+PLAIN = (b"Host: localhost:8080", b"Content-Length: 12")
+
+
+def head(*lines: bytes, line: bytes = LINE) -> bytes:
+    return b"\r\n".join([line, *lines, b"", b""])
+
+
+def verdict_of(text: bytes, *, keep_alive: bool = True, length: int = 12) -> Verdict:
+    return Verdict("mnist", len(text), length, len(text) + length, keep_alive)
+
+
+TAKEN = {
+    "plain": head(*PLAIN),
+    "query": head(*PLAIN, line=b"POST /v1/models/mnist:predict?a=b%20c HTTP/1.1"),
+    "other-case": head(b"hOST: x", b"CONTENT-length:12"),
+    "blanks-around-values": head(b"Host:  x\t", b"Content-Length: \t12  "),
+    "usual-client": head(*PLAIN, b"User-Agent: curl/8", b"Accept: */*", b"Content-Type: a/b"),
+    "keep-alive": head(*PLAIN, b"Connection: Keep-Alive"),
+    "identity": head(*PLAIN, b"Content-Encoding: identity"),
+    "leading-zeros": head(b"Host: x", b"Content-Length: 0012"),
+    "same-header-twice": head(*PLAIN, b"Accept: a", b"Accept: b"),
+}
+
+LEFT = {
+    "other-method": head(*PLAIN, line=b"PUT /v1/models/mnist:predict HTTP/1.1"),
+    "lower-case-method": head(*PLAIN, line=b"post /v1/models/mnist:predict HTTP/1.1"),
+    "http-1.0": head(*PLAIN, line=b"POST /v1/models/mnist:predict HTTP/1.0"),
+    "http-2": head(*PLAIN, line=b"POST /v1/models/mnist:predict HTTP/2.0"),
+    "escaped-colon": head(*PLAIN, line=b"POST /v1/models/mnist%3Apredict HTTP/1.1"),
+    "escaped-name": head(*PLAIN, line=b"POST /v1/models/mn%69st:predict HTTP/1.1"),
+    "other-verb": head(*PLAIN, line=b"POST /v1/models/mnist:explain HTTP/1.1"),
+    "verb-and-more": head(*PLAIN, line=b"POST /v1/models/mnist:predicted HTTP/1.1"),
+    "trailing-slash": head(*PLAIN, line=b"POST /v1/models/mnist:predict/ HTTP/1.1"),
+    "versions": head(*PLAIN, line=b"POST /v1/models/mnist/versions/1:predict HTTP/1.1"),
+    "no-name": head(*PLAIN, line=b"POST /v1/models/:predict HTTP/1.1"),
+    "long-name": head(*PLAIN, line=b"POST /v1/models/" + b"a" * 129 + b":predict HTTP/1.1"),
+    "odd-name": head(*PLAIN, line=b"POST /v1/models/a,b:predict HTTP/1.1"),
+    "fragment": head(*PLAIN, line=b"POST /v1/models/mnist:predict#a HTTP/1.1"),
+    "fragment-in-query": head(*PLAIN, line=b"POST /v1/models/mnist:predict?a#b HTTP/1.1"),
+    "absolute-form": head(*PLAIN, line=b"POST http://x/v1/models/mnist:predict HTTP/1.1"),
+    "two-blanks": head(*PLAIN, line=b"POST  /v1/models/mnist:predict HTTP/1.1"),
+    "no-length": head(b"Host: x"),
+    "two-lengths": head(*PLAIN, b"Content-Length: 13"),
+    "same-length-twice": head(*PLAIN, b"Content-Length: 12"),
+    "length-list": head(b"Host: x", b"Content-Length: 12, 12"),
+    "length-plus": head(b"Host: x", b"Content-Length: +5"),
+    "length-minus": head(b"Host: x", b"Content-Length: -5"),
+    "length-hex": head(b"Host: x", b"Content-Length: 0x5"),
+    "length-underscore": head(b"Host: x", b"Content-Length: 1_2"),
+    "length-words": head(b"Host: x", b"Content-Length: 1 2"),
+    "length-empty": head(b"Host: x", b"Content-Length:"),
+    "length-beyond-limit": head(b"Host: x", b"Content-Length: 1001"),
+    "length-huge": head(b"Host: x", b"Content-Length: " + b"9" * 40),
+    "chunked": head(b"Host: x", b"Transfer-Encoding: chunked"),
+    "length-and-chunked": head(*PLAIN, b"Transfer-Encoding: chunked"),
+    "length-and-identity": head(*PLAIN, b"Transfer-Encoding: identity"),
+    "expect": head(*PLAIN, b"Expect: 100-continue"),
+    "upgrade": head(*PLAIN, b"Connection: upgrade", b"Upgrade: h2c"),
+    "upgrade-alone": head(*PLAIN, b"Upgrade: h2c"),
+    "http2-settings": head(*PLAIN, b"HTTP2-Settings: AAMAAABk"),
+    "gzip": head(*PLAIN, b"Content-Encoding: gzip"),
+    "cloudevents": head(*PLAIN, b"Content-Type: application/cloudevents+json"),
+    "connection-list": head(*PLAIN, b"Connection: close, x"),
+    "connection-twice": head(*PLAIN, b"Connection: close", b"Connection: keep-alive"),
+    "no-host": head(b"Content-Length: 12"),
+    "two-hosts": head(*PLAIN, b"Host: y"),
+    "blank-before-colon": head(b"Host: x", b"Content-Length : 12"),
+    "blank-in-name": head(*PLAIN, b"A b: c"),
+    "no-colon": head(*PLAIN, b"Nonsense"),
+    "folded-line": head(*PLAIN, b"X: a", b" Content-Length: 5"),
+    "folded-with-tab": head(*PLAIN, b"X: a", b"\tb"),
+    "bare-lf": head(b"Host: x\nContent-Length: 12"),
+    "bare-cr": head(*PLAIN, b"X: a\rContent-Length: 5"),
+    "nul": head(*PLAIN, b"X: a\0b"),
+    "all-bare-lf": head(*PLAIN).replace(b"\r\n", b"\n"),
+    "leading-empty-line": b"\r\n" + head(*PLAIN),
+    "no-end": head(*PLAIN)[:-2],
+    "with-body": head(*PLAIN) + b"x",
+    "two-heads": head(*PLAIN) + head(*PLAIN),
+    "empty": b"",
+    "only-the-end": b"\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("text", TAKEN.values(), ids=TAKEN)
+def test_a_plain_request_is_taken(text: bytes) -> None:
+    assert read_head(text, LIMIT) == verdict_of(text)
+
+
+@pytest.mark.parametrize("text", LEFT.values(), ids=LEFT)
+def test_anything_else_is_left_to_the_other_path(text: bytes) -> None:
+    assert read_head(text, LIMIT) is None
+
+
+def test_connection_close_is_understood() -> None:
+    text = head(*PLAIN, b"Connection: Close")
+    assert read_head(text, LIMIT) == verdict_of(text, keep_alive=False)
+
+
+def test_a_body_of_just_the_limit_is_taken() -> None:
+    text = head(b"Host: x", b"Content-Length: 1000")
+    assert read_head(text, LIMIT) == verdict_of(text, length=1000)
+
+
+@given(st.sampled_from(sorted(TAKEN)), st.integers(0, 200), st.binary(min_size=1, max_size=3))
+def test_a_head_with_bytes_put_into_it_is_left_or_still_ends_where_it_ends(
+    name: str, place: int, noise: bytes
+) -> None:
+    text = TAKEN[name]
+    text = text[:place] + noise + text[place:]
+    verdict = read_head(text, LIMIT)
+    assert verdict is None or (
+        verdict.head_bytes == len(text)
+        and text.endswith(b"\r\n\r\n")
+        and text.lower().count(b"content-length") == 1
+    )
+
+
+def test_the_same_bytes_get_the_same_verdict_without_being_read_again() -> None:
+    reader = HeadReader(LIMIT)
+    text = head(*PLAIN)
+    first = reader.verdict(text)
+    assert first == verdict_of(text)
+    assert reader.verdict(bytes(bytearray(text))) is first
+
+
+def test_the_memory_of_heads_is_bounded() -> None:
+    reader = HeadReader(LIMIT)
+    kept = head(*PLAIN)
+    first = reader.verdict(kept)
+    for number in range(5000):
+        text = head(*PLAIN, b"X-Request-Id: %d" % number)
+        assert reader.verdict(text) == verdict_of(text)
+    again = reader.verdict(kept)
+    assert again == first
+    assert again is not first
+
+
+def test_a_long_head_is_taken_but_not_remembered() -> None:
+    reader = HeadReader(LIMIT)
+    text = head(*PLAIN, b"X: " + b"a" * 4000)
+    first = reader.verdict(text)
+    assert first == verdict_of(text)
+    assert reader.verdict(text) is not first

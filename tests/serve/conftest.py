@@ -1,0 +1,38 @@
+"""Servers for the tests of this folder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serve.server import Server, Start, configured
+
+from ringbatch.shm.segment import sweep
+
+
+def starter(folder: Path) -> Iterator[Start]:
+    """Gives out a function that starts servers; afterwards they are ended."""
+    servers: list[Server] = []
+
+    def start(models: dict[str, dict[str, Any]], **keys: Any) -> Server:
+        own = folder / f"server{len(servers)}"
+        own.mkdir()
+        servers.append(Server(own, *configured(own, models, **keys)))
+        return servers[-1].wait_ready()
+
+    yield start
+    for server in servers:
+        server.destroy()
+    sweep()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """`start(models, **server)`: a server of this test's own that serves."""
+    yield from starter(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def start_for_module(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """The same for a whole module."""
+    yield from starter(tmp_path_factory.mktemp("serve"))

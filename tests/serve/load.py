@@ -1,0 +1,114 @@
+"""Clients that ask without a pause, each over a connection of its own, and know their answers."""
+
+import threading
+import time
+from typing import Any, Final
+
+from serve.client import Closed, Connection, fast, instances
+from serve.server import Server
+
+CLIENTS: Final = 16
+IDLE_S: Final = 0.05
+"""Half of what a stopping server waits for a request on its way over an idle connection."""
+BROKEN: Final = "the connection ended"
+
+
+class Load:
+    """Requests to the model "echo" until told to stop.
+
+    Each request has a value of its own. One that was sent on a connection that had been idle for
+    a while, and that meets its end with no byte of an answer there, may have met a server that
+    closed an idle connection; it is sent again, as every HTTP client does. Everything else that
+    is not the right answer is a failure.
+
+    Attributes:
+        answered: how many right answers came.
+        retried: how many requests met the end of an idle connection.
+        failures: in words.
+        refused: how many clients were refused a connection, and ended.
+        unaccepted: how many new connections were reset before anybody had accepted them.
+    """
+
+    def __init__(self, server: Server, clients: int = CLIENTS) -> None:
+        self._server = server
+        self._going = True
+        self._lock = threading.Lock()
+        self.answered = 0
+        self.retried = 0
+        self.refused = 0
+        self.unaccepted = 0
+        self.failures: list[str] = []
+        self.lost: list[int] = []
+        """Ports of the connections whose ends were met."""
+        self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(clients)]
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        """Wait until every client has ended, because it was refused or because of `stop`."""
+        for thread in self._threads:
+            thread.join()
+
+    def stop(self) -> None:
+        """Have every client finish its request and end."""
+        self._going = False
+        self.join()
+
+    def _run(self, client: int) -> None:
+        number, connection = 0, None
+        while self._going:
+            if connection is None:
+                try:
+                    connection = Connection(self._server.port)
+                except ConnectionRefusedError:
+                    self._note(refused=1)
+                    return
+                except OSError as error:
+                    self._note(failure=f"no connection: {error}")
+                    return
+                idle_since = time.monotonic()
+                fresh = True
+            sent_at = 0.0
+            try:
+                connection.send(fast("echo", instances([client, number])))
+                sent_at = time.monotonic()
+                keep = self._receive(connection, [client, number])
+                fresh = False
+                idle_since = time.monotonic()
+                number += 1
+            except (Closed, OSError) as error:
+                received = error.received if isinstance(error, Closed) else b""
+                idle_s = (sent_at or time.monotonic()) - idle_since
+                self._note(lost=connection.port)
+                # A connection that the kernel completed after the server had looked for the last
+                # time, and before it closed its socket, was accepted by nobody; it is reset.
+                unaccepted = fresh and isinstance(error, ConnectionResetError)
+                self._note(unaccepted=int(unaccepted))
+                if (idle_s < IDLE_S or received) and not unaccepted:
+                    self._note(failure=f"{BROKEN}: {error!r}, idle before for {idle_s:.3f} s")
+                else:
+                    self._note(retried=1)
+                keep = False
+            if not keep:
+                connection.close()
+                connection = None
+        if connection is not None:
+            connection.close()
+
+    def _receive(self, connection: Connection, value: list[int]) -> bool:
+        """Whether the connection goes on."""
+        answer = connection.receive()
+        if answer.status == 200 and answer.json["predictions"] == [value]:
+            self._note(answered=1)
+        else:
+            self._note(failure=f"{value}: {answer.status} {answer.body!r}")
+        return answer.headers.get("connection") != "close"
+
+    def _note(self, failure: str | None = None, lost: int | None = None, **counts: Any) -> None:
+        with self._lock:
+            if failure is not None:
+                self.failures.append(failure)
+            if lost is not None:
+                self.lost.append(lost)
+            for name, count in counts.items():
+                setattr(self, name, getattr(self, name) + count)

@@ -1,0 +1,209 @@
+"""A ``ringbatch serve`` as its operator sees it: a command, its words, its processes, its end."""
+
+import ctypes
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from ringbatch.engine.status import EngineStatus, snapshot
+from ringbatch.shm.owner import start_time_of
+from ringbatch.shm.segment import DIRECTORY
+
+MODELS: Final = Path(__file__).with_name("models")
+COMMAND: Final = (sys.executable, "-m", "ringbatch.engine")
+
+_READY: Final = re.compile(r"^ringbatch: serving (.+) on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
+_START_LIMIT_S: Final = 60
+_LISTENED: Final = "0A"
+
+_LIBC: Final = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def _stop_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+class Server:
+    """The command, started in a session of its own.
+
+    Args:
+        folder: where its output goes, and its working directory.
+        arguments: after ``ringbatch serve``.
+    """
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._out, self._err = folder / "stdout", folder / "stderr"
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [*COMMAND, "serve", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=folder,
+                start_new_session=True,
+                # A test run that its watchdog ends has no time to clean up.
+                preexec_fn=_stop_with_parent,
+            )
+        self.pid = self.process.pid
+        self.port = 0
+        self._seen: dict[int, int] = {}
+
+    @property
+    def stdout(self) -> str:
+        """What it said so far."""
+        return self._out.read_text()
+
+    @property
+    def stderr(self) -> str:
+        """What it logged so far."""
+        return self._err.read_text()
+
+    def wait_ready(self) -> "Server":
+        """Until the line that says where it serves; the port stands in it."""
+        give_up_at = time.monotonic() + _START_LIMIT_S
+        while (ready := _READY.search(self.stdout)) is None:
+            self.watch()
+            tail = self.stderr[-3000:]
+            assert self.process.poll() is None, f"it ended before it served:\n{tail}"
+            assert time.monotonic() < give_up_at, f"not ready in {_START_LIMIT_S} s:\n{tail}"
+            time.sleep(0.01)
+        self.port = int(ready[2])
+        self.watch()
+        return self
+
+    def watch(self) -> None:
+        """Remember every process below the supervisor, itself included."""
+        parents = {}
+        for entry in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):
+                parents[int(entry.parent.name)] = int(
+                    entry.read_text().rpartition(")")[2].split()[1]
+                )
+        todo = [self.pid]
+        while todo:
+            pid = todo.pop()
+            todo += [child for child, parent in parents.items() if parent == pid]
+            started = start_time_of(pid)
+            if started is not None:
+                self._seen[pid] = started
+
+    def living(self) -> list[int]:
+        """Those of its processes, of all ever seen, that have not ended."""
+        self.process.poll()
+        self.watch()
+        return [pid for pid, started in self._seen.items() if start_time_of(pid) == started]
+
+    def titles(self) -> dict[str, int]:
+        """The living processes by what `ps` calls them."""
+        titles = {}
+        for pid in self.living():
+            with suppress(OSError):
+                shown = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
+                titles[shown] = pid
+        return titles
+
+    def role(self, title: str) -> int:
+        """The process with that role."""
+        return self.titles()[f"ringbatch: {title}"]
+
+    def names(self) -> list[str]:
+        """What it has in /dev/shm."""
+        return [e.name for e in DIRECTORY.iterdir() if f"ringbatch.{self.pid}." in e.name]
+
+    def gone(self) -> bool:
+        """Whether nothing is left of it, neither processes nor names."""
+        return not self.living() and not self.names()
+
+    def status(self) -> EngineStatus:
+        """Its counters."""
+        return snapshot(self.pid)
+
+    def serves(self, client_port: int) -> int | None:
+        """The process that accepted the connection from that port of 127.0.0.1, if one has."""
+        inode = next((row[9] for row in _tcp_rows() if _ports(row) == (self.port, client_port)), "")
+        if inode in ("", "0"):
+            return None
+        for pid in self.living():
+            with suppress(OSError):
+                for entry in Path(f"/proc/{pid}/fd").iterdir():
+                    with suppress(OSError):
+                        if os.readlink(entry) == f"socket:[{inode}]":
+                            return pid
+        return None
+
+    def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        self.watch()
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait()
+
+    def destroy(self) -> None:
+        """End it by whatever means, at the end of a test."""
+        self.watch()
+        self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(20)
+        for pid in self.living():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+
+
+def toml(server: Mapping[str, Any], models: Mapping[str, Mapping[str, Any]]) -> str:
+    """A configuration file."""
+    lines = ["[server]", *_keys(server)]
+    for name, keys in models.items():
+        lines += [f"[models.{name}]", *_keys(keys)]
+    return "\n".join([*lines, ""])
+
+
+def _keys(values: Mapping[str, Any]) -> list[str]:
+    words = {True: "true", False: "false"}
+    return [f"{key} = {words[v] if isinstance(v, bool) else repr(v)}" for key, v in values.items()]
+
+
+def configured(
+    folder: Path, models: Mapping[str, Mapping[str, Any]], **server: Any
+) -> Sequence[str]:
+    """Write a configuration and the model files it names; the arguments that serve it.
+
+    Args:
+        folder: for the files.
+        models: the keys of each model; `path` is a file of this folder's models.
+        server: the keys of the server; by default any port, one frontend, and bodies of up to
+            64 KiB.
+    """
+    for source in MODELS.glob("*.py"):
+        shutil.copy(source, folder)
+    keys = {"port": 0, "frontends": 1, "max_request_bytes": 1 << 16} | server
+    config = folder / "ringbatch.toml"
+    config.write_text(toml(keys, models))
+    return ("--config", str(config))
+
+
+def unread(server_port: int, client_port: int) -> int:
+    """Bytes of a connection that the server's kernel has and the server has not read."""
+    for row in _tcp_rows():
+        if _ports(row) == (server_port, client_port) and row[3] != _LISTENED:
+            return int(row[4].split(":")[1], 16)
+    return 0
+
+
+def _tcp_rows() -> list[list[str]]:
+    return [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+
+
+def _ports(row: list[str]) -> tuple[int, int]:
+    return int(row[1].split(":")[1], 16), int(row[2].split(":")[1], 16)
+
+
+Start = Callable[..., Server]

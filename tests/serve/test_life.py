@@ -1,0 +1,245 @@
+"""Stopping and dying under load: what was accepted is answered, and nothing stays behind."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from serve.client import Closed, Connection, assert_serves, escaped, fast, instances, request
+from serve.load import BROKEN, CLIENTS, Load
+from serve.server import Server, Start
+
+WaitUntil = Callable[..., Any]
+
+MODELS: dict[str, dict[str, Any]] = {
+    "matmul": {"path": "matmul.py"},
+    "echo": {"path": "moody.py"},
+}
+DRAIN_S = 10.0
+
+
+@pytest.fixture
+def server(start: Start) -> Server:
+    return start(MODELS, frontends=2, drain_s=DRAIN_S)
+
+
+@pytest.fixture
+def load(server: Server, wait_until: WaitUntil) -> Iterator[Load]:
+    """Under way."""
+    load = Load(server)
+    wait_until(lambda: load.answered > 20 * CLIENTS, "the load is under way")
+    yield load
+    load.stop()
+
+
+def goes_on(load: Load, wait_until: WaitUntil) -> None:
+    """Wait until many more requests are answered."""
+    wanted = load.answered + 50 * CLIENTS
+    wait_until(lambda: load.answered >= wanted or load.failures, "more requests are answered")
+
+
+FRONTENDS = 2
+"""Each has a socket of its own, whose closing may reset a connection of the same instant."""
+
+
+def kill_9(server: Server, role: str, wait_until: WaitUntil) -> None:
+    """Kill the process with that role, and wait until another has it."""
+    killed = server.role(role)
+    os.kill(killed, signal.SIGKILL)
+    wait_until(
+        lambda: server.titles().get(f"ringbatch: {role}", killed) != killed, "another is there"
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_under_load_answers_everything_that_was_accepted(
+    server: Server, load: Load, number: signal.Signals
+) -> None:
+    began = time.monotonic()
+    # Ctrl-C reaches everything in the terminal's foreground.
+    (os.killpg if number == signal.SIGINT else os.kill)(server.pid, number)
+    assert server.process.wait() == 0
+    # The drain limit is a promise of the server's own, and far above what this takes.
+    assert time.monotonic() - began < DRAIN_S
+    load.join()
+    assert load.failures == []
+    assert load.refused == CLIENTS
+    assert load.unaccepted <= FRONTENDS
+    assert server.gone()
+    assert "Traceback" not in server.stderr
+
+
+def test_a_stop_right_after_the_start_loses_nothing(server: Server) -> None:
+    """Both frontends take part from the moment the server says that it serves."""
+    load = Load(server)
+    assert server.stop() == 0
+    load.join()
+    assert (load.failures, load.refused) == ([], CLIENTS)
+    assert load.unaccepted <= FRONTENDS
+
+
+def test_a_stop_waits_for_what_is_running_on_every_path_and_refuses_what_is_new(
+    server: Server, wait_until: WaitUntil
+) -> None:
+    with ExitStack() as stack:
+        connections = [stack.enter_context(Connection(server.port)) for _ in range(4)]
+        for number, connection in enumerate(connections):
+            build = escaped if number % 2 else fast
+            connection.send(build("echo", instances("sleep", number)))
+        idle = stack.enter_context(Connection(server.port))
+        half = stack.enter_context(Connection(server.port))
+        data = fast("echo", instances("half"))
+        half.send(data[:-1])
+        wait_until(lambda: server.status().frontends["requests"] >= 4, "they are in the engine")
+        server.process.send_signal(signal.SIGTERM)
+
+        def refused() -> bool:
+            try:
+                Connection(server.port).close()
+            except ConnectionRefusedError:
+                return True
+            return False
+
+        wait_until(refused, "new connections are refused")
+        half.send(data[-1:])
+        answers = [connection.receive() for connection in connections]
+        assert [a.json["predictions"] for a in answers] == [["sleep", n] for n in range(4)]
+        assert {answer.headers["connection"] for answer in answers} == {"close"}
+        assert half.receive().json["predictions"] == ["half"]
+        assert idle.ended()
+    assert server.process.wait() == 0
+    assert server.gone()
+
+
+def test_a_stop_does_not_wait_longer_than_the_drain_limit(
+    start: Start, wait_until: WaitUntil
+) -> None:
+    server = start({"nap": {"path": "nap.py"}}, drain_s=1.0)
+    with Connection(server.port) as connection:
+        connection.send(fast("nap", instances({"nap_s": 1000})))
+        wait_until(lambda: server.status().models["nap"].requests, "it is in the engine")
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait() == 0
+        assert connection.ended()
+    assert server.gone()
+
+
+def test_a_second_signal_ends_it_at_once(start: Start, wait_until: WaitUntil) -> None:
+    server = start({"nap": {"path": "nap.py"}}, drain_s=1000.0)
+    with Connection(server.port) as connection:
+        connection.send(fast("nap", instances({"nap_s": 1000})))
+        wait_until(lambda: server.status().models["nap"].requests, "it is in the engine")
+        server.process.send_signal(signal.SIGINT)
+        wait_until(lambda: "stopping on SIGINT" in server.stderr, "the stop has begun")
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait() == 0
+    assert server.gone()
+
+
+def test_kill_9_of_the_supervisor_and_a_new_start_on_the_same_port(
+    start: Start, server: Server, load: Load, wait_until: WaitUntil
+) -> None:
+    os.kill(server.pid, signal.SIGKILL)
+    server.process.wait()
+    load.join()
+    new = start(MODELS, port=server.port)
+    assert_serves(new.port)
+    wait_until(server.gone, "nothing of the old one is left")
+    assert new.stop() == 0
+    assert new.gone()
+
+
+def test_kill_9_of_a_worker_under_load_fails_no_request(
+    server: Server, load: Load, wait_until: WaitUntil
+) -> None:
+    for _ in range(2):
+        kill_9(server, "worker echo/0", wait_until)
+        goes_on(load, wait_until)
+    load.stop()
+    assert (load.failures, load.retried) == ([], 0)
+    assert server.status().collector["worker_deaths"] == 2
+
+
+def test_kill_9_of_the_collector_under_load_fails_no_request(
+    server: Server, load: Load, wait_until: WaitUntil
+) -> None:
+    for _ in range(2):
+        kill_9(server, "collector", wait_until)
+        goes_on(load, wait_until)
+    load.stop()
+    assert (load.failures, load.retried) == ([], 0)
+    assert_serves(server.port)
+
+
+def test_kill_9_of_a_frontend_breaks_its_own_connections_only(
+    server: Server, wait_until: WaitUntil
+) -> None:
+    killed = server.role("frontend 0")
+    with ExitStack() as stack:
+        connections: list[Connection] = []
+
+        def owners() -> list[int | None]:
+            if len(connections) < 8:
+                connections.append(stack.enter_context(Connection(server.port)))
+            return [server.serves(connection.port) for connection in connections]
+
+        def spread() -> bool:
+            found = owners()
+            return len(found) >= 8 and None not in found and len(set(found)) == 2
+
+        wait_until(spread, "both frontends have connections")
+        served_by = owners()
+        for number, connection in enumerate(connections):
+            connection.send(fast("echo", instances("sleep", number)))
+        wait_until(lambda: server.status().frontends["requests"] >= 8, "they are in the engine")
+        os.kill(killed, signal.SIGKILL)
+        for number, (owner, connection) in enumerate(zip(served_by, connections, strict=True)):
+            if owner == killed:
+                with pytest.raises(Closed):
+                    connection.receive()
+            else:
+                assert connection.receive().json["predictions"] == ["sleep", number]
+
+    def replaced() -> bool:
+        """Whether a connection that the new frontend has accepted is answered."""
+        with Connection(server.port) as connection:
+            answer = connection.ask(fast("echo", instances("new")))
+            assert answer.json["predictions"] == ["new"]
+            return server.serves(connection.port) not in {*served_by, None}
+
+    wait_until(replaced, "the replacement has a lane and serves")
+    frontends = [title for title in server.titles() if title.startswith("ringbatch: frontend ")]
+    assert len(frontends) == 2
+
+
+def test_kill_9_of_a_frontend_under_load_fails_nothing_elsewhere(
+    server: Server, load: Load, wait_until: WaitUntil
+) -> None:
+    killed = server.role("frontend 1")
+    os.kill(killed, signal.SIGKILL)
+    wait_until(
+        lambda: sum("frontend " in title for title in server.titles()) == 2, "a new one is there"
+    )
+    goes_on(load, wait_until)
+    load.stop()
+    broken = [failure for failure in load.failures if not failure.startswith(BROKEN)]
+    assert broken == []
+    assert 1 <= len(load.lost) < CLIENTS
+    assert server.status().collector["corrupt_slots"] == 0
+
+
+def test_all_that_can_be_read_answers_while_it_lives(server: Server) -> None:
+    answers = {
+        "/": {"status": "alive"},
+        "/v1/models": {"models": ["matmul", "echo"]},
+        "/v1/models/echo": {"name": "echo", "ready": True},
+        "/v2/health/live": {"live": True},
+        "/v2/health/ready": {"ready": True},
+    }
+    with Connection(server.port) as connection:
+        for path, expected in answers.items():
+            answer = connection.ask(request(path, method="GET"))
+            assert (answer.status, answer.json) == (200, expected)

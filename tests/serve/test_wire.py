@@ -1,0 +1,453 @@
+"""What comes over the connection itself: heads, lengths, methods, paths, pieces, their order."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+from serve.client import (
+    WAYS,
+    Connection,
+    assert_serves,
+    chunked,
+    escaped,
+    fast,
+    instances,
+    old,
+    predict_target,
+    request,
+)
+from serve.server import Server, Start, unread
+
+LIMIT = 1 << 16
+HEAD_LIMIT = 1 << 16
+BODY_WAIT_S = 30
+TARGETS = {"fast": predict_target("echo"), "escaped": "/v1/models/echo%3Apredict"}
+both_paths = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
+
+
+@pytest.fixture(scope="module")
+def server(start_for_module: Start) -> Server:
+    return start_for_module(
+        {"matmul": {"path": "matmul.py"}, "echo": {"path": "moody.py"}},
+        max_request_bytes=LIMIT,
+        frontends=2,
+    )
+
+
+STALLED = {
+    "body-fast": request(TARGETS["fast"], b"{", headers={"Content-Length": "2"}),
+    "body-escaped": request(TARGETS["escaped"], b"{", headers={"Content-Length": "2"}),
+    "body-chunked": chunked("echo", b"{}")[:-3],
+    "head-fast": request(TARGETS["fast"], b"{}")[:-5],
+    "head-escaped": request(TARGETS["escaped"], b"{}")[:-5],
+    "head-first-line": b"GET /v1/mod",
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stalled(server: Server) -> Iterator[dict[str, Connection]]:
+    """Requests that stop in the middle; how they end is looked at by the last test."""
+    connections = {name: Connection(server.port) for name in STALLED}
+    for name, connection in connections.items():
+        connection.send(STALLED[name])
+    yield connections
+    for connection in connections.values():
+        connection.close()
+
+
+@pytest.fixture(autouse=True)
+def still_serves(server: Server) -> Iterator[None]:
+    """Whatever a test sends, the server serves afterwards."""
+    yield
+    assert_serves(server.port)
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        *((value, 400) for value in ("-5", "abc", "5x", "0x5", "5, 5", "+5", "", "1" * 40)),
+        (str(LIMIT + 1), 413),
+        (str(10**17), 413),
+    ],
+)
+@both_paths
+def test_a_content_length_that_cannot_be_is_refused_and_its_connection_closed(
+    server: Server, target: str, found: str, status: int
+) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(request(target, headers={"Content-Length": found}))
+        assert answer.status == status
+        assert ("HTTP/1.1 request" if status == 400 else found) in answer.error
+        if status == 400:
+            assert answer.headers["connection"] == "close"
+            assert connection.ended()
+
+
+@both_paths
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("Content-Length", "2"), ("Content-Length", "3")],
+        [("Content-Length", "3"), ("Transfer-Encoding", "chunked")],
+        [("Transfer-Encoding", "chunked"), ("Content-Length", "3")],
+        [("Transfer-Encoding", "identity, chunked"), ("Content-Length", "3")],
+    ],
+    ids=["two-lengths", "length-and-chunked", "chunked-and-length", "identity-chunked"],
+)
+def test_two_opinions_on_where_a_body_ends_are_refused_and_nothing_after_is_served(
+    server: Server, target: str, headers: list[tuple[str, str]]
+) -> None:
+    with Connection(server.port) as connection:
+        connection.send(request(target, b"0\r\n\r\n", headers=headers) + fast("echo", instances(1)))
+        answer = connection.receive()
+        assert answer.status == 400, answer.error
+        assert connection.ended()
+
+
+@both_paths
+def test_neither_a_length_nor_chunks_is_411(server: Server, target: str) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(request(target))
+        assert (answer.status, "Content-Length" in answer.error) == (411, True)
+
+
+@both_paths
+def test_what_is_longer_than_its_content_length_is_the_next_request(
+    server: Server, target: str
+) -> None:
+    body = instances(1)
+    cut = len(body) - 1
+    with Connection(server.port) as connection:
+        connection.send(request(target, body, headers={"Content-Length": str(cut)}))
+        assert connection.receive().status == 400
+        answer = connection.receive()
+        assert (answer.status, "not an HTTP/1.1 request" in answer.error) == (400, True)
+        assert connection.ended()
+
+
+def broken_chunks() -> bytes:
+    """A request whose first chunk is shorter than it says."""
+    headers = {"Transfer-Encoding": "chunked"}
+    return request(TARGETS["fast"], b"3\r\n{}\r\n0\r\n\r\n", headers=headers)
+
+
+def test_a_chunk_that_lies_about_its_size_is_refused(server: Server) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(broken_chunks())
+        assert (answer.status, "not an HTTP/1.1 request" in answer.error) == (400, True)
+        assert connection.ended()
+
+
+BROKEN = {
+    "chunks": broken_chunks(),
+    "head": b"POST / HTTP/1.1\r\nx\r\n\r\n",
+    "version": b"GET / HTTP/2.0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN.keys())
+@pytest.mark.parametrize("before", [1, 2, 3])
+@both_paths
+def test_requests_before_a_broken_one_are_answered_first(
+    server: Server, target: str, before: int, broken: bytes
+) -> None:
+    asked = [request(target, instances("sleep" if n == 0 else n)) for n in range(before)]
+    with Connection(server.port) as connection:
+        connection.send(b"".join(asked) + broken)
+        answers = [connection.receive().json["predictions"] for _ in asked]
+        assert answers == [["sleep"], [1], [2]][:before]
+        assert connection.receive().status in (400, 505)
+        assert connection.ended()
+
+
+@pytest.mark.parametrize(
+    "first", ["POST /v1/models/echo:predict", "GET /", "POST /v1/models/x%3Ay"]
+)
+@pytest.mark.parametrize(
+    "line", [b"X-Pad: " + b"a" * 1000 + b"\r\n", b"a"], ids=["lines", "one-line"]
+)
+def test_a_head_without_end_is_431(server: Server, first: str, line: bytes) -> None:
+    with Connection(server.port) as connection:
+        connection.send(
+            f"{first} HTTP/1.1\r\nHost: x\r\n".encode() + (b"X-Y: " if line == b"a" else b"")
+        )
+        with suppress(ConnectionError):
+            for _ in range(2 * HEAD_LIMIT // 1000):
+                connection.send(line if len(line) > 1 else line * 1000)
+        assert connection.receive().status == 431
+
+
+@pytest.mark.parametrize(
+    ("target", "status", "words"),
+    [
+        ("/v1/models/no%20such:predict", 404, 'no model "no such"'),
+        ("/v1/models/matmul%20:predict", 404, 'no model "matmul "'),
+        ("/v1/models/matmul:predict%20", 404, ""),
+        ("/v1/models/nobody:predict", 404, 'no model "nobody"; there is: matmul, echo'),
+        ("/v1/models/%ff%fe:predict", 404, "no model"),
+        ("/v1/models/" + "a" * 128 + ":predict", 404, "a" * 128),
+        ("/v1/models/" + "a" * 8000 + ":predict", 404, "a" * 128 + "..."),
+        ("/v1/models/echo:predict/", 404, "nothing is at"),
+        ("/v1/models/echo:classify", 404, 'no verb "classify"'),
+        ("/v1/models/echo:explain", 501, "explanations are not supported"),
+        ("/v1/models/ECHO:predict", 404, 'no model "ECHO"'),
+        ("/v1/models/echo/:predict", 404, "nothing is at"),
+        ("/v1/models/../echo:predict", 404, "nothing is at"),
+        ("/" + "b" * 8000, 404, "b" * 100),
+        ("/v1/models/" + "a" * 70_000 + ":predict", 431, f"longer than {HEAD_LIMIT}"),
+    ],
+)
+def test_a_path_that_is_nothing_is_named_in_the_error(
+    server: Server, target: str, status: int, words: str
+) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(request(target, instances(1)))
+        assert (answer.status, words in answer.error) == (status, True), answer.body
+        assert len(answer.body) < 500
+
+
+def test_a_query_is_ignored(server: Server) -> None:
+    with Connection(server.port) as connection:
+        for target in TARGETS.values():
+            answer = connection.ask(request(target + "?a=b&c", instances(1)))
+            assert answer.json["predictions"] == [1]
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "HEAD"])
+@both_paths
+def test_a_wrong_method_on_predictions_is_405(server: Server, target: str, method: str) -> None:
+    with Connection(server.port) as connection:
+        connection.send(request(target, method=method))
+        answer = connection.receive(head=method == "HEAD")
+        assert answer.status == 405
+        assert answer.headers["allow"] == "POST, OPTIONS"
+        if method != "HEAD":
+            assert answer.error == f"{method} is not allowed here; allowed: POST, OPTIONS"
+        assert connection.ask(fast("echo", instances(1))).status == 200
+
+
+READABLE = ["/", "/v1/models", "/v1/models/echo", "/v2/health/live", "/v2/health/ready"]
+
+
+@pytest.mark.parametrize("target", READABLE)
+def test_what_can_be_read_cannot_be_posted_to_and_has_no_trailing_slash(
+    server: Server, target: str
+) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(request(target, b"{}"))
+        assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+        assert "POST is not allowed here" in answer.error
+        if target != "/":
+            missing = connection.ask(request(target + "/", method="GET"))
+            nothing = 'no model ""' if target == "/v1/models" else f'nothing is at "{target}/"'
+            assert (missing.status, nothing in missing.error) == (404, True)
+
+
+@pytest.mark.parametrize("target", READABLE)
+def test_head_is_get_without_a_body(server: Server, target: str) -> None:
+    with Connection(server.port) as connection:
+        got = connection.ask(request(target, method="GET"))
+        connection.send(request(target, method="HEAD"))
+        head = connection.receive(head=True)
+        assert (head.status, got.status) == (200, 200)
+        assert head.headers["content-length"] == str(len(got.body))
+        assert connection.ask(fast("echo", instances(1))).status == 200
+
+
+def test_a_method_that_is_none_is_refused(server: Server) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(request("/", method="NONSENSE"))
+        assert (answer.status, "not an HTTP/1.1 request" in answer.error) == (400, True)
+        assert connection.ended()
+
+
+@both_paths
+def test_who_expects_100_is_told_to_continue(server: Server, target: str) -> None:
+    body = instances("a")
+    headers = {"Expect": "100-continue", "Content-Length": str(len(body))}
+    with Connection(server.port) as connection:
+        assert connection.ask(request(target, headers=headers)).status == 100
+        answer = connection.ask(body)
+        assert (answer.status, answer.json["predictions"]) == (200, ["a"])
+
+
+def test_who_expects_100_need_not_send_what_is_too_large(server: Server) -> None:
+    headers = {"Expect": "100-continue", "Content-Length": str(LIMIT + 1)}
+    with Connection(server.port) as connection:
+        assert connection.ask(request(TARGETS["fast"], headers=headers)).status == 100
+        assert connection.receive().status == 413
+
+
+@both_paths
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity, gzip"])
+def test_a_compressed_body_is_415(server: Server, target: str, encoding: str) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(
+            request(target, instances(1), headers={"Content-Encoding": encoding})
+        )
+        assert (answer.status, answer.headers["accept-encoding"]) == (415, "identity")
+        assert f"Content-Encoding {encoding} is not supported" in answer.error
+
+
+@both_paths
+@pytest.mark.parametrize(
+    "content_type", ["text/plain", "application/x-www-form-urlencoded", "application/octet-stream"]
+)
+def test_a_body_is_read_as_json_whatever_it_calls_itself(
+    server: Server, target: str, content_type: str
+) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(
+            request(target, instances(1), headers={"Content-Type": content_type})
+        )
+        assert answer.json["predictions"] == [1]
+
+
+@both_paths
+def test_who_asks_for_a_close_gets_one(server: Server, target: str) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(request(target, instances(1), headers={"Connection": "close"}))
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        assert connection.ended()
+
+
+NOISE = {
+    "tls": (400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 300),
+    "http2": (400, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+    "http2.0": (505, request("/", method="GET", version="2.0")),
+    "http0.9": (505, b"POST /v1/models/echo:predict\r\n\r\n"),
+    "http9.1": (400, request(TARGETS["fast"], b"{}", version="9.1")),
+    "blank-in-a-name": (400, request(TARGETS["fast"], b"{}", headers={"X ": "y"})),
+    "folded": (
+        400,
+        request(TARGETS["fast"], b"{}", headers={"X": "y\r\n z: 1", "Content-Length": "a"}),
+    ),
+    "connect": (400, b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "a-path-not-in-ascii": (400, b"GET /\xff\xfe HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "zeros": (400, b"\x00" * 100),
+}
+
+
+@pytest.mark.parametrize("case", NOISE)
+def test_noise_is_refused_in_json_and_its_connection_closed(server: Server, case: str) -> None:
+    status, noise = NOISE[case]
+    with Connection(server.port) as connection:
+        answer = connection.ask(noise)
+        assert (answer.status, answer.headers["connection"]) == (status, "close")
+        assert answer.error
+        assert connection.ended()
+
+
+def test_an_upgrade_is_refused(server: Server) -> None:
+    headers = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    with Connection(server.port) as connection:
+        answer = connection.ask(request(TARGETS["fast"], instances(1), headers=headers))
+        assert answer.status == 400
+        assert "upgrades" in answer.error
+
+
+def test_pipelined_requests_of_every_kind_are_answered_in_order(server: Server) -> None:
+    """A slow one first: what comes after it must wait for its turn."""
+    builders = [fast, fast, escaped, fast, chunked, escaped, fast]
+    expected: list[list[object]]
+    sent, expected = [fast("echo", instances("sleep"))], [["sleep"]]
+    for number in range(70):
+        sent.append(builders[number % 7]("echo", instances(number, str(number))))
+        expected.append([number, str(number)])
+    sent.append(fast("echo", instances("raise")))
+    sent.append(old("echo", instances("last")))
+    with Connection(server.port) as connection:
+        connection.send(b"".join(sent))
+        assert [connection.receive().json["predictions"] for _ in expected] == expected
+        assert connection.receive().status == 500
+        assert connection.receive().json["predictions"] == ["last"]
+        assert connection.ended()
+
+
+@pytest.mark.parametrize("builder", [fast, escaped])
+def test_more_is_pipelined_than_is_read_ahead(
+    server: Server, builder: Callable[[str, bytes], bytes]
+) -> None:
+    texts = [str(number % 10) * 30_000 for number in range(40)]
+    with Connection(server.port) as connection:
+        connection.send_aside(b"".join(builder("echo", instances(text)) for text in texts))
+        assert [connection.receive().json["predictions"] for _ in texts] == [[t] for t in texts]
+
+
+AWKWARD = {
+    "in-the-method": 2,
+    "in-the-path": 20,
+    "before-the-version": 30,
+    "in-a-name": 50,
+    "before-the-last-lf": -1,
+    "between-the-empty-lines": -2,
+    "before-the-end": -3,
+    "after-the-head": 0,
+    "in-the-body": 1,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("place", AWKWARD)
+def test_a_request_in_two_pieces_is_whole(
+    server: Server, place: str, way: str, wait_until: Callable[..., object]
+) -> None:
+    data = WAYS[way]("matmul", instances([1] * 16))
+    head = data.index(b"\r\n\r\n") + 4
+    cut = AWKWARD[place] if AWKWARD[place] > 1 else head + AWKWARD[place]
+    with Connection(server.port) as connection:
+        connection.send(data[:cut])
+        wait_until(lambda: not unread(server.port, connection.port), "the first piece is read")
+        answer = connection.ask(data[cut:])
+        assert (answer.status, len(answer.json["predictions"][0])) == (200, 10)
+
+
+@pytest.mark.parametrize("way", ["fast", "chunked"])
+def test_a_request_byte_by_byte_is_whole(
+    server: Server, way: str, wait_until: Callable[..., object]
+) -> None:
+    data = WAYS[way]("echo", instances("ä"))
+    with Connection(server.port) as connection:
+        for at in range(len(data)):
+            connection.send(data[at : at + 1])
+            wait_until(lambda: not unread(server.port, connection.port), "the byte is read")
+        assert connection.receive().json["predictions"] == ["ä"]
+
+
+@both_paths
+def test_a_client_that_hangs_up_in_its_body_disturbs_nobody(server: Server, target: str) -> None:
+    with Connection(server.port) as connection:
+        connection.send(request(target, b"{", headers={"Content-Length": "500"}))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_client_that_hangs_up_before_its_answer_leaves_nothing_behind(
+    server: Server, way: str, wait_until: Callable[..., object]
+) -> None:
+    before = server.status().frontends
+    with Connection(server.port) as connection:
+        connection.send(WAYS[way]("echo", instances("sleep")))
+        wait_until(
+            lambda: server.status().frontends["requests"] > before["requests"], "it is published"
+        )
+    with Connection(server.port) as connection:
+        assert connection.ask(fast("echo", instances(way))).json["predictions"] == [way]
+    assert server.status().frontends["timeouts"] == before["timeouts"]
+
+
+def test_requests_that_stop_in_the_middle_are_given_up_in_words(
+    stalled: dict[str, Connection],
+) -> None:
+    """The last test, so that the time runs while the others do."""
+    for name, connection in stalled.items():
+        what, limit_s = ("body", BODY_WAIT_S) if name.startswith("body") else ("head", 10)
+        answer = connection.receive()
+        assert (answer.status, answer.headers["connection"]) == (408, "close"), name
+        assert answer.error == f"the {what} did not come within {limit_s} s"
+        assert connection.ended()
+
+
+def test_nothing_of_all_that_was_an_error_of_the_server(server: Server) -> None:
+    """What the models raise when asked to is logged; nothing else may stand there."""
+    unexpected = server.stderr.replace("moody.py", "").replace("model echo raised\nTraceback", "")
+    assert "Traceback" not in unexpected
