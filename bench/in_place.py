@@ -1,0 +1,103 @@
+"""ringbatch's own frontends with the model called in place: no engine, no batching.
+
+What it answers is what is left when everything between frontend and model costs nothing, so it is
+the measure of that everything. Only `Service.predict` is another; reading, decoding, encoding and
+writing are ringbatch's. The segment is there because a frontend wants one, and is not used.
+"""
+
+import argparse
+import os
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from ringbatch.engine.listener import listen
+from ringbatch.engine.model import Model, import_model
+from ringbatch.frontend.calls import Body, Call, Reply
+from ringbatch.frontend.outcome import JSON
+from ringbatch.frontend.service import Service
+from ringbatch.shm import manifest
+from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, PAGE, WORD, Layout, aligned
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.segment import Segment
+
+BATCH_ID = "00000000-0000-4000-8000-000000000000"
+
+
+def in_place_predict(model: Model) -> Callable[[Service, str, Body, Reply], Call | None]:
+    """Return what takes the place of `Service.predict`, for a model of one vector in and out."""
+    (tensor,) = model.inputs
+    dtype, columns = np.dtype(tensor.datatype.numpy), tensor.shape[0]
+
+    def predict(service: Service, name: str, body: Body, reply: Reply) -> Call | None:
+        codec = service.models[name].codec
+        parts, by_column = codec.parse(body)
+        results = []
+        for rows, payload, _ in parts:
+            x = np.frombuffer(payload, dtype).reshape(rows, columns)
+            results.append((rows, memoryview(model.predict(x)).cast("B")))
+        reply(200, codec.render(results, by_column, BATCH_ID), JSON)
+        return None
+
+    return predict
+
+
+def make_segment(name: str, model: Model, lanes: int) -> Segment:
+    """Return a segment in which one model stands as ready."""
+    spec = ModelSpec(
+        index=0,
+        name=name,
+        platform="python",
+        inputs=model.inputs,
+        outputs=model.outputs,
+        max_batch_size=32,
+        max_latency_ns=1_000_000,
+        timeout_ns=60_000_000_000,
+        policy="eager",
+        workers=(0,),
+    )
+    layout = Layout(
+        lanes=lanes,
+        slots=64,
+        lane_bytes=1 << 20,
+        workers=1,
+        models=1,
+        manifest_bytes=aligned(len(manifest.dumps((spec,))), PAGE),
+    )
+    segment = Segment.create(layout, (spec,))
+    for word in (MODEL_READY, MODEL_SERVED):
+        segment.words[(layout.model(0) + word) // WORD] = 1
+    return segment
+
+
+def main() -> None:
+    """Serve a model file until SIGTERM."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--frontends", type=int, required=True)
+    options = parser.parse_args()
+
+    model = import_model(options.model)
+    model.load()
+    # Type checkers refuse to replace a method, and that is what this script is for.
+    setattr(Service, "predict", in_place_predict(model))  # noqa: B010
+    segment = make_segment(options.model.stem, model, 2 * options.frontends)
+    listener = listen("127.0.0.1", options.port)
+    sys.argv = [
+        "ringbatch.frontend",
+        *f"--segment {segment.name} --listen-fd {listener.fileno()}".split(),
+        *f"--frontends {options.frontends} --max-request-bytes {16 << 20}".split(),
+        *f"--drain-s 5 --log-level warning --parent-pid {os.getppid()}".split(),
+    ]
+    try:
+        runpy.run_module("ringbatch.frontend", run_name="__main__", alter_sys=False)
+    finally:
+        segment.unlink()
+
+
+if __name__ == "__main__":
+    main()

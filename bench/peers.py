@@ -1,0 +1,228 @@
+"""The servers that can be measured, and how each is started.
+
+A peer lives in a virtual environment of its own under bench/.peers, made on first use from pinned
+versions, so that its needs and ringbatch's never meet.
+"""
+
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from answers import MATMUL16_PATH
+from harness import Command, free_port
+
+BENCH = Path(__file__).resolve().parent
+MODELS = BENCH / "models"
+SERVICES = BENCH / "services"
+ENVIRONMENTS = BENCH / ".peers"
+
+TomlValue = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A peer's virtual environment: its name under bench/.peers and what pip installs in it."""
+
+    name: str
+    requirements: tuple[str, ...]
+
+    @property
+    def python(self) -> Path:
+        """The interpreter, whether or not it exists yet."""
+        return ENVIRONMENTS / self.name / "bin" / "python"
+
+    def ensure(self) -> None:
+        """Make the environment unless it stands as required; a changed pin makes it anew."""
+        folder = ENVIRONMENTS / self.name
+        done, wanted = folder / "installed.txt", "\n".join(self.requirements) + "\n"
+        if done.exists() and done.read_text() == wanted:
+            return
+        print(f"making bench/.peers/{self.name}: {', '.join(self.requirements)}", flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        venv.create(folder, with_pip=True)
+        subprocess.run(
+            [
+                str(self.python),
+                *["-m", "pip", "install", "--quiet", "--disable-pip-version-check"],
+                *self.requirements,
+            ],
+            check=True,
+        )
+        done.write_text(wanted)
+
+    def packages(self) -> list[str]:
+        """Return `name==version` of everything installed in it."""
+        return frozen_packages(self.python)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One entry of a comparison.
+
+    Attributes:
+        name: as it stands in tables and results.
+        command: makes the command, given a folder for its files that outlives the server.
+        path: where requests are posted.
+        environment: None where the peer runs in this interpreter's own.
+        note: what a reader of the table has to know about its setting.
+    """
+
+    name: str
+    command: Callable[[Path], Command]
+    path: str = MATMUL16_PATH
+    environment: Environment | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Ringbatch:
+    """A ringbatch server with one model.
+
+    `settings` are the keys of its [models.NAME] section, as ringbatch spells them.
+    """
+
+    model: str
+    path: Path
+    frontends: int = 2
+    settings: Mapping[str, TomlValue] = field(default_factory=dict)
+
+    def command(self, folder: Path) -> Command:
+        """Write the configuration into `folder` and return the command that serves it."""
+        port = free_port()
+        file = folder / "ringbatch.toml"
+        file.write_text(
+            toml(
+                {
+                    "server": {"host": "127.0.0.1", "port": port, "frontends": self.frontends},
+                    f"models.{self.model}": {
+                        "runtime": "python",
+                        "path": str(self.path),
+                        **self.settings,
+                    },
+                }
+            )
+        )
+        return Command(
+            argv=[sys.executable, "-m", "ringbatch.engine", "serve", "--config", str(file)],
+            port=port,
+            ready_path=f"/v1/models/{self.model}",
+        )
+
+
+def toml(sections: Mapping[str, Mapping[str, TomlValue]]) -> str:
+    """Return the TOML text of sections of plain values."""
+    return "\n".join(
+        f"[{name}]\n" + "".join(f"{key} = {_toml_value(value)}\n" for key, value in keys.items())
+        for name, keys in sections.items()
+    )
+
+
+def frozen_packages(python: Path | str) -> list[str]:
+    """Return `name==version` of everything installed beside an interpreter."""
+    text = subprocess.run(
+        [python, "-m", "pip", "freeze", "--disable-pip-version-check"],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return [line for line in text.splitlines() if "==" in line]
+
+
+def _toml_value(value: TomlValue) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)
+
+
+MOSEC = Environment("mosec", ("mosec==0.9.8", "numpy==2.4.6", "orjson==3.13.0"))
+
+
+def _mosec(folder: Path, codec: str) -> Command:
+    port = free_port()
+    return Command(
+        argv=[
+            str(MOSEC.python),
+            str(SERVICES / "mosec_matmul16.py"),
+            *f"--address 127.0.0.1 --port {port} --log-level error".split(),
+            *("--path", str(folder / "sockets")),
+        ],
+        port=port,
+        ready_path="/",
+        env={"BENCH_CODEC": codec},
+    )
+
+
+def _in_place(folder: Path, frontends: int) -> Command:
+    port = free_port()
+    return Command(
+        argv=[
+            sys.executable,
+            str(BENCH / "in_place.py"),
+            str(MODELS / "matmul16.py"),
+            *f"--port {port} --frontends {frontends}".split(),
+        ],
+        port=port,
+        ready_path="/v1/models/matmul16",
+    )
+
+
+def _matmul16(frontends: int) -> Ringbatch:
+    return Ringbatch(
+        "matmul16",
+        MODELS / "matmul16.py",
+        frontends=frontends,
+        settings={"max_batch_size": 32, "max_latency_ms": 1, "workers": 1, "policy": "eager"},
+    )
+
+
+PEERS = {
+    peer.name: peer
+    for peer in (
+        Peer(
+            "ringbatch",
+            _matmul16(frontends=1).command,
+            note="1 frontend, 1 worker, eager, cap 32, 1 ms",
+        ),
+        Peer(
+            "ringbatch-2",
+            _matmul16(frontends=2).command,
+            note="the same with 2 frontends",
+        ),
+        Peer(
+            "ringbatch-falcon",
+            _matmul16(frontends=1).command,
+            path=MATMUL16_PATH.replace(":", "%3A"),
+            note="the same server; a percent-encoded colon is not the fast lane's",
+        ),
+        Peer(
+            "mosec",
+            lambda folder: _mosec(folder, "orjson"),
+            environment=MOSEC,
+            note="1 worker, cap 32, 1 ms, orjson as codec",
+        ),
+        Peer(
+            "mosec-json",
+            lambda folder: _mosec(folder, "json"),
+            environment=MOSEC,
+            note="1 worker, cap 32, 1 ms, mosec's default codec",
+        ),
+        Peer(
+            "in-place",
+            lambda folder: _in_place(folder, 1),
+            note="1 frontend that calls the model itself; no engine, no batching",
+        ),
+        Peer(
+            "in-place-2",
+            lambda folder: _in_place(folder, 2),
+            note="2 frontends that call the model themselves",
+        ),
+    )
+}
+"""Every server of models/matmul16.py, by name."""

@@ -1,0 +1,246 @@
+"""What the measurements rest on: reading the tools' output, ratios, limits, /proc, servers."""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import answers
+import load
+import procfs
+import pytest
+import redis_table
+import rounds
+import speed
+from harness import Command, Server, ServerDied, ServerLeftProcesses, free_port
+from load import LoadFailed
+from peers import toml
+from report import Limit
+
+WRK = (
+    "Running 1s test @ http://127.0.0.1:1\n"
+    'bench-summary {"requests":2000,"duration_us":500000,"connect":0,"read":0,"write":0,'
+    '"status":%d,"timeout":0,"p50_us":120,"p99_us":900,"p999_us":1500,"max_us":2500}\n'
+)
+HEY = """
+Summary:
+  Total:\t10.0123 secs
+  Slowest:\t0.5099 secs
+  Fastest:\t0.5001 secs
+  Average:\t0.5021 secs
+  Requests/sec:\t9.9567
+
+Response time histogram:
+  0.500 [1]\t|
+
+Latency distribution:
+  10% in 0.5005 secs
+  95%% in 0.5047 secs
+  0%% in 0.0000 secs
+
+Status code distribution:
+  [200]\t95 responses
+  [503]\t5 responses
+
+Error distribution:
+  [3]\tPost "http://127.0.0.1:1/": dial tcp: connection refused
+  [1]\tPost "http://127.0.0.1:1/": EOF
+"""
+SERVER = """
+import http.server, signal, subprocess, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers()
+    def log_message(self, *a): pass
+print("about to start", flush=True)
+ORPHAN
+signal.signal(signal.SIGTERM, lambda *a: sys.exit(0))
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
+"""
+
+
+def command(code: str) -> Command:
+    port = free_port()
+    return Command([sys.executable, "-c", code, str(port)], port, "/", start_timeout_s=30)
+
+
+def wait_for_end(pid: int) -> None:
+    while (left := procfs.stat_of(pid)) is not None and left.state != "Z":
+        time.sleep(0.01)
+
+
+def test_wrk_summary_is_read_in_the_units_of_the_fields() -> None:
+    assert load.parse_wrk(WRK % 0, 32) == load.WrkRun(
+        32, 0.5, 2000, 4000.0, p50_ms=0.12, p99_ms=0.9, p999_ms=1.5, max_ms=2.5
+    )
+
+
+def test_wrk_run_with_one_failed_request_is_refused() -> None:
+    with pytest.raises(LoadFailed, match="'status': 1"):
+        load.parse_wrk(WRK % 1, 32)
+
+
+@pytest.mark.parametrize("text", ["", "Running 1s test\n", (WRK % 0).replace(":2000", ":0")])
+def test_wrk_run_without_requests_is_refused(text: str) -> None:
+    with pytest.raises(LoadFailed):
+        load.parse_wrk(text, 1)
+
+
+def test_wrk_script_quotes_brackets_in_the_body() -> None:
+    script = load.wrk_script(load.Post("/p", '{"x":[[1]]}]=]'))
+    assert 'wrk.body = [==[{"x":[[1]]}]=]]==]' in script
+
+
+def test_hey_report_is_read_with_failures_counted() -> None:
+    run = load.parse_hey(HEY)
+    assert (run.average_s, run.fastest_s, run.slowest_s) == (0.5021, 0.5001, 0.5099)
+    assert run.statuses == {200: 95, 503: 5}
+    assert run.errors == 4
+    assert run.percentiles_s == {10: 0.5005, 95: 0.5047}
+
+
+def test_hey_report_without_summary_is_refused() -> None:
+    with pytest.raises(LoadFailed, match="Average"):
+        load.parse_hey("nothing")
+
+
+def test_rounds_are_interleaved() -> None:
+    seen: list[tuple[int, str]] = []
+    rounds.run_rounds(["a", "b"], 2, lambda turn, name: seen.append((turn, name)))
+    assert seen == [(0, "a"), (0, "b"), (1, "a"), (1, "b")]
+
+
+def test_ratio_is_formed_within_a_round_before_the_median() -> None:
+    assert rounds.ratios([10, 100, 30], [10, 50, 10]) == rounds.Spread(2.0, 1.0, 3.0)
+
+
+def test_ratio_of_unequal_rounds_is_refused() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        rounds.ratios([1, 2], [1])
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "met"),
+    [(1, 1, None, True), (0.9, 1, None, False), (2, None, 1, False), (1, 0, 1, True)],
+)
+def test_limit_holds_its_bounds(
+    value: float, low: float | None, high: float | None, met: bool
+) -> None:
+    assert Limit("x", value, low, high, "").met is met
+
+
+@pytest.mark.parametrize(
+    ("images", "workers", "seconds"),
+    [(1, 1, 1.0), (10, 1, 1.5), (200, 1, 20.5), (1, 2, 1.0), (10, 2, 1.0), (200, 2, 10.5)],
+)
+def test_ideal_of_the_redis_table(images: int, workers: int, seconds: float) -> None:
+    assert redis_table.ideal_s(images, workers) == seconds
+
+
+def test_configuration_survives_toml() -> None:
+    sections: dict[str, dict[str, str | int | float | bool]] = {
+        "server": {"host": 'a"b\\c', "port": 1, "on": True, "wait": 0.5}
+    }
+    assert tomllib.loads(toml(sections)) == sections
+
+
+def test_answer_of_another_request_is_refused() -> None:
+    body = {"predictions": answers.matmul16_expected(1).tolist()}
+    answers.check_matmul16(body, 1)
+    with pytest.raises(answers.WrongAnswer):
+        answers.check_matmul16(body, 2)
+
+
+def test_tables_of_speed_name_every_peer() -> None:
+    run = load.parse_wrk(WRK % 0, 1)
+    runs = {"ringbatch": [{1: run}], "mosec": [{1: run}]}
+    for text in (speed.rate_table(runs, [1]), speed.latency_table(runs, [1])):
+        assert [line.split()[0] for line in text.splitlines()[2:]] == ["ringbatch", "mosec"]
+    assert "1 (1..1)" in speed.ratio_table(runs, [1], "mosec")
+
+
+def test_stat_is_read_behind_a_title_with_brackets() -> None:
+    fields = " ".join(str(n) for n in range(4, 53))
+    found = procfs.parse_stat(f"7 (a) (b c) S 3 {fields}")
+    assert (found.pid, found.state, found.parent, found.start_ticks) == (7, "S", 3, 21)
+
+
+def test_descendants_are_those_below_the_root_only() -> None:
+    pairs = [(1, 0), (2, 1), (3, 2), (4, 1), (9, 0)]
+    stats = [procfs.ProcessStat(pid, "S", parent, 0, 0) for pid, parent in pairs]
+    assert procfs.descendants(stats, 2) == [2, 3]
+    assert procfs.descendants(stats, 1) == [1, 2, 4, 3]
+    assert procfs.descendants(stats, 5) == []
+
+
+def test_cpu_time_of_a_busy_process_is_seen() -> None:
+    before = procfs.sample(os.getpid())
+    start = time.process_time_ns()
+    while time.process_time_ns() - start < 50_000_000:
+        pass
+    after = procfs.sample(os.getpid())
+    assert before is not None
+    assert after is not None
+    (used,) = procfs.usage({before.pid: before}, {after.pid: after}, 0.1)
+    assert used.cpu_fraction >= 0.45
+    assert used.rss_bytes > 0
+    assert used.pss_bytes > 0
+
+
+def test_wake_ups_of_a_polling_process_are_seen() -> None:
+    code = "import time\nprint(flush=True)\nwhile True: time.sleep(0.01)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    try:
+        child.stdout.readline()
+        before = procfs.sample(child.pid)
+        assert before is not None
+        while True:
+            after = procfs.sample(child.pid)
+            assert after is not None, "the polling process is gone"
+            if after.voluntary_switches >= before.voluntary_switches + 5:
+                break
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+
+
+def test_server_is_started_and_leaves_nothing() -> None:
+    with Server(command(SERVER.replace("ORPHAN", ""))) as server:
+        assert "about to start" in server.log
+        pid = server.pid
+    assert not Path(f"/proc/{pid}").exists()
+
+
+def test_server_that_dies_at_start_shows_its_log() -> None:
+    with (
+        pytest.raises(ServerDied, match="what went wrong"),
+        Server(command("exit('what went wrong')")),
+    ):
+        pytest.fail("it is not running")
+
+
+def test_server_that_hangs_is_killed_with_its_children_in_other_sessions() -> None:
+    hang = (
+        "child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        "print('child', child.pid, flush=True)"
+    )
+    code = SERVER.replace("ORPHAN", hang).replace("lambda *a: sys.exit(0)", "signal.SIG_IGN")
+    stubborn = dataclasses.replace(command(code), stop_timeout_s=0.1)
+    with pytest.raises(ServerDied, match="after SIGTERM"), Server(stubborn) as server:
+        pid = int(server.log.split("child ")[1].split()[0])
+    wait_for_end(pid)
+
+
+def test_server_that_leaves_a_process_is_named_and_the_process_killed() -> None:
+    orphan = "child = subprocess.Popen(['sleep', '600']); print('child', child.pid, flush=True)"
+    with (
+        pytest.raises(ServerLeftProcesses, match="sleep 600"),
+        Server(command(SERVER.replace("ORPHAN", orphan))) as server,
+    ):
+        pid = int(server.log.split("child ")[1].split()[0])
+    wait_for_end(pid)
