@@ -1,0 +1,218 @@
+"""README.md is held to the truth: its examples run, its tables are the code's, its files exist."""
+
+import http.client
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import MISSING
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from serve.client import Connection, request
+from serve.server import COMMAND, Server
+
+from ringbatch.engine.config import ALIASES
+from ringbatch.engine.settings import ModelConfig, ServerConfig, settings
+from ringbatch.frontend.outcome import RULES
+from ringbatch.shm.segment import sweep
+
+ROOT: Final = Path(__file__).parents[1]
+README: Final = (ROOT / "README.md").read_text()
+BLOCK: Final = r"```\w*\n(.*?)\n```"
+ANSWER_ROUNDED_TO: Final = 0.05
+
+
+def example(name: str) -> str:
+    """The fenced block behind a mark."""
+    (text,) = re.findall(rf"<!-- example:{re.escape(name)} -->\n{BLOCK}", README, re.DOTALL)
+    return str(text)
+
+
+def table(heading: str) -> list[list[str]]:
+    """The cells of the table whose first heading that is, line by line."""
+    lines = README[README.index(f"\n| {heading} |") + 1 :].partition("\n\n")[0].splitlines()
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+
+
+def section(title: str) -> str:
+    """The text under a heading, up to the next."""
+    return README.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The README's server, on a port that is free; its model file is the README's."""
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "model.py").write_text(example("model.py"))
+    program, command, *arguments = shlex.split(example("serve"))
+    assert (program, command) == ("ringbatch", "serve")
+    server = Server(folder, *arguments, "--port", "0")
+    try:
+        yield server.wait_ready()
+    finally:
+        server.destroy()
+        sweep()
+
+
+def test_the_curl_example_gets_the_answer_that_is_shown(served: Server) -> None:
+    command = example("curl").replace("\\\n", "")
+    usual = f"127.0.0.1:{ServerConfig().port}"
+    assert usual in command
+    words = shlex.split(command.replace(usual, f"127.0.0.1:{served.port}"))
+    answer = json.loads(ask(words))
+    shown = re.search(rf"<!-- example:curl -->\n{BLOCK}\n\n{BLOCK}", README, re.DOTALL)
+    assert shown is not None
+    batch_id, numbers = re.fullmatch(
+        r'\{"message":"","batchId":"([0-9a-f]{8})-\.\.\.","predictions":\[\[(.*),\.\.\.\]\]\}',
+        shown[2],
+    ).groups()  # type: ignore[union-attr]
+    assert list(answer) == ["message", "batchId", "predictions"]
+    assert answer["message"] == ""
+    assert len(answer["batchId"].partition("-")[0]) == len(batch_id)
+    (row,) = answer["predictions"]
+    assert len(row) == 10
+    for number, text in zip(row, numbers.split(","), strict=False):
+        assert number == pytest.approx(float(text), abs=ANSWER_ROUNDED_TO)
+
+
+def ask(words: list[str]) -> bytes:
+    """What the curl command prints; where there is no curl, the same is sent without it."""
+    assert words[0] == "curl"
+    if shutil.which("curl"):
+        told = subprocess.run([*words, "-sS", "--noproxy", "*"], capture_output=True, check=True)
+        return told.stdout
+    url, flag, body = words[1:]
+    assert flag == "-d"
+    authority, _, path = url.removeprefix("http://").partition("/")
+    connection = http.client.HTTPConnection(authority)
+    try:
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        connection.request("POST", f"/{path}", body, form)
+        return connection.getresponse().read()
+    finally:
+        connection.close()
+
+
+def test_the_configuration_example_is_sound(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(example("model.py"))
+    (tmp_path / "ringbatch.toml").write_text(example("ringbatch.toml"))
+    told = subprocess.run(
+        [*COMMAND, "check", "--config", "ringbatch.toml"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    for line in example("ringbatch.toml").splitlines():
+        assert line.partition(" = ")[0] in told.stdout
+
+
+def shown_default(default: Any) -> str:
+    if default is MISSING or default is None:
+        return ""
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, str):
+        return f'`"{default}"`'
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+@pytest.mark.parametrize(
+    ("heading", "kind"), [("`[server]`", ServerConfig), ("`[models.NAME]`", ModelConfig)]
+)
+def test_the_configuration_tables_are_the_settings_of_the_code(
+    heading: str, kind: type[ServerConfig] | type[ModelConfig]
+) -> None:
+    expected = [
+        [f"`{key}`", shown_default(setting.default), setting.sentence]
+        for key, setting in settings(kind).items()
+    ]
+    assert sorted(table(heading)) == sorted(expected)
+
+
+def test_every_other_spelling_of_a_key_is_named() -> None:
+    for alias in ALIASES:
+        assert f"`{alias}`" in section("Configuration")
+
+
+ROW = [0.0] * 16
+POSTED = {
+    ":predict": ({"instances": [ROW]}, ["message", "batchId", "predictions"]),
+    "/infer": (
+        {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 16], "data": ROW}]},
+        ["model_name", "model_version", "outputs"],
+    ),
+    "/index": ({}, None),
+}
+"""By the end of a path, what is posted to it and the keys of the answer; None for a list."""
+
+
+def test_every_endpoint_of_the_table_answers_as_it_says(served: Server) -> None:
+    posted = []
+    with Connection(served.port) as connection:
+        for cell, says in endpoints():
+            method, _, path = cell.partition(" ")
+            path = path.replace("NAME", "mnist")
+            if method == "POST":
+                (ending,) = [ending for ending in POSTED if path.endswith(ending)]
+                document, keys = POSTED[ending]
+                answer = connection.ask(request(path, json.dumps(document).encode()))
+                assert (list(answer.json) if keys else None) == keys, answer.body
+                assert re.findall(r'"(\w+)"', says.partition(" to ")[2]) in (keys, [])
+                posted.append(ending)
+            else:
+                answer = connection.ask(request(path, method=method))
+            assert answer.status == 200, f"{method} {path}: {answer.body!r}"
+            if says.startswith('`{"status"'):
+                assert answer.json == json.loads(says.strip("`"))
+    assert posted == list(POSTED)
+
+
+def endpoints() -> list[tuple[str, str]]:
+    """A request line and what the table says of it, for each path in the table."""
+    lines = section("What is served").splitlines()
+    rows = [line.strip("|").split(" | ", 1) for line in lines if line.startswith("| `")]
+    found = [
+        (cell, says.strip(" |"))
+        for cells, says in rows
+        for cell in re.findall(r"`(\w+ /\S*)`", cells)
+    ]
+    assert len(found) >= 6
+    return found
+
+
+def test_the_statuses_of_errors_are_those_of_the_code() -> None:
+    paragraph = section("What is served").partition("Errors are JSON")[2].partition("\n\n")[0]
+    named = {int(number) for number in re.findall(r"\b([45]\d\d)\b", paragraph)}
+    assert named == {rule.status for rule in RULES.values()}
+
+
+def test_every_file_of_the_reading_order_exists() -> None:
+    names = re.findall(r"`(\w+/\w*(?:\.\w+)?)`", section("Read the code"))
+    assert len(names) >= 14
+    assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+def test_every_file_that_is_named_anywhere_exists() -> None:
+    names = set(
+        re.findall(r"(?<![\w/.])((?:shm|engine|frontend|bench|tests|systemd)/[\w.]*\w)", README)
+    )
+    names |= set(re.findall(r"\b([A-Z]+\.md|LICENSE)\b", README))
+    assert {"bench/speed.py", "ARCHITECTURE.md", "LICENSE"} <= names
+    assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+def test_status_prints_the_counters_of_a_running_engine(served: Server) -> None:
+    with Connection(served.port) as connection:
+        body = json.dumps({"instances": [[0] * 16]}).encode()
+        assert connection.ask(request("/v1/models/mnist:predict", body)).status == 200
+    told = subprocess.run(
+        [*COMMAND, "status", "--pid", str(served.pid)], capture_output=True, text=True
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "mnist" in told.stdout
+    assert "idle" in told.stdout
