@@ -81,9 +81,11 @@ class TickingServer(Server):
         """Finish what clients take for accepted, which is more than was accepted: closing a
         listening socket resets the connections in its queue."""
         queued = [connection for sock in sockets or () for connection in _accept_all(sock)]
-        joining = self._loop.create_task(self._join(queued))
+        for listener in (*self.servers, *(sockets or ())):
+            listener.close()
+        # Before the base class looks which connections there are to wait for.
+        await self._join(queued)
         await super().shutdown(sockets)
-        await joining
 
     async def _join(self, connections: list[socket.socket]) -> None:
         config: Any = self.config

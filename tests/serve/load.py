@@ -58,6 +58,8 @@ class Load:
         number, connection = 0, None
         while self._going:
             if connection is None:
+                # Before it is open: a thread of a busy process may learn late that it is.
+                idle_since = time.monotonic()
                 try:
                     connection = Connection(self._server.port)
                 except ConnectionRefusedError:
@@ -66,7 +68,6 @@ class Load:
                 except OSError as error:
                     self._note(failure=f"no connection: {error}")
                     return
-                idle_since = time.monotonic()
                 fresh = True
             sent_at = 0.0
             try:
@@ -74,7 +75,8 @@ class Load:
                 sent_at = time.monotonic()
                 keep = self._receive(connection, [client, number])
                 fresh = False
-                idle_since = time.monotonic()
+                # As late as it was answered, or earlier.
+                idle_since = sent_at
                 number += 1
             except (Closed, OSError) as error:
                 received = error.received if isinstance(error, Closed) else b""
