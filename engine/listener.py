@@ -1,5 +1,6 @@
 """The listening sockets. The supervisor holds them, so that frontends can come and go."""
 
+import ctypes
 import errno
 import os
 import socket
@@ -9,6 +10,8 @@ from ringbatch.shm.errors import StartupError
 
 BACKLOG = 2048
 """Connections that wait to be accepted; the kernel's own limit, somaxconn, may be lower."""
+_SO_ATTACH_FILTER = 26
+_BPF_RET_K = 0x06
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -58,6 +61,38 @@ def listen_all(host: str, port: int, count: int) -> list[socket.socket]:
             raise StartupError(f"cannot listen on {host}:{port}: {_reason(error, port)}") from None
         undo.pop_all()
     return listeners
+
+
+def close_to_newcomers(listener: socket.socket) -> None:
+    """Have the kernel complete no further connection; those that it has stay to be accepted.
+
+    Closing a listening socket resets the connections that wait in it, and some would come between
+    the last look into its queue and the close. Here the kernel drops the packets of new clients
+    from now on (a socket filter, socket(7), that lets none through). A client repeats its first
+    one after a second, and is refused then, or meets whoever listens by that time.
+
+    The filter belongs to the socket, whichever processes hold it, and goes with its last holder.
+    """
+    drop_all = _SockFilter(code=_BPF_RET_K, k=0)
+    program = _SockFprog(length=1, filter=ctypes.pointer(drop_all))
+    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(program))
+
+
+class _SockFilter(ctypes.Structure):
+    """`struct sock_filter` of linux/filter.h."""
+
+    _fields_ = (
+        ("code", ctypes.c_uint16),
+        ("jt", ctypes.c_uint8),
+        ("jf", ctypes.c_uint8),
+        ("k", ctypes.c_uint32),
+    )
+
+
+class _SockFprog(ctypes.Structure):
+    """`struct sock_fprog` of linux/filter.h."""
+
+    _fields_ = (("length", ctypes.c_uint16), ("filter", ctypes.POINTER(_SockFilter)))
 
 
 def url(listener: socket.socket) -> str:

@@ -23,7 +23,7 @@ from setproctitle import setproctitle
 
 from ringbatch.engine import placement, respawn
 from ringbatch.engine.child import Child
-from ringbatch.engine.listener import listen_all, url
+from ringbatch.engine.listener import close_to_newcomers, listen_all, url
 from ringbatch.engine.probe import answers_ready
 from ringbatch.engine.settings import Config, ModelConfig
 from ringbatch.shm import manifest
@@ -403,6 +403,7 @@ class Supervisor:
             place.restart_ns = None
         seen = len(self._signals)
         for listener in self._listeners:
+            close_to_newcomers(listener)
             listener.close()
         if self._segment is not None:
             self._segment.drain()

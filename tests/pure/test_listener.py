@@ -1,10 +1,13 @@
 """The listening socket: where it can be had, and the words where it cannot."""
 
+import errno
+import select
 import socket
+from contextlib import ExitStack
 
 import pytest
 
-from ringbatch.engine.listener import listen, listen_all, url
+from ringbatch.engine.listener import close_to_newcomers, listen, listen_all, url
 from ringbatch.shm.errors import StartupError
 
 
@@ -81,3 +84,27 @@ UNKNOWN_HOSTS = {
 def test_an_unknown_host_is_named_with_its_setting(host: str) -> None:
     with pytest.raises(StartupError, match=r"\[server\] host: .* is no address of this machine"):
         listen(host, 0)
+
+
+def test_closed_to_newcomers_it_keeps_the_connections_it_has() -> None:
+    with ExitStack() as stack:
+        listener = stack.enter_context(listen("127.0.0.1", 0))
+        address = listener.getsockname()
+        queued = stack.enter_context(socket.create_connection(address))
+        queued.sendall(b"before")
+        close_to_newcomers(listener)
+        late = stack.enter_context(socket.socket())
+        late.setblocking(False)
+        # On the loopback a connection is open or refused before this returns.
+        assert late.connect_ex(address) == errno.EINPROGRESS
+        accepted = stack.enter_context(listener.accept()[0])
+        assert accepted.recv(100) == b"before"
+        queued.sendall(b"after")
+        assert accepted.recv(100) == b"after"
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+        listener.close()
+        # Refused at its second attempt, never reset.
+        select.select([], [late], [])
+        assert late.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED

@@ -65,6 +65,9 @@ class Load:
                 except ConnectionRefusedError:
                     self._note(refused=1)
                     return
+                except ConnectionResetError:
+                    self._note(unaccepted=1)
+                    continue
                 except OSError as error:
                     self._note(failure=f"no connection: {error}")
                     return
@@ -82,8 +85,7 @@ class Load:
                 received = error.received if isinstance(error, Closed) else b""
                 idle_s = (sent_at or time.monotonic()) - idle_since
                 self._note(lost=connection.port)
-                # A connection that the kernel completed after the server had looked for the last
-                # time, and before it closed its socket, was accepted by nobody; it is reset.
+                # A connection that was half open when the server stopped is accepted by nobody.
                 unaccepted = fresh and isinstance(error, ConnectionResetError)
                 self._note(unaccepted=int(unaccepted))
                 if (idle_s < IDLE_S or received) and not unaccepted:

@@ -42,7 +42,7 @@ def goes_on(load: Load, wait_until: WaitUntil) -> None:
 
 
 FRONTENDS = 2
-"""Each has a socket of its own, whose closing may reset a connection of the same instant."""
+"""Each has a socket of its own, and the kernel may have half a connection in hand for each."""
 
 
 def kill_9(server: Server, role: str, wait_until: WaitUntil) -> None:
