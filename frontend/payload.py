@@ -3,11 +3,75 @@
 Every protocol ends here, so that equal values are equal bytes and share a batch.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
+from typing import NamedTuple, TypeVar
 
 from ringbatch.shm.frame import Frame
 
 Bytes = bytes | bytearray | memoryview
+Data = TypeVar("Data", bound=Sized)
+
+
+class Unread:
+    """Bytes that are not in this process yet, and are copied only once, to where they belong.
+
+    No ABC, because every request is asked whether it is one of these, and an ABC takes five times
+    as long to say no.
+    """
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def read_into(self, memory: memoryview) -> None:
+        """Copy them to memory of their length.
+
+        Raises:
+            InvalidRequest: they are no longer there.
+        """
+        raise NotImplementedError
+
+    def __bytes__(self) -> bytes:
+        return bytes(self.read())
+
+    def read(self) -> bytearray:
+        """Copy them to memory of their own; raises as `read_into`."""
+        data = bytearray(len(self))
+        self.read_into(memoryview(data))
+        return data
+
+
+class UnreadPart(NamedTuple):
+    """What goes into one slot, as `Part` has it, from where it still is."""
+
+    rows: int
+    payload: Unread
+    key_bytes: int
+
+
+class Assembly(Unread):
+    """Pieces one behind the other, some of which may be unread."""
+
+    __slots__ = ("_pieces", "_size")
+
+    def __init__(self, pieces: "Sequence[Bytes | Unread]") -> None:
+        self._pieces = pieces
+        self._size = sum(map(len, pieces))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read_into(self, memory: memoryview) -> None:
+        """As in `Unread`."""
+        start = 0
+        for piece in self._pieces:
+            end = start + len(piece)
+            if isinstance(piece, Unread):
+                piece.read_into(memory[start:end])
+            else:
+                memory[start:end] = piece
+            start = end
 
 
 def framed(frame: Frame, rows: int, dimensions: tuple[int, ...], tensors: Sequence[Bytes]) -> bytes:
@@ -22,12 +86,19 @@ def framed(frame: Frame, rows: int, dimensions: tuple[int, ...], tensors: Sequen
     Raises:
         FrameError: the whole exceeds what memory can hold.
     """
+    return b"".join(laid_out(frame, rows, dimensions, tensors))
+
+
+def laid_out(
+    frame: Frame, rows: int, dimensions: tuple[int, ...], tensors: Sequence[Data]
+) -> list[Data | bytes]:
+    """As `framed`, the pieces one behind the other, without copying any."""
     named = zip(frame.tensors, tensors, strict=True)
     lengths = tuple(len(data) for tensor, data in named if not tensor.datatype.fixed)
     placement = frame.place(rows, dimensions, lengths)
-    pieces: list[Bytes] = [frame.prefix(dimensions, lengths)]
+    pieces: list[Data | bytes] = [frame.prefix(dimensions, lengths)]
     end = frame.prefix_bytes
     for placed, data in zip(placement.parts, tensors, strict=True):
         pieces += (bytes(placed.offset - end), data)
         end = placed.offset + placed.size
-    return b"".join(pieces)
+    return pieces

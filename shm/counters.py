@@ -45,6 +45,8 @@ class CollectorCounter(IntEnum):
     """Workers that died with or without a batch."""
     MISSED_WAKEUPS = 4
     """Requests or reports that only the safety sweep found; stays 0."""
+    WORKERS_HUNG = 5
+    """Workers that ran one batch for too long and were ended."""
 
 
 class ModelCounter(IntEnum):

@@ -43,12 +43,28 @@ class ModelNotReady(RequestError):
     """The model is configured, but no worker holds a loaded copy of it now."""
 
 
+class MemoryNotFound(RequestError):
+    """No region of that name is registered, or its key names nothing that may be used."""
+
+
+class RegionTaken(RequestError):
+    """A region of that name is registered already."""
+
+
 class RequestTooLarge(RequestError):
     """The request is over a configured limit of bytes or instances."""
 
 
 class Overloaded(RequestError):
-    """Slots or payload memory are used up; the request may be sent again later."""
+    """Slots or memory are used up, or so much waits that the answer would come too late.
+
+    Attributes:
+        retry_after_s: when the request may be sent again, in whole seconds.
+    """
+
+    def __init__(self, text: str = "", retry_after_s: int = 1) -> None:
+        super().__init__(text)
+        self.retry_after_s = retry_after_s
 
 
 class Draining(RequestError):

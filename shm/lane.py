@@ -18,7 +18,7 @@ slot comes back through `collect` once its holder is done with it.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from ringbatch.shm.counters import Counters, LaneCounter
@@ -82,6 +82,7 @@ class Answer(NamedTuple):
 
 
 _STATUSES: Final = tuple(Status)
+_STATUS_COUNT: Final = len(_STATUSES)
 _SIZE_BITS: Final = 44
 _KEPT_SIZE: Final = 1 << 16
 """The largest extent that a free slot keeps."""
@@ -140,24 +141,53 @@ class Lane:
 
     @classmethod
     def attach(cls, segment: Segment, wake_collector: Callable[[], None]) -> "Lane":
-        """The first lane that no living process holds.
+        """The first lane for frontends that no living process holds.
 
         Raises:
             NoFreeLane: where all are held.
         """
-        for index in range(segment.layout.lanes):
+        lanes = segment.layout.frontend_lanes
+        for index in range(lanes):
             if segment.lock_lane(index):
                 return cls(segment, index, wake_collector)
         raise NoFreeLane(
-            f"all {segment.layout.lanes} lanes are in use; a lane belongs to one frontend, "
+            f"all {lanes} lanes are in use; a lane belongs to one frontend, "
             "and there are twice as many as [server] frontends"
         )
+
+    @classmethod
+    def attach_as_client(cls, segment: Segment, wake_collector: Callable[[], None]) -> "Lane":
+        """The first lane for clients that nobody holds; a client never takes a frontend's.
+
+        Raises:
+            NoFreeLane: where all are held, or there are none.
+        """
+        layout = segment.layout
+        for index in range(layout.frontend_lanes, layout.lanes):
+            if segment.lock_lane(index):
+                return cls(segment, index, wake_collector)
+        if not layout.client_lanes:
+            raise NoFreeLane("the engine has no lanes for clients; set [server] client_lanes")
+        raise NoFreeLane(
+            f"all {layout.client_lanes} lanes for clients are in use; each Client holds one until "
+            "it is closed, so share one within a process, or raise [server] client_lanes"
+        )
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `collect` would find something."""
+        return any(completions.waiting for completions in self._completions)
 
     @property
     def in_flight(self) -> int:
         """Slots that are claimed, published or cancelled."""
         kept = sum(len(slots) for slots in self._kept.values())
         return self.capacity - len(self._free) - kept
+
+    @property
+    def untaken(self) -> int:
+        """Requests published that the collector has not taken yet."""
+        return self._submissions.waiting + len(self._unannounced)
 
     def claim(self, request_bytes: int, result_bytes: int) -> int | None:
         """A slot with memory for both; None where slots or memory are used up."""
@@ -169,6 +199,20 @@ class Lane:
             self._let_go()
             slot = self._claim_afresh(request_bytes, result_bytes)
         return slot
+
+    def claim_many(self, count: int, request_bytes: int, result_bytes: int) -> list[int]:
+        """As `claim`, up to `count` slots; fewer, or none, where slots or memory are used up."""
+        slots: list[int] = []
+        kept = self._kept.get(request_bytes << _SIZE_BITS | result_bytes)
+        if kept and count > 0:
+            slots = kept[-count:]
+            del kept[-count:]
+        while len(slots) < count:
+            slot = self.claim(request_bytes, result_bytes)
+            if slot is None:
+                break
+            slots.append(slot)
+        return slots
 
     def _claim_afresh(self, request_bytes: int, result_bytes: int) -> int | None:
         if not self._free:
@@ -249,6 +293,38 @@ class Lane:
         self._expected[slot] = ref = generation << SLOT_BITS | self._first_slot + slot
         self._unannounced.append(ref)
 
+    def publish_many(
+        self,
+        slots: Sequence[int],
+        model: int,
+        rows: int,
+        accepted_ns: int,
+        deadline_ns: int,
+        request_bytes: int,
+        key_bytes: int = 0,
+    ) -> None:
+        """`publish` for several slots whose requests differ in nothing but their bytes."""
+        pack, memory, words = _HEADER.pack_into, self.memory, self._words
+        generations, expected, unannounced = self._generation, self._expected, self._unannounced
+        for slot in slots:
+            pack(
+                memory,
+                self._first_header + slot * SLOT_SIZE,
+                model,
+                rows,
+                request_bytes,
+                key_bytes,
+                self._result_capacity[slot],
+                self.request_offset[slot],
+                self.result_offset[slot],
+                accepted_ns,
+                deadline_ns,
+            )
+            generations[slot] = generation = generations[slot] + 1
+            words[self._first_word + slot * _SLOT_WORDS] = generation << FLAG_BITS | WANTED
+            expected[slot] = ref = generation << SLOT_BITS | self._first_slot + slot
+            unannounced.append(ref)
+
     def announce(self) -> None:
         """Tell the collector of everything published since the last call."""
         if self._unannounced:
@@ -314,7 +390,7 @@ class Lane:
         words = _ANSWER.unpack_from(self.memory, self._first_answer + slot * SLOT_SIZE)
         done, size = words[0], words[1]
         flag = done & FLAG_MASK
-        if done >> FLAG_BITS != self._generation[slot] or flag > Status.CORRUPT:
+        if done >> FLAG_BITS != self._generation[slot] or flag >= _STATUS_COUNT:
             return _SPOILT
         if size > self._result_capacity[slot] and flag != Status.RESULT_TOO_LARGE:
             return _SPOILT

@@ -15,12 +15,14 @@ own; L is the number of lanes, S of slots in a lane, W of workers, M of models:
     completions  L * (W + 1) rings of S words: worker (or, last, collector) to frontend
     tasks        W rings of TASK_WORDS words: collector to worker
     reports      W rings of REPORT_WORDS words: worker to collector
+    registry     the registry's words, and MAX_REGIONS records
     slots        L * S slots
     payload      L times the payload memory of one lane
 
 Header. Written by the supervisor when it makes the segment, read by everyone; MAGIC comes last
 and says that the rest is complete. RING_COLLECTOR is 0 while the collector does not want to be
-woken for requests, because no worker is idle.
+woken for requests, because no worker is idle. The last CLIENT_LANES lanes are for programs that use
+ringbatch.frontend.client, those before them for frontends.
 
     offset  size  field            written by
     ------  ----  ---------------  ----------
@@ -34,6 +36,7 @@ woken for requests, because no worker is idle.
         56     8  MODELS           supervisor
         64     8  MANIFEST_BYTES   supervisor
         72     8  IDENTITY         supervisor
+        80     8  CLIENT_LANES     supervisor
        128     8  DRAINING         supervisor
        256     8  RING_COLLECTOR   collector
 
@@ -45,11 +48,15 @@ A worker's words. WORKER_STATE is a `WorkerState`.
          8     8  WORKER_PID         worker
 
 A model's words. MODEL_READY counts the workers that hold it now; MODEL_SERVED is 1 once one did.
+MODEL_ANSWER_NS is how long a request that comes now is expected to take, 0 where nothing is in its
+way; MODEL_ROW_NS is how much every instance adds that the collector has not taken yet.
 
     offset  size  field              written by
     ------  ----  -----------------  ----------
          0     8  MODEL_READY        collector
          8     8  MODEL_SERVED       collector
+        16     8  MODEL_ANSWER_NS    collector
+        24     8  MODEL_ROW_NS       collector
 
 A ring of words. TAIL and HEAD count words since the segment was made and never wrap; the word
 with number n stands at n modulo the capacity. Each has a cache-line pair of its own.
@@ -59,6 +66,27 @@ with number n stands at n modulo the capacity. Each has a cache-line pair of its
          0     8  RING_TAIL   producer
        128     8  RING_HEAD   consumer
        256     -  RING_WORDS  producer
+
+The registry of clients' memory. It has no writer of its own: the registrar is whichever frontend
+holds its lock, see ringbatch.shm.registry.
+
+    offset  size  field           written by
+    ------  ----  --------------  ----------
+         0     8  REGISTRY_STAMP  registrar
+
+A record of the registry, for what the protocol calls a shared memory region. REGION_STAMP is 0
+while the record is empty. The text is the region's name and then its key, in UTF-8.
+
+    offset  size  field              written by
+    ------  ----  -----------------  ----------
+         0     8  REGION_STAMP       registrar
+         8     8  REGION_OFFSET      registrar
+        16     8  REGION_BYTES       registrar
+        24     8  REGION_DEVICE      registrar
+        32     8  REGION_INODE       registrar
+        40     8  REGION_NAME_BYTES  registrar
+        48     8  REGION_KEY_BYTES   registrar
+        56     -  REGION_TEXT        registrar
 
 A slot. The first cache-line pair belongs to the frontend, the second to whoever holds the
 request: the collector until it dispatches it, then the worker. CONTROL and DONE are the words of
@@ -100,7 +128,7 @@ ALIGNMENT: Final = 64
 
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
-LAYOUT_VERSION: Final = 1
+LAYOUT_VERSION: Final = 2
 
 MAGIC: Final = 0
 VERSION: Final = 8
@@ -112,6 +140,7 @@ WORKERS: Final = 48
 MODELS: Final = 56
 MANIFEST_BYTES: Final = 64
 IDENTITY: Final = 72
+CLIENT_LANES: Final = 80
 DRAINING: Final = 128
 RING_COLLECTOR: Final = 256
 HEADER_SIZE: Final = 384
@@ -122,11 +151,26 @@ WORKER_SIZE: Final = PAIR
 
 MODEL_READY: Final = 0
 MODEL_SERVED: Final = 8
+MODEL_ANSWER_NS: Final = 16
+MODEL_ROW_NS: Final = 24
 MODEL_SIZE: Final = PAIR
 
 RING_TAIL: Final = 0
 RING_HEAD: Final = PAIR
 RING_WORDS: Final = 2 * PAIR
+
+REGISTRY_STAMP: Final = 0
+REGISTRY_SIZE: Final = PAIR
+
+REGION_STAMP: Final = 0
+REGION_OFFSET: Final = 8
+REGION_BYTES: Final = 16
+REGION_DEVICE: Final = 24
+REGION_INODE: Final = 32
+REGION_NAME_BYTES: Final = 40
+REGION_KEY_BYTES: Final = 48
+REGION_TEXT: Final = 56
+REGION_SIZE: Final = 5 * PAIR
 
 CONTROL: Final = 0
 MODEL: Final = 8
@@ -157,6 +201,7 @@ MAX_LANES: Final = 1 << 10
 MAX_SLOTS: Final = 1 << 14
 MAX_WORKERS: Final = 1 << 10
 MAX_MODELS: Final = 1 << 10
+MAX_REGIONS: Final = 1 << 8
 MAX_BYTES: Final = 1 << 44
 
 assert SLOT_SIZE % PAIR == 0
@@ -193,6 +238,7 @@ class Layout:
     workers: int
     models: int
     manifest_bytes: int
+    client_lanes: int = 0
 
     def __post_init__(self) -> None:
         _within("lanes", self.lanes, MAX_LANES)
@@ -205,6 +251,15 @@ class Layout:
             raise ValueError(f"slots must be a power of two, not {self.slots}")
         if self.lane_bytes % PAGE:
             raise ValueError(f"lane_bytes must be a multiple of {PAGE}, not {self.lane_bytes}")
+        if not 0 <= self.client_lanes < self.lanes:
+            raise ValueError(
+                f"client_lanes must be from 0 to {self.lanes - 1}, not {self.client_lanes}"
+            )
+
+    @property
+    def frontend_lanes(self) -> int:
+        """How many lanes are for frontends; those with higher numbers are for clients."""
+        return self.lanes - self.client_lanes
 
     @cached_property
     def manifest(self) -> int:
@@ -241,8 +296,12 @@ class Layout:
         return aligned(self.tasks + self.workers * ring_size(TASK_WORDS), PAGE)
 
     @cached_property
-    def slots_offset(self) -> int:
+    def registry(self) -> int:
         return aligned(self.reports + self.workers * ring_size(REPORT_WORDS), PAGE)
+
+    @cached_property
+    def slots_offset(self) -> int:
+        return aligned(self.registry + REGISTRY_SIZE + MAX_REGIONS * REGION_SIZE, PAGE)
 
     @cached_property
     def payload(self) -> int:

@@ -21,12 +21,14 @@ class ModelSpec:
         platform: informative, such as ``python``.
         inputs: empty for an untyped model, which takes and returns lists of JSON values.
         outputs: empty exactly where `inputs` is.
-        max_batch_size: the cap on instances in one batch.
+        max_batch_size: the cap on instances in one batch; 0 where the model has no batch dimension,
+            so that each instance runs alone.
         max_latency_ns: the longest wait of the oldest request for company.
         timeout_ns: from acceptance to the deadline, unless the request names less.
         policy: ``eager`` or ``fixed``.
         workers: the numbers of the workers that hold it.
         kserve_errors: failures are answered as KServe's own batcher answers them.
+        batch_timeout_ns: a worker that runs one batch for longer is taken for hung.
     """
 
     index: int
@@ -40,11 +42,22 @@ class ModelSpec:
     policy: str
     workers: tuple[int, ...]
     kserve_errors: bool = False
+    batch_timeout_ns: int = 1 << 62
 
     @property
     def typed(self) -> bool:
         """Whether values travel as tensors rather than as JSON text."""
         return bool(self.inputs)
+
+    @property
+    def batched(self) -> bool:
+        """Whether tensors have a batch dimension, in front of those of their signature."""
+        return self.max_batch_size > 0
+
+    @property
+    def cap(self) -> int:
+        """The most instances that one run of the model takes."""
+        return self.max_batch_size or 1
 
 
 def dumps(models: tuple[ModelSpec, ...]) -> bytes:

@@ -50,6 +50,11 @@ class Producer:
         self.position = words[self._tail] = end
         return True
 
+    @property
+    def waiting(self) -> int:
+        """Words published that the consumer has not taken yet, as far as its position is true."""
+        return self.position - int(self._words[self._head])
+
 
 class Consumer:
     """The reading end; the arguments are those of `Producer`."""

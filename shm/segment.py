@@ -31,6 +31,9 @@ PREFIX: Final = "ringbatch"
 DIRECTORY: Final = Path("/dev/shm")
 _NAME_DOTS: Final = 3
 _FLOCK: Final = struct.Struct("@hhqqi4x")
+_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC
+_REGISTRY_LOCK: Final = at.MAX_LANES
+"""The byte behind those of the lanes."""
 
 
 class Segment:
@@ -109,15 +112,24 @@ class Segment:
             if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o600:
                 raise StartupError("the engine's shared memory belongs to another user")
             layout = _read_header(fd, found.st_size)
-            segment = cls(name, layout, mmap.mmap(fd, layout.size), fd)
-        except BaseException:
+            mapping = mmap.mmap(fd, layout.size)
+            # Locks belong to the open file, and the mapping keeps a copy of the descriptor it was
+            # made from. One of its own lets a forked child close all that it has of the locks.
+            segment = cls(name, layout, mapping, os.open(f"/proc/self/fd/{fd}", _FLAGS))
+        finally:
             os.close(fd)
-            raise
         start = layout.manifest
         segment.models = manifest.loads(
             bytes(segment.memory[start : start + layout.manifest_bytes])
         )
         return segment
+
+    @property
+    def owner(self) -> Owner:
+        """The supervisor that made it; its death is the end of the engine."""
+        owner = _owner_of(self.name.removeprefix("/"))
+        assert owner is not None, "a process-local twin was made by nobody"
+        return owner
 
     @property
     def identity(self) -> int:
@@ -152,16 +164,24 @@ class Segment:
         be taken has no living frontend. It is a lock of the open file, so two attachments in one
         process exclude each other too.
         """
-        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lane, 1, 0)
-        try:
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, request)
-        except BlockingIOError:
-            return False
-        return True
+        return self._lock(lane)
+
+    def lock_registry(self) -> bool:
+        """Become the registrar of clients' memory; False where another process is it.
+
+        As with `lock_lane`, the kernel drops the lock where its holder dies.
+        """
+        return self._fd < 0 or self._lock(_REGISTRY_LOCK)
+
+    def unlock_registry(self) -> None:
+        """Be the registrar no longer."""
+        if self._fd >= 0:
+            unlock = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, _REGISTRY_LOCK, 1, 0)
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, unlock)
 
     def held_lanes(self) -> int:
-        """How many lanes have an owner, other than this attachment."""
-        lanes = range(self.layout.lanes)
+        """How many of the frontends' lanes have an owner, other than this attachment."""
+        lanes = range(self.layout.frontend_lanes)
         wanted = (_FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lane, 1, 0) for lane in lanes)
         found = (_FLOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, lock)) for lock in wanted)
         return sum(kind != fcntl.F_UNLCK for kind, *_ in found)
@@ -173,15 +193,32 @@ class Segment:
             self.memory.release()
             self._mapping.close()
         if self._fd >= 0:
-            # A mapping that stays alive has a copy of the file's descriptor, and with it the locks.
+            # A forked child, or a mapping that stays alive, may have it too, and with it the locks.
             unlock = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
             fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, unlock)
             os.close(self._fd)
             self._fd = -1
 
+    def disown(self) -> None:
+        """In a forked child: have no part in the locks of the process that attached.
+
+        They are shared with it until then, and would outlive it; to drop them, as `detach` does,
+        would drop them for it too.
+        """
+        os.close(self._fd)
+        self._fd = -1
+
     def unlink(self) -> None:
         """Remove its name and those of its doorbells."""
         unlink(self.name)
+
+    def _lock(self, byte: int) -> bool:
+        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+        try:
+            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, request)
+        except BlockingIOError:
+            return False
+        return True
 
     def _header(self, offset: int) -> int:
         value: int = self.words[offset // WORD]
@@ -262,6 +299,7 @@ def _header_values(layout: Layout) -> dict[int, int]:
         at.WORKERS: layout.workers,
         at.MODELS: layout.models,
         at.MANIFEST_BYTES: layout.manifest_bytes,
+        at.CLIENT_LANES: layout.client_lanes,
     }
 
 
@@ -285,6 +323,7 @@ def _read_header(fd: int, size: int) -> Layout:
             workers=words[at.WORKERS // WORD],
             models=words[at.MODELS // WORD],
             manifest_bytes=words[at.MANIFEST_BYTES // WORD],
+            client_lanes=words[at.CLIENT_LANES // WORD],
         )
     except ValueError as error:
         raise LayoutMismatch(
@@ -303,5 +342,5 @@ def _no_room(size: int, error: OSError) -> str:
     return (
         f"cannot allocate {size >> 20} MiB of shared memory: {error.strerror}; /dev/shm has "
         f"{free >> 20} MiB free. Make /dev/shm larger, or lower [server] max_request_bytes, "
-        "lane_bytes or frontends"
+        "lane_bytes, frontends or client_lanes"
     )

@@ -93,6 +93,8 @@ class Status(IntEnum):
     """The result memory is smaller than RESULT_BYTES; to be sent again with more of it."""
     CORRUPT = 8
     """The slot's own words make no sense; the frontend that wrote them is at fault."""
+    WRONG_COUNT = 9
+    """The model returned another number of predictions than it was given instances."""
 
 
 class Reason(IntEnum):

@@ -1,0 +1,43 @@
+"""Looking at many answers of one lane at once, for its owner."""
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbatch.shm.layout import CONTROL, DONE, RESULT_BYTES, SLOT_SIZE, WORD
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import FLAG_BITS, Status
+
+_OK: Final = np.uint64(Status.OK)
+
+
+class Answers:
+    """The slots of a lane as an array.
+
+    Args:
+        segment: where the lane lies.
+        lane: which lane.
+    """
+
+    def __init__(self, segment: Segment, lane: int) -> None:
+        layout = segment.layout
+        self._slots: NDArray[np.uint64] = np.ndarray(
+            (layout.slots, SLOT_SIZE // WORD),
+            np.uint64,
+            segment.memory,
+            layout.slot(lane * layout.slots),
+        )
+
+    def ok(self, slots: Sequence[int], size: int) -> NDArray[np.bool_]:
+        """Which of some collected slots have an answer that is OK and takes `size` bytes.
+
+        `Lane.answer` has what is to be known of the others.
+        """
+        found = self._slots[np.array(slots, dtype=np.intp)]
+        # CONTROL is the owner's own word, and has the generation of the slot's latest request.
+        asked = found[:, CONTROL // WORD] >> FLAG_BITS
+        answered: NDArray[np.bool_] = found[:, DONE // WORD] == (asked << FLAG_BITS | _OK)
+        sound: NDArray[np.bool_] = answered & (found[:, RESULT_BYTES // WORD] == size)
+        return sound
