@@ -33,7 +33,7 @@ from ringbatch.shm.errors import StartupError
 STARTUP_ERROR: Final = 2
 INTERRUPTED: Final = 130
 
-_UNFIT_FOR_FLAGS: Final = {"runtime", "path"}
+_UNFIT_FOR_FLAGS: Final = {"path"}
 
 _ABOUT: Final = "Put concurrent prediction requests together into batches and run each batch once."
 
@@ -52,6 +52,7 @@ a model are for. MODEL with a --name that the file does not have is served besid
 examples:
   ringbatch serve
   ringbatch serve model.py --name mnist --workers 2
+  ringbatch serve model.onnx --name mnist
   ringbatch serve model.py --policy fixed --max-batch-size 32 --max-latency-ms 500
   ringbatch serve --config ringbatch.toml --port 0
   ringbatch serve --config ringbatch.toml --name mnist --timeout-s 5
@@ -145,7 +146,7 @@ def _target(document: dict[str, Any], arguments: argparse.Namespace, first: str)
     if arguments.model is None:
         raise ConfigError(f"{first}: {arguments.config} has no model that it could be for")
     stem = Path(arguments.model).stem
-    if not is_model_name(stem) and arguments.model.endswith(".py"):
+    if not is_model_name(stem) and "://" not in arguments.model:
         raise ConfigError(f'MODEL: "{stem}" cannot be the name of a model; give one with --name')
     return stem if is_model_name(stem) else "model"
 
@@ -251,7 +252,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         "model",
         nargs="?",
         metavar="MODEL",
-        help="a Python file with a model (default: the bundled digits model)",
+        help="a model file, such as model.py or model.onnx (default: the bundled digits model)",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="a configuration file, TOML; flags win over it"
@@ -272,7 +273,9 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 
 def _add_flag(group: Any, setting: Setting) -> None:
     # Values stay unchecked here, so that all problems are found in one place and at once.
-    default = "" if setting.default in (None, MISSING) else f" (default: {_shown(setting.default)})"
+    default = (
+        "" if setting.default in (None, MISSING, ()) else f" (default: {_shown(setting.default)})"
+    )
     help_text = setting.sentence + default
     if not setting.kind.metavar:
         action = argparse.BooleanOptionalAction
@@ -280,7 +283,11 @@ def _add_flag(group: Any, setting: Setting) -> None:
         return
     read_value = _number if setting.kind.numeric else str
     group.add_argument(
-        _flag(setting.key), type=read_value, metavar=setting.kind.metavar, help=help_text
+        _flag(setting.key),
+        type=read_value,
+        action="append" if setting.kind.several else "store",
+        metavar=setting.kind.metavar,
+        help=help_text,
     )
 
 

@@ -91,6 +91,7 @@ def main() -> int:
         lambda worker: workers[worker].wake(),
         first_batch=time.monotonic_ns(),
         alive=lambda pid: start_time_of(pid) is not None,
+        end_worker=lambda number: control.send(hung=number),
     )
     deaths: SimpleQueue[int] = SimpleQueue()
     stopping: list[int] = []

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ringbatch.engine.backlog import NOTHING, Backlog, estimate
 from ringbatch.engine.batching import Close, Policy, decide
 from ringbatch.engine.messages import ReportKind, Task, reports, task_words
 from ringbatch.engine.queues import Queue, Queues
@@ -23,7 +24,9 @@ from ringbatch.shm.counters import (
 from ringbatch.shm.fence import full_fence
 from ringbatch.shm.holder import BatchMark, Holder, Request
 from ringbatch.shm.layout import (
+    MODEL_ANSWER_NS,
     MODEL_READY,
+    MODEL_ROW_NS,
     MODEL_SERVED,
     REPORT_WORDS,
     RING_COLLECTOR,
@@ -51,6 +54,10 @@ class _Worker:
     reports: Consumer
     wake: Callable[[], None]
     ready: bool = False
+    ending: bool = False
+    """It was taken for hung; what it answers until its end still counts."""
+    limit_ns: int = 0
+    """When the batch it holds has run too long."""
     batch: Task | None = None
     requests: list[Request] = field(default_factory=list)
 
@@ -66,6 +73,10 @@ class _Model:
     idle: list[_Worker] = field(default_factory=list)
     ready: int = 0
     service_ns: int = 0
+    cycle_ns: int = 0
+    """From dispatch to report, of late."""
+    backlog: Backlog = NOTHING
+    """As it was published last."""
     taken_requests: int = 0
     """Requests taken in since they were last counted."""
     taken_rows: int = 0
@@ -82,6 +93,7 @@ class Collector:
             of this segment gave out.
         alive: whether a process of that id runs; what a dead worker said last may still stand
             in its ring when a new collector starts.
+        end_worker: has a worker ended that hangs; its death is told as any other.
     """
 
     def __init__(
@@ -91,6 +103,7 @@ class Collector:
         wake_worker: Callable[[int], None],
         first_batch: int,
         alive: Callable[[int], bool],
+        end_worker: Callable[[int], object],
     ) -> None:
         layout, words = segment.layout, segment.words
         self._segment = segment
@@ -98,6 +111,7 @@ class Collector:
         self._words = words
         self._batch = first_batch
         self._alive = alive
+        self._end_worker = end_worker
         self._holder = Holder(segment, layout.workers, wake_lane)
         self._counters = Counters(words, layout.collector_counters())
         self._submissions = [
@@ -111,7 +125,7 @@ class Collector:
         self._models = [
             _Model(
                 spec,
-                Policy(spec.max_batch_size, spec.max_latency_ns, spec.policy == "eager"),
+                Policy(spec.cap, spec.max_latency_ns, spec.policy == "eager"),
                 Counters(words, layout.model_counters(spec.index)),
             )
             for spec in segment.models
@@ -138,12 +152,13 @@ class Collector:
         """Do everything there is to do; the instant by which to call again, None for never."""
         self._counters.add(CollectorCounter.STEPS)
         for worker in self._workers:
-            self._take_reports(worker)
+            self._take_reports(worker, now_ns)
         while self._adopted:
             self._take_in(self._adopted.pop(), now_ns)
         for lane, submissions in enumerate(self._submissions):
             self._take_submissions(lane, submissions, now_ns)
         wanted = [self._serve(model, now_ns) for model in self._models]
+        wanted += [self._watch(worker, now_ns) for worker in self._workers]
         self._holder.flush()
         if self._holder.delayed:
             wanted.append(now_ns + RETRY_NS)
@@ -176,8 +191,9 @@ class Collector:
     def worker_died(self, number: int, now_ns: int) -> None:
         """Take back what a worker held; only after its process is proved to be gone."""
         worker = self._workers[number]
-        self._take_reports(worker)
+        self._take_reports(worker, now_ns)
         self._counters.add(CollectorCounter.WORKER_DEATHS)
+        worker.ending = False
         model = worker.model
         if worker.ready:
             worker.ready = False
@@ -187,6 +203,17 @@ class Collector:
             model.idle.remove(worker)
         if worker.batch is not None:
             self._take_back(worker, worker.batch.mark, now_ns)
+
+    def _watch(self, worker: _Worker, now_ns: int) -> int | None:
+        """Have a worker ended whose batch runs too long; the instant at which it will."""
+        if worker.batch is None or worker.ending:
+            return None
+        if now_ns < worker.limit_ns:
+            return worker.limit_ns
+        worker.ending = True
+        self._counters.add(CollectorCounter.WORKERS_HUNG)
+        self._end_worker(worker.number)
+        return None
 
     def _take_back(self, worker: _Worker, mark: BatchMark, now_ns: int) -> None:
         """Each request of a dead worker's batch runs again, alone, so that a killer is found."""
@@ -216,7 +243,7 @@ class Collector:
             else:
                 self._adopted.append(ref)
 
-    def _take_reports(self, worker: _Worker) -> None:
+    def _take_reports(self, worker: _Worker, now_ns: int) -> None:
         words = worker.reports.take()
         if not words:
             return
@@ -225,7 +252,7 @@ class Collector:
                 if self._alive(first):
                     self._worker_ready(worker)
             elif worker.batch is not None and worker.batch.mark.batch == first:
-                self._batch_done(worker, kind, second)
+                self._batch_done(worker, kind, second, now_ns)
 
     def _worker_ready(self, worker: _Worker) -> None:
         assert not worker.ready, "a worker is ready once, and again only after its death is known"
@@ -234,13 +261,17 @@ class Collector:
         worker.model.idle.append(worker)
         self._publish_ready(worker.model)
 
-    def _batch_done(self, worker: _Worker, kind: ReportKind, run_ns: int) -> None:
+    def _batch_done(self, worker: _Worker, kind: ReportKind, run_ns: int, now_ns: int) -> None:
         model = worker.model
+        assert worker.batch is not None, "it is this batch that is done"
+        cycle_ns = max(now_ns - worker.batch.mark.dispatched_ns, 0)
+        model.cycle_ns += (cycle_ns - model.cycle_ns) // (_SERVICE_SHARE if model.cycle_ns else 1)
         for request in worker.requests:
             del self._known[request.ref]
         worker.batch = None
         worker.requests = []
-        model.idle.append(worker)
+        if not worker.ending:
+            model.idle.append(worker)
         model.service_ns += (run_ns - model.service_ns) // _SERVICE_SHARE
         model.counters.add(ModelCounter.RUN_NS, run_ns)
         if kind is ReportKind.FAILED:
@@ -294,15 +325,34 @@ class Collector:
             model.taken_requests = model.taken_rows = 0
         until_ns = self._serve_again(model, now_ns) if model.again else None
         if not model.queues:
+            self._publish_backlog(model)
             return until_ns
         for queue in model.queues:
-            for request in queue.expire(now_ns):
+            # Where more waits than one batch takes, none of its places is for an answer that
+            # would come too late.
+            crowded = queue.rows > model.policy.max_batch_size
+            for request in queue.expire(now_ns + model.cycle_ns * crowded):
                 self._drop_expired(model, request, now_ns)
             wait_ns = self._serve_queue(model, queue, now_ns)
             if wait_ns is not None and (until_ns is None or wait_ns < until_ns):
                 until_ns = wait_ns
         model.queues.drop_empty()
+        self._publish_backlog(model)
         return until_ns
+
+    def _publish_backlog(self, model: _Model) -> None:
+        backlog = estimate(
+            model.queues.rows,
+            model.policy.max_batch_size,
+            idle=len(model.idle),
+            ready=model.ready,
+            cycle_ns=model.cycle_ns,
+        )
+        if backlog != model.backlog:
+            model.backlog = backlog
+            first = self._segment.layout.model(model.spec.index)
+            self._words[(first + MODEL_ROW_NS) // WORD] = backlog.row_ns
+            self._words[(first + MODEL_ANSWER_NS) // WORD] = backlog.answer_ns
 
     def _serve_again(self, model: _Model, now_ns: int) -> int | None:
         """Dispatch what runs once more; the instant by which some of the rest expires."""
@@ -349,6 +399,7 @@ class Collector:
         self._batch += 1
         worker.batch = Task(mark, [request.ref for request in wanted])
         worker.requests = wanted
+        worker.limit_ns = now_ns + model.spec.batch_timeout_ns
         fits = worker.tasks.offer(task_words(worker.batch))
         assert fits, "a worker holds one task, and its ring has room for the largest"
         worker.wake()

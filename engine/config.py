@@ -16,7 +16,15 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
-from ringbatch.engine.settings import Config, ModelConfig, ServerConfig, Setting, settings
+from ringbatch.engine.settings import (
+    RUNTIMES,
+    Config,
+    ModelConfig,
+    ServerConfig,
+    Setting,
+    runtime_of,
+    settings,
+)
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import MAX_WORKERS
 
@@ -50,10 +58,15 @@ ALIASES: Final = {
 
 _SECTIONS: Final = ("server", "models")
 _HOMES: Final = {"[server]": ServerConfig, "[models.NAME]": ModelConfig}
-_UNSERVED: Final = {"grpc_port": "this version serves no gRPC; leave the key out"}
+_RUNTIME_OF_KEY: Final = {"device": "onnx", "trusted_types": "sklearn", "trust_pickle": "sklearn"}
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _NAME_WORDS: Final = (
     "a model's name must be 1 to 128 letters, digits, dots, dashes or underscores, and not . or .."
+)
+_ENDING_WORDS: Final = (
+    "a file whose ending says what runs it, "
+    + ", ".join(f"{' or '.join(endings)} ({name})" for name, endings in RUNTIMES.items())
+    + "; runtime says it for any other"
 )
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST_QUOTE: Final = 200
@@ -176,8 +189,12 @@ def _described(section: ServerConfig | ModelConfig) -> Iterable[str]:
         if value is not None:
             text = str(value) if isinstance(value, Path) else value
             yield f"{key} = {json.dumps(text, ensure_ascii=False)}"
-        elif isinstance(section, ServerConfig):
+        elif key == "lane_bytes" and isinstance(section, ServerConfig):
             yield f"# {key} = {section.lane_payload_bytes}, derived"
+        elif key == "batch_timeout_s" and isinstance(section, ModelConfig):
+            yield f"# {key} = {section.batch_limit_s}, derived"
+        elif key == "grpc_port":
+            yield f"# {key}: no gRPC"
         else:
             yield f"# {key}: the CPUs divided by the workers"
 
@@ -208,6 +225,10 @@ def _server(raw: Mapping[str, Any], report: _Report) -> dict[str, Any]:
         bound = _valued("max_request_bytes", request, raw)
         words = f"at least twice max_request_bytes, which is {bound}"
         report.refuse(("server", "lane_bytes"), str(lane), words)
+    port = values.get("port")
+    if port and values.get("grpc_port") == port:
+        words = f"another than port, which is {_valued('port', port, raw)}"
+        report.refuse(("server", "grpc_port"), str(port), words)
     return values
 
 
@@ -226,13 +247,30 @@ def _model(
         return {}
     aliases = {alias: key for alias, key in ALIASES.items() if alias in raw}
     values = _section(ModelConfig, raw, place, aliases, report) | {"name": name}
+    if "max_latency_ms" not in raw.keys() | aliases.values() and "timeout_s" in values:
+        # A short timeout alone is no contradiction.
+        values["max_latency_ms"] = min(values["max_latency_ms"], values["timeout_s"] * 1000)
     _check_wait(values, raw, place, aliases, report)
     if "path" in values:
+        if "runtime" in values:
+            values["runtime"] = runtime = values["runtime"] or runtime_of(values["path"])
+            if runtime is None:
+                report.refuse((*place, "path"), _found(raw["path"]), _ENDING_WORDS)
+                return values
+            _check_runtime(runtime, values, place, report)
         values["path"] = Path(os.path.realpath(base / values["path"]))
         if not is_file(values["path"]):
             there = "" if str(values["path"]) == raw["path"] else f"; none is at {values['path']}"
             report.refuse((*place, "path"), _found(raw["path"]), f"a file that exists{there}")
     return values
+
+
+def _check_runtime(runtime: str, values: Mapping[str, Any], place: Place, report: _Report) -> None:
+    """Settings of another runtime would do nothing, and their writer would not notice."""
+    known = settings(ModelConfig)
+    for key, wanted in _RUNTIME_OF_KEY.items():
+        if runtime != wanted and values.get(key, known[key].default) != known[key].default:
+            report.add((*place, key), f"is for the runtime {wanted}, but this model's is {runtime}")
 
 
 def _check_wait(
@@ -265,7 +303,7 @@ def _section(
     for key, value in raw.items():
         setting = known.get(aliases.get(key, key))
         if setting is None:
-            report.add((*place, key), _UNSERVED.get(key) or _unknown_in(section, key, value))
+            report.add((*place, key), _unknown_in(section, key, value))
         elif setting.key != key and setting.key in raw:
             report.add((*place, key), f"means {setting.key}, which is given as well; keep one")
         elif setting.kind.accepts(value):
@@ -325,6 +363,9 @@ def _valued(key: str, value: float, raw: Mapping[str, Any], unit: str = "") -> s
 
 def _found(value: object) -> str:
     """A TOML value as a person would write it, cut where it is long."""
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        text = json.dumps(value, ensure_ascii=False)
+        return text if len(text) <= _LONGEST_QUOTE else "a long list"
     if isinstance(value, dict | list):
         return "a table" if isinstance(value, dict) else "a list"
     if isinstance(value, datetime.date | datetime.time):

@@ -33,6 +33,31 @@ def listen_all(host: str, port: int, count: int) -> list[socket.socket]:
     Raises:
         StartupError: where the address is unknown or the port taken.
     """
+    return _bind(host, port, count, "--port", listens=True, shared=count > 1)
+
+
+def hold(host: str, port: int) -> socket.socket:
+    """A TCP socket that keeps a port for this user's processes, which may listen there.
+
+    It does not listen itself. Whoever does so must set SO_REUSEPORT.
+
+    Args:
+        host: an address or name of this machine.
+        port: 0 takes any free one.
+
+    Raises:
+        StartupError: where the address is unknown or the port taken.
+    """
+    (held,) = _bind(host, port, 1, "--grpc-port", listens=False, shared=True)
+    # It was for connections of an earlier holder that still linger. Now it would let strangers
+    # have the port, for as long as nobody listens there.
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    return held
+
+
+def _bind(
+    host: str, port: int, count: int, flag: str, *, listens: bool, shared: bool
+) -> list[socket.socket]:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError) as error:
@@ -43,24 +68,23 @@ def listen_all(host: str, port: int, count: int) -> list[socket.socket]:
         ) from None
     family, kind, protocol, _, address = addresses[0]
     with ExitStack() as undo:
-        listeners = [
-            undo.enter_context(socket.socket(family, kind, protocol)) for _ in range(count)
-        ]
+        sockets = [undo.enter_context(socket.socket(family, kind, protocol)) for _ in range(count)]
         try:
-            for listener in listeners:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            for bound in sockets:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 # The first is bound without it, so that a port in use is noticed.
-                if listener is not listeners[0]:
-                    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-                listener.bind(address)
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(count > 1))
-                address = listener.getsockname()
-            for listener in listeners:
-                listener.listen(BACKLOG)
+                if bound is not sockets[0]:
+                    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                bound.bind(address)
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
+                address = bound.getsockname()
+            for bound in sockets if listens else ():
+                bound.listen(BACKLOG)
         except OSError as error:
-            raise StartupError(f"cannot listen on {host}:{port}: {_reason(error, port)}") from None
+            reason = _reason(error, port, flag)
+            raise StartupError(f"cannot listen on {host}:{port}: {reason}") from None
         undo.pop_all()
-    return listeners
+    return sockets
 
 
 def close_to_newcomers(listener: socket.socket) -> None:
@@ -95,17 +119,17 @@ class _SockFprog(ctypes.Structure):
     _fields_ = (("length", ctypes.c_uint16), ("filter", ctypes.POINTER(_SockFilter)))
 
 
-def url(listener: socket.socket) -> str:
-    """Where a listening socket is reached over HTTP."""
-    host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+def address(bound: socket.socket) -> str:
+    """Host and port of a socket as they stand in a URL."""
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _reason(error: OSError, port: int) -> str:
+def _reason(error: OSError, port: int, flag: str) -> str:
     if error.errno == errno.EADDRINUSE:
-        return "the port is in use; stop what listens there, or choose another with --port"
+        return f"the port is in use; stop what listens there, or choose another with {flag}"
     if error.errno == errno.EACCES:
-        return f"ports below 1024 need a privilege; choose another than {port} with --port"
+        return f"ports below 1024 need a privilege; choose another than {port} with {flag}"
     if error.errno == errno.EADDRNOTAVAIL:
         return "no interface of this machine has that address"
     return os.strerror(error.errno or 0)

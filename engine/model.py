@@ -1,14 +1,10 @@
-"""The python runtime: a model file, checked and made callable.
+"""What lies between a runtime and the worker: a model that was opened, and the words for failures.
 
-A model file is plain Python. It says what it takes and returns in `inputs` and `outputs`, loads
-in `load()`, and answers in `predict`; a class `Model` with the same four does as well. Without
-`inputs`, `predict` takes a list of JSON values and returns a list of the same length.
+A runtime turns a file into a `Model`; from then on nobody asks what kind of file it was.
 """
 
-import importlib.util
-import inspect
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +28,9 @@ class Model:
         inputs: empty for an untyped model.
         outputs: empty exactly where `inputs` is.
         load: to be called once, before `predict`.
-        predict: the user's own function or method.
+        predict: takes an array for each input, with the batch dimension in front where the model
+            has one, and returns the outputs as `ringbatch.engine.tensors.Scatterer` takes them; of
+            an untyped model, takes and returns a list of JSON values.
     """
 
     inputs: tuple[Tensor, ...]
@@ -41,107 +39,51 @@ class Model:
     predict: Callable[..., Any]
 
 
-def import_model(path: Path) -> Model:
-    """Run a model file and look up its parts; `load` is not called.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a runtime is told beside the path.
 
-    Raises:
-        StartupError: in words, with the line where there is one.
+    Attributes:
+        max_batch_size: the cap on instances in one batch; 0 for a model whose tensors have no
+            batch dimension.
+        threads: that one run may use.
+        device: ``cpu``, or ``cuda:N``.
+        trusted_types: full names of types that a file may hold beyond those known to be safe.
+        trust_pickle: whether a file may run code while it is read.
     """
-    module = _import(path)
-    source = getattr(module, "Model", None)
-    parts = _instance(path, source) if inspect.isclass(source) else module
-    predict = getattr(parts, "predict", None)
-    if not callable(predict):
-        what = "is no function" if predict is not None else "is missing"
-        raise StartupError(
-            f"{path}: `predict` {what}; a model file needs a function predict, "
-            "or a class Model with a method predict"
-        )
-    load = getattr(parts, "load", _nothing)
-    if not callable(load):
-        raise StartupError(f"{path}: `load` is {_kind(load)}, but it must be a function")
-    inputs = _tensors(path, "inputs", getattr(parts, "inputs", ()))
-    outputs = _tensors(path, "outputs", getattr(parts, "outputs", ()))
-    if bool(inputs) != bool(outputs):
-        missing, given = ("outputs", "inputs") if inputs else ("inputs", "outputs")
-        raise StartupError(f"{path}: `{given}` is there, so `{missing}` must be as well")
-    _check_arguments(path, predict, inputs)
-    return Model(inputs, outputs, load, predict)
+
+    max_batch_size: int
+    threads: int
+    device: str = "cpu"
+    trusted_types: Sequence[str] = ()
+    trust_pickle: bool = False
 
 
-def _import(path: Path) -> Any:
-    if not path.is_file():
-        what = "is a folder, not a model file" if path.is_dir() else "no such model file"
-        raise StartupError(f"{path}: {what}")
-    spec = importlib.util.spec_from_file_location(f"ringbatch_model_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise StartupError(f"{path}: a model file is a Python file and ends in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    sys.path.insert(0, str(path.parent))
+@contextmanager
+def refusing(path: Path, during: str = "") -> Iterator[None]:
+    """Around somebody else's code at start: what it raises becomes a `StartupError` in words.
+
+    Args:
+        path: the model file.
+        during: what is being done, where the line alone does not say it.
+    """
     try:
-        spec.loader.exec_module(module)
-    except SyntaxError as error:
-        # It may stand in a file that the model file imports.
-        line = f"line {error.lineno}: " if error.lineno else ""
-        raise StartupError(f"{error.filename or path}: {line}{error.msg}") from None
+        yield
+    except StartupError:
+        raise
     except (Exception, SystemExit) as error:
-        raise StartupError(f"{path}: {_where(path, error)}{_text(error)}") from error
-    return module
+        raise StartupError(failure(path, error, during)) from error
 
 
-def _instance(path: Path, model: type) -> Any:
-    try:
-        return model()
-    except (Exception, SystemExit) as error:
-        raise StartupError(f"{path}: {_where(path, error)}Model(): {_text(error)}") from error
-
-
-def load_failure(path: Path, error: BaseException) -> str:
-    """What to tell the operator when `load` raised."""
-    return f"{path}: {_where(path, error)}load(): {_text(error)}"
-
-
-def _tensors(path: Path, name: str, value: object) -> tuple[Tensor, ...]:
-    wanted = f"{path}: `{name}` must be a list of ringbatch.engine.Tensor, found"
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise StartupError(f"{wanted} {_kind(value)}")
-    for item in value:
-        if not isinstance(item, Tensor):
-            raise StartupError(f"{wanted} a list with {_kind(item)}")
-    tensors: tuple[Tensor, ...] = tuple(value)
-    names = [tensor.name for tensor in tensors]
-    for tensor in tensors:
-        if names.count(tensor.name) > 1:
-            raise StartupError(f"{path}: `{name}` has two tensors named {tensor.name!r}")
-    return tensors
-
-
-def _check_arguments(path: Path, predict: Callable[..., Any], inputs: tuple[Tensor, ...]) -> None:
-    try:
-        signature = inspect.signature(predict)
-    except ValueError:
-        return
-    count = len(inputs) or 1
-    try:
-        signature.bind(*range(count))
-    except TypeError:
-        wanted = ", ".join(tensor.name for tensor in inputs) or "instances"
-        raise StartupError(
-            f"{path}: predict{signature} must take {count} argument{'s' * (count > 1)} ({wanted})"
-        ) from None
-
-
-def _nothing() -> None:
-    """Stands in where a model needs no loading."""
-
-
-def _kind(value: object) -> str:
-    return f"a {type(value).__name__}"
+def failure(path: Path, error: BaseException, during: str = "") -> str:
+    """What to tell the operator of an exception: the file, its line, and the text, in one line."""
+    what = f"{during}: " if during else ""
+    return f"{path}: {_where(path, error)}{what}{_text(error)}"
 
 
 def _text(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _where(path: Path, error: BaseException) -> str:

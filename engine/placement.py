@@ -133,6 +133,17 @@ def thread_environment(
     return {name: share for name in THREAD_VARIABLES if not environment.get(name)}
 
 
+def threads(environment: Mapping[str, str]) -> int:
+    """The threads of one worker, as `thread_environment` or the operator has set them.
+
+    Args:
+        environment: the worker's. OpenMP allows a list there, with a number for each level of
+            nesting; the first one counts.
+    """
+    first = environment.get(THREAD_VARIABLES[0], "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) else usable_cpus()
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8", errors="surrogateescape")

@@ -105,6 +105,11 @@ class Queues:
         """How many signatures wait."""
         return len(self._queues)
 
+    @property
+    def rows(self) -> int:
+        """Instances in all of them."""
+        return sum(queue.rows for queue in self._queues.values())
+
     def append(self, key: bytes, request: Request) -> None:
         """Take a request into the queue of its key."""
         queue = self._queues.get(key)

@@ -18,13 +18,14 @@ from ringbatch.engine.tensors import (
     Gatherer,
     Scatterer,
     Unlike,
-    Windows,
+    WrongCount,
     WrongResult,
     joined,
 )
 from ringbatch.shm.frame import FrameError
 from ringbatch.shm.holder import Alike, BatchMark, Holder, Request
 from ringbatch.shm.slot import Status
+from ringbatch.shm.windows import Windows
 
 logger = logging.getLogger("ringbatch.worker")
 
@@ -45,6 +46,9 @@ class Codec(Protocol):
     def read_alike(self, alike: Alike) -> Any | None:
         """The arguments of `predict` for requests of the same sizes, where they can be gathered
         and their results scattered together; else None."""
+
+    def alone(self, arguments: Any) -> Any:
+        """The arguments for the one instance in them, of a model without a batch dimension."""
 
     def check(self, returned: object, rows: list[int]) -> Any:
         """What `predict` returned, in the form that `write` takes.
@@ -73,17 +77,28 @@ class Runner:
         name: for messages.
         holder: answers for this worker.
         clock_ns: the monotonic clock.
+        batched: whether what the model takes and returns has a batch dimension; where it has none,
+            every batch is one instance.
     """
 
     def __init__(
-        self, model: Model, name: str, holder: Holder, clock_ns: Callable[[], int]
+        self,
+        model: Model,
+        name: str,
+        holder: Holder,
+        clock_ns: Callable[[], int],
+        *,
+        batched: bool = True,
     ) -> None:
         self._predict = model.predict
+        self._batched = batched
         self._name = name
         self._holder = holder
         self._clock_ns = clock_ns
         memory = holder.memory
-        self._codec: Codec = TensorCodec(memory, model) if model.inputs else JsonCodec(memory)
+        self._codec: Codec = (
+            TensorCodec(memory, model, batched) if model.inputs else JsonCodec(memory, batched)
+        )
         self.run_ns = 0
         """Time spent inside the model so far."""
         self.failed = False
@@ -141,6 +156,8 @@ class Runner:
             self._answer(readable, sizes, mark)
 
     def _call(self, arguments: Any, rows: list[int]) -> Any:
+        if not self._batched:
+            arguments = self._codec.alone(arguments)
         started_ns = self._clock_ns()
         try:
             returned = self._predict(*arguments)
@@ -168,7 +185,9 @@ class Runner:
     def _failed(self, error: Exception, requests: list[Request], mark: BatchMark) -> None:
         if isinstance(error, WrongResult):
             logger.error("model %s: %s", self._name, error)
-            self._fail(requests, Status.MODEL_FAILED, f"model {self._name!r}: {error}", mark)
+            counted = isinstance(error, WrongCount)
+            status = Status.WRONG_COUNT if counted else Status.MODEL_FAILED
+            self._fail(requests, status, f"model {self._name!r}: {error}", mark)
         elif len(requests) > 1:
             self._run_halves(requests, mark)
         elif isinstance(error, InvalidInput):
@@ -190,10 +209,10 @@ class Runner:
 class TensorCodec:
     """Batches of a model with declared inputs and outputs."""
 
-    def __init__(self, memory: memoryview, model: Model) -> None:
+    def __init__(self, memory: memoryview, model: Model, batched: bool = True) -> None:
         windows = Windows(memory)
         self._gatherer = Gatherer(memory, windows, model.inputs)
-        self._scatterer = Scatterer(memory, windows, model.outputs)
+        self._scatterer = Scatterer(memory, windows, model.outputs, batched=batched)
 
     def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
         """See `Codec.read`."""
@@ -225,6 +244,10 @@ class TensorCodec:
         except FrameError:
             return None
 
+    def alone(self, arguments: Any) -> Any:
+        """See `Codec.alone`."""
+        return [array[0, ...] for array in arguments]
+
     def check(self, returned: object, rows: list[int]) -> Any:
         """See `Codec.check`."""
         return self._scatterer.arrays(returned, sum(rows))
@@ -239,10 +262,12 @@ class TensorCodec:
 
 
 class JsonCodec:
-    """Batches of a model that takes and returns lists of JSON values."""
+    """Batches of a model that takes and returns lists of JSON values, or one value where it has no
+    batch dimension."""
 
-    def __init__(self, memory: memoryview) -> None:
+    def __init__(self, memory: memoryview, batched: bool = True) -> None:
         self._memory = memory
+        self._batched = batched
 
     def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
         """See `Codec.read`."""
@@ -265,15 +290,22 @@ class JsonCodec:
         """Values of JSON are read one by one."""
         return None
 
+    def alone(self, arguments: Any) -> Any:
+        """See `Codec.alone`."""
+        ((instance, *_),) = arguments
+        return (instance,)
+
     def check(self, returned: object, rows: list[int]) -> Any:
         """See `Codec.check`."""
+        if not self._batched:
+            returned = [returned]
         if isinstance(returned, np.ndarray):
             returned = returned.tolist()
         if not isinstance(returned, (list, tuple)):
             raise WrongResult(f"predict returned a {type(returned).__name__}, not a list")
         count = sum(rows)
         if len(returned) != count:
-            raise WrongResult(f"predict returned {len(returned)} predictions for {count} instances")
+            raise WrongCount(f"predict returned {len(returned)} predictions for {count} instances")
         texts, start = [], 0
         for own in rows:
             stop = start + own

@@ -5,6 +5,7 @@ legal, and a sentence with the unit. `ringbatch.engine.config` checks documents 
 command line makes its flags and their help from them.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -14,6 +15,12 @@ from ringbatch.shm.layout import MAX_SLOTS, PAGE, TASK_WORDS, aligned
 
 MIB: Final = 1 << 20
 DAY_S: Final = 24 * 60 * 60
+RUNTIMES: Final = {
+    "python": (".py",),
+    "onnx": (".onnx",),
+    "sklearn": (".skops", ".pkl", ".joblib"),
+}
+"""The endings by which each runtime knows its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +33,7 @@ class Kind:
         store: what the configuration holds for a legal value.
         metavar: stands for the value in the command line's help; empty for a switch.
         numeric: whether a flag's text is read as a number.
+        several: whether it is a list, and its flag is given once for each item.
     """
 
     words: str
@@ -33,6 +41,7 @@ class Kind:
     store: Callable[[Any], Any]
     metavar: str
     numeric: bool = False
+    several: bool = False
 
 
 def _is_whole(value: object) -> bool:
@@ -65,8 +74,8 @@ def _number(most: int, *, zero: bool) -> Kind:
     return Kind(words, accepts, float, "X", numeric=True)
 
 
-def _choice(*names: str, why: str = "") -> Kind:
-    words = " or ".join(f'"{name}"' for name in names) + why
+def _choice(*names: str) -> Kind:
+    words = " or ".join(f'"{name}"' for name in names)
     metavar = "{" + ",".join(names) + "}"
     return Kind(words, lambda value: value in names, str, metavar)
 
@@ -75,18 +84,53 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _is_model_file(value: object) -> bool:
-    if not isinstance(value, str) or "://" in value or "\0" in value:
-        return False
-    return Path(value).suffix == ".py"
+def _is_model_file(value: Any) -> bool:
+    return _is_text(value) and "://" not in value and "\0" not in value
 
 
-_ONLY_PYTHON: Final = "this version serves python model files only"
+def _are_object_prefixes(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(
+        isinstance(item, str) and _OBJECT_PREFIX.fullmatch(item) is not None for item in value
+    )
+
+
+def _is_device(value: object) -> bool:
+    return isinstance(value, str) and _DEVICE_NAME.fullmatch(value) is not None
+
+
+def _are_type_names(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(
+        isinstance(item, str) and all(part.isidentifier() for part in item.split("."))
+        for item in value
+    )
+
+
+_OBJECT_PREFIX: Final = re.compile(r"/?[A-Za-z0-9._-]{1,200}")
+_OBJECT_PREFIXES: Final = Kind(
+    'a list such as ["/myapp_"], of beginnings of 1 to 200 letters, digits, dots, dashes and '
+    "underscores each",
+    _are_object_prefixes,
+    tuple,
+    "NAME",
+    several=True,
+)
+_DEVICE_NAME: Final = re.compile(r"cpu|cuda:[0-9]{1,3}")
+_DEVICE: Final = Kind('"cpu", or "cuda:0" with the number of a device', _is_device, str, "DEVICE")
+_TYPE_NAMES: Final = Kind(
+    'a list such as ["sklearn.tree._tree.Tree"], of full names of types',
+    _are_type_names,
+    tuple,
+    "TYPE",
+    several=True,
+)
 _ADDRESS: Final = Kind("an address or a host name", _is_text, str, "ADDRESS")
 _SWITCH: Final = Kind("true or false", lambda value: isinstance(value, bool), bool, "")
-_MODEL_FILE: Final = Kind(
-    f"the path of a Python file (.py), because {_ONLY_PYTHON}", _is_model_file, Path, "FILE"
-)
+_MODEL_FILE: Final = Kind("the path of a model file", _is_model_file, Path, "FILE")
+
+
+def runtime_of(path: Path) -> str | None:
+    """The runtime that knows a file by its ending."""
+    return next((name for name, endings in RUNTIMES.items() if path.suffix in endings), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +152,21 @@ class ServerConfig:
         _whole(1, 256),
         "number of Gunicorn workers, each with a lane of its own",
     ] = 2
+    grpc_port: Annotated[
+        int | None,
+        _whole(0, 65535),
+        "TCP port on which gRPC is served, 0 takes any free one; by default there is no gRPC",
+    ] = None
+    grpc_frontends: Annotated[
+        int,
+        _whole(1, 256),
+        "number of processes that serve gRPC, each with a lane of its own",
+    ] = 1
+    client_lanes: Annotated[
+        int,
+        _whole(0, 64),
+        "lanes for programs on this host that use ringbatch.frontend.Client, one for each",
+    ] = 2
     max_request_bytes: Annotated[
         int,
         _whole(1, 1024 * MIB),
@@ -124,6 +183,17 @@ class ServerConfig:
         "payload memory of one lane in bytes, at least twice max_request_bytes; "
         "by default that, and no less than 4 MiB",
     ] = None
+    shared_memory_prefixes: Annotated[
+        tuple[str, ...],
+        _OBJECT_PREFIXES,
+        "how names in /dev/shm may begin that clients register as shared memory; "
+        "by default none, and shared memory is off",
+    ] = ()
+    compress_answers: Annotated[
+        bool,
+        _SWITCH,
+        "compress answers of 2 KiB and more for clients that accept gzip or deflate",
+    ] = False
     drain_s: Annotated[
         float,
         _number(DAY_S, zero=True),
@@ -149,10 +219,11 @@ class ModelConfig:
 
     name: str
     runtime: Annotated[
-        Literal["python"],
-        _choice("python", why=f", because {_ONLY_PYTHON}"),
-        "what runs the model file",
-    ] = "python"
+        Literal["python", "onnx", "sklearn"] | None,
+        _choice(*RUNTIMES),
+        "what runs the model file; by default its ending decides: python for .py, onnx for .onnx, "
+        "sklearn for .skops, .pkl and .joblib",
+    ] = None
     path: Annotated[
         Path,
         _MODEL_FILE,
@@ -161,8 +232,9 @@ class ModelConfig:
     max_batch_size: Annotated[
         int,
         # A batch of single instances still has to fit into a task ring, with room to spare.
-        _whole(1, TASK_WORDS // 2),
-        "instances in the largest batch",
+        _whole(0, TASK_WORDS // 2),
+        "instances in the largest batch; "
+        "0 for a model without a batch dimension, which runs each instance alone",
     ] = 32
     max_latency_ms: Annotated[
         float,
@@ -174,6 +246,12 @@ class ModelConfig:
         _number(DAY_S, zero=False),
         "seconds from a request's acceptance to its deadline",
     ] = 60.0
+    batch_timeout_s: Annotated[
+        float | None,
+        _number(DAY_S, zero=False),
+        "seconds that one run of a batch may take before its worker is taken for hung and "
+        "replaced; by default a quarter of timeout_s, and no less than 1",
+    ] = None
     policy: Annotated[
         Literal["eager", "fixed"],
         _choice("eager", "fixed"),
@@ -190,11 +268,42 @@ class ModelConfig:
         _whole(1, 1024),
         "BLAS and OpenMP threads of one worker; by default the CPUs divided by the workers",
     ] = None
+    device: Annotated[
+        str,
+        _DEVICE,
+        "where the runtime onnx runs the model: cpu, or cuda:0 with the number of a device",
+    ] = "cpu"
+    trusted_types: Annotated[
+        tuple[str, ...],
+        _TYPE_NAMES,
+        "types that a .skops file may hold beyond those known to be safe",
+    ] = ()
+    trust_pickle: Annotated[
+        bool,
+        _SWITCH,
+        "read a pickle or joblib file, which runs the code in it",
+    ] = False
     kserve_errors: Annotated[
         bool,
         _SWITCH,
         "answer failures as KServe's batcher does: status 200, a message and null predictions",
     ] = False
+
+    @property
+    def platform(self) -> str:
+        """`runtime` or what it is by default."""
+        runtime = self.runtime or runtime_of(self.path)
+        assert runtime is not None, (
+            "a configuration is concluded only where something runs the file"
+        )
+        return runtime
+
+    @property
+    def batch_limit_s(self) -> float:
+        """`batch_timeout_s` or what it is by default."""
+        return (
+            max(self.timeout_s / 4, 1.0) if self.batch_timeout_s is None else self.batch_timeout_s
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from ringbatch.shm.counters import (
     bucket_label,
 )
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.layout import MODEL_READY, WORD
+from ringbatch.shm.layout import MODEL_READY, WORD, WORKER_PID, WORKER_STATE, WorkerState
 from ringbatch.shm.manifest import ModelSpec
 from ringbatch.shm.segment import Segment, names
 from ringbatch.shm.slot import Reason
@@ -66,12 +66,14 @@ class EngineStatus:
         frontends: counts of `LaneCounter`, summed over the lanes.
         collector: counts of `CollectorCounter`.
         workers: counts of `WorkerCounter`, by the worker's number.
+        states: what each worker last said of itself, by its number, in words.
     """
 
     models: dict[str, ModelStatus]
     frontends: dict[str, int]
     collector: dict[str, int]
     workers: dict[int, dict[str, int]]
+    states: dict[int, str]
 
 
 def snapshot(pid: int) -> EngineStatus:
@@ -100,7 +102,16 @@ def read(segment: Segment) -> EngineStatus:
             }
             for number in range(layout.workers)
         },
+        states={number: _state(segment, number) for number in range(layout.workers)},
     )
+
+
+def _state(segment: Segment, number: int) -> str:
+    offset = segment.layout.worker(number)
+    state = WorkerState(segment.words[(offset + WORKER_STATE) // WORD])
+    if state is WorkerState.ABSENT:
+        return "not started"
+    return f"{state.name.lower()}, process {segment.words[(offset + WORKER_PID) // WORD]}"
 
 
 def _model(segment: Segment, spec: ModelSpec) -> ModelStatus:
@@ -148,7 +159,10 @@ def describe(status: EngineStatus) -> str:
         f"frontends: {_counts(status.frontends)}",
         f"collector: {_counts(status.collector)}",
     ]
-    lines += [f"worker {number}: {_counts(counts)}" for number, counts in status.workers.items()]
+    lines += [
+        f"worker {number} ({status.states[number]}): {_counts(counts)}"
+        for number, counts in status.workers.items()
+    ]
     return "\n".join(lines)
 
 

@@ -14,8 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import closing
 from types import FrameType
 from typing import Any
 
@@ -23,8 +22,8 @@ from setproctitle import setproctitle
 
 from ringbatch.engine import placement, respawn
 from ringbatch.engine.child import Child
-from ringbatch.engine.listener import close_to_newcomers, listen_all, url
-from ringbatch.engine.probe import answers_ready
+from ringbatch.engine.frontends import LEAN, Frontends
+from ringbatch.engine.place import Place
 from ringbatch.engine.settings import Config, ModelConfig
 from ringbatch.shm import manifest
 from ringbatch.shm.errors import StartupError
@@ -36,42 +35,11 @@ from ringbatch.shm.tensor import Tensor
 
 logger = logging.getLogger("ringbatch.supervisor")
 
-_LANES_EACH = 2
-"""Lanes for every frontend: while Gunicorn replaces its workers, old and new run side by side."""
 _KILL_AFTER_S = 5.0
 """What a process gets beyond its time before it is killed."""
 _PROBE_EVERY_S = 0.05
-_LEAN = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
-"""For processes that compute nothing: no thread pools, few malloc arenas."""
-
-
-@dataclass(slots=True)
-class Place:
-    """A role that must be filled, and the process that fills it now.
-
-    Attributes:
-        title: the process's title.
-        start: starts a process for it.
-        worker: the worker's number, where it is one.
-        child: the process, if one runs.
-        failures: deaths in a row.
-        ever_ready: whether any process was ever ready here.
-        ready_ns: since when the present one is ready; 0 while it is not.
-        restart_ns: when to start the next one; None where nothing is planned.
-        signature: inputs and outputs of the model, once a worker has said them.
-        error: what the process gave as the reason for its end.
-    """
-
-    title: str
-    start: Callable[[], Child]
-    worker: int | None = None
-    child: Child | None = None
-    failures: int = 0
-    ever_ready: bool = False
-    ready_ns: int = 0
-    restart_ns: int | None = None
-    signature: dict[str, Any] | None = None
-    error: str = ""
+_DUMP_NS = 500_000_000
+"""What a hung process gets to write down where it stands, before it is killed."""
 
 
 class _StopRequested(Exception):
@@ -94,20 +62,24 @@ def run(config: Config) -> int:
     )
     for name in sweep():
         logger.info("removed /dev/shm/%s, left by an engine that is gone", name)
-    server = config.server
-    with ExitStack() as stack:
-        listeners = listen_all(server.host, server.port, server.frontends)
-        for listener in listeners:
-            stack.enter_context(listener)
-        return Supervisor(config, listeners).run()
+    supervisor = Supervisor(config)
+    with closing(supervisor.frontends):
+        return supervisor.run()
 
 
 class Supervisor:
-    """The role. See `run`."""
+    """The role. See `run`.
 
-    def __init__(self, config: Config, listeners: list[socket.socket]) -> None:
+    Attributes:
+        frontends: its frontends, which hold the ports.
+
+    Raises:
+        StartupError: a port cannot be had.
+    """
+
+    def __init__(self, config: Config) -> None:
         self._config = config
-        self._listeners = listeners
+        self.frontends = Frontends(config.server, lambda: self._segment_name)
         self._segment: Segment | None = None
         self._selector = selectors.DefaultSelector()
         self._signals: list[int] = []
@@ -118,8 +90,7 @@ class Supervisor:
             for number, (model, index) in enumerate(assignments)
         ]
         self._collector = Place("collector", self._start_collector)
-        self._frontends = Place("frontends", self._start_frontends)
-        self._places = [*self._workers, self._collector, self._frontends]
+        self._places = [*self._workers, self._collector, *self.frontends.places]
 
     def run(self) -> int:
         """Start, serve, stop."""
@@ -127,7 +98,7 @@ class Supervisor:
         try:
             self._start()
             names = ", ".join(model.name for model in self._config.models)
-            print(f"ringbatch: serving {names} on {url(self._listeners[0])}", flush=True)
+            print(self.frontends.welcome(names), flush=True)
             self._until(lambda: False)
         except _StopRequested:
             logger.info("stopping on %s", signal.Signals(self._signals[0]).name)
@@ -144,16 +115,12 @@ class Supervisor:
             self._send_segment(place)
         self._fill(self._collector)
         self._until(lambda: bool(self._collector.ready_ns))
-        self._fill(self._frontends)
+        for place in self.frontends.places:
+            self._fill(place)
         self._until(lambda: all(place.ready_ns for place in self._workers))
-        self._until(self._all_answer, every_s=_PROBE_EVERY_S)
-        self._mark_ready(self._frontends)
-
-    def _all_answer(self) -> bool:
-        """Whether there are all frontends, and the one that a connection comes to is ready."""
-        assert self._segment is not None, "there are no frontends without it"
-        every = self._segment.held_lanes() >= self._config.server.frontends
-        return every and answers_ready(self._listeners[0])
+        segment = self._segment
+        self._until(lambda: self.frontends.all_serve(segment.held_lanes()), every_s=_PROBE_EVERY_S)
+        self._mark_ready(self.frontends.http)
 
     def _until(self, done: Callable[[], bool], every_s: float | None = None) -> None:
         """Handle what comes in until `done`.
@@ -168,7 +135,8 @@ class Supervisor:
                 raise _StopRequested
 
     def _turn(self, timeout_s: float | None) -> None:
-        planned = [place.restart_ns for place in self._places if place.restart_ns is not None]
+        plans = [(place.restart_ns, place.kill_ns) for place in self._places]
+        planned = [instant for plan in plans for instant in plan if instant is not None]
         if planned:
             left_s = max(0.0, (min(planned) - time.monotonic_ns()) / 1e9)
             timeout_s = left_s if timeout_s is None else min(timeout_s, left_s)
@@ -181,6 +149,10 @@ class Supervisor:
             if place.restart_ns is not None and place.restart_ns <= now_ns:
                 place.restart_ns = None
                 self._fill(place)
+            if place.kill_ns is not None and place.kill_ns <= now_ns:
+                place.kill_ns = None
+                if place.child is not None:
+                    place.child.kill(signal.SIGKILL)
 
     def _catch_signals(self) -> None:
         reading, writing = socket.socketpair()
@@ -210,6 +182,13 @@ class Supervisor:
                 name=model.name,
                 title=f"{model.name}/{index}",
                 path=str(model.path),
+                runtime=model.platform,
+                options={
+                    "max_batch_size": model.max_batch_size,
+                    "device": model.device,
+                    "trusted_types": model.trusted_types,
+                    "trust_pickle": model.trust_pickle,
+                },
                 log_level=self._config.server.log_level,
                 parent_pid=os.getpid(),
             )
@@ -218,26 +197,9 @@ class Supervisor:
         return Place(title, start, worker=number)
 
     def _start_collector(self) -> Child:
-        child = Child("collector", "ringbatch.engine.collect", [], _LEAN)
+        child = Child("collector", "ringbatch.engine.collect", [], LEAN)
         child.tell(segment=self._segment_name, log_level=self._config.server.log_level)
         return child
-
-    def _start_frontends(self) -> Child:
-        server = self._config.server
-        fds = tuple(listener.fileno() for listener in self._listeners)
-        arguments = {
-            "segment": self._segment_name,
-            "frontends": server.frontends,
-            "max-request-bytes": server.max_request_bytes,
-            "drain-s": server.drain_s,
-            "log-level": server.log_level,
-            "parent-pid": os.getpid(),
-        }
-        words = [f"--{key}={value}" for key, value in arguments.items()]
-        words += [f"--listen-fd={fd}" for fd in fds]
-        return Child(
-            "frontends", "ringbatch.frontend", words, _LEAN, pass_fds=fds, controlled=False
-        )
 
     @property
     def _segment_name(self) -> str:
@@ -277,6 +239,8 @@ class Supervisor:
                 self._refuse(place)
             elif self._segment is not None:
                 self._send_segment(place)
+        elif "hung" in message:
+            self._end_hung(self._workers[message["hung"]])
         elif "buried" in message:
             self._plan_restart(self._workers[message["buried"]])
         elif "ready" in message:
@@ -289,6 +253,13 @@ class Supervisor:
         )
         if place.child is not None:
             place.child.kill(signal.SIGKILL)
+
+    def _end_hung(self, place: Place) -> None:
+        """Have a worker write down where it stands, and end it."""
+        if place.child is not None:
+            logger.error("%s [%d] hangs and is ended", place.title, place.child.pid)
+            place.child.kill(signal.SIGABRT)
+            place.kill_ns = time.monotonic_ns() + _DUMP_NS
 
     def _mark_ready(self, place: Place) -> None:
         place.ever_ready = True
@@ -306,6 +277,7 @@ class Supervisor:
         self._forget(child)
         ending = child.bury()
         place.child = None
+        place.kill_ns = None
         if self._stopping:
             return
         if not place.ever_ready:
@@ -364,12 +336,13 @@ class Supervisor:
         server = self._config.server
         models = self._specs()
         layout = Layout(
-            lanes=_LANES_EACH * server.frontends,
+            lanes=self.frontends.lanes + server.client_lanes,
             slots=server.max_in_flight,
             lane_bytes=server.lane_payload_bytes,
             workers=len(self._workers),
             models=len(models),
             manifest_bytes=aligned(len(manifest.dumps(models)), PAGE),
+            client_lanes=server.client_lanes,
         )
         return Segment.create(layout, models)
 
@@ -383,12 +356,13 @@ class Supervisor:
                 ModelSpec(
                     index=index,
                     name=model.name,
-                    platform=model.runtime,
+                    platform=model.platform,
                     inputs=tuple(Tensor(**fields) for fields in signature["inputs"]),
                     outputs=tuple(Tensor(**fields) for fields in signature["outputs"]),
                     max_batch_size=model.max_batch_size,
                     max_latency_ns=int(model.max_latency_ms * 1e6),
                     timeout_ns=int(model.timeout_s * 1e9),
+                    batch_timeout_ns=int(model.batch_limit_s * 1e9),
                     policy=model.policy,
                     workers=numbers,
                     kserve_errors=model.kserve_errors,
@@ -402,9 +376,7 @@ class Supervisor:
         for place in self._places:
             place.restart_ns = None
         seen = len(self._signals)
-        for listener in self._listeners:
-            close_to_newcomers(listener)
-            listener.close()
+        self.frontends.close_to_newcomers()
         if self._segment is not None:
             self._segment.drain()
             if self._collector.child is not None:
@@ -412,7 +384,7 @@ class Supervisor:
                 self._collector.child.tell(draining=True)
         drain_s = self._config.server.drain_s + _KILL_AFTER_S
         for places, limit_s in (
-            ([self._frontends], drain_s),
+            (self.frontends.places, drain_s),
             (self._workers, _KILL_AFTER_S),
             ([self._collector], _KILL_AFTER_S),
         ):

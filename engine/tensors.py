@@ -17,18 +17,21 @@ from numpy.typing import NDArray
 
 from ringbatch.shm.frame import Frame, FrameError, Part, Placement
 from ringbatch.shm.holder import Alike, Request
-from ringbatch.shm.layout import ALIGNMENT, MAX_BYTES
+from ringbatch.shm.layout import MAX_BYTES
 from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.windows import OFFSET_BITS, Windows
 
 Array = NDArray[Any]
-_ALIGNMENT_BITS = ALIGNMENT.bit_length() - 1
 _LENGTH_BYTES = 4
 """Before each element of a BYTES tensor."""
-_VIEWS_KEPT = 1024
 
 
 class WrongResult(Exception):
     """What the model returned is not what its signature says."""
+
+
+class WrongCount(WrongResult):
+    """It is for another number of instances than the model was given."""
 
 
 class Unlike(Exception):
@@ -36,25 +39,6 @@ class Unlike(Exception):
 
     The collector puts only equal ones into a batch, so a frontend has changed its own since.
     """
-
-
-class Windows:
-    """The segment seen as every run of n bytes that starts on a payload boundary."""
-
-    def __init__(self, memory: memoryview) -> None:
-        self._memory = memory
-        self._views: dict[int, Array] = {}
-
-    def of(self, size: int) -> Array:
-        """Items of `size` bytes; item i starts at byte 64 i of the segment."""
-        view = self._views.get(size)
-        if view is None:
-            if len(self._views) >= _VIEWS_KEPT:
-                self._views.clear()
-            count = (len(self._memory) - size) // ALIGNMENT + 1
-            view = np.ndarray((count,), dtype=f"V{size}", buffer=self._memory, strides=(ALIGNMENT,))
-            self._views[size] = view
-        return view
 
 
 class Gatherer:
@@ -127,7 +111,7 @@ class Gatherer:
             return np.concatenate(values)
         if not size:
             return np.empty(batch_shape, dtype=_dtype(tensor))
-        picked = self._windows.of(size)[starts >> _ALIGNMENT_BITS]
+        picked = self._windows.of(size)[starts >> OFFSET_BITS]
         return _widened(picked.view(_stored(tensor)).reshape(batch_shape), tensor)
 
     def _copy(self, start: int, placement: Placement, index: int, tensor: Tensor) -> Array:
@@ -154,19 +138,35 @@ class Gatherer:
 
 
 class Scatterer:
-    """Writes the outputs of a typed model's batches."""
+    """Writes the outputs of a typed model's batches.
 
-    def __init__(self, memory: memoryview, windows: Windows, outputs: Sequence[Tensor]) -> None:
+    Args:
+        memory: the segment's.
+        windows: of that memory.
+        outputs: the model's.
+        batched: whether what the model returns has a batch dimension.
+    """
+
+    def __init__(
+        self,
+        memory: memoryview,
+        windows: Windows,
+        outputs: Sequence[Tensor],
+        *,
+        batched: bool = True,
+    ) -> None:
         self._memory = memory
         self._windows = windows
+        self._batched = batched
         self._frame = Frame(outputs)
         self._only: tuple[tuple[int, ...], np.dtype[Any]] | None = None
         """Shape and dtype of the only output, where an array of these needs no conversion."""
-        if len(outputs) == 1 and self._frame.static and outputs[0].datatype.name != "BF16":
+        usual = self._frame.static and batched
+        if len(outputs) == 1 and usual and outputs[0].datatype.name != "BF16":
             self._only = outputs[0].shape, _dtype(outputs[0])
 
     def arrays(self, returned: object, rows: int) -> list[Array]:
-        """What `predict` returned as one array an output, in the declared datatype.
+        """What `predict` returned as one array an output, in the declared datatype, with rows.
 
         Raises:
             WrongResult: where it is not what the signature says, in words.
@@ -176,10 +176,10 @@ class Scatterer:
             if returned.dtype == dtype and returned.shape == (rows, *shape):
                 return [returned]
         tensors = self._frame.tensors
-        return [
-            _checked(value, tensor, rows)
-            for value, tensor in zip(_by_output(returned, tensors), tensors, strict=True)
-        ]
+        outputs = zip(_by_output(returned, tensors), tensors, strict=True)
+        if not self._batched:
+            return [_checked(value, tensor, tensor.shape)[np.newaxis] for value, tensor in outputs]
+        return [_checked(value, tensor, (rows, *tensor.shape)) for value, tensor in outputs]
 
     def scatter(self, arrays: list[Array], requests: list[Request]) -> list[int]:
         """Copy each request's rows into its result memory.
@@ -208,7 +208,7 @@ class Scatterer:
             if part.size:
                 rows = np.ascontiguousarray(array).reshape(count, -1)
                 target = self._windows.of(part.size)
-                starts = (alike.result_offsets + part.offset) >> _ALIGNMENT_BITS
+                starts = (alike.result_offsets + part.offset) >> OFFSET_BITS
                 target[starts] = rows.view(f"V{part.size}").reshape(-1)
         return placement.size
 
@@ -290,16 +290,17 @@ def _by_output(returned: object, tensors: tuple[Tensor, ...]) -> list[object]:
     return list(returned)
 
 
-def _checked(value: object, tensor: Tensor, rows: int) -> Array:
+def _checked(value: object, tensor: Tensor, shape: tuple[int, ...]) -> Array:
     array = _as_array(value, tensor)
-    shape = (rows, *tensor.shape)
     fits = len(array.shape) == len(shape) and all(
         want in (-1, got) for want, got in zip(shape, array.shape, strict=True)
     )
     if not fits:
-        wanted = list(shape)
-        raise WrongResult(
-            f"output {tensor.name!r} has shape {list(array.shape)}, declared is {wanted}"
+        # What stands before the tensor's own sizes, if anything does, is the number of instances.
+        rows = len(shape) - len(tensor.shape)
+        counted = array.ndim == len(shape) and array.shape[:rows] != shape[:rows]
+        raise (WrongCount if counted else WrongResult)(
+            f"output {tensor.name!r} has shape {list(array.shape)}, declared is {list(shape)}"
         )
     if not tensor.datatype.fixed:
         for element in array.reshape(-1):

@@ -1,11 +1,12 @@
 """The worker process: holds one instance of a model and runs the batches it is given.
 
 Started by the supervisor as ``python -m ringbatch.engine.worker``; what it must know arrives as
-one message on the control socket. It imports the model file, says what the model takes and
+one message on the control socket. It opens the model file, says what the model takes and
 returns, and once it knows the segment, loads the model and takes tasks.
 """
 
 import argparse
+import faulthandler
 import logging
 import os
 import signal
@@ -15,8 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ringbatch.engine import model as models
-from ringbatch.engine import process
+from ringbatch.engine import placement, process
 from ringbatch.engine.messages import (
     ControlSocket,
     Report,
@@ -24,7 +24,9 @@ from ringbatch.engine.messages import (
     report_words,
     tasks,
 )
+from ringbatch.engine.model import Model, Options, failure
 from ringbatch.engine.runner import Runner
+from ringbatch.engine.runtimes import open_model
 from ringbatch.shm.counters import Counters, WorkerCounter
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.holder import Holder
@@ -104,9 +106,12 @@ def main() -> int:
     start = _message(control)
     process.begin(f"worker {start['title']}", start["log_level"])
     process.die_with_parent(start["parent_pid"])
+    # The supervisor ends a worker that hangs with SIGABRT; this writes down what each thread does.
+    faulthandler.enable()
     path = Path(start["path"])
     try:
-        model = models.import_model(path)
+        options = Options(threads=placement.threads(os.environ), **start["options"])
+        model = open_model(start["runtime"], path, options)
         control.send(
             inputs=[tensor.to_json() for tensor in model.inputs],
             outputs=[tensor.to_json() for tensor in model.outputs],
@@ -120,22 +125,21 @@ def main() -> int:
     return 0
 
 
-def _load(model: models.Model, path: Path, segment: Segment, number: int) -> None:
+def _load(model: Model, path: Path, segment: Segment, number: int) -> None:
     _say(segment, number, WorkerState.LOADING)
     try:
         model.load()
     except (Exception, SystemExit) as error:
         logger.error("load() raised", exc_info=error)
-        raise StartupError(models.load_failure(path, error)) from error
+        raise StartupError(failure(path, error, "load()")) from error
 
 
-def _serve(
-    segment: Segment, start: dict[str, Any], model: models.Model, control: ControlSocket
-) -> None:
+def _serve(segment: Segment, start: dict[str, Any], model: Model, control: ControlSocket) -> None:
     number = start["number"]
     lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
     holder = Holder(segment, number, lambda lane: lanes[lane].wake())
-    runner = Runner(model, start["name"], holder, time.monotonic_ns)
+    (spec,) = (spec for spec in segment.models if number in spec.workers)
+    runner = Runner(model, spec.name, holder, time.monotonic_ns, batched=spec.batched)
     collector = segment.collector_doorbell()
     doorbell = segment.worker_doorbell(number)
     worker = Worker(segment, number, runner, holder, collector.wake)

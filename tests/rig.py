@@ -31,6 +31,7 @@ def spec(
     policy: str = "eager",
     workers: tuple[int, ...] = (0,),
     timeout_ns: int = FAR_NS,
+    batch_timeout_ns: int = FAR_NS,
 ) -> ModelSpec:
     """A model's entry in the manifest."""
     return ModelSpec(
@@ -44,6 +45,7 @@ def spec(
         timeout_ns=timeout_ns,
         policy=policy,
         workers=workers,
+        batch_timeout_ns=batch_timeout_ns,
     )
 
 

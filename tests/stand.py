@@ -68,6 +68,7 @@ class Stand:
         self.clients = [Client(self.segment, lane) for lane in range(lanes)]
         self.lane_wakes: list[int] = []
         self.worker_wakes: list[int] = []
+        self.ended: list[int] = []
         self.collectors = 0
         self.collector = self.new_collector()
         self.workers = [HandWorker(self.segment, n) for n in range(self.segment.layout.workers)]
@@ -80,6 +81,7 @@ class Stand:
             self.worker_wakes.append,
             first_batch=1000 * self.collectors,
             alive=lambda pid: pid != DEAD_PID,
+            end_worker=self.ended.append,
         )
         return self.collector
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rig import Reply, pack, spec, unpack
+from rig import FAR_NS, Reply, pack, spec, unpack
 from stand import LATENCY, Stand, eager, fixed
 
 from ringbatch.engine.messages import ReportKind
@@ -25,7 +25,7 @@ def statuses(replies: dict[int, Reply]) -> list[Status]:
 def test_eager_hands_a_lone_request_on_at_once() -> None:
     stand = Stand(eager()).begin()
     slot = stand.send(7)
-    assert stand.step(10) is None
+    assert stand.step(10) == 10 + FAR_NS, "nothing but the limit of a run"
     assert stand.worker_wakes == [0]
     task = stand.workers[0].task()
     assert stand.payloads(task) == [7]
@@ -351,3 +351,80 @@ def test_with_a_real_worker_the_whole_way_in_one_process() -> None:
     assert stand.all_free()
     assert stand.model().rows == 20
     assert stand.status().workers[0]["rows"] == 20
+
+
+CYCLE = 100
+
+
+def backlog(stand: Stand) -> tuple[int, int]:
+    """The published time to an answer, and what each further instance adds."""
+    first = stand.segment.layout.model(0)
+    words = stand.segment.words
+    return words[(first + at.MODEL_ANSWER_NS) // WORD], words[(first + at.MODEL_ROW_NS) // WORD]
+
+
+def busy_stand(requests: int, **limits: Any) -> Stand:
+    """A model whose batches take `CYCLE`, with a batch of one under way since the instant 1000 and
+    more requests waiting."""
+    stand = Stand(eager(max_batch_size=2)).begin()
+    stand.send(100)
+    stand.step(0)
+    stand.workers[0].finish(stand.workers[0].task())
+    stand.step(CYCLE)
+    stand.send(101)
+    stand.step(1000)
+    for number in range(requests):
+        stand.send(number, **limits)
+    stand.step(1001)
+    return stand
+
+
+def test_the_backlog_is_published_and_withdrawn() -> None:
+    stand = Stand(eager(max_batch_size=2)).begin()
+    assert backlog(stand) == (0, 0)
+    for waiting, answer in ((0, 2), (1, 2), (2, 3), (5, 4)):
+        assert backlog(busy_stand(waiting)) == (answer * CYCLE, CYCLE // 2)
+    stand = busy_stand(1)
+    for now_ns in (1100, 1200):
+        stand.workers[0].finish(stand.workers[0].task())
+        stand.step(now_ns)
+    assert backlog(stand) == (0, 0)
+
+
+def test_where_much_waits_no_place_is_given_to_what_would_be_late() -> None:
+    stand = busy_stand(2, deadline_ns=1150)
+    slots = [stand.send(n) for n in (7, 8)]
+    stand.workers[0].finish(stand.workers[0].task())
+    stand.step(1100)
+    assert stand.running() == [7, 8]
+    replies = stand.clients[0].collect()
+    ends = [r.answer.status for slot, r in replies.items() if slot not in slots]
+    assert ends.count(Status.EXPIRED) == 2
+    assert stand.model().dropped == 2
+
+
+def test_where_little_waits_even_what_may_be_late_is_run() -> None:
+    stand = busy_stand(2, deadline_ns=1150)
+    stand.workers[0].finish(stand.workers[0].task())
+    stand.step(1100)
+    assert stand.running() == [0, 1]
+
+
+def test_a_first_slow_batch_does_not_keep_everything_after_it_from_running() -> None:
+    stand = Stand(eager(max_batch_size=2)).begin()
+    stand.send(0)
+    stand.step(0)
+    stand.workers[0].finish(stand.workers[0].task())
+    stand.step(10**9)
+    for turn in range(3):
+        now_ns = 10**9 + 10 * turn
+        for number in range(6):
+            stand.send(number, deadline_ns=now_ns + 1000)
+        stand.step(now_ns)
+        for task in stand.workers[0].tasks():
+            stand.workers[0].finish(task)
+        stand.step(now_ns + 5)
+        stand.clients[0].collect()
+    stand.send(9, deadline_ns=10**9 + 2000)
+    stand.step(10**9 + 100)
+    assert stand.running() == [9]

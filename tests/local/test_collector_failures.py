@@ -59,6 +59,75 @@ def test_a_request_that_kills_again_and_again_fails_in_words_and_the_others_do_n
     assert stand.all_free()
 
 
+HUNG = 1_000
+"""How long a batch may run, in nanoseconds, where it is limited."""
+
+
+def test_a_worker_that_runs_one_batch_too_long_is_ended_once() -> None:
+    stand = Stand(eager(batch_timeout_ns=HUNG)).begin()
+    stand.send(0)
+    assert stand.step(5) == 5 + HUNG
+    for now_ns in (6, 5 + HUNG - 1):
+        assert stand.step(now_ns) == 5 + HUNG
+    assert stand.ended == []
+    for now_ns in (5 + HUNG, 5 + HUNG + 1):
+        assert stand.step(now_ns) is None
+    assert stand.ended == [0]
+    assert stand.status().collector["workers_hung"] == 1
+
+
+def test_the_time_of_a_batch_counts_from_its_dispatch() -> None:
+    stand = Stand(eager(batch_timeout_ns=HUNG)).begin()
+    stand.send(0)
+    stand.step(5)
+    stand.workers[0].finish(stand.workers[0].task())
+    stand.step(6)
+    assert stand.step(10 * HUNG) is None
+    stand.send(1)
+    assert stand.step(20 * HUNG) == 21 * HUNG
+    assert stand.ended == []
+
+
+def test_the_requests_of_an_ended_worker_run_again_after_its_death_and_not_before() -> None:
+    stand = Stand(eager(workers=(0, 1), batch_timeout_ns=HUNG))
+    stand.workers[0].ready()
+    stand.step(0)
+    slots = [stand.send(n) for n in range(2)]
+    stand.step(1)
+    stand.workers[1].ready()
+    stand.step(1 + HUNG)
+    assert stand.ended == [0]
+    assert stand.workers[1].tasks() == []
+    stand.collector.worker_died(0, 2 + HUNG)
+    for now_ns in (3 + HUNG, 4 + HUNG):
+        stand.step(now_ns)
+        stand.workers[1].finish(stand.workers[1].task())
+    stand.step(5 + HUNG)
+    assert set(stand.clients[0].collect()) == set(slots)
+    assert stand.all_free()
+
+
+def test_what_an_ended_worker_still_answers_counts_but_it_gets_nothing_more() -> None:
+    stand = Stand(eager(batch_timeout_ns=HUNG)).begin()
+    first = stand.send(0)
+    stand.step(1)
+    stand.step(1 + HUNG)
+    assert stand.ended == [0]
+    stand.workers[0].finish(stand.workers[0].task())
+    second = stand.send(1)
+    stand.step(2 + HUNG)
+    assert set(stand.clients[0].collect()) == {first}
+    assert stand.workers[0].tasks() == []
+    stand.collector.worker_died(0, 3 + HUNG)
+    stand.workers[0].ready()
+    for now_ns in (4 + HUNG, 6 + HUNG):
+        stand.step(now_ns)
+        stand.workers[0].finish(stand.workers[0].task())
+        stand.step(now_ns + 1)
+        assert set(stand.clients[0].collect()) == {second}
+        second = stand.send(2)
+
+
 def test_a_request_that_waits_for_another_run_expires_when_no_worker_comes() -> None:
     stand = Stand(eager()).begin()
     slot = stand.send(0, deadline_ns=500)

@@ -1,13 +1,13 @@
 """Model files: what the good ones give, and the words that each bad one gets."""
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.model import import_model, load_failure
+from ringbatch.engine.model import failure
+from ringbatch.engine.runtime_python import import_model
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
 
@@ -134,6 +134,10 @@ BAD = {
         "raise RuntimeError\n",
         r"model\.py: line 1: RuntimeError$",
     ),
+    "raises-with-a-text-of-several-lines": (
+        "raise RuntimeError('no\\n  weights')\n",
+        r"model\.py: line 1: RuntimeError: no weights$",
+    ),
     "imports-what-is-not-installed": (
         "\nimport surely_not_installed_anywhere\n",
         r"model\.py: line 2: ModuleNotFoundError: No module named 'surely_not_installed_anywhere'",
@@ -229,17 +233,6 @@ def test_a_bad_model_file_gets_its_words(tmp_path: Path, source: str, words: str
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "absent.py"
-    with pytest.raises(StartupError, match=re.escape(f"{path}: no such model file")):
-        import_model(path)
-
-
-def test_a_folder_is_no_model_file(tmp_path: Path) -> None:
-    with pytest.raises(StartupError, match=r": is a folder, not a model file"):
-        import_model(tmp_path)
-
-
 def test_another_suffix_is_refused_with_the_right_one(tmp_path: Path) -> None:
     path = tmp_path / "model.txt"
     path.write_text("def predict(x): return x\n")
@@ -258,7 +251,7 @@ def test_what_load_raised_is_told_with_its_line(tmp_model: WriteModel) -> None:
     model = import_model(path)
     with pytest.raises(FileNotFoundError) as caught:
         model.load()
-    assert load_failure(path, caught.value) == (
+    assert failure(path, caught.value, "load()") == (
         f"{path}: line 2: load(): FileNotFoundError: "
         "[Errno 2] No such file or directory: '/no/such/weights'"
     )

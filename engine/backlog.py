@@ -1,0 +1,41 @@
+"""How long a request that comes now would take to its answer: a pure estimate.
+
+The collector publishes it for each model, so that a frontend can refuse at once what would only
+come back too late, and say when to try again.
+"""
+
+from typing import NamedTuple
+
+
+class Backlog(NamedTuple):
+    """What a request that comes now would meet.
+
+    Attributes:
+        answer_ns: the time to its answer; 0 where nothing is in its way, or nothing is known.
+        row_ns: how much every further instance before it adds.
+    """
+
+    answer_ns: int
+    row_ns: int
+
+
+NOTHING = Backlog(0, 0)
+
+
+def estimate(rows: int, max_batch_size: int, *, idle: int, ready: int, cycle_ns: int) -> Backlog:
+    """The backlog of one model.
+
+    A batch under way is counted whole: it errs on the side of refusing, by half a batch.
+
+    Args:
+        rows: instances that wait.
+        max_batch_size: of one batch.
+        idle: workers that have no batch.
+        ready: workers, busy or not; with none, nobody can say when there will be one.
+        cycle_ns: from the dispatch of a batch to its report, of late.
+    """
+    if not ready or (idle and not rows):
+        return NOTHING
+    # Those that run, those that are full by then, and the one that takes the request itself.
+    batches = (ready - idle) + rows // max_batch_size + 1
+    return Backlog(-(-batches // ready) * cycle_ns, cycle_ns // (max_batch_size * ready))

@@ -1,0 +1,27 @@
+"""Packages that only some models need; they are extras of the distribution."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from ringbatch.shm.errors import StartupError
+
+
+def required(module: str, extra: str, path: Path) -> Any:
+    """A module of an optional package, imported now.
+
+    Args:
+        module: its full name.
+        extra: of ringbatch, which brings the package.
+        path: the model file that needs it.
+
+    Raises:
+        StartupError: it is not installed; with the command that installs it.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise StartupError(
+            f"{path}: the runtime {extra} needs the module {error.name}, which is not installed; "
+            f"pip install 'ringbatch[{extra}]'"
+        ) from None

@@ -1,0 +1,105 @@
+"""The python runtime: a model file, checked and made callable.
+
+A model file is plain Python. It says what it takes and returns in `inputs` and `outputs`, loads
+in `load()`, and answers in `predict`; a class `Model` with the same four does as well. Without
+`inputs`, `predict` takes a list of JSON values and returns a list of the same length.
+"""
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ringbatch.engine.model import Model, refusing
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.tensor import Tensor
+
+
+def import_model(path: Path) -> Model:
+    """Run a model file and look up its parts; `load` is not called.
+
+    Raises:
+        StartupError: in words, with the line where there is one.
+    """
+    module = _import(path)
+    source = getattr(module, "Model", None)
+    parts = _instance(path, source) if inspect.isclass(source) else module
+    predict = getattr(parts, "predict", None)
+    if not callable(predict):
+        what = "is no function" if predict is not None else "is missing"
+        raise StartupError(
+            f"{path}: `predict` {what}; a model file needs a function predict, "
+            "or a class Model with a method predict"
+        )
+    load = getattr(parts, "load", _nothing)
+    if not callable(load):
+        raise StartupError(f"{path}: `load` is {_kind(load)}, but it must be a function")
+    inputs = _tensors(path, "inputs", getattr(parts, "inputs", ()))
+    outputs = _tensors(path, "outputs", getattr(parts, "outputs", ()))
+    if bool(inputs) != bool(outputs):
+        missing, given = ("outputs", "inputs") if inputs else ("inputs", "outputs")
+        raise StartupError(f"{path}: `{given}` is there, so `{missing}` must be as well")
+    _check_arguments(path, predict, inputs)
+    return Model(inputs, outputs, load, predict)
+
+
+def _import(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"ringbatch_model_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise StartupError(f"{path}: a model file is a Python file and ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.parent))
+    with refusing(path):
+        try:
+            spec.loader.exec_module(module)
+        except SyntaxError as error:
+            # It may stand in a file that the model file imports.
+            line = f"line {error.lineno}: " if error.lineno else ""
+            raise StartupError(f"{error.filename or path}: {line}{error.msg}") from None
+    return module
+
+
+def _instance(path: Path, model: type) -> Any:
+    with refusing(path, "Model()"):
+        return model()
+
+
+def _tensors(path: Path, name: str, value: object) -> tuple[Tensor, ...]:
+    wanted = f"{path}: `{name}` must be a list of ringbatch.engine.Tensor, found"
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise StartupError(f"{wanted} {_kind(value)}")
+    for item in value:
+        if not isinstance(item, Tensor):
+            raise StartupError(f"{wanted} a list with {_kind(item)}")
+    tensors: tuple[Tensor, ...] = tuple(value)
+    names = [tensor.name for tensor in tensors]
+    for tensor in tensors:
+        if names.count(tensor.name) > 1:
+            raise StartupError(f"{path}: `{name}` has two tensors named {tensor.name!r}")
+    return tensors
+
+
+def _check_arguments(path: Path, predict: Callable[..., Any], inputs: tuple[Tensor, ...]) -> None:
+    try:
+        signature = inspect.signature(predict)
+    except ValueError:
+        return
+    count = len(inputs) or 1
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        wanted = ", ".join(tensor.name for tensor in inputs) or "instances"
+        raise StartupError(
+            f"{path}: predict{signature} must take {count} argument{'s' * (count > 1)} ({wanted})"
+        ) from None
+
+
+def _nothing() -> None:
+    """Stands in where a model needs no loading."""
+
+
+def _kind(value: object) -> str:
+    return f"a {type(value).__name__}"

@@ -1,0 +1,282 @@
+"""scikit-learn models: what they take and return, whom they trust, and the words for bad files."""
+
+import importlib
+import os
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+import skops.io
+from model_files import linear_estimator
+from sklearn.cluster import KMeans
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier
+from sklearn.naive_bayes import BernoulliNB
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
+
+from ringbatch.engine.model import InvalidInput, Model, Options
+from ringbatch.engine.runtimes import open_model
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.tensor import Tensor
+
+X = np.random.default_rng(0).normal(size=(40, 4))
+BINARY = (X[:, 0] > 0).astype(np.int64)
+NAMES = np.array(["calm", "glad", "stormy"])[np.digitize(X[:, 0], [-0.5, 0.5])]
+TREE = "sklearn.tree._tree.Tree"
+
+
+@pytest.fixture(autouse=True)
+def process_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
+    path, modules = list(sys.path), set(sys.modules)
+    yield
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if name.startswith("beside"):
+            del sys.modules[name]
+
+
+def opened(path: Path, **more: Any) -> Model:
+    return open_model("sklearn", path, Options(**{"max_batch_size": 32, "threads": 1} | more))
+
+
+def dumped(folder: Path, estimator: Any, **more: Any) -> Model:
+    path = folder / "model.skops"
+    skops.io.dump(estimator, path)
+    return opened(path, **more)
+
+
+def refused(path: Path, **more: Any) -> str:
+    with pytest.raises(StartupError) as caught:
+        opened(path, **more)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    return text.removeprefix(f"{path}: ")
+
+
+def refused_estimator(folder: Path, estimator: Any, **more: Any) -> str:
+    path = folder / "model.joblib"
+    joblib.dump(estimator, path)
+    return refused(path, trust_pickle=True, **more)
+
+
+def test_a_classifier_returns_labels_and_probabilities(tmp_path: Path) -> None:
+    estimator = LogisticRegression().fit(X, BINARY)
+    model = dumped(tmp_path, estimator)
+    assert model.inputs == (Tensor("x", "FP64", [4]),)
+    assert model.outputs == (Tensor("label", "INT64", []), Tensor("probabilities", "FP64", [2]))
+    label, probabilities = model.predict(X[:5])
+    assert np.array_equal(label, estimator.predict(X[:5]))
+    assert np.array_equal(probabilities, estimator.predict_proba(X[:5]))
+
+
+def test_labels_may_be_texts_and_a_pipeline_is_a_model_like_any_other(tmp_path: Path) -> None:
+    estimator = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, NAMES)
+    model = dumped(tmp_path, estimator)
+    assert model.outputs == (Tensor("label", "BYTES", []), Tensor("probabilities", "FP64", [3]))
+    label, _ = model.predict(X[:5])
+    assert np.array_equal(label, estimator.predict(X[:5]))
+
+
+def test_a_classifier_without_probabilities_returns_labels_alone(tmp_path: Path) -> None:
+    estimator = SVC().fit(X, BINARY == 1)
+    model = dumped(tmp_path, estimator)
+    assert model.outputs == (Tensor("label", "BOOL", []),)
+    assert np.array_equal(model.predict(X[:5]), estimator.predict(X[:5]))
+
+
+def test_several_labels_for_a_row_have_their_own_dimension(tmp_path: Path) -> None:
+    both = np.stack([BINARY, 1 - BINARY], axis=1)
+    model = dumped(tmp_path, OneVsRestClassifier(LogisticRegression()).fit(X, both))
+    assert model.outputs == (Tensor("label", "INT64", [2]), Tensor("probabilities", "FP64", [2]))
+    label, _ = model.predict(X[:4])
+    assert label.tolist() == both[:4].tolist()
+
+
+@pytest.mark.parametrize(
+    ("estimator", "y"),
+    [
+        (Ridge().fit(X, X[:, 0]), Tensor("y", "FP64", [])),
+        (Ridge().fit(X, X[:, :3]), Tensor("y", "FP64", [3])),
+        (KMeans(2, n_init=1, random_state=0).fit(X), Tensor("y", "INT64", [])),
+    ],
+)
+def test_what_is_no_classifier_returns_y_in_the_shape_that_it_has(
+    tmp_path: Path, estimator: Any, y: Tensor
+) -> None:
+    model = dumped(tmp_path, estimator)
+    assert model.outputs == (y,)
+    assert np.array_equal(model.predict(X[:5]), estimator.predict(X[:5]))
+
+
+@pytest.mark.parametrize(("dtype", "datatype"), [("f4", "FP32"), ("f8", "FP64")])
+def test_the_input_has_the_precision_in_which_it_has_learned(
+    tmp_path: Path, dtype: str, datatype: str
+) -> None:
+    x = X.astype(dtype)
+    for estimator in (LinearRegression(), make_pipeline(FunctionTransformer(), Ridge())):
+        model = dumped(tmp_path, estimator.fit(x, x[:, 0]))
+        assert model.inputs == (Tensor("x", datatype, [4]),)
+        assert model.outputs == (Tensor("y", datatype, []),)
+
+
+def test_a_pipeline_that_begins_with_a_vectorizer_takes_texts(tmp_path: Path) -> None:
+    texts = ["good good", "bad", "bad thing", "good thing"]
+    estimator = make_pipeline(CountVectorizer(), BernoulliNB()).fit(texts, [1, 0, 0, 1])
+    model = dumped(tmp_path, estimator)
+    assert model.inputs == (Tensor("x", "BYTES", []),)
+    x = np.empty(2, dtype=object)
+    x[:] = [b"good", "schläft bad".encode()]
+    label, _ = model.predict(x)
+    assert label.tolist() == [1, 0]
+    x[1] = b"\xff"
+    with pytest.raises(InvalidInput, match="'x' holds bytes that are not UTF-8 text"):
+        model.predict(x)
+
+
+def test_a_model_that_has_no_answer_for_zeros_is_taken_to_be_as_most_are(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = np.array([[1.0], [2.0], [1.0], [2.0]])
+    encoder = ColumnTransformer([("kind", OneHotEncoder(), [0])])
+    estimator = make_pipeline(encoder, LogisticRegression()).fit(x, [0, 1, 0, 1])
+    model = dumped(tmp_path, estimator)
+    assert model.outputs == (Tensor("label", "INT64", []), Tensor("probabilities", "FP64", [2]))
+    assert "so the shape of its answers is taken to be the usual one" in caplog.text
+    label, _ = model.predict(x)
+    assert label.tolist() == [0, 1, 0, 1]
+
+
+def test_types_beyond_the_known_ones_are_listed_as_the_setting_wants_them(tmp_path: Path) -> None:
+    path = tmp_path / "forest.skops"
+    skops.io.dump(RandomForestClassifier(2, random_state=0).fit(X, BINARY), path)
+    unknown = skops.io.get_untrusted_types(file=path)
+    if TREE not in unknown:
+        pytest.skip("this skops trusts trees by itself")
+    assert refused(path) == (
+        "holds types that are not known to be safe; if you trust where the file comes from, "
+        f'allow them with trusted_types = ["{TREE}"]'
+    )
+    assert refused(path, trusted_types=["some.other.Type"]) == refused(path)
+    label, _ = opened(path, trusted_types=["some.other.Type", TREE]).predict(X[:3])
+    assert label.shape == (3,)
+
+
+BESIDE = """
+from pathlib import Path
+def halved(x):
+    Path(__file__).with_name("was_run").touch()
+    return x / 2
+"""
+
+
+@pytest.mark.parametrize("ending", [".pkl", ".joblib", ".bin"])
+def test_a_pickle_is_read_only_where_it_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    (tmp_path / "beside_the_model.py").write_text(BESIDE)
+    path = tmp_path / f"model{ending}"
+    with monkeypatch.context() as patched:
+        patched.syspath_prepend(str(tmp_path))
+        halved = importlib.import_module("beside_the_model").halved
+        estimator = make_pipeline(FunctionTransformer(halved), LinearRegression())
+        joblib.dump(estimator.fit(X, X[:, 0]), path)
+        del sys.modules["beside_the_model"]
+    (tmp_path / "was_run").unlink()
+    assert refused(path) == (
+        "a pickle or joblib file runs code while it is read; if you trust where it comes from, "
+        "set trust_pickle = true, else save the model as a .skops file"
+    )
+    assert "beside_the_model" not in sys.modules
+    model = opened(path, trust_pickle=True)
+    np.testing.assert_allclose(model.predict(X), X[:, 0])
+    assert (tmp_path / "was_run").exists()
+    assert sys.path[-1] == str(tmp_path)
+
+
+def test_a_skops_file_is_known_by_what_it_holds_too(tmp_path: Path) -> None:
+    path = tmp_path / "blob"
+    skops.io.dump(linear_estimator(), path)
+    assert opened(path).outputs == (Tensor("y", "FP32", [2]),)
+
+
+def test_a_zip_archive_that_is_no_skops_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.skops"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a", "b")
+    assert refused(path).startswith("it cannot be read as a skops file: KeyError: ")
+
+
+def test_a_spoilt_pickle_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.pkl"
+    path.write_bytes(b"no pickle")
+    assert refused(path, trust_pickle=True).startswith(
+        "it cannot be read as a pickle or joblib file: "
+    )
+
+
+MANY = MultiOutputClassifier(LogisticRegression()).fit(X, np.stack([BINARY, BINARY], axis=1))
+MIXED = LogisticRegression().fit(X, BINARY)
+MIXED.classes_ = np.array([1, "one"], dtype=object)
+FEATURELESS = LinearRegression().fit(X, X[:, 0])
+del FEATURELESS.n_features_in_
+BAD = {
+    "no-model": ({"a": 1}, "holds a dict, but it must hold a model with a method predict"),
+    "nothing-to-predict": (
+        PCA(2).fit(X),
+        "holds a PCA, but it must hold a model with a method predict",
+    ),
+    "several-labels-at-once": (
+        MANY,
+        "predicts 2 labels at once, so it can be served from a python model file only",
+    ),
+    "labels-of-several-kinds": (
+        MIXED,
+        "its labels (classes_) must be numbers or texts, all of a kind",
+    ),
+    "no-number-of-features": (
+        FEATURELESS,
+        "the LinearRegression does not say how many features it takes (n_features_in_), "
+        "so it can be served from a python model file only",
+    ),
+}
+
+
+@pytest.mark.parametrize(("estimator", "words"), BAD.values(), ids=BAD)
+def test_what_cannot_be_served_is_refused_in_words(
+    tmp_path: Path, estimator: Any, words: str
+) -> None:
+    assert refused_estimator(tmp_path, estimator) == words
+
+
+def test_a_model_that_was_never_fitted_is_refused(tmp_path: Path) -> None:
+    words = refused_estimator(tmp_path, LogisticRegression())
+    assert words.startswith("NotFittedError: This LogisticRegression instance is not fitted yet")
+
+
+def test_a_model_without_batches_is_refused(tmp_path: Path) -> None:
+    assert refused_estimator(tmp_path, MIXED, max_batch_size=0) == (
+        "max_batch_size is 0, but a scikit-learn model takes batches; set 1 or more"
+    )
+
+
+def test_all_cpus_of_a_model_are_the_threads_of_its_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOKY_MAX_CPU_COUNT")
+    dumped(tmp_path, linear_estimator(), threads=1)
+    assert os.environ["LOKY_MAX_CPU_COUNT"] == "1"
+    assert joblib.effective_n_jobs(-1) == 1

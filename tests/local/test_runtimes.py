@@ -1,0 +1,125 @@
+"""The seam between model files and the worker: the same model in every kind of file is the same."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from model_files import INPUTS, LINEAR, OUTPUTS, ROWS, expected, written
+
+from ringbatch.engine.model import Options
+from ringbatch.engine.runtimes import OPENERS, open_model
+from ringbatch.engine.settings import RUNTIMES
+from ringbatch.shm.errors import StartupError
+
+OPTIONS = Options(max_batch_size=32, threads=1)
+PACKAGES = {"onnx": ("onnxruntime",), "sklearn": ("sklearn", "skops.io")}
+"""What each runtime needs beyond the engine's own packages."""
+
+EVERY = pytest.mark.parametrize("runtime", LINEAR)
+
+
+@pytest.fixture(autouse=True)
+def path_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
+    path = list(sys.path)
+    yield
+    sys.path[:] = path
+
+
+def refusal(runtime: str, path: Path, options: Options = OPTIONS) -> str:
+    """The one line with which a file is refused, less the path with which it starts."""
+    with pytest.raises(StartupError) as caught:
+        open_model(runtime, path, options)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert "\n" not in text
+    return text.removeprefix(f"{path}: ")
+
+
+def test_every_runtime_that_can_be_configured_is_there_and_held_to_this() -> None:
+    assert set(OPENERS) == set(RUNTIMES) == set(LINEAR)
+
+
+@EVERY
+def test_what_it_takes_and_returns_is_known_before_it_is_loaded(
+    tmp_path: Path, runtime: str
+) -> None:
+    model = open_model(runtime, written(tmp_path, runtime), OPTIONS)
+    assert (model.inputs, model.outputs) == (INPUTS, OUTPUTS)
+
+
+@EVERY
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_a_batch_of_any_size_gets_its_answers(tmp_path: Path, runtime: str, rows: int) -> None:
+    model = open_model(runtime, written(tmp_path, runtime), OPTIONS)
+    model.load()
+    answers = model.predict(ROWS[:rows])
+    assert (answers.shape, answers.dtype) == ((rows, 2), np.float32)
+    np.testing.assert_allclose(answers, expected(ROWS[:rows]), rtol=1e-6)
+
+
+@EVERY
+def test_an_input_it_cannot_take_raises_and_the_next_is_answered(
+    tmp_path: Path, runtime: str
+) -> None:
+    model = open_model(runtime, written(tmp_path, runtime), OPTIONS)
+    model.load()
+    with pytest.raises(Exception, match=r"4"):
+        model.predict(np.zeros((1, 4), np.float32))
+    np.testing.assert_allclose(model.predict(ROWS), expected(ROWS), rtol=1e-6)
+
+
+@EVERY
+def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path, runtime: str) -> None:
+    name = LINEAR[runtime][0]
+    assert refusal(runtime, tmp_path / name) == "no such model file"
+    (tmp_path / name).mkdir()
+    assert refusal(runtime, tmp_path / name) == "is a folder, not a model file"
+
+
+@EVERY
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda data: data[: len(data) // 2], id="truncated"),
+        pytest.param(lambda data: b"\x00\xff this is no model" + data[:7], id="foreign"),
+        pytest.param(lambda _: b"", id="empty"),
+    ],
+)
+def test_a_spoilt_file_is_refused_in_one_line(
+    tmp_path: Path, runtime: str, spoil: Callable[[bytes], bytes]
+) -> None:
+    path = written(tmp_path, runtime)
+    path.write_bytes(spoil(path.read_bytes()))
+    assert refusal(runtime, path)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "module"), [(key, name) for key, names in PACKAGES.items() for name in names]
+)
+def test_a_missing_package_is_named_with_the_command_that_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runtime: str, module: str
+) -> None:
+    path = written(tmp_path, runtime)
+    monkeypatch.setitem(sys.modules, module, None)
+    assert refusal(runtime, path) == (
+        f"the runtime {runtime} needs the module {module}, which is not installed; "
+        f"pip install 'ringbatch[{runtime}]'"
+    )
+
+
+def test_nothing_optional_is_imported_before_a_file_needs_it(tmp_path: Path) -> None:
+    """A worker with a python model neither waits for these packages nor needs them."""
+    program = (
+        "import sys; from pathlib import Path; from ringbatch.engine import runtimes, model\n"
+        "options = model.Options(max_batch_size=1, threads=1)\n"
+        f"runtimes.open_model('python', Path({str(written(tmp_path, 'python'))!r}), options)\n"
+        "print({'onnxruntime', 'sklearn', 'skops', 'joblib'} & sys.modules.keys())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "set()\n"

@@ -1,0 +1,59 @@
+"""How long a request that comes now would take: tables and properties."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.engine.backlog import NOTHING, estimate
+
+CYCLE = 1000
+
+
+@pytest.mark.parametrize(
+    ("rows", "idle", "ready", "answer", "row"),
+    [
+        (0, 1, 1, 0, 0),  # a worker waits for it
+        (0, 1, 2, 0, 0),
+        (0, 0, 1, 2, 1 / 8),  # the batch that runs, and its own
+        (7, 0, 1, 2, 1 / 8),  # there is a place left in the next
+        (8, 0, 1, 3, 1 / 8),
+        (80, 0, 1, 12, 1 / 8),
+        (80, 0, 2, 7, 1 / 16),
+        (80, 0, 4, 4, 1 / 32),
+        (3, 1, 1, 1, 1 / 8),  # under the policy "fixed"
+        (80, 0, 0, 0, 0),  # nobody knows when there will be a worker
+    ],
+)
+def test_batches_before_it_and_its_own(
+    rows: int, idle: int, ready: int, answer: float, row: float
+) -> None:
+    found = estimate(rows, 8, idle=idle, ready=ready, cycle_ns=CYCLE)
+    assert found == (answer * CYCLE, int(row * CYCLE))
+
+
+def test_before_the_first_batch_nothing_is_known() -> None:
+    assert estimate(10_000, 1, idle=0, ready=1, cycle_ns=0) == NOTHING
+
+
+@given(
+    rows=st.integers(0, 10**6),
+    more=st.integers(0, 10**4),
+    cap=st.integers(1, 1000),
+    ready=st.integers(1, 64),
+    idle=st.integers(0, 64),
+    cycle_ns=st.integers(1, 10**11),
+)
+def test_more_waiting_never_makes_it_shorter_and_more_workers_never_longer(
+    rows: int, more: int, cap: int, ready: int, idle: int, cycle_ns: int
+) -> None:
+    idle = min(idle, ready)
+    found = estimate(rows, cap, idle=idle, ready=ready, cycle_ns=cycle_ns)
+    crowded = estimate(rows + more, cap, idle=idle, ready=ready, cycle_ns=cycle_ns)
+    assert crowded.answer_ns >= found.answer_ns
+    if not idle:
+        helped = estimate(rows, cap, idle=0, ready=2 * ready, cycle_ns=cycle_ns)
+        assert helped.answer_ns <= found.answer_ns
+    # What is yet to be taken adds as much as it would, were it taken: to within one batch.
+    if found.answer_ns and not idle:
+        expected = crowded.answer_ns - found.answer_ns
+        assert abs(found.row_ns * more - expected) <= 2 * cycle_ns + more
