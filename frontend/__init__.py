@@ -1,1 +1,44 @@
-"""What runs inside a Gunicorn worker: HTTP on one side, a lane of the segment on the other."""
+"""What stands between clients and the ring: HTTP and gRPC servers, and a client in Python.
+
+A program on the same host imports from here what it needs to use the engine.
+"""
+
+from ringbatch.frontend.client import Client
+from ringbatch.frontend.client_errors import ClientClosed, EngineGone, Interrupted
+from ringbatch.frontend.client_many import Many
+from ringbatch.shm.errors import (
+    DeadlineExceeded,
+    Draining,
+    InvalidRequest,
+    ModelFailed,
+    ModelNotFound,
+    ModelNotReady,
+    NoFreeLane,
+    Overloaded,
+    RequestError,
+    RequestTooLarge,
+    RingbatchError,
+    StartupError,
+    WorkerDied,
+)
+
+__all__ = [
+    "Client",
+    "ClientClosed",
+    "DeadlineExceeded",
+    "Draining",
+    "EngineGone",
+    "Interrupted",
+    "InvalidRequest",
+    "Many",
+    "ModelFailed",
+    "ModelNotFound",
+    "ModelNotReady",
+    "NoFreeLane",
+    "Overloaded",
+    "RequestError",
+    "RequestTooLarge",
+    "RingbatchError",
+    "StartupError",
+    "WorkerDied",
+]

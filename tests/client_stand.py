@@ -1,0 +1,153 @@
+"""A segment with lanes for clients, and an engine that answers what a test tells it to.
+
+The engine is a holder in the place of collector and worker: it takes what clients have announced,
+and answers one request after the other, without batches.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Self
+
+from ringbatch.shm.holder import BatchMark, Holder, Request
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.layout import MODEL_SERVED, PAGE, WORD, Layout, aligned
+from ringbatch.shm.manifest import ModelSpec, dumps
+from ringbatch.shm.ring import Consumer
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Reason, Status
+
+MARK = BatchMark(1, 1, Reason.IDLE, 1)
+Answer = bytes | tuple[Status, str]
+Predict = Callable[[bytes, Request], Answer]
+"""From a payload and its header to a result, or to how it failed and the words for that."""
+
+
+def echo(payload: bytes, _request: Request) -> Answer:
+    """The result is the payload."""
+    return payload
+
+
+class ClientStand:
+    """See the module.
+
+    Attributes:
+        segment: as its maker has it.
+        rung: how often the collector was rung.
+
+    Args:
+        models: in the manifest.
+        slots: of each lane.
+    """
+
+    def __init__(
+        self, models: Sequence[ModelSpec], *, slots: int = 16, lanes: int = 2, pages: int = 64
+    ) -> None:
+        layout = Layout(
+            lanes=1 + lanes,
+            slots=slots,
+            lane_bytes=pages * PAGE,
+            workers=1,
+            models=len(models),
+            manifest_bytes=aligned(len(dumps(tuple(models))), PAGE),
+            client_lanes=lanes,
+        )
+        self.segment = Segment.create(layout, tuple(models))
+        self._bells = [self.segment.lane_doorbell(lane) for lane in range(layout.lanes)]
+        self._holder = Holder(self.segment, 0, lambda lane: self._bells[lane].wake())
+        self._submissions = [
+            Consumer(self.segment.words, layout.submission_ring(lane), layout.slots)
+            for lane in range(layout.lanes)
+        ]
+        self._stop = threading.Event()
+        for model in models:
+            word = (layout.model(model.index) + MODEL_SERVED) // WORD
+            self.segment.words[word] = 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for bell in self._bells:
+            bell.close()
+        self.segment.unlink()
+        self.segment.detach()
+
+    @property
+    def name(self) -> str:
+        """For `Client(segment=...)`."""
+        return self.segment.name
+
+    def take(self) -> list[int]:
+        """References to the requests announced since the last call."""
+        return [ref for ring in self._submissions for ref in ring.take()]
+
+    def payload(self, ref: int) -> tuple[bytes, Request]:
+        """A request and its header."""
+        request = self._holder.read(ref)
+        assert request is not None, "published before its header"
+        start = request.request_offset
+        return bytes(self.segment.memory[start : start + request.request_bytes]), request
+
+    def answer(self, references: Sequence[int], predict: Predict = echo) -> None:
+        """Answer these requests, those that their client still wants as well as the others."""
+        for ref in references:
+            payload, request = self.payload(ref)
+            result = predict(payload, request)
+            if isinstance(result, tuple):
+                self._holder.fail(request, *result, MARK, 1)
+            elif len(result) > request.result_capacity:
+                self._holder.answer(ref, Status.RESULT_TOO_LARGE, len(result), MARK, 1)
+            else:
+                start = request.result_offset
+                self.segment.memory[start : start + len(result)] = result
+                self._holder.answer(ref, Status.OK, len(result), MARK, 1)
+        self._holder.flush()
+
+    def serve(self, predict: Predict = echo) -> threading.Thread:
+        """Answer everything from now on, in a thread of its own; until the end, or until joined
+        after `halt`."""
+        doorbell = self.segment.collector_doorbell()
+
+        def run() -> None:
+            while not self._stop.is_set():
+                self.answer(self.take(), predict)
+                doorbell.wait(0.05)
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        return thread
+
+    def halt(self, thread: threading.Thread) -> None:
+        """End what `serve` began."""
+        self._stop.set()
+        thread.join()
+        self._stop.clear()
+
+    def everything_is_free(self, lane: int) -> bool:
+        """Whether the next owner of a client's lane, which nobody holds, finds all of it free."""
+        assert self.segment.lock_lane(lane), "the lane is held"
+        self.answer(self.take())
+        heir = Lane(self.segment, lane, lambda: None)
+        heir.collect()
+        return heir.in_flight == 0
+
+
+class Life:
+    """Stands for the engine's process: a descriptor that is readable once it has ended."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+
+    def descriptor(self, _pid: int) -> int:
+        """In the place of `os.pidfd_open`."""
+        return os.dup(self._reading)
+
+    def end(self) -> None:
+        """The engine ends."""
+        os.close(self._writing)
+
+    def close(self) -> None:
+        """Forget it."""
+        os.close(self._reading)

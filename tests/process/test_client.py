@@ -1,0 +1,641 @@
+"""The client beside an engine that does as it is told: threads, deadlines, ends, interruptions."""
+
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Future
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from client_stand import Answer, ClientStand, Life
+from numpy.typing import NDArray
+from rig import spec
+
+from ringbatch.frontend import (
+    Client,
+    ClientClosed,
+    DeadlineExceeded,
+    Draining,
+    EngineGone,
+    Interrupted,
+    InvalidRequest,
+    ModelFailed,
+    ModelNotFound,
+    ModelNotReady,
+    NoFreeLane,
+    Overloaded,
+    RequestTooLarge,
+    StartupError,
+)
+from ringbatch.frontend import client_channel as channel_module
+from ringbatch.frontend import engines as engines_module
+from ringbatch.shm.counters import Counters, LaneCounter
+from ringbatch.shm.holder import Request
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.layout import MODEL_SERVED, WORD
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Status
+from ringbatch.shm.tensor import Tensor
+
+X = Tensor("x", "INT64", [])
+GROWING = Tensor("y", "INT64", [-1])
+DAY_NS = 24 * 3600 * 10**9
+FOREVER_NS = 1 << 50
+CAP = 4
+MODELS = (
+    spec(0, [X], [X], name="same", max_batch_size=CAP, timeout_ns=DAY_NS),
+    spec(1, [X], [GROWING], name="growing", max_batch_size=CAP, timeout_ns=DAY_NS),
+    spec(2, name="untyped", max_batch_size=CAP, timeout_ns=DAY_NS),
+)
+CLIENT_LANE = 1
+WaitUntil = Callable[..., object]
+
+
+@pytest.fixture
+def stand() -> Iterator[ClientStand]:
+    with ClientStand(MODELS) as made:
+        yield made
+
+
+@pytest.fixture(params=[0, 200], ids=["sleeping", "spinning"])
+def client(stand: ClientStand, request: pytest.FixtureRequest) -> Iterator[Client]:
+    with Client(segment=stand.name, spin_us=request.param) as made:
+        yield made
+
+
+def numbers(*values: int) -> NDArray[Any]:
+    return np.array(values, dtype=np.int64)
+
+
+class Asking(threading.Thread):
+    """A thread that asks once, and what came of it."""
+
+    def __init__(self, ask: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
+        self._ask = ask
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.answer = self._ask()
+        except BaseException as error:
+            self.error = error
+
+
+def taken(stand: ClientStand, count: int, wait_until: WaitUntil) -> list[int]:
+    """References to the next `count` requests."""
+    found: list[int] = []
+
+    def enough() -> bool:
+        found.extend(stand.take())
+        return len(found) >= count
+
+    wait_until(enough, f"{count} requests are announced")
+    assert len(found) == count
+    return found
+
+
+def counted(stand: ClientStand, counter: LaneCounter) -> int:
+    layout = stand.segment.layout
+    return Counters(stand.segment.words, layout.lane_counters(CLIENT_LANE))[counter]
+
+
+def own_threads() -> list[threading.Thread]:
+    """Those that clients have started."""
+    return [thread for thread in threading.enumerate() if thread.name == "ringbatch client"]
+
+
+def is_asleep(client: Client) -> bool:
+    """Whether a thread of the client sleeps at the doorbell."""
+    return client._session.channel._leader is not None
+
+
+def test_an_array_comes_back_as_the_model_has_it(stand: ClientStand, client: Client) -> None:
+    stand.serve(lambda payload, _: (np.frombuffer(payload, np.int64) + 1).tobytes())
+    answer = client.infer("same", numbers(1, 2, 3))
+    assert (answer.tolist(), answer.dtype) == ([2, 3, 4], np.int64)
+    answer[0] = 7
+    assert client.models == ("same", "growing", "untyped")
+
+
+def test_more_rows_than_the_whole_lane_holds_are_split_and_joined_in_order(
+    stand: ClientStand, client: Client
+) -> None:
+    stand.serve()
+    rows = np.arange(CAP * 16 * 3 + 1, dtype=np.int64)
+    assert (client.infer("same", rows) == rows).all()
+    assert counted(stand, LaneCounter.REQUESTS) == CAP * 4 * 3 + 1
+
+
+def test_values_of_an_untyped_model_pass(stand: ClientStand, client: Client) -> None:
+    stand.serve()
+    values = [{"b": 1, "a": [None, 2**70, "\ud800", 6.0]}, "x", 3, True, None]
+    assert client.infer("untyped", values) == values
+
+
+def test_an_answer_that_takes_more_room_than_claimed_is_asked_for_again(
+    stand: ClientStand, client: Client
+) -> None:
+    """The first room is 4 KiB beyond the request."""
+
+    def grow(payload: bytes, request: Request) -> Answer:
+        size = int.from_bytes(payload[:8], "little")
+        row = size.to_bytes(8, "little")
+        return (row * 8)[:8] + b"\0" * 56 + row * size * request.rows
+
+    stand.serve(grow)
+    assert client.infer("growing", numbers(5)).tolist() == [[5] * 5]
+    assert (client.infer("growing", numbers(3000, 3000)) == 3000).all()
+    assert counted(stand, LaneCounter.REQUESTS) == 3
+    assert (client.infer("growing", numbers(3000)) == 3000).all()
+    assert counted(stand, LaneCounter.REQUESTS) == 4
+
+
+def test_what_can_never_fit_is_refused_for_good(stand: ClientStand, client: Client) -> None:
+    with pytest.raises(RequestTooLarge, match=r"exceed the 262144 bytes there are"):
+        client.infer("untyped", ["x" * 300_000])
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "error", "words"),
+    [
+        (Status.INVALID, "no mood", InvalidRequest, "^no mood$"),
+        (Status.INVALID, "", InvalidRequest, "^the model refused the input$"),
+        (Status.MODEL_FAILED, "it raised", ModelFailed, "^it raised$"),
+        (Status.EXPIRED, "", DeadlineExceeded, "^no answer came before the deadline$"),
+        (Status.NO_WORKER, "", ModelNotReady, "^the model is not ready$"),
+    ],
+)
+def test_an_answer_other_than_ok_is_raised_as_over_http(
+    stand: ClientStand, client: Client, status: Status, text: str, error: type, words: str
+) -> None:
+    stand.serve(lambda payload, request: (status, text))
+    with pytest.raises(error, match=words):
+        client.infer("same", numbers(1))
+    with pytest.raises(error, match=words):
+        client.infer_async("same", numbers(1)).result()
+    found = client.infer_many("same", numbers(1, 2))
+    assert [(type(e), str(e)) for e in found.errors.values()] == [(error, words[1:-1])] * 2
+
+
+def test_one_part_that_fails_fails_the_request_and_frees_the_others(
+    stand: ClientStand, client: Client, wait_until: WaitUntil
+) -> None:
+    asking = Asking(lambda: client.infer("same", np.arange(3 * CAP, dtype=np.int64)))
+    parts = taken(stand, 3, wait_until)
+    stand.answer(parts[1:2], lambda payload, request: (Status.INVALID, "the second"))
+    asking.join()
+    assert isinstance(asking.error, InvalidRequest)
+    stand.answer([parts[0], parts[2]])
+    thread = stand.serve()
+    assert client.infer("same", numbers(8)).tolist() == [8]
+    stand.halt(thread)
+    client.close()
+    assert stand.everything_is_free(CLIENT_LANE)
+
+
+def test_unknown_and_unready_models_are_refused_before_anything_is_sent(
+    stand: ClientStand, client: Client
+) -> None:
+    with pytest.raises(ModelNotFound, match='no model "none"; there is: same, growing, untyped'):
+        client.infer("none", numbers(1))
+    stand.segment.words[(stand.segment.layout.model(0) + MODEL_SERVED) // WORD] = 0
+    for ask in (client.infer, client.infer_async, client.infer_many):
+        with pytest.raises(ModelNotReady, match='model "same" is not ready'):
+            ask("same", numbers(1))
+    assert counted(stand, LaneCounter.REQUESTS) == 0
+
+
+def test_no_instances_are_answered_at_once(stand: ClientStand, client: Client) -> None:
+    for answer in (
+        client.infer("same", numbers()),
+        client.infer_async("same", numbers()).result(),
+        client.infer_many("same", numbers()).outputs,
+    ):
+        assert (answer.shape, answer.dtype) == ((0,), np.int64)
+
+
+def test_many_requests_have_each_its_own_answer_or_error(
+    stand: ClientStand, client: Client
+) -> None:
+    def odd(payload: bytes, request: Request) -> Answer:
+        number = int.from_bytes(payload, "little")
+        assert request.rows == 1
+        return (Status.INVALID, f"no {number}") if number % 7 == 3 else payload
+
+    stand.serve(odd)
+    rows = np.arange(100, dtype=np.int64)
+    outputs, errors = client.infer_many("same", rows)
+    assert list(errors) == sorted(errors)
+    assert {n: str(error) for n, error in errors.items()} == {
+        n: f"no {n}" for n in range(100) if n % 7 == 3
+    }
+    assert outputs.tolist() == [0 if n % 7 == 3 else n for n in range(100)]
+    assert counted(stand, LaneCounter.REQUESTS) == 100
+
+
+def test_many_requests_leave_slots_to_others(
+    stand: ClientStand, client: Client, wait_until: WaitUntil
+) -> None:
+    bulk = Asking(lambda: client.infer_many("same", np.arange(40, dtype=np.int64)))
+    first = taken(stand, 14, wait_until)
+    other = Asking(lambda: client.infer("same", numbers(99)))
+    (ref,) = taken(stand, 1, wait_until)
+    stand.answer([ref])
+    other.join()
+    assert other.answer.tolist() == [99]
+    assert bulk.is_alive()
+    stand.answer(first)
+    stand.serve()
+    bulk.join()
+    assert bulk.answer.outputs.tolist() == list(range(40))
+
+
+def test_many_requests_that_find_no_room_at_all_fail_as_one_would(
+    stand: ClientStand, client: Client, wait_until: WaitUntil
+) -> None:
+    taking = [client.infer_async("same", numbers(n)) for n in range(16)]
+    with pytest.raises(Overloaded, match="too many requests are waiting"):
+        client.infer("same", numbers(1))
+    errors = client.infer_many("same", numbers(1, 2)).errors
+    assert [type(error) for error in errors.values()] == [Overloaded] * 2
+    assert counted(stand, LaneCounter.REFUSED) == 3
+    stand.serve()
+    assert [future.result().tolist() for future in taking] == [[n] for n in range(16)]
+
+
+def test_a_model_whose_sizes_are_open_is_no_model_for_many(client: Client) -> None:
+    for model in ("growing", "untyped"):
+        with pytest.raises(InvalidRequest, match="not one input and one output"):
+            client.infer_many(model, numbers(1))
+
+
+def test_every_way_to_wait_ends_at_the_deadline(
+    stand: ClientStand, client: Client, wait_until: WaitUntil
+) -> None:
+    with pytest.raises(DeadlineExceeded, match=r"no answer came within 0\.01 s"):
+        client.infer("same", numbers(1), timeout_s=0.01)
+    late = client.infer_async("same", numbers(2), timeout_s=0.01)
+    assert isinstance(late.exception(), DeadlineExceeded)
+    errors = client.infer_many("same", numbers(3, 4), timeout_s=0.01).errors
+    assert [type(error) for error in errors.values()] == [DeadlineExceeded] * 2
+    assert counted(stand, LaneCounter.TIMEOUTS) == 3
+    stand.answer(taken(stand, 4, wait_until))
+    client.close()
+    assert stand.everything_is_free(CLIENT_LANE)
+
+
+def test_a_deadline_ends_a_wait_beside_one_that_has_longer(
+    stand: ClientStand, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+) -> None:
+    # What is watched here is not to be rescued by the sweep.
+    monkeypatch.setattr(channel_module, "SWEEP_NS", FOREVER_NS)
+    patient = Asking(lambda: client.infer("same", numbers(1)))
+    wait_until(lambda: is_asleep(client), "the first thread leads")
+    with pytest.raises(DeadlineExceeded):
+        client.infer("same", numbers(2), timeout_s=0.01)
+    future = client.infer_async("same", numbers(3), timeout_s=0.01)
+    assert isinstance(future.exception(), DeadlineExceeded)
+    assert patient.is_alive()
+    stand.answer(stand.take())
+    patient.join()
+    assert patient.answer.tolist() == [1]
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan")])
+def test_a_timeout_that_is_none_is_refused(client: Client, timeout_s: float) -> None:
+    with pytest.raises(ValueError, match="timeout_s must be above 0"):
+        client.infer("same", numbers(1), timeout_s=timeout_s)
+
+
+def test_a_timeout_beyond_the_models_is_the_models(stand: ClientStand, client: Client) -> None:
+    before_ns = time.monotonic_ns()
+    future = client.infer_async("same", numbers(1), timeout_s=float("inf"))
+    ((_, request),) = map(stand.payload, stand.take())
+    assert before_ns + DAY_NS <= request.deadline_ns <= time.monotonic_ns() + DAY_NS
+    future.cancel()
+
+
+def test_who_leads_passes_the_lead_on(
+    stand: ClientStand, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+) -> None:
+    """Answers come in the order of asking, so that it is the leader who leaves each time."""
+    monkeypatch.setattr(channel_module, "SWEEP_NS", FOREVER_NS)
+    asking = []
+    for number in range(5):
+        asking.append(Asking(partial(client.infer, "same", numbers(number))))
+        asking[-1].refs = taken(stand, 1, wait_until)  # type: ignore[attr-defined]
+    future = client.infer_async("same", numbers(9))
+    last = taken(stand, 1, wait_until)
+    for number, one in enumerate(asking):
+        stand.answer(one.refs)  # type: ignore[attr-defined]
+        one.join()
+        assert one.answer.tolist() == [number]
+    stand.answer(last)
+    assert future.result().tolist() == [9]
+    assert counted(stand, LaneCounter.MISSED_WAKEUPS) == 0
+
+
+def test_the_clients_own_thread_passes_the_lead_on(
+    stand: ClientStand, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+) -> None:
+    """It waits for futures; where their answers have come, somebody else still waits."""
+    monkeypatch.setattr(channel_module, "SWEEP_NS", FOREVER_NS)
+    future = client.infer_async("same", numbers(1))
+    deferred = taken(stand, 1, wait_until)
+    wait_until(lambda: is_asleep(client), "the client's own thread leads")
+    asking = Asking(lambda: client.infer("same", numbers(2)))
+    refs = taken(stand, 1, wait_until)
+    wait_until(lambda: client._session.channel._sleepers, "the other follows")
+    stand.answer(deferred)
+    assert future.result().tolist() == [1]
+    stand.answer(refs)
+    asking.join()
+    assert asking.answer.tolist() == [2]
+
+
+def test_threads_get_their_own_answers(stand: ClientStand, client: Client) -> None:
+    thread = stand.serve()
+
+    def ask(first: int) -> bool:
+        for number in range(first, first + 60):
+            if number % 3:
+                answer = client.infer("same", numbers(number, -number))
+            elif number % 2:
+                answer = client.infer_async("same", numbers(number, -number)).result()
+            else:
+                answer = client.infer_many("same", numbers(number, -number)).outputs
+            if answer.tolist() != [number, -number]:
+                return False
+        return True
+
+    asking = [Asking(partial(ask, first)) for first in range(0, 6000, 1000)]
+    for one in asking:
+        one.join()
+    assert [(one.answer, one.error) for one in asking] == [(True, None)] * 6
+    stand.halt(thread)
+    client.close()
+    assert stand.everything_is_free(CLIENT_LANE)
+
+
+def test_a_function_added_to_a_future_may_send_the_next_request(
+    stand: ClientStand, client: Client
+) -> None:
+    stand.serve()
+    done: Future[int] = Future()
+
+    def next_one(future: Future[Any]) -> None:
+        (number,) = future.result().tolist()
+        if number == 20:
+            done.set_result(number)
+        else:
+            client.infer_async("same", numbers(number + 1)).add_done_callback(next_one)
+
+    client.infer_async("same", numbers(0)).add_done_callback(next_one)
+    assert done.result() == 20
+
+
+def test_a_cancelled_future_abandons_its_request(
+    stand: ClientStand, client: Client, wait_until: WaitUntil
+) -> None:
+    future = client.infer_async("same", numbers(1))
+    assert future.cancel()
+    with pytest.raises(CancelledError):
+        future.result()
+    (ref,) = taken(stand, 1, wait_until)
+    assert not stand._holder.wanted(ref)
+    stand.answer([ref])
+    stand.serve()
+    answered = client.infer_async("same", numbers(2))
+    assert answered.result().tolist() == [2]
+    assert not answered.cancel()
+    assert client._session.channel.slots.lane.in_flight == 0
+
+
+def test_an_answered_request_is_kept_by_nothing(stand: ClientStand, client: Client) -> None:
+    """Neither the arrays given nor those answered wait for the garbage collector."""
+    stand.serve()
+    gc.collect()
+    gc.disable()
+    try:
+        before = len([o for o in gc.get_objects() if type(o).__name__ == "DeferredCall"])
+        futures = [client.infer_async("same", numbers(n)) for n in range(10)]
+        for future in futures:
+            future.result()
+        after = len([o for o in gc.get_objects() if type(o).__name__ == "DeferredCall"])
+    finally:
+        gc.enable()
+    # The thread that resolved the last one may still have it in its hands.
+    assert after - before <= 1
+
+
+def test_closing_ends_every_wait_and_leaves_a_whole_lane(
+    stand: ClientStand, client: Client, wait_until: WaitUntil
+) -> None:
+    asking = [Asking(lambda: client.infer("same", numbers(1))) for _ in range(3)]
+    asking.append(Asking(lambda: client.infer_many("same", numbers(1, 2))))
+    future = client.infer_async("same", numbers(1))
+    taken_refs = taken(stand, 6, wait_until)
+    client.close()
+    for one in asking:
+        one.join()
+    assert [type(one.error) for one in asking[:3]] == [ClientClosed] * 3
+    assert len({id(one.error) for one in asking[:3]}) == 3
+    assert [type(e) for e in asking[3].answer.errors.values()] == [ClientClosed] * 2
+    assert isinstance(future.exception(), ClientClosed)
+    with pytest.raises(ClientClosed, match="the client was closed"):
+        client.infer("same", numbers(1))
+    client.close()
+    stand.answer(taken_refs)
+    assert stand.everything_is_free(CLIENT_LANE)
+    wait_until(lambda: not own_threads(), "the client's own thread has ended")
+
+
+def test_a_forgotten_client_leaves_its_lane(stand: ClientStand) -> None:
+    client = Client(segment=stand.name)
+    client.infer_async("same", numbers(1)).cancel()
+    del client
+    gc.collect()
+    assert stand.everything_is_free(CLIENT_LANE)
+
+
+def test_each_client_takes_a_lane_and_leaves_those_of_frontends(stand: ClientStand) -> None:
+    clients = [Client(segment=stand.name) for _ in range(2)]
+    assert [client._session.channel.slots.lane.index for client in clients] == [1, 2]
+    assert stand.segment.held_lanes() == 0
+    with pytest.raises(NoFreeLane, match=r"all 2 lanes for clients are in use.*client_lanes"):
+        Client(segment=stand.name)
+    assert Lane.attach(stand.segment, lambda: None).index == 0
+    again = Segment.attach(stand.name)
+    clients[1].close()
+    with pytest.raises(NoFreeLane, match="a lane belongs to one frontend"):
+        Lane.attach(again, lambda: None)
+    again.detach()
+    clients[0].close()
+    with Client(segment=stand.name) as third:
+        assert third._session.channel.slots.lane.index == 1
+
+
+def test_without_lanes_for_clients_the_setting_is_named() -> None:
+    with (
+        ClientStand(MODELS, lanes=0) as stand,
+        pytest.raises(NoFreeLane, match=r"no lanes for clients; set \[server\] client_lanes"),
+    ):
+        Client(segment=stand.name)
+
+
+def test_an_engine_that_stops_takes_nothing_new_and_answers_what_it_has(
+    stand: ClientStand, client: Client, wait_until: WaitUntil
+) -> None:
+    future = client.infer_async("same", numbers(1))
+    stand.segment.drain()
+    for ask in (client.infer, client.infer_async, client.infer_many):
+        with pytest.raises(Draining, match="the server is stopping"):
+            ask("same", numbers(2))
+    stand.answer(taken(stand, 1, wait_until))
+    assert future.result().tolist() == [1]
+
+
+@pytest.fixture
+def life(monkeypatch: pytest.MonkeyPatch) -> Iterator[Life]:
+    made = Life()
+    monkeypatch.setattr("os.pidfd_open", made.descriptor)
+    yield made
+    made.close()
+
+
+def test_the_end_of_the_engine_ends_every_wait(
+    stand: ClientStand, life: Life, wait_until: WaitUntil
+) -> None:
+    with Client(segment=stand.name) as client:
+        future = client.infer_async("same", numbers(1))
+        asking = [Asking(lambda: client.infer("same", numbers(1))) for _ in range(2)]
+        bulk = Asking(lambda: client.infer_many("same", numbers(1, 2)))
+        taken(stand, 5, wait_until)
+        life.end()
+        for one in (*asking, bulk):
+            one.join()
+        assert [type(one.error) for one in asking] == [EngineGone] * 2
+        assert [type(error) for error in bulk.answer.errors.values()] == [EngineGone] * 2
+        assert isinstance(future.exception(), EngineGone)
+        with pytest.raises(EngineGone, match="the engine has stopped"):
+            client.infer("same", numbers(1))
+        client.close()
+        with pytest.raises(ClientClosed):
+            client.infer("same", numbers(1))
+
+
+def test_a_client_goes_to_the_next_engine(
+    stand: ClientStand, life: Life, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [stand.name]
+    monkeypatch.setattr(engines_module, "names", lambda pid: iter(found))
+    with Client() as client, ClientStand(MODELS) as other:
+        future = client.infer_async("same", numbers(1))
+        life.end()
+        assert isinstance(future.exception(), EngineGone)
+        found.clear()
+        for _ in range(2):
+            with pytest.raises(EngineGone, match="no engine of ringbatch is running"):
+                client.infer("same", numbers(1))
+        found.append(other.name)
+        monkeypatch.setattr("os.pidfd_open", Life().descriptor)
+        other.serve()
+        assert client.infer("same", numbers(5)).tolist() == [5]
+        assert client.infer_async("same", numbers(6)).result().tolist() == [6]
+        client.close()
+        with pytest.raises(ClientClosed):
+            client.infer("same", numbers(1))
+
+
+def test_of_several_engines_one_must_be_named(
+    stand: ClientStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ClientStand(MODELS[:1]) as other:
+        found = [stand.name, other.name]
+        monkeypatch.setattr(engines_module, "names", lambda pid: iter(found))
+        with pytest.raises(StartupError, match=r"2 engines run, say which by pid: process \d+ ser"):
+            Client()
+        with Client(segment=other.name) as client:
+            assert client.models == ("same",)
+    with pytest.raises(StartupError, match="has the engine stopped"):
+        Client(segment=other.name)
+
+
+def test_without_an_engine_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(StartupError, match="supervisor has process id 4194305 is running"):
+        Client(pid=4194305)
+    monkeypatch.setattr(engines_module, "names", lambda pid: iter(()))
+    with pytest.raises(StartupError, match=r"^no engine of ringbatch is running$"):
+        Client()
+
+
+def test_a_thread_that_is_interrupted_asleep_abandons_its_request(
+    stand: ClientStand, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+) -> None:
+    """As by Ctrl-C, amid the sleep of the one who leads."""
+    channel = client._session.channel
+    poll = channel._poll
+
+    class Interrupting:
+        def poll(self, *_: object) -> None:
+            channel._poll = poll
+            raise KeyboardInterrupt
+
+    other = Asking(lambda: client.infer("same", numbers(2)))
+    refs = taken(stand, 1, wait_until)
+    wait_until(lambda: is_asleep(client), "the other leads")
+    future = client.infer_async("same", numbers(3))
+    stand.answer([*refs, *taken(stand, 1, wait_until)])
+    other.join()
+    future.result()
+    wait_until(lambda: not is_asleep(client), "nobody leads")
+    monkeypatch.setattr(channel, "_poll", Interrupting())
+    with pytest.raises(KeyboardInterrupt):
+        client.infer("same", numbers(1))
+    stand.serve()
+    assert client.infer("same", numbers(4)).tolist() == [4]
+    wait_until(lambda: channel.slots.lane.in_flight == 0, "the abandoned slot came back")
+
+
+@pytest.mark.parametrize("where", ["claim", "publish", "announce"])
+def test_an_interruption_amid_the_use_of_the_lane_costs_what_is_in_flight_and_no_more(
+    stand: ClientStand,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_until: WaitUntil,
+    where: str,
+) -> None:
+    other = Asking(lambda: client.infer("same", numbers(1)))
+    future = client.infer_async("same", numbers(2))
+    refs = taken(stand, 2, wait_until)
+    channel = client._session.channel
+    usual = getattr(Lane, where)
+
+    def interrupted(lane: Lane, *arguments: Any) -> Any:
+        monkeypatch.setattr(Lane, where, usual)
+        usual(lane, *arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Lane, where, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        client.infer("same", numbers(3))
+    with pytest.raises(DeadlineExceeded):
+        client.infer("same", numbers(4), timeout_s=0.01)
+    other.join()
+    assert isinstance(other.error, Interrupted)
+    assert isinstance(future.exception(), Interrupted)
+    stand.answer(refs)
+    stand.serve()
+    assert client.infer("same", numbers(5)).tolist() == [5]
+    wait_until(lambda: _idle(client, channel), "every slot came back")
+
+
+def _idle(client: Client, channel: Any) -> bool:
+    client.infer("same", numbers(6))
+    return bool(channel.slots.lane.in_flight == 0)
