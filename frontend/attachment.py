@@ -1,0 +1,77 @@
+"""A frontend process's hold on the engine: the segment, a lane of it, and the service on that."""
+
+import asyncio
+import gc
+import time
+from typing import Final, Self
+
+from ringbatch.frontend.gateway import Gateway
+from ringbatch.frontend.regions import NOTHING_SHARED, SharedMemory
+from ringbatch.frontend.service import Service
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.platform import require_ordered_stores
+from ringbatch.shm.segment import Segment
+
+_SWEEP_S: Final = 1.0
+"""How long an object may be kept open whose region is registered no longer."""
+_COLLECT_AFTER: Final = 50_000
+"""Allocations between two runs of the garbage collector. A request's objects go when the last
+reference does; the collector, which looks for cycles, would find none and cost every request."""
+
+
+class Attachment:
+    """A lane and the service on it.
+
+    Attributes:
+        gateway: the class of what requests go through.
+        lane: the lane.
+        service: the models.
+
+    Args:
+        segment: attached.
+        lane: of that segment, held by this process.
+        shared: what of clients' memory requests may use.
+    """
+
+    gateway: type[Gateway] = Gateway
+
+    def __init__(self, segment: Segment, lane: Lane, shared: SharedMemory = NOTHING_SHARED) -> None:
+        self._segment = segment
+        self.lane = lane
+        self._loop = asyncio.get_running_loop()
+        self._gateway = self.gateway(lane, self._loop)
+        self._gateway.listen(segment.lane_doorbell(lane.index))
+        self.service = Service(segment, self._gateway, time.monotonic_ns, shared)
+        self._sweeping: asyncio.TimerHandle | None = None
+        if self.service.regions.on:
+            self._sweep()
+
+    @classmethod
+    def open(cls, segment_name: str, shared: SharedMemory = NOTHING_SHARED) -> Self:
+        """Attach the segment and take a free lane, on the running loop.
+
+        Raises:
+            StartupError: in words.
+        """
+        require_ordered_stores()
+        segment = Segment.attach(segment_name)
+        return cls(segment, Lane.attach(segment, segment.collector_doorbell().wake), shared)
+
+    def _sweep(self) -> None:
+        self.service.regions.sweep()
+        self._sweeping = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    def close(self) -> None:
+        """Leave the lane to the next."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        self.service.regions.close()
+        self._gateway.close()
+        self._segment.detach()
+
+
+def settle() -> None:
+    """Take everything made so far out of the garbage collector's sight, and have it look rarely."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER, 20, 50)

@@ -1,0 +1,166 @@
+"""What stands in slots as a result, as the bytes of a ModelInferResponse.
+
+Elements stand in `raw_output_contents`, an entry for each output, or, where the request had its own
+so, in the field of each output's `contents` that is for its datatype. Outputs in memory of the
+client's are there when the answer is sent.
+
+Messages are written field by field rather than built and serialized as a whole: what is the same in
+many answers is serialized once, and a result is copied once, from its slot into the answer. By the
+encoding of Protocol Buffers, a message's fields one after the other are the message.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ringbatch.frontend.grpc_messages import inference
+from ringbatch.frontend.grpc_request import CONTENTS, GrpcWants
+from ringbatch.frontend.payload import Bytes
+from ringbatch.frontend.tensor_to_json import Unwritable, placed, strings
+from ringbatch.frontend.v2_answer import VERSION
+from ringbatch.frontend.v2_memory import Target, expect_fit
+from ringbatch.shm.errors import ModelFailed
+from ringbatch.shm.frame import Frame, FrameError, Placement
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.tensor import Tensor
+
+_TENSORS_KEPT: Final = 256
+_LENGTH_DELIMITED: Final = 2
+_Response: Final = inference("ModelInferResponse")
+_Tensor: Final = inference("ModelInferResponse.InferOutputTensor")
+_Contents: Final = inference("InferTensorContents")
+
+
+def _tag(message: Any, field: str) -> int:
+    number: int = message.DESCRIPTOR.fields_by_name[field].number
+    tag = number << 3 | _LENGTH_DELIMITED
+    assert tag < 0x80, "a tag of one byte"
+    return tag
+
+
+_ID: Final = _tag(_Response, "id")
+_OUTPUT: Final = _tag(_Response, "outputs")
+_RAW: Final = _tag(_Response, "raw_output_contents")
+_OF_TENSOR: Final = _tag(_Tensor, "contents")
+
+
+class _Result(NamedTuple):
+    """What one part of a request came to, and where the outputs lie in it."""
+
+    memory: memoryview
+    placement: Placement
+
+
+class GrpcAnswers:
+    """Answers of one model.
+
+    Args:
+        spec: the model, with declared outputs.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._frame = Frame(spec.outputs)
+        self._outputs = spec.outputs
+        self._batched = spec.batched
+        self._start = _Response(model_name=spec.name, model_version=VERSION).SerializeToString()
+        self._heads: dict[tuple[int, tuple[int, ...]], bytes] = {}
+
+    def render(self, parts: Sequence[tuple[int, memoryview]], wants: GrpcWants) -> bytes:
+        """Write an answer.
+
+        Args:
+            parts: rows and result of each part in order; none where there were no instances,
+                which is possible where the shapes of the outputs are fixed.
+            wants: what the request asked for.
+
+        Raises:
+            ModelFailed: a result does not fit the model's outputs.
+            InvalidRequest: an output is wanted in memory that is too small or gone.
+        """
+        pieces: list[Bytes] = [self._start]
+        if wants.id:
+            _add(pieces, _ID, [wants.id.encode()])
+        raw: list[Bytes] = []
+        targets: list[tuple[Target, list[memoryview]]] = []
+        try:
+            results = [_Result(memory, placed(self._frame, rows, memory)) for rows, memory in parts]
+            rows = sum(rows for rows, _ in parts)
+            for index, carried, _ in wants.outputs:
+                tensor = self._outputs[index]
+                head = self._head(index, _shape(tensor, index, rows, results))
+                data = [_bytes_of(index, result) for result in results]
+                if carried is True and wants.typed:
+                    _add(pieces, _OUTPUT, [head, *_contents(tensor, index, results)])
+                    continue
+                if not isinstance(carried, bool):
+                    expect_fit(tensor.name, sum(map(len, data)), carried)
+                    targets.append((carried, data))
+                    data = []
+                _add(pieces, _OUTPUT, [head])
+                if not wants.typed:
+                    # Clients count entries, so that one that carries nothing is there all the same.
+                    _add(raw, _RAW, data)
+        except (Unwritable, FrameError) as error:
+            raise ModelFailed(str(error)) from None
+        for target, data in targets:
+            target.write(data)
+        return b"".join(pieces + raw)
+
+    def _head(self, index: int, shape: tuple[int, ...]) -> bytes:
+        """An output without its elements."""
+        head = self._heads.get((index, shape))
+        if head is None:
+            tensor = self._outputs[index]
+            message = _Tensor(
+                name=tensor.name,
+                datatype=tensor.datatype.name,
+                shape=shape if self._batched else shape[1:],
+            )
+            if len(self._heads) >= _TENSORS_KEPT:
+                self._heads.clear()
+            head = self._heads[index, shape] = message.SerializeToString()
+        return head
+
+
+def _add(pieces: list[Bytes], tag: int, data: Sequence[Bytes]) -> None:
+    """Append a field whose length stands before it."""
+    size = sum(map(len, data))
+    field = bytearray((tag,))
+    while size > 0x7F:
+        field.append(size & 0x7F | 0x80)
+        size >>= 7
+    field.append(size)
+    pieces.append(field)
+    pieces += data
+
+
+def _shape(tensor: Tensor, index: int, rows: int, results: Sequence[_Result]) -> tuple[int, ...]:
+    if tensor.static:
+        return (rows, *tensor.shape)
+    shapes = {result.placement.parts[index].shape[1:] for result in results}
+    if len(shapes) != 1:
+        raise Unwritable(f'the parts of output "{tensor.name}" differ in shape')
+    return (rows, *shapes.pop())
+
+
+def _bytes_of(index: int, result: _Result) -> memoryview:
+    part = result.placement.parts[index]
+    return result.memory[part.offset : part.offset + part.size]
+
+
+def _contents(tensor: Tensor, index: int, results: Sequence[_Result]) -> list[Bytes]:
+    """The field `contents` of an output."""
+    values: list[Any] = []
+    for result in results:
+        part = result.placement.parts[index]
+        if tensor.datatype.fixed:
+            kind = np.dtype("?" if tensor.datatype.name == "BOOL" else tensor.datatype.numpy)
+            values += np.frombuffer(result.memory, kind, prod(part.shape), part.offset).tolist()
+        else:
+            values += strings(result.memory, part.offset, part.size, prod(part.shape))
+    contents = _Contents(**{CONTENTS[tensor.datatype.name]: values})
+    pieces: list[Bytes] = []
+    _add(pieces, _OF_TENSOR, [contents.SerializeToString()])
+    return pieces

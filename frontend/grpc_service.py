@@ -1,0 +1,356 @@
+"""The services of gRPC as grpc.aio calls them: inference, health and reflection.
+
+Inference requests are taken and answered as bytes. All other messages are small, and each method
+is a function from one to the other.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+import grpc
+
+from ringbatch.frontend.distribution import installed_version
+from ringbatch.frontend.grpc_calls import Calls, Context
+from ringbatch.frontend.grpc_inference import Inference, Inferred
+from ringbatch.frontend.grpc_memory import Fields, MemoryControl
+from ringbatch.frontend.grpc_messages import (
+    HEALTH_SERVICE,
+    INFERENCE_SERVICE,
+    SCHEMA,
+    inference,
+)
+from ringbatch.frontend.grpc_reflection import REFLECTION_SERVICES, reflected
+from ringbatch.frontend.grpc_schema import Message, Method
+from ringbatch.frontend.grpc_status import grpc_status
+from ringbatch.frontend.json_to_tensor import shown
+from ringbatch.frontend.outcome import BATCH_HEADER, InternalError
+from ringbatch.frontend.service import Service
+from ringbatch.frontend.v2 import VERSION, expect_version
+from ringbatch.frontend.v2_documents import (
+    index_entry,
+    model_metadata,
+    model_statistics,
+    server_metadata,
+)
+from ringbatch.shm.errors import Draining, ModelNotReady, RequestError
+from ringbatch.shm.manifest import ModelSpec
+
+log = logging.getLogger("ringbatch.frontend")
+
+Behavior = Callable[[Any, Context], Awaitable[Any]]
+"""A method as grpc.aio calls it; one that streams responses writes them to the context."""
+
+WINDOW: Final = 64
+"""Requests of one stream that are on their way at once; the next one is read when the first of
+them is answered, and until then HTTP/2 makes the client wait."""
+_LOOK_EVERY_S: Final = 1.0
+"""How soon a watcher of health hears of a change."""
+_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
+_Response: Final = inference("ModelInferResponse")
+_StreamResponse: Final = inference("ModelStreamInferResponse")
+_Health: Final = SCHEMA.services[HEALTH_SERVICE]["Check"].response
+
+
+class Control:
+    """The methods that say what the server and its models are and how they are.
+
+    Args:
+        service: the models.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def methods(self) -> dict[str, Callable[[Message], Fields]]:
+        """By name, what takes a request and returns the fields of the response; they raise
+        `RequestError`."""
+        return {
+            "ServerLive": lambda _: {"live": True},
+            "ServerReady": lambda _: {"ready": self.ready()},
+            "ModelReady": self._model_ready,
+            "ServerMetadata": self._server_metadata,
+            "ModelMetadata": lambda request: model_metadata(self._spec(request)),
+            "ModelStatistics": self._statistics,
+            "RepositoryIndex": self._index,
+        }
+
+    def ready(self) -> bool:
+        """Whether all models can predict now."""
+        return _holds(self._service.expect_ready)
+
+    def _server_metadata(self, _request: Message) -> Fields:
+        shared_memory = self._service.regions.on
+        return server_metadata(
+            installed_version(), shared_memory=shared_memory, classification=False
+        )
+
+    def _spec(self, request: Message) -> ModelSpec:
+        """The model that a request names; raises `ModelNotFound`."""
+        spec = self._service.model(request.name).spec
+        expect_version(request.name, request.version or VERSION)
+        return spec
+
+    def _model_ready(self, request: Message) -> Fields:
+        name = self._spec(request).name
+        return {"ready": _holds(lambda: self._service.check(name))}
+
+    def _statistics(self, request: Message) -> Fields:
+        specs = [self._spec(request)] if request.name else self._service.specs
+        counters = self._service.counters
+        return {"model_stats": [model_statistics(spec, counters(spec.name)) for spec in specs]}
+
+    def _index(self, request: Message) -> Fields:
+        entries = []
+        for spec in self._service.specs:
+            unready = ""
+            try:
+                self._service.check(spec.name)
+            except ModelNotReady as reason:
+                unready = str(reason)
+            if not (unready and request.ready):
+                entries.append(index_entry(spec, unready))
+        return {"models": entries}
+
+
+class Pending:
+    """A request that is on its way.
+
+    Attributes:
+        answer: what it comes to.
+    """
+
+    def __init__(self, inference: Inference, data: bytes, context: Context) -> None:
+        self.answer: asyncio.Future[Inferred] = asyncio.get_running_loop().create_future()
+        self._call = inference.start(data, context.time_remaining(), self._reply)
+
+    def abandon(self) -> None:
+        """Nobody waits any more, unless the answer is there."""
+        if self._call is not None:
+            self._call.abandon()
+
+    def _reply(self, inferred: Inferred) -> None:
+        # Where the client cancels, the future is cancelled a moment before the call is abandoned.
+        if not self.answer.done():
+            self.answer.set_result(inferred)
+
+
+class Inferences:
+    """The methods that infer.
+
+    Args:
+        inference: what answers requests.
+        calls: those of the server.
+    """
+
+    def __init__(self, inference: Inference, calls: Calls) -> None:
+        self._inference = inference
+        self._calls = calls
+
+    async def one(self, data: bytes, context: Context) -> bytes:
+        """ModelInfer, from bytes to bytes."""
+        inferred = await self._inferred(data, context)
+        if inferred.batch_id:
+            context.set_trailing_metadata(((BATCH_HEADER, inferred.batch_id),))
+        if inferred.error is not None:
+            await _abort(context, inferred.error)
+        return inferred.response
+
+    async def _inferred(self, data: bytes, context: Context) -> Inferred:
+        try:
+            with self._calls:
+                pending = Pending(self._inference, data, context)
+                try:
+                    return await pending.answer
+                finally:
+                    pending.abandon()
+        except Draining as error:
+            return Inferred("", b"", error, "")
+
+    async def many(self, _requests: Any, context: Context) -> None:
+        """ModelStreamInfer: each request is answered as if it came alone, in their order."""
+        pending: asyncio.Queue[Pending | None] = asyncio.Queue()
+        # The one that finds no room is under way as well.
+        room = asyncio.Semaphore(WINDOW - 1)
+        draining: Draining | None = None
+
+        async def take(data: bytes) -> None:
+            pending.put_nowait(Pending(self._inference, data, context))
+            await room.acquire()
+
+        answering = asyncio.create_task(_answer(context, pending, room))
+        try:
+            with self._calls:
+                try:
+                    await self._calls.read(context, take)
+                except Draining as error:
+                    draining = error
+                pending.put_nowait(None)
+                await answering
+        except Draining as error:
+            draining = error
+        finally:
+            answering.cancel()
+            while not pending.empty():
+                if (left := pending.get_nowait()) is not None:
+                    left.abandon()
+        if draining is not None:
+            await _abort(context, draining)
+
+
+async def _answer(
+    context: Context, pending: "asyncio.Queue[Pending | None]", room: asyncio.Semaphore
+) -> None:
+    while (first := await pending.get()) is not None:
+        try:
+            inferred = await first.answer
+        finally:
+            first.abandon()
+        await context.write(_streamed(inferred))
+        room.release()
+
+
+def _streamed(inferred: Inferred) -> Message:
+    if inferred.error is not None:
+        text = grpc_status(inferred.error).text
+        return _StreamResponse(error_message=text, infer_response={"id": inferred.id})
+    return _StreamResponse(infer_response=_Response.FromString(inferred.response))
+
+
+class Health:
+    """gRPC's own health service: the whole server and its inference service are ready together.
+
+    Args:
+        ready: whether all models can predict now.
+        calls: those of the server.
+    """
+
+    def __init__(self, ready: Callable[[], bool], calls: Calls) -> None:
+        self._ready = ready
+        self._stopping = calls.stopping
+
+    async def check(self, request: Message, context: Context) -> Message:
+        """Check: how the service is."""
+        status = self._status(request.service)
+        if status == "SERVICE_UNKNOWN":
+            text = f"there is no service {shown(request.service)}"
+            await context.abort(grpc.StatusCode.NOT_FOUND, text)
+        return _Health(status=status)
+
+    async def watch(self, request: Message, context: Context) -> None:
+        """Watch: how it is, and then every change."""
+        told = ""
+        while True:
+            status = self._status(request.service)
+            if status != told:
+                await context.write(_Health(status=status))
+                told = status
+            if self._stopping.is_set():
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_EVERY_S):
+                    await self._stopping.wait()
+
+    def _status(self, service: str) -> str:
+        if service not in ("", INFERENCE_SERVICE):
+            return "SERVICE_UNKNOWN"
+        ready = self._ready() and not self._stopping.is_set()
+        return "SERVING" if ready else "NOT_SERVING"
+
+
+class Reflection:
+    """gRPC's own reflection service.
+
+    Args:
+        calls: those of the server.
+    """
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    async def info(self, _requests: Any, context: Context) -> None:
+        """ServerReflectionInfo: what the services of this server are."""
+
+        async def take(request: Message) -> None:
+            await context.write(reflected(request))
+
+        try:
+            await self._calls.read(context, take)
+        except Draining as error:
+            draining = error
+        else:
+            return
+        await _abort(context, draining)
+
+
+def handlers(service: Service, inference: Inference, calls: Calls) -> list[Any]:
+    """Everything that is served, for `grpc.aio.Server.add_generic_rpc_handlers`."""
+    control = Control(service)
+    inferences = Inferences(inference, calls)
+    health = Health(control.ready, calls)
+    methods = SCHEMA.services[INFERENCE_SERVICE]
+    acts: dict[str, Callable[[Message], Fields | Awaitable[Fields]]]
+    acts = {**control.methods(), **MemoryControl(service.regions).methods()}
+    own = {
+        name: _handler(methods[name], _control(methods[name], act)) for name, act in acts.items()
+    }
+    own["ModelInfer"] = grpc.unary_unary_rpc_method_handler(inferences.one)
+    own["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
+        inferences.many, None, _StreamResponse.SerializeToString
+    )
+    found = {
+        INFERENCE_SERVICE: own,
+        HEALTH_SERVICE: _handlers(HEALTH_SERVICE, Check=health.check, Watch=health.watch),
+    }
+    reflection = Reflection(calls)
+    for name in REFLECTION_SERVICES:
+        found[name] = _handlers(name, ServerReflectionInfo=reflection.info)
+    return [grpc.method_handlers_generic_handler(name, own) for name, own in found.items()]
+
+
+def _handlers(service: str, **behaviors: Behavior) -> dict[str, Any]:
+    methods = SCHEMA.services[service]
+    return {name: _handler(methods[name], behavior) for name, behavior in behaviors.items()}
+
+
+def _handler(method: Method, behavior: Behavior) -> Any:
+    kinds = {
+        (False, False): grpc.unary_unary_rpc_method_handler,
+        (False, True): grpc.unary_stream_rpc_method_handler,
+        (True, True): grpc.stream_stream_rpc_method_handler,
+    }
+    make = kinds[method.streams_requests, method.streams_responses]
+    return make(behavior, method.request.FromString, method.response.SerializeToString)
+
+
+def _control(method: Method, act: Callable[[Message], Fields | Awaitable[Fields]]) -> Behavior:
+    async def answer(request: Message, context: Context) -> Message:
+        error: RequestError
+        try:
+            fields = act(request)
+            return method.response(**(fields if isinstance(fields, dict) else await fields))
+        except RequestError as failure:
+            # Its traceback holds this frame, and this frame it.
+            error = failure.with_traceback(None)
+        except Exception:
+            log.exception("grpc frontend: %s failed", method.request.DESCRIPTOR.name)
+            error = InternalError()
+        return await _abort(context, error)
+
+    return answer
+
+
+async def _abort(context: Context, error: RequestError) -> NoReturn:
+    code, text = grpc_status(error)
+    await context.abort(_CODES[code], text)
+    raise AssertionError("to abort a call is to raise")
+
+
+def _holds(expectation: Callable[[], None]) -> bool:
+    try:
+        expectation()
+    except (Draining, ModelNotReady):
+        return False
+    return True
