@@ -22,11 +22,25 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--frontends", required=True, type=int, metavar="N", help="processes")
     parser.add_argument("--max-request-bytes", required=True, type=int, metavar="N")
+    parser.add_argument(
+        "--shared-memory-prefix",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="how names of objects may begin that clients share; given once for each",
+    )
+    parser.add_argument("--compress-answers", action="store_true", help="where clients accept it")
     parser.add_argument("--drain-s", required=True, type=float, metavar="S")
     parser.add_argument("--log-level", default="warning", metavar="L")
     parser.add_argument("--parent-pid", type=int, metavar="PID", help="end when this process ends")
     given = parser.parse_args(arguments)
-    options = FrontendOptions(given.segment, given.max_request_bytes, given.drain_s)
+    options = FrontendOptions(
+        given.segment,
+        given.max_request_bytes,
+        given.drain_s,
+        tuple(given.shared_memory_prefix),
+        given.compress_answers,
+    )
     try:
         run(
             options,

@@ -9,28 +9,36 @@ import falcon.asgi
 import orjson
 from falcon.asgi import Request, Response
 
-from ringbatch.frontend import v2_resources
-from ringbatch.frontend.exchange import exchange
-from ringbatch.frontend.outcome import InternalError, error_body, outcome
-from ringbatch.frontend.service import Service
-from ringbatch.shm.errors import (
-    Draining,
-    ModelNotFound,
-    RequestError,
+from ringbatch.frontend import (
+    docs_resources,
+    memory_resources,
+    unserved_resources,
+    v2_resources,
 )
+from ringbatch.frontend.distribution import installed_version
+from ringbatch.frontend.exchange import Bodies, exchange
+from ringbatch.frontend.outcome import InternalError, error_body, outcome
+from ringbatch.frontend.request_timeout import HEADER as TIMEOUT_HEADER
+from ringbatch.frontend.request_timeout import timeout_ns_of
+from ringbatch.frontend.service import Service
+from ringbatch.shm.errors import ModelNotFound, RequestError
 
 log = logging.getLogger("ringbatch.frontend")
 
 _READABLE: Final = ["GET", "HEAD", "OPTIONS"]
 
 
-def create_app(service: Service, max_request_bytes: int) -> falcon.asgi.App[Request, Response]:
+def create_app(
+    service: Service, max_request_bytes: int, *, compress_answers: bool = False
+) -> falcon.asgi.App[Request, Response]:
     """The ASGI application.
 
     Args:
         service: the models.
         max_request_bytes: longer bodies are refused.
+        compress_answers: whether large answers are compressed for clients that accept it.
     """
+    bodies = Bodies(max_request_bytes, compress_answers)
     app = falcon.asgi.App(media_type=falcon.MEDIA_JSON)
     app.set_error_serializer(_serialize)
     app.add_error_handler(Exception, _handle_defect)
@@ -40,9 +48,13 @@ def create_app(service: Service, max_request_bytes: int) -> falcon.asgi.App[Requ
     app.add_route("/v2/health/ready", Ready(service))
     app.add_route("/v1/models", ModelList(service))
     app.add_route("/v1/models/{name}", ModelState(service))
-    app.add_route("/v1/models/{name}:predict", Predictions(service, max_request_bytes))
+    app.add_route("/v1/models/{name}:predict", Predictions(service, bodies))
     app.add_route("/v1/models/{name}:explain", Explanations(service))
-    v2_resources.add_routes(app, service, max_request_bytes)
+    v2_resources.add_routes(app, service, bodies)
+    memory_resources.add_routes(app, service.regions)
+    unserved_resources.add_routes(app, service)
+    version, shared_memory = installed_version(), service.regions.on
+    docs_resources.add_routes(app, service.specs, version, shared_memory=shared_memory)
     return app
 
 
@@ -74,10 +86,7 @@ class Ready:
 
     async def on_get(self, _req: Request, resp: Response) -> None:
         """503 names the first model that cannot."""
-        if self._service.draining:
-            raise Draining
-        for name in self._service.models:
-            self._service.check(name)
+        self._service.expect_ready()
         _send(resp, {"ready": True})
 
     on_head = on_get
@@ -109,6 +118,10 @@ class ModelState:
 
     on_head = on_get
 
+    async def on_options(self, _req: Request, resp: Response, name: str) -> None:
+        """What is posted is posted to a verb, whatever the method below says."""
+        resp.set_header("Allow", ", ".join(_READABLE))
+
     async def on_post(self, _req: Request, _resp: Response, name: str) -> None:
         """Nothing is posted to a model itself, only to its verbs."""
         model, colon, verb = name.rpartition(":")
@@ -132,14 +145,15 @@ class Explanations:
 class Predictions:
     """Predictions of one model."""
 
-    def __init__(self, service: Service, max_request_bytes: int) -> None:
+    def __init__(self, service: Service, bodies: Bodies) -> None:
         self._service = service
-        self._max_request_bytes = max_request_bytes
+        self._bodies = bodies
 
     async def on_post(self, req: Request, resp: Response, name: str) -> None:
         """As the fast lane answers, byte for byte."""
-        start = partial(self._service.predict, name)
-        await exchange(req, resp, self._max_request_bytes, start)
+        timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
+        start = partial(self._service.predict, name, timeout_ns=timeout_ns)
+        await exchange(req, resp, self._bodies, start)
 
 
 def _send(resp: Response, value: dict[str, Any]) -> None:

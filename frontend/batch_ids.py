@@ -1,7 +1,6 @@
 """The name of a batch as its clients see it."""
 
 from typing import Final
-from uuid import UUID
 
 
 class BatchIds:
@@ -26,6 +25,8 @@ class BatchIds:
         if batch != self._batch:
             # An odd factor permutes the numbers modulo a power of two.
             low = (batch * self._ODD + self._offset) & ((1 << 62) - 1)
-            self._text = str(UUID(int=self._high | 1 << 63 | low))
+            text = f"{self._high | 1 << 63 | low:032x}"
+            # As str(UUID) writes it, in a fifth of the time.
+            self._text = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
             self._batch = batch
         return self._text

@@ -1,6 +1,7 @@
 """Where the elements of a BYTES tensor stand: each has a 4-byte little-endian length before it."""
 
 import struct
+from collections.abc import Iterable
 from typing import Final
 
 LENGTH_BYTES: Final = 4
@@ -14,6 +15,14 @@ class Unsound(ValueError):
 
 class Overlong(Unsound):
     """There are more bytes than the elements take."""
+
+
+def joined(texts: Iterable[bytes]) -> bytes:
+    """The tensor of these elements."""
+    pieces: list[bytes] = []
+    for text in texts:
+        pieces += (len(text).to_bytes(LENGTH_BYTES, "little"), text)
+    return b"".join(pieces)
 
 
 def elements(

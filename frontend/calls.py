@@ -7,13 +7,16 @@ does not is a `Split`: its parts run as they can, and their answers are put toge
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Protocol
 
 from ringbatch.frontend.batch_ids import BatchIds
 from ringbatch.frontend.gateway import Gateway
-from ringbatch.frontend.outcome import JSON, Headers, InternalError, error_of, outcome
+from ringbatch.frontend.outcome import AGENT_TEXT, JSON, Headers, InternalError, error_of, outcome
+from ringbatch.frontend.payload import UnreadPart
+from ringbatch.frontend.rooms import Rooms, again
 from ringbatch.frontend.v1 import Part, V1Codec
 from ringbatch.frontend.v2 import V2Codec, Wants
+from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import DeadlineExceeded, ModelFailed, Overloaded, RequestError
 from ringbatch.shm.lane import Answer
 from ringbatch.shm.layout import aligned
@@ -30,13 +33,6 @@ Results = Sequence[tuple[int, memoryview]]
 Answered = tuple[bytes, Headers]
 """The body of an answer with status 200, and its headers."""
 
-MIN_RESULT_BYTES: Final = 512
-"""So that the words of an error have room."""
-FIRST_RESULT_BYTES: Final = 4096
-"""Beyond the size of the request, where the size of results is not known beforehand."""
-_FORGETTING: Final = 10
-"""An unusually large result stops counting after some 2**10 others."""
-
 
 class Call(Protocol):
     """A prediction that is on its way."""
@@ -45,45 +41,40 @@ class Call(Protocol):
         """Nobody waits any more; `reply` will not be called."""
 
 
-class Model:
+class Model(Rooms):
     """One model of the manifest, as this process serves it.
 
     Attributes:
         spec: what the manifest says.
         codec: between V1's bodies and slots.
         v2: between V2's bodies and slots.
+        headers: of V1's answers.
         ready_word: where the number of its ready workers stands.
         served_word: where it stands whether there ever was one.
-        sized: whether the signature says how large an answer is.
+        answer_word: where it stands how long a request that comes now will take.
+        row_word: where it stands how much every instance adds that was not counted there.
     """
 
     def __init__(
-        self, spec: ModelSpec, codec: V1Codec, v2: V2Codec, ready_word: int, served_word: int
+        self,
+        spec: ModelSpec,
+        codec: V1Codec,
+        v2: V2Codec,
+        *,
+        ready_word: int,
+        served_word: int,
+        answer_word: int,
+        row_word: int,
     ) -> None:
+        super().__init__(codec.result_bytes)
         self.spec = spec
+        self.headers = AGENT_TEXT if spec.kserve_errors else JSON
         self.codec = codec
         self.v2 = v2
         self.ready_word = ready_word
         self.served_word = served_word
-        self.sized = codec.result_bytes(1) is not None
-        self._largest = 0
-        self._rooms: dict[int, int] = {}
-
-    def result_bytes(self, rows: int, request_bytes: int) -> int:
-        """The room to claim for an answer: exact where the signature says, else by experience."""
-        room = self._rooms.get(rows)
-        if room is not None:
-            return room
-        exact = self.codec.result_bytes(rows)
-        if exact is None:
-            return max(FIRST_RESULT_BYTES + request_bytes, self._largest)
-        # A request's rows are at most those of a batch, so there are few of them.
-        room = self._rooms[rows] = max(exact, MIN_RESULT_BYTES)
-        return room
-
-    def learn(self, size: int) -> None:
-        """Remember how large an answer was, and slowly forget larger ones."""
-        self._largest = max(size + (size >> 2), self._largest - (self._largest >> _FORGETTING))
+        self.answer_word = answer_word
+        self.row_word = row_word
 
 
 @dataclass(slots=True)
@@ -111,7 +102,8 @@ class Task:
 
     def render(self, results: Results, batch_id: str) -> Answered:
         """The answer; raises `RequestError` where there is none to be made of the results."""
-        return self.model.codec.render(results, self.columns, batch_id), JSON
+        model = self.model
+        return model.codec.render(results, self.columns, batch_id), model.headers
 
     def fail(self, error: RequestError, batch_id: str) -> None:
         """Tell the client why there is no answer."""
@@ -143,7 +135,7 @@ class Single:
 
     __slots__ = ("_engine", "_part", "_room", "_slot", "_task")
 
-    def __init__(self, engine: Engine, task: Task, part: Part) -> None:
+    def __init__(self, engine: Engine, task: Task, part: Part | UnreadPart) -> None:
         self._engine = engine
         self._task = task
         self._part = part
@@ -187,7 +179,9 @@ class Single:
             batch = answer.batch
             answered = self._read(slot, answer, result)
         except RequestError as failure:
-            error = failure
+            # Its traceback holds this frame, and this frame it: together they would keep open what
+            # the request uses until the garbage collector looks.
+            error = failure.with_traceback(None)
         except Exception:
             log.exception("frontend: an answer of model %s failed", self._task.model.spec.name)
             error = InternalError()
@@ -219,15 +213,18 @@ class Single:
             return self._take(slot, answer, result)
         too_large = answer.status is Status.RESULT_TOO_LARGE
         text = "" if too_large else bytes(result).decode(errors="replace")
-        self._engine.gateway.lane.release(slot)
+        lane = self._engine.gateway.lane
+        lane.release(slot)
+        if answer.status is Status.EXPIRED:
+            # The collector has looked at the clock before the gateway did.
+            lane.counters.add(LaneCounter.TIMEOUTS)
         if too_large and answer.size > self._room:
             self._send_again(answer.size)
             return None
         raise error_of(answer.status, text)
 
     def _send_again(self, result_bytes: int) -> None:
-        # A little more than asked for, as a model that is run again may answer a little more.
-        room = result_bytes + (result_bytes >> 4)
+        room = again(result_bytes)
         if aligned(len(self._part.payload)) + room > self._engine.lane_bytes:
             raise ModelFailed(
                 f"the model's answer takes {result_bytes} bytes, more than there is room for"
@@ -251,7 +248,7 @@ class Split:
     """A request of more instances than one batch may hold: its parts run as they can, and their
     answers are put together again. The first part that fails fails the request."""
 
-    def __init__(self, engine: Engine, task: Task, parts: tuple[Part, ...]) -> None:
+    def __init__(self, engine: Engine, task: Task, parts: tuple[Part | UnreadPart, ...]) -> None:
         self._engine = engine
         self._task = task
         self._pieces = [Piece(engine, task, part, self) for part in parts]
@@ -300,7 +297,7 @@ class Piece(Single):
 
     __slots__ = ("_kept", "_whole", "result")
 
-    def __init__(self, engine: Engine, task: Task, part: Part, whole: Split) -> None:
+    def __init__(self, engine: Engine, task: Task, part: Part | UnreadPart, whole: Split) -> None:
         super().__init__(engine, task, part)
         self._whole = whole
         self._kept = -1

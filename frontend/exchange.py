@@ -2,27 +2,53 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import falcon
 from falcon.asgi import Request, Response
 
 from ringbatch.frontend.anyhttp import EXCHANGES
 from ringbatch.frontend.calls import Body, Call, Reply
+from ringbatch.frontend.content_coding import (
+    CODINGS,
+    MIN_ENCODED_BYTES,
+    SLOW_BYTES,
+    CodingNotSupported,
+    Expander,
+    acceptance,
+    coding_headers,
+    coding_of,
+    encoded,
+)
 from ringbatch.frontend.outcome import Headers, outcome
 from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
 
 Start = Callable[[Body, Reply], Call | None]
 """Takes a body and sends the request on its way, as `Service.predict` does."""
+_TAKEN = {"Accept-Encoding": ", ".join(CODINGS)}
 
 
-async def exchange(req: Request, resp: Response, max_request_bytes: int, start: Start) -> None:
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """What is taken from clients and given to them.
+
+    Attributes:
+        max_request_bytes: longer bodies are refused, and so are those that are once expanded.
+        compress_answers: whether large answers are compressed for clients that accept it.
+    """
+
+    max_request_bytes: int
+    compress_answers: bool = False
+
+
+async def exchange(req: Request, resp: Response, bodies: Bodies, start: Start) -> None:
     """Read the body, send it on its way, and write the answer that comes.
 
     Raises:
         RequestError, falcon.HTTPError: the body cannot be taken.
     """
-    _expect_plain(req)
-    body = await _read_body(req, max_request_bytes)
+    _expect_served(req)
+    body = await _read_body(req, bodies.max_request_bytes)
     waiting = Exchange()
     exchanges = req.scope.get(EXCHANGES, set())
     exchanges.add(waiting)
@@ -31,6 +57,11 @@ async def exchange(req: Request, resp: Response, max_request_bytes: int, start: 
         status, data, headers = await waiting.answer
     finally:
         exchanges.discard(waiting)
+        # The call holds the reply, which is the exchange's: only the garbage collector would part
+        # them, and memory of the client's would stay open until then.
+        waiting.call = None
+    if bodies.compress_answers and status == 200:
+        data, headers = await _accepted(req, data, headers)
     resp.status = status
     resp.data = data
     for header, value in headers:
@@ -67,31 +98,51 @@ async def _read_body(req: Request, max_request_bytes: int) -> bytearray:
         )
     if length is not None and length > max_request_bytes:
         raise _too_large(f"{length} bytes", max_request_bytes)
+    coding = _coding(req)
+    expander = None if coding is None else Expander(coding, max_request_bytes)
     body = bytearray()
+    received = 0
     async for chunk in req.stream:
-        body += chunk
-        if len(body) > max_request_bytes:
+        received += len(chunk)
+        if received > max_request_bytes:
             raise _too_large(f"more than {max_request_bytes} bytes", max_request_bytes)
-    if length is not None and len(body) < length:
-        raise InvalidRequest(f"the body ended after {len(body)} of {length} bytes")
-    return body
+        if expander is None:
+            body += chunk
+        else:
+            expander.feed(chunk)
+    if length is not None and received < length:
+        raise InvalidRequest(f"the body ended after {received} of {length} bytes")
+    return body if expander is None else expander.finish()
 
 
 def _too_large(found: str, max_request_bytes: int) -> RequestTooLarge:
     return RequestTooLarge(f"the body has {found}; at most {max_request_bytes} are accepted")
 
 
-def _expect_plain(req: Request) -> None:
+def _coding(req: Request) -> str | None:
+    try:
+        return coding_of(req.get_header("Content-Encoding") or "")
+    except CodingNotSupported as error:
+        raise falcon.HTTPUnsupportedMediaType(description=str(error), headers=_TAKEN) from None
+
+
+async def _accepted(req: Request, data: bytes, headers: Headers) -> tuple[bytes, Headers]:
+    """An answer as the client likes it best."""
+    coding, plain = acceptance(req.get_header("Accept-Encoding") or "")
+    if coding is None or (plain and len(data) < MIN_ENCODED_BYTES):
+        return data, headers
+    if len(data) < SLOW_BYTES:
+        data = encoded(data, coding)
+    else:
+        loop = asyncio.get_running_loop()
+        data = await loop.run_in_executor(None, encoded, data, coding)
+    return data, (*headers, *coding_headers(coding))
+
+
+def _expect_served(req: Request) -> None:
     if req.get_header("Upgrade") is not None:
         raise InvalidRequest("upgrades to another protocol are not supported")
-    encoding = req.get_header("Content-Encoding")
-    if encoding is not None and encoding.lower() != "identity":
-        raise falcon.HTTPUnsupportedMediaType(
-            description=f"Content-Encoding {encoding[:60]} is not supported; send it as identity",
-            headers={"Accept-Encoding": "identity"},
-        )
     if "cloudevents" in (req.content_type or "").lower():
         raise falcon.HTTPUnsupportedMediaType(
-            description="CloudEvents are not supported; send application/json",
-            headers={"Accept-Encoding": "identity"},
+            description="CloudEvents are not supported; send application/json", headers=_TAKEN
         )

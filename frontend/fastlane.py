@@ -12,6 +12,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -19,9 +20,17 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.anyhttp import BODY_TIMEOUT_S, HEAD_TIMEOUT_S, MAX_HEAD_BYTES, AnyHttp
+from ringbatch.frontend.arrival import LARGE_BYTES, Arrival
 from ringbatch.frontend.calls import Body, Call, Reply
+from ringbatch.frontend.content_coding import (
+    MIN_ENCODED_BYTES,
+    SLOW_BYTES,
+    coding_headers,
+    encoded,
+)
 from ringbatch.frontend.head import END, START, HeadReader, Verdict
 from ringbatch.frontend.outcome import JSON, Headers, error_body
+from ringbatch.frontend.receiver import Receiver
 
 MAX_WAITING_BYTES: Final = 1 << 16
 """How much is read ahead of the request that is being answered."""
@@ -34,10 +43,11 @@ _NO_VERDICT: Final = Verdict("", 0, 0, 0, keep_alive=True)
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
 _LENGTH_NAME: Final = b"content-length: "
 _USUAL_END: Final = b"content-type: application/json\r\n" + _LENGTH_NAME
-_LENGTHS: Final = tuple(b"%d\r\n\r\n" % size for size in range(2048))
+_LENGTHS: Final = tuple(b"%d\r\n\r\n" % size for size in range(MIN_ENCODED_BYTES))
 
-Predict = Callable[[str, Body, Reply], Call | None]
-Infer = Callable[[str, Body, int | None, Reply], Call | None]
+Predict = Callable[[str, Body, Reply, int], Call | None]
+Infer = Callable[[str, Body, int | None, Reply, int], Call | None]
+Expect = Callable[[str, bytes, int, int], Arrival | None]
 
 
 class ResponseHeads:
@@ -90,6 +100,7 @@ class FastLaneSettings:
     Attributes:
         predict: `Service.predict`.
         infer: `Service.infer`.
+        expect: `Service.expect`.
         heads: reads the heads of requests.
         response_heads: writes those of answers.
         idle_timeout_s: how long a connection without a request is kept.
@@ -99,6 +110,7 @@ class FastLaneSettings:
 
     predict: Predict
     infer: Infer
+    expect: Expect
     heads: HeadReader
     response_heads: ResponseHeads
     idle_timeout_s: float
@@ -117,6 +129,7 @@ class FastLane(asyncio.Protocol):
     __slots__ = (
         "_age_s",
         "_app_state",
+        "_arrival",
         "_buffer",
         "_busy",
         "_call",
@@ -127,10 +140,12 @@ class FastLane(asyncio.Protocol):
         "_loop",
         "_predict",
         "_reading",
+        "_receiver",
         "_server_state",
         "_settings",
         "_stopping",
         "_transport",
+        "_tried",
         "_usual_head",
         "_verdict",
         "_wanted",
@@ -159,8 +174,11 @@ class FastLane(asyncio.Protocol):
         self._head = _NO_HEAD
         self._verdict = _NO_VERDICT
         self._wanted: Verdict | None = None
+        self._tried = False
         self._buffer = bytearray()
         self._call: Call | None = None
+        self._arrival: Arrival | None = None
+        self._receiver: Receiver | None = None
         self._busy = False
         self._keep_alive = True
         self._stopping = False
@@ -182,9 +200,10 @@ class FastLane(asyncio.Protocol):
         self._server_state.connections.discard(self)
         self._closing = True
         self._buffer.clear()
-        if self._call is not None:
-            self._call.abandon()
-            self._call = None
+        for unfinished in (self._call, self._arrival):
+            if unfinished is not None:
+                unfinished.abandon()
+        self._call = self._arrival = None
 
     def data_received(self, data: bytes) -> None:
         """The transport's call: bytes have come."""
@@ -202,7 +221,9 @@ class FastLane(asyncio.Protocol):
             if verdict.infer:
                 self._infer(verdict, data[verdict.head_bytes :])
             else:
-                self._call = self._predict(verdict.model, data[verdict.head_bytes :], self._answer)
+                self._call = self._predict(
+                    verdict.model, data[verdict.head_bytes :], self._answer, verdict.timeout_ns
+                )
         elif not self._closing:
             if not self._buffer and self._wanted is None:
                 self._age_s = 0
@@ -248,7 +269,11 @@ class FastLane(asyncio.Protocol):
             if self._wanted is None:
                 self._read_head()
             verdict = self._wanted
-            if verdict is None or len(self._buffer) < verdict.content_length:
+            if verdict is None:
+                return
+            if len(self._buffer) < verdict.content_length:
+                if verdict.json_bytes is not None:
+                    self._expect(verdict, verdict.json_bytes)
                 return
             body: Body
             if len(self._buffer) == verdict.content_length:
@@ -261,10 +286,46 @@ class FastLane(asyncio.Protocol):
             if verdict.infer:
                 self._infer(verdict, body)
             else:
-                self._call = self._predict(verdict.model, body, self._answer)
+                self._call = self._predict(verdict.model, body, self._answer, verdict.timeout_ns)
+
+    def _expect(self, verdict: Verdict, json_bytes: int) -> None:
+        """Have what is still to come of a large body written to where it belongs, if it can be."""
+        buffer = self._buffer
+        binary_bytes = verdict.content_length - json_bytes
+        if binary_bytes < LARGE_BYTES or len(buffer) < json_bytes or self._tried:
+            return
+        self._tried = True
+        text = bytes(memoryview(buffer)[:json_bytes])
+        self._arrival = self._settings.expect(verdict.model, text, binary_bytes, verdict.timeout_ns)
+        if self._arrival is None:
+            return
+        if self._receiver is None:
+            self._receiver = Receiver(self)
+            self._read_with(self._receiver)
+        self._receiver.expect(self._arrival.memory, memoryview(buffer)[json_bytes:])
+        self._buffer = bytearray()
+
+    def arrived(self) -> None:
+        """The receiver's call: the body is where it belongs."""
+        arrival = self._arrival
+        assert arrival is not None, "the receiver was told what to expect"
+        self._arrival = None
+        self._wanted = None
+        self._busy = True
+        self._call = arrival.arrived(self._answer)
+
+    def _read_with(self, protocol: asyncio.BaseProtocol) -> None:
+        # uvloop asks for the kind of protocol when reading starts.
+        if self._reading:
+            self._transport.pause_reading()
+        self._transport.set_protocol(protocol)
+        if self._reading:
+            self._transport.resume_reading()
 
     def _infer(self, verdict: Verdict, body: Body) -> None:
-        self._call = self._settings.infer(verdict.model, body, verdict.json_bytes, self._answer)
+        self._call = self._settings.infer(
+            verdict.model, body, verdict.json_bytes, self._answer, verdict.timeout_ns
+        )
 
     def _read_head(self) -> None:
         buffer = self._buffer
@@ -283,6 +344,7 @@ class FastLane(asyncio.Protocol):
             return
         del buffer[: len(head)]
         self._wanted = self._verdict = verdict
+        self._tried = False
         self._head = head
         self._keep_alive = verdict.keep_alive and not self._stopping
         self._age_s = 0
@@ -293,6 +355,8 @@ class FastLane(asyncio.Protocol):
         self._age_s = 0
         if status == 200 and headers is JSON and self._keep_alive and len(body) < len(_LENGTHS):
             self._write(self._usual_head() + _LENGTHS[len(body)] + body)
+        elif self._verdict.coding and status == 200 and len(body) >= MIN_ENCODED_BYTES:
+            self._encode(self._verdict.coding, body, headers)
         elif status == 200 and self._keep_alive and not self._closing:
             head = self._settings.response_heads.success(headers)
             self._write(b"%b%d\r\n\r\n%b" % (head, len(body), body))
@@ -306,6 +370,21 @@ class FastLane(asyncio.Protocol):
         if not self._closing:
             self._advance()
             self._regulate()
+
+    def _encode(self, coding: str, body: bytes, headers: Headers) -> None:
+        headers = (*headers, *coding_headers(coding))
+        if len(body) < SLOW_BYTES:
+            self._answer_unusually(200, encoded(body, coding), headers)
+            return
+        self._busy = True
+        encoding = self._loop.run_in_executor(None, encoded, body, coding)
+        encoding.add_done_callback(partial(self._encoded, headers))
+
+    def _encoded(self, headers: Headers, encoding: asyncio.Future[bytes]) -> None:
+        self._busy = False
+        self._age_s = 0
+        self._answer_unusually(200, encoding.result(), headers)
+        self._go_on()
 
     def _answer_unusually(self, status: int, body: bytes, headers: Headers) -> None:
         if self._closing:
@@ -350,7 +429,7 @@ class FastLane(asyncio.Protocol):
         self._buffer.clear()
         protocol = AnyHttp(self._config, self._server_state, self._app_state, self._loop)
         protocol.connection_made(self._transport)
-        self._transport.set_protocol(protocol)
+        self._read_with(protocol)
         if not self._reading:
             self._transport.resume_reading()
         protocol.data_received(data)

@@ -3,7 +3,9 @@
 What is submitted within one turn of the event loop is announced to the collector together, in one
 store and one wake-up. Answers are looked for at the same occasion, which costs a few loads from
 memory, so that a busy process mostly finds them before it looks at its doorbell, which the loop
-watches among the connections.
+watches among the connections. A long turn is cut where half of what is in flight waits to be
+announced: else all requests would move in one bunch, and everybody but the one process that has
+it would wait.
 
 There is one timer for all requests. It is armed for the earliest deadline and, while anything is
 in flight, fires at least once a second: then requests whose time is over are given up, and answers
@@ -16,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
+from ringbatch.frontend.payload import Bytes, Unread
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.lane import Answer, Lane
@@ -25,6 +28,8 @@ SWEEP_NS: Final = 1_000_000_000
 """The longest time between two looks at everything in flight."""
 RESWEEP_NS: Final = 250_000_000
 """The same, while answers stand there that nobody was told of."""
+BUNCH: Final = 8
+"""The fewest requests for which a turn is cut."""
 _NEVER: Final = 1 << 63
 _TIMER_GRAIN_S: Final = 0.001
 """The loop's timers count milliseconds and may fire early by a fraction of one."""
@@ -63,6 +68,8 @@ class Gateway:
         self._waiting: list[Waiter | None] = [None] * lane.capacity
         self._deadlines = [0] * lane.capacity
         self._turn_is_due = False
+        self._unannounced = 0
+        self._bunch = BUNCH
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = _NEVER
         self._unnoticed: dict[int, Waiter] = {}
@@ -90,7 +97,7 @@ class Gateway:
         waiter: Waiter,
         model: int,
         rows: int,
-        payload: bytes | bytearray | memoryview,
+        payload: Bytes | Unread,
         key_bytes: int,
         result_bytes: int,
         accepted_ns: int,
@@ -102,7 +109,7 @@ class Gateway:
             waiter: gets exactly one call, unless `cancel` comes first.
             model: its index in the manifest.
             rows: instances in the request.
-            payload: the request as it is to stand in the slot, as bytes.
+            payload: the request as it is to stand in the slot.
             key_bytes: how many at its start must be equal within a batch.
             result_bytes: room for the answer.
             accepted_ns: when the request arrived.
@@ -110,6 +117,9 @@ class Gateway:
 
         Returns:
             The slot; None where the lane has no slot or no memory left.
+
+        Raises:
+            InvalidRequest: the payload was unread, and cannot be read.
         """
         lane = self.lane
         size = len(payload)
@@ -118,16 +128,41 @@ class Gateway:
             lane.counters.add(LaneCounter.REFUSED)
             return None
         start = lane.request_offset[slot]
-        self._memory[start : start + size] = payload
-        lane.publish(slot, model, rows, accepted_ns, deadline_ns, size, key_bytes)
+        if isinstance(payload, Unread):
+            self._read(payload, slot, self._memory[start : start + size])
+        else:
+            self._memory[start : start + size] = payload
+        self.publish(waiter, slot, model, rows, size, key_bytes, accepted_ns, deadline_ns)
+        return slot
+
+    def publish(
+        self,
+        waiter: Waiter,
+        slot: int,
+        model: int,
+        rows: int,
+        request_bytes: int,
+        key_bytes: int,
+        accepted_ns: int,
+        deadline_ns: int,
+    ) -> None:
+        """Send the request on its way that stands in a slot claimed from the lane; as `submit`."""
+        self.lane.publish(slot, model, rows, accepted_ns, deadline_ns, request_bytes, key_bytes)
         self._waiting[slot] = waiter
         self._deadlines[slot] = deadline_ns
+        self._unannounced += 1
         if not self._turn_is_due:
             self._turn_is_due = True
             self._call_soon(self._turn)
         if deadline_ns < self._timer_ns:
             self._arm(deadline_ns)
-        return slot
+
+    def _read(self, payload: Unread, slot: int, memory: memoryview) -> None:
+        try:
+            payload.read_into(memory)
+        except BaseException:
+            self.lane.abort(slot)
+            raise
 
     def cancel(self, slot: int) -> None:
         """Want no answer any more; does nothing where nobody waits for the slot."""
@@ -135,8 +170,18 @@ class Gateway:
             self._waiting[slot] = None
             self.lane.cancel(slot)
 
+    def between_requests(self) -> None:
+        """To be called before each request, when none is half sent: cuts a long turn."""
+        if self._unannounced >= self._bunch:
+            self._announce()
+
     def _turn(self) -> None:
         self._turn_is_due = False
+        self._announce()
+
+    def _announce(self) -> None:
+        self._unannounced = 0
+        self._bunch = max(BUNCH, self.lane.in_flight >> 1)
         self.lane.announce()
         self.collect()
 

@@ -1,12 +1,10 @@
 """The Gunicorn worker that is a frontend: uvicorn's server on uvloop, the fast lane, a lane."""
 
 import asyncio
-import gc
 import logging
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,23 +19,17 @@ from uvicorn.server import Server
 from uvicorn_worker import UvicornWorker
 
 from ringbatch.frontend.app import create_app
+from ringbatch.frontend.attachment import Attachment, settle
 from ringbatch.frontend.fastlane import FastLane, FastLaneSettings, ResponseHeads
-from ringbatch.frontend.gateway import Gateway
 from ringbatch.frontend.head import HeadReader
-from ringbatch.frontend.service import Service
+from ringbatch.frontend.regions import SharedMemory
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.lane import Lane
-from ringbatch.shm.platform import require_ordered_stores
-from ringbatch.shm.segment import Segment
 
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 """Blocked from the fork until the server runs: a stop that came in between would end the process
 at once, and reset the connections that wait in its socket's queue."""
 _TICK_S: Final = 1.0
-_COLLECT_AFTER: Final = 50_000
-"""Allocations between two runs of the garbage collector. A request's objects go when the last
-reference does; the collector, which looks for cycles, would find none and cost every request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +40,15 @@ class FrontendOptions:
         segment: the segment's name.
         max_request_bytes: longer bodies are refused.
         drain_s: how long a graceful stop may take.
+        shared_memory_prefixes: how the names of objects may begin that clients share.
+        compress_answers: whether large answers are compressed for clients that accept it.
     """
 
     segment: str
     max_request_bytes: int
     drain_s: float
+    shared_memory_prefixes: tuple[str, ...] = ()
+    compress_answers: bool = False
 
 
 class TickingServer(Server):
@@ -130,52 +126,30 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         options: FrontendOptions = self.wsgi
         try:
-            frontend = Frontend.open(options)
+            shared = SharedMemory(options.shared_memory_prefixes, options.max_request_bytes)
+            frontend = Frontend.open(options.segment, shared)
         except StartupError as error:
             self.log.error("a frontend cannot start: %s", error)
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
         setproctitle(f"ringbatch: frontend {frontend.lane.index}")
         self._install_sigquit_handler()
         config: Config = self.config
-        config.app = create_app(frontend.service, options.max_request_bytes)
+        config.app = create_app(
+            frontend.service, options.max_request_bytes, compress_answers=options.compress_answers
+        )
         # A little less than Gunicorn's own limit, after which it kills.
         config.timeout_graceful_shutdown = options.drain_s * 0.9  # type: ignore[assignment]
         server = TickingServer(config)
         config.http = frontend.fast_lane(server, options, self.cfg.keepalive)  # type: ignore[assignment]
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(_COLLECT_AFTER, 20, 50)
+        settle()
         await server.serve(sockets=self.sockets)
         frontend.close()
         if not server.started:
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
 
 
-class Frontend:
-    """A lane and the service on it.
-
-    Args:
-        segment: attached.
-        lane: of that segment, held by this process.
-    """
-
-    def __init__(self, segment: Segment, lane: Lane) -> None:
-        self._segment = segment
-        self.lane = lane
-        self._gateway = Gateway(lane, asyncio.get_running_loop())
-        self._gateway.listen(segment.lane_doorbell(lane.index))
-        self.service = Service(segment, self._gateway, time.monotonic_ns)
-
-    @classmethod
-    def open(cls, options: FrontendOptions) -> "Frontend":
-        """Attach the segment and take a free lane, on the running loop.
-
-        Raises:
-            StartupError: in words.
-        """
-        require_ordered_stores()
-        segment = Segment.attach(options.segment)
-        return cls(segment, Lane.attach(segment, segment.collector_doorbell().wake))
+class Frontend(Attachment):
+    """A lane and the service on it, for HTTP."""
 
     def fast_lane(
         self, server: Server, options: FrontendOptions, idle_timeout_s: float
@@ -184,15 +158,11 @@ class Frontend:
         settings = FastLaneSettings(
             predict=self.service.predict,
             infer=self.service.infer,
-            heads=HeadReader(options.max_request_bytes),
+            expect=self.service.expect,
+            heads=HeadReader(options.max_request_bytes, compress_answers=options.compress_answers),
             response_heads=ResponseHeads(server.server_state),
             idle_timeout_s=idle_timeout_s,
             handed_over=partial(self.lane.counters.add, LaneCounter.HANDED_OVER),
             stopping=lambda: server.should_exit,
         )
         return partial(FastLane, settings)
-
-    def close(self) -> None:
-        """Leave the lane to the next."""
-        self._gateway.close()
-        self._segment.detach()

@@ -15,6 +15,11 @@ from typing import Final, NamedTuple
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+from ringbatch.frontend.content_coding import PLAIN, acceptance
+from ringbatch.frontend.request_timeout import HEADER as TIMEOUT_HEADER
+from ringbatch.frontend.request_timeout import timeout_ns_of
+from ringbatch.shm.errors import InvalidRequest
+
 START: Final = b"POST /v"
 """How a head of the fast lane begins."""
 END: Final = b"\r\n\r\n"
@@ -28,6 +33,7 @@ _TARGET: Final = re.compile(
 )
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _ONCE: Final = (b"content-length", b"host")
+_TIMEOUT: Final = TIMEOUT_HEADER.encode()
 _JSON_LENGTH: Final = b"inference-header-content-length"
 _NEVER: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"http2-settings"})
 _CONNECTIONS: Final = {b"keep-alive": True, b"close": False}
@@ -44,6 +50,8 @@ class Verdict(NamedTuple):
         keep_alive: whether the connection goes on afterwards.
         infer: whether it is a V2 request.
         json_bytes: where the JSON text of a V2 body ends; None where it is nothing else.
+        coding: what a large answer is encoded with; None where it is to be plain.
+        timeout_ns: how long the client waits; 0 where it does not say.
     """
 
     model: str
@@ -53,6 +61,8 @@ class Verdict(NamedTuple):
     keep_alive: bool
     infer: bool = False
     json_bytes: int | None = None
+    coding: str | None = None
+    timeout_ns: int = 0
 
 
 class HeadReader:
@@ -60,10 +70,12 @@ class HeadReader:
 
     Args:
         max_request_bytes: longer bodies are not for the fast lane.
+        compress_answers: whether it matters what a client accepts.
     """
 
-    def __init__(self, max_request_bytes: int) -> None:
+    def __init__(self, max_request_bytes: int, *, compress_answers: bool = False) -> None:
         self._max_request_bytes = max_request_bytes
+        self._compress_answers = compress_answers
         self._known: dict[bytes, Verdict] = {}
 
     def verdict(self, head: bytes) -> Verdict | None:
@@ -74,7 +86,7 @@ class HeadReader:
         """
         verdict = self._known.get(head)
         if verdict is None:
-            verdict = read_head(head, self._max_request_bytes)
+            verdict = read_head(head, self._max_request_bytes, self._compress_answers)
             if verdict is not None and len(head) <= _REMEMBERED_BYTES:
                 if len(self._known) >= _REMEMBERED:
                     self._known.clear()
@@ -82,7 +94,9 @@ class HeadReader:
         return verdict
 
 
-def read_head(head: bytes, max_request_bytes: int) -> Verdict | None:
+def read_head(
+    head: bytes, max_request_bytes: int, compress_answers: bool = False
+) -> Verdict | None:
     """As `HeadReader.verdict`, without memory."""
     if not head.startswith(START) or not _has_plain_lines(head):
         return None
@@ -113,6 +127,18 @@ def read_head(head: bytes, max_request_bytes: int) -> Verdict | None:
     json_lengths = headers.get(_JSON_LENGTH, [])
     if len(json_lengths) > 1 or not all(map(_LENGTH.fullmatch, json_lengths)):
         return None
+    timeouts = headers.get(_TIMEOUT, [None])
+    try:
+        (timeout,) = timeouts
+        timeout_ns = timeout_ns_of(None if timeout is None else timeout.decode("latin-1"))
+    except (ValueError, InvalidRequest):
+        return None
+    accepted = PLAIN
+    if compress_answers:
+        accepted = acceptance(b",".join(headers.get(b"accept-encoding", ())).decode("latin-1"))
+    if not accepted.plain:
+        # Small answers too must be encoded, and here they are sent without a look at anything.
+        return None
     infer = target[1] is None
     return Verdict(
         model=(target[2] if infer else target[1]).decode(),
@@ -122,6 +148,8 @@ def read_head(head: bytes, max_request_bytes: int) -> Verdict | None:
         keep_alive=keep_alive,
         infer=infer,
         json_bytes=int(json_lengths[0]) if infer and json_lengths else None,
+        coding=accepted.coding,
+        timeout_ns=timeout_ns,
     )
 
 

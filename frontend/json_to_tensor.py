@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
+from ringbatch.frontend.bytes_tensor import joined
 from ringbatch.shm.tensor import ANY, Datatype, Tensor
 
 T = TypeVar("T")
@@ -24,7 +25,6 @@ _SHOWN_CHARACTERS: Final = 60
 _SHOWN_SIZES: Final = 8
 _LISTS: Final = {list}
 _BOOLEANS: Final = {bool}
-_LENGTH_BYTES: Final = 4
 _WIDE: Final = 8
 """Values in a list from which packing it alone is faster than opening it first."""
 
@@ -206,11 +206,9 @@ def _pack_booleans(values: Sequence[Any], _width: int) -> bytes:
 
 
 def _pack_bytes(values: Sequence[Any], _width: int) -> bytes:
-    pieces: list[bytes] = []
-    for value in values:
-        data = value.encode() if isinstance(value, str) else _from_b64(value)
-        pieces += (len(data).to_bytes(_LENGTH_BYTES, "little"), data)
-    return b"".join(pieces)
+    return joined(
+        value.encode() if isinstance(value, str) else _from_b64(value) for value in values
+    )
 
 
 def _from_b64(value: Any) -> bytes:

@@ -10,15 +10,18 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from ringbatch.frontend.v1_answer import WRONG_COUNT, WrongCount
 from ringbatch.frontend.v1_request import NO_INSTANCES, UNREADABLE
 from ringbatch.shm.errors import (
     DeadlineExceeded,
     Draining,
     InvalidRequest,
+    MemoryNotFound,
     ModelFailed,
     ModelNotFound,
     ModelNotReady,
     Overloaded,
+    RegionTaken,
     RequestError,
     RequestTooLarge,
     WorkerDied,
@@ -29,9 +32,9 @@ Headers = tuple[tuple[str, str], ...]
 
 JSON: Final[Headers] = (("content-type", "application/json"),)
 """The headers of every answer that needs no others; compared by identity where speed counts."""
-_AGENT_TEXT: Final[Headers] = (("content-type", "text/plain; charset=utf-8"),)
+AGENT_TEXT: Final[Headers] = (("content-type", "text/plain; charset=utf-8"),)
 """What the agent's JSON goes out as: it names no type, and this is what Go makes of it."""
-_AGENT_REFUSAL: Final[Headers] = (*_AGENT_TEXT, ("x-content-type-options", "nosniff"))
+_AGENT_REFUSAL: Final[Headers] = (*AGENT_TEXT, ("x-content-type-options", "nosniff"))
 _RETRY: Final[Headers] = (*JSON, ("retry-after", "1"))
 BATCH_HEADER: Final = "x-batch-id"
 
@@ -54,7 +57,9 @@ class Rule(NamedTuple):
 
 RULES: Final[dict[type[RequestError], Rule]] = {
     InvalidRequest: Rule(400, JSON, "the model refused the input"),
+    RegionTaken: Rule(400, JSON, "a region of that name is registered already"),
     ModelNotFound: Rule(404, JSON, "there is no such model"),
+    MemoryNotFound: Rule(404, JSON, "there is no such shared memory"),
     RequestTooLarge: Rule(413, JSON, "the request is too large"),
     ModelFailed: Rule(500, JSON, "the model failed"),
     InternalError: Rule(500, JSON, "internal error"),
@@ -75,6 +80,7 @@ ERRORS: Final[dict[Status, type[RequestError]]] = {
     Status.WORKER_DIED: WorkerDied,
     Status.RESULT_TOO_LARGE: ModelFailed,
     Status.CORRUPT: InternalError,
+    Status.WRONG_COUNT: WrongCount,
 }
 """What an answer that is not OK means."""
 
@@ -111,11 +117,20 @@ def outcome(error: RequestError, *, kserve_errors: bool = False, batch_id: str =
         batch_id: of the batch the request was in; empty where it was in none.
     """
     rule = _rule(error)
-    text = str(error) or rule.text
+    text = text_of(error)
     if kserve_errors and not isinstance(error, _AGENT_REFUSES):
-        return _as_kserve(error, text)
-    headers = (*rule.headers, (BATCH_HEADER, batch_id)) if batch_id else rule.headers
+        return _as_kserve(error, text, batch_id)
+    headers = rule.headers
+    if isinstance(error, Overloaded):
+        headers = (*JSON, ("retry-after", str(error.retry_after_s)))
+    if batch_id:
+        headers = (*headers, (BATCH_HEADER, batch_id))
     return Outcome(rule.status, error_body(text), headers)
+
+
+def text_of(error: RequestError) -> str:
+    """What the client reads of an error."""
+    return str(error) or _rule(error).text
 
 
 def error_body(text: str) -> bytes:
@@ -130,12 +145,15 @@ def _rule(error: RequestError) -> Rule:
     raise AssertionError(f"{type(error).__name__} has no rule")
 
 
-def _as_kserve(error: RequestError, text: str) -> Outcome:
+def _as_kserve(error: RequestError, text: str, batch_id: str) -> Outcome:
     for start, refusal in _AGENT_CHECKS:
         if isinstance(error, InvalidRequest) and text.startswith(start):
             return Outcome(400, f"{refusal}\n".encode(), _AGENT_REFUSAL)
-    message = text.encode(errors="replace").decode()
-    body = orjson.dumps({"message": message, "batchId": "", "predictions": None})
+    # The agent names a batch only where the predictor's answer to it was sound as such.
+    counted = isinstance(error, WrongCount)
+    message = WRONG_COUNT if counted else text.encode(errors="replace").decode()
+    own = batch_id if counted else ""
+    body = orjson.dumps({"message": message, "batchId": own, "predictions": None})
     for character, escape in _GO_ESCAPES:
         body = body.replace(character, escape)
-    return Outcome(200, body, _AGENT_TEXT)
+    return Outcome(200, body, AGENT_TEXT)

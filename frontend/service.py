@@ -7,7 +7,9 @@ they answer. Nothing is awaited: `Service.predict` returns at once, and the answ
 
 import logging
 from collections.abc import Callable
+from typing import Final
 
+from ringbatch.frontend.arrival import Arrival, Arrivals
 from ringbatch.frontend.batch_ids import BatchIds
 from ringbatch.frontend.calls import (
     Body,
@@ -23,19 +25,37 @@ from ringbatch.frontend.calls import (
 )
 from ringbatch.frontend.gateway import Gateway
 from ringbatch.frontend.outcome import InternalError
+from ringbatch.frontend.payload import UnreadPart
+from ringbatch.frontend.regions import NOTHING_SHARED, Regions, SharedMemory
+from ringbatch.frontend.request_timeout import shortest_ns
 from ringbatch.frontend.v1 import Part, V1Codec
 from ringbatch.frontend.v2 import V2Codec
-from ringbatch.shm.counters import Counters
+from ringbatch.shm.counters import Counters, LaneCounter
 from ringbatch.shm.errors import (
+    Draining,
     ModelNotFound,
     ModelNotReady,
+    Overloaded,
     RequestError,
     RequestTooLarge,
 )
-from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, WORD, aligned
+from ringbatch.shm.layout import (
+    MODEL_ANSWER_NS,
+    MODEL_READY,
+    MODEL_ROW_NS,
+    MODEL_SERVED,
+    WORD,
+    aligned,
+)
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.registry import Registry
 from ringbatch.shm.segment import Segment
 
 log = logging.getLogger("ringbatch.frontend")
+
+_MARGIN: Final = 8
+"""By one part in so many, answers may take longer than expected."""
+Parts = tuple[Part | UnreadPart, ...]
 
 
 class Service:
@@ -45,36 +65,50 @@ class Service:
         segment: where the models are described.
         gateway: through which requests go.
         clock: monotonic nanoseconds.
+        shared: what of clients' memory requests may use.
     """
 
-    def __init__(self, segment: Segment, gateway: Gateway, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        gateway: Gateway,
+        clock: Callable[[], int],
+        shared: SharedMemory = NOTHING_SHARED,
+    ) -> None:
         self._segment = segment
+        self.regions = Regions(Registry.attach(segment), shared)
         self._words = segment.words
         self._clock = clock
         self.models = {
             spec.name: Model(
                 spec,
                 V1Codec(spec),
-                V2Codec(spec),
+                V2Codec(spec, self.regions),
                 ready_word=(segment.layout.model(spec.index) + MODEL_READY) // WORD,
                 served_word=(segment.layout.model(spec.index) + MODEL_SERVED) // WORD,
+                answer_word=(segment.layout.model(spec.index) + MODEL_ANSWER_NS) // WORD,
+                row_word=(segment.layout.model(spec.index) + MODEL_ROW_NS) // WORD,
             )
             for spec in segment.models
         }
         self._comfortable_bytes = segment.layout.lane_bytes >> 1
         self.engine = Engine(gateway, BatchIds(segment.identity), segment.layout.lane_bytes)
+        self._arrivals = Arrivals(self.engine, clock, self.expect_served, self.expect_time)
 
-    def predict(self, name: str, body: Body, reply: Reply) -> Call | None:
+    def predict(self, name: str, body: Body, reply: Reply, timeout_ns: int = 0) -> Call | None:
         """Answer a request.
 
         Args:
             name: the model's.
             body: the request's, undecoded.
             reply: called once, unless the call is abandoned first.
+            timeout_ns: how long the client waits, where that is less than the model's own limit;
+                0 where it does not say.
 
         Returns:
             The call that is on its way; None where `reply` was called already.
         """
+        self.engine.gateway.between_requests()
         accepted_ns = self._clock()
         model = self.models.get(name)
         if model is None:
@@ -83,11 +117,10 @@ class Service:
         spec = model.spec
         try:
             parts, columns = model.codec.parse(body)
-            # Where a worker only died, the request waits for the next one, like those in flight.
-            if not self._words[model.served_word]:
-                raise _not_ready(name)
-            task = Task(model, columns, reply, accepted_ns, accepted_ns + spec.timeout_ns)
-            return self._send(task, parts)
+            self.expect_served(model)
+            deadline_ns = accepted_ns + shortest_ns(spec.timeout_ns, timeout_ns)
+            task = Task(model, columns, reply, accepted_ns, deadline_ns)
+            return self.send(task, parts)
         except RequestError as error:
             reply_error(reply, error, kserve_errors=spec.kserve_errors)
         except Exception:
@@ -95,29 +128,31 @@ class Service:
             reply_error(reply, InternalError(), kserve_errors=spec.kserve_errors)
         return None
 
-    def infer(self, name: str, body: Body, json_bytes: int | None, reply: Reply) -> Call | None:
+    def infer(
+        self, name: str, body: Body, json_bytes: int | None, reply: Reply, timeout_ns: int = 0
+    ) -> Call | None:
         """Answer a V2 request.
 
         Args:
-            name, body, reply: as for `predict`.
+            name, body, reply, timeout_ns: as for `predict`.
             json_bytes: where the JSON text of the body ends, as its header says; None where the
                 body is nothing else.
 
         Returns:
             As `predict`.
         """
+        self.engine.gateway.between_requests()
         accepted_ns = self._clock()
-        model = self.models.get(name)
         try:
-            if model is None:
-                raise self._no_such_model(name)
+            model = self.model(name)
             parts, wants = model.v2.parse(body, json_bytes)
-            if not self._words[model.served_word]:
-                raise _not_ready(name)
-            timeout_ns = min(wants.timeout_ns or model.spec.timeout_ns, model.spec.timeout_ns)
-            task = InferTask(model, wants, reply, accepted_ns, accepted_ns + timeout_ns)
+            self.expect_served(model)
+            deadline_ns = accepted_ns + shortest_ns(
+                model.spec.timeout_ns, timeout_ns, wants.timeout_ns
+            )
+            task = InferTask(model, wants, reply, accepted_ns, deadline_ns)
             if parts:
-                return self._send(task, parts)
+                return self.send(task, parts)
             answer = task.render((), "")
         except RequestError as error:
             reply_error(reply, error, kserve_errors=False)
@@ -128,7 +163,48 @@ class Service:
             reply(200, *answer)
         return None
 
-    def _send(self, task: Task, parts: tuple[Part, ...]) -> Call:
+    def expect(
+        self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0
+    ) -> Arrival | None:
+        """Prepare for a V2 request of which everything is there but binary data.
+
+        Args:
+            name: the model's.
+            text: the JSON text of the body.
+            binary_bytes: how many bytes are to follow.
+            timeout_ns: as for `predict`.
+
+        Returns:
+            Where they belong; None where the body is to be gathered and given to `infer`.
+        """
+        model = self.models.get(name)
+        if model is None:
+            return None
+        return self._arrivals.expect(model, text, binary_bytes, timeout_ns)
+
+    def expect_served(self, model: Model) -> None:
+        """Return where a request to the model will find a worker, perhaps after a while: where
+        one only died, it waits for the next, like those in flight.
+
+        Raises:
+            ModelNotReady
+        """
+        if not self._words[model.served_word]:
+            raise _not_ready(model.spec.name)
+
+    def send(self, task: Task, parts: Parts) -> Call:
+        """Send a request on its way.
+
+        Args:
+            task: what is the same for all its parts.
+            parts: at least one.
+
+        Raises:
+            Overloaded: no slot or no memory is left, or so much waits that the answer would come
+                too late.
+            RequestTooLarge: it would not fit even if nothing else were there.
+        """
+        self.expect_time(task)
         if len(parts) > 1:
             return self._split(task, parts)
         part = parts[0]
@@ -139,14 +215,34 @@ class Service:
         call.send(room)
         return call
 
-    def _split(self, task: Task, parts: tuple[Part, ...]) -> Split:
+    def expect_time(self, task: Task) -> None:
+        """Return where the answer can be expected in time, by what the collector has said and by
+        what it has yet to take.
+
+        Raises:
+            Overloaded: saying when to try again.
+        """
+        answer_ns = self._words[task.model.answer_word]
+        if not answer_ns:
+            return
+        lane = self.engine.gateway.lane
+        answer_ns += lane.untaken * self._words[task.model.row_word]
+        late_ns = answer_ns + answer_ns // _MARGIN - (task.deadline_ns - task.accepted_ns)
+        if late_ns > 0:
+            lane.counters.add(LaneCounter.REFUSED)
+            raise Overloaded(
+                f"so many requests wait that an answer would take {answer_ns / 1e9:.1f} s",
+                retry_after_s=-(-late_ns // 1_000_000_000),
+            )
+
+    def _split(self, task: Task, parts: Parts) -> Split:
         rooms = [task.model.result_bytes(part.rows, len(part.payload)) for part in parts]
         self._expect_room(parts, rooms)
         call = Split(self.engine, task, parts)
         call.send(rooms)
         return call
 
-    def _expect_room(self, parts: tuple[Part, ...], rooms: list[int]) -> None:
+    def _expect_room(self, parts: Parts, rooms: list[int]) -> None:
         """Refuse for good what would not fit even if nothing else were there."""
         lane = self.engine.gateway.lane
         if len(parts) > lane.capacity:
@@ -168,16 +264,40 @@ class Service:
         Raises:
             ModelNotFound, ModelNotReady.
         """
+        if not self._words[self.model(name).ready_word]:
+            raise _not_ready(name)
+
+    def expect_ready(self) -> None:
+        """Return where every model can predict now.
+
+        Raises:
+            Draining, ModelNotReady: the text names the first that cannot.
+        """
+        if self.draining:
+            raise Draining
+        for name in self.models:
+            self.check(name)
+
+    def model(self, name: str) -> Model:
+        """The model of that name.
+
+        Raises:
+            ModelNotFound
+        """
         model = self.models.get(name)
         if model is None:
             raise self._no_such_model(name)
-        if not self._words[model.ready_word]:
-            raise _not_ready(name)
+        return model
 
     def counters(self, name: str) -> Counters:
         """What was counted for a model that is there."""
         index = self.models[name].spec.index
         return Counters(self._words, self._segment.layout.model_counters(index))
+
+    @property
+    def specs(self) -> tuple[ModelSpec, ...]:
+        """What the manifest says of the models."""
+        return self._segment.models
 
     @property
     def draining(self) -> bool:

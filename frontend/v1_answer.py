@@ -23,12 +23,16 @@ from ringbatch.shm.manifest import ModelSpec
 from ringbatch.shm.tensor import Tensor
 
 WRONG_COUNT: Final = "size of prediction is not equal to the size of instances"
-"""KServe's own words."""
+"""KServe's own words for a `WrongCount`."""
 
 Render = Callable[[Sequence[tuple[int, memoryview]], bool, str], bytes]
 """From rows and result of each part in order, whether columns are wanted, and the batch's id."""
 
 _BLANK: Final = b" \t\r\n"
+
+
+class WrongCount(ModelFailed):
+    """The model answered with another number of predictions than it was given instances."""
 
 
 def renderer(spec: ModelSpec) -> Render:
@@ -127,7 +131,7 @@ class UntypedAnswers:
         texts = [bytes(memory) for _, memory in parts]
         for (rows, _), text in zip(parts, texts, strict=True):
             if len(_list(text)) != rows:
-                raise ModelFailed(WRONG_COUNT)
+                raise WrongCount(WRONG_COUNT)
         return _body(columns, batch_id, _joined(text.strip(_BLANK) for text in texts))
 
 

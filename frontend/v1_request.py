@@ -92,7 +92,7 @@ class TypedRequests:
     """Requests to a model with declared inputs, none of them BF16."""
 
     def __init__(self, spec: ModelSpec) -> None:
-        self._cap = spec.max_batch_size
+        self._cap = spec.cap
         self._frame = Frame(spec.inputs)
         self._readers = [TensorReader(tensor, spec.name) for tensor in spec.inputs]
         self._names = {tensor.name for tensor in spec.inputs}
@@ -252,7 +252,7 @@ class UntypedRequests:
     """Requests to a model that takes lists of JSON values; these pass as they were written."""
 
     def __init__(self, spec: ModelSpec) -> None:
-        self._cap = spec.max_batch_size
+        self._cap = spec.cap
 
     def parse(self, body: bytes | bytearray) -> Parsed:
         """Read a body.

@@ -2,11 +2,12 @@
 
     {"id":"...","model_name":"m","model_version":"1","outputs":[
         {"name":"y","datatype":"FP32","shape":[1,2],"data":[2.0,3.0]},
-        {"name":"z","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8}}]}
+        {"name":"z","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8}},
+        {"name":"s","datatype":"FP32","shape":[1,2]}]}
 
 In this order and without blanks. `data` is flat. An FP32 number is written as the shortest decimal
 of its value as FP64. Binary outputs follow the text in their order, and a header says where it
-ends.
+ends. Outputs in memory of the client's, as the last one here, are there when the answer is sent.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,8 +19,11 @@ from numpy import ndarray
 from numpy.typing import NDArray
 from orjson import OPT_SERIALIZE_NUMPY, dumps
 
+from ringbatch.frontend.bytes_tensor import joined
+from ringbatch.frontend.classification import classes_of
 from ringbatch.frontend.outcome import BATCH_HEADER, JSON, Headers
 from ringbatch.frontend.tensor_to_json import Unwritable, placed, strings
+from ringbatch.frontend.v2_memory import Target, expect_fit
 from ringbatch.frontend.v2_wants import Wants
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.frame import Frame, FrameError, Placement
@@ -64,7 +68,10 @@ class InferAnswers:
 
     def __init__(self, spec: ModelSpec) -> None:
         self._frame = Frame(spec.outputs)
-        self._outputs = [_Output(index, tensor) for index, tensor in enumerate(spec.outputs)]
+        self._outputs = [
+            _Output(index, tensor, batched=spec.batched)
+            for index, tensor in enumerate(spec.outputs)
+        ]
         name = dumps(spec.name).decode()
         self._start = f'"model_name":{name},"model_version":"{VERSION}","outputs":['.encode()
         self._of_batch = ("", JSON)
@@ -82,27 +89,45 @@ class InferAnswers:
 
         Raises:
             ModelFailed: a result does not fit the model's outputs.
-            InvalidRequest: an output is wanted as JSON and JSON cannot carry it.
+            InvalidRequest: an output is wanted as JSON and JSON cannot carry it, or in memory that
+                is too small or gone.
         """
         rows, results = 0, []
+        targets: list[tuple[Target, list[memoryview]]] = []
         try:
             for part_rows, memory in parts:
                 rows += part_rows
                 results.append(_Result(memory, placed(self._frame, part_rows, memory)))
             texts: list[bytes] = []
             binary: list[memoryview] = []
-            for index, as_binary in wants.outputs:
+            for index, as_binary, classes in wants.outputs:
                 output = self._outputs[index]
                 start = output.start(rows, results)
-                if as_binary:
+                if classes:
+                    start, found = output.classified(rows, results, classes)
+                    if as_binary:
+                        data = joined(found)
+                        texts.append(start + output.binary_end % len(data))
+                        binary.append(memoryview(data))
+                    else:
+                        data = dumps([text.decode() for text in found])
+                        texts.append(b'%b"data":%b}' % (start, data))
+                elif as_binary is True:
                     pieces = [output.bytes_of(result) for result in results]
                     texts.append(start + output.binary_end % sum(map(len, pieces)))
                     binary += pieces
+                elif as_binary:
+                    pieces = [output.bytes_of(result) for result in results]
+                    expect_fit(output.name, sum(map(len, pieces)), as_binary)
+                    texts.append(start[:-1] + b"}")
+                    targets.append((as_binary, pieces))
                 else:
                     data = b",".join(filter(None, map(output.write, results)))
                     texts.append(b'%b"data":[%b]}' % (start, data))
         except (Unwritable, FrameError) as error:
             raise ModelFailed(str(error)) from None
+        for target, pieces in targets:
+            target.write(pieces)
         text = b"{%b%b%b]}" % (wants.id, self._start, b",".join(texts))
         if any(binary):
             return self._binary(text, binary, batch_id)
@@ -139,10 +164,13 @@ class OneAnswer(InferAnswers):
         if len(parts) == 1:
             rows, memory = parts[0]
             size = rows * self._row_bytes
-            if memory.nbytes == size > 0:
+            _, binary, classes = wants.outputs[0]
+            if classes:
+                return super().render(parts, wants, batch_id)
+            if memory.nbytes == size > 0 and (binary is False or binary is True):
                 output = self._output
                 start = b"{%b%b%b" % (wants.id, self._start, output.start(rows, ()))
-                if wants.outputs[0][1]:
+                if binary:
                     text = b"%b%b]}" % (start, output.binary_end % size)
                     return self._binary(text, [memory], batch_id)
                 data = output.write_at(memory, 0, rows * output.each)
@@ -155,6 +183,7 @@ class _Output:
     """One output of a model.
 
     Attributes:
+        name: its name.
         binary_end: a format of the rest of its object, the size of its binary data left open.
         write_at: ``write_at(memory, offset, count)``: so many elements of one size as JSON,
             without brackets; raises `InvalidRequest`.
@@ -163,13 +192,16 @@ class _Output:
     binary_end: Final = b'"parameters":{"binary_data_size":%d}}'
     write_at: Callable[[memoryview, int, int], bytes]
 
-    def __init__(self, index: int, tensor: Tensor) -> None:
+    def __init__(self, index: int, tensor: Tensor, *, batched: bool) -> None:
         self._index = index
+        self._batched = batched
         self._tensor = tensor
+        self.name = tensor.name
         name, datatype = dumps(tensor.name).decode(), tensor.datatype.name
-        self._opening = f'{{"name":{name},"datatype":"{datatype}","shape":['.encode()
-        sizes = "".join(f",{size}" for size in tensor.shape)
-        self._rest = f"{sizes}],".encode() if tensor.static else None
+        self._named = f'{{"name":{name},"datatype":'.encode()
+        self._opening = b'%b"%b","shape":[' % (self._named, datatype.encode())
+        sizes = ["", *map(str, tensor.shape)] if batched else map(str, tensor.shape)
+        self._rest = f"{','.join(sizes)}],".encode() if tensor.static else None
         self._dtype = np.dtype("?" if datatype == "BYTES" else tensor.datatype.numpy)
         floats = datatype in ("FP32", "FP64")
         self.each = prod(tensor.shape) if tensor.static else 0
@@ -180,12 +212,29 @@ class _Output:
     def start(self, rows: int, results: Sequence[_Result]) -> bytes:
         """Its object up to its shape; raises `Unwritable` where the results differ in theirs."""
         if self._rest is not None:
-            return b"%b%d%b" % (self._opening, rows, self._rest)
+            if self._batched:
+                return b"%b%d%b" % (self._opening, rows, self._rest)
+            return self._opening + self._rest
         shapes = {result.placement.parts[self._index].shape[1:] for result in results}
         if len(shapes) != 1:
             raise Unwritable(f'the parts of output "{self._tensor.name}" differ in shape')
-        sizes = "".join(f",{size}" for size in shapes.pop())
-        return b"%b%d%b]," % (self._opening, rows, sizes.encode())
+        own = shapes.pop()
+        sizes = ",".join(map(str, (rows, *own) if self._batched else own))
+        return b"%b%b]," % (self._opening, sizes.encode())
+
+    def classified(
+        self, rows: int, results: Sequence[_Result], classes: int
+    ) -> tuple[bytes, list[bytes]]:
+        """As `start`, of the tensor of its best classes; and this tensor's elements."""
+        parts = [(result.memory, result.placement.parts[self._index]) for result in results]
+        each = prod(parts[0][1].shape[1:]) if parts else self.each
+        found: list[bytes] = []
+        for memory, part in parts:
+            values: NDArray[Any] = ndarray((part.shape[0], each), self._dtype, memory, part.offset)
+            found += classes_of(values, classes)
+        count = min(classes, each)
+        sizes = f"{rows},{count}" if self._batched else str(count)
+        return b'%b"BYTES","shape":[%b],' % (self._named, sizes.encode()), found
 
     def bytes_of(self, result: _Result) -> memoryview:
         """Its bytes in a result."""

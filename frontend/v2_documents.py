@@ -12,6 +12,8 @@ from ringbatch.shm.slot import Reason
 from ringbatch.shm.tensor import ANY, Tensor
 
 EXTENSIONS: Final = ("binary_tensor_data", "parameters", "statistics")
+CLASSIFICATION: Final = "classification"
+SHARED_MEMORY: Final = "system_shared_memory"
 
 Json = dict[str, Any]
 
@@ -22,19 +24,23 @@ class Counted(Protocol):
     def __getitem__(self, counter: int) -> int: ...
 
 
-def server_metadata(version: str) -> Json:
-    """The server's, of that version of ringbatch."""
-    return {"name": "ringbatch", "version": version, "extensions": list(EXTENSIONS)}
+def server_metadata(
+    version: str, *, shared_memory: bool = False, classification: bool = False
+) -> Json:
+    """The server's, of that version of ringbatch; whether clients may share memory with it, and
+    want classes."""
+    more = [CLASSIFICATION] * classification + [SHARED_MEMORY] * shared_memory
+    return {"name": "ringbatch", "version": version, "extensions": [*EXTENSIONS, *more]}
 
 
 def model_metadata(spec: ModelSpec) -> Json:
-    """A model's; its tensors have the batch dimension in front."""
+    """A model's; its tensors have the batch dimension in front, if the model has one."""
     return {
         "name": spec.name,
         "versions": [VERSION],
         "platform": spec.platform,
-        "inputs": [_batched(tensor) for tensor in spec.inputs],
-        "outputs": [_batched(tensor) for tensor in spec.outputs],
+        "inputs": [_described(spec, tensor) for tensor in spec.inputs],
+        "outputs": [_described(spec, tensor) for tensor in spec.outputs],
     }
 
 
@@ -80,9 +86,9 @@ def index_entry(spec: ModelSpec, unready: str) -> Json:
     return {"name": spec.name, "version": VERSION, "state": state, "reason": unready}
 
 
-def _batched(tensor: Tensor) -> Json:
+def _described(spec: ModelSpec, tensor: Tensor) -> Json:
     fields = tensor.to_json()
-    return fields | {"shape": [ANY, *fields["shape"]]}
+    return fields | {"shape": [ANY, *fields["shape"]]} if spec.batched else fields
 
 
 def _duration(count: int = 0, total_ns: int = 0) -> Json:

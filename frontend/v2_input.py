@@ -8,14 +8,17 @@ from numpy.typing import NDArray
 
 from ringbatch.frontend.bytes_tensor import Unsound, elements
 from ringbatch.frontend.json_to_tensor import UNFIT, Misfit, TensorReader, flattened, shown
-from ringbatch.frontend.payload import Bytes
-from ringbatch.frontend.v2_wants import RAW_ONLY, expect_no_shared_memory, parameters_of
+from ringbatch.frontend.payload import Bytes, Unread
+from ringbatch.frontend.v2_memory import ClientMemory, Place, place_of
+from ringbatch.frontend.v2_wants import RAW_ONLY, parameters_of
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.layout import MAX_BYTES
 from ringbatch.shm.tensor import ANY, DATATYPES, Tensor
 
 IN_JSON: Final = -1
 """In the place of a size: the values stand in the JSON text."""
+UNREAD: Final = -2
+"""In the place of a size: the bytes are in memory of the client's."""
 
 _WHOLE: Final = {int}
 _STRINGS: Final = {str}
@@ -31,14 +34,17 @@ class Input:
     Args:
         tensor: the input.
         model: the model's name, for the texts of errors.
+        batched: whether shapes have a batch dimension in front. Where they have none, each stands
+            for one instance, and the shapes that are given out here have a 1 there.
     """
 
-    def __init__(self, tensor: Tensor, model: str) -> None:
+    def __init__(self, tensor: Tensor, model: str, *, batched: bool = True) -> None:
         self.fixed = tensor.datatype.fixed
         self._tensor = tensor
         self._datatype = tensor.datatype
         self._owner = f'input "{tensor.name}" of model "{model}"'
-        shape = [ANY, *tensor.shape]
+        self._batched = batched
+        shape = [ANY, *tensor.shape] if batched else [*tensor.shape]
         self._takes = f'model "{model}" takes {tensor.datatype.name} of shape {shape}'
         self._raw_only = tensor.datatype.name in RAW_ONLY
         self._reader = None if self._raw_only else TensorReader(tensor, model)
@@ -71,7 +77,7 @@ class Input:
             raise InvalidRequest(
                 f'input "{self._tensor.name}" {found}; a shape is a list of whole numbers from 0'
             )
-        shape = tuple(sizes)
+        shape = tuple(sizes) if self._batched else (1, *sizes)
         dimensions = self._fitting.get(shape)
         if dimensions is None:
             dimensions = self._fit(shape)
@@ -86,32 +92,42 @@ class Input:
             want in (ANY, size) for size, want in zip(shape[1:], own, strict=True)
         )
         if not fits or min(shape) < 0:
+            first = " and the first is the batch's" if self._batched else ""
             raise InvalidRequest(
-                f'input "{self._tensor.name}" has shape {_sizes(shape)}, but {self._takes}, '
-                "where -1 is any size and the first is the batch's"
+                f'input "{self._tensor.name}" has shape {self._sizes(shape)}, but {self._takes}, '
+                f"where -1 is any size{first}"
             )
         # Sizes beside a 0 cost no bytes, but arrays have limits too.
         if prod(size or 1 for size in shape) * (self._datatype.size or 1) > MAX_BYTES:
             raise InvalidRequest(
-                f'input "{self._tensor.name}" has shape {_sizes(shape)}, which is too large'
+                f'input "{self._tensor.name}" has shape {self._sizes(shape)}, which is too large'
             )
         return tuple(size for size, want in zip(shape[1:], own, strict=True) if want == ANY)
 
-    def source(self, entry: dict[str, Any], shape: Shape) -> tuple[int, Any]:
-        """Where the values are: their bytes behind the JSON text, or `IN_JSON` and the values.
+    def source(self, entry: dict[str, Any], shape: Shape, memory: ClientMemory) -> tuple[int, Any]:
+        """Where the values are: their bytes behind the JSON text; `IN_JSON` and the values; or
+        `UNREAD` and what they are read from.
 
         Raises:
             InvalidRequest: none are given, twice, or of a wrong size.
-            NotSupported: they are in shared memory.
+            RequestError: `ClientMemory.source` does.
         """
         where = f'input "{self._tensor.name}"'
         if parameters := parameters_of(entry, where):
-            expect_no_shared_memory(parameters, where)
             size = parameters.get("binary_data_size")
+            if (place := place_of(parameters, where, memory)) is not None:
+                if size is not None or "data" in entry:
+                    raise InvalidRequest(f"{where} is in shared memory and has data as well")
+                return UNREAD, self.unread(place, shape, memory)
             if size is not None:
                 if "data" in entry:
                     raise InvalidRequest(f"{where} has both data and a binary_data_size")
-                self._expect_size(size, shape)
+                if type(size) is not int or size < 0:
+                    raise InvalidRequest(
+                        f"the binary_data_size of {where} is {shown(size)}, not a whole number "
+                        "from 0"
+                    )
+                self.expect_bytes(size, shape)
                 return size, None
         values = entry.get("data")
         if type(values) is not list:
@@ -124,26 +140,41 @@ class Input:
             )
         return IN_JSON, values
 
-    def _expect_size(self, size: Any, shape: Shape) -> None:
-        if type(size) is not int or size < 0:
-            raise InvalidRequest(
-                f'the binary_data_size of input "{self._tensor.name}" is {shown(size)}, '
-                "not a whole number from 0"
-            )
+    def expect_bytes(self, size: int, shape: Shape, what: str = "binary data") -> None:
+        """Refuse `what` of another size than that of the shape, where this gives one.
+
+        Raises:
+            InvalidRequest
+        """
         if self.fixed and size != prod(shape) * self._datatype.size:
             raise InvalidRequest(
-                f'input "{self._tensor.name}" has {size} bytes of binary data, but '
-                f"{self._datatype.name} of shape {_sizes(shape)} takes "
+                f'input "{self._tensor.name}" has {size} bytes of {what}, but '
+                f"{self._datatype.name} of shape {self._sizes(shape)} takes "
                 f"{prod(shape) * self._datatype.size}"
             )
 
-    def packed(self, values: list[Any], shape: Shape, *, booleans: bool) -> bytes:
+    def expect_elements(self, count: int, shape: Shape) -> None:
+        """Refuse another number of elements than that of the shape.
+
+        Raises:
+            InvalidRequest
+        """
+        if count != prod(shape):
+            raise InvalidRequest(
+                f'input "{self._tensor.name}" has {count} elements, but shape '
+                f"{self._sizes(shape)} has {prod(shape)}"
+            )
+
+    def packed(
+        self, values: list[Any], shape: Shape, *, booleans: bool, where: str = "data"
+    ) -> bytes:
         """The tensor's bytes from JSON values, nested in any way.
 
         Args:
             values: from the request.
             shape: from the request.
             booleans: whether there may be a true or false in them.
+            where: what the request calls them.
 
         Raises:
             InvalidRequest: they are too many, too few, or not of the tensor's datatype.
@@ -157,21 +188,17 @@ class Input:
                     f'the data of input "{self._tensor.name}" has lists and single values '
                     "side by side"
                 ) from None
-        if len(values) != count:
-            raise InvalidRequest(
-                f'input "{self._tensor.name}" has {len(values)} elements, but shape '
-                f"{_sizes(shape)} has {count}"
-            )
+        self.expect_elements(len(values), shape)
         assert self._reader is not None
         if not self.fixed and not set(map(type, values)) <= _STRINGS:
             odd = next(index for index, value in enumerate(values) if type(value) is not str)
             raise InvalidRequest(
-                f"data[{odd}] is {shown(values[odd])}, but {self._owner} takes BYTES, strings"
+                f"{where}[{odd}] is {shown(values[odd])}, but {self._owner} takes BYTES, strings"
             )
         try:
             return self._reader.pack_flat(values, booleans=booleans)
         except UNFIT:
-            raise InvalidRequest(self._reader.flat_fault(values, "data")) from None
+            raise InvalidRequest(self._reader.flat_fault(values, where)) from None
 
     def unpacked(self, data: memoryview, shape: Shape) -> Bytes:
         """The tensor's bytes from binary data, of the right size where elements are of one size.
@@ -185,11 +212,32 @@ class Input:
             except Unsound as error:
                 raise InvalidRequest(
                     f'the binary data of input "{self._tensor.name}" is no BYTES of shape '
-                    f"{_sizes(shape)}: {error}"
+                    f"{self._sizes(shape)}: {error}"
                 ) from None
         elif self._datatype.name == "BOOL":
             return _booleans(data)
         return data
+
+    def unread(self, place: Place, shape: Shape, memory: ClientMemory) -> Unread:
+        """What the tensor is read from, of the right size where elements are of one size.
+
+        Raises:
+            InvalidRequest: the place is of another size than the tensor.
+            RequestError: `ClientMemory.source` does.
+        """
+        self.expect_bytes(place.size, shape, "shared memory")
+        return memory.source(place)
+
+    def settled(self, unread: Unread, shape: Shape) -> Bytes | Unread:
+        """The same where any bytes are a sound tensor; else the bytes, read once and checked then,
+        because the client may change them at any time.
+
+        Raises:
+            InvalidRequest: they are no longer there, or the lengths of BYTES make no sense.
+        """
+        if self.fixed and self._datatype.name != "BOOL":
+            return unread
+        return self.unpacked(memoryview(unread.read()), shape)
 
     def cuts(self, tensor: Bytes, shape: Shape, cap: int) -> list[int]:
         """Where to cut the tensor's bytes into parts of up to `cap` instances, both ends included.
@@ -234,6 +282,13 @@ class Input:
         shape = tuple(open_size if want == ANY else want for want in own)
         return (1, *shape), (open_size,) * own.count(ANY)
 
+    def _sizes(self, shape: Shape) -> str:
+        """A shape as the client has it."""
+        own = shape if self._batched else shape[1:]
+        if len(own) > _SHOWN_SIZES:
+            return f"[{', '.join(map(str, own[:_SHOWN_SIZES]))}, ...]"
+        return str(list(own))
+
 
 def _booleans(data: memoryview) -> Bytes:
     """Any byte but 0 is true, which is 1 for whoever reads it."""
@@ -248,9 +303,3 @@ def _shown_shape(sizes: Any) -> str:
         return shown(sizes)
     more = ["..."] if len(sizes) > _SHOWN_SIZES else []
     return f"[{', '.join([*map(shown, sizes[:_SHOWN_SIZES]), *more])}]"
-
-
-def _sizes(shape: Shape) -> str:
-    if len(shape) > _SHOWN_SIZES:
-        return f"[{', '.join(map(str, shape[:_SHOWN_SIZES]))}, ...]"
-    return str(list(shape))

@@ -6,13 +6,14 @@
 
 An input has `data`, flat or nested in any way, or the parameter `binary_data_size`; then its bytes
 stand behind the JSON text, in the order of `inputs`, and a header says where the text ends. Where
-it ends at once, the whole body is the one tensor of the model. Members that are not named here are
-ignored. After the Open Inference Protocol and its binary tensor data extension.
+it ends at once, the whole body is the one tensor of the model. Or the bytes are in memory of the
+client's (ringbatch.frontend.v2_memory). Members that are not named here are ignored. After the Open
+Inference Protocol and its binary tensor data extension.
 """
 
 import re
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container
 from itertools import starmap
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -22,12 +23,13 @@ from orjson import JSONDecodeError, loads
 from ringbatch.frontend.bytes_tensor import LENGTH_BYTES
 from ringbatch.frontend.json_to_tensor import may_hold_booleans, number_code, shown
 from ringbatch.frontend.jsontext import why_unreadable
-from ringbatch.frontend.payload import Bytes, framed
+from ringbatch.frontend.payload import Bytes, Unread, UnreadPart
 from ringbatch.frontend.v1_request import Part, new_tuple
-from ringbatch.frontend.v2_input import IN_JSON, Input, Shape
-from ringbatch.frontend.v2_wants import RAW_ONLY, Wants, WantsReader, id_member, quoted
-from ringbatch.shm.errors import InvalidRequest
-from ringbatch.shm.frame import Frame, FrameError
+from ringbatch.frontend.v2_input import IN_JSON, UNREAD, Shape
+from ringbatch.frontend.v2_memory import OFF, ClientMemory
+from ringbatch.frontend.v2_signature import Signature
+from ringbatch.frontend.v2_wants import RAW_ONLY, Wants, WantsReader, id_member
+from ringbatch.shm.errors import InvalidRequest, RequestError
 from ringbatch.shm.manifest import ModelSpec
 
 _WHOLE: Final = {int}
@@ -45,7 +47,7 @@ class Request(NamedTuple):
         wants: what the answer is to be.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[Part | UnreadPart, ...]
     wants: Wants
 
 
@@ -55,9 +57,10 @@ class Given(NamedTuple):
     Attributes:
         shape: with the batch dimension.
         dimensions: the sizes that stand for the open dimensions.
-        size: its bytes behind the JSON text; `IN_JSON` where its values stand in the text.
+        size: its bytes behind the JSON text; `IN_JSON` where its values stand in the text, `UNREAD`
+            where its bytes are in memory of the client's.
         start: where these begin, from the end of the text.
-        values: the `data` of the text.
+        values: the `data` of the text, or the `Unread` bytes.
     """
 
     shape: Shape
@@ -75,25 +78,37 @@ class Described(NamedTuple):
         rows: instances in the request.
         binary_bytes: how many bytes are to follow the text.
         wants: what the answer is to be.
+        unread: whether there are inputs in memory of the client's.
     """
 
     given: tuple[Given, ...]
     rows: int
     binary_bytes: int
     wants: Wants
+    unread: bool
 
 
-def parser(spec: ModelSpec) -> Callable[[bytes | bytearray, int | None], Request]:
-    """The function that reads requests to this model, which has declared inputs.
+class Expected(NamedTuple):
+    """A request of which only the values of its one tensor are still to come.
 
-    It takes a body and where the JSON text of that ends, None where the body is nothing else; it
-    raises `InvalidRequest` and `NotSupported`.
+    Attributes:
+        rows: instances in it, of one batch.
+        binary_bytes: how many bytes are to come; they are the payload of its slot as they are.
+        wants: what the answer is to be.
     """
+
+    rows: int
+    binary_bytes: int
+    wants: Wants
+
+
+def requests(spec: ModelSpec, memory: ClientMemory = OFF) -> "InferRequests":
+    """What reads requests to this model, which has declared inputs."""
     first = spec.inputs[0]
     numbers = bool(first.datatype.code) and first.datatype.name != "BOOL"
-    if len(spec.inputs) == 1 and numbers and first.static and 0 not in first.shape:
-        return NumberRequests(spec).parse
-    return InferRequests(spec).parse
+    if len(spec.inputs) == 1 and numbers and first.static and 0 not in first.shape and spec.batched:
+        return NumberRequests(spec, memory)
+    return InferRequests(spec, memory)
 
 
 class InferRequests:
@@ -101,18 +116,13 @@ class InferRequests:
 
     Args:
         spec: the model, with declared inputs.
+        memory: where clients may have tensors.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
-        self._cap = spec.max_batch_size
-        self._frame = Frame(spec.inputs)
-        self._inputs = {tensor.name: Input(tensor, spec.name) for tensor in spec.inputs}
-        self._in_order = tuple(self._inputs.values())
-        self._takes = f'model "{spec.name}" takes {quoted(self._inputs)}'
-        self._name = spec.name
-        self._wants = WantsReader(spec)
-        self._alone = len(spec.inputs) == 1 and self._frame.static
-        self._answers_nothing = all(tensor.static for tensor in spec.outputs)
+    def __init__(self, spec: ModelSpec, memory: ClientMemory = OFF) -> None:
+        self._signature = Signature(spec)
+        self._memory = memory
+        self._wants = WantsReader(spec, memory, classifies=True)
         self._known: dict[bytes, Described] = {}
 
     def parse(self, body: bytes | bytearray, json_bytes: int | None) -> Request:
@@ -125,6 +135,7 @@ class InferRequests:
         Raises:
             InvalidRequest: naming what was found and what would be right.
             NotSupported: it asks for an extension that is not served.
+            RequestError: `ClientMemory` does.
         """
         if json_bytes is None:
             return self._read_json(_decoded(body), booleans=may_hold_booleans(body))
@@ -145,6 +156,19 @@ class InferRequests:
         return self._filled(
             described, memoryview(body)[json_bytes:], booleans=may_hold_booleans(text)
         )
+
+    def expected(self, text: bytes, binary_bytes: int) -> Expected | None:
+        """What a body will be of which only the binary data is still to come.
+
+        Args:
+            text: its JSON text.
+            binary_bytes: how many bytes are to follow that.
+
+        Returns:
+            None where these bytes will not be the payload of one slot as they are, or where
+            anything is wrong; `parse` says what, once the body is there.
+        """
+        return None
 
     def _read_json(self, request: Any, *, booleans: bool) -> Request:
         described = self._described(request)
@@ -177,7 +201,9 @@ class InferRequests:
         return described._replace(wants=described.wants._replace(id=identity))
 
     def _remembered(self, text: bytes, described: Described) -> Described:
-        lasting = not described.wants.id and all(given.size != IN_JSON for given in described.given)
+        # A region may be another one by the time of the next request.
+        lasting = not (described.wants.id or described.unread or described.wants.shared)
+        lasting = lasting and all(given.size != IN_JSON for given in described.given)
         if lasting and len(text) <= _REMEMBERED_BYTES:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
@@ -192,118 +218,68 @@ class InferRequests:
             found = "lacks `inputs`" if entries is None else f"has {shown(entries)} as `inputs`"
             raise InvalidRequest(f"the request {found}, which is a list of tensors")
         found_inputs: dict[str, Given] = {}
-        binary_bytes = 0
+        binary_bytes, unread = 0, False
         for index, entry in enumerate(entries):
-            name, given = self._given(entry, index, binary_bytes)
-            if name in found_inputs:
-                raise InvalidRequest(f"input {shown(name)} stands in the request twice")
-            found_inputs[name] = given
+            given = self._given(entry, index, binary_bytes, found_inputs)
+            found_inputs[entry["name"]] = given
             if given.size > 0:
                 binary_bytes += given.size
-        if len(found_inputs) != len(self._inputs):
-            missing = next(name for name in self._inputs if name not in found_inputs)
-            raise InvalidRequest(f'the request lacks input "{missing}"; {self._takes}')
-        ordered = tuple(found_inputs[name] for name in self._inputs)
-        rows = self._rows(ordered)
-        return Described(ordered, rows, binary_bytes, self._wants.read(request))
+            elif given.size == UNREAD:
+                unread = True
+        ordered = self._signature.in_order(found_inputs)
+        rows = self._signature.rows([given.shape for given in ordered])
+        return Described(ordered, rows, binary_bytes, self._wants.read(request), unread)
 
-    def _given(self, entry: Any, index: int, start: int) -> tuple[str, Given]:
+    def _given(self, entry: Any, index: int, start: int, taken: Container[str]) -> Given:
         if not isinstance(entry, dict):
             raise InvalidRequest(f"inputs[{index}] is {shown(entry)}, not an object")
-        name = entry.get("name")
-        wanted = self._inputs.get(name) if isinstance(name, str) else None
-        if wanted is None:
-            if not isinstance(name, str):
-                found = "lacks its name" if name is None else f"has {shown(name)} as its name"
-                raise InvalidRequest(f"inputs[{index}] {found}, which is a string")
-            raise InvalidRequest(f"inputs[{index}] is {shown(name)}, but {self._takes}")
+        wanted = self._signature.named(entry.get("name"), index, taken)
         wanted.expect_datatype(entry.get("datatype"))
         shape, dimensions = wanted.fitted(entry.get("shape"))
-        size, values = wanted.source(entry, shape)
-        assert isinstance(name, str)
-        return name, Given(shape, dimensions, size, start, values)
-
-    def _rows(self, inputs: tuple[Given, ...]) -> int:
-        rows = inputs[0].shape[0]
-        if any(given.shape[0] != rows for given in inputs):
-            sizes = ", ".join(str(given.shape[0]) for given in inputs)
-            raise InvalidRequest(
-                f"the first sizes of the shapes differ: {sizes}; the batch dimension of all "
-                "inputs is the same"
-            )
-        if not rows and not self._answers_nothing:
-            raise InvalidRequest(
-                f'the request has no instances, and what model "{self._name}" would answer to '
-                "none has no shape"
-            )
-        # Where instances have elements, the length of the body bounds their number.
-        if rows > self._cap and not any(prod(given.shape) for given in inputs):
-            raise InvalidRequest(
-                f"the request has {rows} instances without any element; at most {self._cap} "
-                "such are accepted"
-            )
-        return rows
+        size, values = wanted.source(entry, shape, self._memory)
+        return Given(shape, dimensions, size, start, values)
 
     def _filled(self, described: Described, binary: memoryview, *, booleans: bool) -> Request:
+        if described.unread:
+            return self._unread(described, binary, booleans=booleans)
         tensors = [
             wanted.packed(given.values, given.shape, booleans=booleans)
             if given.size == IN_JSON
             else wanted.unpacked(binary[given.start : given.start + given.size], given.shape)
-            for wanted, given in zip(self._in_order, described.given, strict=True)
+            for wanted, given in zip(self._signature.inputs, described.given, strict=True)
         ]
         shapes = [given.shape for given in described.given]
         dimensions = tuple(size for given in described.given for size in given.dimensions)
-        return Request(self._parts(shapes, dimensions, tensors), described.wants)
+        return Request(self._signature.parts(shapes, dimensions, tensors), described.wants)
+
+    def _unread(self, described: Described, binary: memoryview, *, booleans: bool) -> Request:
+        tensors: list[Bytes | Unread] = []
+        for wanted, given in zip(self._signature.inputs, described.given, strict=True):
+            if given.size == UNREAD:
+                tensors.append(wanted.settled(given.values, given.shape))
+            elif given.size == IN_JSON:
+                tensors.append(wanted.packed(given.values, given.shape, booleans=booleans))
+            else:
+                data = binary[given.start : given.start + given.size]
+                tensors.append(wanted.unpacked(data, given.shape))
+        shapes = [given.shape for given in described.given]
+        dimensions = tuple(size for given in described.given for size in given.dimensions)
+        return Request(self._signature.unread_parts(shapes, dimensions, tensors), described.wants)
 
     def _raw(self, body: bytes | bytearray) -> Request:
-        if len(self._in_order) != 1:
+        inputs = self._signature.inputs
+        if len(inputs) != 1:
             raise InvalidRequest(
-                f"a body without JSON text is one tensor, but {self._takes}, which are "
-                f"{len(self._in_order)}"
+                f"a body without JSON text is one tensor, but {self._signature.takes}, which are "
+                f"{len(inputs)}"
             )
-        (wanted,) = self._in_order
+        (wanted,) = inputs
         shape, dimensions = wanted.raw_shape(len(body))
         data: Bytes = body
         if not wanted.fixed:
             data = len(body).to_bytes(LENGTH_BYTES, "little") + body
         tensor = wanted.unpacked(memoryview(data), shape)
-        return Request(self._parts([shape], dimensions, [tensor]), self._wants.all_binary)
-
-    def _parts(
-        self, shapes: list[Shape], dimensions: Shape, tensors: Sequence[Bytes]
-    ) -> tuple[Part, ...]:
-        rows = shapes[0][0]
-        if 0 < rows <= self._cap:
-            return (self._part(rows, dimensions, tensors),)
-        if not rows:
-            return ()
-        spans = [(start, min(start + self._cap, rows)) for start in range(0, rows, self._cap)]
-        cuts = [
-            wanted.cuts(tensor, shape, self._cap)
-            for wanted, tensor, shape in zip(self._in_order, tensors, shapes, strict=True)
-        ]
-        return tuple(
-            self._part(
-                end - start,
-                dimensions,
-                [
-                    memoryview(tensor)[cut[index] : cut[index + 1]]
-                    for tensor, cut in zip(tensors, cuts, strict=True)
-                ],
-            )
-            for index, (start, end) in enumerate(spans)
-        )
-
-    def _part(self, rows: int, dimensions: Shape, tensors: Sequence[Bytes]) -> Part:
-        if self._alone:
-            (tensor,) = tensors
-            payload = memoryview(tensor) if isinstance(tensor, bytearray) else tensor
-            return Part(rows, payload, 0)
-        try:
-            payload = framed(self._frame, rows, dimensions, tensors)
-        except FrameError as error:
-            raise InvalidRequest(str(error)) from None
-        return Part(rows, payload, self._frame.key_bytes)
+        return Request(self._signature.parts([shape], dimensions, [tensor]), self._wants.all_binary)
 
 
 class NumberRequests(InferRequests):
@@ -313,8 +289,9 @@ class NumberRequests(InferRequests):
     wrong, goes the long way.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
-        super().__init__(spec)
+    def __init__(self, spec: ModelSpec, memory: ClientMemory = OFF) -> None:
+        super().__init__(spec, memory)
+        self._cap = spec.max_batch_size
         (tensor,) = spec.inputs
         self._heading = (tensor.name, tensor.datatype.name, list(tensor.shape))
         self._code = number_code(tensor.datatype)
@@ -338,6 +315,21 @@ class NumberRequests(InferRequests):
             if quick is not None:
                 return quick
         return self._read_json(request, booleans=booleans)
+
+    def expected(self, text: bytes, binary_bytes: int) -> Expected | None:
+        """As in `InferRequests`."""
+        try:
+            if text:
+                described = self._known.get(text) or self._read(text)
+                rows, wants = described.rows, described.wants
+                if described.binary_bytes != binary_bytes or described.given[0].size < 0:
+                    return None
+            else:
+                ((rows, *_), _) = self._signature.inputs[0].raw_shape(binary_bytes)
+                wants = self._wants.all_binary
+        except RequestError:
+            return None
+        return Expected(rows, binary_bytes, wants) if 0 < rows <= self._cap else None
 
     def _quick(self, request: Any) -> Request | None:
         (entry,) = request["inputs"]

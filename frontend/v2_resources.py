@@ -1,7 +1,6 @@
 """The Open Inference Protocol V2 on Falcon."""
 
 import re
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 import falcon
@@ -10,8 +9,11 @@ import orjson
 from falcon.asgi import Request, Response
 
 from ringbatch.frontend.calls import Body, Call, Reply
-from ringbatch.frontend.exchange import exchange
+from ringbatch.frontend.distribution import installed_version
+from ringbatch.frontend.exchange import Bodies, exchange
 from ringbatch.frontend.json_to_tensor import shown
+from ringbatch.frontend.request_timeout import HEADER as TIMEOUT_HEADER
+from ringbatch.frontend.request_timeout import timeout_ns_of
 from ringbatch.frontend.service import Service
 from ringbatch.frontend.v2 import VERSION, expect_version
 from ringbatch.frontend.v2_answer import LENGTH_HEADER
@@ -30,21 +32,19 @@ MAX_CONTROL_BYTES: Final = 1 << 16
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
 
 
-def add_routes(
-    app: falcon.asgi.App[Request, Response], service: Service, max_request_bytes: int
-) -> None:
+def add_routes(app: falcon.asgi.App[Request, Response], service: Service, bodies: Bodies) -> None:
     """Add V2's endpoints but those for health.
 
     Args:
         app: to which.
         service: the models.
-        max_request_bytes: longer bodies are refused.
+        bodies: what is taken and given.
     """
-    app.add_route("/v2", ServerMetadata())
+    app.add_route("/v2", ServerMetadata(service.regions.on))
     app.add_route("/v2/models", Models(service))
     app.add_route("/v2/models/stats", AllStatistics(service))
     app.add_route("/v2/repository/index", Index(service))
-    inferences = Inferences(service, max_request_bytes)
+    inferences = Inferences(service, bodies)
     for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         app.add_route(model, ModelMetadata(service))
         app.add_route(f"{model}/ready", ModelReadiness(service))
@@ -53,17 +53,17 @@ def add_routes(
 
 
 class ServerMetadata:
-    """What the server is."""
+    """What the server is; and whether clients may share memory with it."""
 
-    def __init__(self) -> None:
-        try:
-            self._version = version("ringbatch")
-        except PackageNotFoundError:
-            self._version = ""
+    def __init__(self, shared_memory: bool) -> None:
+        self._shared_memory = shared_memory
 
     async def on_get(self, _req: Request, resp: Response) -> None:
         """Its name, version and extensions."""
-        _send(resp, server_metadata(self._version))
+        document = server_metadata(
+            installed_version(), shared_memory=self._shared_memory, classification=True
+        )
+        _send(resp, document)
 
     on_head = on_get
 
@@ -107,7 +107,7 @@ class Index:
 
     async def on_post(self, req: Request, resp: Response) -> None:
         """All of them, or only those that are ready, if the body says so."""
-        only_ready = _wants_only_ready(await _control_body(req))
+        only_ready = _wants_only_ready(await control_body(req))
         entries = [self._entry(name) for name in self._service.models]
         _send(resp, [e for e in entries if not only_ready or e["state"] == "READY"])
 
@@ -183,12 +183,12 @@ class Inferences(OfModel):
 
     Args:
         service: the models.
-        max_request_bytes: longer bodies are refused.
+        bodies: what is taken and given.
     """
 
-    def __init__(self, service: Service, max_request_bytes: int) -> None:
+    def __init__(self, service: Service, bodies: Bodies) -> None:
         super().__init__(service)
-        self._max_request_bytes = max_request_bytes
+        self._bodies = bodies
 
     async def on_post(
         self, req: Request, resp: Response, name: str, version: str = VERSION
@@ -196,11 +196,12 @@ class Inferences(OfModel):
         """As the fast lane answers, byte for byte."""
         expect_version(name, version)
         json_bytes = _json_bytes(req.get_header(LENGTH_HEADER))
+        timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
 
         def start(body: Body, reply: Reply) -> Call | None:
-            return self._service.infer(name, body, json_bytes, reply)
+            return self._service.infer(name, body, json_bytes, reply, timeout_ns)
 
-        await exchange(req, resp, self._max_request_bytes, start)
+        await exchange(req, resp, self._bodies, start)
 
 
 def _json_bytes(header: str | None) -> int | None:
@@ -213,7 +214,12 @@ def _json_bytes(header: str | None) -> int | None:
     return int(header)
 
 
-async def _control_body(req: Request) -> bytes:
+async def control_body(req: Request) -> bytes:
+    """The body of a request that is no inference request.
+
+    Raises:
+        RequestTooLarge: it is longer than such a body needs to be.
+    """
     body = bytearray()
     async for chunk in req.stream:
         body += chunk

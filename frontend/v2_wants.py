@@ -9,8 +9,10 @@ from typing import Any, Final, NamedTuple
 
 from orjson import dumps
 
+from ringbatch.frontend.classification import UNCLASSIFIED
 from ringbatch.frontend.json_to_tensor import shown
 from ringbatch.frontend.outcome import NotSupported
+from ringbatch.frontend.v2_memory import OFF, ClientMemory, Target, place_of
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.manifest import ModelSpec
 from ringbatch.shm.tensor import Tensor
@@ -18,16 +20,23 @@ from ringbatch.shm.tensor import Tensor
 RAW_ONLY: Final = ("FP16", "BF16")
 """Datatypes that V2 does not let travel as JSON."""
 MAX_TIMEOUT_US: Final = 1 << 52
+MAX_CLASSES: Final = (1 << 31) - 1
 
 _SCALARS: Final = {str, int, float, bool}
-_SHARED_MEMORY: Final = "shared_memory_"
 
 
 class Want(NamedTuple):
-    """One output of an answer: its place in the model's signature, and whether as bytes."""
+    """One output of an answer.
+
+    Attributes:
+        output: its place in the model's signature.
+        binary: whether it is wanted as bytes; or what of the client's memory it is wanted in.
+        classes: how many of its best classes are wanted of an instance; 0 for the output itself.
+    """
 
     output: int
-    binary: bool
+    binary: bool | Target
+    classes: int = 0
 
 
 class Wants(NamedTuple):
@@ -43,16 +52,27 @@ class Wants(NamedTuple):
     outputs: tuple[Want, ...]
     timeout_ns: int
 
+    @property
+    def shared(self) -> bool:
+        """Whether an output is wanted in memory of the client's."""
+        return any(not isinstance(want.binary, bool) for want in self.outputs)
+
 
 class WantsReader:
     """Reads what requests to one model want.
 
     Args:
         spec: the model, with declared outputs.
+        memory: where clients may want outputs.
+        classifies: whether they may want classes.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(
+        self, spec: ModelSpec, memory: ClientMemory = OFF, *, classifies: bool = False
+    ) -> None:
+        self._classifies = classifies
         self._outputs = spec.outputs
+        self._memory = memory
         self._index = {tensor.name: index for index, tensor in enumerate(spec.outputs)}
         self._gives = f'model "{spec.name}" gives {quoted(self._index)}'
         self._all_json = tuple(Want(index, False) for index in range(len(spec.outputs)))
@@ -111,13 +131,30 @@ class WantsReader:
             raise InvalidRequest(f"outputs[{position}] is {shown(name)}, but {self._gives}")
         tensor = self._outputs[index]
         if parameters := parameters_of(entry, f'output "{name}"'):
-            expect_no_shared_memory(parameters, f'output "{name}"')
-            if parameters.get("classification"):
-                raise NotSupported("the classification extension is not supported")
+            place = place_of(parameters, f'output "{name}"', self._memory)
+            classes = self._classes(parameters, tensor)
+            if place is not None:
+                if classes:
+                    raise InvalidRequest(f'output "{name}" is in shared memory and classes as well')
+                if _boolean(parameters, "binary_data", default=False):
+                    raise InvalidRequest(f'output "{name}" is in shared memory and binary as well')
+                return Want(index, self._memory.target(place))
             binary = _boolean(parameters, "binary_data", default=binary)
+            if classes:
+                return Want(index, binary, classes)
         if not binary and tensor.datatype.name in RAW_ONLY:
             raise _no_json(tensor)
         return Want(index, binary)
+
+    def _classes(self, parameters: dict[str, Any], tensor: Tensor) -> int:
+        classes = _whole(parameters, "classification", MAX_CLASSES)
+        if classes and not self._classifies:
+            raise NotSupported("the classification extension is not supported here")
+        if classes and tensor.datatype.name in UNCLASSIFIED:
+            raise InvalidRequest(
+                f'output "{tensor.name}" is {tensor.datatype.name}, which has no classes'
+            )
+        return classes
 
 
 def id_member(given: str) -> bytes:
@@ -143,16 +180,6 @@ def parameters_of(owner: dict[str, Any], where: str) -> dict[str, Any]:
                 "a number or a boolean"
             )
     return parameters
-
-
-def expect_no_shared_memory(parameters: dict[str, Any], where: str) -> None:
-    """Refuse a tensor that is to lie in shared memory of the client's.
-
-    Raises:
-        NotSupported: always, where it is.
-    """
-    if any(name.startswith(_SHARED_MEMORY) for name in parameters):
-        raise NotSupported(f"{where} is to be in shared memory, which is not supported")
 
 
 def quoted(names: Iterable[str]) -> str:

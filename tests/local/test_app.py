@@ -7,11 +7,14 @@ from typing import Any
 import orjson
 import pytest
 from falcon.testing import Result, TestClient
+from rig import local_segment, spec
 
 from ringbatch.frontend.app import create_app
 from ringbatch.frontend.calls import Body, Reply
 from ringbatch.frontend.outcome import JSON, outcome
-from ringbatch.shm.errors import ModelNotFound, ModelNotReady
+from ringbatch.frontend.regions import NOTHING_SHARED, Regions
+from ringbatch.shm.errors import Draining, ModelNotFound, ModelNotReady
+from ringbatch.shm.registry import Registry
 
 MAX_REQUEST_BYTES = 100
 
@@ -20,6 +23,8 @@ class ScriptedService:
     """Knows two models, `good` and one that is not ready; echoes the size of a body."""
 
     models = ("good", "loading")
+    regions = Regions(Registry.attach(local_segment(spec())), NOTHING_SHARED)
+    specs = ()
     draining = False
 
     def check(self, name: str) -> None:
@@ -28,7 +33,13 @@ class ScriptedService:
         if name != "good":
             raise ModelNotFound(f"no {name}")
 
-    def predict(self, name: str, body: Body, reply: Reply) -> None:
+    def expect_ready(self) -> None:
+        if self.draining:
+            raise Draining
+        for name in self.models:
+            self.check(name)
+
+    def predict(self, name: str, body: Body, reply: Reply, timeout_ns: int) -> None:
         try:
             self.check(name)
         except (ModelNotFound, ModelNotReady) as error:
@@ -41,7 +52,7 @@ class ScriptedService:
 class BrokenService(ScriptedService):
     """Has a defect."""
 
-    def predict(self, name: str, body: Body, reply: Reply) -> None:
+    def predict(self, name: str, body: Body, reply: Reply, timeout_ns: int) -> None:
         raise ZeroDivisionError("secret detail")
 
 
@@ -140,7 +151,11 @@ def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, allowed: 
 @pytest.mark.parametrize(
     ("headers", "body", "status"),
     [
-        ({"Content-Encoding": "gzip"}, zlib.compress(b"{}"), 415),
+        ({"Content-Encoding": "br"}, b"{}", 415),
+        ({"Content-Encoding": "gzip"}, zlib.compress(b"{}"), 400),
+        ({"Content-Encoding": "deflate"}, zlib.compress(b"{}"), 200),
+        ({"Content-Encoding": "deflate"}, zlib.compress(b"x" * 101), 413),
+        ({"Content-Encoding": "deflate"}, zlib.compress(b"{}") + bytes(100), 413),
         ({"Content-Type": "application/cloudevents+json"}, b"{}", 415),
         ({"Upgrade": "h2c"}, b"{}", 400),
         ({"Content-Length": "101"}, b"x" * 101, 413),

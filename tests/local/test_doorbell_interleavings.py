@@ -119,6 +119,7 @@ class Site:
             lambda worker: self._worker_bells[worker].wake(),
             first_batch=1,
             alive=lambda _pid: True,
+            end_worker=lambda _worker: None,
         )
         return self.collector
 

@@ -113,6 +113,7 @@ class Connection:
         self.at_once = at_once
         self.calls: list[Pending] = []
         self.json_bytes: list[int | None] = []
+        self.timeouts_ns: list[int] = []
         self.handed_over = 0
         self.seen: list[tuple[str, bytes]] = []
         self.state = ServerState()
@@ -120,6 +121,7 @@ class Connection:
         settings = FastLaneSettings(
             predict=self._predict,
             infer=self._infer,
+            expect=lambda *_: None,
             heads=HeadReader(MAX_REQUEST_BYTES),
             response_heads=ResponseHeads(self.state),
             idle_timeout_s=IDLE_TIMEOUT_S,
@@ -136,7 +138,8 @@ class Connection:
     def _count_handover(self) -> None:
         self.handed_over += 1
 
-    def _predict(self, model: str, body: Body, reply: Reply) -> Pending | None:
+    def _predict(self, model: str, body: Body, reply: Reply, timeout_ns: int) -> Pending | None:
+        self.timeouts_ns.append(timeout_ns)
         call = Pending(model, bytes(body), reply)
         self.calls.append(call)
         if self.at_once:
@@ -145,10 +148,10 @@ class Connection:
         return call
 
     def _infer(
-        self, model: str, body: Body, json_bytes: int | None, reply: Reply
+        self, model: str, body: Body, json_bytes: int | None, reply: Reply, timeout_ns: int
     ) -> Pending | None:
         self.json_bytes.append(json_bytes)
-        return self._predict(model, body, reply)
+        return self._predict(model, body, reply, timeout_ns)
 
     def feed(self, data: bytes) -> None:
         """What the transport would do with bytes from the network."""

@@ -12,15 +12,23 @@ import pytest
 
 from ringbatch.frontend.batch_ids import BatchIds
 from ringbatch.frontend.calls import Call
-from ringbatch.frontend.gateway import RESWEEP_NS, SWEEP_NS, Gateway
+from ringbatch.frontend.gateway import BUNCH, RESWEEP_NS, SWEEP_NS, Gateway
 from ringbatch.frontend.outcome import Headers
+from ringbatch.frontend.payload import Unread
 from ringbatch.frontend.service import Service
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.errors import ModelNotReady
+from ringbatch.shm.errors import InvalidRequest, ModelNotReady
 from ringbatch.shm.holder import BatchMark, Holder, Request
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, WORD, Layout
+from ringbatch.shm.layout import (
+    MODEL_ANSWER_NS,
+    MODEL_READY,
+    MODEL_ROW_NS,
+    MODEL_SERVED,
+    WORD,
+    Layout,
+)
 from ringbatch.shm.manifest import ModelSpec
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
@@ -189,6 +197,27 @@ def predictions(stage: Stage, number: int) -> Any:
     return body["predictions"]
 
 
+class Gone(Unread):
+    """Bytes that were there when they were promised."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def read_into(self, memory: memoryview) -> None:
+        memory[:4] = b"half"
+        raise InvalidRequest("gone")
+
+
+def test_what_cannot_be_read_into_its_slot_leaves_the_slot_free() -> None:
+    stage = Stage(typed())
+    for _ in range(3 * stage.lane.capacity):
+        with pytest.raises(InvalidRequest, match="gone"):
+            stage.gateway.submit(Replies(), 0, 1, Gone(), 0, 64, 0, TIMEOUT_NS)  # type: ignore[arg-type]
+    assert stage.lane.in_flight == 0
+    stage.loop.turn()
+    assert stage.submitted.take() == []
+
+
 def test_answers_reach_their_own_callers_whatever_their_order() -> None:
     stage = Stage(untyped())
     for number in range(5):
@@ -218,6 +247,90 @@ def test_requests_of_one_turn_are_announced_together() -> None:
     stage.loop.turn()
     assert stage.wakes == 1
     assert len(stage.taken()) == 5
+
+
+def test_a_long_turn_is_cut_where_half_of_what_is_in_flight_waits() -> None:
+    stage = Stage(untyped(), slots=64)
+    announced = []
+    for number in range(40):
+        stage.predict(number, [number])
+        announced.append(stage.submitted.waiting)
+        stage.answer(stage.taken())
+    # Answers are passed on at the same occasion, so that little is in flight.
+    assert announced.count(True) == 4
+    assert announced.index(True) == BUNCH
+    assert len(stage.replies.got) == 3 * BUNCH, "those of the last cut are still to be found"
+    stage.loop.turn()
+    stage.answer(stage.taken())
+    stage.gateway.collect()
+    assert {n: predictions(stage, n) for n in range(40)} == {n: [n] for n in range(40)}
+
+
+def test_with_more_in_flight_a_turn_is_cut_later() -> None:
+    stage = Stage(untyped(), slots=64)
+    for number in range(48):
+        stage.predict(number, [number])
+    stage.loop.turn()
+    before = stage.wakes
+    stage.taken()
+    for number in range(48, 60):
+        stage.predict(number, [number])
+    assert stage.wakes == before, "24 are half of what is in flight"
+
+
+def test_no_turn_is_cut_inside_a_request_of_several_parts() -> None:
+    stage = Stage(untyped(max_batch_size=1), slots=64)
+    stage.predict(0, list(range(3 * BUNCH)))
+    whole = stage.submitted.waiting
+    stage.predict(1, ["next"])
+    assert (whole, stage.submitted.waiting) == (False, True)
+    stage.loop.turn()
+    stage.answer(stage.taken())
+    stage.gateway.collect()
+    assert predictions(stage, 0) == list(range(3 * BUNCH))
+
+
+def expecting(stage: Stage, answer_s: float, row_ns: int = 0) -> None:
+    """The collector has published how long an answer takes."""
+    first = stage.segment.layout.model(0)
+    stage.segment.words[(first + MODEL_ROW_NS) // WORD] = row_ns
+    stage.segment.words[(first + MODEL_ANSWER_NS) // WORD] = int(answer_s * SECOND_NS)
+
+
+@pytest.mark.parametrize(("answer_s", "retry_after"), [(8.9, "1"), (10, "2"), (16, "8")])
+def test_what_would_be_answered_too_late_is_refused_at_once(
+    answer_s: float, retry_after: str
+) -> None:
+    stage = Stage(untyped(timeout_ns=10 * SECOND_NS))
+    expecting(stage, answer_s)
+    stage.predict(0, [0])
+    status, body, headers = stage.replies.got[0]
+    assert status == 503
+    assert body == {"error": f"so many requests wait that an answer would take {answer_s:.1f} s"}
+    assert headers["retry-after"] == retry_after
+    assert stage.count(LaneCounter.REFUSED) == 1
+    assert stage.lane.in_flight == 0
+
+
+def test_what_can_be_answered_in_time_is_not_refused() -> None:
+    stage = Stage(untyped(timeout_ns=10 * SECOND_NS))
+    expecting(stage, 8.8)
+    stage.predict(0, [0])
+    assert stage.replies.got == {}
+
+
+def test_what_the_collector_has_not_taken_yet_counts() -> None:
+    stage = Stage(untyped(timeout_ns=10 * SECOND_NS))
+    expecting(stage, 2, row_ns=2 * SECOND_NS)
+    for number in range(5):
+        stage.predict(number, [number])
+    assert list(stage.replies.got) == [4], "8 s of rows on top of 2"
+    stage.loop.turn()
+    stage.predict(5, [5])
+    assert list(stage.replies.got) == [4, 5], "announced is not taken"
+    stage.taken()
+    stage.predict(6, [6])
+    assert list(stage.replies.got) == [4, 5]
 
 
 def test_a_turn_finds_answers_without_a_ring() -> None:

@@ -516,7 +516,7 @@ def test_answers_that_find_no_room_wait_for_the_next_flush(rig: Rig) -> None:
     ("field_offset", "value"),
     [
         (at.DONE, 2 << FLAG_BITS | Status.OK),
-        (at.DONE, 1 << FLAG_BITS | Status.CORRUPT + 1),
+        (at.DONE, 1 << FLAG_BITS | len(Status)),
         (at.RESULT_BYTES, 101),
         (at.RESULT_BYTES, (1 << 64) - 1),
     ],

@@ -414,3 +414,16 @@ WRONG = [
 def test_a_wrong_lane_or_holder_is_caught(scenario: Scenario, slots: int, message: str) -> None:
     with pytest.raises(Violation, match=message):
         explore(scenario, private=is_private(slots))
+
+
+class ManyAtOnce(Lane):
+    """Publishes as bulk requests are published."""
+
+    def publish(self, slot: int, *args: int) -> None:
+        self.publish_many([slot], *args)
+
+
+def test_publishing_many_at_once_is_as_sound() -> None:
+    explored = explore(reusing(1, [1, 2], lane_type=ManyAtOnce), private=is_private(1))
+    print(explored)
+    assert explored.states > 100

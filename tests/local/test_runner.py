@@ -35,6 +35,8 @@ class Stage:
         predict: Callable[..., Any],
         inputs: Sequence[Tensor] = (),
         outputs: Sequence[Tensor] = (),
+        *,
+        batched: bool = True,
     ) -> None:
         self.calls: list[int] = []
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
@@ -53,7 +55,7 @@ class Stage:
             return predict(*arguments)
 
         model = Model(self.inputs, self.outputs, lambda: None, counting)
-        self.runner = Runner(model, "m", self.holder, lambda: 123)
+        self.runner = Runner(model, "m", self.holder, lambda: 123, batched=batched)
 
     def send(self, payload: bytes, rows: int = 1, lane: int = 0, **more: Any) -> int:
         """Publish; the reference."""
@@ -234,24 +236,62 @@ def test_any_text_of_a_refusal_can_be_written(text: str, data: bytes) -> None:
     assert reply.answer.status is Status.INVALID
 
 
-WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "rows-missing": (lambda x: x[1:], "model 'm': output 'y' has shape"),
-    "wrong-shape": (lambda x: x[:, :1], "output 'y' has shape"),
-    "nothing": (lambda x: None, "output 'y' has shape []"),
-    "ragged": (lambda x: [[1], [2, 3]] * (len(x) // 2), "output 'y' is no array"),
-    "texts": (lambda x: x.astype(str), "declared is FP32"),
-    "another-name": (lambda x: {"z": x}, "returned outputs ['z'], declared are ['y']"),
+def test_a_model_without_a_batch_dimension_gets_and_gives_one_instance() -> None:
+    seen: list[Any] = []
+
+    def predict(x: Any, s: Any) -> Any:
+        seen.extend((x.shape, s.shape, s.item()))
+        return x.sum(), x + 1
+
+    stage = Stage(
+        predict, [X, TEXT], [Tensor("n", "FP32", []), Tensor("y", "FP32", [-1])], batched=False
+    )
+    (reply,) = stage.run(stage.send_tensor([[1, 2]], [b"t"]))
+    assert reply.answer.status is Status.OK, reply.data
+    assert [array.tolist() for array in unpack(stage.outputs, 1, reply.data)] == [[3], [[2, 3]]]
+    assert seen == [(2,), (), b"t"]
+
+
+@pytest.mark.parametrize("returned", [[[1, 2]], [1], 1], ids=["a-batch", "short", "a-number"])
+def test_what_it_returns_has_the_shape_of_one_instance(returned: Any) -> None:
+    stage = Stage(lambda x: returned, [X], [Y], batched=False)
+    (reply,) = stage.run(stage.send_tensor([[1, 2]]))
+    assert failed(reply, Status.MODEL_FAILED, f"has shape {list(np.shape(returned))}, declared is")
+
+
+def test_without_declared_inputs_it_gets_and_gives_one_value() -> None:
+    stage = Stage(lambda text: {"was": text}, batched=False)
+    (reply,) = stage.run(stage.send_json('["ab"]'))
+    assert stage.value(reply) == [{"was": "ab"}]
+
+
+WRONG: dict[str, tuple[Callable[[Any], Any], str, Status]] = {
+    "rows-missing": (lambda x: x[1:], "model 'm': output 'y' has shape", Status.WRONG_COUNT),
+    "a-row-more": (lambda x: np.vstack([x, x[:1]]), "declared is [", Status.WRONG_COUNT),
+    "wrong-shape": (lambda x: x[:, :1], "output 'y' has shape", Status.MODEL_FAILED),
+    "nothing": (lambda x: None, "output 'y' has shape []", Status.MODEL_FAILED),
+    "ragged": (
+        lambda x: [[1], [2, 3]] * (len(x) // 2),
+        "output 'y' is no array",
+        Status.MODEL_FAILED,
+    ),
+    "texts": (lambda x: x.astype(str), "declared is FP32", Status.MODEL_FAILED),
+    "another-name": (
+        lambda x: {"z": x},
+        "returned outputs ['z'], declared are ['y']",
+        Status.MODEL_FAILED,
+    ),
 }
 
 
 @pytest.mark.parametrize("count", [2, 32])
-@pytest.mark.parametrize(("predict", "words"), WRONG.values(), ids=WRONG.keys())
+@pytest.mark.parametrize(("predict", "words", "status"), WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_result_fails_the_batch_in_words_and_is_not_asked_for_again(
-    predict: Callable[[Any], Any], words: str, count: int
+    predict: Callable[[Any], Any], words: str, status: Status, count: int
 ) -> None:
     stage = Stage(predict, [X], [Y])
     replies = stage.run(*(stage.send_tensor([[i, 0]]) for i in range(count)))
-    assert all(failed(reply, Status.MODEL_FAILED, words) for reply in replies)
+    assert all(failed(reply, status, words) for reply in replies)
     assert stage.calls == [count]
     assert stage.runner.failed
 
@@ -447,7 +487,8 @@ def test_a_wrong_list_fails_the_batch_in_words_and_is_not_asked_for_again(
 ) -> None:
     stage = Stage(predict)
     replies = stage.run(*(stage.send_json("[1]") for _ in range(3)))
-    assert all(failed(reply, Status.MODEL_FAILED, words) for reply in replies)
+    status = Status.WRONG_COUNT if "predictions for" in words else Status.MODEL_FAILED
+    assert all(failed(reply, status, words) for reply in replies)
     assert stage.calls == [3]
 
 

@@ -17,7 +17,15 @@ from ringbatch.shm.counters import (
     rows_bucket,
 )
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.layout import MODEL_READY, PAGE, WORD, Layout
+from ringbatch.shm.layout import (
+    MODEL_READY,
+    PAGE,
+    WORD,
+    WORKER_PID,
+    WORKER_STATE,
+    Layout,
+    WorkerState,
+)
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
 
@@ -51,6 +59,9 @@ def counted() -> Segment:
         Counters(words, layout.lane_counters(lane)).add(LaneCounter.REQUESTS, requests)
     Counters(words, layout.collector_counters()).add(CollectorCounter.WORKER_DEATHS, 2)
     Counters(words, layout.worker_counters(2)).add(WorkerCounter.BATCHES, 9)
+    words[(layout.worker(1) + WORKER_STATE) // WORD] = WorkerState.LOADING
+    words[(layout.worker(2) + WORKER_STATE) // WORD] = WorkerState.READY
+    words[(layout.worker(2) + WORKER_PID) // WORD] = 4711
     return segment
 
 
@@ -81,6 +92,9 @@ def test_for_people_it_says_the_same_in_words() -> None:
         "  batches by reason: full 2, retry 1",
         "  batches by size:   1 1, 9-16 2",
         "  batches by reason: none",
+        "worker 0 (not started): batches 0, rows 0, run_ns 0",
+        "worker 1 (loading, process 0): batches 0, rows 0, run_ns 0",
+        "worker 2 (ready, process 4711): batches 9, rows 0, run_ns 0",
     ):
         assert line in text.splitlines()
 

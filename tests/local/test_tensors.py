@@ -11,11 +11,12 @@ from rig import Array, Client, local_segment, pack, spec, unpack
 
 from ringbatch.engine.model import Model
 from ringbatch.engine.runner import TensorCodec
-from ringbatch.engine.tensors import Scatterer, Windows, WrongResult
+from ringbatch.engine.tensors import Scatterer, WrongResult
 from ringbatch.shm.holder import Holder, Request
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.tensor import DATATYPES, Tensor
+from ringbatch.shm.windows import Windows
 
 X = Tensor("x", "FP32", [2])
 

@@ -148,6 +148,7 @@ async def over_fast_lane(stage: Stage, target: str, body: bytes, header: str | N
     settings = FastLaneSettings(
         predict=stage.service.predict,
         infer=stage.service.infer,
+        expect=stage.service.expect,
         heads=HeadReader(MAX_REQUEST_BYTES),
         response_heads=ResponseHeads(state),
         idle_timeout_s=60,
@@ -432,7 +433,12 @@ def test_server_metadata_names_what_works() -> None:
     answer = read("/v2").json
     assert list(answer) == ["name", "version", "extensions"]
     assert answer["name"] == "ringbatch"
-    assert answer["extensions"] == ["binary_tensor_data", "parameters", "statistics"]
+    assert answer["extensions"] == [
+        "binary_tensor_data",
+        "parameters",
+        "statistics",
+        "classification",
+    ]
 
 
 def test_models_are_listed() -> None:
@@ -449,10 +455,20 @@ def test_models_are_listed() -> None:
         ("/v2/models/nope", 404),
         ("/v2/models/nope/stats", 404),
         ("/v2/models/nope/versions/1/stats", 404),
-        ("/v2/models/addone/config", 404),
+        ("/v2/models/addone/config", 501),
+        ("/v2/models/addone/versions/1/config", 501),
+        ("/v2/models/addone/versions/2/config", 404),
+        ("/v2/models/nope/config", 404),
+        ("/v2/models/addone/trace/setting", 501),
+        ("/v2/trace/setting", 501),
+        ("/v2/logging", 501),
         ("/v2/models/addone/", 404),
         ("/v2/models/addone/versions", 404),
-        ("/v2/repository/models/addone/load", 404),
+        ("/v2/repository/models/addone/load", 405),
+        ("/v2/repository/models/addone/unload", 405),
+        ("/v2/systemsharedmemory/status", 501),
+        ("/v2/systemsharedmemory/region/r/status", 501),
+        ("/v2/cudasharedmemory/region/r/status", 404),
         ("/v2/nothing", 404),
     ],
 )
@@ -542,7 +558,7 @@ def test_an_index_request_that_is_none_is_refused(body: bytes, status: int) -> N
 @pytest.mark.parametrize(
     ("headers", "body", "status"),
     [
-        ({"Content-Encoding": "gzip"}, AS_JSON, 415),
+        ({"Content-Encoding": "br"}, AS_JSON, 415),
         ({"Content-Length": "4097"}, b"x" * 4097, 413),
         ({"Transfer-Encoding": "chunked"}, AS_JSON, 200),
         ({"Transfer-Encoding": "chunked"}, b"x" * 4097, 413),

@@ -78,7 +78,9 @@ def test_serve_alone_serves_the_bundled_model(calls: list[tuple[Any, ...]]) -> N
 
 def test_flags_apply_to_the_bundled_model(calls: list[tuple[Any, ...]]) -> None:
     config = served(calls, "--name", "d", "--policy", "fixed", "--port", "0")
-    assert config.models == (ModelConfig(name="d", path=BUNDLED_PATH, policy="fixed"),)
+    assert config.models == (
+        ModelConfig(name="d", runtime="python", path=BUNDLED_PATH, policy="fixed"),
+    )
     assert config.server == ServerConfig(port=0)
 
 
@@ -86,7 +88,8 @@ def test_a_model_is_called_by_the_name_of_its_file(
     calls: list[tuple[Any, ...]], files: Files, tmp_path: Path
 ) -> None:
     config = served(calls, "model.py")
-    assert config.models == (ModelConfig(name="model", path=tmp_path.resolve() / "model.py"),)
+    path = tmp_path.resolve() / "model.py"
+    assert config.models == (ModelConfig(name="model", runtime="python", path=path),)
 
 
 def test_name_wins_over_the_name_of_the_file(calls: list[tuple[Any, ...]], files: Files) -> None:
@@ -103,6 +106,8 @@ def test_every_key_has_a_flag(calls: list[tuple[Any, ...]], files: Files, tmp_pa
         *("--max-request-bytes", "1000"),
         *("--max-in-flight", "16"),
         *("--lane-bytes", "8192"),
+        *("--shared-memory-prefixes", "/app_"),
+        *("--shared-memory-prefixes", "b"),
         *("--drain-s", "2.5"),
         *("--log-level", "warning"),
         *("--max-batch-size", "7"),
@@ -111,6 +116,10 @@ def test_every_key_has_a_flag(calls: list[tuple[Any, ...]], files: Files, tmp_pa
         *("--policy", "fixed"),
         *("--workers", "2"),
         *("--threads", "4"),
+        *("--runtime", "sklearn"),
+        *("--trusted-types", "a.B"),
+        *("--trusted-types", "a.b.C"),
+        "--trust-pickle",
         "--kserve-errors",
     )
     assert config.server == ServerConfig(
@@ -120,12 +129,14 @@ def test_every_key_has_a_flag(calls: list[tuple[Any, ...]], files: Files, tmp_pa
         max_request_bytes=1000,
         max_in_flight=16,
         lane_bytes=8192,
+        shared_memory_prefixes=("/app_", "b"),
         drain_s=2.5,
         log_level="warning",
     )
     assert config.models == (
         ModelConfig(
             name="model",
+            runtime="sklearn",
             path=tmp_path.resolve() / "model.py",
             max_batch_size=7,
             max_latency_ms=0.5,
@@ -133,9 +144,16 @@ def test_every_key_has_a_flag(calls: list[tuple[Any, ...]], files: Files, tmp_pa
             policy="fixed",
             workers=2,
             threads=4,
+            trusted_types=("a.B", "a.b.C"),
+            trust_pickle=True,
             kserve_errors=True,
         ),
     )
+
+
+def test_a_runtime_by_flag_wins_over_the_ending(calls: list[tuple[Any, ...]], files: Files) -> None:
+    (model,) = served(calls, "model.py", "--runtime", "onnx", "--device", "cuda:3").models
+    assert (model.platform, model.device) == ("onnx", "cuda:3")
 
 
 def test_flags_win_over_the_file(calls: list[tuple[Any, ...]], files: Files) -> None:
@@ -188,19 +206,23 @@ def test_model_with_a_file_that_sets_the_server_only(
     assert (config.server.port, config.models[0].name) == (1, "model")
 
 
-ONLY_PYTHON = (
-    "but it must be the path of a Python file (.py), because this version serves python "
-    "model files only"
+ENDINGS = (
+    "but it must be a file whose ending says what runs it, .py (python), .onnx (onnx), .skops or "
+    ".pkl or .joblib (sklearn); runtime says it for any other"
 )
 
 REFUSED: dict[str, tuple[str | None, list[str], str]] = {
     "url": (
         None,
         ["http://localhost:9000/v1"],
-        f'MODEL: found "http://localhost:9000/v1", {ONLY_PYTHON}',
+        'MODEL: found "http://localhost:9000/v1", but it must be the path of a model file',
     ),
-    "onnx": (None, ["m.onnx"], f'MODEL: found "m.onnx", {ONLY_PYTHON}'),
-    "pt2": (None, ["sub/m.pt2"], f'MODEL: found "sub/m.pt2", {ONLY_PYTHON}'),
+    "pt2": (None, ["sub/m.pt2"], f'MODEL: found "sub/m.pt2", {ENDINGS}'),
+    "pt2-with-a-runtime": (
+        None,
+        ["/m.pt2", "--runtime", "onnx"],
+        'MODEL: found "/m.pt2", but it must be a file that exists',
+    ),
     "missing": (
         None,
         ["{here}/none.py"],
@@ -238,9 +260,9 @@ REFUSED: dict[str, tuple[str | None, list[str], str]] = {
     ),
     "relation-with-a-default": (
         None,
-        ["--timeout-s", "0.1"],
-        "command line: [models.digits] max_latency_ms: found 500 ms by default, but it must be "
-        "at most timeout_s, which is 0.1 s",
+        ["--max-latency-ms", "70000"],
+        "--max-latency-ms: found 70000 ms, but it must be at most timeout_s, which is 60 s by "
+        "default",
     ),
     "file-and-flag-wrong": (
         "[server]\nport = -1\n" + ONE,
@@ -393,10 +415,10 @@ def test_help_of_serve_names_every_flag_with_its_default(
 ) -> None:
     text = help_of(capsys, "serve")
     for key, setting in settings(section).items():
-        if key in {"runtime", "path"}:
+        if key == "path":
             continue
         assert f"--{key.replace('_', '-')} " in text or f"--{key.replace('_', '-')}," in text
-        if setting.default is not None and not isinstance(setting.default, bool):
+        if setting.default not in (None, ()) and not isinstance(setting.default, bool):
             assert f"{setting.sentence} (default: {setting.default:{cli_form(setting)}})" in text
 
 

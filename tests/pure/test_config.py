@@ -54,7 +54,8 @@ def server(line: str) -> str:
 
 def test_a_model_with_a_path_takes_every_default() -> None:
     assert concluded('[models.mnist]\npath = "model.py"') == Config(
-        server=ServerConfig(), models=(ModelConfig(name="mnist", path=BASE / "model.py"),)
+        server=ServerConfig(),
+        models=(ModelConfig(name="mnist", runtime="python", path=BASE / "model.py"),),
     )
 
 
@@ -66,18 +67,27 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "host": "127.0.0.1",
         "port": 8080,
         "frontends": 2,
+        "grpc_port": None,
+        "grpc_frontends": 1,
+        "client_lanes": 2,
         "max_request_bytes": 16 * 1024 * 1024,
         "max_in_flight": 1024,
         "lane_bytes": None,
+        "shared_memory_prefixes": (),
+        "compress_answers": False,
         "drain_s": 30.0,
         "log_level": "info",
-        "runtime": "python",
+        "runtime": None,
         "max_batch_size": 32,
         "max_latency_ms": 500.0,
         "timeout_s": 60.0,
+        "batch_timeout_s": None,
         "policy": "eager",
         "workers": 1,
         "threads": None,
+        "device": "cpu",
+        "trusted_types": (),
+        "trust_pickle": False,
         "kserve_errors": False,
     }
 
@@ -100,6 +110,7 @@ def test_every_key_can_be_set() -> None:
         max_request_bytes = 1048576
         max_in_flight = 64
         lane_bytes = 2097152
+        shared_memory_prefixes = ["/app_", "b"]
         drain_s = 1.5
         log_level = "debug"
         [models.a]
@@ -114,6 +125,14 @@ def test_every_key_can_be_set() -> None:
         kserve_errors = true
         [models."b.1"]
         path = "sub/../b.py"
+        [models.c]
+        path = "c.onnx"
+        device = "cuda:1"
+        [models.d]
+        path = "d.bin"
+        runtime = "sklearn"
+        trusted_types = ["sklearn.tree._tree.Tree"]
+        trust_pickle = true
         """
     )
     assert config.server == ServerConfig(
@@ -123,12 +142,14 @@ def test_every_key_can_be_set() -> None:
         max_request_bytes=1 << 20,
         max_in_flight=64,
         lane_bytes=2 << 20,
+        shared_memory_prefixes=("/app_", "b"),
         drain_s=1.5,
         log_level="debug",
     )
     assert config.models == (
         ModelConfig(
             name="a",
+            runtime="python",
             path=Path("/models/a.py"),
             max_batch_size=8,
             max_latency_ms=2.5,
@@ -138,8 +159,43 @@ def test_every_key_can_be_set() -> None:
             threads=2,
             kserve_errors=True,
         ),
-        ModelConfig(name="b.1", path=BASE / "b.py"),
+        ModelConfig(name="b.1", runtime="python", path=BASE / "b.py"),
+        ModelConfig(name="c", runtime="onnx", path=BASE / "c.onnx", device="cuda:1"),
+        ModelConfig(
+            name="d",
+            runtime="sklearn",
+            path=BASE / "d.bin",
+            trusted_types=("sklearn.tree._tree.Tree",),
+            trust_pickle=True,
+        ),
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "runtime"),
+    [
+        ("m.py", "python"),
+        ("m.onnx", "onnx"),
+        ("m.skops", "sklearn"),
+        ("m.pkl", "sklearn"),
+        ("m.joblib", "sklearn"),
+    ],
+)
+def test_the_ending_of_the_path_decides_what_runs_it(name: str, runtime: str) -> None:
+    config = concluded(f'[models.m]\npath = "{name}"')
+    assert config.models[0].runtime == config.models[0].platform == runtime
+    other = "onnx" if runtime == "python" else "python"
+    config = concluded(f'[models.m]\npath = "{name}"\nruntime = "{other}"')
+    assert config.models[0].platform == other
+
+
+def test_the_ending_is_that_of_the_path_and_not_that_of_a_links_target(tmp_path: Path) -> None:
+    (tmp_path / "blob").touch()
+    (tmp_path / "model.onnx").symlink_to("blob")
+    (model,) = conclude(
+        {"models": {"m": {"path": "model.onnx"}}}, source="it", base=tmp_path
+    ).models
+    assert (model.path.name, model.platform) == ("blob", "onnx")
 
 
 def test_kserve_spellings_set_the_same_keys() -> None:
@@ -154,12 +210,16 @@ def test_whole_numbers_of_durations_become_floats() -> None:
     assert isinstance(config.models[0].max_latency_ms, float)
 
 
+PREFIXES = (
+    'a list such as ["/myapp_"], of beginnings of 1 to 200 letters, digits, dots, dashes and '
+    "underscores each"
+)
 WHOLE_64 = "but it must be a whole number from 1 to 64"
 
 WRONG: dict[str, tuple[str, str]] = {
     "text-for-a-number": (
         model('max_batch_size = "many"'),
-        '[models.mnist] max_batch_size: found "many", but it must be a whole number from 1 to 4096',
+        '[models.mnist] max_batch_size: found "many", but it must be a whole number from 0 to 4096',
     ),
     "true-is-no-number": (
         model("workers = true"),
@@ -193,6 +253,26 @@ WRONG: dict[str, tuple[str, str]] = {
         model("max_latency_ms = nan"),
         "[models.mnist] max_latency_ms: found nan, but it must be a number from 0 to 86400000",
     ),
+    "a-prefix-of-everything": (
+        server('shared_memory_prefixes = ["/"]'),
+        f'[server] shared_memory_prefixes: found ["/"], but it must be {PREFIXES}',
+    ),
+    "a-prefix-with-a-folder": (
+        server('shared_memory_prefixes = ["ok", "/a/b"]'),
+        f'[server] shared_memory_prefixes: found ["ok", "/a/b"], but it must be {PREFIXES}',
+    ),
+    "a-prefix-that-is-no-list": (
+        server('shared_memory_prefixes = "/app_"'),
+        f'[server] shared_memory_prefixes: found "/app_", but it must be {PREFIXES}',
+    ),
+    "prefixes-that-are-no-text": (
+        server("shared_memory_prefixes = [1]"),
+        f"[server] shared_memory_prefixes: found a list, but it must be {PREFIXES}",
+    ),
+    "long-prefixes": (
+        server(f'shared_memory_prefixes = ["{"x" * 201}"]'),
+        f"[server] shared_memory_prefixes: found a long list, but it must be {PREFIXES}",
+    ),
     "unknown-policy": (
         model('policy = "lazy"'),
         '[models.mnist] policy: found "lazy", but it must be "eager" or "fixed"',
@@ -202,9 +282,43 @@ WRONG: dict[str, tuple[str, str]] = {
         '[models.mnist] kserve_errors: found "yes", but it must be true or false',
     ),
     "another-runtime": (
-        model('runtime = "onnx"'),
-        '[models.mnist] runtime: found "onnx", but it must be "python", because this version '
-        "serves python model files only",
+        model('runtime = "tensorrt"'),
+        '[models.mnist] runtime: found "tensorrt", but it must be "python" or "onnx" or "sklearn"',
+    ),
+    "a-runtime-that-is-no-text": (
+        model("runtime = false"),
+        '[models.mnist] runtime: found false, but it must be "python" or "onnx" or "sklearn"',
+    ),
+    "another-device": (
+        '[models.mnist]\npath = "m.onnx"\ndevice = "gpu"',
+        '[models.mnist] device: found "gpu", but it must be "cpu", or "cuda:0" with the number of '
+        "a device",
+    ),
+    "a-device-for-python": (
+        model('device = "cuda:0"'),
+        "[models.mnist] device: is for the runtime onnx, but this model's is python",
+    ),
+    "a-device-for-sklearn": (
+        '[models.mnist]\npath = "m.skops"\ndevice = "cuda:0"',
+        "[models.mnist] device: is for the runtime onnx, but this model's is sklearn",
+    ),
+    "a-trusted-pickle-for-onnx": (
+        '[models.mnist]\npath = "m.onnx"\ntrust_pickle = true',
+        "[models.mnist] trust_pickle: is for the runtime sklearn, but this model's is onnx",
+    ),
+    "trusted-types-for-python": (
+        model('trusted_types = ["a.B"]'),
+        "[models.mnist] trusted_types: is for the runtime sklearn, but this model's is python",
+    ),
+    "a-type-with-a-blank": (
+        '[models.mnist]\npath = "m.skops"\ntrusted_types = ["a B"]',
+        '[models.mnist] trusted_types: found ["a B"], but it must be a list such as '
+        '["sklearn.tree._tree.Tree"], of full names of types',
+    ),
+    "trusted-types-that-are-no-list": (
+        '[models.mnist]\npath = "m.skops"\ntrusted_types = "a.B"',
+        '[models.mnist] trusted_types: found "a.B", but it must be a list such as '
+        '["sklearn.tree._tree.Tree"], of full names of types',
     ),
     "empty-host": (
         server('host = " "'),
@@ -234,11 +348,6 @@ WRONG: dict[str, tuple[str, str]] = {
         "[models.mnist] max_latency_ms: found 1001 ms, but it must be at most timeout_s, "
         "which is 1 s",
     ),
-    "default-latency-above-the-timeout": (
-        model("timeout_s = 0.25"),
-        "[models.mnist] max_latency_ms: found 500 ms by default, but it must be at most "
-        "timeout_s, which is 0.25 s",
-    ),
     "latency-above-the-timeout-in-kserve-spelling": (
         model("maxLatency = 70000"),
         "[models.mnist] maxLatency: found 70000 ms, but it must be at most timeout_s, "
@@ -249,8 +358,8 @@ WRONG: dict[str, tuple[str, str]] = {
         "[models.mnist] maxBatchSize: means max_batch_size, which is given as well; keep one",
     ),
     "wrong-value-in-kserve-spelling": (
-        model("maxBatchSize = 0"),
-        "[models.mnist] maxBatchSize: found 0, but it must be a whole number from 1 to 4096",
+        model("maxBatchSize = -1"),
+        "[models.mnist] maxBatchSize: found -1, but it must be a whole number from 0 to 4096",
     ),
     "misspelt-key": (
         model("max_batchsize = 3"),
@@ -262,8 +371,9 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "key-like-no-other": (
         server("zzz = 3"),
-        "[server] zzz: unknown key; known are host, port, frontends, max_request_bytes, "
-        "max_in_flight, lane_bytes, drain_s, log_level",
+        "[server] zzz: unknown key; known are host, port, frontends, grpc_port, "
+        "grpc_frontends, client_lanes, max_request_bytes, max_in_flight, lane_bytes, "
+        "shared_memory_prefixes, compress_answers, drain_s, log_level",
     ),
     "model-key-in-server": (
         server("maxBatchSize = 3"),
@@ -281,9 +391,10 @@ WRONG: dict[str, tuple[str, str]] = {
         "[servr]\n" + model(""),
         "servr: unknown key; did you mean server?",
     ),
-    "grpc": (
-        server("grpc_port = 8081"),
-        "[server] grpc_port: this version serves no gRPC; leave the key out",
+    "grpc-on-the-port-of-http": (
+        server("grpc_port = 8080"),
+        "[server] grpc_port: found 8080, but it must be another than port, which is 8080 "
+        "by default",
     ),
     "server-is-no-table": (
         "server = 3\n" + model(""),
@@ -304,23 +415,22 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "no-path": (
         "[models.mnist]",
-        "[models.mnist] path: is missing; it must be the path of a Python file (.py), "
-        "because this version serves python model files only",
+        "[models.mnist] path: is missing; it must be the path of a model file",
     ),
     "path-is-a-url": (
         '[models.mnist]\npath = "http://localhost/model.py"',
         '[models.mnist] path: found "http://localhost/model.py", but it must be the path of a '
-        "Python file (.py), because this version serves python model files only",
+        "model file",
     ),
-    "path-is-onnx": (
-        '[models.mnist]\npath = "model.onnx"',
-        '[models.mnist] path: found "model.onnx", but it must be the path of a '
-        "Python file (.py), because this version serves python model files only",
+    "path-that-nothing-runs": (
+        '[models.mnist]\npath = "model.h5"',
+        '[models.mnist] path: found "model.h5", but it must be a file whose ending says what runs '
+        "it, .py (python), .onnx (onnx), .skops or .pkl or .joblib (sklearn); runtime says it for "
+        "any other",
     ),
     "path-with-a-nul": (
         '[models.mnist]\npath = "a\\u0000.py"',
-        '[models.mnist] path: found "a\\u0000.py", but it must be the path of a '
-        "Python file (.py), because this version serves python model files only",
+        '[models.mnist] path: found "a\\u0000.py", but it must be the path of a model file',
     ),
     "name-with-a-space": (
         '[models."a b"]\npath = "m.py"',
@@ -353,7 +463,7 @@ def test_every_problem_is_reported_at_once_in_the_order_of_the_file() -> None:
         port = 70000
         log_level = 3
         [models.a]
-        path = "a.txt"
+        path = 3
         workers = 0
         [models.b]
         max_latency_ms = 9e9
@@ -378,6 +488,12 @@ def test_a_relation_is_not_checked_against_a_value_that_is_wrong_itself() -> Non
 def test_a_latency_equal_to_the_timeout_is_legal() -> None:
     config = concluded(model("max_latency_ms = 1000\ntimeout_s = 1"))
     assert config.models[0].max_latency_ms == 1000
+
+
+@pytest.mark.parametrize("key", ["timeout_s", "timeout"])
+def test_a_short_timeout_shortens_a_latency_that_nobody_set(key: str) -> None:
+    config = concluded(model(f"{key} = 0.25"))
+    assert (config.models[0].timeout_s, config.models[0].max_latency_ms) == (0.25, 250)
 
 
 def test_more_workers_in_all_than_the_segment_can_hold_are_refused() -> None:
@@ -495,8 +611,11 @@ legal_servers = st.fixed_dictionaries(
     {},
     optional={
         "host": st.sampled_from(["127.0.0.1", "::", "localhost"]),
-        "port": st.integers(0, 65535),
+        "port": st.sampled_from([0, 8080]),
         "frontends": st.integers(1, 256),
+        "grpc_port": st.just(0) | st.integers(1, 65535).filter(lambda port: port != 8080),
+        "grpc_frontends": st.integers(1, 256),
+        "client_lanes": st.integers(0, 64),
         "max_request_bytes": st.integers(1, 1 << 30),
         "max_in_flight": st.integers(0, 14).map(lambda bits: 1 << bits),
         "lane_bytes": st.integers(2 << 30, 1 << 36),
@@ -507,13 +626,19 @@ legal_servers = st.fixed_dictionaries(
 legal_models = st.fixed_dictionaries(
     {"path": st.sampled_from(["m.py", "/a/b c.py", 'quoted".py', "back\\slash.py", "é.py"])},
     optional={
-        "max_batch_size": st.integers(1, 4096),
+        "max_batch_size": st.integers(0, 4096),
         "max_latency_ms": st.floats(0, 60_000),
         "timeout_s": st.floats(60, 86400),
         "policy": st.sampled_from(["eager", "fixed"]),
         "workers": st.integers(1, 64),
         "threads": st.integers(1, 1024),
         "kserve_errors": st.booleans(),
+    },
+) | st.fixed_dictionaries(
+    {"path": st.sampled_from(["m.skops", "m.pkl"])},
+    optional={
+        "trusted_types": st.lists(st.sampled_from(["a.B", "a.b.C"]), max_size=2),
+        "trust_pickle": st.booleans(),
     },
 )
 names = st.from_regex(r"[A-Za-z0-9._-]{1,128}", fullmatch=True).filter(is_model_name)
@@ -534,12 +659,13 @@ def test_a_described_configuration_reads_back_as_itself(document: dict[str, Any]
 def test_a_legal_configuration_fits_a_segment(document: dict[str, Any]) -> None:
     config = conclude(document, source="it", base=BASE, is_file=lambda _: True)
     Layout(
-        lanes=config.server.frontends,
+        lanes=config.server.frontends + config.server.client_lanes,
         slots=config.server.max_in_flight,
         lane_bytes=config.server.lane_payload_bytes,
         workers=sum(m.workers for m in config.models),
         models=len(config.models),
         manifest_bytes=1,
+        client_lanes=config.server.client_lanes,
     )
 
 

@@ -152,3 +152,29 @@ def test_a_long_head_is_taken_but_not_remembered() -> None:
     first = reader.verdict(text)
     assert first == verdict_of(text)
     assert reader.verdict(text) is not first
+
+
+@pytest.mark.parametrize(
+    ("lines", "coding"),
+    [
+        ((), None),
+        ((b"Accept-Encoding: gzip, deflate",), "gzip"),
+        ((b"Accept-Encoding: br", b"Accept-Encoding: deflate"), "deflate"),
+        ((b"Accept-Encoding: identity, gzip",), None),
+        ((b"Accept-Encoding: \xff",), None),
+    ],
+)
+def test_what_a_client_accepts_is_read_where_answers_are_compressed(
+    lines: tuple[bytes, ...], coding: str | None
+) -> None:
+    text = head(*PLAIN, *lines)
+    for _ in range(2):
+        assert HeadReader(LIMIT).verdict(text) == verdict_of(text)
+        compressing = HeadReader(LIMIT, compress_answers=True)
+        assert compressing.verdict(text) == verdict_of(text)._replace(coding=coding)
+
+
+def test_who_refuses_plain_answers_is_left_where_answers_are_compressed() -> None:
+    text = head(*PLAIN, b"Accept-Encoding: gzip, identity;q=0")
+    assert HeadReader(LIMIT).verdict(text) == verdict_of(text)
+    assert HeadReader(LIMIT, compress_answers=True).verdict(text) is None

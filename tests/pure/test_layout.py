@@ -15,7 +15,15 @@ Field = tuple[str, int, int | None, str]
 """Name, offset, size in bytes (None where it is open), who writes it."""
 
 SPECIFICATION = at.__doc__ or ""
-TABLES = ("Header.", "A worker's words.", "A model's words.", "A ring of words.", "A slot.")
+TABLES = (
+    "Header.",
+    "A worker's words.",
+    "A model's words.",
+    "A ring of words.",
+    "The registry of clients' memory",
+    "A record of the registry",
+    "A slot.",
+)
 NO_FIELDS = {
     "WORD",
     "PAIR",
@@ -26,6 +34,8 @@ NO_FIELDS = {
     "HEADER_SIZE",
     "WORKER_SIZE",
     "MODEL_SIZE",
+    "REGISTRY_SIZE",
+    "REGION_SIZE",
     "SLOT_SIZE",
     "COUNTER_WORDS",
     "COUNTER_BLOCK",
@@ -35,12 +45,15 @@ NO_FIELDS = {
     "MAX_SLOTS",
     "MAX_WORKERS",
     "MAX_MODELS",
+    "MAX_REGIONS",
     "MAX_BYTES",
 }
 SIZES = {
     "Header.": at.HEADER_SIZE,
     "A worker's words.": at.WORKER_SIZE,
     "A model's words.": at.MODEL_SIZE,
+    "The registry of clients' memory": at.REGISTRY_SIZE,
+    "A record of the registry": at.REGION_SIZE,
     "A slot.": at.SLOT_SIZE,
 }
 
@@ -99,6 +112,10 @@ def spans(layout: Layout) -> dict[str, tuple[int, int]]:
         ),
         "tasks": (layout.tasks, layout.task_ring(last_worker) + ring_size(at.TASK_WORDS)),
         "reports": (layout.reports, layout.report_ring(last_worker) + ring_size(at.REPORT_WORDS)),
+        "registry": (
+            layout.registry,
+            layout.registry + at.REGISTRY_SIZE + at.MAX_REGIONS * at.REGION_SIZE,
+        ),
         "slots": (
             layout.slots_offset,
             layout.slot(layout.lanes * layout.slots - 1) + at.SLOT_SIZE,
@@ -182,6 +199,7 @@ def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
         yield name, layout.worker_counters(worker), at.COUNTER_BLOCK
         yield from ring(layout.task_ring(worker), at.TASK_WORDS, "collector", name)
         yield from ring(layout.report_ring(worker), at.REPORT_WORDS, name, "collector")
+    yield "registrar", layout.registry, at.REGISTRY_SIZE + at.MAX_REGIONS * at.REGION_SIZE
     yield "collector", layout.collector_counters(), at.COUNTER_BLOCK
     for model in range(layout.models):
         yield "collector", layout.model(model), at.MODEL_SIZE
@@ -208,9 +226,9 @@ def test_nothing_that_is_written_overlaps(layout: Layout) -> None:
     assert all(end <= following for (_, end), (following, _) in pairwise(stretches))
 
 
-def test_the_numbers_of_version_1() -> None:
+def test_the_numbers_of_version_2() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert at.LAYOUT_VERSION == 1
+    assert at.LAYOUT_VERSION == 2
     assert at.MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert {name: offset for name, offset, _, _ in fields()} == {
         "MAGIC": 0,
@@ -223,15 +241,27 @@ def test_the_numbers_of_version_1() -> None:
         "MODELS": 56,
         "MANIFEST_BYTES": 64,
         "IDENTITY": 72,
+        "CLIENT_LANES": 80,
         "DRAINING": 128,
         "RING_COLLECTOR": 256,
         "WORKER_STATE": 0,
         "WORKER_PID": 8,
         "MODEL_READY": 0,
         "MODEL_SERVED": 8,
+        "MODEL_ANSWER_NS": 16,
+        "MODEL_ROW_NS": 24,
         "RING_TAIL": 0,
         "RING_HEAD": 128,
         "RING_WORDS": 256,
+        "REGISTRY_STAMP": 0,
+        "REGION_STAMP": 0,
+        "REGION_OFFSET": 8,
+        "REGION_BYTES": 16,
+        "REGION_DEVICE": 24,
+        "REGION_INODE": 32,
+        "REGION_NAME_BYTES": 40,
+        "REGION_KEY_BYTES": 48,
+        "REGION_TEXT": 56,
         "CONTROL": 0,
         "MODEL": 8,
         "ROWS": 16,
@@ -261,10 +291,11 @@ def test_the_numbers_of_version_1() -> None:
         "completions": 24576,
         "tasks": 28672,
         "reports": 229376,
-        "slots": 237568,
-        "payload": 241664,
+        "registry": 237568,
+        "slots": 405504,
+        "payload": 409600,
     }
-    assert layout.size == 258048
+    assert layout.size == 425984
     assert [layout.completion_ring(1, producer) for producer in range(4)] == [
         26112,
         26496,
@@ -296,6 +327,8 @@ GOOD = {"lanes": 1, "slots": 4, "lane_bytes": PAGE, "workers": 1, "models": 1, "
         ({"workers": 0}, "workers must be from 1 to 1024, not 0"),
         ({"models": -1}, "models must be from 1 to 1024, not -1"),
         ({"manifest_bytes": 0}, "manifest_bytes must be from 1 to"),
+        ({"client_lanes": -1}, "client_lanes must be from 0 to 0, not -1"),
+        ({"lanes": 3, "client_lanes": 3}, "client_lanes must be from 0 to 2, not 3"),
     ],
 )
 def test_a_size_outside_its_limits_is_refused_by_name(change: dict[str, int], message: str) -> None:

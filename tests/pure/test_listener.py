@@ -7,14 +7,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from ringbatch.engine.listener import close_to_newcomers, listen, listen_all, url
+from ringbatch.engine.listener import address, close_to_newcomers, hold, listen, listen_all
 from ringbatch.shm.errors import StartupError
 
 
 def test_port_zero_is_any_free_port_and_the_url_says_which() -> None:
     with listen("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
-        assert url(listener) == f"http://127.0.0.1:{port}"
+        assert address(listener) == f"127.0.0.1:{port}"
         socket.create_connection(("127.0.0.1", port)).close()
 
 
@@ -25,7 +25,7 @@ def test_an_ipv6_address_stands_in_brackets_in_the_url() -> None:
     except StartupError:
         pytest.skip("no IPv6 loopback on this host")
     with listener:
-        assert url(listener) == f"http://[::1]:{listener.getsockname()[1]}"
+        assert address(listener) == f"[::1]:{listener.getsockname()[1]}"
 
 
 def test_a_port_in_use_is_named_with_the_way_out() -> None:
@@ -55,6 +55,32 @@ def test_a_port_that_somebody_shares_with_others_is_in_use_all_the_same() -> Non
         other.listen()
         with pytest.raises(StartupError, match="the port is in use"):
             listen_all("127.0.0.1", other.getsockname()[1], 2)
+
+
+def test_a_held_port_is_refused_to_others_and_shared_with_those_who_know() -> None:
+    with hold("127.0.0.1", 0) as held:
+        port = held.getsockname()[1]
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+        for take in (hold, listen):
+            with pytest.raises(StartupError, match="the port is in use"):
+                take("127.0.0.1", port)
+        with socket.socket() as frontend:
+            frontend.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            frontend.bind(("127.0.0.1", port))
+            frontend.listen()
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                accepted, address = frontend.accept()
+                with accepted:
+                    assert address == client.getsockname()
+
+
+def test_a_port_in_use_cannot_be_held_and_the_flag_is_named() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+        words = rf"cannot listen on 127\.0\.0\.1:{port}: the port is in use; .* --grpc-port$"
+        with pytest.raises(StartupError, match=words):
+            hold("127.0.0.1", port)
 
 
 def test_a_port_just_left_can_be_had_again_at_once() -> None:

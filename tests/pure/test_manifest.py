@@ -23,7 +23,7 @@ specs = st.builds(
     platform=st.text(max_size=10),
     inputs=st.lists(tensors, max_size=3).map(tuple),
     outputs=st.lists(tensors, max_size=3).map(tuple),
-    max_batch_size=st.integers(1, 1 << 20),
+    max_batch_size=st.integers(0, 1 << 20),
     max_latency_ns=st.integers(0, 1 << 50),
     timeout_ns=st.integers(0, 1 << 60),
     policy=st.sampled_from(["eager", "fixed"]),

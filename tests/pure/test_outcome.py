@@ -17,10 +17,12 @@ from ringbatch.shm.errors import (
     DeadlineExceeded,
     Draining,
     InvalidRequest,
+    MemoryNotFound,
     ModelFailed,
     ModelNotFound,
     ModelNotReady,
     Overloaded,
+    RegionTaken,
     RequestError,
     RequestTooLarge,
     WorkerDied,
@@ -32,7 +34,9 @@ from ringbatch.shm.slot import Status
     ("kind", "status"),
     [
         (InvalidRequest, 400),
+        (RegionTaken, 400),
         (ModelNotFound, 404),
+        (MemoryNotFound, 404),
         (RequestTooLarge, 413),
         (ModelFailed, 500),
         (InternalError, 500),
@@ -96,6 +100,7 @@ def test_every_status_but_ok_stands_for_an_error() -> None:
         (Status.WORKER_DIED, 503),
         (Status.RESULT_TOO_LARGE, 500),
         (Status.CORRUPT, 500),
+        (Status.WRONG_COUNT, 500),
     ],
 )
 def test_a_status_becomes_this_http_status(status: Status, http: int) -> None:
@@ -137,6 +142,17 @@ def test_with_kserve_errors_all_else_is_a_message_under_status_200(
     found = outcome(kind("busy"), kserve_errors=True, batch_id="b")
     assert found.status == 200
     assert found.body == b'{"message":"busy","batchId":"","predictions":null}'
+
+
+def test_with_kserve_errors_a_wrong_count_has_its_own_words_and_the_batch() -> None:
+    found = outcome(error_of(Status.WRONG_COUNT, "2 for 3"), kserve_errors=True, batch_id="b")
+    assert found.status == 200
+    assert found.body == (
+        b'{"message":"size of prediction is not equal to the size of instances",'
+        b'"batchId":"b","predictions":null}'
+    )
+    plain = outcome(error_of(Status.WRONG_COUNT, "2 for 3"), batch_id="b")
+    assert plain.body == b'{"error":"2 for 3"}'
 
 
 @pytest.mark.parametrize(("kind", "status"), [(ModelNotFound, 404), (RequestTooLarge, 413)])

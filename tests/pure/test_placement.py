@@ -13,6 +13,7 @@ from ringbatch.engine.placement import (
     least_cpus,
     legacy_groups,
     thread_environment,
+    threads,
     unified_groups,
     usable_cpus,
 )
@@ -142,10 +143,20 @@ def test_configured_threads_win_over_the_environment() -> None:
     assert thread_environment(8, 2, 6, environment) == dict.fromkeys(THREAD_VARIABLES, "6")
 
 
+@pytest.mark.parametrize(("text", "number"), [("3", 3), ("4,2", 4), (" 5 ", 5)])
+def test_a_worker_has_the_threads_of_its_environment(text: str, number: int) -> None:
+    assert threads({"OMP_NUM_THREADS": text}) == number
+
+
+@pytest.mark.parametrize("environment", [{}, {"OMP_NUM_THREADS": "0"}, {"OMP_NUM_THREADS": "all"}])
+def test_without_a_number_a_worker_has_a_thread_for_each_cpu(environment: dict[str, str]) -> None:
+    assert threads(environment) == usable_cpus()
+
+
 @given(st.integers(1, 256), st.integers(1, 256))
 def test_workers_together_never_start_more_threads_than_cpus_or_one_each(
     cpus: int, workers: int
 ) -> None:
-    threads = int(thread_environment(cpus, workers, None, {})["OMP_NUM_THREADS"])
-    assert threads >= 1
-    assert threads * workers <= max(cpus, workers)
+    share = threads(thread_environment(cpus, workers, None, {}))
+    assert share >= 1
+    assert share * workers <= max(cpus, workers)

@@ -155,6 +155,7 @@ def test_the_numbers_that_cross_between_processes_are_these() -> None:
         "WORKER_DIED": 6,
         "RESULT_TOO_LARGE": 7,
         "CORRUPT": 8,
+        "WRONG_COUNT": 9,
     }
     assert {reason.name: reason.value for reason in Reason} == {
         "FULL": 0,

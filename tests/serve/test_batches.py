@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from serve.client import Connection, Response, fast, instances
+from serve.client import Connection, Response, fast, instances, request
 from serve.server import Server, Start
 
 HELD_MS = 60_000
@@ -216,7 +216,7 @@ def test_with_kserve_errors_too_a_bad_request_in_a_batch_fails_alone(server: Ser
 def test_a_timeout_is_504_and_no_later_request_gets_the_late_answer(
     start: Start, wait_until: Callable[..., Any]
 ) -> None:
-    nap = {"path": "nap.py", "max_latency_ms": 5, "max_batch_size": 1}
+    nap = {"path": "nap.py", "max_latency_ms": 5, "max_batch_size": 1, "batch_timeout_s": 60}
     server = start(
         {
             "nap": nap | {"timeout_s": 0.5},
@@ -253,6 +253,40 @@ def test_a_timeout_is_504_and_no_later_request_gets_the_late_answer(
             b'{"message":"no answer came within 0.5 s","batchId":"","predictions":null}'
         )
     status = server.status()
-    # Where the collector dropped a request a moment before, it was no timeout of the frontend's.
-    assert 1 <= status.frontends["timeouts"] <= 2 + statuses.count(504)
+    assert status.frontends["timeouts"] == 2 + statuses.count(504)
     assert status.frontends["missed_wakeups"] == status.collector["missed_wakeups"] == 0
+
+
+@pytest.mark.parametrize("target", ["/v1/models/nap:predict", "/v1/models/n%61p:predict"])
+def test_a_client_may_wait_less_long_than_the_model_allows(start: Start, target: str) -> None:
+    server = start({"nap": {"path": "nap.py"}})
+    with Connection(server.port) as connection:
+        body = instances({"nap_s": 1000})
+        late = connection.ask(request(target, body, headers={"X-Request-Timeout": "0.2"}))
+        assert (late.status, late.error) == (504, "no answer came within 0.2 s")
+        odd = connection.ask(request(target, body, headers={"X-Request-Timeout": "soon"}))
+        assert odd.status == 400
+        assert odd.error == 'X-Request-Timeout is "soon", not a number of seconds above 0'
+
+
+def test_more_than_can_be_answered_in_time_is_refused_at_once_and_the_rest_is_answered(
+    start: Start,
+) -> None:
+    server = start({"nap": {"path": "nap.py", "max_batch_size": 1, "timeout_s": 2}})
+    text = fast("nap", instances({"nap_s": 0.2}))
+    with ExitStack() as stack:
+        connections = [stack.enter_context(Connection(server.port)) for _ in range(40)]
+        # From this one on it is known how long a batch takes.
+        assert connections[0].ask(text).status == 200
+        for connection in connections:
+            connection.send(text)
+        answers = [connection.receive() for connection in connections]
+    statuses = [answer.status for answer in answers]
+    # A machine that stands still for a while makes late what was expected in time.
+    assert set(statuses) <= {200, 503, 504}
+    assert statuses.count(200) >= 1
+    refused = [answer for answer in answers if answer.status == 503]
+    assert len(refused) >= 40 - 11, "no more than ten fit into two seconds"
+    for answer in refused:
+        assert "so many requests wait" in answer.error
+        assert 1 <= int(answer.headers["retry-after"]) <= 60

@@ -275,6 +275,30 @@ def test_kserve_errors_of_the_model_have_status_200_and_null_predictions(
     assert answer.headers["content-type"] == AGENT_TEXT
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_with_kserve_errors_an_answer_is_the_agents_text(server: Server, way: str) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(WAYS[way]("kserve", instances(1, "a")))
+    assert (answer.status, answer.headers["content-type"]) == (200, AGENT_TEXT)
+    assert list(answer.json) == ["message", "batchId", "predictions"]
+    assert answer.json["predictions"] == [1, "a"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_with_kserve_errors_a_wrong_count_is_told_in_the_agents_words(
+    server: Server, way: str
+) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(WAYS[way]("kserve", instances(1, "lose", 3)))
+    assert (answer.status, answer.headers["content-type"]) == (200, AGENT_TEXT)
+    assert str(UUID(answer.json["batchId"], version=4)) == answer.json["batchId"]
+    assert answer.json | {"batchId": ""} == {
+        "message": "size of prediction is not equal to the size of instances",
+        "batchId": "",
+        "predictions": None,
+    }
+
+
 def test_an_unknown_model_is_no_matter_of_kserve_errors(server: Server) -> None:
     with Connection(server.port) as connection:
         assert connection.ask(fast("kserv", instances(1))).status == 404

@@ -60,7 +60,7 @@ CASES = {
         None,
         r"\S+model\.py: line 4: load\(\): SystemExit: 0",
     ),
-    "another-kind-of-file": Case(None, None, r".*model\.onnx.*\.py.*", "model.onnx"),
+    "another-kind-of-file": Case(None, None, r".*model\.txt.*\.py.*", "model.txt"),
     "no-configuration": Case(
         None, None, r"none\.toml: cannot be read: No such file or directory", "--config none.toml"
     ),

@@ -1,0 +1,13 @@
+"""The installed distribution that this is part of."""
+
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+
+
+@cache
+def installed_version() -> str:
+    """Of ringbatch; empty where only its sources are there."""
+    try:
+        return version("ringbatch")
+    except PackageNotFoundError:
+        return ""

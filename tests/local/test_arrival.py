@@ -1,0 +1,473 @@
+"""Large bodies received into their slots: a fast lane on a real lane, fed by hand."""
+
+import asyncio
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from rig import local_segment, spec
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from ringbatch.frontend.anyhttp import BODY_TIMEOUT_S
+from ringbatch.frontend.app import create_app
+from ringbatch.frontend.arrival import LARGE_BYTES
+from ringbatch.frontend.fastlane import FastLane, FastLaneSettings, ResponseHeads
+from ringbatch.frontend.gateway import Gateway
+from ringbatch.frontend.head import HeadReader
+from ringbatch.frontend.receiver import HEAD_BYTES, Receiver
+from ringbatch.frontend.service import Service
+from ringbatch.shm.holder import BatchMark, Holder, Request
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, RING_COLLECTOR, WORD
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.ring import Consumer
+from ringbatch.shm.slot import Reason, Status
+from ringbatch.shm.tensor import Tensor
+
+EACH = LARGE_BYTES // 4
+"""Numbers in one instance; it has as many bytes as a large tensor has at least."""
+LANE_BYTES = 20 * LARGE_BYTES
+MAX_REQUEST_BYTES = 1 << 20
+SECOND_NS = 1_000_000_000
+
+
+def model(index: int, name: str, inputs: Any, outputs: Any, **more: Any) -> ModelSpec:
+    return spec(index, inputs, outputs, name=name, max_batch_size=2, **more)
+
+
+SUM = [Tensor("y", "FP64", [])]
+MODELS = (
+    model(0, "sum", [Tensor("x", "FP32", [EACH])], SUM, timeout_ns=60 * SECOND_NS),
+    model(1, "flags", [Tensor("x", "BOOL", [4 * EACH])], SUM),
+    model(2, "texts", [Tensor("x", "BYTES", [1])], SUM),
+    model(3, "open", [Tensor("x", "FP32", [-1])], SUM),
+    model(4, "pair", [Tensor("x", "FP32", [EACH]), Tensor("z", "FP32", [1])], SUM),
+    model(5, "unsized", [Tensor("x", "FP32", [EACH])], [Tensor("y", "FP32", [-1])]),
+    model(6, "untyped", (), ()),
+    model(7, "loading", [Tensor("x", "FP32", [EACH])], SUM),
+)
+
+
+class Transport(asyncio.Transport):
+    """Keeps what is written, and brings what is fed to the protocol of the moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.protocol: Any = None
+        self.written = b""
+        self.closed = False
+        self.reading = True
+
+    def write(self, data: Any) -> None:
+        self.written += bytes(data)
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        assert not self.reading, "uvloop looks at the protocol's kind when reading starts"
+        self.protocol = protocol
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            self.protocol.connection_lost(None)
+
+    def feed(self, data: bytes) -> None:
+        while data and not self.closed:
+            protocol = self.protocol
+            if not isinstance(protocol, asyncio.BufferedProtocol):
+                protocol.data_received(data)
+                return
+            buffer = memoryview(protocol.get_buffer(-1))
+            assert buffer, "the transport has nowhere to put a byte"
+            size = min(len(buffer), len(data))
+            buffer[:size] = data[:size]
+            protocol.buffer_updated(size)
+            data = data[size:]
+
+
+class Stage:
+    """One connection to a service, and an engine that is run by hand."""
+
+    def __init__(self) -> None:
+        self.segment = local_segment(*MODELS, slots=8, lane_bytes=LANE_BYTES)
+        layout, self._words = self.segment.layout, self.segment.words
+        for given in MODELS[:-1]:
+            self.serve(given.index)
+        self._words[RING_COLLECTOR // WORD] = 1
+        loop = asyncio.get_running_loop()
+        self.lane = Lane(self.segment, 0, lambda: None)
+        self.gateway = Gateway(self.lane, loop)
+        self.service = Service(self.segment, self.gateway, time.monotonic_ns)
+        self._holder = Holder(self.segment, 0, lambda _lane: None)
+        self._submitted = Consumer(self._words, layout.submission_ring(0), layout.slots)
+        self._batch = 0
+        self.gathered = 0
+        self.handed_over = 0
+        state = ServerState()
+        settings = FastLaneSettings(
+            predict=self.service.predict,
+            infer=self._infer,
+            expect=self.service.expect,
+            heads=HeadReader(MAX_REQUEST_BYTES),
+            response_heads=ResponseHeads(state),
+            idle_timeout_s=60,
+            handed_over=self._count_handover,
+            stopping=lambda: False,
+        )
+        config = Config(
+            create_app(self.service, MAX_REQUEST_BYTES), log_config=None, lifespan="off"
+        )
+        config.load()
+        self.transport = Transport()
+        self.connection = FastLane(settings, config, state, {}, loop)
+        self.transport.protocol = self.connection
+        self.connection.connection_made(self.transport)
+
+    def serve(self, index: int) -> None:
+        offset = self.segment.layout.model(index)
+        self._words[(offset + MODEL_READY) // WORD] = 1
+        self._words[(offset + MODEL_SERVED) // WORD] = 1
+
+    def _infer(self, *arguments: Any) -> Any:
+        self.gathered += 1
+        return self.service.infer(*arguments)
+
+    def _count_handover(self) -> None:
+        self.handed_over += 1
+
+    def receives(self) -> bool:
+        """Whether a body is being received into a slot."""
+        receiver = self.transport.protocol
+        return isinstance(receiver, Receiver) and len(receiver.get_buffer(-1)) != HEAD_BYTES
+
+    async def answers(self) -> list[Any]:
+        """Run everything that was announced, and decode what was written since."""
+        await self.run()
+        found = []
+        data, self.transport.written = self.transport.written, b""
+        while data:
+            head, _, data = data.partition(b"\r\n\r\n")
+            size = int(head.lower().rpartition(b"content-length: ")[2].split(b"\r\n")[0])
+            body, data = json.loads(data[:size]), data[size:]
+            status = int(head.split()[1])
+            found.append(body["outputs"][0]["data"] if status == 200 else (status, body["error"]))
+        return found
+
+    async def run(self) -> None:
+        """Run everything that was announced, as often as that makes more of it."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+            for ref in self._submitted.take():
+                request = self._holder.read(ref)
+                assert request is not None
+                self._answer(request)
+            self._holder.flush()
+            self.gateway.collect()
+
+    def _answer(self, request: Request) -> None:
+        self._batch += 1
+        start = request.request_offset
+        payload = bytes(self.segment.memory[start : start + request.request_bytes])
+        sums = np.frombuffer(payload, "<f4").reshape(request.rows, -1).sum(1, dtype="<f8")
+        start = request.result_offset
+        self.segment.memory[start : start + sums.nbytes] = sums.tobytes()
+        mark = BatchMark(self._batch, request.rows, Reason.IDLE, 0)
+        self._holder.answer(request.ref, Status.OK, sums.nbytes, mark, 0)
+
+
+def scenario(test: Callable[[Stage], Any]) -> Callable[[], None]:
+    """Runs a test on a loop of its own; nothing may be in flight at its end."""
+
+    def run() -> None:
+        async def whole() -> None:
+            stage = Stage()
+            await test(stage)
+            assert stage.lane.in_flight == 0
+            stage.gateway.close()
+
+        asyncio.run(whole())
+
+    run.__name__ = test.__name__
+    return run
+
+
+def values(seed: int, rows: int = 1) -> Any:
+    return np.random.default_rng(seed).integers(0, 9, (rows, EACH)).astype("<f4")
+
+
+def text_of(array: Any, name: str = "x", datatype: str = "FP32", **changes: Any) -> bytes:
+    size = {"binary_data_size": array.nbytes}
+    entry = {"name": name, "shape": array.shape, "datatype": datatype, "parameters": size}
+    return json.dumps({"inputs": [entry | changes]}).encode()
+
+
+def post(text: bytes, data: bytes, name: str = "sum", *lines: str) -> bytes:
+    head = [
+        f"POST /v2/models/{name}/infer HTTP/1.1",
+        "Host: x",
+        f"Content-Length: {len(text) + len(data)}",
+        f"Inference-Header-Content-Length: {len(text)}",
+        *lines,
+    ]
+    return "\r\n".join([*head, "", ""]).encode() + text + data
+
+
+def large(seed: int, rows: int = 1) -> bytes:
+    array = values(seed, rows)
+    return post(text_of(array), array.tobytes())
+
+
+def total(seed: int, rows: int = 1) -> list[float]:
+    found: list[float] = values(seed, rows).sum(1, dtype="<f8").tolist()
+    return found
+
+
+@scenario
+async def test_a_body_that_comes_in_pieces_is_received_into_its_slot(stage: Stage) -> None:
+    for seed in range(3):
+        request = large(seed, rows=2)
+        stage.transport.feed(request[:5000])
+        assert stage.receives()
+        stage.transport.feed(request[5000:-1])
+        assert await stage.answers() == []
+        stage.transport.feed(request[-1:])
+        assert not stage.receives()
+        assert await stage.answers() == [total(seed, 2)]
+    assert stage.gathered == 0
+
+
+@scenario
+async def test_wherever_a_request_is_cut_its_answer_is_the_same(stage: Stage) -> None:
+    request, text = large(0), text_of(values(0))
+    head = len(request) - len(text) - 4 * EACH
+    edges = [head, head + len(text), head + len(text) + HEAD_BYTES, len(request) - 1]
+    places = {edge + step for edge in edges for step in (-1, 0, 1)} - {len(request)}
+    for place in sorted(places):
+        stage.transport.feed(request[:place])
+        stage.transport.feed(request[place:])
+        assert await stage.answers() == [total(0)], place
+
+
+@scenario
+async def test_large_and_small_requests_follow_each_other_without_a_pause(stage: Stage) -> None:
+    small = b'{"inputs":[{"name":"x","shape":[0,%d],"datatype":"FP32","data":[]}]}' % EACH
+    plain = (
+        b"POST /v2/models/sum/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(small)
+    ) + small
+    whole = plain + large(1) + plain + large(2) + large(3)
+    pieces = [whole[start : start + 30_000] for start in range(0, len(whole), 30_000)]
+    found = []
+    for piece in pieces:
+        stage.transport.feed(piece)
+        found += await stage.answers()
+    assert found == [[], total(1), [], total(2), total(3)]
+
+
+@scenario
+async def test_a_body_that_came_with_its_head_is_taken_as_it_is(stage: Stage) -> None:
+    stage.transport.feed(large(4))
+    assert await stage.answers() == [total(4)]
+    assert stage.gathered == 1
+
+
+@scenario
+async def test_a_raw_tensor_is_received_into_its_slot(stage: Stage) -> None:
+    data = values(5).tobytes()
+    request = post(b"", data)
+    stage.transport.feed(request[:300])
+    assert stage.receives()
+    stage.transport.feed(request[300:])
+    await stage.run()
+    assert stage.transport.written.endswith(np.array(total(5)).tobytes())
+
+
+OTHERS = {
+    "a wrong size": (post(text_of(values(0)), values(0).tobytes() + b"x"), 400),
+    "no JSON": (post(b"{" * 40, values(0).tobytes()), 400),
+    "a wrong name": (post(text_of(values(0), name="q"), values(0).tobytes()), 400),
+    "more rows than a batch": (large(0, rows=3), [*total(0, 3)]),
+    "an unknown model": (post(text_of(values(0)), values(0).tobytes(), "nobody"), 404),
+    "a model that is loading": (post(text_of(values(0)), values(0).tobytes(), "loading"), 503),
+    "an untyped model": (post(text_of(values(0)), values(0).tobytes(), "untyped"), 400),
+    "numbers in the text": (
+        post(
+            text_of(values(0), parameters={}, data=values(0)[0].tolist()) + b" " * LARGE_BYTES, b""
+        ),
+        total(0),
+    ),
+    "strings": (
+        post(
+            text_of(np.zeros((1, LARGE_BYTES), "u1"), datatype="BYTES", shape=[1, 1]),
+            b"\xff" * LARGE_BYTES,
+            "texts",
+        ),
+        400,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_what_is_not_that_simple_is_gathered_and_answered_as_ever(case: str) -> None:
+    request, expected = OTHERS[case]
+
+    @scenario
+    async def run(stage: Stage) -> None:
+        for start in range(0, len(request), 20_000):
+            stage.transport.feed(request[start : start + 20_000])
+            if case != "a model that is loading":
+                assert not stage.receives()
+        (answer,) = await stage.answers()
+        assert (answer[0] if isinstance(answer, tuple) else answer) == expected
+
+    run()
+
+
+@pytest.mark.parametrize("name", ["flags", "open", "pair", "unsized"])
+def test_models_without_one_tensor_of_numbers_of_a_fixed_shape_gather(name: str) -> None:
+    @scenario
+    async def run(stage: Stage) -> None:
+        array = np.zeros((1, 4 * EACH), "?") if name == "flags" else values(0)
+        text = text_of(array, datatype="BOOL" if name == "flags" else "FP32")
+        stage.transport.feed(post(text, array.tobytes(), name)[:2000])
+        assert not stage.receives()
+        assert stage.lane.in_flight == 0
+
+    run()
+
+
+@contextmanager
+def begun(stage: Stage) -> Iterator[bytes]:
+    """A request whose body has come in part; gives what is still to come."""
+    request = large(6)
+    stage.transport.feed(request[:9000])
+    assert stage.receives()
+    assert stage.lane.in_flight == 1
+    yield request[9000:]
+
+
+@scenario
+async def test_a_client_that_leaves_gives_the_slot_back(stage: Stage) -> None:
+    with begun(stage):
+        stage.transport.close()
+    assert await stage.answers() == []
+
+
+@scenario
+async def test_a_body_that_does_not_come_is_refused_and_gives_the_slot_back(stage: Stage) -> None:
+    with begun(stage):
+        for _ in range(BODY_TIMEOUT_S):
+            stage.connection.tick()
+        assert not stage.transport.closed
+        stage.connection.tick()
+    ((status, text),) = await stage.answers()
+    assert (status, text) == (408, f"the body did not come within {BODY_TIMEOUT_S} s")
+    assert stage.transport.closed
+
+
+@scenario
+async def test_a_stop_waits_for_the_rest_of_the_body(stage: Stage) -> None:
+    with begun(stage) as rest:
+        stage.connection.shutdown()
+        stage.connection._close_if_idle()
+        stage.transport.feed(rest)
+    assert await stage.answers() == [total(6)]
+    assert stage.transport.closed
+
+
+@scenario
+async def test_a_request_whose_model_left_meanwhile_is_refused(stage: Stage) -> None:
+    with begun(stage) as rest:
+        offset = stage.segment.layout.model(0)
+        stage.segment.words[(offset + MODEL_SERVED) // WORD] = 0
+        stage.transport.feed(rest)
+    ((status, _),) = await stage.answers()
+    assert status == 503
+
+
+@scenario
+async def test_a_client_that_leaves_after_its_body_came_cancels_its_request(stage: Stage) -> None:
+    with begun(stage) as rest:
+        stage.transport.feed(rest)
+        stage.transport.close()
+    assert await stage.answers() == []
+
+
+@scenario
+async def test_writing_may_pause_while_a_body_comes(stage: Stage) -> None:
+    with begun(stage) as rest:
+        seen = []
+        for call in (
+            stage.transport.protocol.pause_writing,
+            stage.transport.protocol.resume_writing,
+        ):
+            call()
+            seen.append(stage.transport.reading)
+        assert seen == [False, True]
+        stage.transport.feed(rest)
+    assert await stage.answers() == [total(6)]
+
+
+@scenario
+async def test_a_connection_with_a_large_body_can_be_handed_over_afterwards(stage: Stage) -> None:
+    stage.transport.feed(large(7)[:9000])
+    stage.transport.feed(large(7)[9000:])
+    assert await stage.answers() == [total(7)]
+    stage.transport.feed(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert stage.handed_over == 1
+    assert stage.transport.reading
+    while b'{"status":"alive"}' not in stage.transport.written:
+        await asyncio.sleep(0)
+
+
+@scenario
+async def test_senders_that_owe_bytes_hold_half_of_the_memory_at_most(stage: Stage) -> None:
+    text = text_of(values(0, 2))
+    owing = []
+    while (arrival := stage.service.expect("sum", text, 8 * EACH)) is not None:
+        owing.append(arrival)
+    assert sum(arrival.size for arrival in owing) <= LANE_BYTES // 2
+    assert sum(arrival.size for arrival in owing) + owing[0].size > LANE_BYTES // 2
+    owing.pop().abandon()
+    again = stage.service.expect("sum", text, 8 * EACH)
+    assert again is not None
+    for arrival in (*owing, again):
+        arrival.abandon()
+
+
+@scenario
+async def test_without_a_free_slot_a_body_is_gathered(stage: Stage) -> None:
+    slots = [stage.lane.claim(8, 512) for _ in range(8)]
+    assert stage.service.expect("sum", text_of(values(0)), 4 * EACH) is None
+    for slot in slots:
+        assert slot is not None
+        stage.lane.abort(slot)
+
+
+def test_pieces_of_every_size_make_the_same_request() -> None:
+    request = large(8)
+    for size in (1000, 16_384, 65_536, 70_000):
+
+        @scenario
+        async def run(stage: Stage, size: int = size) -> None:
+            edges = [*range(0, len(request), size), len(request)]
+            for start, end in itertools.pairwise(edges):
+                stage.transport.feed(request[start:end])
+            assert await stage.answers() == [total(8)]
+
+        run()

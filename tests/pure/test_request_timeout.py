@@ -1,0 +1,50 @@
+"""How long a client waits: the header, on the fast lane and elsewhere, and what it is good for."""
+
+import pytest
+
+from ringbatch.frontend.head import read_head
+from ringbatch.frontend.request_timeout import shortest_ns, timeout_ns_of
+from ringbatch.shm.errors import InvalidRequest
+
+GOOD = {"2": 2_000_000_000, "0.25": 250_000_000, "0.000000001": 1, "007": 7_000_000_000}
+BAD = ["", "0", "0.0", "-1", "+1", "1e3", "inf", "nan", "1 s", "1.", ".5", "1,5", "1" * 10]
+
+
+def head(*timeouts: str) -> bytes:
+    lines = [f"X-Request-Timeout: {text}" for text in timeouts]
+    lines = ["POST /v1/models/m:predict HTTP/1.1", "Host: x", "Content-Length: 2", *lines]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+@pytest.mark.parametrize(("text", "timeout_ns"), GOOD.items())
+def test_seconds_are_read(text: str, timeout_ns: int) -> None:
+    assert timeout_ns_of(text) == timeout_ns
+    verdict = read_head(head(text), 100)
+    assert verdict is not None
+    assert verdict.timeout_ns == timeout_ns
+
+
+def test_who_does_not_say_has_no_limit_of_its_own() -> None:
+    assert timeout_ns_of(None) == 0
+    verdict = read_head(head(), 100)
+    assert verdict is not None
+    assert verdict.timeout_ns == 0
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_is_no_time_is_refused_in_words_and_left_by_the_fast_lane(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="not a number of seconds above 0"):
+        timeout_ns_of(text)
+    assert read_head(head(text), 100) is None
+
+
+def test_two_of_them_are_left_by_the_fast_lane() -> None:
+    assert read_head(head("1", "1"), 100) is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "first", "second", "shortest"),
+    [(9, 0, 0, 9), (9, 5, 0, 5), (9, 0, 5, 5), (9, 7, 5, 5), (9, 5, 7, 5), (9, 10, 11, 9)],
+)
+def test_the_shortest_counts(limit: int, first: int, second: int, shortest: int) -> None:
+    assert shortest_ns(limit, first, second) == shortest
