@@ -5,7 +5,16 @@ import sys
 
 from peers import BENCH
 
-SCENARIOS = ["kserve_example", "redis_table", "speed", "idle"]
+SCENARIOS = [
+    "kserve_example",
+    "redis_table",
+    "speed",
+    "v2",
+    "grpc_unary",
+    "client",
+    "overload",
+    "idle",
+]
 
 
 def main() -> int:

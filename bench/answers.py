@@ -4,7 +4,8 @@ import http.client
 import json
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from email.message import Message
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from harness import HOST
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 T = TypeVar("T")
 
 MATMUL16_PATH = "/v1/models/matmul16:predict"
-_W = np.random.RandomState(16).standard_normal((16, 10)).astype(np.float32)
+MATMUL16_W = np.random.RandomState(16).standard_normal((16, 10)).astype(np.float32)
 
 
 class WrongAnswer(RuntimeError):
@@ -33,8 +34,15 @@ def matmul16_post(seed: int = 0, path: str = MATMUL16_PATH) -> Post:
 
 def matmul16_expected(seed: int) -> NDArray[np.float32]:
     """Return the [1, 10] answer to `matmul16_post(seed)`, computed here."""
-    product: NDArray[np.float32] = np.array([matmul16_instance(seed)], np.float32) @ _W
+    product: NDArray[np.float32] = np.array([matmul16_instance(seed)], np.float32) @ MATMUL16_W
     return product
+
+
+class Answer(NamedTuple):
+    """The headers, whose names have no case, and the body of an answer with status 200."""
+
+    headers: Message
+    body: bytes
 
 
 class Client:
@@ -44,17 +52,26 @@ class Client:
         self._connection = http.client.HTTPConnection(HOST, port, timeout=timeout_s)
         self._connection.connect()
 
+    def ask(self, post: Post) -> Answer:
+        """Send one request and return its answer.
+
+        Raises:
+            WrongAnswer: the status is not 200.
+        """
+        self._connection.request("POST", post.path, post.body, post.headers)
+        answer = self._connection.getresponse()
+        body = answer.read()
+        if answer.status != 200:
+            raise WrongAnswer(f"{post.path} answered {answer.status}: {body[:500]!r}")
+        return Answer(answer.headers, body)
+
     def post(self, post: Post) -> dict[str, Any]:
         """Send one request and return the JSON object of its answer.
 
         Raises:
             WrongAnswer: the status is not 200, or the body is no JSON object.
         """
-        self._connection.request("POST", post.path, post.body, {"Content-Type": "application/json"})
-        answer = self._connection.getresponse()
-        text = answer.read()
-        if answer.status != 200:
-            raise WrongAnswer(f"{post.path} answered {answer.status}: {text[:500]!r}")
+        text = self.ask(post).body
         try:
             body = json.loads(text)
         except ValueError:

@@ -102,6 +102,8 @@ class Server:
             leftovers = self.stop()
         finally:
             self._kill()
+            if error is not None and not isinstance(error, ServerDied):
+                error.add_note(f"the server's log ends with:\n{self._tail()}")
             self._log.close()
         if leftovers and error is None:
             raise ServerLeftProcesses(f"{self.command.argv[0]} left {', '.join(leftovers)}")

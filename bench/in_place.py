@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from ringbatch.engine.listener import listen
-from ringbatch.engine.model import Model, import_model
+from ringbatch.engine.model import Model
+from ringbatch.engine.runtime_python import import_model
 from ringbatch.frontend.calls import Body, Call, Reply
 from ringbatch.frontend.outcome import JSON
 from ringbatch.frontend.service import Service
@@ -27,12 +28,14 @@ from ringbatch.shm.segment import Segment
 BATCH_ID = "00000000-0000-4000-8000-000000000000"
 
 
-def in_place_predict(model: Model) -> Callable[[Service, str, Body, Reply], Call | None]:
+def in_place_predict(model: Model) -> Callable[[Service, str, Body, Reply, int], Call | None]:
     """Return what takes the place of `Service.predict`, for a model of one vector in and out."""
     (tensor,) = model.inputs
     dtype, columns = np.dtype(tensor.datatype.numpy), tensor.shape[0]
 
-    def predict(service: Service, name: str, body: Body, reply: Reply) -> Call | None:
+    def predict(
+        service: Service, name: str, body: Body, reply: Reply, _timeout_ns: int = 0
+    ) -> Call | None:
         codec = service.models[name].codec
         parts, by_column = codec.parse(body)
         results = []

@@ -9,9 +9,10 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+JSON: Mapping[str, str] = {"Content-Type": "application/json"}
 _WRK_MARK = "bench-summary "
 
 
@@ -28,7 +29,8 @@ class Post:
     """The one request that a run repeats."""
 
     path: str
-    body: str
+    body: str | bytes
+    headers: Mapping[str, str] = field(default_factory=lambda: JSON)
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,7 @@ def wrk(url: str, post: Post, connections: int, seconds: float, timeout_s: float
     """
     with tempfile.TemporaryDirectory(prefix="bench-wrk-") as folder:
         script = Path(folder, "post.lua")
-        script.write_text(wrk_script(post))
+        script.write_text(wrk_script(post, _body_file(post, Path(folder))))
         text = _run(
             [
                 *f"wrk -t1 -c{connections} -d{seconds:g}s --timeout {timeout_s:g}s -s".split(),
@@ -98,17 +100,23 @@ def wrk(url: str, post: Post, connections: int, seconds: float, timeout_s: float
     return parse_wrk(text, connections)
 
 
-def wrk_script(post: Post) -> str:
-    """Return the Lua script of one run.
+def wrk_script(post: Post, body_file: Path) -> str:
+    """Return the Lua script of one run, which reads the body from a file.
 
     The request is left to wrk, which then builds it once; a `request` function would run for each
     one. The summary is printed by `done`, because wrk's own text rounds and drops percentiles.
     """
+    headers = "\n".join(
+        f"wrk.headers[ {_lua_string(name)} ] = {_lua_string(value)}"
+        for name, value in post.headers.items()
+    )
     return f"""\
+local file = assert(io.open({_lua_string(str(body_file))}, "rb"))
+wrk.body = file:read("*a")
+file:close()
 wrk.method = "POST"
 wrk.path = {_lua_string(post.path)}
-wrk.body = {_lua_string(post.body)}
-wrk.headers["Content-Type"] = "application/json"
+{headers}
 
 function done(summary, latency, requests)
   local e = summary.errors
@@ -159,14 +167,16 @@ def hey(url: str, post: Post, connections: int, seconds: float) -> HeyRun:
     Raises:
         LoadFailed: hey itself failed. Answers that are not 200 are in the result, not an error.
     """
-    text = _run(
-        [
-            *f"hey -z {seconds:g}s -c {connections} -m POST -T application/json -d".split(),
-            post.body,
-            url + post.path,
-        ],
-        limit_s=seconds + 60,
-    )
+    with tempfile.TemporaryDirectory(prefix="bench-hey-") as folder:
+        text = _run(
+            [
+                *f"hey -z {seconds:g}s -c {connections} -m POST -D".split(),
+                str(_body_file(post, Path(folder))),
+                *(part for item in post.headers.items() for part in ("-H", ": ".join(item))),
+                url + post.path,
+            ],
+            limit_s=seconds + 60,
+        )
     return parse_hey(text)
 
 
@@ -205,6 +215,12 @@ def _hey_number(text: str, name: str) -> float:
     if found is None:
         raise ValueError(f"no {name}")
     return float(found[1])
+
+
+def _body_file(post: Post, folder: Path) -> Path:
+    file = folder / "body"
+    file.write_bytes(post.body.encode() if isinstance(post.body, str) else post.body)
+    return file
 
 
 def _lua_string(text: str) -> str:

@@ -4,16 +4,18 @@ A peer lives in a virtual environment of its own under bench/.peers, made on fir
 versions, so that its needs and ringbatch's never meet.
 """
 
+import json
+import os
 import shutil
 import subprocess
 import sys
 import venv
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from answers import MATMUL16_PATH
-from harness import Command, free_port
+from harness import HOST, Command, free_port
 
 BENCH = Path(__file__).resolve().parent
 MODELS = BENCH / "models"
@@ -21,6 +23,10 @@ SERVICES = BENCH / "services"
 ENVIRONMENTS = BENCH / ".peers"
 
 TomlValue = str | int | float | bool
+
+
+class PeerUnfit(RuntimeError):
+    """A peer cannot run with this Python; the message says with which it can."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +119,84 @@ class Ringbatch:
         )
 
 
+@dataclass(frozen=True)
+class Triton:
+    """NVIDIA Triton with one model of services/triton_v2.py, on the CPU, one instance.
+
+    Attributes:
+        model: its name.
+        x: the shape of one instance's input, FP32.
+        y: the shape of one instance's output, FP32.
+        queue_delay_us: how long a batch may wait for company.
+    """
+
+    model: str
+    x: Sequence[int]
+    y: Sequence[int]
+    queue_delay_us: int = 0
+
+    @property
+    def config(self) -> str:
+        """The model's config.pbtxt, whose lists of numbers and strings are written as in JSON."""
+        return f"""\
+backend: "python"
+max_batch_size: 32
+input [ {{ name: "x" data_type: TYPE_FP32 dims: {json.dumps(list(self.x))} }} ]
+output [ {{ name: "y" data_type: TYPE_FP32 dims: {json.dumps(list(self.y))} }} ]
+instance_group [ {{ kind: KIND_CPU count: 1 }} ]
+dynamic_batching {{ max_queue_delay_microseconds: {self.queue_delay_us} }}
+"""
+
+    def command(self, folder: Path) -> Command:
+        """Write model repository and backend into `folder` and return the command that serves it.
+
+        Triton runs a model in a program of its own, the stub, that has libpython linked to it. The
+        wheel has one for each version of Python and none where the backend looks for it. Its
+        packages are those of the first python3 on PATH.
+
+        Raises:
+            PeerUnfit: there is none for the Python of the environment.
+        """
+        python = json.loads(
+            subprocess.run(
+                [TRITON.python, "-c", _DESCRIBE_PYTHON], check=True, capture_output=True
+            ).stdout
+        )
+        triton = Path(python["packages"], "pytriton", "tritonserver")
+        stub = triton / "python_backend_stubs" / python["version"] / "triton_python_backend_stub"
+        if not stub.exists():
+            there = sorted(entry.name for entry in stub.parents[1].glob("3.*"))
+            raise PeerUnfit(
+                f"Triton's Python backend has no stub for Python {python['version']}, only for "
+                f"{', '.join(there)}: run this script with one of these"
+            )
+        model = folder / "repository" / self.model
+        (model / "1").mkdir(parents=True)
+        (model / "config.pbtxt").write_text(self.config)
+        shutil.copy(SERVICES / "triton_v2.py", model / "1" / "model.py")
+        backend = folder / "backends" / "python"
+        backend.mkdir(parents=True)
+        for file in (stub, *triton.glob("backends/python/*triton_python*")):
+            (backend / file.name).symlink_to(file)
+        port = free_port()
+        return Command(
+            argv=[
+                str(triton / "bin" / "tritonserver"),
+                *("--model-repository", str(model.parent)),
+                *("--backend-directory", str(backend.parent)),
+                *f"--http-address {HOST} --http-port {port} --exit-timeout-secs 10".split(),
+                *["--allow-grpc", "false", "--allow-metrics", "false"],
+            ],
+            port=port,
+            ready_path=f"/v2/models/{self.model}/ready",
+            env={
+                "PATH": _ahead(str(TRITON.python.parent), "PATH"),
+                "LD_LIBRARY_PATH": _ahead(python["libraries"], "LD_LIBRARY_PATH"),
+            },
+            start_timeout_s=120,
+        )
+
+
 def toml(sections: Mapping[str, Mapping[str, TomlValue]]) -> str:
     """Return the TOML text of sections of plain values."""
     return "\n".join(
@@ -132,6 +216,21 @@ def frozen_packages(python: Path | str) -> list[str]:
     return [line for line in text.splitlines() if "==" in line]
 
 
+_DESCRIBE_PYTHON = """\
+import json, sys, sysconfig
+print(json.dumps({
+    "version": "%d.%d" % sys.version_info[:2],
+    "packages": sysconfig.get_path("purelib"),
+    "libraries": sysconfig.get_config_var("LIBDIR"),
+}))
+"""
+
+
+def _ahead(first: str, variable: str) -> str:
+    """Return the path list of an environment variable with one more folder before the others."""
+    return os.pathsep.join(filter(None, (first, os.environ.get(variable))))
+
+
 def _toml_value(value: TomlValue) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -143,19 +242,24 @@ def _toml_value(value: TomlValue) -> str:
 
 MOSEC = Environment("mosec", ("mosec==0.9.8", "numpy==2.4.6", "orjson==3.13.0"))
 
+TRITON = Environment("triton", ("nvidia-pytriton==0.7.0", "numpy==1.26.4"))
 
-def _mosec(folder: Path, codec: str) -> Command:
+
+def mosec(folder: Path, service: str, **settings: str) -> Command:
+    """Return the command that serves a script of services/, which reads `settings` from its
+    environment.
+    """
     port = free_port()
     return Command(
         argv=[
             str(MOSEC.python),
-            str(SERVICES / "mosec_matmul16.py"),
+            str(SERVICES / service),
             *f"--address 127.0.0.1 --port {port} --log-level error".split(),
             *("--path", str(folder / "sockets")),
         ],
         port=port,
         ready_path="/",
-        env={"BENCH_CODEC": codec},
+        env=settings,
     )
 
 
@@ -203,13 +307,13 @@ PEERS = {
         ),
         Peer(
             "mosec",
-            lambda folder: _mosec(folder, "orjson"),
+            lambda folder: mosec(folder, "mosec_matmul16.py", BENCH_CODEC="orjson"),
             environment=MOSEC,
             note="1 worker, cap 32, 1 ms, orjson as codec",
         ),
         Peer(
             "mosec-json",
-            lambda folder: _mosec(folder, "json"),
+            lambda folder: mosec(folder, "mosec_matmul16.py", BENCH_CODEC="json"),
             environment=MOSEC,
             note="1 worker, cap 32, 1 ms, mosec's default codec",
         ),

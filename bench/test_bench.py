@@ -1,23 +1,29 @@
 """What the measurements rest on: reading the tools' output, ratios, limits, /proc, servers."""
 
 import dataclasses
+import json
 import os
 import subprocess
 import sys
 import time
 import tomllib
+from email.message import Message
 from pathlib import Path
 
 import answers
 import load
+import numpy as np
+import peers
 import procfs
 import pytest
 import redis_table
 import rounds
 import speed
+import tensors
+import v2
 from harness import Command, Server, ServerDied, ServerLeftProcesses, free_port
 from load import LoadFailed
-from peers import toml
+from peers import PeerUnfit, Triton, toml
 from report import Limit
 
 WRK = (
@@ -61,6 +67,55 @@ signal.signal(signal.SIGTERM, lambda *a: sys.exit(0))
 http.server.HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
+TOOL = """\
+#!{python}
+import pathlib, re, sys
+file = sys.argv[-2]
+if sys.argv[0].endswith("wrk"):
+    script = pathlib.Path(file).read_text()
+    file = re.search(r"io.open\\(\\[=\\[(.*?)\\]=\\]", script)[1]
+    pathlib.Path({folder!r}, "script").write_text(script)
+else:
+    file = sys.argv[sys.argv.index("-D") + 1]
+    pathlib.Path({folder!r}, "arguments").write_text("\\n".join(sys.argv))
+pathlib.Path({folder!r}, "body").write_bytes(pathlib.Path(file).read_bytes())
+print({text!r})
+"""
+POST = load.Post("/p", b'{"x":]]}\0\xff\r\n', {"Content-Type": "a/b", "Length-Of": "9"})
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch, folder: Path, tool: str, text: str) -> None:
+    """Put a program of the name of a load generator first on PATH: it keeps what it was given."""
+    file = folder / tool
+    file.write_text(TOOL.format(python=sys.executable, folder=str(folder), text=text))
+    file.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+
+
+def triton_environment(monkeypatch: pytest.MonkeyPatch, folder: Path, *stubs: str) -> None:
+    """Make a folder look like Triton's environment, of Python 3.99, with these stubs."""
+    triton = folder / "packages" / "pytriton" / "tritonserver"
+    found = {"version": "3.99", "packages": str(folder / "packages"), "libraries": "/lib399"}
+    python = folder / "triton" / "bin" / "python"
+    files = {
+        **{triton / "python_backend_stubs" / v / "triton_python_backend_stub": v for v in stubs},
+        triton / "backends" / "python" / "libtriton_python.so": "",
+        python: f"#!/bin/sh\necho '{json.dumps(found)}'\n",
+    }
+    for file, text in files.items():
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    python.chmod(0o755)
+    monkeypatch.setattr(peers, "ENVIRONMENTS", folder)
+
+
+def v2_answer(raw: bytes = b"", **parts: object) -> answers.Answer:
+    output = {"name": "y", "datatype": "FP32", "shape": [1, 10], **parts}
+    text = json.dumps({"model_name": "matmul16", "outputs": [output]}).encode()
+    headers = Message()
+    headers["inference-header-content-length"] = str(len(text))
+    return answers.Answer(headers, text + raw)
+
 
 def command(code: str) -> Command:
     port = free_port()
@@ -89,9 +144,37 @@ def test_wrk_run_without_requests_is_refused(text: str) -> None:
         load.parse_wrk(text, 1)
 
 
-def test_wrk_script_quotes_brackets_in_the_body() -> None:
-    script = load.wrk_script(load.Post("/p", '{"x":[[1]]}]=]'))
-    assert 'wrk.body = [==[{"x":[[1]]}]=]]==]' in script
+def test_wrk_script_quotes_brackets() -> None:
+    post = load.Post("/[[1]]]=]", "", {"A-B": "c[d]"})
+    script = load.wrk_script(post, Path("/e]]"))
+    assert "wrk.path = [==[/[[1]]]=]]==]" in script
+    assert "wrk.headers[ [=[A-B]=] ] = [=[c[d]]=]" in script
+    assert "io.open([=[/e]]]=]" in script
+
+
+def test_wrk_is_given_the_body_byte_for_byte(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stand_in(monkeypatch, tmp_path, "wrk", WRK % 0)
+    load.wrk("http://127.0.0.1:1", POST, 2, 1)
+    assert (tmp_path / "body").read_bytes() == POST.body
+    assert "wrk.headers[ [=[Length-Of]=] ] = [=[9]=]" in (tmp_path / "script").read_text()
+
+
+def test_hey_is_given_the_body_byte_for_byte(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stand_in(monkeypatch, tmp_path, "hey", HEY)
+    load.hey("http://127.0.0.1:1", POST, 2, 1)
+    assert (tmp_path / "body").read_bytes() == POST.body
+    assert (
+        "\n-H\nContent-Type: a/b\n-H\nLength-Of: 9\nhttp://127.0.0.1:1/p"
+        in (tmp_path / "arguments").read_text()
+    )
+
+
+def test_post_is_json_unless_it_says_otherwise() -> None:
+    assert answers.matmul16_post().headers == {"Content-Type": "application/json"}
 
 
 def test_hey_report_is_read_with_failures_counted() -> None:
@@ -154,6 +237,110 @@ def test_answer_of_another_request_is_refused() -> None:
         answers.check_matmul16(body, 2)
 
 
+def test_v2_binary_request_is_text_and_the_bytes_of_the_instance() -> None:
+    post = tensors.post(tensors.IMAGE, tensors.V2_BINARY, 3)
+    assert isinstance(post.body, bytes)
+    text_bytes = int(post.headers["Inference-Header-Content-Length"])
+    (given,) = json.loads(post.body[:text_bytes])["inputs"]
+    assert (given["shape"], given["datatype"]) == ([1, 3, 224, 224], "FP32")
+    assert given["parameters"]["binary_data_size"] == 602_112 == len(post.body) - text_bytes
+    found = np.frombuffer(post.body[text_bytes:], "<f4").reshape(3, 224, 224)
+    assert (found == tensors.IMAGE.instance(3)).all()
+
+
+def test_v2_json_request_has_the_values_that_its_answer_is_checked_by() -> None:
+    post = tensors.post(tensors.MATMUL16, tensors.V2_JSON, 3)
+    (given,) = json.loads(post.body)["inputs"]
+    assert (np.array(given["data"], "f4") == tensors.MATMUL16.instance(3)).all()
+
+
+def test_answer_is_read_in_each_form() -> None:
+    y = answers.matmul16_expected(3)
+    data = y.astype("<f4").tobytes()
+    for form, answer in (
+        (tensors.V2_JSON, v2_answer(data=y.ravel().tolist())),
+        (tensors.V2_BINARY, v2_answer(data, parameters={"binary_data_size": 40})),
+        (tensors.RAW, answers.Answer(Message(), data)),
+    ):
+        tensors.check(tensors.MATMUL16, form, 3, answer)
+        with pytest.raises(answers.WrongAnswer, match="expected"):
+            tensors.check(tensors.MATMUL16, form, 4, answer)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"parameters": {"binary_data_size": 36}},
+        {"parameters": {"binary_data_size": 40}, "name": "x"},
+        {"parameters": {"binary_data_size": 40}, "datatype": "INT32"},
+        {"parameters": {"binary_data_size": 40}, "shape": [1, 9]},
+    ],
+)
+def test_answer_in_binary_that_contradicts_itself_is_refused(parts: dict[str, object]) -> None:
+    answer = v2_answer(answers.matmul16_expected(3).astype("<f4").tobytes(), **parts)
+    with pytest.raises(answers.WrongAnswer, match="no answer in V2 binary"):
+        tensors.check(tensors.MATMUL16, tensors.V2_BINARY, 3, answer)
+
+
+def test_answer_in_binary_without_the_length_of_its_text_is_refused() -> None:
+    answer = answers.Answer(Message(), answers.matmul16_expected(3).astype("<f4").tobytes())
+    with pytest.raises(answers.WrongAnswer, match="no answer in V2 binary"):
+        tensors.check(tensors.MATMUL16, tensors.V2_BINARY, 3, answer)
+
+
+def test_triton_gets_the_stub_of_its_python(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    triton_environment(monkeypatch, tmp_path, "3.8", "3.99")
+    folder = tmp_path / "run"
+    found = Triton("image", (3, 224, 224), (3,), queue_delay_us=7).command(folder)
+    assert (folder / "backends/python/triton_python_backend_stub").read_text() == "3.99"
+    assert (folder / "backends/python/libtriton_python.so").exists()
+    assert (folder / "repository/image/1/model.py").exists()
+    config = (folder / "repository/image/config.pbtxt").read_text()
+    assert "dims: [3, 224, 224]" in config
+    assert "max_queue_delay_microseconds: 7 " in config
+    assert found.env["LD_LIBRARY_PATH"].split(":")[0] == "/lib399"
+    assert found.env["PATH"].split(":")[0] == str(tmp_path / "triton" / "bin")
+
+
+def test_triton_without_a_stub_for_its_python_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    triton_environment(monkeypatch, tmp_path, "3.8", "3.9")
+    with pytest.raises(PeerUnfit, match=r"Python 3\.99, only for 3\.8, 3\.9"):
+        Triton("image", (3,), (3,)).command(tmp_path / "run")
+
+
+def test_limits_of_v2_are_about_what_is_measured() -> None:
+    for workload in v2.WORKLOADS.values():
+        names = [entry.name for entry in workload.entries]
+        assert len(names) == len(set(names))
+        assert workload.limits
+        for name, count in workload.limits:
+            assert name in names
+            assert count in workload.connections
+
+
+def test_v2_is_held_to_the_peers_that_have_run() -> None:
+    run = load.parse_wrk(WRK % 0, 32)
+    fast = dataclasses.replace(run, requests_per_s=run.requests_per_s * 2.5)
+    runs = {"ringbatch": [{32: fast, 128: fast}], "triton": [{32: run, 128: run}]}
+    found = [
+        (value, at_least)
+        for workload in v2.WORKLOADS.values()
+        for _, value, at_least in v2.limits(workload, runs)
+    ]
+    assert found == [(2.5, 3.0), (2.5, 2.0)]
+
+
+def test_table_of_cpu_time_has_the_spread_of_the_rounds() -> None:
+    run = load.parse_wrk(WRK % 0, 32)
+    text = v2.cpu_table({"triton": [{32: v2.Found(run, us)} for us in (80, 70, 90)]}, [32])
+    assert "80 (70..90)" in text
+
+
 def test_tables_of_speed_name_every_peer() -> None:
     run = load.parse_wrk(WRK % 0, 1)
     runs = {"ringbatch": [{1: run}], "mosec": [{1: run}]}
@@ -214,6 +401,15 @@ def test_server_is_started_and_leaves_nothing() -> None:
         assert "about to start" in server.log
         pid = server.pid
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_error_of_a_client_carries_the_log_of_its_server() -> None:
+    with (
+        pytest.raises(answers.WrongAnswer) as caught,
+        Server(command(SERVER.replace("ORPHAN", ""))),
+    ):
+        raise answers.WrongAnswer("7")
+    assert "about to start" in caught.value.__notes__[0]
 
 
 def test_server_that_dies_at_start_shows_its_log() -> None:

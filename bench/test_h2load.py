@@ -1,0 +1,30 @@
+"""What is read from h2load's output, and which runs do not count."""
+
+import h2load
+import pytest
+from load import LoadFailed
+
+OUTPUT = """
+finished in 3.00s, 8480.50 req/s, 834.69KB/s
+requests: 4 total, 4 started, 4 done, 4 succeeded, %d failed, 0 errored, 0 timeout
+status codes: 4 2xx, 0 3xx, 0 4xx, 0 5xx
+traffic: 1.63MB (1709437) total, 73.22KB (74976) headers (space savings 96.27%%), 168B (%d) data
+                     min         max         mean         sd        +/- sd
+time for request:      184us      1.04s      3.77ms       790us    90.61%%
+"""
+
+
+def test_a_run_is_read_in_the_units_of_the_fields() -> None:
+    expected = h2load.H2Run(8, 4, 4, 8480.5, mean_ms=3.77, max_ms=1040.0)
+    assert h2load.parse(OUTPUT % (0, 168), 42, 8, 4) == expected
+
+
+@pytest.mark.parametrize("text", [OUTPUT % (1, 168), OUTPUT % (0, 126), "", "finished in 1s"])
+def test_a_run_with_a_failed_call_is_refused(text: str) -> None:
+    """One that failed has an answer without a message, so there are bytes too few."""
+    with pytest.raises(LoadFailed):
+        h2load.parse(text, 42, 8, 4)
+
+
+def test_a_message_is_framed_as_grpc_has_it() -> None:
+    assert h2load.framed(b"ab") == b"\0\0\0\0\2ab"
