@@ -11,6 +11,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pytest
 from serve.client import Connection, request
 from serve.server import COMMAND, Server
@@ -97,6 +98,17 @@ def ask(words: list[str]) -> bytes:
         connection.close()
 
 
+def test_the_client_example_gets_answers(served: Server) -> None:
+    code = example("client").replace("Client()", f"Client(pid={served.pid})")
+    names: dict[str, Any] = {"x": np.ones((3, 16), np.float32)}
+    exec(f"{code}\n    late = future.result()", names)
+    outputs, errors = names["outputs"], names["errors"]
+    assert not errors
+    assert names["y"].shape == (3, 10)
+    assert np.array_equal(names["y"], outputs)
+    assert np.array_equal(names["y"], names["late"])
+
+
 def test_the_configuration_example_is_sound(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(example("model.py"))
     (tmp_path / "ringbatch.toml").write_text(example("ringbatch.toml"))
@@ -112,7 +124,7 @@ def test_the_configuration_example_is_sound(tmp_path: Path) -> None:
 
 
 def shown_default(default: Any) -> str:
-    if default is MISSING or default is None:
+    if default is MISSING or default in (None, ()):
         return ""
     if isinstance(default, bool):
         return str(default).lower()
