@@ -19,7 +19,14 @@ from ringbatch.shm.counters import (
     bucket_label,
 )
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.layout import MODEL_READY, WORD, WORKER_PID, WORKER_STATE, WorkerState
+from ringbatch.shm.layout import (
+    MODEL_ANSWER_NS,
+    MODEL_READY,
+    WORD,
+    WORKER_PID,
+    WORKER_STATE,
+    WorkerState,
+)
 from ringbatch.shm.manifest import ModelSpec
 from ringbatch.shm.segment import Segment, names
 from ringbatch.shm.slot import Reason
@@ -39,6 +46,7 @@ class ModelStatus:
         batch_rows: how many batches had sizes in each range, by the range's label, in order.
         wait_ms: mean time between acceptance and dispatch.
         run_ms: mean time inside the model, a batch.
+        answer_ms: expected time to the answer of a request that comes now; 0 where nothing waits.
         dropped: requests that expired or were cancelled before they were run.
         failed: batches in which the model failed for a request.
         retried: requests run again because a worker died.
@@ -52,6 +60,7 @@ class ModelStatus:
     batch_rows: dict[str, int]
     wait_ms: float
     run_ms: float
+    answer_ms: float
     dropped: int
     failed: int
     retried: int
@@ -116,7 +125,8 @@ def _state(segment: Segment, number: int) -> str:
 
 def _model(segment: Segment, spec: ModelSpec) -> ModelStatus:
     counters = Counters(segment.words, segment.layout.model_counters(spec.index))
-    ready = segment.words[(segment.layout.model(spec.index) + MODEL_READY) // WORD]
+    first = segment.layout.model(spec.index)
+    ready = segment.words[(first + MODEL_READY) // WORD]
     reasons = {reason.name.lower(): counters[BATCHES_BY_REASON + reason] for reason in Reason}
     sizes = {b: counters[BATCHES_BY_ROWS + b] for b in range(ROWS_BUCKETS)}
     batches = sum(reasons.values())
@@ -129,6 +139,7 @@ def _model(segment: Segment, spec: ModelSpec) -> ModelStatus:
         batch_rows={bucket_label(b): count for b, count in sizes.items() if count},
         wait_ms=_mean_ms(counters[ModelCounter.WAIT_NS], counters[ModelCounter.REQUESTS]),
         run_ms=_mean_ms(counters[ModelCounter.RUN_NS], batches),
+        answer_ms=segment.words[(first + MODEL_ANSWER_NS) // WORD] / 1e6,
         dropped=counters[ModelCounter.EXPIRED] + counters[ModelCounter.CANCELLED],
         failed=counters[ModelCounter.FAILED],
         retried=counters[ModelCounter.RETRIED],
@@ -151,7 +162,8 @@ def describe(status: EngineStatus) -> str:
             f"{name}: {model.ready} of {model.workers} workers ready",
             f"  requests {model.requests}, instances {model.rows}, dropped {model.dropped}, "
             f"retried {model.retried}, failed batches {model.failed}",
-            f"  mean wait {model.wait_ms:.3f} ms, mean run {model.run_ms:.3f} ms a batch",
+            f"  mean wait {model.wait_ms:.3f} ms, mean run {model.run_ms:.3f} ms a batch, "
+            f"an answer now takes {model.answer_ms:.3f} ms",
             f"  batches by reason: {_counts(model.batches)}",
             f"  batches by size:   {_counts(model.batch_rows)}",
         ]

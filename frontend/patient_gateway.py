@@ -53,9 +53,11 @@ class PatientGateway(Gateway):
         super()._announce()
 
     def _let_go(self) -> None:
+        """The turn that was held is over, whoever ends it."""
         if self._held is not None:
             self._held.cancel()
             self._held = None
+            self._turn_is_due = False
 
     def _waited_in_vain(self) -> None:
         self._hasty = IN_VAIN

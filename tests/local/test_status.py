@@ -18,6 +18,7 @@ from ringbatch.shm.counters import (
 )
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import (
+    MODEL_ANSWER_NS,
     MODEL_READY,
     PAGE,
     WORD,
@@ -39,6 +40,7 @@ def counted() -> Segment:
     )
     layout, words = segment.layout, segment.words
     words[(layout.model(0) + MODEL_READY) // WORD] = 1
+    words[(layout.model(0) + MODEL_ANSWER_NS) // WORD] = 5_500_000
     model = Counters(words, layout.model_counters(0))
     for counter, amount in {
         ModelCounter.REQUESTS: 8,
@@ -88,7 +90,7 @@ def test_for_people_it_says_the_same_in_words() -> None:
     for line in (
         "a: 1 of 2 workers ready",
         "  requests 8, instances 20, dropped 3, retried 4, failed batches 1",
-        "  mean wait 2.000 ms, mean run 3.000 ms a batch",
+        "  mean wait 2.000 ms, mean run 3.000 ms a batch, an answer now takes 5.500 ms",
         "  batches by reason: full 2, retry 1",
         "  batches by size:   1 1, 9-16 2",
         "  batches by reason: none",

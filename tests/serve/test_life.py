@@ -182,19 +182,22 @@ def test_kill_9_of_a_frontend_breaks_its_own_connections_only(
         connections: list[Connection] = []
 
         def owners() -> list[int | None]:
-            if len(connections) < 8:
-                connections.append(stack.enter_context(Connection(server.port)))
             return [server.serves(connection.port) for connection in connections]
 
         def spread() -> bool:
             found = owners()
-            return len(found) >= 8 and None not in found and len(set(found)) == 2
+            if len(found) >= 8 and None not in found and len(set(found)) == 2:
+                return True
+            # The kernel may give any number of them to the same frontend.
+            if len(found) < 8 or None not in found:
+                connections.append(stack.enter_context(Connection(server.port)))
+            return False
 
         wait_until(spread, "both frontends have connections")
         served_by = owners()
         for number, connection in enumerate(connections):
             connection.send(fast("echo", instances("sleep", number)))
-        wait_until(lambda: server.status().frontends["requests"] >= 8, "they are in the engine")
+        wait_until(lambda: server.status().frontends["requests"] >= len(connections), "they run")
         os.kill(killed, signal.SIGKILL)
         for number, (owner, connection) in enumerate(zip(served_by, connections, strict=True)):
             if owner == killed:

@@ -279,14 +279,16 @@ def test_who_expects_100_need_not_send_what_is_too_large(server: Server) -> None
 
 
 @both_paths
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity, gzip"])
-def test_a_compressed_body_is_415(server: Server, target: str, encoding: str) -> None:
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, br", "gzip, gzip"])
+def test_a_body_in_a_coding_that_is_not_known_is_415(
+    server: Server, target: str, encoding: str
+) -> None:
     with Connection(server.port) as connection:
         answer = connection.ask(
             request(target, instances(1), headers={"Content-Encoding": encoding})
         )
-        assert (answer.status, answer.headers["accept-encoding"]) == (415, "identity")
-        assert f"Content-Encoding {encoding} is not supported" in answer.error
+        assert (answer.status, answer.headers["accept-encoding"]) == (415, "gzip, deflate")
+        assert f"Content-Encoding '{encoding}' is not supported" in answer.error
 
 
 @both_paths
