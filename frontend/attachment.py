@@ -23,7 +23,6 @@ class Attachment:
     """A lane and the service on it.
 
     Attributes:
-        gateway: the class of what requests go through.
         lane: the lane.
         service: the models.
 
@@ -33,13 +32,11 @@ class Attachment:
         shared: what of clients' memory requests may use.
     """
 
-    gateway: type[Gateway] = Gateway
-
     def __init__(self, segment: Segment, lane: Lane, shared: SharedMemory = NOTHING_SHARED) -> None:
         self._segment = segment
         self.lane = lane
         self._loop = asyncio.get_running_loop()
-        self._gateway = self.gateway(lane, self._loop)
+        self._gateway = Gateway(lane, self._loop)
         self._gateway.listen(segment.lane_doorbell(lane.index))
         self.service = Service(segment, self._gateway, time.monotonic_ns, shared)
         self._sweeping: asyncio.TimerHandle | None = None

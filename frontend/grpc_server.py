@@ -25,7 +25,6 @@ from ringbatch.frontend.grpc_calls import Calls
 from ringbatch.frontend.grpc_inference import Inference
 from ringbatch.frontend.grpc_service import handlers
 from ringbatch.frontend.parent import die_with_parent
-from ringbatch.frontend.patient_gateway import PatientGateway
 from ringbatch.frontend.regions import SharedMemory
 from ringbatch.shm.errors import StartupError
 
@@ -51,12 +50,6 @@ class GrpcOptions:
     shared_memory_prefixes: tuple[str, ...]
 
 
-class GrpcAttachment(Attachment):
-    """A lane and the service on it, for gRPC."""
-
-    gateway = PatientGateway
-
-
 async def serve(options: GrpcOptions, number: int, control_fd: int) -> None:
     """Serve until SIGTERM.
 
@@ -71,7 +64,7 @@ async def serve(options: GrpcOptions, number: int, control_fd: int) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     shared = SharedMemory(options.shared_memory_prefixes, options.max_request_bytes)
-    attachment = GrpcAttachment.open(options.segment, shared)
+    attachment = Attachment.open(options.segment, shared)
     calls = Calls()
     inference = Inference(attachment.service, time.monotonic_ns)
     server = grpc.aio.server(
