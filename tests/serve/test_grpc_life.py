@@ -93,6 +93,8 @@ def test_a_killed_frontend_is_replaced_and_its_lane_adopted(
         for pid in killed:
             os.kill(pid, signal.SIGKILL)
         assert cut().code == "UNAVAILABLE"
+        # Until it is gone, the channel may connect to the one that did not have the connection.
+        wait_until(lambda: not {*killed} & {*server.living()}, "both are gone")
         # The HTTP frontend goes on meanwhile.
         assert connection.ask(fast("echo", instances("a"))).json["predictions"] == ["a"]
         held.open()
