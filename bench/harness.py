@@ -43,7 +43,8 @@ class Command:
         ready_path: answers GET with 200 once the server can take requests.
         env: set on top of the environment of this process.
         start_timeout_s: how long the start may take.
-        stop_timeout_s: how long it may take to end after SIGTERM.
+        stop_signal: what asks it to end in order.
+        stop_timeout_s: how long it may take to end after that.
     """
 
     argv: Sequence[str]
@@ -51,13 +52,14 @@ class Command:
     ready_path: str
     env: Mapping[str, str] = field(default_factory=dict)
     start_timeout_s: float = 30.0
+    stop_signal: signal.Signals = signal.SIGTERM
     stop_timeout_s: float = 15.0
 
 
 class Server:
     """A running server, as a context manager.
 
-    SIGTERM goes to the main process alone, because a server's own parent has to be able to stop
+    The signal goes to the main process alone, because a server's own parent has to be able to stop
     its children in order; whatever is left afterwards is killed, and named as an error.
     """
 
@@ -118,19 +120,20 @@ class Server:
         """Stop the server and return the titles of the processes it left behind.
 
         Raises:
-            ServerDied: it was dead already, or did not end by itself after SIGTERM.
+            ServerDied: it was dead already, or did not end by itself when asked to.
         """
         self.require_alive()
         assert self._process is not None
         self._remember_family()
-        self._process.terminate()
+        self._process.send_signal(self.command.stop_signal)
         try:
             self._process.wait(self.command.stop_timeout_s)
         except subprocess.TimeoutExpired:
             tail = self._tail()
             self._kill()
             raise ServerDied(
-                f"the server was still there {self.command.stop_timeout_s} s after SIGTERM\n{tail}"
+                f"the server was still there {self.command.stop_timeout_s} s after "
+                f"{self.command.stop_signal.name}\n{tail}"
             ) from None
         titles = list(_survivors(self._family))
         self._kill()

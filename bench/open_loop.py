@@ -65,7 +65,10 @@ class _Load:
 
     async def ask(self, number: int, due_s: float, start: float) -> None:
         body = json.dumps({"instances": [number]}).encode()
-        head = f"POST {self._path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = (
+            f"POST {self._path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
         try:
             connection = self._free.pop() if self._free else await self._connect()
             connection.answer = asyncio.get_running_loop().create_future()

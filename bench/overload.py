@@ -1,25 +1,29 @@
 """What is left of a server's work when four times as much is asked of it as it can do.
 
-An open loop at several rates around the capacity of a model that takes 20 ms for a batch of eight.
-What counts is goodput: right answers within the deadline, each second.
+An open loop at several rates around the capacity of a model that takes 20 ms for a batch of eight,
+for ringbatch, mosec and LitServe in turn, each told to give up after a second. What counts is
+goodput: right answers within the deadline, each second.
 """
 
 import argparse
 import tempfile
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from harness import Server
+from harness import Command, Server
 from open_loop import Answer, open_loop
-from peers import MODELS, Ringbatch
+from peers import LITSERVE, MODELS, MOSEC, Ringbatch, litserve, mosec
 from report import Report
-from rounds import number, spread, table
+from rounds import number, run_rounds, spread, table
 
 CAP = 8
 CAPACITY_PER_S = CAP / 0.02
 TIMEOUT_S = 1.0
+ACCEPTED = (200, 408, 504)
+"""Of these the server said by its answer, or by the end of its patience, that it had taken them on;
+mosec's word for that end is 408."""
 SETTLE_S = 1.0
 """Answers to requests due before are left out: the server learns its own speed."""
 
@@ -40,8 +44,8 @@ def summary(answers: Sequence[Answer], rate_per_s: float, seconds: float) -> Run
     """What one run came to."""
     counted = [answer for answer in answers if answer.due_s >= SETTLE_S]
     good = [a for a in counted if a.right and a.took_s <= TIMEOUT_S]
-    accepted = [a.took_s for a in counted if a.status in (200, 504)]
-    refused = [a.took_s for a in counted if a.status == 503]
+    accepted = [a.took_s for a in counted if a.status in ACCEPTED]
+    refused = [a.took_s for a in counted if a.status not in ACCEPTED]
     return Run(
         rate_per_s=rate_per_s,
         goodput_per_s=len(good) / (seconds - SETTLE_S),
@@ -57,21 +61,52 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[int(len(values) * share)] if values else 0.0
 
 
-def measure(rate_per_s: float, seconds: float) -> Run:
-    """Start a server and ask that much of it."""
+def ringbatch(folder: Path) -> Command:
+    """Return the command that serves the model."""
     peer = Ringbatch(
         "sleep",
         MODELS / "sleep_20ms.py",
         frontends=1,
         settings={"max_batch_size": CAP, "timeout_s": TIMEOUT_S, "max_latency_ms": 100},
     )
+    return peer.command(folder)
+
+
+def measure(command: Callable[[Path], Command], rate_per_s: float, seconds: float) -> Run:
+    """Start a server and ask that much of it."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        Server(peer.command(Path(folder))) as server,
+        Server(command(Path(folder))) as server,
     ):
         answers = open_loop(server.port, "/v1/models/sleep:predict", rate_per_s, seconds)
         server.require_alive()
         return summary(answers, rate_per_s, seconds)
+
+
+ENTRIES = {
+    "ringbatch": ringbatch,
+    "mosec": lambda folder: mosec(
+        folder, "mosec_sleep.py", timeout_ms=int(TIMEOUT_S * 1e3), BENCH_CAP=str(CAP)
+    ),
+    "LitServe": lambda _folder: litserve("litserve_sleep.py", BENCH_CAP=str(CAP)),
+}
+KEYS = ("goodput_per_s", "accepted_p50_ms", "accepted_p99_ms", "refused_p99_ms")
+
+
+def median(runs: Sequence[Run], key: str) -> float:
+    """The median of one figure."""
+    return spread([getattr(run, key) for run in runs]).median
+
+
+def show(runs: Mapping[tuple[str, float], Sequence[Run]]) -> str:
+    """Return the table of medians."""
+    return table(
+        ["", "asked / capacity", "goodput/s", "p50 ms", "p99 ms", "refusal p99 ms"],
+        [
+            [name, f"{load:g}", *(number(median(found, key)) for key in KEYS)]
+            for (name, load), found in runs.items()
+        ],
+    )
 
 
 def main() -> int:
@@ -80,31 +115,37 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0, help="length of one run")
     parser.add_argument("--loads", type=float, nargs="+", default=[0.5, 0.9, 1.0, 2.0, 4.0])
+    parser.add_argument("--entries", nargs="+", choices=ENTRIES, default=list(ENTRIES))
     options = parser.parse_args()
     report = Report("overload", vars(options))
+    for environment, entry in ((MOSEC, "mosec"), (LITSERVE, "LitServe")):
+        if entry in options.entries:
+            environment.ensure()
 
-    runs: dict[float, list[Run]] = {load: [] for load in options.loads}
-    for turn in range(options.rounds):
-        for load, found in runs.items():
-            found.append(measure(load * CAPACITY_PER_S, options.seconds))
-            report.run(round=turn, load=load, result=asdict(found[-1]))
+    entries = [(name, load) for name in options.entries for load in options.loads]
 
-    def median(load: float, key: str) -> float:
-        return spread([getattr(run, key) for run in runs[load]]).median
+    def run(turn: int, entry: tuple[str, float]) -> Run:
+        name, load = entry
+        found = measure(ENTRIES[name], load * CAPACITY_PER_S, options.seconds)
+        report.run(round=turn, entry=name, load=load, result=asdict(found))
+        return found
 
-    keys = ("goodput_per_s", "accepted_p50_ms", "accepted_p99_ms", "refused_p99_ms")
-    report.say(
-        table(
-            ["asked / capacity", "goodput/s", "p50 ms", "p99 ms", "refusal p99 ms"],
-            [[f"{load:g}", *(number(median(load, key)) for key in keys)] for load in runs],
-        )
-    )
-    most = max(runs)
-    peak = max(median(load, "goodput_per_s") for load in runs)
-    share = median(most, "goodput_per_s") / peak
-    report.limit(f"goodput at {most:g} times the capacity against the peak", share, at_least=0.95)
-    report.limit("p99 of what was accepted, ms", median(most, "accepted_p99_ms"), at_most=1000)
-    report.limit("p99 of refusals, ms", median(most, "refused_p99_ms"), at_most=10)
+    runs = run_rounds(entries, options.rounds, run)
+    report.say(show(runs))
+    most = max(options.loads)
+
+    def kept(name: str) -> float:
+        peak = max(median(runs[name, load], "goodput_per_s") for load in options.loads)
+        return median(runs[name, most], "goodput_per_s") / peak if peak else 0.0
+
+    for name in options.entries:
+        report.say(f"{name}: {kept(name):.3f} of its peak at {most:g} times the capacity")
+    if "ringbatch" in options.entries:
+        own = runs["ringbatch", most]
+        what = f"goodput at {most:g} times the capacity against the peak"
+        report.limit(what, kept("ringbatch"), at_least=0.95)
+        report.limit("p99 of what was accepted, ms", median(own, "accepted_p99_ms"), at_most=1000)
+        report.limit("p99 of refusals, ms", median(own, "refused_p99_ms"), at_most=10)
     return report.finish()
 
 

@@ -7,6 +7,7 @@ versions, so that its needs and ringbatch's never meet.
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import venv
@@ -22,7 +23,7 @@ MODELS = BENCH / "models"
 SERVICES = BENCH / "services"
 ENVIRONMENTS = BENCH / ".peers"
 
-TomlValue = str | int | float | bool
+TomlValue = str | int | float | bool | list[int]
 
 
 class PeerUnfit(RuntimeError):
@@ -242,12 +243,19 @@ def _toml_value(value: TomlValue) -> str:
 
 MOSEC = Environment("mosec", ("mosec==0.9.8", "numpy==2.4.6", "orjson==3.13.0"))
 
+LITSERVE = Environment("litserve", ("litserve==0.2.19",))
+
 TRITON = Environment("triton", ("nvidia-pytriton==0.7.0", "numpy==1.26.4"))
 
 
-def mosec(folder: Path, service: str, **settings: str) -> Command:
-    """Return the command that serves a script of services/, which reads `settings` from its
-    environment.
+def mosec(folder: Path, service: str, *, timeout_ms: int = 3000, **settings: str) -> Command:
+    """Return the command that serves a script of services/.
+
+    Args:
+        folder: for its sockets.
+        service: the script.
+        timeout_ms: after which mosec gives a request up; as it stands, mosec's own default.
+        settings: environment variables that the script reads.
     """
     port = free_port()
     return Command(
@@ -255,11 +263,27 @@ def mosec(folder: Path, service: str, **settings: str) -> Command:
             str(MOSEC.python),
             str(SERVICES / service),
             *f"--address 127.0.0.1 --port {port} --log-level error".split(),
+            f"--timeout={timeout_ms}",
             *("--path", str(folder / "sockets")),
         ],
         port=port,
         ready_path="/",
         env=settings,
+    )
+
+
+def litserve(service: str, **settings: str) -> Command:
+    """Return the command that serves a script of services/, which reads `settings` from its
+    environment.
+    """
+    port = free_port()
+    return Command(
+        argv=[str(LITSERVE.python), str(SERVICES / service), f"--port={port}"],
+        port=port,
+        ready_path="/health",
+        env=settings,
+        # At SIGTERM it leaves its workers behind.
+        stop_signal=signal.SIGINT,
     )
 
 

@@ -5,12 +5,13 @@ comparison run in turn, A B C A B C, and a ratio is formed within a round before
 rounds is taken.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
 T = TypeVar("T")
+Name = TypeVar("Name", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Spread:
         return f"{number(self.median)} ({number(self.low)}..{number(self.high)})"
 
 
-def interleave(names: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
+def interleave(names: Sequence[Name], rounds: int) -> Iterator[tuple[int, Name]]:
     """Yield (round, name): every name once, then every name again."""
     for turn in range(rounds):
         for name in names:
@@ -33,10 +34,10 @@ def interleave(names: Sequence[str], rounds: int) -> Iterator[tuple[int, str]]:
 
 
 def run_rounds(
-    names: Sequence[str], rounds: int, run: Callable[[int, str], T]
-) -> dict[str, list[T]]:
+    names: Sequence[Name], rounds: int, run: Callable[[int, Name], T]
+) -> dict[Name, list[T]]:
     """Call `run(round, name)` in interleaved order; return the results of each name by round."""
-    results: dict[str, list[T]] = {name: [] for name in names}
+    results: dict[Name, list[T]] = {name: [] for name in names}
     for turn, name in interleave(names, rounds):
         results[name].append(run(turn, name))
     return results
