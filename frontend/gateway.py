@@ -74,6 +74,9 @@ class Gateway:
         self._timer_ns = _NEVER
         self._unnoticed: dict[int, Waiter] = {}
         self._doorbell: Bell | None = None
+        if lane.in_flight:
+            # Left by a dead owner; nobody waits for it, but its slots are to come back.
+            self._arm(_NEVER)
 
     def listen(self, doorbell: Bell) -> None:
         """Have the loop watch the lane's doorbell until `close`."""
@@ -170,6 +173,11 @@ class Gateway:
             self._waiting[slot] = None
             self.lane.cancel(slot)
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether anybody waits for an answer."""
+        return any(waiter is not None for waiter in self._waiting)
+
     def between_requests(self) -> None:
         """To be called before each request, when none is half sent: cuts a long turn."""
         if self._unannounced >= self._bunch:
@@ -227,6 +235,9 @@ class Gateway:
         """Give up what is overdue, find what was missed, and arm the timer for the next time."""
         self._timer, self._timer_ns = None, _NEVER
         self._deliver_unnoticed()
+        if self.lane.held_back:
+            # Room may have come without an answer, whose ring would have brought another try.
+            self.collect()
         now = self._clock()
         earliest = _NEVER
         overdue: list[tuple[Callable[[int], None], int]] = []

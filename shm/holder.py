@@ -99,12 +99,11 @@ class Holder:
         self._payload = layout.payload
         self._lane_bytes = layout.lane_bytes
         self._first_word = layout.slots_offset // WORD
-        self._slots_each = layout.slots
         self._slot_count = layout.lanes * layout.slots
         self._lane_shift = layout.slots.bit_length() - 1
         self._models = layout.models
         self._completions = [
-            Producer(segment.words, layout.completion_ring(lane, producer), layout.slots)
+            Producer(segment.words, layout.completion_ring(lane, producer), layout.completion_words)
             for lane in range(layout.lanes)
         ]
         slots = np.ndarray(
@@ -263,8 +262,9 @@ class Holder:
     def flush(self) -> None:
         """Publish the answers written since the last call, one wake-up for each lane.
 
-        A lane's ring is full where its owner does not collect, or where answers were announced
-        twice. What found no room then waits for the next call.
+        A lane's ring is full where its owner does not collect while collectors follow one
+        another, each of which announces everything anew. What found no room then waits for the
+        next call.
         """
         if not self._answered:
             return
@@ -272,11 +272,16 @@ class Holder:
         for lane, references in self._answered.items():
             if not self._completions[lane].offer(references):
                 rest = self._offer_singly(lane, references)
-                if rest:
-                    # No honest lane has more requests than slots.
-                    waiting[lane] = rest[-self._slots_each :]
+                # An answer whose slot has been published again is one that its frontend has. So
+                # no more wait than the lane has slots, even where it lies.
+                if rest := [ref for ref in dict.fromkeys(rest) if self._is_latest(ref)]:
+                    waiting[lane] = rest
             self._wake_lane(lane)
         self._answered = waiting
+
+    def _is_latest(self, ref: int) -> bool:
+        word = self._words[self._first_word + (ref & SLOT_MASK) * _SLOT_WORDS + CONTROL // WORD]
+        return bool(word >> FLAG_BITS == ref >> SLOT_BITS)
 
     @property
     def delayed(self) -> int:

@@ -115,7 +115,9 @@ class Lane:
         self._first_answer = layout.slot(self._first_slot) + DONE
         self._submissions = Producer(segment.words, layout.submission_ring(index), layout.slots)
         self._completions = [
-            Consumer(segment.words, layout.completion_ring(index, producer), layout.slots)
+            Consumer(
+                segment.words, layout.completion_ring(index, producer), layout.completion_words
+            )
             for producer in range(layout.workers + 1)
         ]
         self._unannounced: list[int] = []
@@ -183,6 +185,11 @@ class Lane:
         """Slots that are claimed, published or cancelled."""
         kept = sum(len(slots) for slots in self._kept.values())
         return self.capacity - len(self._free) - kept
+
+    @property
+    def held_back(self) -> bool:
+        """Whether `announce` found no room for what is published; `collect` tries again."""
+        return self._held_back
 
     @property
     def untaken(self) -> int:
@@ -328,9 +335,9 @@ class Lane:
     def announce(self) -> None:
         """Tell the collector of everything published since the last call."""
         if self._unannounced:
-            # The ring has a word for every slot, and is full only after a takeover: then it may
-            # hold what a dead owner announced beside the same announced again. What found no
-            # room goes with the next call.
+            # The ring has a word for every slot, and is full only where some are for requests
+            # answered already: announced by a dead owner and again by the next, or found in their
+            # slots by a new collector before. What found no room goes with the next call.
             self._held_back = not self._submissions.offer(self._unannounced)
             if not self._held_back:
                 self.counters.add(LaneCounter.REQUESTS, len(self._unannounced))

@@ -9,10 +9,11 @@ own; L is the number of lanes, S of slots in a lane, W of workers, M of models:
     header       the words below
     manifest     JSON, see ringbatch.shm.manifest
     workers      W entries of a worker's words
+    trials       W tables of a worker's trials
     models       M entries of a model's words
     counters     L + W + 1 + M blocks, see ringbatch.shm.counters
     submissions  L rings of S words: frontend to collector
-    completions  L * (W + 1) rings of S words: worker (or, last, collector) to frontend
+    completions  L * (W + 1) rings of 2 S words: worker (or, last, collector) to frontend
     tasks        W rings of TASK_WORDS words: collector to worker
     reports      W rings of REPORT_WORDS words: worker to collector
     registry     the registry's words, and MAX_REGIONS records
@@ -21,8 +22,9 @@ own; L is the number of lanes, S of slots in a lane, W of workers, M of models:
 
 Header. Written by the supervisor when it makes the segment, read by everyone; MAGIC comes last
 and says that the rest is complete. RING_COLLECTOR is 0 while the collector does not want to be
-woken for requests, because no worker is idle. The last CLIENT_LANES lanes are for programs that use
-ringbatch.frontend.client, those before them for frontends.
+woken for requests, because no worker is idle; COLLECTOR_NS is when it last looked for something to
+do, which it does at least once a second while it has requests. The last CLIENT_LANES lanes are for
+programs that use ringbatch.frontend.client, those before them for frontends.
 
     offset  size  field            written by
     ------  ----  ---------------  ----------
@@ -39,6 +41,7 @@ ringbatch.frontend.client, those before them for frontends.
         80     8  CLIENT_LANES     supervisor
        128     8  DRAINING         supervisor
        256     8  RING_COLLECTOR   collector
+       264     8  COLLECTOR_NS     collector
 
 A worker's words. WORKER_STATE is a `WorkerState`.
 
@@ -47,9 +50,20 @@ A worker's words. WORKER_STATE is a `WorkerState`.
          0     8  WORKER_STATE       worker
          8     8  WORKER_PID         worker
 
+A worker's trials: what its batches took in warm-up. TRIAL_COUNT says how many of the MAX_TRIALS
+records behind it hold one; it is 0 while they are written. A record's words are the rows, the size
+of the open dimensions, 0 where there are none, and the nanoseconds of the run.
+
+    offset  size  field              written by
+    ------  ----  -----------------  ----------
+         0     8  TRIAL_COUNT        worker
+         8     -  TRIAL_RECORDS      worker
+
 A model's words. MODEL_READY counts the workers that hold it now; MODEL_SERVED is 1 once one did.
 MODEL_ANSWER_NS is how long a request that comes now is expected to take, 0 where nothing is in its
-way; MODEL_ROW_NS is how much every instance adds that the collector has not taken yet.
+way; MODEL_ROW_NS is how much every instance adds that the collector has not taken yet. From
+MODEL_STUCK_NS on, where it is not 0, no batch was finished for too long; until MODEL_UNSTEADY_NS
+its workers count as coming and going, after MODEL_DEATHS deaths in a row.
 
     offset  size  field              written by
     ------  ----  -----------------  ----------
@@ -57,6 +71,9 @@ way; MODEL_ROW_NS is how much every instance adds that the collector has not tak
          8     8  MODEL_SERVED       collector
         16     8  MODEL_ANSWER_NS    collector
         24     8  MODEL_ROW_NS       collector
+        32     8  MODEL_STUCK_NS     collector
+        40     8  MODEL_UNSTEADY_NS  collector
+        48     8  MODEL_DEATHS       collector
 
 A ring of words. TAIL and HEAD count words since the segment was made and never wrap; the word
 with number n stands at n modulo the capacity. Each has a cache-line pair of its own.
@@ -128,7 +145,7 @@ ALIGNMENT: Final = 64
 
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
-LAYOUT_VERSION: Final = 2
+LAYOUT_VERSION: Final = 3
 
 MAGIC: Final = 0
 VERSION: Final = 8
@@ -143,16 +160,25 @@ IDENTITY: Final = 72
 CLIENT_LANES: Final = 80
 DRAINING: Final = 128
 RING_COLLECTOR: Final = 256
+COLLECTOR_NS: Final = 264
 HEADER_SIZE: Final = 384
 
 WORKER_STATE: Final = 0
 WORKER_PID: Final = 8
 WORKER_SIZE: Final = PAIR
 
+TRIAL_COUNT: Final = 0
+TRIAL_RECORDS: Final = 8
+TRIAL_WORDS: Final = 3
+MAX_TRIALS: Final = 127
+
 MODEL_READY: Final = 0
 MODEL_SERVED: Final = 8
 MODEL_ANSWER_NS: Final = 16
 MODEL_ROW_NS: Final = 24
+MODEL_STUCK_NS: Final = 32
+MODEL_UNSTEADY_NS: Final = 40
+MODEL_DEATHS: Final = 48
 MODEL_SIZE: Final = PAIR
 
 RING_TAIL: Final = 0
@@ -217,11 +243,15 @@ class WorkerState(IntEnum):
     ABSENT = 0
     LOADING = 1
     READY = 2
+    WARMING = 3
 
 
 def aligned(size: int, alignment: int = ALIGNMENT) -> int:
     """The least multiple of `alignment`, a power of two, that is not below `size`."""
     return (size + alignment - 1) & -alignment
+
+
+TRIALS_SIZE: Final = aligned(TRIAL_RECORDS + MAX_TRIALS * TRIAL_WORDS * WORD, PAIR)
 
 
 @dataclass(frozen=True)
@@ -270,8 +300,12 @@ class Layout:
         return aligned(self.manifest + self.manifest_bytes, PAGE)
 
     @cached_property
-    def models_offset(self) -> int:
+    def trials(self) -> int:
         return aligned(self.workers_offset + self.workers * WORKER_SIZE, PAGE)
+
+    @cached_property
+    def models_offset(self) -> int:
+        return aligned(self.trials + self.workers * TRIALS_SIZE, PAGE)
 
     @cached_property
     def counters(self) -> int:
@@ -282,6 +316,17 @@ class Layout:
         blocks = self.lanes + self.workers + 1 + self.models
         return aligned(self.counters + blocks * COUNTER_BLOCK, PAGE)
 
+    @property
+    def completion_words(self) -> int:
+        """The capacity of a completion ring.
+
+        Beside the answer to each slot's request it may hold that to the request before: announced
+        when the lane's next owner had already emptied the ring and found the slot answered, or
+        announced by the collector as well. With less, an answer could have to wait in its worker,
+        and die with it.
+        """
+        return 2 * self.slots
+
     @cached_property
     def completions(self) -> int:
         return aligned(self.submissions + self.lanes * ring_size(self.slots), PAGE)
@@ -289,7 +334,7 @@ class Layout:
     @cached_property
     def tasks(self) -> int:
         rings = self.lanes * (self.workers + 1)
-        return aligned(self.completions + rings * ring_size(self.slots), PAGE)
+        return aligned(self.completions + rings * ring_size(self.completion_words), PAGE)
 
     @cached_property
     def reports(self) -> int:
@@ -314,6 +359,10 @@ class Layout:
     def worker(self, worker: int) -> int:
         """Where the words of a worker start."""
         return self.workers_offset + _index(worker, self.workers) * WORKER_SIZE
+
+    def worker_trials(self, worker: int) -> int:
+        """Where the trials of a worker start."""
+        return self.trials + _index(worker, self.workers) * TRIALS_SIZE
 
     def model(self, model: int) -> int:
         """Where the words of a model start."""
@@ -343,7 +392,7 @@ class Layout:
     def completion_ring(self, lane: int, producer: int) -> int:
         """Where the ring of a worker, or of the collector as number W, to a frontend starts."""
         ring = _index(lane, self.lanes) * (self.workers + 1) + _index(producer, self.workers + 1)
-        return self.completions + ring * ring_size(self.slots)
+        return self.completions + ring * ring_size(self.completion_words)
 
     def task_ring(self, worker: int) -> int:
         """Where the ring from the collector to a worker starts."""

@@ -333,6 +333,22 @@ def test_what_the_collector_has_not_taken_yet_counts() -> None:
     assert list(stage.replies.got) == [4, 5]
 
 
+def test_a_burst_into_an_idle_engine_is_refused_where_it_would_be_too_late() -> None:
+    stage = Stage(untyped(timeout_ns=10 * SECOND_NS))
+    expecting(stage, 0, row_ns=3 * SECOND_NS)
+    for number in range(5):
+        stage.predict(number, [number])
+    assert list(stage.replies.got) == [3, 4], "the fourth would wait for 9 s of others"
+
+
+def test_one_request_alone_is_never_too_much_for_an_idle_engine() -> None:
+    """Else one slow run could talk it out of ever finding out that the next is faster."""
+    stage = Stage(untyped(timeout_ns=10 * SECOND_NS))
+    expecting(stage, 0, row_ns=1000 * SECOND_NS)
+    stage.predict(0, [0])
+    assert stage.replies.got == {}
+
+
 def test_a_turn_finds_answers_without_a_ring() -> None:
     stage = Stage(untyped())
     stage.predict(0, [0])
@@ -436,6 +452,41 @@ def test_an_answer_whose_ring_is_under_way_is_not_counted_as_missed() -> None:
     stage.loop.advance(3 * SWEEP_NS)
     assert predictions(stage, 0) == [0]
     assert stage.count(LaneCounter.MISSED_WAKEUPS) == 0
+
+
+def test_what_found_no_room_is_announced_though_no_answer_comes_before() -> None:
+    stage = Stage(untyped(), slots=2)
+    for number in range(2):
+        stage.predict(number, [number])
+    found = [stage.holder.read(ref) for ref, _ in stage.holder.published()]
+    stage.answer([request for request in found if request is not None])
+    stage.loop.turn()
+    assert sorted(stage.replies.got) == [0, 1]
+    stage.predict(2, [2])
+    stage.loop.turn()
+    assert stage.lane.held_back
+    assert not any(map(stage.holder.is_open, stage.submitted.take()))
+    stage.loop.advance(SWEEP_NS + 2_000_000)
+    stage.answer(stage.taken())
+    stage.gateway.collect()
+    assert predictions(stage, 2) == [2]
+    assert stage.count(LaneCounter.MISSED_WAKEUPS) == 0
+
+
+def test_what_a_dead_owner_left_comes_back_though_nothing_is_submitted() -> None:
+    stage = Stage(untyped(), slots=2)
+    for number in range(2):
+        stage.predict(number, [number])
+    stage.loop.turn()
+    stage.loop.timers.clear()
+    heir = Lane(stage.segment, 0, stage._wake)
+    assert heir.held_back
+    Gateway(heir, stage.loop, lambda: stage.loop.now_ns)  # type: ignore[arg-type]
+    stage.submitted.take()
+    stage.loop.advance(SWEEP_NS + 2_000_000)
+    stage.answer(stage.taken())
+    assert heir.collect() == []
+    assert heir.in_flight == 0
 
 
 def test_an_abandoned_call_is_cancelled_and_its_answer_reaches_nobody() -> None:

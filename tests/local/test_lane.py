@@ -69,8 +69,10 @@ def name_of(number: int) -> str:
         return f"{names.get(within, within)} of {slot}"
     if LAYOUT.submissions <= offset < LAYOUT.tasks:
         kind = "submissions" if offset < LAYOUT.completions else "completions"
-        start = LAYOUT.submissions if offset < LAYOUT.completions else LAYOUT.completions
-        within = (offset - start) % at.ring_size(SLOTS)
+        if kind == "submissions":
+            within = (offset - LAYOUT.submissions) % at.ring_size(SLOTS)
+        else:
+            within = (offset - LAYOUT.completions) % at.ring_size(LAYOUT.completion_words)
         part = {at.RING_TAIL: "TAIL", at.RING_HEAD: "HEAD"}.get(within, "word")
         return f"{part} of {kind}"
     return "counter" if LAYOUT.counters <= offset < LAYOUT.submissions else "payload"
@@ -190,7 +192,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     lane = Lane(segment, 0, lambda: log.add("wake collector"))
     worker.memory, worker._words = segment.memory, segment.words
     worker._completions = [
-        Producer(segment.words, LAYOUT.completion_ring(lane, WORKER), SLOTS)
+        Producer(segment.words, LAYOUT.completion_ring(lane, WORKER), LAYOUT.completion_words)
         for lane in range(LANES)
     ]
     monkeypatch.setattr(lane_module, "_HEADER", RecordingStruct(9, "header", log))
@@ -499,17 +501,50 @@ def test_answers_that_find_no_room_wait_for_the_next_flush(rig: Rig) -> None:
     for request in requests:
         rig.answer(request, rig.collector)
     rig.collector.flush()
-    for request in requests[:2]:
+    for request in [*requests, *requests[:2]]:
         rig.collector.repeat(request.ref)
     rig.collector.flush()
     assert rig.collector.delayed == 2
     assert set(rig.lane.collect()) == slots
     rig.collector.flush()
     assert rig.lane.collect() == []
-    assert rig.lane.counters[LaneCounter.LATE_ANSWERS] == 2
+    assert rig.lane.counters[LaneCounter.LATE_ANSWERS] == SLOTS + 2
     rig.lane_wakes.clear()
     rig.collector.flush()
     assert rig.lane_wakes == []
+
+
+def test_of_the_answers_that_find_no_room_those_stay_that_nobody_has_seen(rig: Rig) -> None:
+    for _ in range(SLOTS):
+        ask(rig.lane)
+    rig.lane.announce()
+    earlier = rig.requests()
+    for request in earlier:
+        rig.answer(request)
+    rig.worker.flush()
+    for slot in rig.lane.collect():
+        rig.lane.release(slot)
+    for _ in range(LAYOUT.completion_words // SLOTS):
+        for request in earlier:
+            rig.collector.repeat(request.ref)
+        rig.collector.flush()
+    unseen = ask(rig.lane)
+    rig.lane.announce()
+    (request,) = rig.requests()
+    rig.answer(request, Holder(rig.segment, WORKER, rig.lane_wakes.append))
+    rig.collector.repeat(request.ref)
+    for request in earlier:
+        rig.collector.repeat(request.ref)
+    others = [ask(rig.lane) for _ in range(SLOTS - 1)]
+    rig.lane.announce()
+    for request in rig.requests():
+        rig.answer(request, rig.collector)
+    rig.collector.flush()
+    assert rig.collector.delayed == SLOTS
+    assert rig.lane.collect() == []
+    rig.collector.flush()
+    assert rig.collector.delayed == 0
+    assert rig.lane.collect() == [unseen, *others]
 
 
 @pytest.mark.parametrize(
@@ -563,7 +598,7 @@ def test_a_reference_that_nobody_waits_for_is_dropped_and_counted(word: int) -> 
     slot = ask(rig.lane)
     assert slot == 0
     ring = LAYOUT.completion_ring(0, WORKER)
-    assert Producer(rig.segment.words, ring, SLOTS).offer([word])
+    assert Producer(rig.segment.words, ring, LAYOUT.completion_words).offer([word])
     assert rig.lane.collect() == []
     assert rig.lane.counters[LaneCounter.LATE_ANSWERS] == 1
     assert rig.lane.in_flight == 1
@@ -578,7 +613,7 @@ def test_a_corrupt_completion_ring_is_skipped_and_counted_and_the_others_are_rea
     rig.answer(request, rig.collector)
     rig.collector.flush()
     broken = LAYOUT.completion_ring(rig.index, WORKER)
-    rig.segment.words[(broken + at.RING_TAIL) // WORD] = SLOTS + 1
+    rig.segment.words[(broken + at.RING_TAIL) // WORD] = LAYOUT.completion_words + 1
     assert rig.lane.collect() == [slot]
     assert rig.lane.counters[LaneCounter.CORRUPT_RINGS] == 1
 
@@ -741,6 +776,21 @@ def test_answers_left_in_the_rings_do_not_keep_new_ones_out(rig: Rig) -> None:
     heir.announce()
     rig.serve()
     assert rig.worker.delayed == 0
+    assert set(heir.collect()) == slots
+
+
+def test_answers_announced_after_the_takeover_do_not_keep_new_ones_out(rig: Rig) -> None:
+    for _ in range(SLOTS):
+        ask(rig.lane)
+    rig.lane.announce()
+    for request in rig.requests():
+        rig.answer(request)
+    heir = rig.next_owner()
+    rig.worker.flush()
+    slots = {ask(heir) for _ in range(SLOTS)}
+    heir.announce()
+    rig.serve()
+    assert rig.worker.delayed == 0, "what a worker has not announced dies with it"
     assert set(heir.collect()) == slots
 
 

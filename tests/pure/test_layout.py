@@ -18,6 +18,7 @@ SPECIFICATION = at.__doc__ or ""
 TABLES = (
     "Header.",
     "A worker's words.",
+    "A worker's trials",
     "A model's words.",
     "A ring of words.",
     "The registry of clients' memory",
@@ -33,6 +34,8 @@ NO_FIELDS = {
     "LAYOUT_VERSION",
     "HEADER_SIZE",
     "WORKER_SIZE",
+    "TRIAL_WORDS",
+    "TRIALS_SIZE",
     "MODEL_SIZE",
     "REGISTRY_SIZE",
     "REGION_SIZE",
@@ -44,6 +47,7 @@ NO_FIELDS = {
     "MAX_LANES",
     "MAX_SLOTS",
     "MAX_WORKERS",
+    "MAX_TRIALS",
     "MAX_MODELS",
     "MAX_REGIONS",
     "MAX_BYTES",
@@ -51,6 +55,7 @@ NO_FIELDS = {
 SIZES = {
     "Header.": at.HEADER_SIZE,
     "A worker's words.": at.WORKER_SIZE,
+    "A worker's trials": at.TRIALS_SIZE,
     "A model's words.": at.MODEL_SIZE,
     "The registry of clients' memory": at.REGISTRY_SIZE,
     "A record of the registry": at.REGION_SIZE,
@@ -100,6 +105,7 @@ def spans(layout: Layout) -> dict[str, tuple[int, int]]:
         "header": (0, at.HEADER_SIZE),
         "manifest": (layout.manifest, layout.manifest + layout.manifest_bytes),
         "workers": (layout.workers_offset, layout.worker(last_worker) + at.WORKER_SIZE),
+        "trials": (layout.trials, layout.worker_trials(last_worker) + at.TRIALS_SIZE),
         "models": (layout.models_offset, layout.model(layout.models - 1) + at.MODEL_SIZE),
         "counters": (layout.counters, layout.model_counters(layout.models - 1) + at.COUNTER_BLOCK),
         "submissions": (
@@ -108,7 +114,7 @@ def spans(layout: Layout) -> dict[str, tuple[int, int]]:
         ),
         "completions": (
             layout.completions,
-            layout.completion_ring(last_lane, layout.workers) + ring_size(layout.slots),
+            layout.completion_ring(last_lane, layout.workers) + ring_size(layout.completion_words),
         ),
         "tasks": (layout.tasks, layout.task_ring(last_worker) + ring_size(at.TASK_WORDS)),
         "reports": (layout.reports, layout.report_ring(last_worker) + ring_size(at.REPORT_WORDS)),
@@ -186,9 +192,9 @@ def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
         yield from ring(layout.submission_ring(lane), layout.slots, frontend, "collector")
         for worker in range(layout.workers):
             start = layout.completion_ring(lane, worker)
-            yield from ring(start, layout.slots, f"worker {worker}", frontend)
+            yield from ring(start, layout.completion_words, f"worker {worker}", frontend)
         start = layout.completion_ring(lane, layout.workers)
-        yield from ring(start, layout.slots, "collector", frontend)
+        yield from ring(start, layout.completion_words, "collector", frontend)
         for number in range(layout.slots):
             slot = layout.slot(lane * layout.slots + number)
             yield frontend, slot + at.CONTROL, at.DONE - at.CONTROL
@@ -196,6 +202,7 @@ def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
     for worker in range(layout.workers):
         name = f"worker {worker}"
         yield name, layout.worker(worker), at.WORKER_SIZE
+        yield name, layout.worker_trials(worker), at.TRIALS_SIZE
         yield name, layout.worker_counters(worker), at.COUNTER_BLOCK
         yield from ring(layout.task_ring(worker), at.TASK_WORDS, "collector", name)
         yield from ring(layout.report_ring(worker), at.REPORT_WORDS, name, "collector")
@@ -226,9 +233,9 @@ def test_nothing_that_is_written_overlaps(layout: Layout) -> None:
     assert all(end <= following for (_, end), (following, _) in pairwise(stretches))
 
 
-def test_the_numbers_of_version_2() -> None:
+def test_the_numbers_of_version_3() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert at.LAYOUT_VERSION == 2
+    assert at.LAYOUT_VERSION == 3
     assert at.MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert {name: offset for name, offset, _, _ in fields()} == {
         "MAGIC": 0,
@@ -244,12 +251,18 @@ def test_the_numbers_of_version_2() -> None:
         "CLIENT_LANES": 80,
         "DRAINING": 128,
         "RING_COLLECTOR": 256,
+        "COLLECTOR_NS": 264,
         "WORKER_STATE": 0,
         "WORKER_PID": 8,
+        "TRIAL_COUNT": 0,
+        "TRIAL_RECORDS": 8,
         "MODEL_READY": 0,
         "MODEL_SERVED": 8,
         "MODEL_ANSWER_NS": 16,
         "MODEL_ROW_NS": 24,
+        "MODEL_STUCK_NS": 32,
+        "MODEL_UNSTEADY_NS": 40,
+        "MODEL_DEATHS": 48,
         "RING_TAIL": 0,
         "RING_HEAD": 128,
         "RING_WORDS": 256,
@@ -285,22 +298,23 @@ def test_the_numbers_of_version_2() -> None:
         "header": 0,
         "manifest": 4096,
         "workers": 8192,
-        "models": 12288,
-        "counters": 16384,
-        "submissions": 20480,
-        "completions": 24576,
-        "tasks": 28672,
-        "reports": 229376,
-        "registry": 237568,
-        "slots": 405504,
-        "payload": 409600,
+        "trials": 12288,
+        "models": 24576,
+        "counters": 28672,
+        "submissions": 32768,
+        "completions": 36864,
+        "tasks": 40960,
+        "reports": 241664,
+        "registry": 249856,
+        "slots": 417792,
+        "payload": 421888,
     }
-    assert layout.size == 425984
+    assert layout.size == 438272
     assert [layout.completion_ring(1, producer) for producer in range(4)] == [
-        26112,
-        26496,
-        26880,
-        27264,
+        38400,
+        38784,
+        39168,
+        39552,
     ]
 
 

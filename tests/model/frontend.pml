@@ -1,0 +1,305 @@
+/* shm/lane.py: Lane.release */
+inline release(number) {
+    extent_used[extent[number]] = 0;
+    g_owner[extent[number]] = 0;
+    extent[number] = 0;
+    free[number] = 1
+}
+
+inline write_request() {
+    request[extent[current]] = g_owner[extent[current]]
+}
+
+inline write_header() {
+    header_extent[current] = extent[current];
+    header_ref[current] = g_owner[extent[current]]
+}
+
+inline store_control() {
+    outdated[current] = outdated[current] + unannounced[current];
+    generation[current]++;
+    control[current] = generation[current];
+    dropped[current] = 0;
+    expected[current] = generation[current];
+    unannounced[current] = 1;
+    waiting[current] = 1;
+    turn_is_due = 1
+}
+
+#define SOME_WAIT (unannounced[0] || unannounced[1])
+#define ALL_FIT \
+    (len(submissions) + unannounced[0] + unannounced[1] + outdated[0] + outdated[1] <= SLOTS)
+
+/* shm/lane.py: Lane.announce */
+inline announce() {
+    if
+    :: !SOME_WAIT -> skip
+    :: SOME_WAIT && !ALL_FIT -> held_back = 1
+    :: else ->
+        for (i : 0 .. MOST - 1) {
+            do
+            :: outdated[i] ->
+                submissions!REF(generation[i] - outdated[i], i);
+                outdated[i] = outdated[i] - 1
+            :: else -> break
+            od;
+            if
+            :: unannounced[i] -> submissions!REF(generation[i], i); unannounced[i] = 0
+            :: else -> skip
+            fi
+        }
+        held_back = 0
+    fi
+}
+
+/* shm/lane.py: Lane.collect, one ring */
+inline take_completions(producer) {
+    do
+    :: HAS(completions[producer]) ->
+        completions[producer]?ref;
+        slot = SLOT(ref);
+        if
+        :: !SAME(REF(expected[slot], slot), ref) -> skip
+        :: else ->
+            expected[slot] = 0;
+            if
+            :: cancelled[slot] -> cancelled[slot] = 0; release(slot)
+            :: else -> found[slot] = 1
+            fi
+        fi
+    :: else -> break
+    od;
+    slot = 0
+}
+
+inline skip_completions() {
+    for (i : 0 .. WORKERS) {
+        do
+        :: HAS(completions[i]) -> completions[i]?_
+        :: else -> break
+        od
+    }
+}
+
+inline deliver() {
+    for (i : 0 .. MOST - 1) {
+        if
+        :: found[i] ->
+            MUST_HOLD(waiting[i], g_answered_twice);
+            MUST_HOLD(done[i] == generation[i], g_mixed_up);
+            MUST_HOLD(result[extent[i]] == REF(generation[i], i), g_mixed_up);
+            waiting[i] = 0;
+            found[i] = 0;
+            release(i)
+        :: else -> skip
+        fi
+    }
+#ifdef HUSH_LAST
+    lane_bell = 0;
+#endif
+    slot = 0
+}
+
+proctype frontend() {
+end:
+    do
+
+    /* frontend/gateway.py: Gateway.submit; shm/lane.py: Lane.claim; and the request is written.
+     * As long as the lane is unused its slots are alike. */
+    :: atomic {
+            frontend_at == SERVING && requests_left && (free[0] || free[1]) ->
+            if
+            :: free[0] -> current = 0
+            :: free[1] && (!free[0] || control[0] || control[1]) -> current = 1
+            fi;
+            if
+            :: !extent_used[0] -> extent[current] = 0
+            :: !extent_used[1] -> extent[current] = 1
+            fi;
+            requests_left--;
+            free[current] = 0;
+            extent_used[extent[current]] = 1;
+            g_owner[extent[current]] = REF(generation[current] + 1, current);
+#ifdef PUBLISH_FIRST
+            store_control();
+#else
+            write_request();
+#endif
+            frontend_at = CLAIMED
+        }
+
+    /* shm/lane.py: Lane.publish, the header */
+    :: d_step {
+            frontend_at == CLAIMED ->
+#ifdef PUBLISH_FIRST
+            write_request();
+#endif
+            write_header();
+            frontend_at = WRITTEN
+        }
+
+    /* shm/lane.py: Lane.publish, CONTROL; frontend/gateway.py: Gateway.publish */
+    :: d_step {
+            frontend_at == WRITTEN ->
+#ifndef PUBLISH_FIRST
+            store_control();
+#endif
+            current = 0;
+            frontend_at = SERVING
+        }
+
+    /* frontend/gateway.py: Gateway._announce; shm/lane.py: Lane.announce */
+    :: d_step {
+            frontend_at == SERVING && turn_is_due ->
+            turn_is_due = 0;
+            announce();
+            frontend_at = TAKING
+        }
+
+    /* frontend/gateway.py: Gateway._rung */
+    :: d_step {
+            frontend_at == SERVING && lane_bell ->
+#ifndef HUSH_LAST
+            lane_bell = 0;
+#endif
+            frontend_at = TAKING
+        }
+
+    /* shm/lane.py: Lane.collect, one ring after the other; Lane._forget_answered */
+    :: d_step {
+            frontend_at == TAKING ->
+#ifdef FINE
+            take_completions(current);
+            current = (current < WORKERS -> current + 1 : 0);
+#else
+            take_completions(0);
+            take_completions(1);
+            take_completions(COLLECTOR);
+#endif
+            if
+            :: current -> skip
+            :: !current && held_back ->
+                unannounced[0] = unannounced[0] && expected[0];
+                unannounced[1] = unannounced[1] && expected[1];
+                outdated[0] = 0;
+                outdated[1] = 0;
+                frontend_at = HELD_BACK
+            :: else ->
+#ifdef FINE
+                frontend_at = FOUND
+#else
+                deliver();
+                frontend_at = SERVING
+#endif
+            fi
+        }
+
+    /* shm/lane.py: Lane.collect, what was held back */
+    :: d_step { frontend_at == HELD_BACK -> announce(); frontend_at = FOUND }
+
+    /* frontend/gateway.py: Gateway.collect, Gateway.answer; shm/lane.py: Lane.answer */
+    :: d_step { frontend_at == FOUND -> deliver(); frontend_at = SERVING }
+
+    /* frontend/gateway.py: Gateway.sweep, Gateway.cancel; shm/lane.py: Lane.cancel */
+    :: atomic {
+            frontend_at == SERVING && cancels_left && (waiting[0] || waiting[1]) ->
+            if
+            :: waiting[0] -> chosen = 0
+            :: waiting[1] -> chosen = 1
+            fi;
+            cancels_left--;
+            waiting[chosen] = 0;
+            dropped[chosen] = 1;
+#ifdef RECLAIM_ON_TIMEOUT
+            expected[chosen] = 0;
+            release(chosen);
+#else
+            cancelled[chosen] = 1;
+#endif
+            chosen = 0
+        }
+
+#ifndef SWEEP_ANNOUNCES_NOTHING
+    /* frontend/gateway.py: Gateway.sweep, what was held back */
+    :: d_step {
+            frontend_at == SERVING && held_back && SOME_WAIT &&
+                len(submissions) + unannounced[0] + unannounced[1] <= SLOTS ->
+            frontend_at = TAKING
+        }
+#endif
+
+    /* Its death, with which its lock on the lane goes: shm/segment.py: Segment.lock_lane */
+    :: d_step {
+            frontend_at != DEAD && frontend_deaths_left ->
+            frontend_deaths_left--;
+            for (i : 0 .. MOST - 1) {
+                free[i] = 0;
+                waiting[i] = 0;
+                cancelled[i] = 0;
+                unannounced[i] = 0;
+                outdated[i] = 0;
+                found[i] = 0;
+                generation[i] = 0;
+                expected[i] = 0;
+                extent[i] = 0;
+                extent_used[i] = 0
+            }
+            turn_is_due = 0;
+            held_back = 0;
+            current = 0;
+            frontend_at = DEAD
+        }
+
+    /* The next owner. shm/segment.py: Segment.lock_lane; shm/lane.py: Lane._take_over, rings */
+    :: d_step {
+            frontend_at == DEAD ->
+#ifndef SKIP_LAST
+            skip_completions();
+#endif
+            frontend_at = ADOPTING
+        }
+
+    /* shm/lane.py: Lane._take_over, one slot after the other; Lane._adopt */
+    :: d_step {
+            frontend_at == ADOPTING ->
+            generation[current] = control[current];
+            if
+#ifdef ADOPT_AS_FREE
+            :: true -> free[current] = 1
+#else
+            :: control[current] == done[current] -> free[current] = 1
+#endif
+            :: else ->
+                extent[current] = header_extent[current];
+                MUST_HOLD(!extent_used[extent[current]], g_handed_out_again);
+                extent_used[extent[current]] = 1;
+#ifndef ADOPT_WITHOUT_CANCEL
+                dropped[current] = 1;
+                cancelled[current] = 1;
+#endif
+#ifndef ADOPT_UNANNOUNCED
+                unannounced[current] = 1;
+#endif
+                expected[current] = generation[current]
+            fi;
+            if
+            :: current + 1 < SLOTS -> current++
+            :: else ->
+                g_owner[0] = (extent_used[0] -> g_owner[0] : 0);
+                g_owner[1] = (extent_used[1] -> g_owner[1] : 0);
+                current = 0;
+                frontend_at = ADOPTED
+            fi
+        }
+
+    /* shm/lane.py: Lane._take_over, announcing */
+    :: d_step {
+            frontend_at == ADOPTED ->
+#ifdef SKIP_LAST
+            skip_completions();
+#endif
+            announce();
+            frontend_at = SERVING
+        }
+    od
+}

@@ -1,0 +1,38 @@
+#define CAN_FLUSH(producer) \
+    (HAS(answered[producer]) && \
+        (HAS_COMPLETION_ROOM(producer) || !lane_bell || len(answered[producer]) > SLOTS))
+
+/* shm/holder.py: Holder.flush, the ring */
+inline flush(producer) {
+    do
+    :: HAS(answered[producer]) && HAS_COMPLETION_ROOM(producer) ->
+        answered[producer]?ref;
+        completions[producer]!ref
+    :: else -> break
+    od;
+    count = len(answered[producer]);
+    do
+    :: count ->
+        answered[producer]?ref;
+        if
+#ifdef KEEP_THE_LATEST
+        :: count > SLOTS -> skip
+#else
+        :: !IS_LATEST(ref) -> skip
+#endif
+        :: else -> answered[producer]!ref
+        fi;
+        count--
+    :: else -> break
+    od;
+    MUST_HOLD(len(answered[producer]) <= SLOTS, g_assertion_of_the_code)
+}
+
+inline lose_answered(producer) {
+    do
+    :: HAS(answered[producer]) -> answered[producer]?_
+    :: else -> break
+    od;
+    count = 0
+}
+

@@ -1,0 +1,172 @@
+/* The life of a slot: one lane, the frontends that own it one after the other, the collector, two
+ * workers, and the death of each between any two steps. README.md beside this file says what is
+ * modelled and what is not, and how to run it.
+ *
+ * Each option of a role's loop is one step, and the comment above it names the code it stands for,
+ * as file: function. Names are those of the code; what begins with g_ is no part of the protocol
+ * and serves the assertions alone. Where a name in capitals is looked at by #ifdef, other than
+ * FINE, it makes the model wrong in one respect, which must be found.
+ *
+ * A reference is one byte: generation times MOST plus slot. Generations begin with 1, so that
+ * generation 0 stands for none.
+ */
+
+#ifndef SLOTS
+#define SLOTS 1             /* of the lane, 1 or 2 */
+#endif
+#ifndef REQUESTS
+#define REQUESTS 2          /* how many are sent altogether */
+#endif
+#ifndef CANCELS
+#define CANCELS 0           /* how many of them the frontend gives up */
+#endif
+#ifndef EXPIRIES
+#define EXPIRIES 0          /* how many the collector refuses, or finds too late */
+#endif
+#ifndef HANGS
+#define HANGS 0             /* how many batches run too long */
+#endif
+#ifndef FRONTEND_DEATHS
+#define FRONTEND_DEATHS 0
+#endif
+#ifndef COLLECTOR_DEATHS
+#define COLLECTOR_DEATHS 0
+#endif
+#ifndef WORKER_DEATHS
+#define WORKER_DEATHS 0     /* those that the collector's death and a hang bring come on top */
+#endif
+/* shm/layout.py: Layout.completion_words */
+#ifdef NARROW_RINGS
+#define COMPLETIONS SLOTS
+#endif
+#ifndef COMPLETIONS
+#define COMPLETIONS (2 * SLOTS)
+#endif
+
+#define MOST 2
+#define WORKERS 2
+#define MAX_DEATHS 2
+
+#define REF(generation, slot) ((generation) * MOST + (slot))
+#define SLOT(ref) ((ref) % MOST)
+#define GENERATION(ref) ((ref) / MOST)
+
+#ifdef NO_GENERATION
+#define SAME(one, other) (GENERATION(one) && SLOT(one) == SLOT(other))
+#define IS_OPEN(ref) (control[SLOT(ref)] != done[SLOT(ref)])
+#define IS_LATEST(ref) true
+#else
+#define SAME(one, other) ((one) == (other))
+/* shm/holder.py: Holder.is_open */
+#define IS_OPEN(ref) (control[SLOT(ref)] == GENERATION(ref) && done[SLOT(ref)] != GENERATION(ref))
+#define IS_LATEST(ref) (control[SLOT(ref)] == GENERATION(ref))
+#endif
+
+/* The properties. These are always 0; what pan prints of an assertion that fails has the name. */
+hidden byte g_answered_twice;        /* at most one answer to a request */
+hidden byte g_mixed_up;              /* and it is its own, whole */
+hidden byte g_handed_out_again;      /* what is handed out again has no writer left */
+hidden byte g_lost;                  /* where nobody can move any more, all is answered and free */
+hidden byte g_assertion_of_the_code;
+#define MUST_HOLD(condition, otherwise) assert((condition) || otherwise)
+
+/* The segment. Rings are channels: an item's word and the TAIL that covers it are one step. */
+
+byte control[MOST];                      /* CONTROL: the generation of the latest request */
+bit dropped[MOST];                       /* CONTROL: its flag */
+byte done[MOST];                         /* DONE: the generation answered last */
+byte header_extent[MOST];                /* REQUEST_OFFSET and RESULT_OFFSET */
+byte header_ref[MOST];                   /* whose the header is: all its other words */
+byte request[MOST], result[MOST];        /* whose bytes stand in each extent of payload memory */
+chan submissions = [SLOTS] of { byte };
+chan completions[WORKERS + 1] = [COMPLETIONS] of { byte };
+byte task[WORKERS * MOST];               /* task rings: a worker has one task, of generations */
+chan reports[WORKERS] = [6] of { byte };
+bit lane_bell;
+
+#define TORN 255                         /* bytes of a request whose last ones are not written */
+#define COLLECTOR WORKERS                /* its number as a producer of completions */
+#define BEGUN 1                          /* what reports say: READY, */
+#define BEGUN_BY_THE_DEAD 2              /* READY, of a process that is dead by now, */
+#define ANSWERED 3                       /* DONE */
+
+byte g_owner[MOST];                      /* the reference that an extent was handed out to */
+
+#define HAS(ring) (len(ring) > 0)
+#define HAS_COMPLETION_ROOM(producer) (len(completions[producer]) < COMPLETIONS)
+
+/* A frontend: shm/lane.py: Lane; frontend/gateway.py: Gateway */
+
+mtype = { DEAD, SERVING, CLAIMED, WRITTEN, TAKING, HELD_BACK, FOUND, ADOPTING, ADOPTED };
+mtype frontend_at = SERVING;
+byte current;                            /* the slot or the ring that it is at */
+bit free[MOST], waiting[MOST], cancelled[MOST], unannounced[MOST], found[MOST];
+byte generation[MOST], expected[MOST], extent[MOST];
+bit extent_used[MOST];
+byte outdated[MOST];                     /* how many earlier ones are unannounced, all answered */
+bit turn_is_due, held_back;
+byte requests_left = REQUESTS, cancels_left = CANCELS, frontend_deaths_left = FRONTEND_DEATHS;
+
+/* The collector: engine/collector.py: Collector */
+
+mtype = { STOPPED, SCANNING, STEPPING };
+mtype collector_at = STEPPING;
+byte scanned;
+byte queue[MOST];                        /* generations */
+bit again[MOST];                         /* to be run once more, alone */
+byte queue_deaths[MOST];
+byte batch[WORKERS * MOST];              /* what each worker was given: generations */
+byte batch_deaths[WORKERS * MOST];
+bit ready[WORKERS] = 1;
+bit idle[WORKERS] = 1;
+bit ending[WORKERS];
+bit lane_to_wake;
+byte collector_deaths_left = COLLECTOR_DEATHS, hangs_left = HANGS, expiries_left = EXPIRIES;
+
+/* The supervisor: engine/supervisor.py: Supervisor */
+
+bit must_end[WORKERS];                   /* it hangs, or the collector is dead */
+bit told_dead[WORKERS];                  /* the collector has yet to read of its death */
+bit may_start[WORKERS];
+
+/* Workers: engine/worker.py: Worker; engine/runner.py: Runner */
+
+mtype = { ABSENT, ASLEEP, TAKEN, RUNNING, WRITING, ANSWERING, WAKING, REPORTING, RINGING };
+mtype worker_at[WORKERS] = ASLEEP;
+byte held[WORKERS * MOST];               /* generations */
+byte held_extent[WORKERS * MOST];
+byte worker_deaths_left = WORKER_DEATHS;
+
+chan answered[WORKERS + 1] = [6] of { byte };  /* shm/holder.py: Holder._answered */
+
+/* For use within one step; what is looked at after a choice must be a part of the state. */
+byte chosen;
+hidden byte i, ref, slot, count;
+
+#include "frontend.pml"
+#include "holder.pml"
+#include "collector.pml"
+#include "worker.pml"
+
+init {
+    atomic {
+        free[0] = 1;
+        free[1] = (SLOTS > 1);
+        run frontend();
+        run collector();
+        run worker(0);
+        run worker(1)
+    }
+
+    timeout ->
+    d_step {
+        MUST_HOLD(frontend_at == SERVING && requests_left == 0, g_lost);
+        MUST_HOLD(!waiting[0] && !waiting[1], g_lost);
+        MUST_HOLD(free[0] && free[1] == (SLOTS > 1), g_lost);
+        MUST_HOLD(!extent_used[0] && !extent_used[1], g_lost);
+        MUST_HOLD(collector_at == STEPPING && !queue[0] && !queue[1], g_lost);
+        MUST_HOLD(idle[0] && idle[1], g_lost);
+        MUST_HOLD(worker_at[0] == ASLEEP && worker_at[1] == ASLEEP, g_lost);
+        MUST_HOLD(len(submissions) == 0 && len(answered[COLLECTOR]) == 0, g_lost)
+    }
+}

@@ -1,0 +1,178 @@
+#define HOLDS(at) held[number * MOST + at]
+
+inline read_requests() {
+    for (i : 0 .. MOST - 1) {
+        if
+        :: HOLDS(i) ->
+            ref = REF(HOLDS(i), i);
+            MUST_HOLD(header_ref[i] == ref, g_mixed_up);
+            MUST_HOLD(request[header_extent[i]] == ref, g_mixed_up);
+            held_extent[number * MOST + i] = header_extent[i]
+        :: else -> skip
+        fi
+    }
+    ref = 0
+}
+
+inline write_results(whole) {
+    for (i : 0 .. MOST - 1) {
+        if
+        :: HOLDS(i) ->
+            count = held_extent[number * MOST + i];
+            MUST_HOLD(g_owner[count] == REF(HOLDS(i), i), g_handed_out_again);
+            result[count] = (whole -> REF(HOLDS(i), i) : TORN)
+        :: else -> skip
+        fi
+    }
+    count = 0
+}
+
+inline store_done(at) {
+    MUST_HOLD(IS_OPEN(REF(HOLDS(at), at)), g_answered_twice);
+    done[at] = HOLDS(at)
+}
+
+inline announce_answer(at) { answered[number]!REF(HOLDS(at), at) }
+
+inline answer(at) {
+#ifndef DONE_FIRST
+    store_done(at);
+#endif
+#ifndef ANNOUNCE_FIRST
+    announce_answer(at);
+#endif
+    HOLDS(at) = 0;
+    held_extent[number * MOST + at] = 0
+}
+
+inline each_held_first() {
+#ifdef DONE_FIRST
+    if
+    :: HOLDS(0) -> store_done(0)
+    :: else -> skip
+    fi;
+    if
+    :: HOLDS(1) -> store_done(1)
+    :: else -> skip
+    fi;
+#endif
+#ifdef ANNOUNCE_FIRST
+    if
+    :: HOLDS(0) -> announce_answer(0)
+    :: else -> skip
+    fi;
+    if
+    :: HOLDS(1) -> announce_answer(1)
+    :: else -> skip
+    fi;
+    flush(number);
+#endif
+    skip
+}
+
+proctype worker(byte number) {
+end:
+    do
+
+    /* engine/supervisor.py: Supervisor._fill; engine/worker.py: Worker.__init__, Worker.begin */
+    :: d_step {
+            worker_at[number] == ABSENT && may_start[number] &&
+                (collector_at != STOPPED || (!must_end[0] && !must_end[1])) ->
+            may_start[number] = 0;
+            task[number * MOST] = 0;
+            task[number * MOST + 1] = 0;
+            reports[number]!BEGUN;
+            worker_at[number] = ASLEEP
+        }
+
+    /* engine/worker.py: Worker.step */
+    :: d_step {
+            worker_at[number] == ASLEEP && (task[number * MOST] || task[number * MOST + 1]) ->
+            for (i : number * MOST .. number * MOST + MOST - 1) {
+                held[i] = task[i];
+                task[i] = 0
+            }
+#ifdef FINE
+            worker_at[number] = TAKEN
+#else
+            read_requests();
+            worker_at[number] = RUNNING
+#endif
+        }
+
+    /* engine/runner.py: Runner.run, Codec.read; shm/holder.py: Holder.read */
+    :: d_step {
+            worker_at[number] == TAKEN ->
+            read_requests();
+            worker_at[number] = RUNNING
+        }
+
+    /* engine/runner.py: Codec.write, the first byte of a result */
+    :: d_step {
+            worker_at[number] == RUNNING ->
+            each_held_first();
+            write_results(false);
+            worker_at[number] = WRITING
+        }
+
+    /* engine/runner.py: Codec.write, the last byte */
+    :: d_step {
+            worker_at[number] == WRITING ->
+            write_results(true);
+            worker_at[number] = ANSWERING
+        }
+
+    /* shm/holder.py: Holder.answer, Holder.answer_alike, one after the other */
+    :: d_step { worker_at[number] == ANSWERING && HOLDS(0) -> answer(0) }
+    :: d_step { worker_at[number] == ANSWERING && !HOLDS(0) && HOLDS(1) -> answer(1) }
+
+    /* shm/holder.py: Holder.flush, the ring */
+    :: d_step {
+            worker_at[number] == ANSWERING && !HOLDS(0) && !HOLDS(1) ->
+            flush(number);
+            worker_at[number] = WAKING
+        }
+
+    /* shm/holder.py: Holder.flush, the doorbell */
+    :: d_step { worker_at[number] == WAKING -> lane_bell = 1; worker_at[number] = REPORTING }
+
+    /* engine/worker.py: Worker._report */
+    :: d_step {
+            worker_at[number] == REPORTING ->
+            reports[number]!ANSWERED;
+            worker_at[number] = ASLEEP
+        }
+
+    /* engine/worker.py: Worker.step, again every RETRY_S where something found no room */
+    :: d_step {
+            worker_at[number] == ASLEEP && CAN_FLUSH(number) ->
+            flush(number);
+            worker_at[number] = RINGING
+        }
+    :: d_step { worker_at[number] == RINGING -> lane_bell = 1; worker_at[number] = ASLEEP }
+
+    /* Its death. engine/supervisor.py: Supervisor._died, Supervisor._restart_engine */
+    :: d_step {
+            worker_at[number] != ABSENT && (worker_deaths_left || must_end[number]) ->
+            worker_deaths_left = worker_deaths_left - !must_end[number];
+            must_end[number] = 0;
+            for (i : number * MOST .. number * MOST + MOST - 1) {
+                held[i] = 0;
+                held_extent[i] = 0
+            }
+            lose_answered(number);
+            for (i : 1 .. len(reports[number])) {
+                reports[number]?ref;
+                reports[number]!(ref == BEGUN -> BEGUN_BY_THE_DEAD : ref)
+            }
+            ref = 0;
+            told_dead[number] = (collector_at != STOPPED);
+#ifdef RESTART_UNBURIED
+            may_start[number] = 1;
+#else
+            may_start[number] = (collector_at == STOPPED);
+#endif
+            worker_at[number] = ABSENT
+        }
+    od
+}
