@@ -1,0 +1,208 @@
+"""Where the inputs of each decoder begin, and what is put into them."""
+
+import gzip
+import struct
+import zlib
+from typing import Final
+
+from fuzz.mutate import Mutator
+from fuzz.requests import CORPUS, TOKENS
+
+from ringbatch.frontend.grpc_messages import inference
+from ringbatch.shm.region import Region, encode
+
+TYPES: Final = ("BOOL", "INT8", "UINT64", "FP32", "FP64", "INT64")
+"""Of the model that has one input of each."""
+
+
+def _v2_binary(text: bytes, binary: bytes = b"") -> bytes:
+    return b"%d\n%b%b" % (len(text), text, binary)
+
+
+_V1_TEXTS: Final = (
+    b'{"instances":[[1,2],[3.5,-4e3]]}',
+    b'{"instances":[1,2,3]}',
+    b'{"instances":[{"n":[1,2],"s":["a","b"]}]}',
+    b'{"inputs":{"n":[[1]],"s":[["a","\\u0000"]]}}',
+    b'{"inputs":[[1,2]],"signature_name":"x"}',
+    b'{"instances":[{"s":[{"b64":"AAE="},"\\ud83d\\ude00"],"n":[]}]}',
+    b'{"instances":[{"bool":[true],"int8":[-1],"uint64":[18446744073709551615],'
+    b'"fp32":[1],"fp64":[1e308],"int64":[-9223372036854775808]}]}',
+    b'{"instances":[null,{"a":6.0,"b":[1e400,12345678901234567890]},"\\ud800"]}',
+    b'{"instances":[],"instances":[1]}',
+    b'\xef\xbb\xbf{"instances":[1]}',
+    b"[" * 200 + b"]" * 200,
+)
+_X: Final = b'{"inputs":[{"name":"x","datatype":"FP32","shape":[1,2],'
+_V2_TEXTS: Final = (
+    b"x\n" + _X + b'"data":[1,2]}]}',
+    b"x\n" + _X + b'"data":[[1,2.5]]}],"id":"i","outputs":[{"name":"y","parameters":'
+    b'{"binary_data":true,"classification":2}}]}',
+    _v2_binary(_X + b'"parameters":{"binary_data_size":8}}]}', b"\0\0\x80?\0\0\0@"),
+    _v2_binary(
+        b'{"inputs":[{"name":"n","datatype":"INT64","shape":[1,1],"parameters":{'
+        b'"binary_data_size":8}},{"name":"s","datatype":"BYTES","shape":[1,2],"parameters":{'
+        b'"binary_data_size":10}}]}',
+        b"\1\0\0\0\0\0\0\0\1\0\0\0a\1\0\0\0b",
+    ),
+    b'x\n{"inputs":[{"name":"n","datatype":"INT64","shape":[2,1],"data":[1,2]},'
+    b'{"name":"s","datatype":"BYTES","shape":[2,2],"data":["a","b","c","d"]}],'
+    b'"parameters":{"timeout":1000,"binary_data_output":true}}',
+    b"x\n" + _X + b'"parameters":{"shared_memory_region":"r","shared_memory_byte_size":8,'
+    b'"shared_memory_offset":0}}]}',
+    _v2_binary(b"", b"\0\0\x80?\0\0\0@"),
+    b'x\n{"inputs":[%b]}'
+    % b",".join(
+        b'{"name":"%b","datatype":"%b","shape":[1,1],"data":[%b]}'
+        % (name.lower().encode(), name.encode(), b"true" if name == "BOOL" else b"1")
+        for name in TYPES
+    ),
+    b'x\n{"inputs":[{"name":"x","datatype":"UINT8","shape":[],"data":[255]}]}',
+    b'x\n{"inputs":[{"name":"x","datatype":"INT64","shape":[1,3],"data":[[1,2,3]]}]}',
+)
+_JSON_TOKENS: Final = (
+    *(b'{}[],:"'[i : i + 1] for i in range(7)),
+    b"null",
+    b"true",
+    b"-1",
+    b"0",
+    b"1e999",
+    b"NaN",
+    b"-0.0",
+    b"18446744073709551616",
+    b"9223372036854775808",
+    b"4294967297",
+    b"1" * 400,
+    b"\\ud800",
+    b"\\u0000",
+    b"\xff",
+    b"\xed\xa0\x80",
+    b'"inputs"',
+    b'"instances"',
+    b'"data"',
+    b'"shape"',
+    b'"parameters"',
+    b'"binary_data_size"',
+    b'"binary_data"',
+    b'"shared_memory_region"',
+    b'"shared_memory_byte_size"',
+    b'"shared_memory_offset"',
+    b'"classification"',
+    b'"timeout"',
+    b'"b64"',
+    *(b'"%b"' % name.encode() for name in (*TYPES, "BYTES")),
+    b"[" * 1100,
+    b"\n",
+)
+
+
+def _grpc_corpus() -> tuple[bytes, ...]:
+    message = inference("ModelInferRequest")
+    one = {"name": "x", "datatype": "FP32", "shape": [1, 2]}
+    found = (
+        message(inputs=[one], raw_input_contents=[b"\0\0\x80?\0\0\0@"]),
+        message(inputs=[{**one, "contents": {"fp32_contents": [1, 2]}}]),
+        message(
+            id="i",
+            inputs=[
+                {"name": "n", "datatype": "INT64", "shape": [1, 1]},
+                {"name": "s", "datatype": "BYTES", "shape": [1, 2]},
+            ],
+            raw_input_contents=[bytes(8), b"\1\0\0\0a\1\0\0\0b"],
+            outputs=[{"name": "s"}],
+        ),
+        message(
+            inputs=[
+                {
+                    "name": "x",
+                    "datatype": "INT64",
+                    "shape": [1, 3],
+                    "contents": {"int64_contents": [1, 2, 3]},
+                }
+            ]
+        ),
+    )
+    every = message(
+        inputs=[{"name": t.lower(), "datatype": t, "shape": [1, 1]} for t in TYPES],
+        raw_input_contents=[bytes(size) for size in (1, 1, 8, 4, 8, 8)],
+    )
+    alone = message(
+        inputs=[{"name": "x", "datatype": "UINT8", "shape": []}], raw_input_contents=[b"a"]
+    )
+    return tuple(given.SerializeToString() for given in (*found, every, alone))
+
+
+_BINARY_TOKENS: Final = (
+    b"\0",
+    b"\xff",
+    b"\xff" * 4,
+    b"\xff" * 8,
+    b"\0\0\0\x80",
+    b"\x80" * 10,
+    struct.pack("<Q", 1 << 63),
+    struct.pack("<f", float("nan")),
+)
+_TEXT: Final = b"ringbatch " * 40
+_ZIPPED: Final = (
+    gzip.compress(_TEXT),
+    zlib.compress(_TEXT),
+    gzip.compress(b"a") * 5,
+    gzip.compress(bytes(1 << 20)),
+    zlib.compress(b"") + b"tail",
+    zlib.compress(_TEXT, wbits=-15),
+)
+_VALUES: Final = (
+    b"gzip;q=0.5, deflate;q=1, *;q=0",
+    b"identity;q=0",
+    b"gzip, deflate",
+    b"x-gzip",
+    b"1.5",
+    b"999999999.999999999",
+    b"0",
+)
+_VALUE_TOKENS: Final = (*TOKENS, b"q=", b";", b"gzip", b"deflate", b"*", b".", b"1e5")
+_REGISTRATIONS: Final = (
+    b'{"key":"/ok_1","offset":0,"byte_size":64}',
+    b'{"key":"/ok_../../etc/passwd","offset":-1,"byte_size":1e9}',
+)
+_PARAMETERS: Final = (
+    b'{"shared_memory_region":"r","shared_memory_byte_size":8,"shared_memory_offset":4}',
+    b'{"binary_data":true}',
+)
+_REGIONS: Final = tuple(
+    struct.pack(f"<{len(words)}Q", *words)
+    for words in (
+        encode(Region("r", "/ok_1", 0, 64, 1, 2)),
+        encode(Region("n" * 255, "k" * 256, 8, 1 << 40, 1, 2)),
+    )
+)
+_BYTES_TENSORS: Final = (b"\2\1\0\0\0a\0\0\0\0", b"\0", b"\1\4\0\0\0abcd")
+_FLOATS: Final = (
+    b"\2" + struct.pack("<4f", 1, -2, float("inf"), float("nan")),
+    b"\0",
+)
+_OTHERS: Final = {
+    "head": (CORPUS, TOKENS),
+    "bytes tensor": (_BYTES_TENSORS, _BINARY_TOKENS),
+    "gzip": (_ZIPPED, _BINARY_TOKENS),
+    "deflate": (_ZIPPED, _BINARY_TOKENS),
+    "accept encoding": (_VALUES, _VALUE_TOKENS),
+    "content encoding": (_VALUES, _VALUE_TOKENS),
+    "timeout": (_VALUES, _VALUE_TOKENS),
+    "registration": (_REGISTRATIONS, (*_JSON_TOKENS, b"/", b"..", b"/ok_")),
+    "parameters": (_PARAMETERS, _JSON_TOKENS),
+    "region words": (_REGIONS, _BINARY_TOKENS),
+    "classification": (_FLOATS, _BINARY_TOKENS),
+}
+
+
+def mutator(target: str) -> Mutator:
+    """What makes the inputs of one of the decoders' targets."""
+    protocol = target.split()[0]
+    if protocol == "v1":
+        return Mutator(_V1_TEXTS, _JSON_TOKENS)
+    if protocol == "v2":
+        return Mutator(_V2_TEXTS, (*_JSON_TOKENS, *_BINARY_TOKENS))
+    if protocol == "grpc":
+        return Mutator(_grpc_corpus(), _BINARY_TOKENS)
+    return Mutator(*_OTHERS[target])

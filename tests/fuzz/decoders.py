@@ -1,0 +1,227 @@
+"""What strangers' bytes are given to, one function a decoder, with what it may raise.
+
+Whatever a frontend accepts for a model must be readable in the worker: so what comes out of the
+protocols' decoders is put into memory and read back by the engine.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from fuzz.connection import check_head
+from fuzz.corpora import TYPES
+from google.protobuf.message import DecodeError
+from rig import spec
+
+from ringbatch.engine.model import Model
+from ringbatch.engine.runner import JsonCodec, TensorCodec
+from ringbatch.frontend import bytes_tensor
+from ringbatch.frontend.classification import classes_of
+from ringbatch.frontend.content_coding import (
+    CODINGS,
+    CodingNotSupported,
+    Expander,
+    acceptance,
+    coding_of,
+)
+from ringbatch.frontend.grpc_messages import inference
+from ringbatch.frontend.grpc_request import reader
+from ringbatch.frontend.payload import Unread
+from ringbatch.frontend.request_timeout import timeout_ns_of
+from ringbatch.frontend.v1 import V1Codec
+from ringbatch.frontend.v2 import V2Codec
+from ringbatch.frontend.v2_memory import Place, object_name, place_of, registration
+from ringbatch.shm.errors import RequestError, RequestTooLarge
+from ringbatch.shm.holder import Request
+from ringbatch.shm.layout import aligned
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.region import FIELDS, decode, text_words
+from ringbatch.shm.tensor import Tensor
+
+LIMIT_BYTES: Final = 1 << 16
+_MEMORY: Final = memoryview(bytearray(1 << 20))
+SPECS: Final = (
+    spec(0, [Tensor("x", "FP32", [2])], [Tensor("y", "FP32", [2])], name="fixed"),
+    spec(0, [Tensor("x", "INT64", [-1])], [Tensor("y", "INT64", [-1])], name="open"),
+    spec(
+        0,
+        [Tensor("n", "INT64", [-1]), Tensor("s", "BYTES", [2])],
+        [Tensor("s", "BYTES", [2])],
+        name="two",
+        max_batch_size=2,
+    ),
+    spec(
+        0,
+        [Tensor(name.lower(), name, [1]) for name in TYPES],
+        [Tensor("y", "FP32", [1])],
+        name="all",
+    ),
+    spec(0, [Tensor("x", "UINT8", [])], [Tensor("y", "UINT8", [])], name="one", max_batch_size=0),
+    spec(0, name="untyped"),
+)
+
+
+class Region:
+    """Clients' memory, of which nothing is ever read."""
+
+    def expect_on(self) -> None:
+        """It is."""
+
+    def source(self, place: Place) -> Unread:
+        """Too large is refused, as by the real one."""
+        if place.size > LIMIT_BYTES:
+            raise RequestTooLarge
+        return _Elsewhere(place.size)
+
+    def target(self, place: Place) -> Any:
+        """Anything."""
+        return place
+
+
+class _Elsewhere(Unread):
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read_into(self, memory: memoryview) -> None:
+        memory[:] = bytes(len(memory))
+
+
+def _readable(model: ModelSpec) -> Callable[[Any], None]:
+    """Checks that the worker can read what a frontend made of a request."""
+    loaded = Model(model.inputs, model.outputs, lambda: None, lambda *_: None)
+    batched = model.batched
+    codec: TensorCodec | JsonCodec = (
+        TensorCodec(_MEMORY, loaded, batched) if model.inputs else JsonCodec(_MEMORY, batched)
+    )
+
+    def check(parts: Any) -> None:
+        for rows, payload, key_bytes in parts:
+            assert 1 <= rows <= model.cap
+            assert 0 <= key_bytes <= len(payload)
+            if isinstance(payload, Unread):
+                continue
+            size = len(payload)
+            assert size <= len(_MEMORY) // 2
+            _MEMORY[:size] = payload
+            room = aligned(size)
+            request = Request(0, 0, rows, size, key_bytes, 0, 0, room, 0, 0)
+            readable, unreadable, _ = codec.read([request])
+            assert (len(readable), len(unreadable)) == (1, 0), "no worker can read it"
+
+    return check
+
+
+def _v1(model: ModelSpec) -> Callable[[bytes], None]:
+    codec, check = V1Codec(model), _readable(model)
+    return lambda data: check(codec.parse(data).parts)
+
+
+def _v2(model: ModelSpec) -> Callable[[bytes], None]:
+    codec, check = V2Codec(model, Region()), _readable(model)
+
+    def read(data: bytes) -> None:
+        length, newline, body = data.partition(b"\n")
+        json_bytes = int(length) if newline and length.isdigit() and len(length) < 9 else None
+        if json_bytes is not None:
+            codec.expected(body[:json_bytes], len(body) + 4 - json_bytes)
+        check(codec.parse(body, json_bytes)[0])
+
+    return read
+
+
+def _grpc(model: ModelSpec) -> Callable[[bytes], None]:
+    read, check = reader(model, Region()), _readable(model)
+    message = inference("ModelInferRequest")
+    return lambda data: check(read(message.FromString(data)).parts)
+
+
+def _bytes_tensor(data: bytes) -> None:
+    count = data[0] if data else 0
+    found = bytes_tensor.elements(data, 1, max(len(data) - 1, 0), count)
+    again = bytes_tensor.joined(data[start:end] for start, end in found)
+    assert again == data[1:]
+
+
+def _expanded(coding: str) -> Callable[[bytes], None]:
+    def expand(data: bytes) -> None:
+        expander = Expander(coding, LIMIT_BYTES)
+        for start in range(0, len(data), 1000):
+            expander.feed(data[start : start + 1000])
+        assert len(expander.finish()) <= LIMIT_BYTES
+
+    return expand
+
+
+def _accept_encoding(data: bytes) -> None:
+    assert acceptance(data.decode("latin-1")).coding in (None, *CODINGS)
+
+
+def _content_encoding(data: bytes) -> None:
+    assert coding_of(data.decode("latin-1")) in (None, *CODINGS)
+
+
+def _timeout(data: bytes) -> None:
+    assert 0 < timeout_ns_of(data.decode("latin-1")) <= 10**18
+
+
+def _shared_memory(data: bytes) -> None:
+    given = registration(data)
+    assert "/" not in object_name(given.key, ("/ok_",))
+
+
+def _parameters(data: bytes) -> None:
+    value = json.loads(data)
+    if isinstance(value, dict):
+        place = place_of(value, "it", Region())
+        assert place is None or (place.offset >= 0 and place.size >= 0)
+
+
+def _region_words(data: bytes) -> None:
+    words = memoryview(data[: len(data) & -8]).cast("Q").tolist()
+    fields, text = words[:FIELDS], words[FIELDS:]
+    if len(fields) == FIELDS and (count := text_words(fields)) and count <= len(text):
+        region = decode(fields, text[:count])
+        assert region is None or region.size > 0
+
+
+def _classification(data: bytes) -> None:
+    values = np.frombuffer(data[1 : 1 + ((len(data) - 1) & -4)], "<f4") if data else np.empty(0)
+    for count in (1, 3, data[0] if data else 1):
+        assert len(classes_of(values.reshape(1, -1), count)) <= max(count, 1) * max(len(values), 1)
+
+
+Target = tuple[Callable[[bytes], object], tuple[type[Exception], ...]]
+TARGETS: Final[dict[str, Target]] = {
+    **{f"v1 {model.name}": (_v1(model), (RequestError,)) for model in SPECS},
+    **{f"v2 {model.name}": (_v2(model), (RequestError,)) for model in SPECS},
+    **{f"grpc {model.name}": (_grpc(model), (RequestError, DecodeError)) for model in SPECS},
+    "head": (check_head, ()),
+    "bytes tensor": (_bytes_tensor, (bytes_tensor.Unsound,)),
+    **{coding: (_expanded(coding), (RequestError,)) for coding in CODINGS},
+    "accept encoding": (_accept_encoding, ()),
+    "content encoding": (_content_encoding, (CodingNotSupported,)),
+    "timeout": (_timeout, (RequestError,)),
+    "registration": (_shared_memory, (RequestError,)),
+    "parameters": (_parameters, (RequestError, ValueError, RecursionError)),
+    "region words": (_region_words, ()),
+    "classification": (_classification, ()),
+}
+"""By name: what takes bytes, and what it may raise."""
+
+
+def try_one(target: str, data: bytes) -> bool:
+    """Whether a decoder accepts some bytes.
+
+    Raises:
+        Exception: any but what it may raise.
+    """
+    decode_it, allowed = TARGETS[target]
+    try:
+        decode_it(data)
+    except allowed:
+        return False
+    return True

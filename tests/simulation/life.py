@@ -1,0 +1,542 @@
+"""One random life of an engine: its clients, its misfortunes, and what must hold nevertheless.
+
+Everything follows from the seed. Each life draws first what may happen in it at all, so that some
+lives have much of one misfortune and none of another (Groce et al., "Swarm testing", 2012).
+
+What must hold:
+
+    every request whose frontend lives is answered once, with its own values or an error that was
+    its due, and no later than `TOLERANCE_NS` after its deadline, not counting what its frontend was
+    stopped for
+    nobody sleeps beside work while time passes, see `Life._check_sleepers`
+    no DONE is stored but by who holds the request, and no payload changes while it is in flight
+    in the end every slot and all memory is free, and each model answers as if nothing had been
+"""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
+
+from simulation.engine import (
+    FRONTENDS,
+    HOSTILE_LANE,
+    LANE_BYTES,
+    SLOTS,
+    SPECS,
+    TYPED,
+    Engine,
+    Frontend,
+    host,
+)
+from simulation.hostile import HostileLane
+from simulation.machine import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, Machine, Process
+
+from ringbatch.engine.collector import MAX_DEATHS
+from ringbatch.engine.model import InvalidInput
+from ringbatch.frontend.calls import Call
+from ringbatch.frontend.outcome import Headers
+from ringbatch.frontend.service import Service
+from ringbatch.shm.extents import RESERVE_SHARE
+from ringbatch.shm.layout import MODEL_ANSWER_NS, MODEL_READY, WORD
+
+TOLERANCE_NS: Final = 100 * MILLISECOND_NS
+ADDED: Final = 1_000_000_000
+HARMLESS, LARGE, REFUSED, POISON, KILLER, HANGING = range(6)
+SERVED_BY_NS: Final = 20 * MILLISECOND_NS
+_SETTLED_IN_NS: Final = 20 * SECOND_NS
+_MISFORTUNES_AT_MOST: Final = 8
+_VICTIMS_AT_MOST: Final = 12
+"""Of a request in one piece, with the batches in which it is looked for and other misfortunes."""
+_TURNS_AT_MOST: Final = 200_000
+_STRANGE_BYTES: Final = 6_000
+"""More than there is room for at first."""
+_STATUSES: Final = {
+    HARMLESS: {200, 503, 504},
+    LARGE: {200, 503, 504},
+    REFUSED: {400, 503, 504},
+    POISON: {500, 503, 504},
+    KILLER: {503, 504},
+    HANGING: {503, 504},
+}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What may happen in a life, and how often. Rates are chances at each pause of a process."""
+
+    requests: int = 10
+    stride: int = 12
+    gap_ns: int = MILLISECOND_NS
+    """Between two arrivals, about."""
+    run_ns: int = 3 * MILLISECOND_NS
+    """How long the model runs, about."""
+    kills_of_workers: float = 0.0
+    kills_of_collectors: float = 0.0
+    kills_of_frontends: float = 0.0
+    stops_of_workers: float = 0.0
+    stops_of_collectors: float = 0.0
+    stops_of_frontends: float = 0.0
+    lost_time: float = 0.0
+    """Chances at each arrival, from here on."""
+    cancels: float = 0.0
+    short_deadlines: float = 0.0
+    strange: float = 0.0
+    """Requests that are no harmless ones."""
+    fatal: float = 0.0
+    """Requests that end or occupy their worker."""
+    hostile: float = 0.0
+
+    @staticmethod
+    def of(chance: random.Random) -> "Profile":
+        """One of many."""
+        if chance.random() < _CROWDED_SHARE:
+            return chance.choice(CROWDED)
+
+        def sometimes(most: float, often: float = 0.35) -> float:
+            return most * chance.random() if chance.random() < often else 0.0
+
+        return Profile(
+            requests=chance.randrange(1, 9),
+            stride=chance.choice([3, 8, 20, 60]),
+            gap_ns=chance.choice([50 * MICROSECOND_NS, MILLISECOND_NS, 20 * MILLISECOND_NS]),
+            run_ns=chance.choice([100 * MICROSECOND_NS, 3 * MILLISECOND_NS, 60 * MILLISECOND_NS]),
+            kills_of_workers=sometimes(0.3),
+            kills_of_collectors=sometimes(0.3),
+            kills_of_frontends=sometimes(0.2),
+            stops_of_workers=sometimes(0.1, 0.2),
+            stops_of_collectors=sometimes(0.1, 0.2),
+            stops_of_frontends=sometimes(0.2, 0.2),
+            lost_time=sometimes(0.03, 0.1),
+            cancels=sometimes(0.4),
+            short_deadlines=sometimes(0.6),
+            strange=sometimes(0.5),
+            fatal=sometimes(0.3, 0.25),
+            hostile=sometimes(0.8, 0.2),
+        )
+
+    def calm(self) -> "Profile":
+        """The same without any misfortune, and with no more requests than a lane has slots for."""
+        return Profile(min(self.requests, SLOTS), self.stride, self.gap_ns, self.run_ns)
+
+    def simpler(self) -> "list[Profile]":
+        """Profiles with less in them, the simplest first."""
+        usual = Profile(requests=self.requests)
+        changed = [f.name for f in fields(self) if getattr(self, f.name) != getattr(usual, f.name)]
+        found = [replace(self, **{name: getattr(usual, name)}) for name in changed]
+        fewer = sorted({self.requests // 2, self.requests - 1} - {0, self.requests})
+        return found + [replace(self, requests=count) for count in fewer]
+
+
+CROWDED: Final = (
+    Profile(
+        requests=30,
+        stride=20,
+        gap_ns=5 * MILLISECOND_NS,
+        run_ns=MILLISECOND_NS // 10,
+        kills_of_collectors=0.3,
+        stops_of_frontends=0.3,
+    ),
+    Profile(
+        requests=20,
+        stride=8,
+        run_ns=MILLISECOND_NS,
+        kills_of_frontends=0.2,
+        stops_of_collectors=0.3,
+    ),
+    Profile(requests=30, stride=3, gap_ns=200 * MICROSECOND_NS, run_ns=100 * MICROSECOND_NS),
+)
+"""In the first two rings are full, of what is announced twice; in the last nobody rests."""
+_CROWDED_SHARE: Final = 0.05
+
+
+@dataclass
+class Asked:
+    """A request, and how it ended."""
+
+    number: int
+    kind: int
+    model: str
+    rows: int
+    frontend: Frontend
+    by: Process
+    deaths: int
+    timeout_ns: int
+    lost_ns: int
+    due_ns: tuple[int, int] = (0, 0)
+    """Its deadline: between these, as the clock may move while it is accepted."""
+    body: bytes = b""
+    call: Call | None = None
+    victims: Counter[int] = field(default_factory=Counter)
+    """Workers that ran it, where that is fatal, for each collector's life."""
+    status: int = 0
+    """0 while it has none."""
+    gone: bool = False
+    """Nobody waits for it any more."""
+
+
+class Life:
+    """An engine, and everything that happens to it.
+
+    Args:
+        seed: decides all.
+        profile: what may happen; by default the seed decides that too.
+        trace: whether to keep what happened.
+    """
+
+    def __init__(self, seed: int, profile: Profile | None = None, *, trace: bool = False) -> None:
+        self._chance = chance = random.Random(seed)
+        drawn = Profile.of(chance)
+        self.profile = drawn if profile is None else profile
+        self.machine = Machine(chance, self.profile.stride, self._misfortune)
+        self.machine.trace = [] if trace else None
+        self.asked: list[Asked] = []
+        self.ends: Counter[int] = Counter()
+        self.seen: Counter[str] = Counter()
+        """What happened, by kind."""
+        self._calm = False
+        self.story: list[str] = []
+        """What happened, step by step, where that is kept."""
+        self._misfortunes = 0
+        self._violation = ""
+        self._rates = {
+            "worker": (self.profile.kills_of_workers, self.profile.stops_of_workers),
+            "collector": (self.profile.kills_of_collectors, self.profile.stops_of_collectors),
+            "frontend": (self.profile.kills_of_frontends, self.profile.stops_of_frontends),
+        }
+        self._longest_cycle_ns = 0
+        self.engine = Engine(self.machine, chance, self._model, self._frontend_lost)
+        self._hostile = HostileLane(
+            self.engine.segment, self.engine.raw, HOSTILE_LANE, random.Random(seed)
+        )
+
+    def run(self) -> None:
+        """Live, and come to rest.
+
+        Raises:
+            AssertionError: something that must hold does not.
+        """
+        host.machine = self.machine
+        try:
+            self._plan_arrivals()
+            self._run_until(self._all_arrived)
+            self._calm = True
+            self.machine.note("from here on nothing happens any more")
+            self._run_until(self._at_rest)
+            self._check_conservation()
+            self._probe()
+        finally:
+            self.story = self.machine.trace or []
+            self.machine.close()
+
+    # What the models do
+
+    def _model(self, name: str) -> Callable[..., Any]:
+        return self._predict_typed if name == TYPED.name else self._predict_untyped
+
+    def _predict_typed(self, x: Any) -> Any:
+        self._look_at({int(value) // 100 for value in x})
+        return x + ADDED
+
+    def _predict_untyped(self, instances: Any) -> Any:
+        numbers = {instance["n"] for instance in instances}
+        self._look_at(numbers)
+        return [
+            {"n": instance["n"], "added": ADDED, "pad": "." * self._padding(instance["n"])}
+            for instance in instances
+        ]
+
+    def _padding(self, number: int) -> int:
+        return _STRANGE_BYTES if number % 10 == LARGE else 0
+
+    def _look_at(self, numbers: set[int]) -> None:
+        kinds = {number % 10 for number in numbers}
+        process = self.machine.current
+        assert process is not None
+        self.machine.sleep(int(self._chance.random() * 2 * self.profile.run_ns))
+        for number in numbers:
+            if number % 10 in (KILLER, HANGING):
+                self._count_victim(self.asked[number // 10 - 1])
+        if KILLER in kinds:
+            self.machine.after(0, lambda: self.engine.kill(process, sigkill=False))
+            self.machine.sleep(None)
+        if HANGING in kinds:
+            self.machine.sleep(None)
+        if POISON in kinds:
+            raise RuntimeError("poison")
+        if REFUSED in kinds:
+            raise InvalidInput("refused")
+
+    def _count_victim(self, asked: Asked) -> None:
+        """Another worker runs into this request, in this collector's life."""
+        asked.victims[self.engine.life] += 1
+        allowed = _VICTIMS_AT_MOST * asked.rows
+        if asked.victims[self.engine.life] > allowed:
+            # An assertion here would be the model's, which may raise what it likes.
+            self._violation = f"request {asked.number} takes one worker after the other"
+
+    # What happens
+
+    def _plan_arrivals(self) -> None:
+        at_ns = SERVED_BY_NS
+        for _ in range(self.profile.requests):
+            self.machine.after(at_ns, self._arrival)
+            at_ns += int(self._chance.random() * 2 * self.profile.gap_ns)
+        self._arriving = self.profile.requests
+
+    def _all_arrived(self) -> bool:
+        return not self._arriving
+
+    def _arrival(self) -> None:
+        self._arriving -= 1
+        chance, profile = self._chance, self.profile
+        if chance.random() < profile.hostile:
+            self.seen["hostile"] += 1
+            self._hostile.act(self.machine.now_ns)
+            self.engine.collector_bell.poke()
+        if chance.random() < profile.cancels:
+            self._cancel_one()
+        frontend = self.engine.frontends[int(chance.random() * FRONTENDS)]
+        if frontend.process is None:
+            return
+        kind = HARMLESS
+        if chance.random() < profile.strange:
+            kind = chance.choice([LARGE, REFUSED, POISON])
+        elif chance.random() < profile.fatal:
+            kind = chance.choice([KILLER, HANGING])
+        model = chance.choice(SPECS)
+        if model is TYPED and kind == LARGE:
+            kind = HARMLESS
+        timeout_ns = model.timeout_ns
+        if chance.random() < profile.short_deadlines:
+            timeout_ns = chance.choice([1, 10, 100, 1000]) * MILLISECOND_NS
+        rows = chance.choice([1, 1, 1, 1, 1, 2, 3, 10])
+        self._ask(frontend, kind, model.name, rows, timeout_ns)
+
+    def _ask(self, frontend: Frontend, kind: int, model: str, rows: int, timeout_ns: int) -> Asked:
+        assert frontend.process is not None
+        number = 10 * (len(self.asked) + 1) + kind
+        asked = Asked(
+            number,
+            kind,
+            model,
+            rows,
+            frontend,
+            frontend.process,
+            self.engine.deaths,
+            timeout_ns,
+            frontend.process.lost_ns,
+        )
+        self.asked.append(asked)
+        if model == TYPED.name:
+            instances: list[Any] = [100 * number + row for row in range(rows)]
+        else:
+            instances = [{"n": number, "row": row} for row in range(rows)]
+        asked.body = json.dumps({"instances": instances}).encode()
+        frontend.deliver(lambda service: self._predict(service, asked))
+        return asked
+
+    def _predict(self, service: Service, asked: Asked) -> None:
+        """In the frontend's process: the request is read from its connection."""
+        if asked.gone:
+            return
+        machine = self.machine
+        machine.note(f"request {asked.number} comes to frontend {asked.frontend.number}")
+        asked.deaths = self.engine.deaths
+        asked.lost_ns = asked.by.lost_ns
+        begun_ns = machine.now_ns
+        call = service.predict(
+            asked.model,
+            asked.body,
+            lambda status, body, headers: self._reply(asked, status, body, headers),
+            asked.timeout_ns,
+        )
+        asked.due_ns = (begun_ns + asked.timeout_ns, machine.now_ns + asked.timeout_ns)
+        if not asked.status:
+            asked.call = call
+
+    @property
+    def _stood_still(self) -> bool:
+        """Whether batches may have taken any time."""
+        return any("stopped" in what or "lost" in what for what in self.seen)
+
+    def _reply(self, asked: Asked, status: int, body: bytes, _headers: Headers) -> None:
+        assert not asked.gone, f"request {asked.number} is answered, which was cancelled"
+        assert not asked.status, f"request {asked.number} is answered twice"
+        now_ns = self.machine.now_ns
+        self.machine.note(f"request {asked.number} gets {status} {body[:90]!r}")
+        asked.status = status
+        asked.call = None
+        self.ends[status] += 1
+        first_ns, last_ns = asked.due_ns
+        if last_ns:
+            late_ns = now_ns - last_ns - (asked.by.lost_ns - asked.lost_ns)
+            assert late_ns <= TOLERANCE_NS, f"request {asked.number} is late by {late_ns} ns"
+        allowed = _STATUSES[asked.kind]
+        assert status in allowed, f"request {asked.number} ends with {status}: {body!r}"
+        if status == 200:
+            assert self._values(asked, json.loads(body)) == [asked.number] * asked.rows
+        elif status == 504 and first_ns and not self._stood_still:
+            # Where much waits, what would be late is given up by so much earlier.
+            self._note_cycles()
+            early_ns = first_ns - now_ns - self._longest_cycle_ns
+            assert early_ns <= TOLERANCE_NS, f"request {asked.number} is given up early"
+        elif b"died" in body and asked.kind not in (KILLER, HANGING):
+            died = self.engine.deaths - asked.deaths
+            assert died >= MAX_DEATHS, f"request {asked.number}: {died} workers died"
+
+    def _values(self, asked: Asked, answer: dict[str, Any]) -> list[int]:
+        """The number of the request that each row of an answer belongs to."""
+        rows = answer["predictions"]
+        if asked.model == TYPED.name:
+            assert [value % 100 for value in rows] == list(range(asked.rows))
+            return [(value - ADDED) // 100 for value in rows]
+        padding = "." * self._padding(asked.number)
+        assert all((row["added"], row["pad"]) == (ADDED, padding) for row in rows)
+        return [row["n"] for row in rows]
+
+    def _cancel_one(self) -> None:
+        open_calls = [asked for asked in self.asked if not (asked.status or asked.gone)]
+        if not open_calls:
+            return
+        asked = self._chance.choice(open_calls)
+        self.seen["cancelled"] += 1
+
+        def gone(_service: Service) -> None:
+            if not asked.status:
+                self.machine.note(f"the client of request {asked.number} goes away")
+                asked.gone = True
+                if asked.call is not None:
+                    asked.call.abandon()
+                    asked.call = None
+
+        asked.frontend.deliver(gone)
+
+    def _frontend_lost(self, frontend: Frontend) -> None:
+        for asked in self.asked:
+            if asked.frontend is frontend and not asked.status:
+                asked.gone = True
+                asked.call = None
+
+    def _misfortune(self, process: Process) -> None:
+        """A process has given way in mid-step: what may happen to it there."""
+        if self._calm or self._misfortunes == _MISFORTUNES_AT_MOST:
+            return
+        chance = self._chance
+        role = self.engine.role(process)
+        killed, stopped = self._rates[role]
+        drawn = chance.random()
+        if drawn < killed:
+            happened = f"killed {role}"
+            self.engine.kill(process)
+        elif drawn < killed + stopped:
+            happened = f"stopped {role}"
+            self.machine.stop(process, chance.choice([5, 50, 600, 3_000]) * MILLISECOND_NS)
+        elif drawn < killed + stopped + self.profile.lost_time:
+            happened = "lost time"
+            self.machine.lose_time(chance.choice([5, 500, 5_000]) * MILLISECOND_NS)
+        else:
+            return
+        self.seen[happened] += 1
+        self._misfortunes += 1
+
+    # Letting it run
+
+    def _run_until(self, done: Callable[[], bool]) -> None:
+        machine = self.machine
+        give_up_ns = machine.now_ns + _SETTLED_IN_NS
+        for _ in range(_TURNS_AT_MOST):
+            if machine.turn():
+                continue
+            assert not self._violation, self._violation
+            self._note_cycles()
+            self._check_sleepers()
+            if done():
+                return
+            next_ns = machine.next_ns()
+            assert next_ns is not None, f"everybody sleeps for ever, but {self._left()}"
+            assert next_ns < give_up_ns, f"nothing happens any more, but {self._left()}"
+            machine.now_ns = max(next_ns, machine.now_ns)
+        raise AssertionError(f"no end: {self._left()}")
+
+    def _note_cycles(self) -> None:
+        if self.engine.collector is not None:
+            cycles_ns = [model.cycle_ns for model in self.engine.collector._models]
+            self._longest_cycle_ns = max(self._longest_cycle_ns, *cycles_ns)
+
+    def _left(self) -> str:
+        waiting = [asked.number for asked in self.asked if not (asked.status or asked.gone)]
+        lanes = [f.lane.in_flight for f in self.engine.frontends if f.lane is not None]
+        return f"requests {waiting} wait, slots in flight {lanes}"
+
+    def _at_rest(self) -> bool:
+        engine = self.engine
+        for model in SPECS:
+            word = (engine.segment.layout.model(model.index) + MODEL_READY) // WORD
+            if engine.raw[word] != len(model.workers):
+                return False
+        if engine.collector is None or engine.collector.in_flight:
+            return False
+        if engine.unburied or any(
+            process.stopped_until_ns > self.machine.now_ns for process in engine.machine.processes
+        ):
+            return False
+        lanes = [frontend.lane for frontend in engine.frontends]
+        if any(lane is None or lane.in_flight for lane in lanes):
+            return False
+        return all(asked.status or asked.gone for asked in self.asked)
+
+    def _is_anybody_stopped(self) -> bool:
+        machine = self.machine
+        return any(process.stopped_until_ns > machine.now_ns for process in machine.processes)
+
+    def _check_sleepers(self) -> None:
+        """Time is about to pass: nobody who is well sleeps beside something to do."""
+        engine, machine = self.engine, self.machine
+        if engine.unburied or any(not process.asleep for process in machine.processes):
+            return
+        if self._is_anybody_stopped():
+            return
+        for frontend in engine.frontends:
+            if frontend.lane is not None:
+                assert not frontend.lane.has_news, f"frontend {frontend.number} sleeps on answers"
+        collector = engine.collector
+        if collector is None:
+            return
+        reported = any(worker.reports.waiting for worker in collector._workers)
+        assert not reported, "the collector sleeps on a report"
+        asked = any(submissions.waiting for submissions in collector._submissions)
+        idle = any(model.idle for model in collector._models)
+        assert not (asked and idle), "the collector sleeps on requests while a worker is idle"
+        for model in collector._models:
+            eager = model.policy.eager and model.queues
+            assert not (model.idle and (eager or model.again)), (
+                f"requests of model {model.spec.name} wait while a worker is idle"
+            )
+
+    # The end
+
+    def _check_conservation(self) -> None:
+        answered = sum(bool(asked.status) for asked in self.asked)
+        gone = sum(asked.gone for asked in self.asked)
+        assert answered + gone == len(self.asked) == sum(self.ends.values()) + gone
+        for model in SPECS:
+            word = (self.engine.segment.layout.model(model.index) + MODEL_ANSWER_NS) // WORD
+            wait_ns = self.engine.raw[word]
+            assert not wait_ns, f"with nothing to do, model {model.name} would take {wait_ns} ns"
+        largest = LANE_BYTES - LANE_BYTES // RESERVE_SHARE
+        for frontend in self.engine.frontends:
+            assert frontend.lane is not None
+            slot = frontend.lane.claim(largest, 0)
+            assert slot is not None, "memory of a lane is lost"
+            frontend.lane.abort(slot)
+
+    def _probe(self) -> None:
+        """Everything works as at first."""
+        for frontend in self.engine.frontends:
+            for model in SPECS:
+                asked = self._ask(frontend, HARMLESS, model.name, 1, model.timeout_ns)
+                self._run_until(self._at_rest)
+                assert asked.status == 200, f"afterwards, a request ends with {asked.status}"

@@ -1,0 +1,322 @@
+"""A machine in one thread: processes that take turns, a clock that is told the time, doorbells.
+
+A process is real code in a greenlet. It gives way before a store to the words that all share,
+before it rings, and where it sleeps, and there it can be killed, stopped and let on again. Which
+process goes on, and for how many stores, follows from the random numbers that the machine was made
+with, so a seed names a schedule.
+
+A process that is killed stands where it stood: what its unwinding would still store is dropped.
+"""
+
+import random
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, cast
+
+from greenlet import getcurrent, greenlet
+
+MICROSECOND_NS = 1_000
+MILLISECOND_NS = 1_000_000
+SECOND_NS = 1_000_000_000
+BOOT_NS = 1_000 * SECOND_NS
+_SLICE_NS = 20 * MICROSECOND_NS
+_FIRST_PID = 1_000
+
+
+class Killed(BaseException):
+    """Ends a process where it stands."""
+
+
+class Process:
+    """One process, and what the scheduler knows of it."""
+
+    def __init__(self, pid: int, name: str, body: Callable[[], object]) -> None:
+        self.pid = pid
+        self.name = name
+        self.alive = True
+        self.asleep = False
+        self.bell: Bell | None = None
+        """What wakes it; None where nothing but time does."""
+        self.until_ns: int | None = 0
+        self.stopped_until_ns = 0
+        self.lost_ns = 0
+        """For how long it was stopped so far."""
+        self._body = body
+        self.greenlet = greenlet(self._run)
+
+    def _run(self) -> None:
+        try:
+            self._body()
+        except Killed:
+            return
+        raise AssertionError(f"{self.name} ended by itself")
+
+    def can_go_on(self, now_ns: int) -> bool:
+        """Whether it is neither stopped nor asleep with nothing to wake it."""
+        if self.stopped_until_ns > now_ns:
+            return False
+        if not self.asleep or (self.bell is not None and self.bell.rung):
+            return True
+        return self.until_ns is not None and self.until_ns <= now_ns
+
+
+class Machine:
+    """Runs processes and what is due at an instant, in an order that `chance` decides.
+
+    Args:
+        chance: the schedule's random numbers.
+        stride: how many stores a process takes at most before another may go on.
+        at_pause: called with a process that has just given way in mid-step.
+    """
+
+    def __init__(
+        self, chance: random.Random, stride: int, at_pause: Callable[[Process], object]
+    ) -> None:
+        self.now_ns = BOOT_NS
+        self.processes: list[Process] = []
+        self.current: Process | None = None
+        self.trace: list[str] | None = None
+        self._chance = chance
+        self._stride = stride
+        self._at_pause = at_pause
+        self._main = getcurrent()
+        self._left = 0
+        self._unwinding = False
+        self._due: list[tuple[int, int, Callable[[], object]]] = []
+        self._order = count()
+        self._pids = count(_FIRST_PID)
+
+    def monotonic_ns(self) -> int:
+        """The time; as `time.monotonic_ns`."""
+        return self.now_ns
+
+    def getpid(self) -> int:
+        """The process that runs; as `os.getpid`."""
+        assert self.current is not None
+        return self.current.pid
+
+    def note(self, what: str) -> None:
+        """For whoever reads the trace of a schedule that failed."""
+        if self.trace is not None:
+            self.trace.append(f"{(self.now_ns - BOOT_NS) / 1e6:12.3f} ms  {what}")
+
+    def spawn(self, name: str, body: Callable[[], object]) -> Process:
+        """A new process; it begins when it is its turn."""
+        process = Process(next(self._pids), name, body)
+        self.processes.append(process)
+        self.note(f"{name} [{process.pid}] starts")
+        return process
+
+    def kill(self, process: Process) -> None:
+        """End a process where it stands."""
+        self.note(f"{process.name} [{process.pid}] is killed")
+        process.alive = False
+        self.processes.remove(process)
+        running, self._unwinding = self._unwinding, True
+        try:
+            process.greenlet.throw(Killed)
+        except Killed:
+            pass  # It had not begun.
+        finally:
+            self._unwinding = running
+
+    def close(self) -> None:
+        """End everything. What is not ended would be when it is freed, and store in the memory of
+        another machine."""
+        self.trace = None
+        for process in self.processes[:]:
+            self.kill(process)
+        self._due.clear()
+
+    def stop(self, process: Process, duration_ns: int) -> None:
+        """As SIGSTOP, and SIGCONT after a while."""
+        self.note(f"{process.name} is stopped for {duration_ns / 1e6:g} ms")
+        process.stopped_until_ns = self.now_ns + duration_ns
+        process.lost_ns += duration_ns
+
+    def lose_time(self, duration_ns: int) -> None:
+        """The whole machine stands still."""
+        self.note(f"everything stands still for {duration_ns / 1e6:g} ms")
+        self.now_ns += duration_ns
+        for process in self.processes:
+            process.lost_ns += duration_ns
+
+    def after(self, delay_ns: int, call: Callable[[], object]) -> None:
+        """Call at that time from now."""
+        heappush(self._due, (self.now_ns + delay_ns, next(self._order), call))
+
+    def sleep(self, duration_ns: int | None, bell: "Bell | None" = None) -> None:
+        """The running process's call: give way until the bell has rung or the time has passed."""
+        process = self.current
+        assert process is not None
+        if bell is None or not bell.rung:
+            process.asleep, process.bell = True, bell
+            process.until_ns = None if duration_ns is None else self.now_ns + duration_ns
+            self._main.switch()
+
+    def step(self) -> None:
+        """The running process is about to do what others can see."""
+        if self.current is not None:
+            self._left -= 1
+            if self._left <= 0:
+                self._main.switch()
+
+    def turn(self) -> bool:
+        """Let one process go on, or what is due happen; False where nobody can before some time
+        has passed."""
+        now_ns = self.now_ns
+        if self._due and self._due[0][0] <= now_ns:
+            heappop(self._due)[2]()
+            return True
+        ready = [process for process in self.processes if process.can_go_on(now_ns)]
+        if not ready:
+            return False
+        process = ready[int(self._chance.random() * len(ready))]
+        process.asleep = False
+        self._left = 1 + int(self._chance.random() * self._stride)
+        self.current = process
+        process.greenlet.switch()
+        self.current = None
+        self.now_ns += 1 + int(self._chance.random() * _SLICE_NS)
+        if process.alive and not process.asleep:
+            self._at_pause(process)
+        return True
+
+    def next_ns(self) -> int | None:
+        """When something happens next if nobody can go on now; None for never."""
+        instants = [self._due[0][0]] if self._due else []
+        for process in self.processes:
+            until_ns = process.until_ns if process.asleep else self.now_ns
+            if process.stopped_until_ns > self.now_ns:
+                until_ns = max(until_ns or 0, process.stopped_until_ns)
+            if until_ns is not None:
+                instants.append(until_ns)
+        return min(instants, default=None)
+
+    def watched(
+        self, words: memoryview, check: Callable[[int, int], object] | None = None
+    ) -> memoryview:
+        """Words before each store to which a process may have to give way.
+
+        Args:
+            words: of format ``Q``.
+            check: called with number and value of each store of a process, before it.
+        """
+        machine = self
+
+        class Words:
+            __getitem__ = words.__getitem__
+            __len__ = words.__len__
+
+            def __setitem__(self, number: int, value: int) -> None:
+                if machine.current is not None:
+                    machine._left -= 1
+                    if machine._left <= 0:
+                        machine._main.switch()
+                    if check is not None:
+                        check(number, value)
+                elif machine._unwinding:
+                    return
+                words[number] = value
+
+        return cast(memoryview, Words())
+
+
+class Bell:
+    """A doorbell, of both kinds: `ringbatch.shm.wakeup` and `ringbatch.shm.bell`."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.rung = False
+        self._machine = machine
+
+    def wake(self) -> None:
+        """Ring."""
+        self._machine.step()
+        if self._machine.current is not None:
+            self.rung = True
+
+    def poke(self) -> None:
+        """Ring, as somebody who is no process."""
+        self.rung = True
+
+    def hush(self) -> None:
+        """Take all rings."""
+        self.rung = False
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Sleep until rung; whether it was."""
+        self._machine.sleep(None if timeout_s is None else int(timeout_s * 1e9), self)
+        rung, self.rung = self.rung, False
+        return rung
+
+    def fileno(self) -> int:
+        """For an `EventLoop`, which has no use for it."""
+        return -1
+
+    def close(self) -> None:
+        """It is gone with its machine."""
+
+
+class Timer:
+    """What `EventLoop.call_later` returns."""
+
+    def __init__(self, when_ns: int, call: Callable[[], object]) -> None:
+        self.when_ns = when_ns
+        self.call = call
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        """Never mind."""
+        self.cancelled = True
+
+
+class EventLoop:
+    """As much of one as a gateway uses; it watches one doorbell."""
+
+    def __init__(self, machine: Machine, bell: Bell) -> None:
+        self._machine = machine
+        self._bell = bell
+        self._soon: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
+        self._timers: list[Timer] = []
+        self._reader: Callable[[], object] | None = None
+
+    def call_soon(self, call: Callable[..., object], *arguments: Any) -> None:
+        """As asyncio's."""
+        self._soon.append((call, arguments))
+
+    def call_later(self, delay_s: float, call: Callable[[], object]) -> Timer:
+        """As asyncio's."""
+        timer = Timer(self._machine.now_ns + round(delay_s * 1e9), call)
+        self._timers.append(timer)
+        return timer
+
+    def add_reader(self, _fd: int, call: Callable[[], object]) -> None:
+        """As asyncio's."""
+        self._reader = call
+
+    def remove_reader(self, _fd: int) -> None:
+        """As asyncio's."""
+        self._reader = None
+
+    def run_once(self) -> None:
+        """Everything that is due, and what came by then, as asyncio does it."""
+        now_ns = self._machine.now_ns
+        self._timers = [timer for timer in self._timers if not timer.cancelled]
+        due = [timer for timer in self._timers if timer.when_ns <= now_ns]
+        soon, self._soon = self._soon, []
+        for call, arguments in soon:
+            call(*arguments)
+        for timer in due:
+            if not timer.cancelled:
+                timer.cancel()
+                timer.call()
+        if self._bell.rung and self._reader is not None:
+            self._reader()
+
+    def sleep(self) -> None:
+        """Until there is something to do."""
+        if not self._soon:
+            instants = [timer.when_ns for timer in self._timers if not timer.cancelled]
+            duration_ns = max(min(instants) - self._machine.now_ns, 0) if instants else None
+            self._machine.sleep(duration_ns, self._bell)

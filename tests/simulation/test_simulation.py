@@ -1,0 +1,73 @@
+"""Thousands of lives of the whole engine in one process, each named by its seed.
+
+`python tests/simulation/run.py --help` has longer runs, and tells a wrong life step by step.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from simulation.life import Life
+from simulation.mutants import MUTANTS, Mutant
+from simulation.search import Found, first_wrong, live, quiet, simplest, story
+
+PARTS = 16
+LIVES_EACH = 625
+SEEDS_FOR_A_MUTANT = 3_000
+MISFORTUNES = {
+    "cancelled",
+    "hostile",
+    "killed collector",
+    "killed frontend",
+    "killed worker",
+    "lost time",
+    "stopped collector",
+    "stopped frontend",
+    "stopped worker",
+}
+
+
+@pytest.fixture(autouse=True)
+def _on_the_machine() -> Iterator[None]:
+    with quiet():
+        yield
+
+
+def check_variety(found: Found) -> None:
+    assert set(found.seen) == MISFORTUNES
+    assert set(found.ends) == {200, 400, 500, 503, 504}
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_whatever_happens_each_request_has_its_answer_and_nothing_is_lost(part: int) -> None:
+    found = live(range(part * LIVES_EACH, (part + 1) * LIVES_EACH))
+    print(found)
+    check_variety(found)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS.keys())
+def test_an_engine_with_a_defect_is_found_out(mutant: Mutant) -> None:
+    with mutant.applied():
+        assert first_wrong(range(SEEDS_FOR_A_MUTANT)) is not None
+
+
+def test_a_seed_names_one_life() -> None:
+    assert story(4711) == story(4711) != story(4712)
+
+
+def test_a_wrong_life_is_told_as_simply_as_can_be() -> None:
+    with MUTANTS["a worker does not ring for its report"].applied():
+        seed, profile = simplest(0)
+        told = story(seed, profile)
+    assert profile.requests == 1
+    assert told.splitlines()[-1] == "AssertionError: the collector sleeps on a report"
+    assert "is killed" not in told
+
+
+def test_a_life_without_misfortune_answers_everything() -> None:
+    ends: Counter[int] = Counter()
+    for seed in range(20):
+        life = Life(seed, profile=Life(seed).profile.calm())
+        life.run()
+        ends += life.ends
+    assert set(ends) == {200}
