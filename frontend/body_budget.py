@@ -1,0 +1,71 @@
+"""How much memory the bodies may take that one process gathers at a time.
+
+Each body has a longest size, but senders may be many, and slow. Without a bound on all of them
+together, a thousand connections that each keep back their last byte would hold a thousand of the
+largest bodies. What is received straight into slots has a bound of its own, the lane's memory.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from ringbatch.shm.errors import Overloaded
+
+_BODIES: Final = 8
+_LEAST_BYTES: Final = 1 << 26
+
+
+class BodyBudget:
+    """The memory for the bodies of one process.
+
+    Args:
+        limit_bytes: all of it.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._left_bytes = limit_bytes
+
+    @classmethod
+    def of(cls, max_request_bytes: int) -> "BodyBudget":
+        """One into which several of the largest bodies fit."""
+        return cls(max(_LEAST_BYTES, _BODIES * max_request_bytes))
+
+    def take(self, size: int) -> None:
+        """Count memory in that is about to be used.
+
+        Raises:
+            Overloaded: so much is in use that it would be too much.
+        """
+        if size > self._left_bytes:
+            raise Overloaded("so many large requests are being received that none has room")
+        self._left_bytes -= size
+
+    def give(self, size: int) -> None:
+        """Count it out again."""
+        self._left_bytes += size
+
+    @contextmanager
+    def holding(self) -> "Iterator[Holding]":
+        """For one body whose size nobody knows yet; counted out at the end."""
+        holding = Holding(self)
+        try:
+            yield holding
+        finally:
+            self.give(holding.size)
+
+
+class Holding:
+    """What one body takes.
+
+    Attributes:
+        size: so much of the budget.
+    """
+
+    def __init__(self, budget: BodyBudget) -> None:
+        self._budget = budget
+        self.size = 0
+
+    def grow(self, size: int) -> None:
+        """The body has that size now; raises `Overloaded`."""
+        self._budget.take(size - self.size)
+        self.size = size
