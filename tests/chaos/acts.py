@@ -1,0 +1,162 @@
+"""What can be played: kills, stops, poison, a soak."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+from chaos.clients import Client
+from chaos.keyed import Deed
+from chaos.play import Play, Setup, playing
+
+STEADY_S = 12.0
+"""A process that lived this long is started again at once; see `ringbatch.engine.respawn`."""
+_MEASURED_S = 5.0
+_POISONINGS = 3
+_TOLD_EVERY = 25
+_POISON_LIMIT_S = 90.0
+_GRPC_CLIENTS = 16
+
+
+async def kills(
+    folder: Path, role: str, count: int, *, every_s: float | None = None, **setup: Any
+) -> Play:
+    """Kill processes of a role one after the other, the longest-lived each time.
+
+    Args:
+        folder: for the server's files.
+        role: whose.
+        count: how many.
+        every_s: seconds from the moment that a place is filled again to the next kill; by default
+            so many that each is started again at once.
+        setup: see `Setup`.
+    """
+    played = Setup(**setup, killing=True, grpc_clients=_GRPC_CLIENTS * (role == "grpc"))
+    if every_s is None:
+        every_s = STEADY_S / played.count(role)
+    async with playing(folder, played) as play:
+        await _answers(play, 10 * played.clients)
+        for _ in range(count):
+            wanted = play.ledger.right + played.clients
+            await play.havoc.kill(
+                role,
+                played.count(role),
+                lambda wanted=wanted: play.ledger.right >= wanted,  # type: ignore[misc]
+            )
+            _tell(play)
+            await asyncio.sleep(every_s)
+    return play
+
+
+async def stops(folder: Path, role: str, count: int, seconds: float, **setup: Any) -> Play:
+    """Stop processes of a role one after the other, with requests that expire meanwhile.
+
+    Args:
+        folder, role, count, setup: as for `kills`.
+        seconds: how long each stays stopped.
+    """
+    played = Setup(
+        **setup,
+        # Less than a stop, so that requests expire meanwhile.
+        timeout_s=0.6 * seconds,
+        # Not taken for hung, so that its requests expire and it goes on with them.
+        model={"batch_timeout_s": 10 * seconds},
+        workers=2,
+        grpc_clients=_GRPC_CLIENTS * (role == "grpc"),
+    )
+    async with playing(folder, played) as play:
+        await _answers(play, 10 * played.clients)
+        for _ in range(count):
+            await play.havoc.stop(role, played.count(role), seconds)
+            _tell(play)
+            await _answers(play, 2 * played.clients)
+    return play
+
+
+async def poison(
+    folder: Path, deed: Deed, *, times: int = _POISONINGS, limit_s: float = 2.0, **setup: Any
+) -> Play:
+    """One request that harms the model among good ones in one batch, several times.
+
+    The good ones must be answered, the bad one must be refused.
+
+    Args:
+        folder, setup: as for `kills`.
+        deed: what the bad one does.
+        times: how often.
+        limit_s: after which a batch is taken for hung.
+    """
+    played = Setup(
+        **setup,
+        workers=1,
+        frontends=1,
+        timeout_s=30.0,
+        model={"batch_timeout_s": limit_s, "policy": "fixed", "max_batch_size": 64}
+        | {"max_latency_ms": 200.0}
+        | _LIMITS.get(deed, {}),
+    )
+    async with playing(folder, played) as play:
+        await _answers(play, 10 * played.clients)
+        for number in range(times):
+            await _poisoned(play, deed, number)
+    return play
+
+
+_LIMITS: dict[Deed, dict[str, Any]] = {Deed.ALLOCATES: {"worker_memory_bytes": 256 << 20}}
+
+
+async def _poisoned(play: Play, deed: Deed, number: int) -> None:
+    before = play.ledger.refused.total()
+    client = Client(play.scene, 1_000 + number)
+    line = await client.connected()
+    assert line is not None, "the server takes connections"
+    async with asyncio.timeout(_POISON_LIMIT_S):
+        status = await client.ask(line, deed)
+    line.transport.close()
+    refused = play.ledger.refused.total() - before
+    if status == 200 or refused != 1:
+        play.ledger.fail(f"{refused} were refused where one was poison, which got {status}")
+
+
+async def soak(
+    folder: Path, roles: list[str], seconds: float, load: float, every_s: float, **setup: Any
+) -> Play:
+    """Load at a share of the capacity, which is measured first, and kills at random.
+
+    Args:
+        folder, setup: as for `kills`.
+        roles: whose processes are killed.
+        seconds: how long.
+        load: the share.
+        every_s: seconds between two kills.
+    """
+    # The workers are what is short, not this machine's processors.
+    slow: dict[str, Any] = {"run_s": 0.02, "model": {"max_batch_size": 4}}
+    played = Setup(**slow, **setup, killing="grpc" in roles)
+    async with playing(folder, played) as play:
+        if play.scene.rate_per_s is None:
+            await _answers(play, 10 * played.clients)
+            first, began = play.ledger.right, time.monotonic()
+            await asyncio.sleep(_MEASURED_S)
+            capacity_per_s = (play.ledger.right - first) / (time.monotonic() - began)
+            play.scene.rate_per_s = load * capacity_per_s
+            print(f"capacity {capacity_per_s:.0f} requests/s", flush=True)
+        end = time.monotonic() + seconds
+        while (now := time.monotonic()) < end:
+            role = play.scene.source.choice(roles)
+            await play.havoc.kill(role, played.count(role), lambda: True)
+            _tell(play)
+            await asyncio.sleep(max(0.0, every_s - (time.monotonic() - now)))
+    return play
+
+
+def _tell(play: Play) -> None:
+    if play.havoc.done % _TOLD_EVERY == 0:
+        print(f"{play.havoc.done} done, {play.ledger.right} right answers", flush=True)
+
+
+async def _answers(play: Play, count: int) -> None:
+    """Until so many more requests are answered."""
+    wanted = play.ledger.right + count
+    while play.ledger.right < wanted:
+        await asyncio.sleep(0.02)

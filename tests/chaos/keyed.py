@@ -1,0 +1,72 @@
+"""A model whose answers prove whose they are, and that misbehaves where a request says so.
+
+An answer is a function of the request and of a key that only this run knows, so nobody's answer
+can be taken for another's. The last number of a request is its deed, 0 for none.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+INPUTS: Final = 4
+"""Numbers in a request: client, number, nonce, deed."""
+NONCES: Final = 1 << 20
+_MASK: Final = (1 << 40) - 1
+_FACTORS: Final = (1_000_003, 7_368_787, 48_271)
+
+
+class Deed(IntEnum):
+    """What a request makes the model do."""
+
+    NONE = 0
+    RAISES = 1
+    EXITS = 2
+    ALLOCATES = 3
+    SLEEPS = 4
+    CRASHES = 5
+
+
+def keyed(values: tuple[int, int, int, int], key: int) -> list[int]:
+    """The right answer to a request."""
+    mixed = sum(value * factor for value, factor in zip(values[:3], _FACTORS, strict=True))
+    first = (mixed ^ key) & _MASK
+    return [first, (first * 97 + values[2]) & _MASK]
+
+
+def source(key: int, run_s: float) -> str:
+    """The model file.
+
+    Args:
+        key: of this run.
+        run_s: seconds that every run takes at least.
+    """
+    return f"""
+import ctypes
+import os
+import time
+
+import numpy as np
+from ringbatch.engine import Tensor
+
+inputs = [Tensor("x", "INT64", [{INPUTS}])]
+outputs = [Tensor("y", "INT64", [2])]
+factors = np.array({list(_FACTORS)})
+
+
+def predict(x):
+    time.sleep({run_s})
+    deeds = set(x[:, 3].tolist())
+    if {Deed.EXITS.value} in deeds:
+        os._exit(3)
+    if {Deed.CRASHES.value} in deeds:
+        ctypes.string_at(0)
+    if {Deed.SLEEPS.value} in deeds:
+        time.sleep(1e6)
+    if {Deed.ALLOCATES.value} in deeds:
+        kept = []
+        while True:
+            kept.append(np.ones(1 << 21))
+    if {Deed.RAISES.value} in deeds:
+        raise RuntimeError("asked to")
+    first = ((x[:, :3] * factors).sum(axis=1) ^ {key}) & {_MASK}
+    return np.stack([first, (first * 97 + x[:, 2]) & {_MASK}], axis=1)
+"""

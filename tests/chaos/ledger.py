@@ -1,0 +1,91 @@
+"""The books of a run: what was sent, what came of it, and the law that the two obey.
+
+    sent = answered right + refused in words + broken with the frontend that was killed
+
+Nothing comes twice, nothing is somebody else's, nothing is lost, and nothing comes later than
+its deadline allows.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+GRACE_S = 0.1
+"""What is promised."""
+_KEPT_FAILURES = 50
+
+
+@dataclass
+class Ledger:
+    """What came of the requests so far; times are seconds.
+
+    Attributes:
+        grace_s: how long after its deadline a request may be answered.
+        sent: requests.
+        right: answers that were what they had to be.
+        refused: by status, the requests refused in words; of gRPC by the name of the code.
+        broken: requests that were on a connection of a frontend when that was killed.
+        failures: what breaks the law, in words; `failed` is their number, the list is cut.
+        slowest_s: the longest time to a right answer.
+        stall_s: the longest time without any right answer.
+        expired: requests answered with their deadline's error.
+        latest_s: the longest that one of these came after its deadline.
+        late: how many came later than the grace and the client's own delay allow.
+        lag_s: the client's own longest delay.
+    """
+
+    grace_s: float = GRACE_S
+    sent: int = 0
+    right: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    broken: int = 0
+    failures: list[str] = field(default_factory=list)
+    failed: int = 0
+    slowest_s: float = 0.0
+    stall_s: float = 0.0
+    expired: int = 0
+    latest_s: float = 0.0
+    late: int = 0
+    lag_s: float = 0.0
+    _last_right: float | None = None
+
+    def resume(self, now: float) -> None:
+        """Nobody had asked until now, so that no answer can have been missed."""
+        self._last_right = now
+
+    def answered(self, sent_at: float, now: float) -> None:
+        """The right answer has come."""
+        self.right += 1
+        self.slowest_s = max(self.slowest_s, now - sent_at)
+        if self._last_right is not None:
+            self.stall_s = max(self.stall_s, now - self._last_right)
+        self._last_right = now
+
+    def overdue(self, late_s: float, excused_s: float, what: str) -> None:
+        """The answer of a request's deadline has come, so long after it.
+
+        Args:
+            late_s: after the deadline.
+            excused_s: how much of that was the client's own doing.
+            what: the request, for the failure.
+        """
+        self.expired += 1
+        self.latest_s = max(self.latest_s, late_s - excused_s)
+        if late_s > self.grace_s + excused_s:
+            self.late += 1
+            self.fail(f"{what}: {late_s:.3f} s after its deadline, {excused_s:.3f} s excused")
+
+    def fail(self, words: str) -> None:
+        """Something happened that must not."""
+        self.failed += 1
+        if len(self.failures) < _KEPT_FAILURES:
+            self.failures.append(words)
+
+    def balance(self) -> list[str]:
+        """All that breaks the law, with the sum last where it does not come out."""
+        found = list(self.failures)
+        if self.failed > len(found):
+            found.append(f"and {self.failed - len(found)} more")
+        accounted = self.right + sum(self.refused.values()) + self.broken
+        if not self.failed and accounted != self.sent:
+            found.append(f"{self.sent} were sent and {accounted} accounted for")
+        return found

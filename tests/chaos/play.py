@@ -1,0 +1,238 @@
+"""A real server, its clients, and what is done to it; and the reckoning at the end."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chaos.clients import Client, Scene, Ticker
+from chaos.havoc import Havoc
+from chaos.keyed import source
+from chaos.ledger import GRACE_S, Ledger
+from chaos.watch import Held, Watch, held, role_of
+from serve.server import Server, configured
+
+from ringbatch.shm.holder import Holder
+from ringbatch.shm.segment import Segment, names
+from ringbatch.shm.slot import State
+
+LOOK_EVERY_S = 5.0
+_KEY_BITS = 40
+_QUIET_LIMIT_S = 30.0
+"""How long after the last request everything may take to be as it was before the first."""
+_RESERVE = 1
+"""libuv opens a descriptor at the first connection, to have one when they run out."""
+_ASKED_FOR = "model keyed raised\nTraceback"
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One run.
+
+    Attributes:
+        seed: of everything that is drawn.
+        clients: connections over HTTP.
+        grpc_clients: channels over gRPC.
+        workers, frontends, grpc_frontends: of the server.
+        run_s: seconds that every run of the model takes.
+        timeout_s: of the model.
+        rate_per_s: requests of all clients; None for as many as there can be.
+        model: further settings of the model.
+        killing: whether gRPC frontends are killed.
+        grace_s: how long after its deadline a request may be answered.
+    """
+
+    seed: int
+    clients: int = 64
+    grpc_clients: int = 0
+    workers: int = 4
+    frontends: int = 2
+    grpc_frontends: int = 2
+    run_s: float = 0.002
+    timeout_s: float = 60.0
+    rate_per_s: float | None = None
+    model: dict[str, Any] = field(default_factory=dict)
+    killing: bool = False
+    grace_s: float = GRACE_S
+
+    def count(self, role: str) -> int:
+        """How many processes have a role."""
+        counts = {
+            "worker": self.workers,
+            "frontend": self.frontends,
+            "grpc": self.grpc_frontends if self.grpc_clients else 0,
+        }
+        return counts.get(role, 1)
+
+
+@dataclass
+class Play:
+    """A run under way, and after it what broke the law.
+
+    Attributes:
+        problems: in words; empty is what it must be.
+        counters: what the server had counted at the end.
+    """
+
+    setup: Setup
+    server: Server
+    scene: Scene
+    havoc: Havoc
+    watch: Watch
+    problems: list[str] = field(default_factory=list)
+    counters: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The books."""
+        return self.scene.ledger
+
+    def report(self) -> Iterable[str]:
+        """What there is to say, line by line."""
+        ledger = self.ledger
+        yield (
+            f"sent {ledger.sent}, right {ledger.right}, refused {sum(ledger.refused.values())}, "
+            f"broken with their frontend {ledger.broken}, against the law {ledger.failed}"
+        )
+        for words, count in ledger.refused.most_common(10):
+            yield f"  {count} times {words}"
+        yield (
+            f"longest time to a right answer {ledger.slowest_s:.3f} s, longest time without any "
+            f"{ledger.stall_s:.3f} s; the client's own longest delay "
+            f"{self.scene.ticker.worst_s:.3f} s"
+        )
+        if ledger.expired:
+            yield (
+                f"{ledger.expired} answered at their deadline, the latest "
+                f"{ledger.latest_s * 1e3:.0f} ms after it, {ledger.late} too late"
+            )
+        if self.havoc.done:
+            yield (
+                f"{self.havoc.done} processes killed or stopped, longest time until a place was "
+                f"filled again {self.havoc.longest_away_s:.2f} s"
+            )
+        yield from self.watch.report()
+        yield ", ".join(f"{name} {count}" for name, count in self.counters.items())
+        yield from (f"AGAINST THE LAW: {problem}" for problem in self.problems)
+
+
+@asynccontextmanager
+async def playing(folder: Path, setup: Setup) -> AsyncIterator[Play]:
+    """A server under load; at the end everything is reckoned up in `Play.problems`.
+
+    Args:
+        folder: for the server's files.
+        setup: what to run.
+    """
+    draw = random.Random(setup.seed)
+    key = draw.getrandbits(_KEY_BITS)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "keyed.py").write_text(source(key, setup.run_s))
+    model = {
+        "path": "keyed.py",
+        "workers": setup.workers,
+        "timeout_s": setup.timeout_s,
+        "threads": 1,
+    }
+    keys: dict[str, Any] = {"frontends": setup.frontends, "drain_s": 10.0}
+    if setup.grpc_clients:
+        keys |= {"grpc_port": 0, "grpc_frontends": setup.grpc_frontends}
+    server = Server(folder, *configured(folder, {"keyed": model | setup.model}, **keys))
+    try:
+        server.wait_ready()
+        ticker = Ticker()
+        scene = Scene(server.port, key, setup.timeout_s, Ledger(setup.grace_s), draw, ticker)
+        scene.rate_per_s = setup.rate_per_s
+        scene.clients = setup.clients + setup.grpc_clients
+        play = Play(setup, server, scene, Havoc(server, scene, draw), Watch())
+        before = _held_now(server)
+        tasks = [asyncio.create_task(ticker.run()), asyncio.create_task(_keep_looking(play))]
+        runs = [asyncio.create_task(client.run()) for client in _clients(play)]
+        try:
+            scene.ledger.resume(time.monotonic())
+            yield play
+        finally:
+            scene.going = False
+            await asyncio.gather(*runs)
+            for task in tasks:
+                task.cancel()
+        await _reckon(play, before)
+    finally:
+        server.destroy()
+
+
+def _clients(play: Play) -> Iterable[Any]:
+    setup, scene = play.setup, play.scene
+    yield from (Client(scene, number) for number in range(setup.clients))
+    if setup.grpc_clients:
+        # Whoever plays without it need not have it installed.
+        from chaos.grpc_clients import GrpcClient
+        from serve.grpc_stub import grpc_port
+
+        port = grpc_port(play.server)
+        for number in range(setup.grpc_clients):
+            yield GrpcClient(scene, setup.clients + number, port, killing=setup.killing)
+
+
+async def _keep_looking(play: Play) -> None:
+    while True:
+        play.watch.look(play.server.titles(), time.monotonic())
+        await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _held_now(server: Server) -> dict[str, Held]:
+    found = {title: held(pid) for title, pid in server.titles().items()}
+    return {title: what for title, what in found.items() if what is not None}
+
+
+async def _reckon(play: Play, before: dict[str, Held]) -> None:
+    play.problems += play.ledger.balance()
+    server = play.server
+    give_up_at = time.monotonic() + _QUIET_LIMIT_S
+    while left := _unfinished(play, before):
+        if time.monotonic() > give_up_at:
+            play.problems += left
+            break
+        await asyncio.sleep(0.1)
+    status = server.status()
+    play.counters = {
+        **{f"collector {name}": count for name, count in status.collector.items()},
+        **{f"frontends {name}": count for name, count in status.frontends.items()},
+        "retried": status.models["keyed"].retried,
+    }
+    names = server.names()
+    if server.stop() != 0:
+        play.problems.append(f"the server ended with status {server.process.returncode}")
+    if not names or not server.gone():
+        play.problems.append(f"left behind: {server.names()}, processes {server.living()}")
+    if "Traceback" in server.stderr.replace(_ASKED_FOR, ""):
+        play.problems.append(f"a traceback in the log:\n{server.stderr[-3000:]}")
+
+
+def _unfinished(play: Play, before: dict[str, Held]) -> list[str]:
+    """What is not as it was before the clients came."""
+    found = []
+    setup, server = play.setup, play.server
+    for role in ("worker", "collector", "frontend", "grpc"):
+        count = len(play.havoc.of(role))
+        if count != setup.count(role):
+            found.append(f"{count} processes are {role}, not {setup.count(role)}")
+    first = {role_of(title): what for title, what in before.items()}
+    for title, now in _held_now(server).items():
+        was = first.get(role_of(title))
+        if was is not None and now.descriptors > was.descriptors + _RESERVE:
+            found.append(f"{title}: {was.descriptors} descriptors before, {now.descriptors} now")
+        if was is not None and now.threads > was.threads:
+            found.append(f"{title}: {was.threads} threads before, {now.threads} now")
+    for name in names(server.pid):
+        segment = Segment.attach(name)
+        holder = Holder(segment, 0, lambda _lane: None)
+        taken = sum(state is not State.FREE for _, state in holder.published())
+        segment.detach()
+        if taken:
+            found.append(f"{taken} slots are not free")
+    return found

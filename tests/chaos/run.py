@@ -1,0 +1,71 @@
+"""Kills, stops and poisons the processes of a real server under load, and reckons up.
+
+    python tests/chaos/run.py --kills 200 --role worker
+    python tests/chaos/run.py --stops 50 --role collector
+    python tests/chaos/run.py --poison exits
+    python tests/chaos/run.py --soak 1200 --load 0.8 --every 5
+
+The exit status is 1 where anything broke the law of `chaos.ledger`.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from chaos.acts import kills, poison, soak, stops
+from chaos.havoc import ROLES
+from chaos.keyed import Deed
+from chaos.play import Play
+
+DEEDS = [deed.name.lower() for deed in Deed if deed is not Deed.NONE]
+
+
+def main() -> int:
+    """Run what the flags say."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--kills", type=int, metavar="N", help="kill N processes of a role")
+    what.add_argument("--stops", type=int, metavar="N", help="SIGSTOP N processes of a role")
+    what.add_argument("--poison", choices=DEEDS, help="send requests that do that to the model")
+    what.add_argument("--soak", type=float, metavar="S", help="S seconds of load and kills")
+    parser.add_argument(
+        "--role", choices=ROLES, help="of the processes; of a soak's by default any"
+    )
+    parser.add_argument("--every", type=float, metavar="S", help="seconds between two kills")
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long a stop takes")
+    parser.add_argument("--load", type=float, default=0.8, help="share of the capacity in a soak")
+    parser.add_argument("--clients", type=int, default=64, help="connections over HTTP")
+    parser.add_argument("--rate", type=float, help="requests/s of all clients; default no limit")
+    parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
+    options = parser.parse_args()
+    if options.role is None and (options.kills or options.stops):
+        parser.error("--kills and --stops need a --role")
+    print(f"seed {options.seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder:
+        play = asyncio.run(_play(options, Path(folder)))
+    for line in play.report():
+        print(line, flush=True)
+    return 1 if play.problems else 0
+
+
+async def _play(options: argparse.Namespace, folder: Path) -> Play:
+    given = {"seed": options.seed, "clients": options.clients, "rate_per_s": options.rate}
+    if options.kills:
+        return await kills(folder, options.role, options.kills, every_s=options.every, **given)
+    if options.stops:
+        return await stops(folder, options.role, options.stops, options.seconds, **given)
+    if options.poison:
+        return await poison(folder, Deed[options.poison.upper()], **given)
+    roles = [options.role] if options.role else ["worker", "collector", "frontend"]
+    return await soak(folder, roles, options.soak, options.load, options.every or 5.0, **given)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

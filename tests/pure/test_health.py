@@ -1,0 +1,141 @@
+"""What the collector says of a model's workers, and what a frontend makes of it."""
+
+import pytest
+
+from ringbatch.engine.health import LOOP, PATIENCE_NS, ModelHealth
+from ringbatch.engine.respawn import STEADY_NS
+from ringbatch.frontend.readiness import obstacle
+from ringbatch.shm.layout import COLLECTOR_NS, HEADER_SIZE, MODEL_SIZE, WORD
+
+OFFSET = HEADER_SIZE
+S = 1_000_000_000
+
+
+class Patient:
+    """A model with workers, one of which is ready at time 0."""
+
+    def __init__(self, workers: int = 1) -> None:
+        self.words = memoryview(bytearray(HEADER_SIZE + MODEL_SIZE)).cast("Q")
+        self.health = self.new_collector(workers)
+        self.up(0, 0)
+
+    def new_collector(self, workers: int = 1) -> ModelHealth:
+        self.health = ModelHealth(self.words, OFFSET, range(workers))
+        return self.health
+
+    def up(self, now_ns: int, number: int = 0) -> None:
+        self.health.ready(1)
+        self.health.worker_ready(number, now_ns)
+
+    def down(self, now_ns: int, number: int = 0, left: int = 0) -> None:
+        self.health.worker_died(number, now_ns)
+        self.health.ready(left)
+
+    def complaint(self, now_ns: int, *, waiting: bool = False) -> str:
+        return obstacle(self.words, OFFSET, now_ns, waiting=waiting)
+
+
+def test_a_model_with_a_worker_is_ready_and_one_without_is_not() -> None:
+    patient = Patient()
+    assert patient.complaint(1) == ""
+    patient.down(2)
+    assert patient.complaint(3) == "no worker holds it now"
+    patient.up(4)
+    assert patient.complaint(5) == ""
+
+
+def loop(patient: Patient, deaths: int, lived_ns: int = S) -> int:
+    """Let the worker die that often; the time after."""
+    now_ns = 0
+    for _ in range(deaths):
+        now_ns += lived_ns
+        patient.down(now_ns)
+        patient.up(now_ns)
+    return now_ns
+
+
+def test_deaths_in_a_row_make_a_loop_that_ends_when_a_worker_has_lived_for_a_while() -> None:
+    patient = Patient()
+    now_ns = loop(patient, LOOP)
+    assert f"come and go: {LOOP} deaths in a row" in patient.complaint(now_ns)
+    assert "come and go" in patient.complaint(now_ns + STEADY_NS - 1)
+    assert patient.complaint(now_ns + STEADY_NS) == ""
+
+
+def test_in_a_loop_it_says_so_also_while_no_worker_is_there() -> None:
+    patient = Patient()
+    now_ns = loop(patient, LOOP)
+    patient.down(now_ns + 1)
+    assert "come and go" in patient.complaint(now_ns + 100 * STEADY_NS)
+
+
+@pytest.mark.parametrize(("deaths", "lived_ns"), [(LOOP - 1, S), (9, STEADY_NS)])
+def test_few_deaths_or_long_lives_make_no_loop(deaths: int, lived_ns: int) -> None:
+    patient = Patient()
+    assert patient.complaint(loop(patient, deaths, lived_ns)) == ""
+
+
+def test_a_death_that_is_explained_counts_for_no_loop() -> None:
+    patient = Patient()
+    for now_ns in range(1, 20):
+        patient.down(now_ns)
+        patient.health.explained(0, now_ns)
+        patient.up(now_ns)
+        assert patient.complaint(now_ns) == ""
+
+
+def test_a_loop_of_one_worker_is_none_of_the_model_while_another_lives() -> None:
+    patient = Patient(workers=2)
+    patient.up(0, number=1)
+    for now_ns in range(1, 20):
+        patient.down(now_ns, number=1, left=1)
+        patient.up(now_ns, number=1)
+        assert patient.complaint(now_ns) == ""
+
+
+def test_where_no_batch_is_finished_for_long_it_is_not_ready_until_one_is() -> None:
+    patient = Patient()
+    patient.health.all_busy(S, cycle_ns=0, limit_ns=1000 * S)
+    assert patient.complaint(S + PATIENCE_NS) == ""
+    assert "not finished a batch" in patient.complaint(S + PATIENCE_NS + 1)
+    patient.health.moves()
+    assert patient.complaint(S + PATIENCE_NS + 1) == ""
+
+
+@pytest.mark.parametrize(
+    ("cycle_ns", "limit_ns", "patience_ns"),
+    [(0, 2 * S, 2 * S), (2 * S, 100 * S, 20 * S), (20 * S, 60 * S, 60 * S)],
+    ids=["limit", "usual", "slow"],
+)
+def test_what_is_long_depends_on_what_is_usual(
+    cycle_ns: int, limit_ns: int, patience_ns: int
+) -> None:
+    patient = Patient()
+    patient.health.all_busy(0, cycle_ns, limit_ns)
+    assert patient.complaint(patience_ns) == ""
+    assert patient.complaint(patience_ns + 1) != ""
+
+
+def test_a_new_worker_is_free() -> None:
+    patient = Patient()
+    patient.health.all_busy(0, 0, 1000 * S)
+    patient.down(1)
+    patient.up(2)
+    assert patient.complaint(100 * S) == ""
+
+
+def test_a_collector_that_has_requests_and_does_not_move_is_noticed() -> None:
+    patient = Patient()
+    patient.words[COLLECTOR_NS // WORD] = S
+    assert patient.complaint(6 * S, waiting=True) == ""
+    assert "nobody has looked for requests for 7 s" in patient.complaint(8 * S, waiting=True)
+    assert patient.complaint(8 * S, waiting=False) == ""
+
+
+def test_a_new_collector_knows_nothing_of_what_was() -> None:
+    patient = Patient()
+    loop(patient, LOOP)
+    patient.health.all_busy(0, 0, S)
+    patient.new_collector()
+    patient.up(20 * S)
+    assert patient.complaint(21 * S) == ""
