@@ -1,0 +1,140 @@
+"""Running one batch whose model another server runs: the clients' own text out, its text back.
+
+As `ringbatch.engine.runner`, for requests that stand in slots as `ringbatch.shm.forward` has them.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ringbatch.engine.attempts import Attempts
+from ringbatch.engine.model import Remote, ServerFailed
+from ringbatch.shm.forward import KEY_BYTES, Forwarded, UnsoundForward, list_start, opened
+from ringbatch.shm.holder import BatchMark, Holder, Request
+from ringbatch.shm.slot import Status
+
+logger = logging.getLogger("ringbatch.worker")
+
+_REMEMBERED: Final = 64
+_OPENING, _CLOSING = b"[]"
+_LOGGED: Final = 200
+
+
+class Forwarder:
+    """Runs batches of one model.
+
+    Args:
+        remote: asks the server.
+        name: for messages.
+        holder: answers for this worker.
+        clock_ns: the monotonic clock.
+        run_again: as for `Runner`.
+    """
+
+    def __init__(
+        self,
+        remote: Remote,
+        name: str,
+        holder: Holder,
+        clock_ns: Callable[[], int],
+        run_again: Callable[[int], object] = lambda _batch: None,
+    ) -> None:
+        self._remote = remote
+        self._name = name
+        self._holder = holder
+        self._memory = holder.memory
+        self._clock_ns = clock_ns
+        self._opened: dict[bytes, Forwarded] = {}
+        self._attempts = Attempts(name, holder, clock_ns, self._run, self._give_up, run_again)
+        self.run_ns = 0
+        """Time spent waiting for the server so far."""
+        self.failed = False
+        """Whether anything of the latest batch failed."""
+
+    def run(self, references: list[int], mark: BatchMark) -> None:
+        """Run a batch and answer every request in it; the answers still want a `flush`."""
+        self.failed = False
+        requests = []
+        for ref in references:
+            request = self._holder.read(ref)
+            if request is None:
+                self._holder.answer(ref, Status.CORRUPT, 0, mark, self._clock_ns())
+            else:
+                requests.append(request)
+        self._attempts.answer(requests, mark)
+
+    def _run(
+        self, requests: list[Request], mark: BatchMark
+    ) -> tuple[list[Request], ServerFailed | None]:
+        """Ask for requests together, as `ringbatch.engine.attempts.Run` has it."""
+        asked = None
+        key = b""
+        sound, lists = [], []
+        for request in requests:
+            start = request.request_offset
+            payload = bytes(self._memory[start : start + request.request_bytes])
+            try:
+                opening = list_start(payload)
+                # The collector puts only equal keys into a batch, so a frontend has changed its
+                # own since.
+                if key not in (b"", payload[:KEY_BYTES]):
+                    raise UnsoundForward("the envelope is another than that of the batch")
+                if payload[opening] != _OPENING or payload[-1] != _CLOSING:
+                    raise UnsoundForward("there is no list behind the envelope")
+                if asked is None:
+                    key = payload[:KEY_BYTES]
+                    asked = self._open(key, payload)
+            except UnsoundForward:
+                text = "the payload is not what its header says"
+                self._fail([request], Status.CORRUPT, text, mark)
+            else:
+                sound.append(request)
+                lists.append(payload[opening:])
+        if asked is None:
+            return [], None
+        failure = self._ask(asked, sound, lists, mark)
+        return sound, failure
+
+    def _open(self, key: bytes, payload: bytes) -> Forwarded:
+        found = self._opened.get(key)
+        if found is None:
+            found = opened(payload)
+            if len(self._opened) >= _REMEMBERED:
+                self._opened.clear()
+            self._opened[key] = found
+        return found
+
+    def _ask(
+        self, asked: Forwarded, requests: list[Request], lists: list[bytes], mark: BatchMark
+    ) -> ServerFailed | None:
+        rows = [request.rows for request in requests]
+        # Whoever waits longest decides; the others are told by their frontends.
+        until_ns = max(request.deadline_ns for request in requests)
+        started_ns = self._clock_ns()
+        try:
+            answers = self._remote.predictions(asked, lists, rows, until_ns)
+        except ServerFailed as failure:
+            return failure
+        finally:
+            now_ns = self._clock_ns()
+            self.run_ns += now_ns - started_ns
+        for request, answer in zip(requests, answers, strict=True):
+            size = len(answer)
+            status = Status.RESULT_TOO_LARGE
+            if size <= request.result_capacity:
+                status = Status.OK
+                self._memory[request.result_offset : request.result_offset + size] = answer
+            self._holder.answer(request.ref, status, size, mark, now_ns)
+        return None
+
+    def _give_up(self, failure: Exception, requests: list[Request], mark: BatchMark) -> None:
+        assert isinstance(failure, ServerFailed), "nothing else is caught"
+        text = " ".join(str(failure).split())
+        logger.warning("model %s: %s", self._name, text[:_LOGGED])
+        self._fail(requests, failure.status, str(failure), mark)
+
+    def _fail(self, requests: list[Request], status: Status, text: str, mark: BatchMark) -> None:
+        self.failed = True
+        now_ns = self._clock_ns()
+        for request in requests:
+            self._holder.fail(request, status, text, mark, now_ns)

@@ -1,0 +1,159 @@
+"""Requests to a model that another server runs: what of them it is to see, as slots have it.
+
+    {"instances": [...], "signature_name": "a"}
+
+The list travels as it was written, and so do all other members of the body, with the path, the
+query and the headers that are passed on. What is not the list stands in front of it, sealed
+(ringbatch.shm.forward), and decides which requests share a batch.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import orjson
+
+from ringbatch.frontend.v1_request import Parsed, Part, UntypedRequests
+from ringbatch.shm.forward import KEY_BYTES, sealed
+from ringbatch.shm.jsontext import MAX_NESTING, Value
+from ringbatch.shm.manifest import Forward, ModelSpec
+
+_USUAL: Final = re.compile(
+    rb'[ \t\r\n]*\{[ \t\r\n]*"(instances|inputs)"[ \t\r\n]*:[ \t\r\n]*(?=\[)'
+)
+_REMEMBERED: Final = 256
+_REMEMBERED_BYTES: Final = 2048
+
+
+class Origins:
+    """Where the requests to the models that other servers run come from, as these are to see it.
+
+    Args:
+        specs: all models.
+    """
+
+    def __init__(self, specs: Sequence[ModelSpec]) -> None:
+        self._by_name = {spec.name: spec.forward for spec in specs if spec.forward is not None}
+        self._any = next((f for f in self._by_name.values() if f.any_path), None)
+
+    @property
+    def any_path(self) -> bool:
+        """Whether predictions of whatever model are taken."""
+        return self._any is not None
+
+    def has(self, name: str) -> bool:
+        """Whether a model of that name, or any, is one of these."""
+        return self.any_path or name in self._by_name
+
+    def of(
+        self, name: str, target: bytes, headers: Mapping[bytes, Sequence[bytes]]
+    ) -> bytes | None:
+        """The origin of a request; None where its model is none of these.
+
+        Args:
+            name: the model's.
+            target: path and query of the request.
+            headers: all values of each, by its name in lower case.
+        """
+        forward = self._any or self._by_name.get(name)
+        return None if forward is None else origin(forward, target, headers)
+
+
+def origin(forward: Forward, target: bytes, headers: Mapping[bytes, Sequence[bytes]]) -> bytes:
+    """Path and query, and the headers that are passed on; a line each, as envelopes have them."""
+    if not forward.any_path or not target:
+        _, mark, query = target.partition(b"?")
+        target = forward.path.encode() + mark + query
+    lines = [target]
+    for name in forward.headers:
+        wanted = name.encode()
+        lines += [b"%b: %b" % (wanted, value) for value in headers.get(wanted, ())]
+    return b"\n".join([*lines, b""])
+
+
+class ForwardedRequests(UntypedRequests):
+    """Requests to one such model.
+
+    Args:
+        spec: the model.
+        forward: of that.
+    """
+
+    def __init__(self, spec: ModelSpec, forward: Forward) -> None:
+        super().__init__(spec)
+        self._usual_origin = origin(forward, b"", {})
+        self._known: dict[tuple[bytes, bytes, bytes], bytes] = {}
+
+    def parse(self, body: bytes | bytearray, origin: bytes | None = None) -> Parsed:
+        """Read a body.
+
+        Args:
+            body: all of it.
+            origin: see `origin`; None where the request has none of its own.
+
+        Raises:
+            InvalidRequest: it is no sound JSON object with a list of instances.
+        """
+        if origin is None:
+            origin = self._usual_origin
+        quick = self._quick(body)
+        if quick is not None:
+            key, rows, text = quick
+            front = self._sealed(origin, b'{"%b":' % key, b"}")
+            return Parsed((Part(rows, front + text, KEY_BYTES),), False)
+        source, request, name = self._read(body)
+        front = self._sealed(origin, b'{"%b":' % name.encode(), _closing(source, request, name))
+        parts = self._parts(source, request[name])
+        return Parsed(
+            tuple(Part(part.rows, front + part.payload, KEY_BYTES) for part in parts), False
+        )
+
+    def _quick(self, body: bytes | bytearray) -> tuple[bytes, int, bytes | bytearray] | None:
+        """Name, length and text of the list, where it is the only member and fits one batch; None
+        for everything else, right or wrong."""
+        usual = _USUAL.match(body)
+        if usual is None or b"\\u" in body:
+            return None
+        key = usual[1]
+        try:
+            request = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return None
+        if (
+            len(request) != 1
+            or body.count(b'"%b"' % key) != 1
+            or body.count(b"[") + body.count(b"{") > MAX_NESTING
+        ):
+            return None
+        rows = len(request[key.decode()])
+        if not 0 < rows <= self._cap:
+            return None
+        # Behind the last bracket there is nothing but the end of the object.
+        return key, rows, body[usual.end() : body.rindex(b"]") + 1]
+
+    def _sealed(self, origin: bytes, opening: bytes, closing: bytes) -> bytes:
+        wanted = (origin, opening, closing)
+        front = self._known.get(wanted)
+        if front is None:
+            front = sealed(*wanted)
+            if len(front) <= _REMEMBERED_BYTES:
+                if len(self._known) >= _REMEMBERED:
+                    self._known.clear()
+                self._known[wanted] = front
+        return front
+
+
+def _closing(source: str, request: Mapping[str, Value], name: str) -> bytes:
+    """The members beside the list, in the order of their names and as they were written."""
+    others = [
+        f",{_spelled(other)}:{source[value.start : value.end]}"
+        for other, value in sorted(request.items())
+        if other != name
+    ]
+    return f"{''.join(others)}}}".encode()
+
+
+def _spelled(name: str) -> str:
+    # Half of a surrogate pair has a spelling in JSON alone.
+    return json.dumps(name)

@@ -1,0 +1,180 @@
+"""Batches for a model server, stepped by hand: who gets which answer, and whose failure it is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+import rig
+
+from ringbatch.engine.forwarder import Forwarder
+from ringbatch.engine.model import ServerFailed
+from ringbatch.frontend.forwarded import ForwardedRequests
+from ringbatch.shm.forward import KEY_BYTES, Forwarded
+from ringbatch.shm.holder import BatchMark, Holder
+from ringbatch.shm.manifest import Forward
+from ringbatch.shm.ring import Consumer
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Reason, Status
+
+FORWARD = Forward("/p", (), any_path=False)
+SPEC = replace(rig.spec(), forward=FORWARD)
+REQUESTS = ForwardedRequests(SPEC, FORWARD)
+Predictions = Callable[[Sequence[bytes]], list[bytes]]
+
+
+class Server:
+    """A model server that answers as it is told to, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[bytes]] = []
+        self.until_ns: list[int] = []
+        self.targets: list[bytes] = []
+        self.answer: Predictions = list
+
+    def predictions(
+        self, asked: Forwarded, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
+    ) -> list[bytes]:
+        assert [text.count(b",") + 1 for text in lists] == list(rows)
+        self.asked.append(list(lists))
+        self.until_ns.append(until_ns)
+        self.targets.append(asked.target)
+        return self.answer(lists)
+
+
+class Stand:
+    """A lane, a forwarder and its server."""
+
+    def __init__(self) -> None:
+        self.segment: Segment = rig.local_segment(SPEC)
+        self.client = rig.Client(self.segment)
+        self.server = Server()
+        self.now_ns = 1
+        holder = Holder(self.segment, 0, lambda _lane: None)
+        self.again: list[int] = []
+        self.forwarder = Forwarder(self.server, "m", holder, lambda: self.now_ns, self.again.append)
+        self._holder = holder
+        layout = self.segment.layout
+        self._taken = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
+
+    def send(self, body: bytes, origin: bytes | None = None, **more: int) -> int:
+        (part,) = REQUESTS.parse(body, origin).parts
+        return self.client.send(bytes(part.payload), part.rows, key_bytes=KEY_BYTES, **more)
+
+    def run(self) -> dict[int, rig.Reply]:
+        """Everything sent, as one batch."""
+        self.forwarder.run(self._taken.take(), BatchMark(7, 3, Reason.FULL, 5))
+        self._holder.flush()
+        return self.client.collect()
+
+
+@pytest.fixture
+def stand() -> Stand:
+    return Stand()
+
+
+def statuses(replies: dict[int, rig.Reply]) -> list[Status]:
+    return [replies[slot].answer.status for slot in sorted(replies)]
+
+
+def test_a_batch_is_asked_for_at_once_and_everybody_gets_his_own(stand: Stand) -> None:
+    slots = [stand.send(b) for b in (b'{"instances":[1]}', b'{"instances": [2.0, 3]}')]
+    replies = stand.run()
+    assert stand.server.asked == [[b"[1]", b"[2.0, 3]"]]
+    assert [replies[slot].data for slot in slots] == [b"[1]", b"[2.0, 3]"]
+    assert statuses(replies) == [Status.OK, Status.OK]
+    assert {reply.answer.batch for reply in replies.values()} == {7}
+    assert not stand.forwarder.failed
+
+
+def test_the_server_is_waited_for_as_long_as_anybody_waits(stand: Stand) -> None:
+    for deadline_ns in (50, 90, 70):
+        stand.send(b'{"instances":[1]}', deadline_ns=deadline_ns)
+    stand.run()
+    assert stand.server.until_ns == [90]
+
+
+def test_an_answer_without_room_says_how_much_it_needs(stand: Stand) -> None:
+    small = stand.send(b'{"instances":[1]}', result_bytes=2)
+    fits = stand.send(b'{"instances":[2]}')
+    replies = stand.run()
+    assert replies[small].answer.status is Status.RESULT_TOO_LARGE
+    assert replies[small].answer.size == 3
+    assert replies[fits].data == b"[2]"
+
+
+@pytest.mark.parametrize(
+    "status",
+    [Status.SERVER_DOWN, Status.SERVER_BROKEN, Status.SERVER_MISCOUNTED, Status.EXPIRED],
+)
+def test_a_failure_of_the_server_is_everybodys_and_asked_for_once(
+    stand: Stand, status: Status
+) -> None:
+    def fail(_lists: Sequence[bytes]) -> list[bytes]:
+        raise ServerFailed(status, "it is so")
+
+    stand.server.answer = fail
+    for _ in range(3):
+        stand.send(b'{"instances":[1]}')
+    replies = stand.run()
+    assert statuses(replies) == [status] * 3
+    assert {reply.data for reply in replies.values()} == {b"it is so"}
+    assert len(stand.server.asked) == 1
+    assert stand.forwarder.failed
+
+
+def test_an_instance_that_the_server_refuses_is_its_own_requests_failure(stand: Stand) -> None:
+    def refuse(lists: Sequence[bytes]) -> list[bytes]:
+        if b"[13]" in lists:
+            raise ServerFailed(Status.SERVER_ANSWERED, "400 \nno 13", isolates=True)
+        return list(lists)
+
+    stand.server.answer = refuse
+    slots = [stand.send(b'{"instances":[%d]}' % n) for n in (11, 12, 13, 14)]
+    replies = stand.run()
+    assert [replies[slot].data for slot in slots] == [b"[11]", b"[12]", b"400 \nno 13", b"[14]"]
+    assert replies[slots[2]].answer.status is Status.SERVER_ANSWERED
+    assert len(stand.server.asked) == 5
+    assert stand.again == [7] * 4
+
+
+def test_who_has_gone_meanwhile_is_not_asked_for_again(stand: Stand) -> None:
+    def refuse(_lists: Sequence[bytes]) -> list[bytes]:
+        stand.now_ns = 60
+        raise ServerFailed(Status.SERVER_ANSWERED, "400 \nno", isolates=True)
+
+    stand.server.answer = refuse
+    for _ in range(2):
+        stand.send(b'{"instances":[1]}', deadline_ns=50)
+    assert statuses(stand.run()) == [Status.EXPIRED] * 2
+    assert len(stand.server.asked) == 1
+
+
+def test_a_payload_that_was_changed_costs_its_own_request_alone(stand: Stand) -> None:
+    lane = stand.client.lane
+    good = stand.send(b'{"instances":[1]}')
+    bad = {
+        "no list": stand.send(b'{"instances":[2]}'),
+        "another envelope": stand.send(b'{"instances":[3]}', b"/q\n"),
+        "a length beyond the payload": stand.send(b'{"instances":[4]}'),
+    }
+    memory, starts = stand.client.memory, lane.request_offset
+    memory[starts[bad["no list"]] + KEY_BYTES + len('/p\n\n{"instances":\n}')] = 0
+    memory[starts[bad["a length beyond the payload"]] + 7] = 255
+    replies = stand.run()
+    assert replies[good].data == b"[1]"
+    assert {replies[slot].answer.status for slot in bad.values()} == {Status.CORRUPT}
+    assert stand.server.asked == [[b"[1]"]]
+
+
+def test_nothing_is_asked_for_where_nothing_can_be_read(stand: Stand) -> None:
+    slot = stand.send(b'{"instances":[1]}')
+    stand.client.memory[stand.client.lane.request_offset[slot] + 7] = 255
+    assert statuses(stand.run()) == [Status.CORRUPT]
+    assert stand.server.asked == []
+
+
+def test_envelopes_are_told_apart_between_batches(stand: Stand) -> None:
+    for origin in (b"/p\n", b"/q\n", b"/p\n"):
+        stand.send(b'{"instances":[1]}', origin)
+        stand.run()
+    assert stand.server.targets == [b"/p", b"/q", b"/p"]

@@ -1,0 +1,176 @@
+"""Bodies for models that other servers run: what of them reaches the server, and who may join."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import rig
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.frontend.forwarded import ForwardedRequests, Origins, origin
+from ringbatch.frontend.json_values import ValueCodec
+from ringbatch.frontend.v1 import V1Codec
+from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.forward import KEY_BYTES, Forwarded, list_start, opened
+from ringbatch.shm.manifest import Forward, dumps, loads
+
+FORWARD = Forward("/v1/models/m:predict", ("authorization", "x-tenant"), any_path=False)
+SPEC = replace(rig.spec(max_batch_size=3), forward=FORWARD)
+REQUESTS = ForwardedRequests(SPEC, FORWARD)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def parsed(body: str, origin: bytes | None = None) -> list[tuple[int, Forwarded, str]]:
+    """Rows, envelope and list of each part."""
+    found = []
+    for part in REQUESTS.parse(body.encode(), origin).parts:
+        payload = bytes(part.payload)
+        assert part.key_bytes == KEY_BYTES
+        found.append((part.rows, opened(payload), payload[list_start(payload) :].decode()))
+    return found
+
+
+def one(body: str) -> tuple[bytes, str, bytes]:
+    """What stands before the list, the list, and what stands behind."""
+    ((_, envelope, text),) = parsed(body)
+    return envelope.opening, text, envelope.closing
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ('{"instances":[1,2.50,1e3]}', "[1,2.50,1e3]"),
+        (' {\n"instances" : [ 9007199254740993 ]\n}\n', "[ 9007199254740993 ]"),
+        ('{"instances":[{"b":1,"a":"]}"}]}', '[{"b":1,"a":"]}"}]'),
+        ('{"instances":["instances"]}', '["instances"]'),
+        ('{"instances":["\\"instances\\":[0]"]}', '["\\"instances\\":[0]"]'),
+        ('{"instances":[0],"instances":[1]}', "[1]"),
+        ('{"inst\\u0061nces":[0],"instances":[1]}', "[1]"),
+        ('{"instances":[0],"inst\\u0061nces":[1]}', "[1]"),
+        ('{"instances":["\\ud800"]}', '["\\ud800"]'),
+        ('{"instances":[123456789012345678901234567890]}', "[123456789012345678901234567890]"),
+        ('{"instances":["é"]}', '["é"]'),
+    ],
+)
+def test_instances_travel_as_they_were_written(body: str, text: str) -> None:
+    assert one(body) == (b'{"instances":', text, b"}")
+
+
+def test_the_other_name_of_the_list_travels_too() -> None:
+    assert one('{"inputs": [1]}') == (b'{"inputs":', "[1]", b"}")
+
+
+def test_other_members_travel_as_they_were_written_in_one_order() -> None:
+    first = one('{"z": 6.0, "instances": [1], "a": {"y": 1, "x": 12345678901234567890123}}')
+    assert first == (
+        b'{"instances":',
+        "[1]",
+        b',"a":{"y": 1, "x": 12345678901234567890123},"z":6.0}',
+    )
+    again = one('{"a":{"y": 1, "x": 12345678901234567890123},"z":6.0,"instances":[1]}')
+    assert again == first
+
+
+def test_more_than_a_batch_takes_is_cut_and_every_part_is_sealed() -> None:
+    parts = parsed('{"instances": [1, [2], "3", 4], "a": 1}')
+    assert [(rows, text) for rows, _, text in parts] == [(3, '[1, [2], "3"]'), (1, "[4]")]
+    assert parts[0][1] == parts[1][1]
+
+
+@given(
+    st.lists(VALUES, min_size=1, max_size=3),
+    st.dictionaries(
+        st.text().filter(lambda n: n not in ("instances", "inputs")), VALUES, max_size=2
+    ),
+    st.booleans(),
+)
+def test_the_server_sees_the_request_whatever_way_it_was_read(
+    instances: list[Any], others: dict[str, Any], ascii_only: bool
+) -> None:
+    body = json.dumps({"instances": instances, **others}, ensure_ascii=ascii_only)
+    try:
+        body.encode()
+    except UnicodeEncodeError:
+        return
+    opening, text, closing = one(body)
+    seen = json.loads(opening + text.encode() + closing)
+    assert seen == {"instances": instances, **others}
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("", "can't unmarshal body: it is empty"),
+        ("[1]", "can't unmarshal body: "),
+        ('{"instances":[1]', "can't unmarshal body: "),
+        ('{"instances":[1]}x', "can't unmarshal body: "),
+        ('{"instances":[NaN]}', "can't unmarshal body: "),
+        ('{"instances":5}', "can't unmarshal body: `instances` is 5"),
+        ('{"instances":[]}', "no instances in the request"),
+        ('{"instances":null}', "no instances in the request"),
+        ("{}", "no instances in the request"),
+        ('{"instances":[1],"inputs":[1]}', "`instances` and `inputs` exclude each other"),
+        ('{"inputs":{"a":[1]}}', "a model without declared inputs takes `instances`"),
+        ('{"instances":[' + "[" * 600 + "]" * 600 + "]}", "can't unmarshal body: it is nested"),
+    ],
+)
+def test_what_is_no_request_is_refused_before_it_joins_others(body: str, words: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        REQUESTS.parse(body.encode())
+    assert str(caught.value).startswith(words)
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="not UTF-8"):
+        REQUESTS.parse(b'{"instances":["\xff"]}')
+
+
+def test_the_origin_has_the_models_path_the_query_and_the_headers_that_are_passed_on() -> None:
+    headers = {b"x-tenant": [b"a", b"b"], b"host": [b"h"], b"authorization": [b"z"]}
+    found = origin(FORWARD, b"/v1/models/other:predict?a=b?c", headers)
+    assert found == (b"/v1/models/m:predict?a=b?c\nauthorization: z\nx-tenant: a\nx-tenant: b\n")
+    ((_, envelope, _),) = parsed('{"instances":[1]}', found)
+    assert envelope.target == b"/v1/models/m:predict?a=b?c"
+    assert envelope.headers == b"authorization: z\r\nx-tenant: a\r\nx-tenant: b\r\n"
+
+
+def test_as_a_sidecar_the_path_is_the_requests_own() -> None:
+    forward = replace(FORWARD, any_path=True)
+    assert origin(forward, b"/v1/models/%C3%A9:predict?q", {}) == b"/v1/models/%C3%A9:predict?q\n"
+    assert origin(forward, b"", {}) == b"/v1/models/m:predict\n"
+
+
+def test_only_models_of_other_servers_have_origins() -> None:
+    origins = Origins((rig.spec(name="ours"), replace(SPEC, name="theirs")))
+    assert origins.of("ours", b"/p", {}) is None
+    assert origins.of("theirs", b"/p", {}) == b"/v1/models/m:predict\n"
+    assert (origins.has("ours"), origins.has("theirs"), origins.any_path) == (False, True, False)
+
+
+def test_as_a_sidecar_every_model_is_another_servers() -> None:
+    origins = Origins((replace(SPEC, forward=replace(FORWARD, any_path=True)),))
+    assert origins.any_path
+    assert origins.has("whatever")
+    assert origins.of("whatever", b"/p", {}) == b"/p\n"
+
+
+def test_a_request_without_an_origin_has_the_usual_one() -> None:
+    ((_, envelope, _),) = parsed('{"instances":[1]}')
+    assert (envelope.target, envelope.headers) == (b"/v1/models/m:predict", b"")
+    assert V1Codec(SPEC).parse(b'{"instances":[1]}') == REQUESTS.parse(b'{"instances":[1]}')
+
+
+def test_a_programs_own_values_share_batches_with_those_of_requests() -> None:
+    (part,) = ValueCodec(SPEC).parse([1, [2]])
+    assert part == REQUESTS.parse(b'{"instances":[1,[2]]}').parts[0]
+
+
+def test_the_manifest_carries_how_requests_are_forwarded() -> None:
+    (spec,) = loads(dumps((SPEC,)))
+    assert spec == SPEC

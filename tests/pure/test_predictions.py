@@ -1,0 +1,114 @@
+"""Batches for a V1 model server, and its answers: what a client wrote comes out as it went in."""
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.engine.predictions import Miscounted, NoPredictions, joined, shared_out, shown
+from ringbatch.shm.forward import Forwarded
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+BLANKS = st.sampled_from([(",", ":"), (", ", ": "), (" ,\n", "\t:\r\n ")])
+
+
+def asked(closing: bytes = b"}") -> Forwarded:
+    return Forwarded(b"/p", b"", b'{"instances":', closing)
+
+
+def out(text: str, *rows: int) -> list[str]:
+    return [part.decode() for part in shared_out(text.encode(), rows)]
+
+
+def test_the_lists_of_several_requests_become_one() -> None:
+    lists = [b"[1, 2]", b'[{"b": 1, "a": 6.0}]', b"[ 9007199254740993 ]"]
+    body = joined(asked(b',"signature_name":"s"}'), lists)
+    assert body == (
+        b'{"instances":[1, 2,{"b": 1, "a": 6.0}, 9007199254740993 ],"signature_name":"s"}'
+    )
+
+
+@given(st.lists(st.lists(JSON, min_size=1, max_size=4), min_size=1, max_size=5), BLANKS)
+def test_whatever_is_joined_is_shared_out_again(
+    lists: list[list[Any]], blanks: tuple[str, str]
+) -> None:
+    texts = [json.dumps(values, separators=blanks).encode() for values in lists]
+    body = joined(asked(), texts).replace(b'"instances"', b'"predictions"', 1)
+    parts = shared_out(body, [len(values) for values in lists])
+    assert [json.loads(part) for part in parts] == lists
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"predictions":[1,2.0,1e5]}', ["[1]", "[2.0,1e5]"]),
+        ('{"predictions":[[1,2],[3],[]]}', ["[[1,2]]", "[[3],[]]"]),
+        ('{"predictions":[[[1],[2]],[[3]],[4]]}', ["[[[1],[2]]]", "[[[3]],[4]]"]),
+        ('{"predictions":[ [1], 2, [3] ]}', ["[[1]]", "[2,[3]]"]),
+        ('{"predictions":["a,b]","],[",""]}', ['["a,b]"]', '["],[",""]']),
+        ('{"predictions":[{"b":1,"a":[2]},null,"é"]}', ['[{"b":1,"a":[2]}]', '[null,"é"]']),
+        ('\n{ "predictions" :\t[1 , 2 , 3 ]\n}\n', ["[1 ]", "[ 2 , 3]"]),
+        ('{"model":"m","predictions":[1,2,3],"z":[7]}', ["[1]", "[2,3]"]),
+        ('{"predictions":[0],"predictions":[1,2,3]}', ["[1]", "[2,3]"]),
+        ('{"pred\\u0069ctions":[1,2,3]}', ["[1]", "[2,3]"]),
+        ('{"predictions":[0],"pred\\u0069ctions":[1,2,3]}', ["[1]", "[2,3]"]),
+        ('{"outputs":[1,2,3]}', ["[1]", "[2,3]"]),
+        (
+            '{"predictions":[123456789012345678901234567890,2,3]}',
+            ["[123456789012345678901234567890]", "[2,3]"],
+        ),
+        ('{"predictions":["\\ud800",2,3]}', ['["\\ud800"]', "[2,3]"]),
+    ],
+)
+def test_predictions_pass_as_the_server_wrote_them(text: str, expected: list[str]) -> None:
+    assert out(text, 1, 2) == expected
+
+
+def test_the_answer_to_one_request_is_not_cut_at_all() -> None:
+    assert out('{"predictions": [ 1 ,  2 ]}', 2) == ["[ 1 ,  2 ]"]
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 4])
+def test_another_number_than_was_asked_for_is_nobodys(count: int) -> None:
+    body = orjson.dumps({"predictions": [[1.0]] * count})
+    with pytest.raises(Miscounted, match=f"gave {count} predictions for 3 instances"):
+        shared_out(body, [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"error":"no such model"}', 'without `predictions`: {"error":"no such model"}'),
+        (b'{"predictions":null}', "without `predictions`: "),
+        (b'{"predictions":{"a":1}}', "without `predictions`: "),
+        (b'{"predictions":[1,2,3]', "no JSON object: "),
+        (b'{"predictions":[1,NaN,3]}', "no JSON object: "),
+        (b"[1,2,3]", "no JSON object: [1,2,3]"),
+        (b"", "no JSON object: "),
+        (b"<html>\n <h1>Bad  Gateway</h1>", "no JSON object: <html> <h1>Bad Gateway</h1>"),
+        (b"\xff\xfe", "no JSON object: "),
+        (b'{"predictions":[' + b"[" * 600 + b"]" * 600 + b",2,3]}", "no JSON object: "),
+    ],
+)
+def test_what_holds_no_predictions_is_told_in_words(body: bytes, words: str) -> None:
+    with pytest.raises(NoPredictions) as caught:
+        shared_out(body, [1, 2])
+    assert not isinstance(caught.value, Miscounted)
+    assert str(caught.value).startswith(f"the model server answered {words}")
+
+
+def test_a_long_body_is_shown_in_part() -> None:
+    text = shown(b"x" * 10_000)
+    assert len(text) < 300
+    assert text.endswith("...")

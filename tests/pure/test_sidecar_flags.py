@@ -1,0 +1,112 @@
+"""``ringbatch sidecar``: the agent's flags, and what becomes of each."""
+
+from typing import Any
+
+import pytest
+
+from ringbatch.engine import cli
+from ringbatch.engine.settings import Config
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
+    found: list[Config] = []
+
+    def run(config: Config) -> int:
+        found.append(config)
+        return 0
+
+    monkeypatch.setattr("ringbatch.engine.supervisor.run", run)
+    return found
+
+
+def configured(calls: list[Config], *arguments: str) -> Config:
+    assert cli.main(["sidecar", *arguments]) == 0
+    return calls.pop()
+
+
+def test_without_flags_it_stands_where_the_agent_does_and_nobody_waits(calls: list[Config]) -> None:
+    config = configured(calls)
+    (model,) = config.models
+    assert (config.server.host, config.server.port, config.server.sidecar) == (
+        "0.0.0.0",
+        9081,
+        True,
+    )
+    assert (model.path, model.platform, model.protocol) == ("http://127.0.0.1:8080", "http", "v1")
+    assert (model.max_batch_size, model.policy, model.workers) == (32, "eager", 4)
+    assert config.passes_to == "http://127.0.0.1:8080"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "--port 1 --component-port 2 --max-batchsize 3 --max-latency 5000 --enable-batcher",
+        "-port=1 -component-port=2 -max-batchsize=3 -max-latency=5000 -enable-batcher=true",
+    ],
+)
+def test_the_agents_flags_mean_what_they_mean_there(calls: list[Config], arguments: str) -> None:
+    config = configured(calls, *arguments.split())
+    (model,) = config.models
+    assert config.server.port == 1
+    assert model.path == "http://127.0.0.1:2"
+    assert (model.max_batch_size, model.max_latency_ms, model.policy) == (3, 5000.0, "fixed")
+
+
+def test_our_own_flags_win(calls: list[Config]) -> None:
+    words = "--max-latency 5 --policy eager --workers 9 --timeout-s 3 --frontends 1 --kserve-errors"
+    config = configured(calls, *words.split(), "--forward-headers", "X-A", "--host", "::1")
+    (model,) = config.models
+    assert (model.policy, model.workers, model.timeout_s, model.kserve_errors) == (
+        "eager",
+        9,
+        3,
+        True,
+    )
+    assert model.forward_headers == ("x-a",)
+    assert (config.server.frontends, config.server.host) == (1, "::1")
+
+
+def test_flags_of_the_agents_other_parts_do_nothing_and_are_said_to(
+    calls: list[Config], capsys: pytest.CaptureFixture[str]
+) -> None:
+    configured(calls, "--namespace", "n", "--log-mode=all", "--enable-puller=false", "--log-url=")
+    assert capsys.readouterr().err == (
+        "ringbatch: --log-mode does nothing here: it is for the agent's logger, puller or probes\n"
+        "ringbatch: --namespace does nothing here: it is for the agent's logger, puller or probes\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("--log-url http://l", "--log-url: requests are not logged to another server here"),
+        ("--enable-puller", "--enable-puller: models are not pulled here"),
+        ("--enable-batcher=false", "--enable-batcher: this is nothing but a batcher, so it "),
+        ("--port x", '--port: found "x", but it must be a whole number from 0 to 65535'),
+        ("--max-batchsize -1", "--max-batchsize: found -1, but it must be a whole number from "),
+        ("--max-latency 70000", "--max-latency: found 70000 ms, but it must be at most timeout_s"),
+        ("--component-port x", '--component-port: found "http://127.0.0.1:x", but it must be '),
+    ],
+)
+def test_what_cannot_be_is_refused_by_the_flags_own_name(
+    calls: list[Config], capsys: pytest.CaptureFixture[str], arguments: str, words: str
+) -> None:
+    assert cli.main(["sidecar", *arguments.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"ringbatch: {words}")
+    assert not calls
+
+
+def test_an_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["sidecar", "--nonsense"])
+    assert caught.value.code == 2
+    assert "--nonsense" in capsys.readouterr().err
+
+
+def test_the_help_has_no_word_of_what_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["sidecar", "--help"])
+    told: Any = capsys.readouterr().out
+    assert "--component-port" in told
+    assert "--namespace" not in told
