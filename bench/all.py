@@ -13,6 +13,9 @@ SCENARIOS = [
     "grpc_unary",
     "client",
     "overload",
+    "sidecar",
+    "batching",
+    "lengths",
     "idle",
 ]
 

@@ -161,6 +161,16 @@ def watch_tree(
     return usage(before, after, end - start)
 
 
+def cpu_busy_s(cpu: int) -> float:
+    """Return the time that a CPU has spent on anything since the machine started, in seconds."""
+    for line in _read(Path("/proc/stat")).splitlines():
+        name, *ticks = line.split()
+        if name == f"cpu{cpu}":
+            user, nice, system, _idle, _io, irq, soft, steal, *_ = map(int, ticks)
+            return (user + nice + system + irq + soft + steal) * _TICK_NS / 1e9
+    raise ValueError(f"there is no CPU {cpu}")
+
+
 def _all_pids() -> Iterator[int]:
     return (int(entry) for entry in os.listdir("/proc") if entry.isdigit())
 

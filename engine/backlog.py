@@ -22,7 +22,7 @@ class Backlog(NamedTuple):
 NOTHING = Backlog(0, 0)
 
 
-def estimate(rows: int, max_batch_size: int, *, idle: int, ready: int, cycle_ns: int) -> Backlog:
+def estimate(rows: int, max_batch_size: int, idle: int, ready: int, cycle_ns: int) -> Backlog:
     """The backlog of one model.
 
     A batch under way is counted whole: it errs on the side of refusing, by half a batch.
@@ -34,8 +34,12 @@ def estimate(rows: int, max_batch_size: int, *, idle: int, ready: int, cycle_ns:
         ready: workers, busy or not; with none, nobody can say when there will be one.
         cycle_ns: from the dispatch of a batch to its report, of late.
     """
-    if not ready or (idle and not rows):
+    if not ready:
         return NOTHING
+    row_ns = cycle_ns // (max_batch_size * ready)
+    if idle and not rows:
+        # Nothing is in the way of one; of a thousand that come at once, most are in each other's.
+        return Backlog(0, row_ns)
     # Those that run, those that are full by then, and the one that takes the request itself.
     batches = (ready - idle) + rows // max_batch_size + 1
-    return Backlog(-(-batches // ready) * cycle_ns, cycle_ns // (max_batch_size * ready))
+    return Backlog(-(-batches // ready) * cycle_ns, row_ns)

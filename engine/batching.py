@@ -12,7 +12,9 @@ at that instant, with nothing else changed, it closes.
 
 Membership is decided when a worker can take the batch and not before, so that no small batch is
 frozen behind a busy worker. The latency bound: with a worker idle, a request waits at most
-`max_latency_ns` under ``fixed`` and not at all under ``eager``, counted from its acceptance.
+`max_latency_ns` under ``fixed`` and not at all under ``eager``, counted from its acceptance. What
+a batch leaves behind because its size would not pay has waited its time, and is the first of the
+next.
 """
 
 from collections.abc import Iterable
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
+from ringbatch.engine.shaping import worthwhile_rows
 from ringbatch.shm.slot import Reason
 
 
@@ -31,11 +34,16 @@ class Policy:
         max_batch_size: the most instances a batch may hold; a cap, not only a trigger.
         max_latency_ns: the longest wait of the oldest request under ``fixed``.
         eager: close as soon as a worker is idle.
+        sizes: the numbers of rows that a batch is padded to, ascending; none where every number is
+            right.
+        costs_ns: how long a batch of each of these sizes runs; none where that is not known.
     """
 
     max_batch_size: int
     max_latency_ns: int
     eager: bool
+    sizes: tuple[int, ...] = ()
+    costs_ns: tuple[int, ...] = ()
 
 
 class Pending(NamedTuple):
@@ -48,6 +56,7 @@ class Pending(NamedTuple):
         deadline_ns: the earliest deadline among them.
         others: whether requests of the same model wait that may not join, their shapes being
             different.
+        full: whether a batch is full before it has `max_batch_size` rows.
     """
 
     requests: int
@@ -55,6 +64,7 @@ class Pending(NamedTuple):
     oldest_ns: int
     deadline_ns: int
     others: bool = False
+    full: bool = False
 
 
 class Close(NamedTuple):
@@ -73,7 +83,6 @@ def decide(
     pending: Pending,
     now_ns: int,
     policy: Policy,
-    *,
     idle_workers: int,
     service_ns: int = 0,
     draining: bool = False,
@@ -91,7 +100,7 @@ def decide(
     """
     if not idle_workers:
         return Wait(None)
-    if pending.rows >= policy.max_batch_size:
+    if pending.full or pending.rows >= policy.max_batch_size:
         return Close(Reason.FULL)
     if draining:
         return Close(Reason.DRAIN)
@@ -104,6 +113,18 @@ def decide(
     if now_ns >= urgent_ns:
         return Close(Reason.DEADLINE)
     return Wait(min(due_ns, urgent_ns))
+
+
+def taking(rows: int, policy: Policy) -> int:
+    """The most rows that a batch closed now takes of those that wait.
+
+    Args:
+        rows: that wait.
+        policy: the model's.
+    """
+    if rows >= policy.max_batch_size:
+        return policy.max_batch_size
+    return worthwhile_rows(rows, policy.sizes, policy.costs_ns)
 
 
 def fitting(rows: Iterable[int], max_batch_size: int) -> int:

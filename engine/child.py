@@ -20,6 +20,7 @@ class Child:
         pid: its process id.
         pidfd: readable once it has ended; the proof of its death.
         control: the supervisor's end of its control socket; None for a process that needs none.
+        killed: whether it was ended with SIGKILL; known once it is buried.
 
     Args:
         module: what to run; it finds its own end of the control socket in ``--control-fd``.
@@ -36,6 +37,7 @@ class Child:
         controlled: bool = True,
     ) -> None:
         self.title = title
+        self.killed = False
         self.control: ControlSocket | None = None
         with ExitStack() as stack:
             if controlled:
@@ -66,6 +68,7 @@ class Child:
     def bury(self) -> str:
         """Wait for its end and say in words how it came."""
         status = self._process.wait()
+        self.killed = status == -signal.SIGKILL
         os.close(self.pidfd)
         if self.control is not None:
             self.control.close()

@@ -12,9 +12,11 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
+from ringbatch.engine import sidecar
 from ringbatch.engine.config import (
     ALIASES,
     BUNDLED_NAME,
+    SERVER_FILES,
     Config,
     ConfigError,
     ModelConfig,
@@ -34,6 +36,20 @@ STARTUP_ERROR: Final = 2
 INTERRUPTED: Final = 130
 
 _UNFIT_FOR_FLAGS: Final = {"path"}
+_SIDECAR_KEYS: Final = {
+    "frontends",
+    "max_request_bytes",
+    "max_in_flight",
+    "drain_s",
+    "log_level",
+    "timeout_s",
+    "policy",
+    "workers",
+    "forward_headers",
+    "isolate_errors",
+    "kserve_errors",
+}
+"""What can be set beside the flags of KServe's agent."""
 
 _ABOUT: Final = "Put concurrent prediction requests together into batches and run each batch once."
 
@@ -42,6 +58,7 @@ examples:
   ringbatch serve                          the bundled digits model, on 127.0.0.1:8080
   ringbatch serve model.py --name mnist    a model of your own
   ringbatch serve --config ringbatch.toml  everything, in one file
+  ringbatch sidecar --component-port 8501  batching in front of a model server
   ringbatch demo                           see it work, with real images
 """
 
@@ -53,6 +70,7 @@ examples:
   ringbatch serve
   ringbatch serve model.py --name mnist --workers 2
   ringbatch serve model.onnx --name mnist
+  ringbatch serve http://127.0.0.1:8501 --name mnist
   ringbatch serve model.py --policy fixed --max-batch-size 32 --max-latency-ms 500
   ringbatch serve --config ringbatch.toml --port 0
   ringbatch serve --config ringbatch.toml --name mnist --timeout-s 5
@@ -100,8 +118,15 @@ def configure(arguments: argparse.Namespace) -> Config:
     origins: dict[Place, str] = {}
     if arguments.name is not None:
         origins["models", arguments.name] = "--name"
-    _lay_over(document, ("server",), _given(ServerConfig, arguments), origins)
+    server = _given(ServerConfig, arguments)
+    for key in SERVER_FILES & server.keys():
+        flag, path = server[key]
+        server[key] = (flag, _from_here(path, arguments.config))
+    _lay_over(document, ("server",), server, origins)
     values = _given(ModelConfig, arguments)
+    if "warm_up_file" in values:
+        flag, path = values["warm_up_file"]
+        values["warm_up_file"] = (flag, _from_here(path, arguments.config))
     if arguments.model is not None:
         values["path"] = ("MODEL", _from_here(arguments.model, arguments.config))
     if values:
@@ -180,6 +205,23 @@ def _serve(arguments: argparse.Namespace) -> int:
     return run(config)
 
 
+def _sidecar(arguments: argparse.Namespace) -> int:
+    more: dict[Place, tuple[str, Any]] = {
+        (*place, key): value
+        for place, section in (
+            (("server",), ServerConfig),
+            (("models", sidecar.MODEL), ModelConfig),
+        )
+        for key, value in _given(section, arguments).items()
+    }
+    config = sidecar.configuration(arguments, more)
+    for line in sidecar.ignored(arguments):
+        print(f"ringbatch: {line}", file=sys.stderr)
+    from ringbatch.engine.supervisor import run
+
+    return run(config)
+
+
 def _demo(arguments: argparse.Namespace) -> int:
     from ringbatch.engine.demo import run
 
@@ -197,6 +239,12 @@ def _status(arguments: argparse.Namespace) -> int:
     return status_main(arguments.pid)
 
 
+def _models(arguments: argparse.Namespace) -> int:
+    from ringbatch.engine.model_table import main as table_main
+
+    return table_main(arguments.pid)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("ringbatch", **_texts(_ABOUT, _EXAMPLES))
     parser.add_argument("--version", action=_Version, help="print the version and exit")
@@ -208,6 +256,9 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     _add_serve(add("serve", "serve models over HTTP", _SERVE_EXAMPLES, _serve))
+    _add_sidecar(
+        add("sidecar", "put batching in front of a model server", sidecar.EXAMPLES, _sidecar)
+    )
     demo = add("demo", "serve the digits model, send it real images, and stop", "", _demo)
     demo.add_argument(
         "--requests",
@@ -228,12 +279,16 @@ def _parser() -> argparse.ArgumentParser:
         "--config", type=Path, required=True, metavar="FILE", help="the configuration file, TOML"
     )
     status = add("status", "print the counters of a running engine", "", _status)
-    status.add_argument(
-        "--pid",
-        type=_count,
-        metavar="PID",
-        help="process id of the supervisor (default: that of the one engine that runs)",
+    models = add(
+        "models", "print what a running engine serves, and how long its batches run", "", _models
     )
+    for command in (status, models):
+        command.add_argument(
+            "--pid",
+            type=_count,
+            metavar="PID",
+            help="process id of the supervisor (default: that of the one engine that runs)",
+        )
     return parser
 
 
@@ -271,6 +326,16 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
             _add_flag(model, setting)
 
 
+def _add_sidecar(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "ringbatch sidecar [--component-port N] [--port N] [options]"
+    sidecar.add_arguments(parser)
+    ours = parser.add_argument_group("beside these")
+    for section in (ServerConfig, ModelConfig):
+        for setting in settings(section).values():
+            if setting.key in _SIDECAR_KEYS:
+                _add_flag(ours, setting)
+
+
 def _add_flag(group: Any, setting: Setting) -> None:
     # Values stay unchecked here, so that all problems are found in one place and at once.
     default = (
@@ -296,6 +361,8 @@ def _flag(key: str) -> str:
 
 
 def _shown(default: object) -> str:
+    if isinstance(default, tuple):
+        return ", ".join(default)
     if isinstance(default, bool):
         return "yes" if default else "no"
     return f"{default:g}" if isinstance(default, float) else str(default)

@@ -93,7 +93,7 @@ def main() -> int:
         alive=lambda pid: start_time_of(pid) is not None,
         end_worker=lambda number: control.send(hung=number),
     )
-    deaths: SimpleQueue[int] = SimpleQueue()
+    deaths: SimpleQueue[tuple[int, bool]] = SimpleQueue()
     stopping: list[int] = []
 
     def stop(signum: int, _frame: FrameType | None) -> None:
@@ -102,7 +102,7 @@ def main() -> int:
 
     def on_message(message: dict[str, Any]) -> None:
         if "died" in message:
-            deaths.put(message["died"])
+            deaths.put((message["died"], message["killed"]))
         doorbell.wake()
 
     def on_orphaned() -> None:
@@ -119,9 +119,9 @@ def main() -> int:
     loop = Loop(collector, doorbell, counters)
     while not stopping:
         while not deaths.empty():
-            number = deaths.get()
-            collector.worker_died(number, time.monotonic_ns())
-            control.send(buried=number)
+            number, killed = deaths.get()
+            explained = collector.worker_died(number, time.monotonic_ns(), killed=killed)
+            control.send(buried=number, explained=explained)
         loop.turn()
     return 0
 

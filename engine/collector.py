@@ -5,14 +5,18 @@ to be called again if nobody rings before. A request belongs to the collector fr
 is published until it is dispatched; what dies here is expired, cancelled or without a worker.
 """
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ringbatch.engine.backlog import NOTHING, Backlog, estimate
-from ringbatch.engine.batching import Close, Policy, decide
+from ringbatch.engine.batching import Policy, Wait, decide, taking
+from ringbatch.engine.costs import costs_ns, full_batch_ns
+from ringbatch.engine.grouping import Grouping
+from ringbatch.engine.health import ModelHealth
 from ringbatch.engine.messages import ReportKind, Task, reports, task_words
-from ringbatch.engine.queues import Queue, Queues
+from ringbatch.engine.queues import Again, Queue, Queues
+from ringbatch.engine.suspects import CRASHED, KILLED, REPLACED_NS, Killers, regroup
+from ringbatch.shm import trials
 from ringbatch.shm.counters import (
     BATCHES_BY_REASON,
     BATCHES_BY_ROWS,
@@ -24,10 +28,9 @@ from ringbatch.shm.counters import (
 from ringbatch.shm.fence import full_fence
 from ringbatch.shm.holder import BatchMark, Holder, Request
 from ringbatch.shm.layout import (
+    COLLECTOR_NS,
     MODEL_ANSWER_NS,
-    MODEL_READY,
     MODEL_ROW_NS,
-    MODEL_SERVED,
     REPORT_WORDS,
     RING_COLLECTOR,
     TASK_WORDS,
@@ -37,9 +40,10 @@ from ringbatch.shm.manifest import ModelSpec
 from ringbatch.shm.ring import Consumer, CorruptRingError, Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, State, Status
+from ringbatch.shm.trials import Trial
 
 MAX_DEATHS = 2
-"""A request that was in the batch of this many workers when they died is not run again."""
+"""A request with which this many workers have crashed, the last of them alone, is given up."""
 RETRY_NS = 10_000_000
 """How soon answers are announced again that found no room in a lane's ring."""
 _SERVICE_SHARE = 8
@@ -67,14 +71,16 @@ class _Model:
     spec: ModelSpec
     policy: Policy
     counters: Counters
-    queues: Queues = field(default_factory=Queues)
-    again: deque[list[Request]] = field(default_factory=deque)
-    """Batches to run once more, before anything that has not run yet."""
+    grouping: Grouping
+    queues: Queues
+    health: ModelHealth
+    again: Again = field(default_factory=Again)
+    """What runs once more, before anything that has not run yet."""
     idle: list[_Worker] = field(default_factory=list)
     ready: int = 0
     service_ns: int = 0
     cycle_ns: int = 0
-    """From dispatch to report, of late."""
+    """From dispatch to report, of late; before the first report, what warm-up took."""
     backlog: Backlog = NOTHING
     """As it was published last."""
     taken_requests: int = 0
@@ -107,7 +113,6 @@ class Collector:
     ) -> None:
         layout, words = segment.layout, segment.words
         self._segment = segment
-        self._memory = segment.memory
         self._words = words
         self._batch = first_batch
         self._alive = alive
@@ -119,17 +124,12 @@ class Collector:
             for lane in range(layout.lanes)
         ]
         self._known: dict[int, int] = {}
-        """By reference, the requests taken in and not yet answered: their deaths so far."""
+        """By reference, the requests taken in and not yet answered: what deaths they are suspected
+        of, see `ringbatch.engine.suspects`."""
+        self._killers = Killers(segment.memory)
         self._adopted: list[int] = []
         """What an earlier collector left, to be taken in by the first step."""
-        self._models = [
-            _Model(
-                spec,
-                Policy(spec.cap, spec.max_latency_ns, spec.policy == "eager"),
-                Counters(words, layout.model_counters(spec.index)),
-            )
-            for spec in segment.models
-        ]
+        self._models = [_new_model(segment, spec) for spec in segment.models]
         self._workers = [
             _Worker(
                 number,
@@ -145,24 +145,28 @@ class Collector:
         self.rung_for_requests = True
         """Whether frontends have been told to ring."""
         for model in self._models:
-            self._publish_ready(model)
+            self._tell_backlog(model)
         self._adopt()
 
     def step(self, now_ns: int) -> int | None:
         """Do everything there is to do; the instant by which to call again, None for never."""
         self._counters.add(CollectorCounter.STEPS)
+        self._words[COLLECTOR_NS // WORD] = now_ns
         for worker in self._workers:
-            self._take_reports(worker, now_ns)
+            if worker.reports.waiting:
+                self._take_reports(worker, now_ns)
         while self._adopted:
             self._take_in(self._adopted.pop(), now_ns)
         for lane, submissions in enumerate(self._submissions):
-            self._take_submissions(lane, submissions, now_ns)
+            if submissions.waiting:
+                self._take_submissions(lane, submissions, now_ns)
         wanted = [self._serve(model, now_ns) for model in self._models]
-        wanted += [self._watch(worker, now_ns) for worker in self._workers]
-        self._holder.flush()
+        wanted += [self._watch(worker, now_ns) for worker in self._workers if worker.batch]
         if self._holder.delayed:
-            wanted.append(now_ns + RETRY_NS)
-        return min((until_ns for until_ns in wanted if until_ns is not None), default=None)
+            self._holder.flush()
+            if self._holder.delayed:
+                wanted.append(now_ns + RETRY_NS)
+        return min([until_ns for until_ns in wanted if until_ns is not None], default=None)
 
     @property
     def in_flight(self) -> int:
@@ -185,28 +189,40 @@ class Collector:
 
     def has_news(self) -> bool:
         """Whether the next step would find requests or reports."""
-        rings = [*self._submissions, *(worker.reports for worker in self._workers)]
-        return any(ring.waiting for ring in rings)
+        if any(submissions.waiting for submissions in self._submissions):
+            return True
+        return any(worker.reports.waiting for worker in self._workers)
 
-    def worker_died(self, number: int, now_ns: int) -> None:
-        """Take back what a worker held; only after its process is proved to be gone."""
+    def worker_died(self, number: int, now_ns: int, *, killed: bool = False) -> bool:
+        """Take back what a worker held; only after its process is proved to be gone.
+
+        Args:
+            number: the worker's.
+            now_ns: the time.
+            killed: whether it was ended with SIGKILL.
+
+        Returns:
+            Whether it is known which request it died of.
+        """
         worker = self._workers[number]
         self._take_reports(worker, now_ns)
         self._counters.add(CollectorCounter.WORKER_DEATHS)
-        worker.ending = False
+        hung, worker.ending = worker.ending, False
         model = worker.model
+        model.health.worker_died(number, now_ns)
         if worker.ready:
             worker.ready = False
             model.ready -= 1
-            self._publish_ready(model)
+            model.health.ready(model.ready)
         if worker in model.idle:
             model.idle.remove(worker)
-        if worker.batch is not None:
-            self._take_back(worker, worker.batch.mark, now_ns)
+        if worker.batch is None:
+            return False
+        return self._take_back(worker, worker.batch.mark, now_ns, hung=hung, killed=killed)
 
     def _watch(self, worker: _Worker, now_ns: int) -> int | None:
         """Have a worker ended whose batch runs too long; the instant at which it will."""
-        if worker.batch is None or worker.ending:
+        if worker.ending:
             return None
         if now_ns < worker.limit_ns:
             return worker.limit_ns
@@ -215,19 +231,32 @@ class Collector:
         self._end_worker(worker.number)
         return None
 
-    def _take_back(self, worker: _Worker, mark: BatchMark, now_ns: int) -> None:
-        """Each request of a dead worker's batch runs again, alone, so that a killer is found."""
+    def _take_back(
+        self, worker: _Worker, mark: BatchMark, now_ns: int, *, hung: bool, killed: bool
+    ) -> bool:
+        """The requests of a dead worker's batch run again, in groups that find a killer."""
+        model, known = worker.model, self._known
+        left = []
         for request in worker.requests:
-            deaths = self._known[request.ref] = self._known[request.ref] + 1
             if self._holder.repeat(request.ref):
-                del self._known[request.ref]
-            elif deaths >= MAX_DEATHS:
-                text = "the worker process died while it ran this request, and so did a second one"
-                self._fail(request, Status.WORKER_DIED, text, mark, now_ns)
+                del known[request.ref]
             else:
-                worker.model.again.append([request])
+                left.append(request)
+        first = not any(known[request.ref] for request in left)
+        for request in left:
+            known[request.ref] += KILLED if killed and not hung else CRASHED
+        explained = len(left) == 1 and known[left[0].ref] >= MAX_DEATHS * CRASHED
+        if explained:
+            killer = left.pop()
+            self._killers.remember(killer, now_ns)
+            model.health.explained(worker.number, now_ns)
+            text = "the worker process died while it ran this request, and so did a second one"
+            self._fail(killer, Status.WORKER_DIED, text, mark, now_ns)
+        death_ns = REPLACED_NS + hung * model.spec.batch_timeout_ns
+        model.again.add(regroup(left, first=first, run_ns=model.cycle_ns, death_ns=death_ns))
         worker.batch = None
         worker.requests = []
+        return explained
 
     def _adopt(self) -> None:
         """Take over what an earlier collector of this segment had not finished.
@@ -244,22 +273,39 @@ class Collector:
                 self._adopted.append(ref)
 
     def _take_reports(self, worker: _Worker, now_ns: int) -> None:
-        words = worker.reports.take()
-        if not words:
-            return
-        for kind, first, second in reports(words):
+        for kind, first, second in reports(worker.reports.take()):
             if kind is ReportKind.READY:
                 if self._alive(first):
-                    self._worker_ready(worker)
-            elif worker.batch is not None and worker.batch.mark.batch == first:
+                    self._worker_ready(worker, now_ns)
+            elif worker.batch is None or worker.batch.mark.batch != first:
+                continue
+            elif kind is ReportKind.RUNS_AGAIN:
+                self._runs(worker, now_ns)
+            else:
                 self._batch_done(worker, kind, second, now_ns)
 
-    def _worker_ready(self, worker: _Worker) -> None:
+    def _runs(self, worker: _Worker, now_ns: int) -> None:
+        """A worker begins a run of its batch."""
+        model = worker.model
+        worker.limit_ns = now_ns + model.spec.batch_timeout_ns
+        if not model.idle:
+            model.health.all_busy(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
+
+    def _worker_ready(self, worker: _Worker, now_ns: int) -> None:
         assert not worker.ready, "a worker is ready once, and again only after its death is known"
         worker.ready = True
         worker.model.ready += 1
         worker.model.idle.append(worker)
-        self._publish_ready(worker.model)
+        worker.model.health.worker_ready(worker.number, now_ns)
+        self._learn(worker.model, trials.read(self._segment, worker.number))
+        worker.model.health.ready(worker.model.ready)
+
+    def _learn(self, model: _Model, tried: list[Trial]) -> None:
+        """Take what a worker's warm-up took for what batches take, until they are measured."""
+        costs = costs_ns(tried, model.policy.sizes)
+        if costs:
+            model.policy = replace(model.policy, costs_ns=costs)
+        model.cycle_ns = model.cycle_ns or full_batch_ns(tried)
 
     def _batch_done(self, worker: _Worker, kind: ReportKind, run_ns: int, now_ns: int) -> None:
         model = worker.model
@@ -272,6 +318,7 @@ class Collector:
         worker.requests = []
         if not worker.ending:
             model.idle.append(worker)
+            model.health.moves()
         model.service_ns += (run_ns - model.service_ns) // _SERVICE_SHARE
         model.counters.add(ModelCounter.RUN_NS, run_ns)
         if kind is ReportKind.FAILED:
@@ -302,6 +349,11 @@ class Collector:
             text = f"a request may hold {model.policy.max_batch_size} instances"
             self._fail(request, Status.INVALID, text, _NO_BATCH, 0)
             return
+        if self._killers.knows(request, now_ns):
+            self._counters.add(CollectorCounter.KILLERS)
+            text = "the worker processes that ran the same request a moment ago died"
+            self._fail(request, Status.WORKER_DIED, text, _NO_BATCH, now_ns)
+            return
         if not now_ns - model.spec.timeout_ns <= request.accepted_ns <= now_ns:
             # Accepted after the clock was read, if its frontend is not lying; and nobody else
             # is to wait longer for a lie.
@@ -309,11 +361,7 @@ class Collector:
             request = request._replace(
                 accepted_ns=min(max(request.accepted_ns, accepted_ns), now_ns)
             )
-        key = b""
-        if request.key_bytes:
-            start = request.request_offset
-            key = bytes(self._memory[start : start + request.key_bytes])
-        model.queues.append(key, request)
+        model.queues.append(model.grouping.key(request), request)
         model.taken_requests += 1
         model.taken_rows += request.rows
 
@@ -324,9 +372,7 @@ class Collector:
             model.counters.add(ModelCounter.ROWS, model.taken_rows)
             model.taken_requests = model.taken_rows = 0
         until_ns = self._serve_again(model, now_ns) if model.again else None
-        if not model.queues:
-            self._publish_backlog(model)
-            return until_ns
+        emptied = False
         for queue in model.queues:
             # Where more waits than one batch takes, none of its places is for an answer that
             # would come too late.
@@ -334,52 +380,51 @@ class Collector:
             for request in queue.expire(now_ns + model.cycle_ns * crowded):
                 self._drop_expired(model, request, now_ns)
             wait_ns = self._serve_queue(model, queue, now_ns)
-            if wait_ns is not None and (until_ns is None or wait_ns < until_ns):
+            if wait_ns is None:
+                emptied = True
+            elif until_ns is None or wait_ns < until_ns:
                 until_ns = wait_ns
-        model.queues.drop_empty()
+        if emptied:
+            model.queues.drop_empty()
         self._publish_backlog(model)
         return until_ns
 
     def _publish_backlog(self, model: _Model) -> None:
-        backlog = estimate(
-            model.queues.rows,
-            model.policy.max_batch_size,
-            idle=len(model.idle),
-            ready=model.ready,
-            cycle_ns=model.cycle_ns,
-        )
+        rows, cap = model.queues.rows, model.policy.max_batch_size
+        backlog = estimate(rows, cap, len(model.idle), model.ready, model.cycle_ns)
         if backlog != model.backlog:
             model.backlog = backlog
-            first = self._segment.layout.model(model.spec.index)
-            self._words[(first + MODEL_ROW_NS) // WORD] = backlog.row_ns
-            self._words[(first + MODEL_ANSWER_NS) // WORD] = backlog.answer_ns
+            self._tell_backlog(model)
+
+    def _tell_backlog(self, model: _Model) -> None:
+        first = self._segment.layout.model(model.spec.index)
+        self._words[(first + MODEL_ROW_NS) // WORD] = model.backlog.row_ns
+        self._words[(first + MODEL_ANSWER_NS) // WORD] = model.backlog.answer_ns
 
     def _serve_again(self, model: _Model, now_ns: int) -> int | None:
         """Dispatch what runs once more; the instant by which some of the rest expires."""
         while model.again and model.idle:
-            self._dispatch(model, model.again.popleft(), Reason.RETRY, now_ns)
-        late = [rest for rest in model.again if rest[0].deadline_ns <= now_ns]
-        for requests in late:
-            model.again.remove(requests)
-            self._drop(model, requests, now_ns)
-        return min((requests[0].deadline_ns for requests in model.again), default=None)
+            self._dispatch(model, model.again.take(), Reason.RETRY, now_ns)
+        self._drop(model, model.again.expire(now_ns), now_ns)
+        return model.again.earliest_ns
 
     def _serve_queue(self, model: _Model, queue: Queue, now_ns: int) -> int | None:
+        """Dispatch what can be of one queue; when to look again, None once it is empty."""
         policy = model.policy
         others = len(model.queues) > 1
-        while queue:
+        while queue.rows:
             decision = decide(
-                queue.pending(policy.max_batch_size, others=others),
+                queue.pending(policy.max_batch_size, others),
                 now_ns,
                 policy,
-                idle_workers=len(model.idle),
-                service_ns=model.service_ns,
-                draining=self._segment.draining,
+                len(model.idle),
+                model.service_ns,
+                self._segment.draining,
             )
-            if not isinstance(decision, Close):
+            if isinstance(decision, Wait):
                 until_ns = decision.until_ns
                 return queue.earliest_ns if until_ns is None else min(until_ns, queue.earliest_ns)
-            taken = queue.take(policy.max_batch_size)
+            taken = queue.take(taking(queue.rows, policy))
             self._dispatch(model, taken, decision.reason, now_ns)
         return None
 
@@ -394,17 +439,20 @@ class Collector:
             if not wanted:
                 return
         worker = model.idle.pop()
-        rows = sum(request.rows for request in wanted)
+        rows = waited_ns = 0
+        for request in wanted:
+            rows += request.rows
+            waited_ns += now_ns - request.accepted_ns
         mark = BatchMark(self._batch, rows, reason, now_ns)
         self._batch += 1
         worker.batch = Task(mark, [request.ref for request in wanted])
         worker.requests = wanted
-        worker.limit_ns = now_ns + model.spec.batch_timeout_ns
+        self._runs(worker, now_ns)
         fits = worker.tasks.offer(task_words(worker.batch))
         assert fits, "a worker holds one task, and its ring has room for the largest"
         worker.wake()
         counters = model.counters
-        counters.add(ModelCounter.WAIT_NS, sum(now_ns - request.accepted_ns for request in wanted))
+        counters.add(ModelCounter.WAIT_NS, waited_ns)
         counters.add(BATCHES_BY_REASON + reason)
         counters.add(BATCHES_BY_ROWS + rows_bucket(rows))
         if reason is Reason.RETRY:
@@ -429,14 +477,20 @@ class Collector:
         del self._known[request.ref]
         self._holder.fail(request, status, text, mark, now_ns)
 
-    def _publish_ready(self, model: _Model) -> None:
-        offset = self._segment.layout.model(model.spec.index)
-        self._words[(offset + MODEL_READY) // WORD] = model.ready
-        if model.ready:
-            self._words[(offset + MODEL_SERVED) // WORD] = 1
-
 
 _NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
+
+
+def _new_model(segment: Segment, spec: ModelSpec) -> _Model:
+    grouping = Grouping(spec, segment.memory)
+    return _Model(
+        spec,
+        Policy(spec.cap, spec.max_latency_ns, spec.policy == "eager", spec.allowed_batch_sizes),
+        Counters(segment.words, segment.layout.model_counters(spec.index)),
+        grouping,
+        Queues(grouping.fitting if grouping.bounded else None),
+        ModelHealth(segment.words, segment.layout.model(spec.index), spec.workers),
+    )
 
 
 def _ringer(wake_worker: Callable[[int], None], number: int) -> Callable[[], None]:

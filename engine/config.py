@@ -11,11 +11,12 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
+from ringbatch.engine import shape_rules
 from ringbatch.engine.settings import (
     RUNTIMES,
     Config,
@@ -32,6 +33,7 @@ __all__ = [
     "ALIASES",
     "BUNDLED_NAME",
     "BUNDLED_PATH",
+    "SERVER_FILES",
     "Config",
     "ConfigError",
     "ModelConfig",
@@ -58,16 +60,56 @@ ALIASES: Final = {
 
 _SECTIONS: Final = ("server", "models")
 _HOMES: Final = {"[server]": ServerConfig, "[models.NAME]": ModelConfig}
-_RUNTIME_OF_KEY: Final = {"device": "onnx", "trusted_types": "sklearn", "trust_pickle": "sklearn"}
+_RUNTIMES_OF_KEY: Final = {
+    "device": ("onnx", "torch"),
+    "devices": ("onnx", "torch"),
+    "inputs": ("torch",),
+    "outputs": ("torch",),
+    "autocast": ("torch",),
+    "channels_last": ("torch",),
+    "trusted_types": ("sklearn",),
+    "trust_pickle": ("sklearn", "torch"),
+    "protocol": ("http",),
+    "forward_headers": ("http",),
+    "isolate_errors": ("http",),
+}
+SERVER_FILES: Final = frozenset({"tls_certificate", "tls_key", "tls_client_ca", "api_keys_file"})
+"""Keys of the server whose values are paths; relative ones start beside the document."""
+_NEEDED: Final = {
+    "tls_certificate": "tls_key",
+    "tls_key": "tls_certificate",
+    "tls_client_ca": "tls_certificate",
+}
+_ABSENT: Final = {
+    "grpc_port": "no gRPC",
+    "control_port": "no metrics",
+    "tls_certificate": "no TLS",
+    "tls_key": "no TLS",
+    "tls_client_ca": "clients need no certificate",
+    "api_keys_file": "clients need no key",
+    "pass_through": "the server of the runtime http, where all models are on one",
+    "threads": "the CPUs divided by the workers",
+    "worker_memory_bytes": "no limit",
+    "frontend_cpus": "those of placement",
+    "warm_up_file": "values are made up",
+    "lengths_input": "none",
+}
+"""What it means that a key has no value."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _NAME_WORDS: Final = (
     "a model's name must be 1 to 128 letters, digits, dots, dashes or underscores, and not . or .."
 )
 _ENDING_WORDS: Final = (
     "a file whose ending says what runs it, "
-    + ", ".join(f"{' or '.join(endings)} ({name})" for name, endings in RUNTIMES.items())
+    + ", ".join(f"{' or '.join(endings)} ({name})" for name, endings in RUNTIMES.items() if endings)
     + "; runtime says it for any other"
 )
+_SIDECAR_WORDS: Final = (
+    "is for one model of the runtime http with the protocol v1, and no other beside it"
+)
+_ADDRESS_WORDS: Final = "the address of a model server, http://HOST:PORT, for the runtime http"
+_BATCHES_UNDER_WAY: Final = 4
+"""Workers that ask a model server at once, where nothing is said of them."""
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST_QUOTE: Final = 200
 
@@ -160,7 +202,7 @@ def conclude(
     for key in document:
         if key not in _SECTIONS:
             report.add((key,), _unknown(key, _SECTIONS))
-    server = _server(_table(document, ("server",), report), report)
+    server = _server(_table(document, ("server",), report), base, is_file, report)
     sections = _table(document, ("models",), report)
     if not sections and document.get("models", {}) == {}:
         report.add(("models",), "there is no model; add a section [models.NAME] with a path")
@@ -168,6 +210,8 @@ def conclude(
     total = sum(model.get("workers", 0) for model in models)
     if total > MAX_WORKERS:
         report.add(("models",), f"{total} workers in all, but at most {MAX_WORKERS} are possible")
+    if server.get("sidecar") and not _may_be_sidecar(models):
+        report.add(("server", "sidecar"), _SIDECAR_WORDS)
     if report.problems:
         raise ConfigError(*report.problems)
     return Config(
@@ -193,10 +237,8 @@ def _described(section: ServerConfig | ModelConfig) -> Iterable[str]:
             yield f"# {key} = {section.lane_payload_bytes}, derived"
         elif key == "batch_timeout_s" and isinstance(section, ModelConfig):
             yield f"# {key} = {section.batch_limit_s}, derived"
-        elif key == "grpc_port":
-            yield f"# {key}: no gRPC"
         else:
-            yield f"# {key}: the CPUs divided by the workers"
+            yield f"# {key}: {_ABSENT.get(key, 'not set')}"
 
 
 class _Report:
@@ -218,18 +260,37 @@ class _Report:
         self.add(place, f"found {found}, but it must be {words}")
 
 
-def _server(raw: Mapping[str, Any], report: _Report) -> dict[str, Any]:
+def _server(
+    raw: Mapping[str, Any], base: Path, is_file: Callable[[Path], bool], report: _Report
+) -> dict[str, Any]:
     values = _section(ServerConfig, raw, ("server",), {}, report)
     lane, request = values.get("lane_bytes"), values.get("max_request_bytes")
     if lane is not None and request is not None and lane < 2 * request:
         bound = _valued("max_request_bytes", request, raw)
         words = f"at least twice max_request_bytes, which is {bound}"
         report.refuse(("server", "lane_bytes"), str(lane), words)
-    port = values.get("port")
-    if port and values.get("grpc_port") == port:
-        words = f"another than port, which is {_valued('port', port, raw)}"
-        report.refuse(("server", "grpc_port"), str(port), words)
+    _check_ports(values, raw, report)
+    for key in sorted(SERVER_FILES):
+        if values.get(key) is not None:
+            values[key] = Path(os.path.abspath(base / values[key]))
+            if not is_file(values[key]):
+                report.refuse(("server", key), _found(raw[key]), "a file that exists")
+    for key, other in _NEEDED.items():
+        if values.get(key) is not None and values.get(other, "") is None:
+            report.add(("server", key), f"is for {other}, which is missing")
     return values
+
+
+def _check_ports(values: Mapping[str, Any], raw: Mapping[str, Any], report: _Report) -> None:
+    taken: dict[int, str] = {}
+    for key in ("port", "grpc_port", "control_port"):
+        port = values.get(key)
+        if port and port in taken:
+            other = taken[port]
+            words = f"another than {other}, which is {_valued(other, port, raw)}"
+            report.refuse(("server", key), str(port), words)
+        elif port:
+            taken[port] = key
 
 
 def _model(
@@ -251,26 +312,67 @@ def _model(
         # A short timeout alone is no contradiction.
         values["max_latency_ms"] = min(values["max_latency_ms"], values["timeout_s"] * 1000)
     _check_wait(values, raw, place, aliases, report)
+    if "max_batch_size" not in raw.keys() | aliases.values() and values.get("allowed_batch_sizes"):
+        values["max_batch_size"] = values["allowed_batch_sizes"][-1]
+    if values.get("warm_up_file") is not None:
+        values["warm_up_file"] = Path(os.path.abspath(base / values["warm_up_file"]))
+        if not is_file(values["warm_up_file"]):
+            report.refuse(
+                (*place, "warm_up_file"), _found(raw["warm_up_file"]), "a file that exists"
+            )
+    _resolve_path(values, raw, place, base, is_file, report)
+    for key, words in shape_rules.problems(values):
+        report.add((*place, key), words)
+    return values
+
+
+def _resolve_path(
+    values: dict[str, Any],
+    raw: Mapping[str, Any],
+    place: Place,
+    base: Path,
+    is_file: Callable[[Path], bool],
+    report: _Report,
+) -> None:
+    """Make the model's path absolute, and find out what runs it."""
     if "path" in values:
         if "runtime" in values:
             values["runtime"] = runtime = values["runtime"] or runtime_of(values["path"])
             if runtime is None:
                 report.refuse((*place, "path"), _found(raw["path"]), _ENDING_WORDS)
-                return values
+                return
             _check_runtime(runtime, values, place, report)
+            if isinstance(values["path"], str) != (runtime == "http"):
+                words = _ADDRESS_WORDS if runtime == "http" else f"a file for the runtime {runtime}"
+                report.refuse((*place, "path"), _found(raw["path"]), words)
+                return
+            if runtime == "http" and "workers" not in raw:
+                values["workers"] = _BATCHES_UNDER_WAY
+        if isinstance(values["path"], str):
+            return
         values["path"] = Path(os.path.realpath(base / values["path"]))
         if not is_file(values["path"]):
             there = "" if str(values["path"]) == raw["path"] else f"; none is at {values['path']}"
             report.refuse((*place, "path"), _found(raw["path"]), f"a file that exists{there}")
-    return values
+
+
+def _may_be_sidecar(models: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether there is one model, of which everything else can be asked over V1 as well."""
+    asked = [(model.get("runtime"), model.get("protocol")) for model in models]
+    return asked == [("http", "v1")]
 
 
 def _check_runtime(runtime: str, values: Mapping[str, Any], place: Place, report: _Report) -> None:
     """Settings of another runtime would do nothing, and their writer would not notice."""
     known = settings(ModelConfig)
-    for key, wanted in _RUNTIME_OF_KEY.items():
-        if runtime != wanted and values.get(key, known[key].default) != known[key].default:
-            report.add((*place, key), f"is for the runtime {wanted}, but this model's is {runtime}")
+    for key, wanted in _RUNTIMES_OF_KEY.items():
+        if runtime not in wanted and values.get(key, known[key].default) != known[key].default:
+            those = f"runtime{'s' * (len(wanted) > 1)} {' and '.join(wanted)}"
+            report.add((*place, key), f"is for the {those}, but this model's is {runtime}")
+    given = {key: values.get(key) for key in ("inputs", "outputs")}
+    for key, other in (("inputs", "outputs"), ("outputs", "inputs")):
+        if given[key] and given[other] == ():
+            report.add((*place, other), f"is missing; with {key} there must be {other} as well")
 
 
 def _check_wait(

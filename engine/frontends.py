@@ -1,4 +1,5 @@
-"""What is particular to the processes that clients reach: Gunicorn's for HTTP, others for gRPC.
+"""What is particular to the processes that are reached from outside: Gunicorn's for HTTP, others
+for gRPC, and one for the control address.
 
 Their ports are taken before anything starts, so that a port in use ends the start at once, and are
 held until the end, so that they are still there for a frontend that is started anew. Gunicorn's
@@ -7,17 +8,29 @@ lets several do so, and the kernel spreads the connections among them.
 """
 
 import importlib.util
+import logging
 import os
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack
+from datetime import UTC, datetime
 
 from ringbatch.engine.child import Child
-from ringbatch.engine.listener import address, close_to_newcomers, hold, listen_all
+from ringbatch.engine.credentials import credentials_of
+from ringbatch.engine.listener import (
+    address,
+    close_to_newcomers,
+    hold,
+    listen_all,
+    listen_for_control,
+)
 from ringbatch.engine.place import Place
 from ringbatch.engine.probe import answers_ready
 from ringbatch.engine.settings import ServerConfig
+from ringbatch.shm.credentials import expiry, key_digests, server_context
 from ringbatch.shm.errors import StartupError
+
+logger = logging.getLogger("ringbatch.supervisor")
 
 LEAN = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 """Environment of processes that compute nothing: no thread pools, few malloc arenas."""
@@ -33,35 +46,55 @@ class Frontends:
     Attributes:
         http: the place of Gunicorn's arbiter, which is the parent of the frontends for HTTP.
         grpc: the places of those for gRPC.
+        control: the place of the process at the control address, if there is one.
 
     Args:
         server: what is configured.
         segment_name: of the segment, which is there before any of them is started.
+        pass_through: the server to which they pass on what is for nothing here.
 
     Raises:
-        StartupError: a port cannot be had, or gRPC is wanted and not installed.
+        StartupError: a port cannot be had, gRPC is wanted and not installed, or a certificate, key
+            or file of API keys cannot be used.
     """
 
-    def __init__(self, server: ServerConfig, segment_name: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        server: ServerConfig,
+        segment_name: Callable[[], str],
+        pass_through: str | None = None,
+    ) -> None:
         self._server = server
         self._segment_name = segment_name
+        self._pass_through = pass_through
         self._grpc_port: socket.socket | None = None
+        self._control_listener: socket.socket | None = None
+        self._credentials = credentials_of(server, os.environ)
+        self._expect_credentials()
         with ExitStack() as undo:
             self._listeners = listen_all(server.host, server.port, server.frontends)
             for listener in self._listeners:
                 undo.enter_context(listener)
+            if pass_through is not None:
+                _expect_aiohttp()
             if server.grpc_port is not None:
                 _expect_grpc()
                 self._grpc_port = undo.enter_context(hold(server.host, server.grpc_port))
+            if server.control_port is not None:
+                self._control_listener = undo.enter_context(
+                    listen_for_control(server.control_host, server.control_port)
+                )
             self._sockets = undo.pop_all()
         self.http = Place("frontends", self._start_http)
         count = 0 if self._grpc_port is None else server.grpc_frontends
         self.grpc = [self._grpc_place(number) for number in range(count)]
+        there_is = self._control_listener is not None
+        self.control = [Place("control", self._start_control)] if there_is else []
 
     @property
     def places(self) -> list[Place]:
         """All of them."""
-        return [self.http, *self.grpc]
+        return [self.http, *self.grpc, *self.control]
 
     @property
     def lanes(self) -> int:
@@ -73,14 +106,46 @@ class Frontends:
         """Whether every frontend holds a lane, and the one that a connection comes to is ready."""
         if held_lanes < self._server.frontends + len(self.grpc):
             return False
-        return all(place.ready_ns for place in self.grpc) and answers_ready(self._listeners[0])
+        if not all(place.ready_ns for place in (*self.grpc, *self.control)):
+            return False
+        # Where clients need a certificate the supervisor has none to show.
+        return self._credentials.tls_client_ca is not None or answers_ready(
+            self._listeners[0], tls=self._tls
+        )
 
     def welcome(self, models: str) -> str:
         """What a person reads once they serve, with the names of the models."""
-        text = f"ringbatch: serving {models} on http://{address(self._listeners[0])}"
+        scheme = "https" if self._tls else "http"
+        text = f"ringbatch: serving {models} on {scheme}://{address(self._listeners[0])}"
         if self._grpc_port is not None:
             text += f"\nringbatch: serving gRPC on {address(self._grpc_port)}"
+        if self._control_listener is not None:
+            url = f"http://{address(self._control_listener)}/metrics"
+            text += f"\nringbatch: serving metrics on {url}"
         return text
+
+    @property
+    def _tls(self) -> bool:
+        return self._credentials.tls_certificate is not None
+
+    @property
+    def asks_for_keys(self) -> bool:
+        """Whether clients must send an API key."""
+        return self._credentials.api_keys is not None
+
+    def _expect_credentials(self) -> None:
+        """Look at the files before models are loaded, which may take long."""
+        server_context(self._credentials)
+        if self._credentials.tls_certificate is not None:
+            ends = expiry(self._credentials.tls_certificate)
+            if ends < datetime.now(UTC):
+                logger.warning(
+                    "%s: the certificate has expired at %s, and clients will refuse it",
+                    self._credentials.tls_certificate,
+                    ends.isoformat(),
+                )
+        if self._credentials.api_keys is not None:
+            key_digests(self._credentials.api_keys)
 
     def close_to_newcomers(self) -> None:
         """Have the kernel complete no further connection for HTTP; the frontends for gRPC close
@@ -98,6 +163,9 @@ class Frontends:
         words = self._words(frontends=self._server.frontends)
         words += [f"--listen-fd={fd}" for fd in fds]
         words += ["--compress-answers"] * self._server.compress_answers
+        words += [f"--pass-through={self._pass_through}"] * (self._pass_through is not None)
+        words += [f"--max-connections={self._server.max_connections}"]
+        words += [f"--idle-timeout-s={self._server.idle_timeout_s}"]
         return Child("frontends", "ringbatch.frontend", words, LEAN, pass_fds=fds, controlled=False)
 
     def _grpc_place(self, number: int) -> Place:
@@ -110,6 +178,17 @@ class Frontends:
 
         return Place(title, start)
 
+    def _start_control(self) -> Child:
+        assert self._control_listener is not None, "there is no place without it"
+        fd = self._control_listener.fileno()
+        words = [
+            f"--segment={self._segment_name()}",
+            f"--listen-fd={fd}",
+            f"--log-level={self._server.log_level}",
+            f"--parent-pid={os.getpid()}",
+        ]
+        return Child("control", "ringbatch.frontend.control_server", words, LEAN, pass_fds=(fd,))
+
     def _words(self, **more: object) -> list[str]:
         server = self._server
         arguments = more | {
@@ -120,7 +199,17 @@ class Frontends:
             "parent-pid": os.getpid(),
         }
         words = [f"--{key}={value}" for key, value in arguments.items()]
+        files = self._credentials.files()
+        words += [f"--{name.replace('_', '-')}={path}" for name, path in files.items()]
         return words + [f"--shared-memory-prefix={p}" for p in server.shared_memory_prefixes]
+
+
+def _expect_aiohttp() -> None:
+    if importlib.util.find_spec("aiohttp") is None:
+        raise StartupError(
+            "requests for a model server can be passed on with the package aiohttp alone, which is "
+            "not installed; pip install 'ringbatch[http]'"
+        )
 
 
 def _expect_grpc() -> None:

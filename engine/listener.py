@@ -19,6 +19,11 @@ def listen(host: str, port: int) -> socket.socket:
     return listen_all(host, port, 1)[0]
 
 
+def listen_for_control(host: str, port: int) -> socket.socket:
+    """A listening TCP socket of the control address; as `listen_all`."""
+    return _bind(host, port, 1, "--control-port", "control_host", listens=True, shared=False)[0]
+
+
 def listen_all(host: str, port: int, count: int) -> list[socket.socket]:
     """Listening TCP sockets on one address, among which the kernel spreads connections.
 
@@ -33,7 +38,7 @@ def listen_all(host: str, port: int, count: int) -> list[socket.socket]:
     Raises:
         StartupError: where the address is unknown or the port taken.
     """
-    return _bind(host, port, count, "--port", listens=True, shared=count > 1)
+    return _bind(host, port, count, "--port", "host", listens=True, shared=count > 1)
 
 
 def hold(host: str, port: int) -> socket.socket:
@@ -48,7 +53,7 @@ def hold(host: str, port: int) -> socket.socket:
     Raises:
         StartupError: where the address is unknown or the port taken.
     """
-    (held,) = _bind(host, port, 1, "--grpc-port", listens=False, shared=True)
+    (held,) = _bind(host, port, 1, "--grpc-port", "host", listens=False, shared=True)
     # It was for connections of an earlier holder that still linger. Now it would let strangers
     # have the port, for as long as nobody listens there.
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
@@ -56,7 +61,7 @@ def hold(host: str, port: int) -> socket.socket:
 
 
 def _bind(
-    host: str, port: int, count: int, flag: str, *, listens: bool, shared: bool
+    host: str, port: int, count: int, flag: str, key: str, *, listens: bool, shared: bool
 ) -> list[socket.socket]:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -64,7 +69,7 @@ def _bind(
         # A name that cannot be written as DNS labels is a UnicodeError.
         reason = error.strerror if isinstance(error, OSError) else error
         raise StartupError(
-            f"[server] host: {host!r} is no address of this machine: {reason}"
+            f"[server] {key}: {host!r} is no address of this machine: {reason}"
         ) from None
     family, kind, protocol, _, address = addresses[0]
     with ExitStack() as undo:

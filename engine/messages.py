@@ -41,6 +41,8 @@ class ReportKind(IntEnum):
     """A batch is answered; first is its number, second how long it ran in nanoseconds."""
     FAILED = 2
     """As DONE, but the model failed for at least one of its requests."""
+    RUNS_AGAIN = 3
+    """A batch takes another run; first is its number."""
 
 
 _REASONS = tuple(Reason)
@@ -74,9 +76,14 @@ def tasks(words: list[int]) -> Iterator[Task]:
     Raises:
         CorruptRingError: where a length makes no sense.
     """
-    for record in _records(words, _TASK_WORDS, len(words)):
-        _, batch, reason, rows, dispatched_ns, *references = record
-        yield Task(BatchMark(batch, rows, Reason(reason), dispatched_ns), references)
+    start = 0
+    while start < len(words):
+        stop = start + words[start]
+        if words[start] < _TASK_WORDS or stop > len(words):
+            raise CorruptRingError(f"a task of {words[start]} words at {start} of {len(words)}")
+        _, batch, reason, rows, dispatched_ns, *references = words[start:stop]
+        yield Task(BatchMark(batch, rows, _REASONS[reason], dispatched_ns), references)
+        start = stop
 
 
 def report_words(report: Report) -> list[int]:
@@ -90,18 +97,11 @@ def reports(words: list[int]) -> Iterator[Report]:
     Raises:
         CorruptRingError: where a length makes no sense.
     """
-    for _, kind, first, second in _records(words, _REPORT_WORDS, _REPORT_WORDS):
-        yield Report(_KINDS[kind], first, second)
-
-
-def _records(words: list[int], least: int, most: int) -> Iterator[list[int]]:
-    start = 0
-    while start < len(words):
-        stop = start + words[start]
-        if not least <= words[start] <= most or stop > len(words):
-            raise CorruptRingError(f"a record of {words[start]} words at {start} of {len(words)}")
-        yield words[start:stop]
-        start = stop
+    for start in range(0, len(words), _REPORT_WORDS):
+        record = words[start : start + _REPORT_WORDS]
+        if len(record) < _REPORT_WORDS or record[0] != _REPORT_WORDS:
+            raise CorruptRingError(f"a report of {record[0]} words at {start} of {len(words)}")
+        yield Report(_KINDS[record[1]], record[2], record[3])
 
 
 class ControlSocket:

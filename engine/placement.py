@@ -5,12 +5,17 @@ threads, and a CPU quota then stops them all for most of every period. So the co
 least of the affinity mask and every cgroup quota above this process.
 """
 
+import logging
 import math
 import os
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Final
+
+from ringbatch.engine.plan import Host, listed, parsed
+
+logger = logging.getLogger("ringbatch.supervisor")
 
 THREAD_VARIABLES: Final = (
     "OMP_NUM_THREADS",
@@ -24,6 +29,7 @@ fall back to."""
 
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _MEMBERSHIP: Final = Path("/proc/self/cgroup")
+_NODES: Final = Path("/sys/devices/system/node")
 
 
 def usable_cpus(
@@ -102,6 +108,38 @@ def _groups(membership: str, controller: str, mounts: tuple[str, ...]) -> list[s
     return []
 
 
+def host(nodes: Path = _NODES) -> Host:
+    """The CPUs that this process may use, and the NUMA nodes they belong to.
+
+    Args:
+        nodes: the folder in which the kernel has one for each node.
+    """
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    by_node = {}
+    for folder in sorted(nodes.glob("node[0-9]*"), key=lambda path: int(path.name[4:])):
+        own = parsed(_text(folder / "cpulist"))
+        by_node[int(folder.name[4:])] = tuple(cpu for cpu in cpus if cpu in own)
+    return Host(cpus, by_node, usable_cpus())
+
+
+@contextmanager
+def on_cpus(cpus: Collection[int] | None) -> Iterator[None]:
+    """Whoever is started meanwhile runs on these CPUs alone; None leaves it as it is.
+
+    Where they are gone since they were planned, it runs wherever it can.
+    """
+    before = os.sched_getaffinity(0)
+    try:
+        if cpus is not None:
+            os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        logger.warning("CPUs %s cannot be used any more: %s", listed(cpus or ()), error)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def wake_without_preempting() -> None:
     """Schedule this process, and those it starts from now on, as SCHED_BATCH.
 
@@ -114,14 +152,13 @@ def wake_without_preempting() -> None:
 
 
 def thread_environment(
-    cpus: int, workers: int, threads: int | None, environment: Mapping[str, str]
+    threads: int | None, share: int, environment: Mapping[str, str]
 ) -> dict[str, str]:
     """The variables to add to a worker's environment before a math library loads.
 
     Args:
-        cpus: that all workers share.
-        workers: in the whole engine, so that together they have a thread for each CPU.
         threads: what the model's configuration says; wins over the environment.
+        share: the worker's share of the CPUs.
         environment: that of the supervisor. A variable set there is left alone, and with
             ``OMP_NUM_THREADS`` set the others stay unset, because they follow it by themselves.
     """
@@ -129,8 +166,7 @@ def thread_environment(
         return dict.fromkeys(THREAD_VARIABLES, str(threads))
     if environment.get(THREAD_VARIABLES[0]):
         return {}
-    share = str(max(1, cpus // workers))
-    return {name: share for name in THREAD_VARIABLES if not environment.get(name)}
+    return {name: str(share) for name in THREAD_VARIABLES if not environment.get(name)}
 
 
 def threads(environment: Mapping[str, str]) -> int:

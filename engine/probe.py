@@ -2,19 +2,39 @@
 
 import http.client
 import socket
+import ssl
 
 _TIMEOUT_S = 2.0
+_ENGINE_READY = (http.client.OK, http.client.BAD_GATEWAY)
+"""The second where only a model server behind the engine is not, and it may come later."""
 
 
-def answers_ready(listener: socket.socket) -> bool:
-    """Whether a frontend answers on that socket's address that all models are ready."""
+def answers_ready(listener: socket.socket, *, tls: bool = False) -> bool:
+    """Whether a frontend answers on that socket's address that all workers are ready.
+
+    Args:
+        listener: bound; its address is asked.
+        tls: whether it is asked over TLS, where any certificate will do.
+    """
     host, port = listener.getsockname()[:2]
     anywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-    connection = http.client.HTTPConnection(anywhere.get(host, host), port, timeout=_TIMEOUT_S)
+    host = anywhere.get(host, host)
+    connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
+    if tls:
+        connection = http.client.HTTPSConnection(
+            host, port, timeout=_TIMEOUT_S, context=_unverified()
+        )
     try:
         connection.request("GET", "/v2/health/ready")
-        return connection.getresponse().status == http.client.OK
+        return connection.getresponse().status in _ENGINE_READY
     except (OSError, http.client.HTTPException):
         return False
     finally:
         connection.close()
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,18 +1,27 @@
 """Requests that wait for a batch, one queue for each signature of one model."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from ringbatch.engine.batching import Pending, fitting
 from ringbatch.shm.holder import Request
 
+Fitting = Callable[[Iterable[Request]], int]
+"""How many of the oldest requests a batch may take, for another reason than their rows."""
+
 
 class Queue:
-    """Requests that may share a batch, oldest first."""
+    """Requests that may share a batch, oldest first.
 
-    __slots__ = ("_earliest_ns", "_exact", "_requests", "rows")
+    Args:
+        fitting: bounds a batch beside its rows; None where nothing else does.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_earliest_ns", "_exact", "_fitting", "_requests", "rows")
+
+    def __init__(self, fitting: Fitting | None = None) -> None:
+        self._fitting = fitting
         self._requests: deque[Request] = deque()
         self._earliest_ns = 0
         """No request's deadline is before this; while `_exact`, one is at it."""
@@ -41,7 +50,7 @@ class Queue:
         self._requests.append(request)
         self.rows += request.rows
 
-    def pending(self, max_batch_size: int, *, others: bool) -> Pending:
+    def pending(self, max_batch_size: int, others: bool) -> Pending:
         """The queue, not empty, as the batching decision sees it.
 
         The earliest deadline matters only where the batch is not full; so it is looked for
@@ -49,23 +58,28 @@ class Queue:
         """
         if not self._exact and self.rows < max_batch_size:
             self._refresh()
-        return Pending(
-            requests=len(self._requests),
-            rows=self.rows,
-            oldest_ns=self._requests[0].accepted_ns,
-            deadline_ns=self._earliest_ns,
-            others=others,
+        requests = self._requests
+        full = (
+            self._fitting is not None
+            and self.rows < max_batch_size
+            and self._fitting(requests) < len(requests)
         )
+        oldest_ns = requests[0].accepted_ns
+        return Pending(len(requests), self.rows, oldest_ns, self._earliest_ns, others, full)
 
     def take(self, max_batch_size: int) -> list[Request]:
         """Remove as many of the oldest requests as fit under the cap."""
         requests = self._requests
-        if self.rows <= max_batch_size:
+        count = len(requests)
+        if self.rows > max_batch_size:
+            count = fitting((request.rows for request in requests), max_batch_size)
+        if self._fitting is not None:
+            count = self._fitting(islice(requests, count))
+        if count == len(requests):
             taken = list(requests)
             requests.clear()
             self.rows = 0
             return taken
-        count = fitting((request.rows for request in requests), max_batch_size)
         taken = [requests.popleft() for _ in range(count)]
         self.rows -= sum(request.rows for request in taken)
         self._exact = False
@@ -87,12 +101,50 @@ class Queue:
         self._exact = True
 
 
-class Queues:
-    """All queues of one model, by the bytes that must be equal within a batch."""
+class Again:
+    """Groups of requests that were in a batch and are to be in another, first come first."""
 
-    __slots__ = ("_queues",)
+    __slots__ = ("_groups",)
 
     def __init__(self) -> None:
+        self._groups: deque[list[Request]] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._groups)
+
+    def add(self, groups: Iterable[list[Request]]) -> None:
+        """Take groups in, behind the others; none is empty."""
+        self._groups += groups
+
+    def take(self) -> list[Request]:
+        """Remove the first group."""
+        return self._groups.popleft()
+
+    @property
+    def earliest_ns(self) -> int | None:
+        """The earliest deadline among them; None where there are none."""
+        return min((r.deadline_ns for requests in self._groups for r in requests), default=None)
+
+    def expire(self, now_ns: int) -> list[Request]:
+        """Remove the requests whose deadline has come."""
+        expired = [r for requests in self._groups for r in requests if r.deadline_ns <= now_ns]
+        if expired:
+            left = ([r for r in requests if r.deadline_ns > now_ns] for requests in self._groups)
+            self._groups = deque(requests for requests in left if requests)
+        return expired
+
+
+class Queues:
+    """All queues of one model, by the bytes that must be equal within a batch.
+
+    Args:
+        fitting: of each queue.
+    """
+
+    __slots__ = ("_fitting", "_queues")
+
+    def __init__(self, fitting: Fitting | None = None) -> None:
+        self._fitting = fitting
         self._queues: dict[bytes, Queue] = {}
 
     def __iter__(self) -> Iterator[Queue]:
@@ -108,13 +160,16 @@ class Queues:
     @property
     def rows(self) -> int:
         """Instances in all of them."""
-        return sum(queue.rows for queue in self._queues.values())
+        rows = 0
+        for queue in self._queues.values():
+            rows += queue.rows
+        return rows
 
     def append(self, key: bytes, request: Request) -> None:
         """Take a request into the queue of its key."""
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = Queue()
+            queue = self._queues[key] = Queue(self._fitting)
         queue.append(request)
 
     def drop_empty(self) -> None:

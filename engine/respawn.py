@@ -10,6 +10,9 @@ from typing import Final
 
 FIRST_DELAY_S: Final = 1.0
 MOST_DELAY_S: Final = 30.0
+MOST_OWN_DELAY_S: Final = 2.0
+"""Of a process that runs nobody else's code: it starts in a moment, and while it is away nothing is
+answered."""
 STEADY_NS: Final = 10_000_000_000
 """A process that served this long has recovered: its death is a first one again."""
 
@@ -37,7 +40,12 @@ class GiveUp:
 
 
 def decide(
-    *, ever_ready: bool, failures_in_a_row: int, lived_ns: int, jitter: float
+    *,
+    ever_ready: bool,
+    failures_in_a_row: int,
+    lived_ns: int,
+    jitter: float,
+    most_s: float = MOST_DELAY_S,
 ) -> Restart | GiveUp:
     """What follows the death of a process.
 
@@ -47,11 +55,12 @@ def decide(
         failures_in_a_row: deaths in this place before this one, none of them after a long life.
         lived_ns: nanoseconds from the moment it was ready to its death; 0 if it never was.
         jitter: a random number from 0 up to, but not including, 1.
+        most_s: the longest delay.
     """
     if not ever_ready:
         return GiveUp()
     earlier = 0 if lived_ns >= STEADY_NS else failures_in_a_row
-    return Restart(next_delay(earlier + 1, jitter), earlier + 1)
+    return Restart(min(next_delay(earlier + 1, jitter), most_s), earlier + 1)
 
 
 def next_delay(failures_in_a_row: int, jitter: float) -> float:

@@ -2,8 +2,8 @@
 
 One bad request fails alone. What can be checked is checked for each request before they are put
 together; where the model itself raises, the batch is halved and run again until the culprit
-stands alone. A model that answers with the wrong number or kind of rows is not asked again: its
-answer cannot be told apart, so nobody gets a part of it.
+stands alone, see `ringbatch.engine.attempts`. A model that answers with the wrong number or kind of
+rows is not asked again: its answer cannot be told apart, so nobody gets a part of it.
 """
 
 import json
@@ -13,7 +13,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ringbatch.engine.model import InvalidInput, Model
+from ringbatch.engine.attempts import Attempts
+from ringbatch.engine.memory_cap import ran_out_of_memory
+from ringbatch.engine.model import InvalidInput, Model, ServerFailed
+from ringbatch.engine.shaping import padded_rows
 from ringbatch.engine.tensors import (
     Gatherer,
     Scatterer,
@@ -50,12 +53,19 @@ class Codec(Protocol):
     def alone(self, arguments: Any) -> Any:
         """The arguments for the one instance in them, of a model without a batch dimension."""
 
-    def check(self, returned: object, rows: list[int]) -> Any:
+    def made_up(self, values: Any) -> Any:
+        """The arguments for values that no client has sent."""
+
+    def extended(self, arguments: Any, count: int) -> Any:
+        """The arguments with their last row so many times more."""
+
+    def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
         """What `predict` returned, in the form that `write` takes.
 
         Args:
             returned: by `predict`.
             rows: instances of each request.
+            spare: rows that were added behind them, and are left out of the results.
 
         Raises:
             WrongResult: where it does not fit the signature or the number of rows.
@@ -65,8 +75,9 @@ class Codec(Protocol):
         """Each request's result into its memory; the bytes each takes, written or not, or why
         it alone cannot be written."""
 
-    def write_alike(self, results: Any, alike: Alike) -> int:
-        """As `write`, after `read_alike`: the bytes that every result takes."""
+    def write_alike(self, results: Any, alike: Alike) -> int | None:
+        """As `write`, after `read_alike`: the bytes that every result takes; None where not all
+        can be written, and none was."""
 
 
 class Runner:
@@ -79,6 +90,10 @@ class Runner:
         clock_ns: the monotonic clock.
         batched: whether what the model takes and returns has a batch dimension; where it has none,
             every batch is one instance.
+        sizes: the numbers of rows that the model is run with, ascending; none where every number is
+            right.
+        codec: reads and writes the batches, where that is not usual.
+        run_again: called before every run of a batch but the first, with the batch's number.
     """
 
     def __init__(
@@ -89,6 +104,9 @@ class Runner:
         clock_ns: Callable[[], int],
         *,
         batched: bool = True,
+        sizes: Sequence[int] = (),
+        codec: Codec | None = None,
+        run_again: Callable[[int], object] = lambda _batch: None,
     ) -> None:
         self._predict = model.predict
         self._batched = batched
@@ -96,9 +114,11 @@ class Runner:
         self._holder = holder
         self._clock_ns = clock_ns
         memory = holder.memory
-        self._codec: Codec = (
+        self._sizes = sizes
+        self._codec: Codec = codec or (
             TensorCodec(memory, model, batched) if model.inputs else JsonCodec(memory, batched)
         )
+        self._attempts = Attempts(name, holder, clock_ns, self._run, self._failed, run_again)
         self.run_ns = 0
         """Time spent inside the model so far."""
         self.failed = False
@@ -107,8 +127,30 @@ class Runner:
     def run(self, references: list[int], mark: BatchMark) -> None:
         """Run a batch and answer every request in it; the answers still want a `flush`."""
         self.failed = False
-        if len(references) < ALIKE_FROM or not self._run_alike(references, mark):
-            self._run(self._read(references, mark), mark)
+        error = None
+        if len(references) >= ALIKE_FROM and self._attempts.allows(mark.rows):
+            ran, error = self._run_alike(references, mark)
+            if ran and error is None:
+                return
+        requests = self._read(references, mark)
+        self._attempts.answer(requests, mark, error)
+
+    def try_out(self, values: Any, rows: int) -> int:
+        """Run the model on values that no client has sent, and answer nobody.
+
+        Args:
+            values: an array for each input of a request, or a list of JSON values.
+            rows: instances in them.
+
+        Returns:
+            How long it ran in nanoseconds.
+
+        Raises:
+            WrongResult: what it returned is not what its signature says.
+        """
+        before_ns = self.run_ns
+        self._call(self._codec.made_up(values), [rows])
+        return self.run_ns - before_ns
 
     def _read(self, references: list[int], mark: BatchMark) -> list[Request]:
         requests = []
@@ -120,55 +162,59 @@ class Runner:
                 requests.append(request)
         return requests
 
-    def _run_alike(self, references: list[int], mark: BatchMark) -> bool:
-        """Run requests of the same sizes without looking at each; False where they are not."""
+    def _run_alike(self, references: list[int], mark: BatchMark) -> tuple[bool, Exception | None]:
+        """Run requests of the same sizes without looking at each: whether they are, and what the
+        model raised. Where it raised nothing, they are answered."""
         alike = self._holder.read_alike(references)
         arguments = None if alike is None else self._codec.read_alike(alike)
         if alike is None or arguments is None:
-            return False
+            return False, None
         try:
             results = self._call(arguments, [alike.rows] * len(references))
             size = self._codec.write_alike(results, alike)
         except Exception as error:
-            self._failed(error, self._read(references, mark), mark)
-        else:
-            self._holder.answer_alike(alike, size, mark, self._clock_ns())
-        return True
+            return True, error
+        if size is None:
+            return False, None
+        self._holder.answer_alike(alike, size, mark, self._clock_ns())
+        self._attempts.fitted(mark.rows)
+        return True, None
 
-    def _run(self, requests: list[Request], mark: BatchMark) -> None:
-        if not requests:
-            return
+    def _run(
+        self, requests: list[Request], mark: BatchMark
+    ) -> tuple[list[Request], Exception | None]:
+        """Run requests once: those that it was for, and what it raised. Where it raised nothing,
+        they are answered."""
         try:
             readable, unreadable, arguments = self._codec.read(requests)
-        except Unlike:
-            self._run_halves(requests, mark)
-            return
+        except Unlike as error:
+            return requests, error
         for request in unreadable:
             self._fail([request], Status.CORRUPT, "the payload is not what its header says", mark)
         if not readable:
-            return
+            return [], None
         try:
             results = self._call(arguments, [request.rows for request in readable])
             sizes = self._codec.write(results, readable)
         except Exception as error:
-            self._failed(error, readable, mark)
-        else:
-            self._answer(readable, sizes, mark)
+            return readable, error
+        self._answer(readable, sizes, mark)
+        self._attempts.fitted(sum(request.rows for request in readable))
+        return readable, None
 
     def _call(self, arguments: Any, rows: list[int]) -> Any:
+        spare = 0
         if not self._batched:
             arguments = self._codec.alone(arguments)
+        elif self._sizes:
+            spare = padded_rows(sum(rows), self._sizes) - sum(rows)
+            arguments = self._codec.extended(arguments, spare) if spare else arguments
         started_ns = self._clock_ns()
         try:
             returned = self._predict(*arguments)
         finally:
             self.run_ns += self._clock_ns() - started_ns
-        return self._codec.check(returned, rows)
-
-    def _run_halves(self, requests: list[Request], mark: BatchMark) -> None:
-        half = len(requests) // 2
-        self._run(requests[:half], mark)
-        self._run(requests[half:], mark)
+        return self._codec.check(returned, rows, spare)
 
     def _answer(
         self, requests: list[Request], sizes: Sequence[int | WrongResult], mark: BatchMark
@@ -188,13 +234,14 @@ class Runner:
             counted = isinstance(error, WrongCount)
             status = Status.WRONG_COUNT if counted else Status.MODEL_FAILED
             self._fail(requests, status, f"model {self._name!r}: {error}", mark)
-        elif len(requests) > 1:
-            self._run_halves(requests, mark)
         elif isinstance(error, InvalidInput):
             self._fail(requests, Status.INVALID, str(error) or "the model refused the input", mark)
+        elif isinstance(error, ServerFailed):
+            self._fail(requests, error.status, str(error), mark)
         else:
             logger.error("model %s raised", self._name, exc_info=error)
-            text = f"model {self._name!r} raised {type(error).__name__}; the server's log has more"
+            what = "ran out of memory" if ran_out_of_memory(error) else f"raised {_kind(error)}"
+            text = f"model {self._name!r} {what}; the server's log has more"
             self._fail(requests, Status.MODEL_FAILED, text, mark)
 
     def _fail(self, requests: list[Request], status: Status, text: str, mark: BatchMark) -> None:
@@ -204,6 +251,10 @@ class Runner:
         text = text.encode(errors="replace").decode()
         for request in requests:
             self._holder.fail(request, status, text, mark, now_ns)
+
+
+def _kind(error: Exception) -> str:
+    return type(error).__name__
 
 
 class TensorCodec:
@@ -248,15 +299,25 @@ class TensorCodec:
         """See `Codec.alone`."""
         return [array[0, ...] for array in arguments]
 
-    def check(self, returned: object, rows: list[int]) -> Any:
-        """See `Codec.check`."""
-        return self._scatterer.arrays(returned, sum(rows))
+    def made_up(self, values: Any) -> Any:
+        """See `Codec.made_up`."""
+        return values
 
-    def write(self, results: Any, requests: list[Request]) -> list[int]:
+    def extended(self, arguments: Any, count: int) -> Any:
+        """See `Codec.extended`."""
+        return [np.concatenate([array, *[array[-1:]] * count]) for array in arguments]
+
+    def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
+        """See `Codec.check`."""
+        count = sum(rows)
+        arrays = self._scatterer.arrays(returned, count + spare)
+        return [array[:count] for array in arrays] if spare else arrays
+
+    def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
         """See `Codec.write`."""
         return self._scatterer.scatter(results, requests)
 
-    def write_alike(self, results: Any, alike: Alike) -> int:
+    def write_alike(self, results: Any, alike: Alike) -> int | None:
         """See `Codec.write_alike`."""
         return self._scatterer.scatter_alike(results, alike)
 
@@ -295,7 +356,16 @@ class JsonCodec:
         ((instance, *_),) = arguments
         return (instance,)
 
-    def check(self, returned: object, rows: list[int]) -> Any:
+    def made_up(self, values: Any) -> Any:
+        """See `Codec.made_up`."""
+        return (values,)
+
+    def extended(self, arguments: Any, count: int) -> Any:
+        """See `Codec.extended`."""
+        (instances,) = arguments
+        return (instances + instances[-1:] * count,)
+
+    def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
         """See `Codec.check`."""
         if not self._batched:
             returned = [returned]
@@ -303,7 +373,7 @@ class JsonCodec:
             returned = returned.tolist()
         if not isinstance(returned, (list, tuple)):
             raise WrongResult(f"predict returned a {type(returned).__name__}, not a list")
-        count = sum(rows)
+        count = sum(rows) + spare
         if len(returned) != count:
             raise WrongCount(f"predict returned {len(returned)} predictions for {count} instances")
         texts, start = [], 0

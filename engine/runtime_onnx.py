@@ -8,6 +8,7 @@ nothing else of it can be known before.
 from pathlib import Path
 from typing import Any, Final
 
+from ringbatch.engine.batch_dimension import instance_shape
 from ringbatch.engine.extras import required
 from ringbatch.engine.model import Model, Options, refusing
 from ringbatch.engine.texts import decoded
@@ -38,9 +39,6 @@ _HINTS: Final = {
 _CPU: Final = "CPUExecutionProvider"
 _CUDA: Final = "CUDAExecutionProvider"
 _FATAL: Final = 4
-_NO_BATCH: Final = (
-    "or set max_batch_size = 0 to run each request alone, with its tensors as they are"
-)
 
 
 def open_onnx(path: Path, options: Options) -> Model:
@@ -128,16 +126,4 @@ def _tensor(path: Path, what: str, node: Any, max_batch_size: int) -> Tensor:
             + (f"; {hint}" if hint else f"; served are {', '.join(DATATYPES)}")
         )
     shape = [size if isinstance(size, int) else ANY for size in node.shape]
-    if not max_batch_size:
-        return Tensor(node.name, datatype, shape)
-    if not shape:
-        raise StartupError(
-            f"{subject} has no batch dimension in the file; export the model with one, {_NO_BATCH}"
-        )
-    if shape[0] not in (ANY, 1) or (shape[0] == 1 and max_batch_size > 1):
-        one = "set max_batch_size = 1, " if shape[0] == 1 else ""
-        raise StartupError(
-            f"{subject} has a first dimension of {shape[0]}, but max_batch_size is "
-            f"{max_batch_size}; export the model with a dynamic batch dimension, {one}{_NO_BATCH}"
-        )
-    return Tensor(node.name, datatype, shape[1:])
+    return Tensor(node.name, datatype, instance_shape(subject, shape, max_batch_size))

@@ -7,33 +7,37 @@ only when it is called, which is in a worker.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ringbatch.engine.model import Model, Options, refusing
+from ringbatch.engine.runtime_http import open_http
 from ringbatch.engine.runtime_onnx import open_onnx
 from ringbatch.engine.runtime_python import import_model
 from ringbatch.engine.runtime_sklearn import open_sklearn
+from ringbatch.engine.runtime_torch import open_torch
 from ringbatch.shm.errors import StartupError
 
-OPENERS: Final[dict[str, Callable[[Path, Options], Model]]] = {
+OPENERS: Final[dict[str, Callable[[Any, Options], Model]]] = {
+    "http": open_http,
     "onnx": open_onnx,
     "python": lambda path, _options: import_model(path),
     "sklearn": open_sklearn,
+    "torch": open_torch,
 }
 
 
-def open_model(runtime: str, path: Path, options: Options) -> Model:
+def open_model(runtime: str, path: Path | str, options: Options) -> Model:
     """Open a model file; `load` is not called.
 
     Args:
         runtime: a key of `OPENERS`.
-        path: the model file.
+        path: the model file; for the runtime http the address of a server, which is a text.
         options: what the configuration says of the model.
 
     Raises:
         StartupError: in words, whatever is wrong with the file, its options or what is installed.
     """
-    if not path.is_file():
+    if isinstance(path, Path) and not path.is_file():
         what = "is a folder, not a model file" if path.is_dir() else "no such model file"
         raise StartupError(f"{path}: {what}")
     with refusing(path):

@@ -5,131 +5,54 @@ legal, and a sentence with the unit. `ringbatch.engine.config` checks documents 
 command line makes its flags and their help from them.
 """
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_type_hints
 
+from ringbatch.engine.addresses import origin
+from ringbatch.engine.kinds import (
+    ADDRESS,
+    CPU_SETS,
+    CPUS,
+    DEVICE,
+    DEVICES,
+    FILE,
+    HEADER_NAMES,
+    MODEL,
+    NAME,
+    OBJECT_PREFIXES,
+    PADDINGS,
+    SERVER_ADDRESS,
+    SWITCH,
+    TENSORS,
+    TYPE_NAMES,
+    Kind,
+    ascending,
+    choice,
+    number,
+    power_of_two,
+    whole,
+)
 from ringbatch.shm.layout import MAX_SLOTS, PAGE, TASK_WORDS, aligned
 
 MIB: Final = 1 << 20
 DAY_S: Final = 24 * 60 * 60
+HTTP_GRACE_S: Final = 5.0
+"""What a worker gets beyond the time that it gives a model server."""
 RUNTIMES: Final = {
     "python": (".py",),
     "onnx": (".onnx",),
     "sklearn": (".skops", ".pkl", ".joblib"),
+    "torch": (".pt2", ".pt", ".pth", ".ts"),
+    "http": (),
 }
-"""The endings by which each runtime knows its files."""
+"""The endings by which each runtime knows its files; the last knows addresses instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """The legal values of one setting.
-
-    Attributes:
-        words: completes the sentence "it must be ...".
-        accepts: whether a value, as TOML gives it, is legal.
-        store: what the configuration holds for a legal value.
-        metavar: stands for the value in the command line's help; empty for a switch.
-        numeric: whether a flag's text is read as a number.
-        several: whether it is a list, and its flag is given once for each item.
-    """
-
-    words: str
-    accepts: Callable[[Any], bool]
-    store: Callable[[Any], Any]
-    metavar: str
-    numeric: bool = False
-    several: bool = False
-
-
-def _is_whole(value: object) -> bool:
-    # To Python, true is the number 1; to whoever writes `workers = true`, it is a slip.
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _whole(least: int, most: int) -> Kind:
-    def accepts(value: Any) -> bool:
-        return _is_whole(value) and least <= value <= most
-
-    return Kind(f"a whole number from {least} to {most}", accepts, int, "N", numeric=True)
-
-
-def _power_of_two(most: int) -> Kind:
-    def accepts(value: Any) -> bool:
-        return _is_whole(value) and 1 <= value <= most and value.bit_count() == 1
-
-    words = f"a power of two up to {most}, such as 512, 1024 or 2048"
-    return Kind(words, accepts, int, "N", numeric=True)
-
-
-def _number(most: int, *, zero: bool) -> Kind:
-    def accepts(value: Any) -> bool:
-        if not _is_whole(value) and not isinstance(value, float):
-            return False
-        return (value >= 0 if zero else value > 0) and bool(value <= most)
-
-    words = f"a number from 0 to {most}" if zero else f"a number above 0, at most {most}"
-    return Kind(words, accepts, float, "X", numeric=True)
-
-
-def _choice(*names: str) -> Kind:
-    words = " or ".join(f'"{name}"' for name in names)
-    metavar = "{" + ",".join(names) + "}"
-    return Kind(words, lambda value: value in names, str, metavar)
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
-
-
-def _is_model_file(value: Any) -> bool:
-    return _is_text(value) and "://" not in value and "\0" not in value
-
-
-def _are_object_prefixes(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(
-        isinstance(item, str) and _OBJECT_PREFIX.fullmatch(item) is not None for item in value
-    )
-
-
-def _is_device(value: object) -> bool:
-    return isinstance(value, str) and _DEVICE_NAME.fullmatch(value) is not None
-
-
-def _are_type_names(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(
-        isinstance(item, str) and all(part.isidentifier() for part in item.split("."))
-        for item in value
-    )
-
-
-_OBJECT_PREFIX: Final = re.compile(r"/?[A-Za-z0-9._-]{1,200}")
-_OBJECT_PREFIXES: Final = Kind(
-    'a list such as ["/myapp_"], of beginnings of 1 to 200 letters, digits, dots, dashes and '
-    "underscores each",
-    _are_object_prefixes,
-    tuple,
-    "NAME",
-    several=True,
-)
-_DEVICE_NAME: Final = re.compile(r"cpu|cuda:[0-9]{1,3}")
-_DEVICE: Final = Kind('"cpu", or "cuda:0" with the number of a device', _is_device, str, "DEVICE")
-_TYPE_NAMES: Final = Kind(
-    'a list such as ["sklearn.tree._tree.Tree"], of full names of types',
-    _are_type_names,
-    tuple,
-    "TYPE",
-    several=True,
-)
-_ADDRESS: Final = Kind("an address or a host name", _is_text, str, "ADDRESS")
-_SWITCH: Final = Kind("true or false", lambda value: isinstance(value, bool), bool, "")
-_MODEL_FILE: Final = Kind("the path of a model file", _is_model_file, Path, "FILE")
-
-
-def runtime_of(path: Path) -> str | None:
-    """The runtime that knows a file by its ending."""
+def runtime_of(path: Path | str) -> str | None:
+    """The runtime that knows a file by its ending, or an address."""
+    if isinstance(path, str):
+        return "http"
     return next((name for name, endings in RUNTIMES.items() if path.suffix in endings), None)
 
 
@@ -139,69 +62,135 @@ class ServerConfig:
 
     host: Annotated[
         str,
-        _ADDRESS,
+        ADDRESS,
         "address on which the frontends listen",
     ] = "127.0.0.1"
     port: Annotated[
         int,
-        _whole(0, 65535),
+        whole(0, 65535),
         "TCP port on which the frontends listen; 0 takes any free one",
     ] = 8080
     frontends: Annotated[
         int,
-        _whole(1, 256),
+        whole(1, 256),
         "number of Gunicorn workers, each with a lane of its own",
     ] = 2
     grpc_port: Annotated[
         int | None,
-        _whole(0, 65535),
+        whole(0, 65535),
         "TCP port on which gRPC is served, 0 takes any free one; by default there is no gRPC",
     ] = None
     grpc_frontends: Annotated[
         int,
-        _whole(1, 256),
+        whole(1, 256),
         "number of processes that serve gRPC, each with a lane of its own",
     ] = 1
     client_lanes: Annotated[
         int,
-        _whole(0, 64),
+        whole(0, 64),
         "lanes for programs on this host that use ringbatch.frontend.Client, one for each",
     ] = 2
     max_request_bytes: Annotated[
         int,
-        _whole(1, 1024 * MIB),
+        whole(1, 1024 * MIB),
         "bytes of the largest request body; a larger one is refused with 413",
     ] = 16 * MIB
+    max_connections: Annotated[
+        int,
+        whole(1, 1_000_000),
+        "connections that one frontend for HTTP serves at once; more are refused with 503",
+    ] = 16384
+    idle_timeout_s: Annotated[
+        float,
+        number(DAY_S, zero=False),
+        "seconds that a connection without a request is kept; longer than a load balancer keeps "
+        "one, so that it is never the server that closes it just as a request comes",
+    ] = 75.0
     max_in_flight: Annotated[
         int,
-        _power_of_two(MAX_SLOTS),
+        power_of_two(MAX_SLOTS),
         "requests that one frontend may have in the engine at once; more are refused with 503",
     ] = 1024
     lane_bytes: Annotated[
         int | None,
-        _whole(1, 65536 * MIB),
+        whole(1, 65536 * MIB),
         "payload memory of one lane in bytes, at least twice max_request_bytes; "
         "by default that, and no less than 4 MiB",
     ] = None
     shared_memory_prefixes: Annotated[
         tuple[str, ...],
-        _OBJECT_PREFIXES,
+        OBJECT_PREFIXES,
         "how names in /dev/shm may begin that clients register as shared memory; "
         "by default none, and shared memory is off",
     ] = ()
     compress_answers: Annotated[
         bool,
-        _SWITCH,
+        SWITCH,
         "compress answers of 2 KiB and more for clients that accept gzip or deflate",
     ] = False
+    tls_certificate: Annotated[
+        Path | None,
+        FILE,
+        "certificate and those between it and its authority, PEM, with which HTTP and gRPC are "
+        "served over TLS 1.2 and 1.3; by default connections are plain",
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        FILE,
+        "private key of tls_certificate, PEM, without a password and not readable by everybody",
+    ] = None
+    tls_client_ca: Annotated[
+        Path | None,
+        FILE,
+        "authorities, PEM, one of which must have signed the certificate that a client shows; by "
+        "default clients need none",
+    ] = None
+    api_keys_file: Annotated[
+        Path | None,
+        FILE,
+        "API keys of which clients must send one, a line each; by default everybody is served",
+    ] = None
+    control_host: Annotated[
+        str,
+        ADDRESS,
+        "address on which metrics are served, apart from clients",
+    ] = "127.0.0.1"
+    control_port: Annotated[
+        int | None,
+        whole(0, 65535),
+        "TCP port on which metrics are served, 0 takes any free one; by default none are",
+    ] = None
+    sidecar: Annotated[
+        bool,
+        SWITCH,
+        "take the predictions of whatever model for the one of the runtime http, and pass on "
+        "everything else to its server, as KServe's agent does",
+    ] = False
+    pass_through: Annotated[
+        str | None,
+        SERVER_ADDRESS,
+        "server to which requests are passed on that are for nothing here; by default that of the "
+        "runtime http, where all models are on one",
+    ] = None
+    placement: Annotated[
+        Literal["shared", "auto"],
+        choice("shared", "auto"),
+        "where processes run: shared, on all CPUs; auto, workers and frontends on CPUs of their "
+        "own, where the host has enough",
+    ] = "shared"
+    frontend_cpus: Annotated[
+        str | None,
+        CPUS,
+        "CPUs of the frontends and the collector; by default those of placement",
+    ] = None
     drain_s: Annotated[
         float,
-        _number(DAY_S, zero=True),
+        number(DAY_S, zero=True),
         "seconds that a stop waits for the requests already accepted",
     ] = 30.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        _choice("debug", "info", "warning", "error"),
+        choice("debug", "info", "warning", "error"),
         "the least severe messages that are logged",
     ] = "info"
 
@@ -219,73 +208,193 @@ class ModelConfig:
 
     name: str
     runtime: Annotated[
-        Literal["python", "onnx", "sklearn"] | None,
-        _choice(*RUNTIMES),
+        Literal["python", "onnx", "sklearn", "torch", "http"] | None,
+        choice(*RUNTIMES),
         "what runs the model file; by default its ending decides: python for .py, onnx for .onnx, "
-        "sklearn for .skops, .pkl and .joblib",
+        "sklearn for .skops, .pkl and .joblib, torch for .pt2, .pt, .pth and .ts; "
+        "http for an address",
     ] = None
     path: Annotated[
-        Path,
-        _MODEL_FILE,
-        "the model file; a relative path starts beside the configuration file",
+        Path | str,
+        MODEL,
+        "the model file; a relative path starts beside the configuration file; or the address of a "
+        "model server that is asked with whole batches, http://HOST:PORT, with the path of its "
+        "predictions where that is not the usual one",
     ]
     max_batch_size: Annotated[
         int,
         # A batch of single instances still has to fit into a task ring, with room to spare.
-        _whole(0, TASK_WORDS // 2),
+        whole(0, TASK_WORDS // 2),
         "instances in the largest batch; "
         "0 for a model without a batch dimension, which runs each instance alone",
     ] = 32
+    allowed_batch_sizes: Annotated[
+        tuple[int, ...],
+        ascending(1, TASK_WORDS // 2, "[1, 4, 16]"),
+        "numbers of instances that batches are padded to, the last being max_batch_size; "
+        "by default every number is right",
+    ] = ()
+    max_batch_elements: Annotated[
+        int,
+        whole(0, 1 << 40),
+        "elements of the largest input in one batch, padding included; 0 for no bound",
+    ] = 0
+    pad_variable_length: Annotated[
+        bool,
+        SWITCH,
+        "pad dimensions of any size (-1), so that requests of unequal length share batches",
+    ] = False
+    length_buckets: Annotated[
+        tuple[int, ...],
+        ascending(1, 1 << 30, "[32, 64, 128]"),
+        "sizes that such dimensions are padded to; requests share batches with those of their "
+        "bucket; by default the longest of the batch",
+    ] = ()
+    padding_values: Annotated[
+        tuple[str, ...],
+        PADDINGS,
+        "numbers that inputs are padded with; 0 for every other input",
+    ] = ()
+    lengths_input: Annotated[
+        str | None,
+        NAME,
+        "input of the model, INT32 or INT64 [], that is fed with the true length of each instance; "
+        "clients do not send it",
+    ] = None
+    warm_up: Annotated[
+        bool,
+        SWITCH,
+        "run every batch size before the first request",
+    ] = True
+    warm_up_s: Annotated[
+        float,
+        number(DAY_S, zero=True),
+        "seconds that warm-up may take; what would take longer is left out",
+    ] = 30.0
+    warm_up_length: Annotated[
+        int,
+        whole(1, 1 << 30),
+        "size in warm-up of dimensions of any size, where length_buckets does not say it",
+    ] = 16
+    warm_up_file: Annotated[
+        Path | None,
+        FILE,
+        "instances to warm up with, JSON as a V1 request; by default they are made up from the "
+        "model's inputs",
+    ] = None
     max_latency_ms: Annotated[
         float,
-        _number(1000 * DAY_S, zero=True),
+        number(1000 * DAY_S, zero=True),
         "milliseconds that the oldest request of a batch waits for company at most",
     ] = 500.0
     timeout_s: Annotated[
         float,
-        _number(DAY_S, zero=False),
+        number(DAY_S, zero=False),
         "seconds from a request's acceptance to its deadline",
     ] = 60.0
     batch_timeout_s: Annotated[
         float | None,
-        _number(DAY_S, zero=False),
+        number(DAY_S, zero=False),
         "seconds that one run of a batch may take before its worker is taken for hung and "
         "replaced; by default a quarter of timeout_s, and no less than 1",
     ] = None
     policy: Annotated[
         Literal["eager", "fixed"],
-        _choice("eager", "fixed"),
+        choice("eager", "fixed"),
         "when a batch closes: eager, as soon as a worker is idle; "
         "fixed, once it is full or max_latency_ms has passed",
     ] = "eager"
     workers: Annotated[
         int,
-        _whole(1, 64),
-        "number of processes that each hold a copy of the model",
+        whole(1, 64),
+        "number of processes that each hold a copy of the model; by default 4 for the runtime "
+        "http, each of which has one batch under way",
     ] = 1
     threads: Annotated[
         int | None,
-        _whole(1, 1024),
+        whole(1, 1024),
         "BLAS and OpenMP threads of one worker; by default the CPUs divided by the workers",
     ] = None
     device: Annotated[
         str,
-        _DEVICE,
-        "where the runtime onnx runs the model: cpu, or cuda:0 with the number of a device",
+        DEVICE,
+        "where the runtimes onnx and torch run the model: "
+        "cpu, or cuda:0 with the number of a device",
     ] = "cpu"
+    inputs: Annotated[
+        tuple[str, ...],
+        TENSORS,
+        "what a TorchScript file takes, which it does not say itself",
+    ] = ()
+    outputs: Annotated[
+        tuple[str, ...],
+        TENSORS,
+        "what a TorchScript file returns, in its order",
+    ] = ()
+    autocast: Annotated[
+        Literal["off", "BF16", "FP16"],
+        choice("off", "BF16", "FP16"),
+        "the datatype in which the runtime torch calculates what is about as exact in it",
+    ] = "off"
+    channels_last: Annotated[
+        bool,
+        SWITCH,
+        "lay out images and weights for the runtime torch with their channels last",
+    ] = False
+    devices: Annotated[
+        tuple[str, ...],
+        DEVICES,
+        "the same for each worker in turn, so that several may share a device; by default device",
+    ] = ()
+    cpus: Annotated[
+        tuple[str, ...],
+        CPU_SETS,
+        "CPUs of each worker in turn; by default those of placement",
+    ] = ()
     trusted_types: Annotated[
         tuple[str, ...],
-        _TYPE_NAMES,
+        TYPE_NAMES,
         "types that a .skops file may hold beyond those known to be safe",
     ] = ()
     trust_pickle: Annotated[
         bool,
-        _SWITCH,
-        "read a pickle or joblib file, which runs the code in it",
+        SWITCH,
+        "read a pickle or joblib file, or the pickled parts of a .pt2 file, "
+        "which runs the code in it",
     ] = False
+    protocol: Annotated[
+        Literal["v1", "v2", "v2-json"],
+        choice("v1", "v2", "v2-json"),
+        "what the runtime http asks the model server in: KServe's V1, V2 with binary tensors, or "
+        "V2 in JSON alone",
+    ] = "v1"
+    forward_headers: Annotated[
+        tuple[str, ...],
+        HEADER_NAMES,
+        "headers that the runtime http passes on over V1; requests that differ in them share no "
+        "batch",
+    ] = ("authorization",)
+    isolate_errors: Annotated[
+        bool,
+        SWITCH,
+        "where the model server answers a batch with 500, ask again for its halves, as is always "
+        "done after 400, 413 and 422",
+    ] = False
+    worker_memory_bytes: Annotated[
+        int | None,
+        whole(64 * MIB, 1 << 44),
+        "bytes of memory that one worker may have for itself, beyond which the model gets "
+        "MemoryError; by default there is no limit",
+    ] = None
+    nan_answers: Annotated[
+        Literal["serve", "refuse"],
+        choice("serve", "refuse"),
+        "what becomes of a request whose answer holds NaN or infinity: serve, it is answered where "
+        "the encoding has them; refuse, it fails, alone",
+    ] = "serve"
     kserve_errors: Annotated[
         bool,
-        _SWITCH,
+        SWITCH,
         "answer failures as KServe's batcher does: status 200, a message and null predictions",
     ] = False
 
@@ -301,9 +410,15 @@ class ModelConfig:
     @property
     def batch_limit_s(self) -> float:
         """`batch_timeout_s` or what it is by default."""
-        return (
-            max(self.timeout_s / 4, 1.0) if self.batch_timeout_s is None else self.batch_timeout_s
-        )
+        if self.batch_timeout_s is not None:
+            return self.batch_timeout_s
+        # A slow model server is not a worker that hangs.
+        return self.timeout_s if self.platform == "http" else max(self.timeout_s / 4, 1.0)
+
+    @property
+    def hung_after_s(self) -> float:
+        """When a worker is replaced: one that waits for a model server gives up first."""
+        return self.batch_limit_s + (HTTP_GRACE_S if self.platform == "http" else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +427,14 @@ class Config:
 
     server: ServerConfig = field(default_factory=ServerConfig)
     models: tuple[ModelConfig, ...]
+
+    @property
+    def passes_to(self) -> str | None:
+        """`pass_through` or what it is by default."""
+        if self.server.pass_through is not None:
+            return self.server.pass_through
+        servers = {origin(m.path) if isinstance(m.path, str) else None for m in self.models}
+        return servers.pop() if len(servers) == 1 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,15 +20,17 @@ from typing import Any
 
 from setproctitle import setproctitle
 
-from ringbatch.engine import placement, respawn
+from ringbatch.engine import instructions, placement, respawn
+from ringbatch.engine.addresses import v1_path
 from ringbatch.engine.child import Child
 from ringbatch.engine.frontends import LEAN, Frontends
 from ringbatch.engine.place import Place
 from ringbatch.engine.settings import Config, ModelConfig
 from ringbatch.shm import manifest
+from ringbatch.shm.credentials import KEY_HEADERS
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import PAGE, Layout, aligned
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.manifest import Forward, ModelSpec
 from ringbatch.shm.platform import require_ordered_stores
 from ringbatch.shm.segment import Segment, sweep
 from ringbatch.shm.tensor import Tensor
@@ -79,11 +81,13 @@ class Supervisor:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self.frontends = Frontends(config.server, lambda: self._segment_name)
+        self.frontends = Frontends(config.server, lambda: self._segment_name, config.passes_to)
         self._segment: Segment | None = None
         self._selector = selectors.DefaultSelector()
         self._signals: list[int] = []
         self._stopping = False
+        self._plan, words = instructions.placed(config, placement.host())
+        logger.info("placement: %s", words)
         assignments = [(model, index) for model in config.models for index in range(model.workers)]
         self._workers = [
             self._worker_place(number, model, index)
@@ -174,7 +178,7 @@ class Supervisor:
 
         def start() -> Child:
             environment = placement.thread_environment(
-                placement.usable_cpus(), len(self._workers), model.threads, os.environ
+                model.threads, self._plan.workers[number].threads, os.environ
             )
             child = Child(title, "ringbatch.engine.worker", [], environment)
             child.tell(
@@ -185,12 +189,23 @@ class Supervisor:
                 runtime=model.platform,
                 options={
                     "max_batch_size": model.max_batch_size,
-                    "device": model.device,
+                    "device": instructions.of_worker(model.devices, index) or model.device,
+                    "inputs": model.inputs,
+                    "outputs": model.outputs,
+                    "autocast": model.autocast,
+                    "channels_last": model.channels_last,
                     "trusted_types": model.trusted_types,
                     "trust_pickle": model.trust_pickle,
+                    "name": model.name,
+                    "protocol": model.protocol,
+                    "timeout_s": model.batch_limit_s,
+                    "isolate_errors": model.isolate_errors,
                 },
+                shape=instructions.shape(model),
+                warm_up=instructions.warm_up(model, again=self._workers[number].ever_ready),
                 log_level=self._config.server.log_level,
                 parent_pid=os.getpid(),
+                worker_memory_bytes=model.worker_memory_bytes or 0,
             )
             return child
 
@@ -208,7 +223,8 @@ class Supervisor:
 
     def _fill(self, place: Place) -> None:
         place.error = ""
-        place.child = child = place.start()
+        with placement.on_cpus(self._cpus_of(place)):
+            place.child = child = place.start()
         logger.debug("started %s as process %d", place.title, child.pid)
         if child.control is not None:
             self._selector.register(
@@ -218,6 +234,11 @@ class Supervisor:
             # A process without a control socket says nothing; that it runs is all one knows.
             place.ready_ns = time.monotonic_ns()
         self._selector.register(child.pidfd, selectors.EVENT_READ, lambda: self._died(place, child))
+
+    def _cpus_of(self, place: Place) -> tuple[int, ...] | None:
+        if place.worker is None:
+            return self._plan.frontends
+        return self._plan.workers[place.worker].cpus
 
     def _listen(self, place: Place, child: Child) -> None:
         """Hear what a process says; until its end, where that has come."""
@@ -242,7 +263,7 @@ class Supervisor:
         elif "hung" in message:
             self._end_hung(self._workers[message["hung"]])
         elif "buried" in message:
-            self._plan_restart(self._workers[message["buried"]])
+            self._plan_restart(self._workers[message["buried"]], explained=message["explained"])
         elif "ready" in message:
             self._mark_ready(place)
 
@@ -290,7 +311,7 @@ class Supervisor:
             f": {place.error}" if place.error else "",
         )
         if place.worker is not None and self._collector.child is not None:
-            self._collector.child.tell(died=place.worker)
+            self._collector.child.tell(died=place.worker, killed=child.killed)
         elif place is self._collector:
             self._restart_engine()
         else:
@@ -307,21 +328,31 @@ class Supervisor:
                 child.kill(signal.SIGKILL)
                 self._forget(child)
                 child.bury()
-        for place in (self._collector, *self._workers):
-            self._plan_restart(place)
+                self._plan_restart(place, explained=True)
+            elif place.restart_ns is None:
+                self._plan_restart(place)
+        self._plan_restart(self._collector)
 
-    def _plan_restart(self, place: Place) -> None:
+    def _plan_restart(self, place: Place, *, explained: bool = False) -> None:
+        """Have a place filled again, at once or after a while.
+
+        Args:
+            place: empty.
+            explained: whether it is known what killed the last process, and that it will not be
+                tried again; then those that wait for it need not wait longer.
+        """
         if self._stopping:
             return
         now_ns = time.monotonic_ns()
         decision = respawn.decide(
             ever_ready=place.ever_ready,
-            failures_in_a_row=place.failures,
+            failures_in_a_row=0 if explained else place.failures,
             lived_ns=now_ns - place.ready_ns if place.ready_ns else 0,
             jitter=random.random(),
+            most_s=respawn.MOST_OWN_DELAY_S if place.worker is None else respawn.MOST_DELAY_S,
         )
         assert isinstance(decision, respawn.Restart), "what was never ready ends the start"
-        place.failures = decision.failures_in_a_row
+        place.failures = 0 if explained else decision.failures_in_a_row
         place.ready_ns = 0
         place.restart_ns = now_ns + int(decision.delay_s * 1e9)
         if decision.delay_s:
@@ -362,13 +393,27 @@ class Supervisor:
                     max_batch_size=model.max_batch_size,
                     max_latency_ns=int(model.max_latency_ms * 1e6),
                     timeout_ns=int(model.timeout_s * 1e9),
-                    batch_timeout_ns=int(model.batch_limit_s * 1e9),
+                    batch_timeout_ns=int(model.hung_after_s * 1e9),
                     policy=model.policy,
                     workers=numbers,
                     kserve_errors=model.kserve_errors,
+                    allowed_batch_sizes=model.allowed_batch_sizes,
+                    max_batch_elements=model.max_batch_elements,
+                    pad_variable_length=model.pad_variable_length,
+                    length_buckets=model.length_buckets,
+                    refuse_nan=model.nan_answers == "refuse",
+                    forward=self._forward(model),
                 )
             )
         return tuple(specs)
+
+    def _forward(self, model: ModelConfig) -> Forward | None:
+        if model.platform != "http" or model.protocol != "v1":
+            return None
+        path = v1_path(str(model.path), model.name)
+        withheld = KEY_HEADERS if self.frontends.asks_for_keys else ()
+        headers = tuple(name for name in model.forward_headers if name not in withheld)
+        return Forward(path, headers, any_path=self._config.server.sidecar)
 
     def _stop(self) -> None:
         """End everything in the order that loses nothing; a second signal ends it at once."""

@@ -24,6 +24,8 @@ from ringbatch.shm.windows import OFFSET_BITS, Windows
 Array = NDArray[Any]
 _LENGTH_BYTES = 4
 """Before each element of a BYTES tensor."""
+_PLACEMENTS_KEPT = 1024
+_SMALL_BYTES = 4096
 
 
 class WrongResult(Exception):
@@ -48,9 +50,15 @@ class Gatherer:
         self._memory = memory
         self._windows = windows
         self._frame = Frame(inputs)
+        self._stored = [_stored(tensor) for tensor in inputs]
+        self._by_rows: dict[int, Placement] = {}
+        """Of a static frame, those found sensible."""
 
     def placement(self, request: Request) -> Placement | None:
         """Where a request's tensors lie; None where they would not lie within its payload."""
+        placement = self._by_rows.get(request.rows)
+        if placement is not None:
+            return placement if placement.size <= request.request_bytes else None
         try:
             if self._frame.static:
                 placement = self._frame.place(request.rows)
@@ -64,8 +72,11 @@ class Gatherer:
             return None
         if placement.size > request.request_bytes:
             return None
-        sensible = map(_sensible, placement.parts, self._frame.tensors)
-        return placement if all(sensible) else None
+        if not all(map(_sensible, placement.parts, self._frame.tensors)):
+            return None
+        if self._frame.static and len(self._by_rows) < _PLACEMENTS_KEPT:
+            self._by_rows[request.rows] = placement
+        return placement
 
     def gather(self, requests: list[Request], placements: list[Placement]) -> list[Array]:
         """One array an input, shape [rows of all requests, ...], owned by the caller."""
@@ -110,7 +121,7 @@ class Gatherer:
             values = [self._bytes(int(start), size, shape) for start in starts]
             return np.concatenate(values)
         if not size:
-            return np.empty(batch_shape, dtype=_dtype(tensor))
+            return np.empty(batch_shape, dtype=array_dtype(tensor))
         picked = self._windows.of(size)[starts >> OFFSET_BITS]
         return _widened(picked.view(_stored(tensor)).reshape(batch_shape), tensor)
 
@@ -118,10 +129,10 @@ class Gatherer:
         part = placement.parts[index]
         if not tensor.datatype.fixed:
             return self._bytes(start + part.offset, part.size, part.shape)
-        values: Array = np.ndarray(
-            part.shape, dtype=_stored(tensor), buffer=self._memory, offset=start + part.offset
+        stored: Array = np.ndarray(
+            part.shape, self._stored[index], self._memory, start + part.offset
         )
-        return _widened(values.copy(), tensor)
+        return _widened(stored.copy(), tensor)
 
     def _bytes(self, start: int, size: int, shape: tuple[int, ...]) -> Array:
         values: Array = np.empty(shape, dtype=object)
@@ -163,7 +174,7 @@ class Scatterer:
         """Shape and dtype of the only output, where an array of these needs no conversion."""
         usual = self._frame.static and batched
         if len(outputs) == 1 and usual and outputs[0].datatype.name != "BF16":
-            self._only = outputs[0].shape, _dtype(outputs[0])
+            self._only = outputs[0].shape, array_dtype(outputs[0])
 
     def arrays(self, returned: object, rows: int) -> list[Array]:
         """What `predict` returned as one array an output, in the declared datatype, with rows.
@@ -188,9 +199,12 @@ class Scatterer:
             For each request the bytes its result takes. Where that is more than its result
             capacity, nothing was written for it.
         """
+        scatter_one = self._scatter_fixed if self._frame.static else self._scatter_one
+        if len(requests) == 1:
+            return [scatter_one(arrays, requests[0])]
         stops = accumulate(request.rows for request in requests)
         return [
-            self._scatter_one([array[stop - request.rows : stop] for array in arrays], request)
+            scatter_one([array[stop - request.rows : stop] for array in arrays], request)
             for request, stop in zip(requests, stops, strict=True)
         ]
 
@@ -214,30 +228,40 @@ class Scatterer:
 
     def _scatter_one(self, arrays: list[Array], request: Request) -> int:
         texts = [_encoded(a) if a.dtype == object else None for a in arrays]
-        dimensions: tuple[int, ...] = ()
-        lengths: tuple[int, ...] = ()
-        if not self._frame.static:
-            lengths = tuple(len(text) for text in texts if text is not None)
-            dimensions = tuple(
-                size
-                for tensor, array in zip(self._frame.tensors, arrays, strict=True)
-                for size, declared in zip(array.shape[1:], tensor.shape, strict=True)
-                if declared < 0
-            )
+        lengths = tuple(len(text) for text in texts if text is not None)
+        dimensions = tuple(
+            size
+            for tensor, array in zip(self._frame.tensors, arrays, strict=True)
+            for size, declared in zip(array.shape[1:], tensor.shape, strict=True)
+            if declared < 0
+        )
         placement = self._frame.place(request.rows, dimensions, lengths)
         if placement.size > request.result_capacity:
             return placement.size
-        start, memory = request.result_offset, self._memory
-        if not self._frame.static:
-            prefix = self._frame.prefix(dimensions, lengths)
-            memory[start : start + len(prefix)] = prefix
+        start = request.result_offset
+        prefix = self._frame.prefix(dimensions, lengths)
+        self._memory[start : start + len(prefix)] = prefix
         for part, array, text in zip(placement.parts, arrays, texts, strict=True):
-            at = start + part.offset
             if text is not None:
-                memory[at : at + part.size] = text
+                self._memory[start + part.offset : start + part.offset + part.size] = text
             else:
-                np.ndarray(array.shape, array.dtype, memory, at)[...] = array
+                self._write(array, start + part.offset)
         return placement.size
+
+    def _scatter_fixed(self, arrays: list[Array], request: Request) -> int:
+        placement = self._frame.place(request.rows)
+        if placement.size <= request.result_capacity:
+            for part, array in zip(placement.parts, arrays, strict=True):
+                self._write(array, request.result_offset + part.offset)
+        return placement.size
+
+    def _write(self, array: Array, start: int) -> None:
+        size = array.nbytes
+        if size <= _SMALL_BYTES:
+            # An array over the memory costs more than these bytes do.
+            self._memory[start : start + size] = array.tobytes()
+        else:
+            np.ndarray(array.shape, array.dtype, self._memory, start)[...] = array
 
 
 def joined(arrays: Sequence[Array]) -> Array:
@@ -264,7 +288,8 @@ def _stored(tensor: Tensor) -> np.dtype[Any]:
     return np.dtype("<u2" if tensor.datatype.name == "BF16" else tensor.datatype.numpy)
 
 
-def _dtype(tensor: Tensor) -> np.dtype[Any]:
+def array_dtype(tensor: Tensor) -> np.dtype[Any]:
+    """Of the arrays that a model gets for an input."""
     return np.dtype("<f4" if tensor.datatype.name == "BF16" else tensor.datatype.numpy)
 
 
@@ -308,7 +333,7 @@ def _checked(value: object, tensor: Tensor, shape: tuple[int, ...]) -> Array:
                 kind = type(element).__name__
                 raise WrongResult(f"output {tensor.name!r} holds a {kind}, declared is BYTES")
         return array
-    target = _dtype(tensor)
+    target = array_dtype(tensor)
     if not np.can_cast(array.dtype, target, casting="same_kind"):
         raise WrongResult(
             f"output {tensor.name!r} is {array.dtype}, declared is {tensor.datatype.name}"

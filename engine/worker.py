@@ -12,11 +12,14 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ringbatch.engine import placement, process
+from ringbatch.engine import memory_limits, placement, process
+from ringbatch.engine.finite import FiniteCodec
+from ringbatch.engine.forwarder import Forwarder
 from ringbatch.engine.messages import (
     ControlSocket,
     Report,
@@ -25,8 +28,12 @@ from ringbatch.engine.messages import (
     tasks,
 )
 from ringbatch.engine.model import Model, Options, failure
-from ringbatch.engine.runner import Runner
+from ringbatch.engine.padding import PaddedCodec, Padding, padding
+from ringbatch.engine.runner import Codec, Runner
 from ringbatch.engine.runtimes import open_model
+from ringbatch.engine.shaping import Unfit
+from ringbatch.engine.warmup import Wanted, warmed_up
+from ringbatch.shm import trials
 from ringbatch.shm.counters import Counters, WorkerCounter
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.holder import Holder
@@ -38,6 +45,7 @@ from ringbatch.shm.layout import (
     WORKER_STATE,
     WorkerState,
 )
+from ringbatch.shm.manifest import ModelSpec
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
 
@@ -59,7 +67,12 @@ class Worker:
     """
 
     def __init__(
-        self, segment: Segment, number: int, runner: Runner, holder: Holder, wake_collector: Any
+        self,
+        segment: Segment,
+        number: int,
+        runner: Runner | Forwarder,
+        holder: Holder,
+        wake_collector: Any,
     ) -> None:
         layout, words = segment.layout, segment.words
         self._tasks = Consumer(words, layout.task_ring(number), TASK_WORDS)
@@ -92,9 +105,17 @@ class Worker:
             done += 1
         return done
 
+    def runs_again(self, batch: int) -> None:
+        """Tell the collector that a batch takes another run, so that it is not taken for hung.
+
+        That is a courtesy: it is left out where the collector has not read the last ones.
+        """
+        if self._reports.waiting < REPORT_WORDS // 2:
+            self._report(Report(ReportKind.RUNS_AGAIN, batch, 0))
+
     def _report(self, report: Report) -> None:
         fits = self._reports.offer(report_words(report))
-        assert fits, "a worker has at most two reports under way"
+        assert fits, "a worker has at most two reports under way, beside some that it leaves out"
         self._wake_collector()
 
 
@@ -108,24 +129,42 @@ def main() -> int:
     process.die_with_parent(start["parent_pid"])
     # The supervisor ends a worker that hangs with SIGABRT; this writes down what each thread does.
     faulthandler.enable()
-    path = Path(start["path"])
+    memory_limits.go_first()
+    memory_limits.limit_memory(start["worker_memory_bytes"])
+    path = start["path"] if start["runtime"] == "http" else Path(start["path"])
     try:
         options = Options(threads=placement.threads(os.environ), **start["options"])
-        model = open_model(start["runtime"], path, options)
+        model, padded = _shaped(open_model(start["runtime"], path, options), path, start["shape"])
         control.send(
             inputs=[tensor.to_json() for tensor in model.inputs],
             outputs=[tensor.to_json() for tensor in model.outputs],
         )
         segment = Segment.attach(_message(control)["segment"])
         _load(model, path, segment, start["number"])
+        _serve(segment, start, model, padded, control)
     except StartupError as error:
         control.send(error=str(error))
         return 1
-    _serve(segment, start, model, control)
     return 0
 
 
-def _load(model: Model, path: Path, segment: Segment, number: int) -> None:
+def _shaped(model: Model, path: Path | str, shape: dict[str, Any]) -> tuple[Model, Padding | None]:
+    """The model as requests see it, and how its inputs are padded, where they are."""
+    if shape["max_batch_elements"] and not model.inputs:
+        raise StartupError(
+            f"{path}: max_batch_elements needs a model that declares its inputs, to count them"
+        )
+    if not shape["pad_variable_length"]:
+        return model, None
+    values = dict(pair.rsplit("=", 1) for pair in shape["padding_values"])
+    numbers = {name: float(text) if "." in text else int(text) for name, text in values.items()}
+    try:
+        return padding(model, shape["length_buckets"], numbers, shape["lengths_input"])
+    except Unfit as error:
+        raise StartupError(f"{path}: pad_variable_length is set, but {error}") from None
+
+
+def _load(model: Model, path: Path | str, segment: Segment, number: int) -> None:
     _say(segment, number, WorkerState.LOADING)
     try:
         model.load()
@@ -134,12 +173,39 @@ def _load(model: Model, path: Path, segment: Segment, number: int) -> None:
         raise StartupError(failure(path, error, "load()")) from error
 
 
-def _serve(segment: Segment, start: dict[str, Any], model: Model, control: ControlSocket) -> None:
+def _warm_up(
+    segment: Segment, spec: ModelSpec, runner: Runner, start: dict[str, Any], wanted: dict[str, Any]
+) -> None:
+    number, file = start["number"], wanted["file"]
+    _say(segment, number, WorkerState.WARMING)
+    tried = warmed_up(
+        spec,
+        runner.try_out,
+        Wanted(wanted["limit_s"], wanted["length"], Path(file) if file else None),
+        path=Path(start["path"]),
+        title=start["title"],
+        out=sys.stderr if number == spec.workers[0] and sys.stderr.isatty() else None,
+        clock_ns=time.monotonic_ns,
+    )
+    if len(tried) >= len(trials.read(segment, number)):
+        # One that takes the place of another tries less; what that has measured still holds.
+        trials.write(segment, number, tried)
+
+
+def _serve(
+    segment: Segment,
+    start: dict[str, Any],
+    model: Model,
+    padded: Padding | None,
+    control: ControlSocket,
+) -> None:
     number = start["number"]
     lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
     holder = Holder(segment, number, lambda lane: lanes[lane].wake())
     (spec,) = (spec for spec in segment.models if number in spec.workers)
-    runner = Runner(model, spec.name, holder, time.monotonic_ns, batched=spec.batched)
+    runner = _runner(model, padded, spec, holder, lambda batch: worker.runs_again(batch))
+    if isinstance(runner, Runner) and start["warm_up"]:
+        _warm_up(segment, spec, runner, start, start["warm_up"])
     collector = segment.collector_doorbell()
     doorbell = segment.worker_doorbell(number)
     worker = Worker(segment, number, runner, holder, collector.wake)
@@ -158,6 +224,32 @@ def _serve(segment: Segment, start: dict[str, Any], model: Model, control: Contr
     while not stopping:
         worker.step()
         doorbell.wait(RETRY_S if holder.delayed else None)
+
+
+def _runner(
+    model: Model,
+    padded: Padding | None,
+    spec: ModelSpec,
+    holder: Holder,
+    run_again: Callable[[int], object],
+) -> Runner | Forwarder:
+    if model.remote is not None:
+        return Forwarder(model.remote, spec.name, holder, time.monotonic_ns, run_again)
+    codec: Codec | None = None
+    if padded is not None:
+        codec = PaddedCodec(holder.memory, model, padded, finite=spec.refuse_nan)
+    elif spec.refuse_nan and model.inputs:
+        codec = FiniteCodec(holder.memory, model, spec.batched)
+    return Runner(
+        model,
+        spec.name,
+        holder,
+        time.monotonic_ns,
+        batched=spec.batched,
+        sizes=spec.allowed_batch_sizes,
+        codec=codec,
+        run_again=run_again,
+    )
 
 
 def _say(segment: Segment, number: int, state: WorkerState) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from ringbatch.frontend.credential_flags import add_flags, given_credentials
 from ringbatch.frontend.gunicorn_worker import FrontendOptions
 from ringbatch.frontend.server import run
 from ringbatch.shm.errors import StartupError
@@ -30,6 +31,10 @@ def main(arguments: list[str] | None = None) -> int:
         help="how names of objects may begin that clients share; given once for each",
     )
     parser.add_argument("--compress-answers", action="store_true", help="where clients accept it")
+    parser.add_argument("--max-connections", type=int, default=1 << 14, metavar="N")
+    parser.add_argument("--idle-timeout-s", type=float, default=75.0, metavar="S")
+    parser.add_argument("--pass-through", metavar="URL", help="server for what is for nothing here")
+    add_flags(parser)
     parser.add_argument("--drain-s", required=True, type=float, metavar="S")
     parser.add_argument("--log-level", default="warning", metavar="L")
     parser.add_argument("--parent-pid", type=int, metavar="PID", help="end when this process ends")
@@ -40,6 +45,10 @@ def main(arguments: list[str] | None = None) -> int:
         given.drain_s,
         tuple(given.shared_memory_prefix),
         given.compress_answers,
+        given_credentials(given),
+        given.max_connections,
+        given.idle_timeout_s,
+        given.pass_through,
     )
     try:
         run(

@@ -15,15 +15,22 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.outcome import error_body
+from ringbatch.frontend.slow_reader import SlowReader
 
 MAX_HEAD_BYTES: Final = 1 << 16
 HEAD_TIMEOUT_S: Final = 10
 BODY_TIMEOUT_S: Final = 30
 """From the end of the head to the end of the body."""
+MAX_PIPELINED: Final = 64
+"""Requests of one connection that are read ahead of the first that is not answered."""
 EXCHANGES: Final = "ringbatch.exchanges"
 """The key in an ASGI scope under which the connection's `Exchange` objects belong."""
 
 _VERSIONS: Final = ("1.0", "1.1")
+_HEAD_PIECE_BYTES: Final = 1 << 12
+"""Parsed at once: a request of 20 bytes becomes objects of 2 KiB."""
+_BODY_PIECE_BYTES: Final = 1 << 14
+"""The same while a body is expected, behind which requests may stand."""
 
 
 class Exchange(Protocol):
@@ -51,11 +58,24 @@ class AnyHttp(HttpToolsProtocol):
         self._head_bytes = 0
         self._age_s = 0
         self._refusal = b""
+        self._held = b""
+        self._upgrades = False
+        self._slow_reader: SlowReader | None = None
 
     def data_received(self, data: bytes) -> None:
         """The transport's call: bytes have come."""
-        if self._refusal:
-            return
+        data = self._held + data
+        self._held = b""
+        while data and not self._refusal:
+            if self._unanswered >= MAX_PIPELINED:
+                self._held = data
+                self.flow.pause_reading()
+                return
+            size = _BODY_PIECE_BYTES if self._in_body else _HEAD_PIECE_BYTES
+            self._parse(data[:size])
+            data = b"" if self._upgrades else data[size:]
+
+    def _parse(self, data: bytes) -> None:
         was_in_head = self._in_head
         super().data_received(data)
         if self._in_head:
@@ -71,6 +91,13 @@ class AnyHttp(HttpToolsProtocol):
 
     def tick(self) -> None:
         """The server's call: another second has passed."""
+        if self.flow.write_paused or self.transport.is_closing():
+            if self._slow_reader is None:
+                self._slow_reader = SlowReader()
+            if self._slow_reader.is_gone(self.transport.get_write_buffer_size()):
+                self.transport.abort()
+            return
+        self._slow_reader = None
         self._age_s += 1
         if self._in_head and self._age_s > HEAD_TIMEOUT_S:
             self._refuse(408, f"the head did not come within {HEAD_TIMEOUT_S} s")
@@ -100,6 +127,7 @@ class AnyHttp(HttpToolsProtocol):
         if self.parser.should_upgrade():
             # What follows such a head is another protocol's, or nobody knows whose.
             self.cycle.keep_alive = False
+            self._upgrades = True
 
     def on_message_complete(self) -> None:
         """The parser's call: all of it is there."""
@@ -112,6 +140,17 @@ class AnyHttp(HttpToolsProtocol):
         super().on_response_complete()
         if self._refusal and not self._unanswered:
             self._send_refusal()
+        elif self._held and self._unanswered < MAX_PIPELINED:
+            self.loop.call_soon(self._go_on)
+        elif self._held:
+            self.flow.pause_reading()
+
+    def _go_on(self) -> None:
+        if self._held and not self.transport.is_closing():
+            self.data_received(b"")
+
+    def forget(self) -> None:
+        """The server's call: the keys are others now; here every request is looked at anyway."""
 
     def send_400_response(self, msg: str) -> None:
         """The base class's call, from where it catches what the parser raised."""

@@ -1,6 +1,7 @@
 """Every endpoint, on Falcon: what the fast lane does not take, predictions among it."""
 
 import logging
+import re
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -8,6 +9,7 @@ import falcon
 import falcon.asgi
 import orjson
 from falcon.asgi import Request, Response
+from falcon.routing import CompiledRouter
 
 from ringbatch.frontend import (
     docs_resources,
@@ -15,6 +17,9 @@ from ringbatch.frontend import (
     unserved_resources,
     v2_resources,
 )
+from ringbatch.frontend.api_keys import ApiKeys
+from ringbatch.frontend.authentication import Authentication
+from ringbatch.frontend.body_budget import BodyBudget
 from ringbatch.frontend.distribution import installed_version
 from ringbatch.frontend.exchange import Bodies, exchange
 from ringbatch.frontend.outcome import InternalError, error_body, outcome
@@ -25,11 +30,18 @@ from ringbatch.shm.errors import ModelNotFound, RequestError
 
 log = logging.getLogger("ringbatch.frontend")
 
+_PREDICTIONS: Final = re.compile(r"/.*:predict\Z")
 _READABLE: Final = ["GET", "HEAD", "OPTIONS"]
 
 
 def create_app(
-    service: Service, max_request_bytes: int, *, compress_answers: bool = False
+    service: Service,
+    max_request_bytes: int,
+    *,
+    compress_answers: bool = False,
+    keys: ApiKeys | None = None,
+    budget: BodyBudget | None = None,
+    router: CompiledRouter | None = None,
 ) -> falcon.asgi.App[Request, Response]:
     """The ASGI application.
 
@@ -37,9 +49,14 @@ def create_app(
         service: the models.
         max_request_bytes: longer bodies are refused.
         compress_answers: whether large answers are compressed for clients that accept it.
+        keys: those of which a client must send one; None where everybody is served.
+        budget: for the bodies that the process gathers; by default for those here alone.
+        router: new; for whoever wants to ask it afterwards.
     """
-    bodies = Bodies(max_request_bytes, compress_answers)
-    app = falcon.asgi.App(media_type=falcon.MEDIA_JSON)
+    budget = budget or BodyBudget.of(max_request_bytes)
+    bodies = Bodies(max_request_bytes, compress_answers, budget=budget)
+    guards = [] if keys is None else [Authentication(keys)]
+    app = falcon.asgi.App(media_type=falcon.MEDIA_JSON, middleware=guards, router=router)
     app.set_error_serializer(_serialize)
     app.add_error_handler(Exception, _handle_defect)
     app.add_error_handler(RequestError, _handle_request_error)
@@ -48,13 +65,18 @@ def create_app(
     app.add_route("/v2/health/ready", Ready(service))
     app.add_route("/v1/models", ModelList(service))
     app.add_route("/v1/models/{name}", ModelState(service))
-    app.add_route("/v1/models/{name}:predict", Predictions(service, bodies))
+    predictions = Predictions(service, bodies)
+    app.add_route("/v1/models/{name}:predict", predictions)
+    if service.origins.any_path:
+        app.add_sink(predictions.of_any_path, _PREDICTIONS)
     app.add_route("/v1/models/{name}:explain", Explanations(service))
     v2_resources.add_routes(app, service, bodies)
     memory_resources.add_routes(app, service.regions)
     unserved_resources.add_routes(app, service)
     version, shared_memory = installed_version(), service.regions.on
-    docs_resources.add_routes(app, service.specs, version, shared_memory=shared_memory)
+    docs_resources.add_routes(
+        app, service.specs, version, shared_memory=shared_memory, api_keys=keys is not None
+    )
     return app
 
 
@@ -149,11 +171,24 @@ class Predictions:
         self._service = service
         self._bodies = bodies
 
-    async def on_post(self, req: Request, resp: Response, name: str) -> None:
+    async def on_post(self, req: Request, resp: Response, name: str = "") -> None:
         """As the fast lane answers, byte for byte."""
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
-        start = partial(self._service.predict, name, timeout_ns=timeout_ns)
+        origin = self._origin(req, name)
+        start = partial(self._service.predict, name, timeout_ns=timeout_ns, origin=origin)
         await exchange(req, resp, self._bodies, start)
+
+    async def of_any_path(self, req: Request, resp: Response | None, **_parameters: Any) -> None:
+        """The same where predictions of whatever model are taken."""
+        assert resp is not None, "there is one where there is no websocket"
+        await self.on_post(req, resp)
+
+    def _origin(self, req: Request, name: str) -> bytes | None:
+        headers: dict[bytes, list[bytes]] = {}
+        for header, value in req.scope["headers"]:
+            headers.setdefault(header, []).append(value)
+        target, query = req.scope["raw_path"], req.scope["query_string"]
+        return self._service.origins.of(name, target + b"?" * bool(query) + query, headers)
 
 
 def _send(resp: Response, value: dict[str, Any]) -> None:

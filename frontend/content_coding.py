@@ -117,6 +117,10 @@ class Expander:
         self._begun = False
         self._body = bytearray()
 
+    def __len__(self) -> int:
+        """Bytes that it holds."""
+        return len(self._body)
+
     def feed(self, data: bytes) -> None:
         """Expand one more piece.
 

@@ -22,6 +22,7 @@ def add_routes(
     version: str,
     *,
     shared_memory: bool,
+    api_keys: bool = False,
 ) -> None:
     """Add the endpoints.
 
@@ -30,8 +31,9 @@ def add_routes(
         models: that are served.
         version: of ringbatch.
         shared_memory: whether clients may share memory with the server.
+        api_keys: whether clients must send a key.
     """
-    described = document(models, version, shared_memory=shared_memory)
+    described = document(models, version, shared_memory=shared_memory, api_keys=api_keys)
     app.add_route("/openapi.json", OpenApi(described))
     app.add_route("/docs", Page(described))
 

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import falcon
 from falcon.asgi import Request, Response
 
 from ringbatch.frontend.anyhttp import EXCHANGES
+from ringbatch.frontend.body_budget import BodyBudget, Holding
 from ringbatch.frontend.calls import Body, Call, Reply
 from ringbatch.frontend.content_coding import (
     CODINGS,
@@ -35,10 +36,12 @@ class Bodies:
     Attributes:
         max_request_bytes: longer bodies are refused, and so are those that are once expanded.
         compress_answers: whether large answers are compressed for clients that accept it.
+        budget: for all bodies that are being read.
     """
 
     max_request_bytes: int
     compress_answers: bool = False
+    budget: BodyBudget = field(kw_only=True)
 
 
 async def exchange(req: Request, resp: Response, bodies: Bodies, start: Start) -> None:
@@ -48,7 +51,8 @@ async def exchange(req: Request, resp: Response, bodies: Bodies, start: Start) -
         RequestError, falcon.HTTPError: the body cannot be taken.
     """
     _expect_served(req)
-    body = await _read_body(req, bodies.max_request_bytes)
+    with bodies.budget.holding() as holding:
+        body = await _read_body(req, bodies.max_request_bytes, holding)
     waiting = Exchange()
     exchanges = req.scope.get(EXCHANGES, set())
     exchanges.add(waiting)
@@ -90,7 +94,7 @@ class Exchange:
         self.reply(*outcome(InvalidRequest("the client has gone")))
 
 
-async def _read_body(req: Request, max_request_bytes: int) -> bytearray:
+async def _read_body(req: Request, max_request_bytes: int, holding: Holding) -> bytearray:
     length = req.content_length
     if length is None and req.get_header("Transfer-Encoding") is None:
         raise falcon.HTTPLengthRequired(
@@ -110,6 +114,7 @@ async def _read_body(req: Request, max_request_bytes: int) -> bytearray:
             body += chunk
         else:
             expander.feed(chunk)
+        holding.grow(len(body if expander is None else expander))
     if length is not None and received < length:
         raise InvalidRequest(f"the body ended after {received} of {length} bytes")
     return body if expander is None else expander.finish()

@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from http import HTTPStatus
 from typing import Any, Final
 
 from uvicorn.config import Config
@@ -21,6 +20,7 @@ from uvicorn.server import ServerState
 
 from ringbatch.frontend.anyhttp import BODY_TIMEOUT_S, HEAD_TIMEOUT_S, MAX_HEAD_BYTES, AnyHttp
 from ringbatch.frontend.arrival import LARGE_BYTES, Arrival
+from ringbatch.frontend.body_budget import BodyBudget
 from ringbatch.frontend.calls import Body, Call, Reply
 from ringbatch.frontend.content_coding import (
     MIN_ENCODED_BYTES,
@@ -29,8 +29,11 @@ from ringbatch.frontend.content_coding import (
     encoded,
 )
 from ringbatch.frontend.head import END, START, HeadReader, Verdict
-from ringbatch.frontend.outcome import JSON, Headers, error_body
+from ringbatch.frontend.outcome import JSON, Headers, error_body, outcome
 from ringbatch.frontend.receiver import Receiver
+from ringbatch.frontend.response_heads import ResponseHeads
+from ringbatch.frontend.slow_reader import SlowReader
+from ringbatch.shm.errors import Overloaded
 
 MAX_WAITING_BYTES: Final = 1 << 16
 """How much is read ahead of the request that is being answered."""
@@ -41,56 +44,11 @@ LAST_LOOK_S: Final = 0.001
 _NO_HEAD: Final = b"\0"
 _NO_VERDICT: Final = Verdict("", 0, 0, 0, keep_alive=True)
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
-_LENGTH_NAME: Final = b"content-length: "
-_USUAL_END: Final = b"content-type: application/json\r\n" + _LENGTH_NAME
 _LENGTHS: Final = tuple(b"%d\r\n\r\n" % size for size in range(MIN_ENCODED_BYTES))
 
-Predict = Callable[[str, Body, Reply, int], Call | None]
+Predict = Callable[[str, Body, Reply, int, bytes | None], Call | None]
 Infer = Callable[[str, Body, int | None, Reply, int], Call | None]
 Expect = Callable[[str, bytes, int, int], Arrival | None]
-
-
-class ResponseHeads:
-    """The head of the usual answer, but for the length at its end.
-
-    Args:
-        state: the server's; it has a new list of default headers, with the date, every second.
-    """
-
-    def __init__(self, state: ServerState) -> None:
-        self._state = state
-        self._defaults: list[tuple[bytes, bytes]] | None = None
-        self._usual = b""
-        self._of_headers: tuple[Headers | None, bytes] = (None, b"")
-
-    def usual(self) -> bytes:
-        """Of a JSON answer with status 200 that keeps the connection."""
-        if self._state.default_headers is not self._defaults:
-            self._defaults = self._state.default_headers
-            self._usual = self.other(200, JSON, keep_alive=True)
-            self._of_headers = (None, b"")
-        return self._usual
-
-    def success(self, headers: Headers) -> bytes:
-        """Of an answer with status 200 and headers of its own that keeps the connection."""
-        usual = self.usual()
-        known, head = self._of_headers
-        if known is headers:
-            return head
-        # All but the headers that are JSON's and the length, at its end.
-        lines = [b"%b: %b\r\n" % (name.encode(), value.encode()) for name, value in headers]
-        head = b"".join((usual[: -len(_USUAL_END)], *lines, _LENGTH_NAME))
-        self._of_headers = (headers, head)
-        return head
-
-    def other(self, status: int, headers: Headers, *, keep_alive: bool) -> bytes:
-        """Of any answer."""
-        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}".encode()]
-        lines += [b"%b: %b" % header for header in self._state.default_headers]
-        lines += [f"{name}: {value}".encode("latin-1") for name, value in headers]
-        if not keep_alive:
-            lines.append(b"connection: close")
-        return b"\r\n".join([*lines, _LENGTH_NAME])
 
 
 @dataclass(slots=True)
@@ -106,6 +64,7 @@ class FastLaneSettings:
         idle_timeout_s: how long a connection without a request is kept.
         handed_over: told of every connection that goes to Falcon.
         stopping: whether the server is; connections may still come that were accepted before.
+        budget: for the bodies that are gathered.
     """
 
     predict: Predict
@@ -116,6 +75,7 @@ class FastLaneSettings:
     idle_timeout_s: float
     handed_over: Callable[[], None]
     stopping: Callable[[], bool]
+    budget: BodyBudget
 
 
 class FastLane(asyncio.Protocol):
@@ -141,8 +101,10 @@ class FastLane(asyncio.Protocol):
         "_predict",
         "_reading",
         "_receiver",
+        "_reserved_bytes",
         "_server_state",
         "_settings",
+        "_slow_reader",
         "_stopping",
         "_transport",
         "_tried",
@@ -186,6 +148,8 @@ class FastLane(asyncio.Protocol):
         self._reading = True
         self._writable = True
         self._age_s = 0
+        self._reserved_bytes = 0
+        self._slow_reader: SlowReader | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The transport's call: the connection is open."""
@@ -204,6 +168,7 @@ class FastLane(asyncio.Protocol):
             if unfinished is not None:
                 unfinished.abandon()
         self._call = self._arrival = None
+        self._free()
 
     def data_received(self, data: bytes) -> None:
         """The transport's call: bytes have come."""
@@ -222,7 +187,11 @@ class FastLane(asyncio.Protocol):
                 self._infer(verdict, data[verdict.head_bytes :])
             else:
                 self._call = self._predict(
-                    verdict.model, data[verdict.head_bytes :], self._answer, verdict.timeout_ns
+                    verdict.model,
+                    data[verdict.head_bytes :],
+                    self._answer,
+                    verdict.timeout_ns,
+                    verdict.origin,
                 )
         elif not self._closing:
             if not self._buffer and self._wanted is None:
@@ -239,12 +208,16 @@ class FastLane(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The transport's call: the client reads again."""
         self._writable = True
+        self._slow_reader = None
         self._advance()
         self._regulate()
 
     def tick(self) -> None:
         """The server's call: another second has passed."""
-        if self._busy or self._closing:
+        if self._closing or not self._writable:
+            self._watch_reader()
+            return
+        if self._busy:
             return
         self._age_s += 1
         if self._wanted is not None:
@@ -255,6 +228,10 @@ class FastLane(asyncio.Protocol):
                 self._refuse(408, f"the head did not come within {HEAD_TIMEOUT_S} s")
         elif self._age_s > self._settings.idle_timeout_s:
             self._close()
+
+    def forget(self) -> None:
+        """The server's call: what was said of the head that came last may not hold any more."""
+        self._head = _NO_HEAD
 
     def shutdown(self) -> None:
         """The server's call: finish what has begun, and close."""
@@ -274,6 +251,8 @@ class FastLane(asyncio.Protocol):
             if len(self._buffer) < verdict.content_length:
                 if verdict.json_bytes is not None:
                     self._expect(verdict, verdict.json_bytes)
+                if verdict.content_length > LARGE_BYTES:
+                    self._reserve(len(self._buffer))
                 return
             body: Body
             if len(self._buffer) == verdict.content_length:
@@ -283,10 +262,14 @@ class FastLane(asyncio.Protocol):
                 del self._buffer[: verdict.content_length]
             self._wanted = None
             self._busy = True
+            if self._reserved_bytes:
+                self._free()
             if verdict.infer:
                 self._infer(verdict, body)
             else:
-                self._call = self._predict(verdict.model, body, self._answer, verdict.timeout_ns)
+                self._call = self._predict(
+                    verdict.model, body, self._answer, verdict.timeout_ns, verdict.origin
+                )
 
     def _expect(self, verdict: Verdict, json_bytes: int) -> None:
         """Have what is still to come of a large body written to where it belongs, if it can be."""
@@ -304,6 +287,7 @@ class FastLane(asyncio.Protocol):
             self._read_with(self._receiver)
         self._receiver.expect(self._arrival.memory, memoryview(buffer)[json_bytes:])
         self._buffer = bytearray()
+        self._free()
 
     def arrived(self) -> None:
         """The receiver's call: the body is where it belongs."""
@@ -348,6 +332,20 @@ class FastLane(asyncio.Protocol):
         self._head = head
         self._keep_alive = verdict.keep_alive and not self._stopping
         self._age_s = 0
+
+    def _reserve(self, size: int) -> None:
+        # Of what has come, not of what was announced: to announce costs nothing.
+        try:
+            self._settings.budget.take(size - self._reserved_bytes)
+        except Overloaded as error:
+            self._keep_alive = False
+            self._answer_unusually(*outcome(error))
+        else:
+            self._reserved_bytes = size
+
+    def _free(self) -> None:
+        self._settings.budget.give(self._reserved_bytes)
+        self._reserved_bytes = 0
 
     def _answer(self, status: int, body: bytes, headers: Headers) -> None:
         self._busy = False
@@ -407,6 +405,12 @@ class FastLane(asyncio.Protocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+    def _watch_reader(self) -> None:
+        if self._slow_reader is None:
+            self._slow_reader = SlowReader()
+        if self._slow_reader.is_gone(self._transport.get_write_buffer_size()):
+            self._transport.abort()
 
     def _close(self) -> None:
         self._closing = True

@@ -21,14 +21,21 @@ import uvloop
 from setproctitle import setproctitle
 
 from ringbatch.frontend.attachment import Attachment, settle
+from ringbatch.frontend.credential_flags import add_flags, given_credentials
+from ringbatch.frontend.grpc_authentication import Authentication
 from ringbatch.frontend.grpc_calls import Calls
+from ringbatch.frontend.grpc_credentials import server_credentials
 from ringbatch.frontend.grpc_inference import Inference
 from ringbatch.frontend.grpc_service import handlers
 from ringbatch.frontend.parent import die_with_parent
 from ringbatch.frontend.regions import SharedMemory
+from ringbatch.frontend.security import LOOK_EVERY_S, Security
+from ringbatch.shm.credentials import Credentials
 from ringbatch.shm.errors import StartupError
 
 _UNLIMITED: Final = -1
+_MAX_STREAMS: Final = 1024
+"""Calls of one connection that are under way at once; HTTP/2 makes its client wait with others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,7 @@ class GrpcOptions:
         max_request_bytes: longer messages are refused.
         drain_s: how long a graceful stop may take.
         shared_memory_prefixes: how the names of objects may begin that clients share.
+        credentials: the server's, and those that clients must have.
     """
 
     segment: str
@@ -48,6 +56,7 @@ class GrpcOptions:
     max_request_bytes: int
     drain_s: float
     shared_memory_prefixes: tuple[str, ...]
+    credentials: Credentials
 
 
 async def serve(options: GrpcOptions, number: int, control_fd: int) -> None:
@@ -63,32 +72,47 @@ async def serve(options: GrpcOptions, number: int, control_fd: int) -> None:
     """
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    security = Security(options.credentials)
     shared = SharedMemory(options.shared_memory_prefixes, options.max_request_bytes)
     attachment = Attachment.open(options.segment, shared)
     calls = Calls()
     inference = Inference(attachment.service, time.monotonic_ns)
     server = grpc.aio.server(
         handlers=handlers(attachment.service, inference, calls),
+        interceptors=[] if security.keys is None else [Authentication(security.keys)],
         options=[
             ("grpc.max_receive_message_length", options.max_request_bytes),
             ("grpc.max_send_message_length", _UNLIMITED),
+            ("grpc.max_concurrent_streams", _MAX_STREAMS),
             ("grpc.so_reuseport", 1),
         ],
     )
-    _listen(server, options.address)
+    _listen(server, options)
     await server.start()
     setproctitle(f"ringbatch: grpc frontend {number}")
     settle()
     _tell(control_fd, ready=True)
+    looking = asyncio.create_task(_look(security))
     await stopped.wait()
+    looking.cancel()
     await calls.stop(options.drain_s)
     await server.stop(None)
     attachment.close()
 
 
-def _listen(server: grpc.aio.Server, address: str) -> None:
+async def _look(security: Security) -> None:
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        security.look()
+
+
+def _listen(server: grpc.aio.Server, options: GrpcOptions) -> None:
+    address, credentials = options.address, server_credentials(options.credentials)
     try:
-        port = server.add_insecure_port(address)
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
     except RuntimeError:
         port = 0
     # Older releases return 0 where newer ones raise.
@@ -112,6 +136,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--shared-memory-prefix", action="append", default=[], metavar="NAME", dest="prefixes"
     )
+    add_flags(parser)
     parser.add_argument("--log-level", default="warning", metavar="L")
     parser.add_argument("--parent-pid", required=True, type=int, metavar="PID")
     given = parser.parse_args(arguments)
@@ -128,6 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
         given.max_request_bytes,
         given.drain_s,
         tuple(given.prefixes),
+        given_credentials(given),
     )
     try:
         die_with_parent(given.parent_pid)

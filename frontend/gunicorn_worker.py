@@ -2,16 +2,13 @@
 
 import asyncio
 import logging
-import signal
-import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from types import FrameType
 from typing import Any, Final
 
+from falcon.routing import CompiledRouter
 from gunicorn.arbiter import Arbiter
 from setproctitle import setproctitle
 from uvicorn.config import Config
@@ -20,16 +17,20 @@ from uvicorn_worker import UvicornWorker
 
 from ringbatch.frontend.app import create_app
 from ringbatch.frontend.attachment import Attachment, settle
-from ringbatch.frontend.fastlane import FastLane, FastLaneSettings, ResponseHeads
+from ringbatch.frontend.body_budget import BodyBudget
+from ringbatch.frontend.descriptors import connections_allowed
+from ringbatch.frontend.fastlane import FastLane, FastLaneSettings
 from ringbatch.frontend.head import HeadReader
 from ringbatch.frontend.regions import SharedMemory
+from ringbatch.frontend.response_heads import ResponseHeads
+from ringbatch.frontend.security import Security
+from ringbatch.frontend.ticking_server import TickingServer
+from ringbatch.frontend.turned_away import at_most
 from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.credentials import Credentials
 from ringbatch.shm.errors import StartupError
 
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-"""Blocked from the fork until the server runs: a stop that came in between would end the process
-at once, and reset the connections that wait in its socket's queue."""
-_TICK_S: Final = 1.0
+log = logging.getLogger("ringbatch.frontend")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,10 @@ class FrontendOptions:
         drain_s: how long a graceful stop may take.
         shared_memory_prefixes: how the names of objects may begin that clients share.
         compress_answers: whether large answers are compressed for clients that accept it.
+        credentials: the server's, and those that clients must have.
+        max_connections: that are served at once.
+        idle_timeout_s: how long a connection without a request is kept.
+        pass_through: the server to which they pass on what is for nothing here.
     """
 
     segment: str
@@ -49,60 +54,10 @@ class FrontendOptions:
     drain_s: float
     shared_memory_prefixes: tuple[str, ...] = ()
     compress_answers: bool = False
-
-
-class TickingServer(Server):
-    """uvicorn's server, woken once a second rather than ten times."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__(config)
-        self._loop = asyncio.get_running_loop()
-        self._exit = asyncio.Event()
-
-    async def startup(self, sockets: list[Any] | None = None) -> None:
-        """Listen. Only from here on a signal finds somebody who stops gracefully."""
-        await super().startup(sockets)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-
-    async def main_loop(self) -> None:
-        """Date header, heartbeat and the timeouts of connections, until told to exit."""
-        while not await self.on_tick(0):
-            for connection in list(self.server_state.connections):
-                connection.tick()  # type: ignore[union-attr]
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_TICK_S):
-                    await self._exit.wait()
-
-    async def shutdown(self, sockets: list[Any] | None = None) -> None:
-        """Finish what clients take for accepted, which is more than was accepted: closing a
-        listening socket resets the connections in its queue."""
-        queued = [connection for sock in sockets or () for connection in _accept_all(sock)]
-        for listener in (*self.servers, *(sockets or ())):
-            listener.close()
-        # Before the base class looks which connections there are to wait for.
-        await self._join(queued)
-        await super().shutdown(sockets)
-
-    async def _join(self, connections: list[socket.socket]) -> None:
-        config: Any = self.config
-        for connection in connections:
-            protocol = partial(
-                config.http_protocol_class, config, self.server_state, {}, self._loop
-            )
-            with suppress(OSError):
-                await self._loop.connect_accepted_socket(protocol, connection)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal's handler. Other than the base class's, it does not have the signal raised
-        again afterwards: a stop that was asked for is no failure."""
-        self.should_exit = True
-        self._loop.call_soon_threadsafe(self._exit.set)
-
-
-def _accept_all(listener: Any) -> Iterator[socket.socket]:
-    with suppress(BlockingIOError):
-        while True:
-            yield listener.accept()[0]
+    credentials: Credentials = field(default_factory=Credentials)
+    max_connections: int = 1 << 14
+    idle_timeout_s: float = 75.0
+    pass_through: str | None = None
 
 
 class FrontendWorker(UvicornWorker):  # type: ignore[misc]
@@ -126,6 +81,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         options: FrontendOptions = self.wsgi
         try:
+            security = Security(options.credentials)
             shared = SharedMemory(options.shared_memory_prefixes, options.max_request_bytes)
             frontend = Frontend.open(options.segment, shared)
         except StartupError as error:
@@ -134,15 +90,39 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         setproctitle(f"ringbatch: frontend {frontend.lane.index}")
         self._install_sigquit_handler()
         config: Config = self.config
-        config.app = create_app(
-            frontend.service, options.max_request_bytes, compress_answers=options.compress_answers
+        budget = BodyBudget.of(options.max_request_bytes)
+        router = CompiledRouter()
+        app = create_app(
+            frontend.service,
+            options.max_request_bytes,
+            compress_answers=options.compress_answers,
+            keys=security.keys,
+            budget=budget,
+            router=router,
         )
+        config.app = app
+        passing = None
+        if options.pass_through is not None:
+            # Only here, because it needs a package that others do without.
+            from ringbatch.frontend.passing import with_pass_through
+
+            config.app = passing = with_pass_through(
+                app, router, frontend.service, options.pass_through, security.keys
+            )
         # A little less than Gunicorn's own limit, after which it kills.
         config.timeout_graceful_shutdown = options.drain_s * 0.9  # type: ignore[assignment]
-        server = TickingServer(config)
-        config.http = frontend.fast_lane(server, options, self.cfg.keepalive)  # type: ignore[assignment]
+        heads = HeadReader(
+            options.max_request_bytes,
+            compress_answers=options.compress_answers,
+            keys=security.keys,
+            origins=frontend.service.origins,
+        )
+        server = TickingServer(config, security, heads.forget)
+        config.http = frontend.fast_lane(server, options, heads, budget)  # type: ignore[assignment]
         settle()
         await server.serve(sockets=self.sockets)
+        if passing is not None:
+            await passing.close()
         frontend.close()
         if not server.started:
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
@@ -152,17 +132,26 @@ class Frontend(Attachment):
     """A lane and the service on it, for HTTP."""
 
     def fast_lane(
-        self, server: Server, options: FrontendOptions, idle_timeout_s: float
-    ) -> Callable[..., FastLane]:
+        self, server: Server, options: FrontendOptions, heads: HeadReader, budget: BodyBudget
+    ) -> Callable[..., asyncio.BaseProtocol]:
         """What makes a protocol for every connection."""
+        response_heads = ResponseHeads(server.server_state)
         settings = FastLaneSettings(
             predict=self.service.predict,
             infer=self.service.infer,
             expect=self.service.expect,
-            heads=HeadReader(options.max_request_bytes, compress_answers=options.compress_answers),
-            response_heads=ResponseHeads(server.server_state),
-            idle_timeout_s=idle_timeout_s,
+            heads=heads,
+            response_heads=response_heads,
+            idle_timeout_s=options.idle_timeout_s,
             handed_over=partial(self.lane.counters.add, LaneCounter.HANDED_OVER),
             stopping=lambda: server.should_exit,
+            budget=budget,
         )
-        return partial(FastLane, settings)
+        most = connections_allowed(options.max_connections)
+        if most < options.max_connections:
+            log.warning(
+                "frontend: %d connections can be open, not %d: the limit of open files is too low",
+                most,
+                options.max_connections,
+            )
+        return at_most(most, partial(FastLane, settings), server.server_state)

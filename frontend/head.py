@@ -15,7 +15,9 @@ from typing import Final, NamedTuple
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+from ringbatch.frontend.api_keys import AUTHORIZATION, KEY_HEADER, ApiKeys
 from ringbatch.frontend.content_coding import PLAIN, acceptance
+from ringbatch.frontend.forwarded import Origins
 from ringbatch.frontend.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.request_timeout import timeout_ns_of
 from ringbatch.shm.errors import InvalidRequest
@@ -34,8 +36,10 @@ _TARGET: Final = re.compile(
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _ONCE: Final = (b"content-length", b"host")
 _TIMEOUT: Final = TIMEOUT_HEADER.encode()
+_KEY_NAMES: Final = (AUTHORIZATION.encode(), KEY_HEADER.encode())
 _JSON_LENGTH: Final = b"inference-header-content-length"
 _NEVER: Final = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"http2-settings"})
+_NO_ORIGINS: Final = Origins(())
 _CONNECTIONS: Final = {b"keep-alive": True, b"close": False}
 
 
@@ -52,6 +56,7 @@ class Verdict(NamedTuple):
         json_bytes: where the JSON text of a V2 body ends; None where it is nothing else.
         coding: what a large answer is encoded with; None where it is to be plain.
         timeout_ns: how long the client waits; 0 where it does not say.
+        origin: of a V1 request to a model that another server runs; None for any other.
     """
 
     model: str
@@ -63,6 +68,7 @@ class Verdict(NamedTuple):
     json_bytes: int | None = None
     coding: str | None = None
     timeout_ns: int = 0
+    origin: bytes | None = None
 
 
 class HeadReader:
@@ -71,12 +77,27 @@ class HeadReader:
     Args:
         max_request_bytes: longer bodies are not for the fast lane.
         compress_answers: whether it matters what a client accepts.
+        keys: those of which a client must send one; None where everybody is served.
+        origins: of requests to models that other servers run.
     """
 
-    def __init__(self, max_request_bytes: int, *, compress_answers: bool = False) -> None:
+    def __init__(
+        self,
+        max_request_bytes: int,
+        *,
+        compress_answers: bool = False,
+        keys: ApiKeys | None = None,
+        origins: Origins | None = None,
+    ) -> None:
         self._max_request_bytes = max_request_bytes
         self._compress_answers = compress_answers
+        self._keys = keys
+        self._origins = origins or Origins(())
         self._known: dict[bytes, Verdict] = {}
+
+    def forget(self) -> None:
+        """Remember nothing: the keys are others now."""
+        self._known.clear()
 
     def verdict(self, head: bytes) -> Verdict | None:
         """What the fast lane needs of a head that ends with its empty line.
@@ -86,7 +107,9 @@ class HeadReader:
         """
         verdict = self._known.get(head)
         if verdict is None:
-            verdict = read_head(head, self._max_request_bytes, self._compress_answers)
+            verdict = read_head(
+                head, self._max_request_bytes, self._compress_answers, self._keys, self._origins
+            )
             if verdict is not None and len(head) <= _REMEMBERED_BYTES:
                 if len(self._known) >= _REMEMBERED:
                     self._known.clear()
@@ -95,7 +118,11 @@ class HeadReader:
 
 
 def read_head(
-    head: bytes, max_request_bytes: int, compress_answers: bool = False
+    head: bytes,
+    max_request_bytes: int,
+    compress_answers: bool = False,
+    keys: ApiKeys | None = None,
+    origins: Origins = _NO_ORIGINS,
 ) -> Verdict | None:
     """As `HeadReader.verdict`, without memory."""
     if not head.startswith(START) or not _has_plain_lines(head):
@@ -111,6 +138,8 @@ def read_head(
     if (
         not seen.complete
         or target is None
+        # llhttp lets more than one space stand in the line, where others refuse it.
+        or not head.startswith(b"POST %b HTTP/1.1\r\n" % seen.url)
         or parser.get_method() != b"POST"
         or parser.get_http_version() != "1.1"
         or any(len(headers.get(name, ())) != 1 for name in _ONCE)
@@ -133,6 +162,8 @@ def read_head(
         timeout_ns = timeout_ns_of(None if timeout is None else timeout.decode("latin-1"))
     except (ValueError, InvalidRequest):
         return None
+    if keys is not None and not _allowed(headers, keys):
+        return None
     accepted = PLAIN
     if compress_answers:
         accepted = acceptance(b",".join(headers.get(b"accept-encoding", ())).decode("latin-1"))
@@ -140,8 +171,12 @@ def read_head(
         # Small answers too must be encoded, and here they are sent without a look at anything.
         return None
     infer = target[1] is None
+    model = (target[2] if infer else target[1]).decode()
+    if infer and origins.has(model):
+        # V2 is passed on as it is.
+        return None
     return Verdict(
-        model=(target[2] if infer else target[1]).decode(),
+        model=model,
         head_bytes=len(head),
         content_length=int(length),
         request_bytes=len(head) + int(length),
@@ -150,7 +185,17 @@ def read_head(
         json_bytes=int(json_lengths[0]) if infer and json_lengths else None,
         coding=accepted.coding,
         timeout_ns=timeout_ns,
+        origin=None if infer else origins.of(model, seen.url, headers),
     )
+
+
+def _allowed(headers: dict[bytes, list[bytes]], keys: ApiKeys) -> bool:
+    """Whether a key came with it; the refusal is Falcon's."""
+    found = [headers.get(name, [b""]) for name in _KEY_NAMES]
+    if any(len(values) != 1 for values in found):
+        return False
+    authorization, key = (values[0].decode("latin-1") for values in found)
+    return keys.allow(authorization, key)
 
 
 def _has_plain_lines(head: bytes) -> bool:

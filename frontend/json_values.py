@@ -8,9 +8,11 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from ringbatch.frontend.forwarded import origin
 from ringbatch.frontend.v1_answer import WRONG_COUNT
 from ringbatch.frontend.v1_request import NO_INSTANCES, Part
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
+from ringbatch.shm.forward import KEY_BYTES, sealed
 from ringbatch.shm.manifest import ModelSpec
 
 
@@ -24,6 +26,10 @@ class ValueCodec:
     def __init__(self, spec: ModelSpec) -> None:
         self._name = spec.name
         self._cap = spec.cap
+        self._front, self._key_bytes = b"", 0
+        if spec.forward is not None:
+            usual = origin(spec.forward, b"", {})
+            self._front, self._key_bytes = sealed(usual, b'{"instances":', b"}"), KEY_BYTES
 
     def parse(self, inputs: Sequence[Any]) -> tuple[Part, ...]:
         """What goes into slots, in order.
@@ -42,7 +48,9 @@ class ValueCodec:
         if not inputs:
             raise InvalidRequest(NO_INSTANCES)
         spans = (inputs[start : start + self._cap] for start in range(0, len(inputs), self._cap))
-        return tuple(Part(len(values), _text(values), 0) for values in spans)
+        return tuple(
+            Part(len(values), self._front + _text(values), self._key_bytes) for values in spans
+        )
 
     def result_bytes(self, rows: int) -> int | None:
         """None: the model decides how much memory an answer takes."""

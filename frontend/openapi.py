@@ -8,6 +8,7 @@ Schema 2020-12. Pure.
 from collections.abc import Iterable
 from typing import Any, Final
 
+from ringbatch.frontend.api_keys import KEY_HEADER, OPEN_PATHS
 from ringbatch.frontend.openapi_tensors import (
     v1_answer,
     v1_example,
@@ -28,6 +29,7 @@ TEXT_TYPE: Final = "text/plain"
 
 _ERRORS: Final = {
     400: "The request is not what it should be; the text says what was found and what is right.",
+    401: "The request has no API key of the server's.",
     404: "There is no such model, or no such shared memory.",
     408: "The body did not come in time.",
     411: "The request has neither Content-Length nor a chunked body.",
@@ -45,13 +47,20 @@ _COUNT: Final = {"type": "integer", "minimum": 0}
 _YES: Final = {"const": True}
 
 
-def document(models: Iterable[ModelSpec], version: str, *, shared_memory: bool = False) -> Json:
+def document(
+    models: Iterable[ModelSpec],
+    version: str,
+    *,
+    shared_memory: bool = False,
+    api_keys: bool = False,
+) -> Json:
     """The document of a server.
 
     Args:
         models: that it serves.
         version: of ringbatch.
         shared_memory: whether clients may share memory with it.
+        api_keys: whether clients must send a key.
     """
     specs = tuple(models)
     paths = _server_paths() | (_memory_paths() if shared_memory else {})
@@ -59,7 +68,7 @@ def document(models: Iterable[ModelSpec], version: str, *, shared_memory: bool =
     for spec in specs:
         paths |= _v1_paths(spec) | _v2_paths(spec)
         schemas |= _model_schemas(spec, shared_memory)
-    return {
+    described = {
         "openapi": "3.1.0",
         "info": {
             "title": "ringbatch",
@@ -88,6 +97,24 @@ def document(models: Iterable[ModelSpec], version: str, *, shared_memory: bool =
             },
         },
     }
+    return _with_keys(described) if api_keys else described
+
+
+def _with_keys(described: Json) -> Json:
+    """The same, with what clients must send."""
+    schemes = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "key": {"type": "apiKey", "in": "header", "name": KEY_HEADER},
+    }
+    described["components"]["securitySchemes"] = schemes
+    described["security"] = [{name: []} for name in schemes]
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            if path in OPEN_PATHS:
+                operation["security"] = []
+            elif method != "parameters":
+                operation["responses"]["401"] = {"$ref": "#/components/responses/Error401"}
+    return described
 
 
 def _summary(spec: ModelSpec) -> str:

@@ -20,12 +20,18 @@ from ringbatch.shm.errors import (
     ModelFailed,
     ModelNotFound,
     ModelNotReady,
+    ModelServerAnswered,
+    ModelServerBroken,
+    ModelServerDown,
+    ModelServerMiscounted,
     Overloaded,
     RegionTaken,
     RequestError,
     RequestTooLarge,
+    Unauthenticated,
     WorkerDied,
 )
+from ringbatch.shm.forward import read_refusal
 from ringbatch.shm.slot import Status
 
 Headers = tuple[tuple[str, str], ...]
@@ -36,6 +42,7 @@ AGENT_TEXT: Final[Headers] = (("content-type", "text/plain; charset=utf-8"),)
 """What the agent's JSON goes out as: it names no type, and this is what Go makes of it."""
 _AGENT_REFUSAL: Final[Headers] = (*AGENT_TEXT, ("x-content-type-options", "nosniff"))
 _RETRY: Final[Headers] = (*JSON, ("retry-after", "1"))
+_CHALLENGE: Final[Headers] = (*JSON, ("www-authenticate", 'Bearer realm="ringbatch"'))
 BATCH_HEADER: Final = "x-batch-id"
 
 
@@ -58,12 +65,17 @@ class Rule(NamedTuple):
 RULES: Final[dict[type[RequestError], Rule]] = {
     InvalidRequest: Rule(400, JSON, "the model refused the input"),
     RegionTaken: Rule(400, JSON, "a region of that name is registered already"),
+    Unauthenticated: Rule(401, _CHALLENGE, "an API key is needed"),
     ModelNotFound: Rule(404, JSON, "there is no such model"),
     MemoryNotFound: Rule(404, JSON, "there is no such shared memory"),
     RequestTooLarge: Rule(413, JSON, "the request is too large"),
     ModelFailed: Rule(500, JSON, "the model failed"),
     InternalError: Rule(500, JSON, "internal error"),
     NotSupported: Rule(501, JSON, "this is not supported"),
+    ModelServerAnswered: Rule(502, JSON, "the model server failed"),
+    ModelServerBroken: Rule(502, JSON, "the model server gave no answer"),
+    ModelServerMiscounted: Rule(502, JSON, WRONG_COUNT),
+    ModelServerDown: Rule(503, _RETRY, "the model server does not listen"),
     ModelNotReady: Rule(503, _RETRY, "the model is not ready"),
     Overloaded: Rule(503, _RETRY, "too many requests are waiting; try again later"),
     Draining: Rule(503, _RETRY, "the server is stopping"),
@@ -81,6 +93,10 @@ ERRORS: Final[dict[Status, type[RequestError]]] = {
     Status.RESULT_TOO_LARGE: ModelFailed,
     Status.CORRUPT: InternalError,
     Status.WRONG_COUNT: WrongCount,
+    Status.SERVER_ANSWERED: ModelServerAnswered,
+    Status.SERVER_BROKEN: ModelServerBroken,
+    Status.SERVER_MISCOUNTED: ModelServerMiscounted,
+    Status.SERVER_DOWN: ModelServerDown,
 }
 """What an answer that is not OK means."""
 
@@ -105,6 +121,9 @@ class Outcome(NamedTuple):
 
 def error_of(status: Status, text: str) -> RequestError:
     """The error that an answer other than OK stands for; `text` is what came with it, if any."""
+    if status is Status.SERVER_ANSWERED:
+        refusal = read_refusal(text)
+        return ModelServerAnswered(refusal.body, refusal.status, refusal.retry_after)
     return ERRORS[status](text)
 
 
@@ -123,9 +142,25 @@ def outcome(error: RequestError, *, kserve_errors: bool = False, batch_id: str =
     headers = rule.headers
     if isinstance(error, Overloaded):
         headers = (*JSON, ("retry-after", str(error.retry_after_s)))
+    if isinstance(error, ModelServerAnswered):
+        return _as_answered(error, headers, batch_id)
     if batch_id:
         headers = (*headers, (BATCH_HEADER, batch_id))
     return Outcome(rule.status, error_body(text), headers)
+
+
+def _as_answered(error: ModelServerAnswered, headers: Headers, batch_id: str) -> Outcome:
+    """A model server's own status and, where it is a JSON object, its own body."""
+    if error.retry_after:
+        headers = (*headers, ("retry-after", error.retry_after))
+    if batch_id:
+        headers = (*headers, (BATCH_HEADER, batch_id))
+    own = str(error).encode(errors="replace")
+    try:
+        is_object = isinstance(orjson.loads(own), dict)
+    except orjson.JSONDecodeError:
+        is_object = False
+    return Outcome(error.status, own if is_object else error_body(text_of(error)), headers)
 
 
 def text_of(error: RequestError) -> str:
@@ -150,7 +185,7 @@ def _as_kserve(error: RequestError, text: str, batch_id: str) -> Outcome:
         if isinstance(error, InvalidRequest) and text.startswith(start):
             return Outcome(400, f"{refusal}\n".encode(), _AGENT_REFUSAL)
     # The agent names a batch only where the predictor's answer to it was sound as such.
-    counted = isinstance(error, WrongCount)
+    counted = isinstance(error, WrongCount | ModelServerMiscounted)
     message = WRONG_COUNT if counted else text.encode(errors="replace").decode()
     own = batch_id if counted else ""
     body = orjson.dumps({"message": message, "batchId": own, "predictions": None})

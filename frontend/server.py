@@ -5,17 +5,14 @@ import signal
 from collections.abc import Sequence
 from itertools import count
 from math import ceil
-from typing import Any, Final
+from typing import Any
 
 from gunicorn.app.base import BaseApplication
 from setproctitle import setproctitle
 
-from ringbatch.frontend.gunicorn_worker import STOP_SIGNALS, FrontendOptions, FrontendWorker
+from ringbatch.frontend.gunicorn_worker import FrontendOptions, FrontendWorker
 from ringbatch.frontend.parent import die_with_parent
-
-KEEPALIVE_S: Final = 75
-"""Longer than the 60 s after which common load balancers let go of an idle connection, so that
-it is never the server that closes one just as a request comes."""
+from ringbatch.frontend.ticking_server import STOP_SIGNALS
 
 
 class Frontends(BaseApplication):  # type: ignore[misc]
@@ -57,7 +54,7 @@ def _settings(
         "proc_name": "ringbatch",
         "loglevel": log_level,
         "accesslog": None,
-        "keepalive": KEEPALIVE_S,
+        "keepalive": ceil(options.idle_timeout_s),
         "graceful_timeout": ceil(options.drain_s),
         "control_socket_disable": True,
         "pre_fork": _before_fork,

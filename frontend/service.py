@@ -23,9 +23,11 @@ from ringbatch.frontend.calls import (
     Task,
     reply_error,
 )
+from ringbatch.frontend.forwarded import Origins
 from ringbatch.frontend.gateway import Gateway
 from ringbatch.frontend.outcome import InternalError
 from ringbatch.frontend.payload import UnreadPart
+from ringbatch.frontend.readiness import obstacle
 from ringbatch.frontend.regions import NOTHING_SHARED, Regions, SharedMemory
 from ringbatch.frontend.request_timeout import shortest_ns
 from ringbatch.frontend.v1 import Part, V1Codec
@@ -91,11 +93,21 @@ class Service:
             )
             for spec in segment.models
         }
+        self.origins = Origins(segment.models)
+        self._any = next(iter(self.models.values())) if self.origins.any_path else None
+        """Takes predictions of whatever model."""
         self._comfortable_bytes = segment.layout.lane_bytes >> 1
         self.engine = Engine(gateway, BatchIds(segment.identity), segment.layout.lane_bytes)
         self._arrivals = Arrivals(self.engine, clock, self.expect_served, self.expect_time)
 
-    def predict(self, name: str, body: Body, reply: Reply, timeout_ns: int = 0) -> Call | None:
+    def predict(
+        self,
+        name: str,
+        body: Body,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: bytes | None = None,
+    ) -> Call | None:
         """Answer a request.
 
         Args:
@@ -104,19 +116,23 @@ class Service:
             reply: called once, unless the call is abandoned first.
             timeout_ns: how long the client waits, where that is less than the model's own limit;
                 0 where it does not say.
+            origin: of a request to a model that another server runs; see `Origins`.
 
         Returns:
             The call that is on its way; None where `reply` was called already.
         """
         self.engine.gateway.between_requests()
         accepted_ns = self._clock()
-        model = self.models.get(name)
+        model = self.models.get(name) or self._any
         if model is None:
             reply_error(reply, self._no_such_model(name), kserve_errors=False)
             return None
         spec = model.spec
         try:
-            parts, columns = model.codec.parse(body)
+            if origin is None or model.codec.forwarded is None:
+                parts, columns = model.codec.parse(body)
+            else:
+                parts, columns = model.codec.forwarded.parse(body, origin)
             self.expect_served(model)
             deadline_ns = accepted_ns + shortest_ns(spec.timeout_ns, timeout_ns)
             task = Task(model, columns, reply, accepted_ns, deadline_ns)
@@ -222,12 +238,14 @@ class Service:
         Raises:
             Overloaded: saying when to try again.
         """
-        answer_ns = self._words[task.model.answer_word]
-        if not answer_ns:
-            return
+        answer_ns, row_ns = self._words[task.model.answer_word], self._words[task.model.row_word]
         lane = self.engine.gateway.lane
-        answer_ns += lane.untaken * self._words[task.model.row_word]
-        late_ns = answer_ns + answer_ns // _MARGIN - (task.deadline_ns - task.accepted_ns)
+        left_ns = task.deadline_ns - task.accepted_ns
+        if not answer_ns and 2 * row_ns * lane.capacity < left_ns:
+            # Not even a full lane would be too much for it; usual, and the ring is not looked at.
+            return
+        answer_ns += lane.untaken * row_ns
+        late_ns = answer_ns + answer_ns // _MARGIN - left_ns
         if late_ns > 0:
             lane.counters.add(LaneCounter.REFUSED)
             raise Overloaded(
@@ -262,10 +280,13 @@ class Service:
         """Return where the model can predict now.
 
         Raises:
-            ModelNotFound, ModelNotReady.
+            ModelNotFound, ModelNotReady: the text says why it cannot.
         """
-        if not self._words[self.model(name).ready_word]:
-            raise _not_ready(name)
+        offset = self._segment.layout.model(self.model(name).spec.index)
+        waiting = self.engine.gateway.is_waiting
+        why = obstacle(self._words, offset, self._clock(), waiting=waiting)
+        if why:
+            raise _not_ready(name, why)
 
     def expect_ready(self) -> None:
         """Return where every model can predict now.
@@ -310,5 +331,5 @@ class Service:
         return ModelNotFound(f'there is no model "{shown}"; there is: {known}')
 
 
-def _not_ready(name: str) -> ModelNotReady:
-    return ModelNotReady(f'model "{name}" is not ready: no worker holds it now')
+def _not_ready(name: str, why: str = "no worker holds it now") -> ModelNotReady:
+    return ModelNotReady(f'model "{name}" is not ready: {why}')

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+from ringbatch.frontend.forwarded import ForwardedRequests
 from ringbatch.frontend.v1_answer import renderer
 from ringbatch.frontend.v1_request import NO_INSTANCES, UNREADABLE, Parsed, Part, parser
 from ringbatch.shm.frame import Frame
@@ -16,6 +17,9 @@ class V1Codec:
     Each way is a function chosen once, for what the model's signature allows.
     """
 
+    forwarded: ForwardedRequests | None
+    """Reads bodies with their origin, where another server runs the model."""
+
     parse: Callable[[bytes | bytearray], Parsed]
     """From a body to what goes into slots; raises `InvalidRequest`."""
 
@@ -25,7 +29,8 @@ class V1Codec:
     outputs or that JSON cannot carry. The id must need no escape in JSON."""
 
     def __init__(self, spec: ModelSpec) -> None:
-        self.parse = parser(spec)
+        self.forwarded = None if spec.forward is None else ForwardedRequests(spec, spec.forward)
+        self.parse = parser(spec) if self.forwarded is None else self.forwarded.parse
         self.render = renderer(spec)
         self._outputs = Frame(spec.outputs)
         self._sized = spec.typed and self._outputs.static

@@ -15,10 +15,10 @@ import numpy as np
 from numpy import ndarray
 from orjson import OPT_SERIALIZE_NUMPY, JSONDecodeError, dumps, loads
 
-from ringbatch.frontend.jsontext import UnsoundText, whole_list
 from ringbatch.frontend.tensor_to_json import TensorWriter, Unwritable, placed
 from ringbatch.shm.errors import ModelFailed
 from ringbatch.shm.frame import Frame, FrameError
+from ringbatch.shm.jsontext import UnsoundText, whole_list
 from ringbatch.shm.manifest import ModelSpec
 from ringbatch.shm.tensor import Tensor
 

@@ -23,10 +23,10 @@ from ringbatch.frontend.json_to_tensor import (
     number_code,
     shown,
 )
-from ringbatch.frontend.jsontext import UnsoundText, elements, members, not_utf8, why_unreadable
 from ringbatch.frontend.payload import framed
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.frame import Frame
+from ringbatch.shm.jsontext import UnsoundText, Value, elements, members, not_utf8, why_unreadable
 from ringbatch.shm.manifest import ModelSpec
 
 T = TypeVar("T")
@@ -260,6 +260,11 @@ class UntypedRequests:
         Raises:
             InvalidRequest: it is no sound JSON object with a list of instances.
         """
+        text, request, key = self._read(body)
+        return Parsed(self._parts(text, request[key]), False)
+
+    def _read(self, body: bytes | bytearray) -> tuple[str, dict[str, Value], str]:
+        """The text of a body, its members, and the name of the one with the instances."""
         try:
             text = body.decode()
             request = members(text)
@@ -271,12 +276,15 @@ class UntypedRequests:
         if key == "inputs" and isinstance(value.decoded, dict):
             raise InvalidRequest("a model without declared inputs takes `instances`, a list")
         _expect_instances(key, value.decoded)
+        return text, request, key
+
+    def _parts(self, text: str, value: Value) -> tuple[Part, ...]:
         rows = len(value.decoded)
         if rows <= self._cap:
-            return Parsed((Part(rows, text[value.start : value.end].encode(), 0),), False)
+            return (Part(rows, text[value.start : value.end].encode(), 0),)
         spans = elements(text, value.start)
         chunks = (spans[start : start + self._cap] for start in range(0, rows, self._cap))
-        return Parsed(tuple(_list_of(text, chunk) for chunk in chunks), False)
+        return tuple(_list_of(text, chunk) for chunk in chunks)
 
 
 def _list_of(text: str, spans: list[tuple[int, int]]) -> Part:

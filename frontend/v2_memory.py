@@ -19,10 +19,10 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 from orjson import JSONDecodeError, loads
 
 from ringbatch.frontend.json_to_tensor import shown
-from ringbatch.frontend.jsontext import why_unreadable
 from ringbatch.frontend.outcome import NotSupported
 from ringbatch.frontend.payload import Bytes, Unread
 from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.jsontext import why_unreadable
 from ringbatch.shm.layout import MAX_BYTES
 from ringbatch.shm.region import MAX_NAME_BYTES, Region
 

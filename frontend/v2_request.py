@@ -22,7 +22,6 @@ from orjson import JSONDecodeError, loads
 
 from ringbatch.frontend.bytes_tensor import LENGTH_BYTES
 from ringbatch.frontend.json_to_tensor import may_hold_booleans, number_code, shown
-from ringbatch.frontend.jsontext import why_unreadable
 from ringbatch.frontend.payload import Bytes, Unread, UnreadPart
 from ringbatch.frontend.v1_request import Part, new_tuple
 from ringbatch.frontend.v2_input import IN_JSON, UNREAD, Shape
@@ -30,6 +29,7 @@ from ringbatch.frontend.v2_memory import OFF, ClientMemory
 from ringbatch.frontend.v2_signature import Signature
 from ringbatch.frontend.v2_wants import RAW_ONLY, Wants, WantsReader, id_member
 from ringbatch.shm.errors import InvalidRequest, RequestError
+from ringbatch.shm.jsontext import why_unreadable
 from ringbatch.shm.manifest import ModelSpec
 
 _WHOLE: Final = {int}

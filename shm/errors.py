@@ -35,6 +35,10 @@ class InvalidRequest(RequestError):
     """The request itself is wrong; sent again unchanged, it fails again."""
 
 
+class Unauthenticated(RequestError):
+    """The request has no API key of the server's."""
+
+
 class ModelNotFound(RequestError):
     """No model of that name or version is configured."""
 
@@ -77,6 +81,32 @@ class DeadlineExceeded(RequestError):
 
 class ModelFailed(RequestError):
     """The model raised, or its answer does not fit its own signature."""
+
+
+class ModelServerAnswered(RequestError):
+    """The server that runs the model refused the batch, or failed.
+
+    Attributes:
+        status: its status, from 400 to 599; the text is its body.
+        retry_after: its header of that name; empty where there was none.
+    """
+
+    def __init__(self, text: str = "", status: int = 502, retry_after: str = "") -> None:
+        super().__init__(text)
+        self.status = status
+        self.retry_after = retry_after
+
+
+class ModelServerBroken(RequestError):
+    """The server that runs the model gave no answer that could be read as one."""
+
+
+class ModelServerMiscounted(ModelServerBroken):
+    """It answered with another number of predictions than it was given instances."""
+
+
+class ModelServerDown(RequestError):
+    """Nothing listens where the server that runs the model should be."""
 
 
 class WorkerDied(RequestError):

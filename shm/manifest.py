@@ -6,9 +6,28 @@ it. A model's place in it is its index, the number that slots and tasks carry.
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from ringbatch.shm.tensor import Tensor
+
+_LISTS: Final = ("workers", "allowed_batch_sizes", "length_buckets")
+"""Fields that JSON gives back as lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """How requests to a model reach the server that runs it.
+
+    Attributes:
+        path: where its predictions are.
+        headers: names of the headers that are passed on, in lower case.
+        any_path: requests for predictions of whatever model are for this one, and are passed on
+            with the path they came by.
+    """
+
+    path: str
+    headers: tuple[str, ...]
+    any_path: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +48,16 @@ class ModelSpec:
         workers: the numbers of the workers that hold it.
         kserve_errors: failures are answered as KServe's own batcher answers them.
         batch_timeout_ns: a worker that runs one batch for longer is taken for hung.
+        allowed_batch_sizes: the numbers of rows that a batch is padded to, ascending; none where
+            every number is right.
+        max_batch_elements: of the largest input in one batch, padding included; 0 is no bound.
+        pad_variable_length: open dimensions of the inputs are padded, so that they may differ
+            within a batch.
+        length_buckets: the sizes they are padded to, ascending; none where it is the longest of
+            the batch.
+        refuse_nan: a request fails whose answer holds NaN or infinity.
+        forward: how requests reach the server that runs the model; None where values do not travel
+            as `ringbatch.shm.forward` has them.
     """
 
     index: int
@@ -43,6 +72,12 @@ class ModelSpec:
     workers: tuple[int, ...]
     kserve_errors: bool = False
     batch_timeout_ns: int = 1 << 62
+    allowed_batch_sizes: tuple[int, ...] = ()
+    max_batch_elements: int = 0
+    pad_variable_length: bool = False
+    length_buckets: tuple[int, ...] = ()
+    forward: Forward | None = None
+    refuse_nan: bool = False
 
     @property
     def typed(self) -> bool:
@@ -79,4 +114,7 @@ def _to_json(model: ModelSpec) -> dict[str, Any]:
 
 def _from_json(fields: dict[str, Any]) -> ModelSpec:
     tensors = {key: tuple(Tensor(**t) for t in fields[key]) for key in ("inputs", "outputs")}
-    return ModelSpec(**fields | tensors | {"workers": tuple(fields["workers"])})
+    lists = {key: tuple(fields[key]) for key in _LISTS}
+    given = fields["forward"]
+    forward = given and Forward(**given | {"headers": tuple(given["headers"])})
+    return ModelSpec(**fields | tensors | lists | {"forward": forward})

@@ -95,6 +95,14 @@ class Status(IntEnum):
     """The slot's own words make no sense; the frontend that wrote them is at fault."""
     WRONG_COUNT = 9
     """The model returned another number of predictions than it was given instances."""
+    SERVER_ANSWERED = 10
+    """The server that runs the model refused or failed; with the text of a `forward.Refusal`."""
+    SERVER_BROKEN = 11
+    """The server that runs the model gave no answer that could be read as one."""
+    SERVER_MISCOUNTED = 12
+    """It answered with another number of predictions than it was given instances."""
+    SERVER_DOWN = 13
+    """Nothing listens where that server should be."""
 
 
 class Reason(IntEnum):

@@ -3,11 +3,13 @@
 The linear model takes ``x``, FP32 [3], and returns ``y``, FP32 [2], in whatever file it lies.
 """
 
+import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pytest
 import skops.io
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
@@ -103,12 +105,41 @@ def predict(x):
 """.encode()
 
 
+def linear_torch() -> bytes:
+    """The linear model as an exported program."""
+    import torch_models
+
+    return torch_models.exported(torch_models.Linear(), "x: batch 3")
+
+
 LINEAR: Final[dict[str, tuple[str, Callable[[], bytes]]]] = {
     "python": ("linear.py", linear_python),
     "onnx": ("linear.onnx", linear_onnx),
     "sklearn": ("linear.skops", linear_skops),
+    "torch": ("linear.pt2", linear_torch),
 }
 """A file's name and what it holds, by the runtime that is to run it."""
+
+OPTIONAL: Final = ("torch",)
+"""Runtimes whose packages are too large for everybody who runs the tests."""
+
+
+def installed(runtime: str) -> bool:
+    """Whether the packages of a runtime are there; all but the optional ones must be."""
+    return runtime not in OPTIONAL or importlib.util.find_spec(runtime) is not None
+
+
+EVERY: Final = pytest.mark.parametrize(
+    "runtime",
+    [
+        pytest.param(
+            runtime,
+            marks=pytest.mark.skipif(not installed(runtime), reason=f"{runtime} is not installed"),
+        )
+        for runtime in LINEAR
+    ],
+)
+"""Each runtime, or the reason why it cannot be tried here."""
 
 
 def written(folder: Path, runtime: str) -> Path:

@@ -56,6 +56,9 @@ class HandWorker:
     def say_done(self, batch: int) -> None:
         self._say(ReportKind.DONE, batch, 0)
 
+    def runs_again(self, batch: int) -> None:
+        self._say(ReportKind.RUNS_AGAIN, batch, 0)
+
     def _say(self, kind: ReportKind, first: int, second: int) -> None:
         assert self._reports.offer(report_words(Report(kind, first, second)))
 

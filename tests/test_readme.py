@@ -128,6 +128,8 @@ def shown_default(default: Any) -> str:
         return ""
     if isinstance(default, bool):
         return str(default).lower()
+    if isinstance(default, tuple):
+        return f"`{', '.join(default)}`"
     if isinstance(default, str):
         return f'`"{default}"`'
     return f"{default:g}" if isinstance(default, float) else str(default)

@@ -11,6 +11,7 @@ from rig import local_segment, spec
 
 from ringbatch.frontend.app import create_app
 from ringbatch.frontend.calls import Body, Reply
+from ringbatch.frontend.forwarded import Origins
 from ringbatch.frontend.outcome import JSON, outcome
 from ringbatch.frontend.regions import NOTHING_SHARED, Regions
 from ringbatch.shm.errors import Draining, ModelNotFound, ModelNotReady
@@ -25,6 +26,7 @@ class ScriptedService:
     models = ("good", "loading")
     regions = Regions(Registry.attach(local_segment(spec())), NOTHING_SHARED)
     specs = ()
+    origins = Origins(())
     draining = False
 
     def check(self, name: str) -> None:
@@ -39,7 +41,9 @@ class ScriptedService:
         for name in self.models:
             self.check(name)
 
-    def predict(self, name: str, body: Body, reply: Reply, timeout_ns: int) -> None:
+    def predict(
+        self, name: str, body: Body, reply: Reply, timeout_ns: int, origin: bytes | None
+    ) -> None:
         try:
             self.check(name)
         except (ModelNotFound, ModelNotReady) as error:
@@ -52,7 +56,9 @@ class ScriptedService:
 class BrokenService(ScriptedService):
     """Has a defect."""
 
-    def predict(self, name: str, body: Body, reply: Reply, timeout_ns: int) -> None:
+    def predict(
+        self, name: str, body: Body, reply: Reply, timeout_ns: int, origin: bytes | None
+    ) -> None:
         raise ZeroDivisionError("secret detail")
 
 

@@ -17,10 +17,12 @@ from uvicorn.server import ServerState
 from ringbatch.frontend.anyhttp import BODY_TIMEOUT_S
 from ringbatch.frontend.app import create_app
 from ringbatch.frontend.arrival import LARGE_BYTES
-from ringbatch.frontend.fastlane import FastLane, FastLaneSettings, ResponseHeads
+from ringbatch.frontend.body_budget import BodyBudget
+from ringbatch.frontend.fastlane import FastLane, FastLaneSettings
 from ringbatch.frontend.gateway import Gateway
 from ringbatch.frontend.head import HeadReader
 from ringbatch.frontend.receiver import HEAD_BYTES, Receiver
+from ringbatch.frontend.response_heads import ResponseHeads
 from ringbatch.frontend.service import Service
 from ringbatch.shm.holder import BatchMark, Holder, Request
 from ringbatch.shm.lane import Lane
@@ -129,6 +131,7 @@ class Stage:
             idle_timeout_s=60,
             handed_over=self._count_handover,
             stopping=lambda: False,
+            budget=BodyBudget.of(MAX_REQUEST_BYTES),
         )
         config = Config(
             create_app(self.service, MAX_REQUEST_BYTES), log_config=None, lifespan="off"

@@ -13,15 +13,17 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.anyhttp import BODY_TIMEOUT_S, HEAD_TIMEOUT_S, MAX_HEAD_BYTES, AnyHttp
+from ringbatch.frontend.body_budget import BodyBudget
 from ringbatch.frontend.calls import Body, Reply
 from ringbatch.frontend.fastlane import (
     MAX_WAITING_BYTES,
     FastLane,
     FastLaneSettings,
-    ResponseHeads,
 )
 from ringbatch.frontend.head import HeadReader
 from ringbatch.frontend.outcome import JSON
+from ringbatch.frontend.response_heads import ResponseHeads
+from ringbatch.frontend.slow_reader import LEAST_BYTES, WRITE_TIMEOUT_S
 
 IDLE_TIMEOUT_S = 20
 MAX_REQUEST_BYTES = 1 << 20
@@ -36,15 +38,23 @@ class Transport(asyncio.Transport):
         self.written = b""
         self.closed = False
         self.reading = True
+        self.left_bytes = 0
 
     def write(self, data: Any) -> None:
         assert not self.closed, "written after the close"
         self.written += bytes(data)
 
     def close(self) -> None:
-        if not self.closed:
+        if not self.closed and not self.left_bytes:
             self.closed = True
             self.protocol.connection_lost(None)
+
+    def abort(self) -> None:
+        self.left_bytes = 0
+        self.close()
+
+    def get_write_buffer_size(self) -> int:
+        return self.left_bytes
 
     def is_closing(self) -> bool:
         return self.closed
@@ -109,7 +119,13 @@ def uvicorn_config() -> Config:
 class Connection:
     """A fast lane, its transport and what it asked the service for."""
 
-    def __init__(self, *, at_once: bool = False, stopping: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        at_once: bool = False,
+        stopping: bool = False,
+        budget: BodyBudget = BodyBudget.of(MAX_REQUEST_BYTES),  # noqa: B008
+    ) -> None:
         self.at_once = at_once
         self.calls: list[Pending] = []
         self.json_bytes: list[int | None] = []
@@ -127,6 +143,7 @@ class Connection:
             idle_timeout_s=IDLE_TIMEOUT_S,
             handed_over=self._count_handover,
             stopping=lambda: stopping,
+            budget=budget,
         )
         self.transport = Transport()
         state = {"seen": self.seen}
@@ -138,7 +155,14 @@ class Connection:
     def _count_handover(self) -> None:
         self.handed_over += 1
 
-    def _predict(self, model: str, body: Body, reply: Reply, timeout_ns: int) -> Pending | None:
+    def _predict(
+        self,
+        model: str,
+        body: Body,
+        reply: Reply,
+        timeout_ns: int,
+        _origin: bytes | None = None,
+    ) -> Pending | None:
         self.timeouts_ns.append(timeout_ns)
         call = Pending(model, bytes(body), reply)
         self.calls.append(call)
@@ -493,6 +517,90 @@ async def test_an_idle_connection_is_closed_after_its_time_and_a_busy_one_is_not
     connection.lane.tick()
     assert connection.transport.is_closing()
     assert connection.transport.written == response(2)
+
+
+LARGE = request(b"x" * 100_000)
+
+
+@scenario
+async def test_a_large_body_for_which_no_memory_is_left_is_refused() -> None:
+    budget = BodyBudget(150_000)
+    first, second = Connection(budget=budget), Connection(budget=budget)
+    first.feed(LARGE[:90_000])
+    second.feed(LARGE[:1_000])
+    assert second.transport.written == b""
+    second.feed(LARGE[1_000:90_000])
+    assert second.transport.written.startswith(b"HTTP/1.1 503 ")
+    assert b"\r\nretry-after: 1\r\n" in second.transport.written
+    assert second.transport.closed
+    first.feed(LARGE[90_000:])
+    first.calls[0].answer()
+    assert b"200 OK" in first.transport.written
+    budget.take(150_000)
+
+
+@scenario
+async def test_a_client_that_goes_away_in_a_large_body_leaves_its_memory() -> None:
+    budget = BodyBudget(150_000)
+    for _ in range(5):
+        connection = Connection(budget=budget)
+        connection.feed(LARGE[:90_000])
+        connection.transport.close()
+    budget.take(150_000)
+
+
+@scenario
+async def test_a_client_that_never_reads_its_answer_is_given_up() -> None:
+    connection = Connection(at_once=True)
+    connection.feed(request(b"{}"))
+    connection.transport.left_bytes = 1 << 20
+    connection.lane.pause_writing()
+    for _ in range(WRITE_TIMEOUT_S):
+        connection.lane.tick()
+        assert not connection.transport.closed
+    connection.lane.tick()
+    assert connection.transport.closed
+
+
+@scenario
+async def test_a_client_that_never_reads_its_last_answer_is_given_up() -> None:
+    connection = Connection()
+    connection.feed(request(b"{}", b"Connection: close"))
+    connection.transport.left_bytes = 100
+    connection.calls[0].answer()
+    for _ in range(WRITE_TIMEOUT_S):
+        connection.lane.tick()
+        assert not connection.transport.closed
+    connection.lane.tick()
+    assert connection.transport.closed
+
+
+@scenario
+async def test_a_client_that_never_reads_is_given_up_after_a_handover_too() -> None:
+    connection = Connection()
+    connection.feed(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    await connection.settle()
+    protocol = connection.transport.protocol
+    assert isinstance(protocol, AnyHttp)
+    connection.transport.left_bytes = 1 << 20
+    protocol.pause_writing()
+    for _ in range(WRITE_TIMEOUT_S):
+        protocol.tick()
+        assert not connection.transport.closed
+    protocol.tick()
+    assert connection.transport.closed
+
+
+@scenario
+async def test_a_client_that_reads_slowly_is_waited_for() -> None:
+    connection = Connection(at_once=True)
+    connection.feed(request(b"{}"))
+    connection.lane.pause_writing()
+    for second in range(4 * WRITE_TIMEOUT_S):
+        connection.transport.left_bytes = (1 << 30) - second * (LEAST_BYTES // 10)
+        connection.lane.tick()
+    connection.lane.resume_writing()
+    assert not connection.transport.closed
 
 
 @scenario

@@ -3,9 +3,12 @@
 import socket
 from collections.abc import Callable
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
 from ringbatch.engine import frontends
 from ringbatch.engine.frontends import Frontends
@@ -34,7 +37,8 @@ def test_every_frontend_for_grpc_has_a_place_and_a_lane() -> None:
 def test_they_serve_once_all_hold_lanes_and_listen(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[socket.socket] = []
 
-    def answers_ready(listener: socket.socket) -> bool:
+    def answers_ready(listener: socket.socket, *, tls: bool) -> bool:
+        assert not tls
         asked.append(listener)
         return True
 
@@ -71,3 +75,40 @@ def test_a_port_that_cannot_be_had_leaves_the_other_free(
         with pytest.raises(StartupError, match="choose another with --grpc-port"):
             made(port=http, grpc_port=taken.getsockname()[1])
         made(port=http).close()
+
+
+def test_the_control_address_has_a_place_and_no_lane(free_port_factory: Callable[[], int]) -> None:
+    port = free_port_factory()
+    with closing(made(control_port=port)) as found:
+        assert [place.title for place in found.places] == ["frontends", "control"]
+        assert found.lanes == 4
+        assert found.welcome("m").endswith(f"serving metrics on http://127.0.0.1:{port}/metrics")
+        with pytest.raises(StartupError, match="choose another with --control-port"):
+            made(control_port=port)
+    with pytest.raises(StartupError, match=r"\[server\] control_host: 'nowhere.invalid'"):
+        made(control_port=0, control_host="nowhere.invalid")
+
+
+def test_a_certificate_that_has_expired_is_warned_of_and_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    past = datetime.now(UTC) - timedelta(days=1)
+    issued = trustme.CA().issue_cert("localhost", not_after=past)
+    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
+    certificate.write_bytes(issued.cert_chain_pems[0].bytes())
+    key.write_bytes(issued.private_key_pem.bytes())
+    key.chmod(0o600)
+    with closing(made(tls_certificate=certificate, tls_key=key)) as found:
+        assert "https://" in found.welcome("m")
+    assert "has expired" in caplog.text
+
+
+def test_credentials_that_cannot_be_used_end_the_start_before_a_port_is_taken(
+    tmp_path: Path, free_port_factory: Callable[[], int]
+) -> None:
+    port, keys = free_port_factory(), tmp_path / "keys"
+    keys.write_text("short")
+    keys.chmod(0o600)
+    with pytest.raises(StartupError, match="line 1 is no API key"):
+        made(port=port, api_keys_file=keys)
+    made(port=port).close()

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 from uvicorn.config import Config
 
-from ringbatch.frontend.gunicorn_worker import TickingServer
+from ringbatch.frontend.ticking_server import TickingServer
 
 QUEUED = 3
 

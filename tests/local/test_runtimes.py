@@ -3,22 +3,24 @@
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from model_files import INPUTS, LINEAR, OUTPUTS, ROWS, expected, written
+from model_files import EVERY, INPUTS, LINEAR, OUTPUTS, ROWS, expected, written
+from model_server import ModelServer, running
 
-from ringbatch.engine.model import Options
+from ringbatch.engine.model import Model, Options
 from ringbatch.engine.runtimes import OPENERS, open_model
 from ringbatch.engine.settings import RUNTIMES
 from ringbatch.shm.errors import StartupError
 
 OPTIONS = Options(max_batch_size=32, threads=1)
+EVERY_SOURCE = pytest.mark.parametrize("runtime", [*EVERY.args[1], "http-v2", "http-v2-json"])
+"""Models that another server runs are no files."""
 PACKAGES = {"onnx": ("onnxruntime",), "sklearn": ("sklearn", "skops.io")}
 """What each runtime needs beyond the engine's own packages."""
-
-EVERY = pytest.mark.parametrize("runtime", LINEAR)
 
 
 @pytest.fixture(autouse=True)
@@ -39,37 +41,65 @@ def refusal(runtime: str, path: Path, options: Options = OPTIONS) -> str:
     return text.removeprefix(f"{path}: ")
 
 
+@pytest.fixture(scope="module")
+def model_server() -> Iterator[ModelServer]:
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def opened(tmp_path: Path, model_server: ModelServer) -> Callable[[str], Model]:
+    """The linear model as a runtime opens it; over V2, in JSON or not, where that is http."""
+    model_server.reset()
+
+    def opened(runtime: str) -> Model:
+        name, _, protocol = runtime.partition("-")
+        if name == "http":
+            options = replace(OPTIONS, name="linear", protocol=protocol)
+            return open_model(name, model_server.url, options)
+        return open_model(runtime, written(tmp_path, runtime), OPTIONS)
+
+    return opened
+
+
 def test_every_runtime_that_can_be_configured_is_there_and_held_to_this() -> None:
-    assert set(OPENERS) == set(RUNTIMES) == set(LINEAR)
+    assert set(OPENERS) == set(RUNTIMES) == {*LINEAR, "http"}
 
 
-@EVERY
+@EVERY_SOURCE
 def test_what_it_takes_and_returns_is_known_before_it_is_loaded(
-    tmp_path: Path, runtime: str
+    opened: Callable[[str], Model], runtime: str
 ) -> None:
-    model = open_model(runtime, written(tmp_path, runtime), OPTIONS)
+    model = opened(runtime)
     assert (model.inputs, model.outputs) == (INPUTS, OUTPUTS)
 
 
-@EVERY
+@EVERY_SOURCE
 @pytest.mark.parametrize("rows", [1, 2, 7])
-def test_a_batch_of_any_size_gets_its_answers(tmp_path: Path, runtime: str, rows: int) -> None:
-    model = open_model(runtime, written(tmp_path, runtime), OPTIONS)
+def test_a_batch_of_any_size_gets_its_answers(
+    opened: Callable[[str], Model], runtime: str, rows: int
+) -> None:
+    model = opened(runtime)
     model.load()
     answers = model.predict(ROWS[:rows])
+    if isinstance(answers, dict):
+        answers = answers["y"]
     assert (answers.shape, answers.dtype) == ((rows, 2), np.float32)
     np.testing.assert_allclose(answers, expected(ROWS[:rows]), rtol=1e-6)
 
 
-@EVERY
+@EVERY_SOURCE
 def test_an_input_it_cannot_take_raises_and_the_next_is_answered(
-    tmp_path: Path, runtime: str
+    opened: Callable[[str], Model], runtime: str
 ) -> None:
-    model = open_model(runtime, written(tmp_path, runtime), OPTIONS)
+    model = opened(runtime)
     model.load()
     with pytest.raises(Exception, match=r"4"):
         model.predict(np.zeros((1, 4), np.float32))
-    np.testing.assert_allclose(model.predict(ROWS), expected(ROWS), rtol=1e-6)
+    answers = model.predict(ROWS)
+    if isinstance(answers, dict):
+        answers = answers["y"]
+    np.testing.assert_allclose(answers, expected(ROWS), rtol=1e-6)
 
 
 @EVERY
@@ -117,7 +147,7 @@ def test_nothing_optional_is_imported_before_a_file_needs_it(tmp_path: Path) -> 
         "import sys; from pathlib import Path; from ringbatch.engine import runtimes, model\n"
         "options = model.Options(max_batch_size=1, threads=1)\n"
         f"runtimes.open_model('python', Path({str(written(tmp_path, 'python'))!r}), options)\n"
-        "print({'onnxruntime', 'sklearn', 'skops', 'joblib'} & sys.modules.keys())"
+        "print({'onnxruntime', 'sklearn', 'skops', 'joblib', 'torch'} & sys.modules.keys())"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -15,9 +15,11 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.app import create_app
-from ringbatch.frontend.fastlane import FastLane, FastLaneSettings, ResponseHeads
+from ringbatch.frontend.body_budget import BodyBudget
+from ringbatch.frontend.fastlane import FastLane, FastLaneSettings
 from ringbatch.frontend.gateway import Gateway
 from ringbatch.frontend.head import HeadReader
+from ringbatch.frontend.response_heads import ResponseHeads
 from ringbatch.frontend.service import Service
 from ringbatch.shm.counters import BATCHES_BY_REASON, Counters, ModelCounter
 from ringbatch.shm.holder import BatchMark, Holder, Request
@@ -154,6 +156,7 @@ async def over_fast_lane(stage: Stage, target: str, body: bytes, header: str | N
         idle_timeout_s=60,
         handed_over=handed_over,
         stopping=lambda: False,
+        budget=BodyBudget.of(MAX_REQUEST_BYTES),
     )
     transport = Transport()
     lane = FastLane(settings, Config(stage.app), state, {}, asyncio.get_running_loop())

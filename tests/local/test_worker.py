@@ -123,10 +123,11 @@ def test_a_worker_leaves_the_tasks_of_the_one_before_it_alone() -> None:
 
 
 def test_answers_that_find_no_room_are_announced_by_a_later_step() -> None:
-    """A lane runs out of it only where its owner does not collect."""
+    """A lane, whose rings hold two answers for each slot, runs out of it only where its owner does
+    not collect."""
     stand = Stand(slots=1)
     ref = reference(1, stand.client.send(b"[0]"))
-    for batch in (1, 2):
+    for batch in (1, 2, 3):
         stand.hand_over(batch, ref)
     stand.worker.step()
     assert len(stand.client.collect()) == 1
@@ -134,3 +135,16 @@ def test_answers_that_find_no_room_are_announced_by_a_later_step() -> None:
     stand.worker.step()
     assert stand.client.collect() == {}
     assert read(stand.segment).frontends["late_answers"] == late + 1
+
+
+def test_further_runs_are_told_and_leave_room_for_what_must_be_said() -> None:
+    stand = Stand()
+    stand.worker.runs_again(4)
+    assert [(report.kind, report.first) for report in stand.said()] == [(ReportKind.RUNS_AGAIN, 4)]
+    for _ in range(2 * REPORT_WORDS):
+        stand.worker.runs_again(4)
+    stand.hand_over(5, reference(1, stand.client.send(b"[0]")))
+    stand.worker.step()
+    *runs, done = stand.said()
+    assert (done.kind, done.first) == (ReportKind.DONE, 5)
+    assert len(runs) < REPORT_WORDS // 4

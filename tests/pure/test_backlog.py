@@ -12,8 +12,8 @@ CYCLE = 1000
 @pytest.mark.parametrize(
     ("rows", "idle", "ready", "answer", "row"),
     [
-        (0, 1, 1, 0, 0),  # a worker waits for it
-        (0, 1, 2, 0, 0),
+        (0, 1, 1, 0, 1 / 8),  # a worker waits for it, and not for all that come with it
+        (0, 1, 2, 0, 1 / 16),
         (0, 0, 1, 2, 1 / 8),  # the batch that runs, and its own
         (7, 0, 1, 2, 1 / 8),  # there is a place left in the next
         (8, 0, 1, 3, 1 / 8),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.batching import Close, Pending, Policy, Wait, decide, fitting
+from ringbatch.engine.batching import Close, Pending, Policy, Wait, decide, fitting, taking
 from ringbatch.shm.slot import Reason
 
 MAX = 8
@@ -66,6 +66,12 @@ CASES = {
         ACCEPTED, {}, Close(Reason.FULL)),
     "eager-draining-says-drain": (EAGER, pending(), ACCEPTED, {"draining": True},
         Close(Reason.DRAIN)),
+    "full-of-elements-before-it-is-full-of-rows": (FIXED, pending()._replace(full=True), ACCEPTED,
+        {}, Close(Reason.FULL)),
+    "eager-is-full-of-elements-too": (EAGER, pending()._replace(full=True), ACCEPTED, {},
+        Close(Reason.FULL)),
+    "full-of-elements-without-a-worker": (FIXED, pending()._replace(full=True), ACCEPTED,
+        {"idle_workers": 0}, Wait(None)),
     "fixed-does-not-care-for-other-shapes": (FIXED, pending(others=True), ACCEPTED, {}, Wait(DUE)),
     "no-idle-worker-waits-for-ever": (FIXED, pending(), DUE, {"idle_workers": 0}, Wait(None)),
     "no-idle-worker-even-when-full": (FIXED, pending(rows=MAX), DUE, {"idle_workers": 0},
@@ -174,6 +180,23 @@ def test_only_the_distance_between_instants_matters(
     if isinstance(here, Wait) and here.until_ns is not None:
         here = Wait(here.until_ns + later_ns)
     assert here == there
+
+
+@pytest.mark.parametrize(
+    ("rows", "costs_ns", "taken"),
+    [
+        (3, (), 3),
+        (5, (), 5),
+        (5, (10, 20, 80), 4),
+        (8, (10, 20, 80), 8),
+        (50, (10, 20, 80), 8),
+        (50, (), 8),
+    ],
+)
+def test_a_batch_takes_as_many_rows_as_pay(
+    rows: int, costs_ns: tuple[int, ...], taken: int
+) -> None:
+    assert taking(rows, replace(EAGER, sizes=(1, 4, 8), costs_ns=costs_ns)) == taken
 
 
 FITTING = {

@@ -180,7 +180,7 @@ def test_model_replaces_the_path_of_the_only_model(
     calls: list[tuple[Any, ...]], files: Files, tmp_path: Path
 ) -> None:
     config = served(calls, "other.py", "--config", str(files(ONE)))
-    assert [(m.name, m.path.name) for m in config.models] == [("mnist", "other.py")]
+    assert [(m.name, Path(m.path).name) for m in config.models] == [("mnist", "other.py")]
 
 
 def test_model_starts_at_the_working_directory_and_not_beside_the_file(
@@ -190,6 +190,18 @@ def test_model_starts_at_the_working_directory_and_not_beside_the_file(
     path = files(ONE).rename(tmp_path / "etc" / "ringbatch.toml")
     config = served(calls, "model.py", "--config", str(path))
     assert config.models[0].path == tmp_path.resolve() / "model.py"
+
+
+def test_files_of_the_server_named_by_flags_start_at_the_working_directory(
+    calls: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "keys").write_text("")
+    (tmp_path / "sub" / "model.py").write_text("")
+    (tmp_path / "sub" / "c.toml").write_text('[models.m]\npath = "model.py"\n')
+    monkeypatch.chdir(tmp_path)
+    config = served(calls, "--config", "sub/c.toml", "--api-keys-file", "keys")
+    assert config.server.api_keys_file == tmp_path / "keys"
 
 
 def test_model_of_a_new_name_is_served_beside_those_of_the_file(
@@ -208,20 +220,21 @@ def test_model_with_a_file_that_sets_the_server_only(
 
 ENDINGS = (
     "but it must be a file whose ending says what runs it, .py (python), .onnx (onnx), .skops or "
-    ".pkl or .joblib (sklearn); runtime says it for any other"
+    ".pkl or .joblib (sklearn), .pt2 or .pt or .pth or .ts (torch); runtime says it for any other"
 )
 
 REFUSED: dict[str, tuple[str | None, list[str], str]] = {
     "url": (
         None,
-        ["http://localhost:9000/v1"],
-        'MODEL: found "http://localhost:9000/v1", but it must be the path of a model file',
+        ["https://localhost:9000/v1"],
+        'MODEL: found "https://localhost:9000/v1", but it must be the path of a model file, or the '
+        "address of a model server, http://HOST:PORT",
     ),
-    "pt2": (None, ["sub/m.pt2"], f'MODEL: found "sub/m.pt2", {ENDINGS}'),
-    "pt2-with-a-runtime": (
+    "h5": (None, ["sub/m.h5"], f'MODEL: found "sub/m.h5", {ENDINGS}'),
+    "h5-with-a-runtime": (
         None,
-        ["/m.pt2", "--runtime", "onnx"],
-        'MODEL: found "/m.pt2", but it must be a file that exists',
+        ["/m.h5", "--runtime", "onnx"],
+        'MODEL: found "/m.h5", but it must be a file that exists',
     ),
     "missing": (
         None,
@@ -419,11 +432,13 @@ def test_help_of_serve_names_every_flag_with_its_default(
             continue
         assert f"--{key.replace('_', '-')} " in text or f"--{key.replace('_', '-')}," in text
         if setting.default not in (None, ()) and not isinstance(setting.default, bool):
-            assert f"{setting.sentence} (default: {setting.default:{cli_form(setting)}})" in text
+            assert f"{setting.sentence} (default: {in_help(setting.default)})" in text
 
 
-def cli_form(setting: Any) -> str:
-    return "g" if isinstance(setting.default, float) else ""
+def in_help(default: Any) -> str:
+    if isinstance(default, tuple):
+        return ", ".join(default)
+    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 @pytest.mark.parametrize("command", ["serve", "demo", "check", "status"])

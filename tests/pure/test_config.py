@@ -71,14 +71,39 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "grpc_frontends": 1,
         "client_lanes": 2,
         "max_request_bytes": 16 * 1024 * 1024,
+        "max_connections": 16384,
+        "idle_timeout_s": 75.0,
         "max_in_flight": 1024,
         "lane_bytes": None,
         "shared_memory_prefixes": (),
         "compress_answers": False,
+        "sidecar": False,
+        "pass_through": None,
+        "protocol": "v1",
+        "forward_headers": ("authorization",),
+        "isolate_errors": False,
+        "tls_certificate": None,
+        "tls_key": None,
+        "tls_client_ca": None,
+        "api_keys_file": None,
+        "control_host": "127.0.0.1",
+        "control_port": None,
+        "placement": "shared",
+        "frontend_cpus": None,
         "drain_s": 30.0,
         "log_level": "info",
         "runtime": None,
         "max_batch_size": 32,
+        "allowed_batch_sizes": (),
+        "max_batch_elements": 0,
+        "pad_variable_length": False,
+        "length_buckets": (),
+        "padding_values": (),
+        "lengths_input": None,
+        "warm_up": True,
+        "warm_up_s": 30.0,
+        "warm_up_length": 16,
+        "warm_up_file": None,
         "max_latency_ms": 500.0,
         "timeout_s": 60.0,
         "batch_timeout_s": None,
@@ -86,6 +111,12 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "workers": 1,
         "threads": None,
         "device": "cpu",
+        "inputs": (),
+        "outputs": (),
+        "autocast": "off",
+        "channels_last": False,
+        "devices": (),
+        "cpus": (),
         "trusted_types": (),
         "trust_pickle": False,
         "kserve_errors": False,
@@ -133,6 +164,13 @@ def test_every_key_can_be_set() -> None:
         runtime = "sklearn"
         trusted_types = ["sklearn.tree._tree.Tree"]
         trust_pickle = true
+        [models.e]
+        path = "e.pt"
+        device = "cuda:0"
+        inputs = ["x FP32 [3, -1]", "n INT64 []"]
+        outputs = ["y FP32 [2]"]
+        autocast = "BF16"
+        channels_last = true
         """
     )
     assert config.server == ServerConfig(
@@ -168,6 +206,16 @@ def test_every_key_can_be_set() -> None:
             trusted_types=("sklearn.tree._tree.Tree",),
             trust_pickle=True,
         ),
+        ModelConfig(
+            name="e",
+            runtime="torch",
+            path=BASE / "e.pt",
+            device="cuda:0",
+            inputs=("x FP32 [3, -1]", "n INT64 []"),
+            outputs=("y FP32 [2]",),
+            autocast="BF16",
+            channels_last=True,
+        ),
     )
 
 
@@ -178,6 +226,8 @@ def test_every_key_can_be_set() -> None:
         ("m.onnx", "onnx"),
         ("m.skops", "sklearn"),
         ("m.pkl", "sklearn"),
+        ("m.pt2", "torch"),
+        ("m.pt", "torch"),
         ("m.joblib", "sklearn"),
     ],
 )
@@ -189,13 +239,46 @@ def test_the_ending_of_the_path_decides_what_runs_it(name: str, runtime: str) ->
     assert config.models[0].platform == other
 
 
+def test_an_address_is_for_the_runtime_http_which_has_several_workers() -> None:
+    text = (
+        '[models.m]\npath = "http://h:1/a:predict"\n[models.n]\npath = "http://h:1/"\nworkers = 1'
+    )
+    config = concluded(text)
+    first, second = config.models
+    assert (first.path, first.platform, first.workers) == ("http://h:1/a:predict", "http", 4)
+    assert (second.path, second.platform, second.workers) == ("http://h:1", "http", 1)
+    assert first.batch_limit_s == first.timeout_s < first.hung_after_s
+    assert config.passes_to == "http://h:1"
+
+
+@pytest.mark.parametrize(
+    ("text", "server"),
+    [
+        ('[models.m]\npath = "m.py"', None),
+        ('[models.m]\npath = "http://h:1"\n[models.n]\npath = "m.py"', None),
+        ('[models.m]\npath = "http://h:1"\n[models.n]\npath = "http://h:2"', None),
+        ('[server]\npass_through = "http://h:3"\n[models.m]\npath = "m.py"', "http://h:3"),
+        ('[server]\npass_through = "http://h:3"\n[models.m]\npath = "http://h:1"', "http://h:3"),
+    ],
+)
+def test_what_is_for_nothing_here_goes_to_the_one_server_there_is(
+    text: str, server: str | None
+) -> None:
+    assert concluded(text).passes_to == server
+
+
+def test_headers_are_passed_on_whatever_their_case() -> None:
+    text = '[models.m]\npath = "http://h:1"\nforward_headers = ["X-A", "x-a", "Cookie"]'
+    assert concluded(text).models[0].forward_headers == ("x-a", "cookie")
+
+
 def test_the_ending_is_that_of_the_path_and_not_that_of_a_links_target(tmp_path: Path) -> None:
     (tmp_path / "blob").touch()
     (tmp_path / "model.onnx").symlink_to("blob")
     (model,) = conclude(
         {"models": {"m": {"path": "model.onnx"}}}, source="it", base=tmp_path
     ).models
-    assert (model.path.name, model.platform) == ("blob", "onnx")
+    assert (Path(model.path).name, model.platform) == ("blob", "onnx")
 
 
 def test_kserve_spellings_set_the_same_keys() -> None:
@@ -283,11 +366,13 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "another-runtime": (
         model('runtime = "tensorrt"'),
-        '[models.mnist] runtime: found "tensorrt", but it must be "python" or "onnx" or "sklearn"',
+        '[models.mnist] runtime: found "tensorrt", but it must be "python" or "onnx" or '
+        '"sklearn" or "torch" or "http"',
     ),
     "a-runtime-that-is-no-text": (
         model("runtime = false"),
-        '[models.mnist] runtime: found false, but it must be "python" or "onnx" or "sklearn"',
+        '[models.mnist] runtime: found false, but it must be "python" or "onnx" or "sklearn" or '
+        '"torch" or "http"',
     ),
     "another-device": (
         '[models.mnist]\npath = "m.onnx"\ndevice = "gpu"',
@@ -296,15 +381,38 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "a-device-for-python": (
         model('device = "cuda:0"'),
-        "[models.mnist] device: is for the runtime onnx, but this model's is python",
+        "[models.mnist] device: is for the runtimes onnx and torch, but this model's is python",
     ),
     "a-device-for-sklearn": (
         '[models.mnist]\npath = "m.skops"\ndevice = "cuda:0"',
-        "[models.mnist] device: is for the runtime onnx, but this model's is sklearn",
+        "[models.mnist] device: is for the runtimes onnx and torch, but this model's is sklearn",
+    ),
+    "channels-last-for-onnx": (
+        '[models.mnist]\npath = "m.onnx"\nchannels_last = true',
+        "[models.mnist] channels_last: is for the runtime torch, but this model's is onnx",
+    ),
+    "inputs-without-outputs": (
+        '[models.mnist]\npath = "m.pt"\ninputs = ["x FP32 [1]"]',
+        "[models.mnist] outputs: is missing; with inputs there must be outputs as well",
+    ),
+    "outputs-without-inputs": (
+        '[models.mnist]\npath = "m.pt"\noutputs = ["x FP32 [1]"]',
+        "[models.mnist] inputs: is missing; with outputs there must be inputs as well",
+    ),
+    "inputs-of-another-form": (
+        '[models.mnist]\npath = "m.pt"\ninputs = ["x FP32 3"]\noutputs = ["y FP32 []"]',
+        '[models.mnist] inputs: found ["x FP32 3"], but it must be a list such as '
+        '["x FP32 [3, 224, 224]"], of a name, a datatype and the sizes of one instance each; '
+        "-1 is any size",
+    ),
+    "another-autocast": (
+        '[models.mnist]\npath = "m.pt"\nautocast = "FP8"',
+        '[models.mnist] autocast: found "FP8", but it must be "off" or "BF16" or "FP16"',
     ),
     "a-trusted-pickle-for-onnx": (
         '[models.mnist]\npath = "m.onnx"\ntrust_pickle = true',
-        "[models.mnist] trust_pickle: is for the runtime sklearn, but this model's is onnx",
+        "[models.mnist] trust_pickle: is for the runtimes sklearn and torch, "
+        "but this model's is onnx",
     ),
     "trusted-types-for-python": (
         model('trusted_types = ["a.B"]'),
@@ -371,9 +479,7 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "key-like-no-other": (
         server("zzz = 3"),
-        "[server] zzz: unknown key; known are host, port, frontends, grpc_port, "
-        "grpc_frontends, client_lanes, max_request_bytes, max_in_flight, lane_bytes, "
-        "shared_memory_prefixes, compress_answers, drain_s, log_level",
+        "[server] zzz: unknown key; known are " + ", ".join(settings(ServerConfig)),
     ),
     "model-key-in-server": (
         server("maxBatchSize = 3"),
@@ -390,6 +496,27 @@ WRONG: dict[str, tuple[str, str]] = {
     "misspelt-section": (
         "[servr]\n" + model(""),
         "servr: unknown key; did you mean server?",
+    ),
+    "metrics-on-the-port-of-http": (
+        server("control_port = 8080"),
+        "[server] control_port: found 8080, but it must be another than port, which is 8080 "
+        "by default",
+    ),
+    "metrics-on-the-port-of-grpc": (
+        server("grpc_port = 81\ncontrol_port = 81"),
+        "[server] control_port: found 81, but it must be another than grpc_port, which is 81",
+    ),
+    "a-certificate-without-its-key": (
+        server('tls_certificate = "c.pem"'),
+        "[server] tls_certificate: is for tls_key, which is missing",
+    ),
+    "authorities-without-a-certificate": (
+        server('tls_client_ca = "a.pem"'),
+        "[server] tls_client_ca: is for tls_certificate, which is missing",
+    ),
+    "a-file-that-is-no-text": (
+        server("api_keys_file = 1"),
+        "[server] api_keys_file: found 1, but it must be the path of a file",
     ),
     "grpc-on-the-port-of-http": (
         server("grpc_port = 8080"),
@@ -415,22 +542,58 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "no-path": (
         "[models.mnist]",
-        "[models.mnist] path: is missing; it must be the path of a model file",
+        "[models.mnist] path: is missing; it must be the path of a model file, or the address of a "
+        "model server, http://HOST:PORT",
     ),
-    "path-is-a-url": (
-        '[models.mnist]\npath = "http://localhost/model.py"',
-        '[models.mnist] path: found "http://localhost/model.py", but it must be the path of a '
-        "model file",
+    "path-is-another-kind-of-url": (
+        '[models.mnist]\npath = "https://localhost/model.py"',
+        '[models.mnist] path: found "https://localhost/model.py", but it must be the path of a '
+        "model file, or the address of a model server, http://HOST:PORT",
+    ),
+    "path-is-a-url-with-a-query": (
+        '[models.mnist]\npath = "http://localhost/m?a=b"',
+        '[models.mnist] path: found "http://localhost/m?a=b", but it must be the path of a '
+        "model file, or the address of a model server, http://HOST:PORT",
+    ),
+    "file-for-the-runtime-http": (
+        '[models.mnist]\npath = "m.py"\nruntime = "http"',
+        '[models.mnist] path: found "m.py", but it must be the address of a model server, '
+        "http://HOST:PORT, for the runtime http",
+    ),
+    "address-for-another-runtime": (
+        '[models.mnist]\npath = "http://h:1"\nruntime = "onnx"',
+        '[models.mnist] path: found "http://h:1", but it must be a file for the runtime onnx',
+    ),
+    "protocol-of-a-file": (
+        model('protocol = "v2"'),
+        "[models.mnist] protocol: is for the runtime http, but this model's is python",
+    ),
+    "forwarded-header-of-one-request": (
+        '[models.mnist]\npath = "http://h:1"\nforward_headers = ["Content-Length"]',
+        '[models.mnist] forward_headers: found ["Content-Length"], but it must be a list such as '
+        '["authorization"], of names of headers that do not say how a request is sent',
+    ),
+    "sidecar-of-a-file": (
+        server("sidecar = true"),
+        "[server] sidecar: is for one model of the runtime http with the protocol v1, and no other "
+        "beside it",
+    ),
+    "pass-through-with-a-path": (
+        server('pass_through = "http://h:1/a"'),
+        '[server] pass_through: found "http://h:1/a", but it must be the address of a server, '
+        "http://HOST:PORT",
     ),
     "path-that-nothing-runs": (
         '[models.mnist]\npath = "model.h5"',
         '[models.mnist] path: found "model.h5", but it must be a file whose ending says what runs '
-        "it, .py (python), .onnx (onnx), .skops or .pkl or .joblib (sklearn); runtime says it for "
+        "it, .py (python), .onnx (onnx), .skops or .pkl or .joblib (sklearn), .pt2 or .pt or .pth "
+        "or .ts (torch); runtime says it for "
         "any other",
     ),
     "path-with-a-nul": (
         '[models.mnist]\npath = "a\\u0000.py"',
-        '[models.mnist] path: found "a\\u0000.py", but it must be the path of a model file',
+        '[models.mnist] path: found "a\\u0000.py", but it must be the path of a model file, or the '
+        "address of a model server, http://HOST:PORT",
     ),
     "name-with-a-space": (
         '[models."a b"]\npath = "m.py"',
@@ -515,6 +678,17 @@ def test_a_folder_is_not_a_model_file(tmp_path: Path) -> None:
     (tmp_path / "ringbatch.toml").write_text(model(""))
     with pytest.raises(ConfigError, match="must be a file that exists"):
         load(tmp_path / "ringbatch.toml")
+
+
+def test_files_of_the_server_lie_beside_the_document_and_exist() -> None:
+    text = server('tls_certificate = "c.pem"\ntls_key = "/k.pem"\napi_keys_file = "sub/../keys"')
+    found = concluded(text).server
+    assert (found.tls_certificate, found.tls_key) == (BASE / "c.pem", Path("/k.pem"))
+    assert found.api_keys_file == BASE / "keys"
+    assert problems(text, is_file=lambda path: path.name != "keys") == [
+        'ringbatch.toml: [server] api_keys_file: found "sub/../keys", but it must be a file that '
+        "exists"
+    ]
 
 
 def test_a_value_from_a_flag_is_named_by_the_flag() -> None:
@@ -623,23 +797,37 @@ legal_servers = st.fixed_dictionaries(
         "log_level": st.sampled_from(["debug", "info", "warning", "error"]),
     },
 )
-legal_models = st.fixed_dictionaries(
-    {"path": st.sampled_from(["m.py", "/a/b c.py", 'quoted".py', "back\\slash.py", "é.py"])},
-    optional={
-        "max_batch_size": st.integers(0, 4096),
-        "max_latency_ms": st.floats(0, 60_000),
-        "timeout_s": st.floats(60, 86400),
-        "policy": st.sampled_from(["eager", "fixed"]),
-        "workers": st.integers(1, 64),
-        "threads": st.integers(1, 1024),
-        "kserve_errors": st.booleans(),
-    },
-) | st.fixed_dictionaries(
-    {"path": st.sampled_from(["m.skops", "m.pkl"])},
-    optional={
-        "trusted_types": st.lists(st.sampled_from(["a.B", "a.b.C"]), max_size=2),
-        "trust_pickle": st.booleans(),
-    },
+legal_models = (
+    st.fixed_dictionaries(
+        {"path": st.sampled_from(["m.py", "/a/b c.py", 'quoted".py', "back\\slash.py", "é.py"])},
+        optional={
+            "max_batch_size": st.integers(0, 4096),
+            "max_latency_ms": st.floats(0, 60_000),
+            "timeout_s": st.floats(60, 86400),
+            "policy": st.sampled_from(["eager", "fixed"]),
+            "workers": st.integers(1, 64),
+            "threads": st.integers(1, 1024),
+            "kserve_errors": st.booleans(),
+        },
+    )
+    | st.fixed_dictionaries(
+        {"path": st.sampled_from(["m.skops", "m.pkl"])},
+        optional={
+            "trusted_types": st.lists(st.sampled_from(["a.B", "a.b.C"]), max_size=2),
+            "trust_pickle": st.booleans(),
+        },
+    )
+    | st.fixed_dictionaries(
+        {
+            "path": st.just("m.pt"),
+            "inputs": st.just(["x FP32 [3, -1]"]),
+            "outputs": st.just(["y INT64 []", "z BOOL [1]"]),
+        },
+        optional={
+            "autocast": st.sampled_from(["off", "BF16", "FP16"]),
+            "channels_last": st.booleans(),
+        },
+    )
 )
 names = st.from_regex(r"[A-Za-z0-9._-]{1,128}", fullmatch=True).filter(is_model_name)
 documents = st.fixed_dictionaries(

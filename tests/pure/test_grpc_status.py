@@ -13,10 +13,12 @@ from ringbatch.shm import errors
 
 BY_STATUS = {
     400: {"INVALID_ARGUMENT", "ALREADY_EXISTS"},
+    401: {"UNAUTHENTICATED"},
     404: {"NOT_FOUND"},
     413: {"RESOURCE_EXHAUSTED"},
     500: {"INTERNAL"},
     501: {"UNIMPLEMENTED"},
+    502: {"INTERNAL", "UNAVAILABLE"},
     503: {"UNAVAILABLE"},
     504: {"DEADLINE_EXCEEDED"},
 }
@@ -40,6 +42,23 @@ def test_an_error_of_a_narrower_kind_has_the_code_of_its_base() -> None:
         pass
 
     assert grpc_status(Narrower("no")) == (3, "no")
+
+
+@pytest.mark.parametrize(
+    ("status", "name"),
+    [
+        (400, "INVALID_ARGUMENT"),
+        (404, "NOT_FOUND"),
+        (418, "INTERNAL"),
+        (429, "UNAVAILABLE"),
+        (500, "INTERNAL"),
+        (503, "UNAVAILABLE"),
+        (504, "DEADLINE_EXCEEDED"),
+    ],
+)
+def test_a_model_server_says_itself_what_its_answer_means(status: int, name: str) -> None:
+    found = grpc_status(errors.ModelServerAnswered("busy", status))
+    assert found == (grpc.StatusCode[name].value[0], "busy")
 
 
 def test_a_text_fits_into_a_header() -> None:

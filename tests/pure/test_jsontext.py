@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.jsontext import MAX_NESTING, UnsoundText, elements, members, whole_list
+from ringbatch.shm.jsontext import MAX_NESTING, UnsoundText, elements, members, whole_list
 
 JSON_VALUES = st.recursive(
     st.none()

@@ -29,6 +29,10 @@ specs = st.builds(
     policy=st.sampled_from(["eager", "fixed"]),
     workers=st.lists(st.integers(0, 1023), max_size=4).map(tuple),
     kserve_errors=st.booleans(),
+    allowed_batch_sizes=st.lists(st.integers(1, 4096), max_size=4).map(tuple),
+    max_batch_elements=st.integers(0, 1 << 40),
+    pad_variable_length=st.booleans(),
+    length_buckets=st.lists(st.integers(1, 4096), max_size=4).map(tuple),
 )
 DIGITS = ModelSpec(
     index=0,

@@ -21,12 +21,18 @@ from ringbatch.shm.errors import (
     ModelFailed,
     ModelNotFound,
     ModelNotReady,
+    ModelServerAnswered,
+    ModelServerBroken,
+    ModelServerDown,
+    ModelServerMiscounted,
     Overloaded,
     RegionTaken,
     RequestError,
     RequestTooLarge,
+    Unauthenticated,
     WorkerDied,
 )
+from ringbatch.shm.forward import Refusal, refusal_text
 from ringbatch.shm.slot import Status
 
 
@@ -35,6 +41,7 @@ from ringbatch.shm.slot import Status
     [
         (InvalidRequest, 400),
         (RegionTaken, 400),
+        (Unauthenticated, 401),
         (ModelNotFound, 404),
         (MemoryNotFound, 404),
         (RequestTooLarge, 413),
@@ -44,6 +51,10 @@ from ringbatch.shm.slot import Status
         (ModelNotReady, 503),
         (Overloaded, 503),
         (Draining, 503),
+        (ModelServerAnswered, 502),
+        (ModelServerBroken, 502),
+        (ModelServerMiscounted, 502),
+        (ModelServerDown, 503),
         (WorkerDied, 503),
         (DeadlineExceeded, 504),
     ],
@@ -101,10 +112,66 @@ def test_every_status_but_ok_stands_for_an_error() -> None:
         (Status.RESULT_TOO_LARGE, 500),
         (Status.CORRUPT, 500),
         (Status.WRONG_COUNT, 500),
+        (Status.SERVER_ANSWERED, 502),
+        (Status.SERVER_BROKEN, 502),
+        (Status.SERVER_MISCOUNTED, 502),
+        (Status.SERVER_DOWN, 503),
     ],
 )
 def test_a_status_becomes_this_http_status(status: Status, http: int) -> None:
     assert outcome(error_of(status, "")).status == http
+
+
+def answered(text: str, batch_id: str = "") -> tuple[int, bytes, dict[str, str]]:
+    status, body, headers = outcome(error_of(Status.SERVER_ANSWERED, text), batch_id=batch_id)
+    return status, body, dict(headers)
+
+
+def test_a_model_servers_own_status_and_words_are_passed_on() -> None:
+    text = refusal_text(Refusal(503, "", "busy"))
+    found = answered(text, "b")
+    assert found == (
+        503,
+        b'{"error":"busy"}',
+        {"content-type": "application/json", "x-batch-id": "b"},
+    )
+
+
+def test_a_model_servers_own_object_is_passed_on_as_it_is() -> None:
+    body = '{"error": "busy",  "code": 7}'
+    status, own, headers = answered(refusal_text(Refusal(429, "17", body)))
+    assert (status, own.decode()) == (429, body)
+    assert headers == {"content-type": "application/json", "retry-after": "17"}
+
+
+def test_a_model_servers_object_that_was_cut_short_is_words() -> None:
+    text = refusal_text(Refusal(400, "", '{"error": "no\nsuch'))
+    assert answered(text)[:2] == (400, orjson.dumps({"error": '{"error": "no\nsuch'}))
+
+
+def test_a_model_server_without_words_gets_some() -> None:
+    assert answered(refusal_text(Refusal(500, "", "")))[:2] == (
+        500,
+        b'{"error":"the model server failed"}',
+    )
+
+
+@pytest.mark.parametrize("text", ["", "200 \nfine", "600 \n", "-1 \n", "nonsense"])
+def test_no_answer_is_a_failure_of_another_kind_than_4xx_and_5xx(text: str) -> None:
+    assert answered(text)[0] == 502
+
+
+def test_with_kserve_errors_a_model_servers_words_are_the_message() -> None:
+    error = error_of(Status.SERVER_ANSWERED, refusal_text(Refusal(503, "", "busy")))
+    found = outcome(error, kserve_errors=True, batch_id="b")
+    assert found[:2] == (200, b'{"message":"busy","batchId":"","predictions":null}')
+    miscounted = error_of(Status.SERVER_MISCOUNTED, "2 for 1")
+    body = orjson.loads(outcome(miscounted, kserve_errors=True, batch_id="b").body)
+    assert body == {
+        "message": "size of prediction is not equal to the size of instances",
+        "batchId": "b",
+        "predictions": None,
+    }
 
 
 def test_a_failed_request_of_a_batch_names_the_batch_in_a_header() -> None:

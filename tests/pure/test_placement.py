@@ -1,17 +1,18 @@
 """CPUs that may be used, and the threads that go with them."""
 
+import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ringbatch.engine.placement import (
     THREAD_VARIABLES,
     cfs_quota,
     cpu_max,
+    host,
     least_cpus,
     legacy_groups,
+    on_cpus,
     thread_environment,
     threads,
     unified_groups,
@@ -117,30 +118,27 @@ def test_on_this_machine_there_is_at_least_one_cpu() -> None:
     assert usable_cpus() >= 1
 
 
-@pytest.mark.parametrize(
-    ("cpus", "workers", "share"), [(8, 1, "8"), (8, 3, "2"), (2, 4, "1"), (1, 1, "1")]
-)
-def test_each_worker_gets_its_share_of_the_cpus(cpus: int, workers: int, share: str) -> None:
-    assert thread_environment(cpus, workers, None, {}) == dict.fromkeys(THREAD_VARIABLES, share)
+def test_each_worker_gets_its_share_of_the_cpus() -> None:
+    assert thread_environment(None, 4, {}) == dict.fromkeys(THREAD_VARIABLES, "4")
 
 
 def test_a_variable_of_the_user_is_left_alone() -> None:
-    added = thread_environment(8, 2, None, {"MKL_NUM_THREADS": "1", "HOME": "/"})
+    added = thread_environment(None, 4, {"MKL_NUM_THREADS": "1", "HOME": "/"})
     assert added == {name: "4" for name in THREAD_VARIABLES if name != "MKL_NUM_THREADS"}
 
 
 def test_with_omp_num_threads_set_the_libraries_follow_it() -> None:
-    assert thread_environment(8, 2, None, {"OMP_NUM_THREADS": "3"}) == {}
+    assert thread_environment(None, 4, {"OMP_NUM_THREADS": "3"}) == {}
 
 
 def test_an_empty_variable_counts_as_unset() -> None:
     empty = dict.fromkeys(THREAD_VARIABLES, "")
-    assert thread_environment(8, 2, None, empty) == dict.fromkeys(THREAD_VARIABLES, "4")
+    assert thread_environment(None, 4, empty) == dict.fromkeys(THREAD_VARIABLES, "4")
 
 
 def test_configured_threads_win_over_the_environment() -> None:
     environment = {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "5"}
-    assert thread_environment(8, 2, 6, environment) == dict.fromkeys(THREAD_VARIABLES, "6")
+    assert thread_environment(6, 4, environment) == dict.fromkeys(THREAD_VARIABLES, "6")
 
 
 @pytest.mark.parametrize(("text", "number"), [("3", 3), ("4,2", 4), (" 5 ", 5)])
@@ -153,10 +151,30 @@ def test_without_a_number_a_worker_has_a_thread_for_each_cpu(environment: dict[s
     assert threads(environment) == usable_cpus()
 
 
-@given(st.integers(1, 256), st.integers(1, 256))
-def test_workers_together_never_start_more_threads_than_cpus_or_one_each(
-    cpus: int, workers: int
+def test_a_host_has_the_cpus_of_its_nodes_that_may_be_used(tmp_path: Path) -> None:
+    usable = sorted(os.sched_getaffinity(0))
+    _write(tmp_path / "node0/cpulist", "0-4095\n")
+    _write(tmp_path / "node10/cpulist", "9000-9001\n")
+    _write(tmp_path / "node2/cpulist", "\n")
+    found = host(tmp_path)
+    assert found.cpus == tuple(usable)
+    assert list(found.nodes.items()) == [(0, tuple(usable)), (2, ()), (10, ())]
+    assert 1 <= found.quota <= len(usable)
+
+
+def test_whoever_is_started_meanwhile_runs_on_these_cpus_alone() -> None:
+    before = os.sched_getaffinity(0)
+    with on_cpus([min(before)]):
+        assert os.sched_getaffinity(0) == {min(before)}
+    assert os.sched_getaffinity(0) == before
+    with on_cpus(None):
+        assert os.sched_getaffinity(0) == before
+
+
+def test_cpus_that_are_gone_are_mentioned_and_not_missed(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    share = threads(thread_environment(cpus, workers, None, {}))
-    assert share >= 1
-    assert share * workers <= max(cpus, workers)
+    before = os.sched_getaffinity(0)
+    with on_cpus([1000]):
+        assert os.sched_getaffinity(0) == before
+    assert "CPUs 1000 cannot be used any more" in caplog.text

@@ -1,5 +1,7 @@
 """The queues of a model against plain lists, which do the same slowly and plainly."""
 
+from collections.abc import Iterable
+
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -136,3 +138,27 @@ def test_a_queue_may_be_emptied_while_the_queues_are_gone_through() -> None:
         seen += [r.ref for r in queue.take(CAP)]
         queues.drop_empty()
     assert seen == [0, 1, 2]
+
+
+def in_pairs(requests: Iterable[Request]) -> int:
+    """A bound of two requests to a batch."""
+    return min(sum(1 for _ in requests), 2)
+
+
+def test_a_queue_is_full_where_a_further_request_would_not_fit() -> None:
+    queue = Queue(in_pairs)
+    for number, full in enumerate([False, False, True, True], start=1):
+        queue.append(request(number))
+        assert queue.pending(CAP, others=False).full is full
+
+
+def test_another_bound_takes_fewer_than_the_rows_would() -> None:
+    queue = Queues(in_pairs)
+    for number in range(1, 6):
+        queue.append(b"", request(number, rows=2))
+    (only,) = queue
+    assert [r.ref for r in only.take(CAP)] == [1, 2]
+    assert only.rows == 6
+    assert [r.ref for r in only.take(3)] == [3], "the rows bind as well"
+    assert [r.ref for r in only.take(CAP)] == [4, 5]
+    assert (len(only), only.rows) == (0, 0)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from ringbatch.engine.respawn import (
     MOST_DELAY_S,
+    MOST_OWN_DELAY_S,
     STEADY_NS,
     GiveUp,
     Restart,
@@ -37,6 +38,19 @@ def test_delays_double_up_to_half_a_minute(
 ) -> None:
     assert next_delay(failures_in_a_row, 0.0) == least_s
     assert next_delay(failures_in_a_row, 1.0) == most_s
+
+
+@given(failures, jitters)
+def test_a_process_of_our_own_waits_less_long(failures_in_a_row: int, jitter: float) -> None:
+    decision = decide(
+        ever_ready=True,
+        failures_in_a_row=failures_in_a_row,
+        lived_ns=5,
+        jitter=jitter,
+        most_s=MOST_OWN_DELAY_S,
+    )
+    expected_s = min(next_delay(failures_in_a_row + 1, jitter), MOST_OWN_DELAY_S)
+    assert decision == Restart(expected_s, failures_in_a_row + 1)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 _WATCHDOG_S: Final = 60
 NO_BODY: Final = (204, 304)
@@ -61,7 +61,7 @@ class Connection:
         self._buffer = b""
         self.port = self._socket.getsockname()[1]
 
-    def __enter__(self) -> "Connection":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -20,7 +20,9 @@ from ringbatch.shm.segment import DIRECTORY
 MODELS: Final = Path(__file__).with_name("models")
 COMMAND: Final = (sys.executable, "-m", "ringbatch.engine")
 
-_READY: Final = re.compile(r"^ringbatch: serving (.+) on http://127\.0\.0\.1:(\d+)$", re.MULTILINE)
+_READY: Final = re.compile(
+    r"^ringbatch: serving (.+) on https?://127\.0\.0\.1:(\d+)$", re.MULTILINE
+)
 _START_LIMIT_S: Final = 60
 _LISTENED: Final = "0A"
 
@@ -37,14 +39,15 @@ class Server:
 
     Args:
         folder: where its output goes, and its working directory.
-        arguments: after ``ringbatch serve``.
+        arguments: after the command.
+        command: of ringbatch's.
     """
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, command: str = "serve") -> None:
         self._out, self._err = folder / "stdout", folder / "stderr"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [*COMMAND, "serve", *arguments],
+                [*COMMAND, command, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

@@ -1,0 +1,74 @@
+"""What a worker is told beside the file of its model: where to run, how to shape batches, what to
+warm up."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from ringbatch.engine.plan import Host, Misplaced, Plan, Wish, described, plan
+from ringbatch.engine.settings import Config, ModelConfig
+from ringbatch.shm.errors import StartupError
+
+WARM_UP_AGAIN_S: Final = 1.0
+"""What the warm-up of a worker may take that takes the place of another: requests wait for it."""
+
+
+def placed(config: Config, host: Host) -> tuple[Plan, str]:
+    """Where everything is to run, the workers in the order of their numbers; and the same in words.
+
+    Raises:
+        StartupError: the configuration names CPUs that cannot be used.
+    """
+    wishes = [
+        Wish(
+            f"{model.name}/{index}",
+            of_worker(model.cpus, index),
+            model.threads,
+            waits=model.platform == "http",
+        )
+        for model in config.models
+        for index in range(model.workers)
+    ]
+    server = config.server
+    try:
+        found = plan(
+            host,
+            wishes,
+            auto=server.placement == "auto",
+            frontends=server.frontends,
+            frontend_cpus=server.frontend_cpus,
+        )
+    except Misplaced as error:
+        raise StartupError(f"the configuration names CPUs {error}") from None
+    return found, described(found, wishes, host)
+
+
+def of_worker(each: Sequence[str], index: int) -> str | None:
+    """What a setting with an item for each worker in turn says of one."""
+    return each[index % len(each)] if each else None
+
+
+def shape(model: ModelConfig) -> dict[str, Any]:
+    """How its batches are padded."""
+    return {
+        "max_batch_elements": model.max_batch_elements,
+        "pad_variable_length": model.pad_variable_length,
+        "length_buckets": model.length_buckets,
+        "padding_values": model.padding_values,
+        "lengths_input": model.lengths_input or "",
+    }
+
+
+def warm_up(model: ModelConfig, *, again: bool) -> dict[str, Any] | None:
+    """What it is to warm up; None where nothing is.
+
+    Args:
+        model: another server's is left alone.
+        again: whether the worker takes the place of another.
+    """
+    if not model.warm_up or model.platform == "http":
+        return None
+    return {
+        "limit_s": min(model.warm_up_s, WARM_UP_AGAIN_S) if again else model.warm_up_s,
+        "length": model.warm_up_length,
+        "file": str(model.warm_up_file) if model.warm_up_file else None,
+    }

@@ -1,0 +1,348 @@
+"""Warm-up: what is run, on what, for how long, and what becomes of a model that fails."""
+
+import io
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rig import local_segment, spec
+
+from ringbatch.engine.model import InvalidInput, Model
+from ringbatch.engine.padding import PaddedCodec, padding
+from ringbatch.engine.runner import Runner
+from ringbatch.engine.samples import Samples, made_up
+from ringbatch.engine.warmup import (
+    Progress,
+    Wanted,
+    lengths_to_try,
+    planned,
+    sizes_to_try,
+    warm_up,
+    warmed_up,
+)
+from ringbatch.shm import trials
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.holder import Holder
+from ringbatch.shm.layout import MAX_TRIALS, TRIAL_COUNT, WORD
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.trials import Trial
+
+X = Tensor("x", "FP32", [2])
+IDS = Tensor("ids", "INT64", [-1])
+TEXT = Tensor("text", "BYTES", [])
+SUM = Tensor("sum", "FP32", [])
+PATH = Path("/models/m.py")
+
+
+class Clock:
+    """Time that passes when the model runs."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class Stage:
+    """A runner with a model that is to be warmed up."""
+
+    def __init__(self, model: ModelSpec, predict: Callable[..., Any], cost_ns: int = 10) -> None:
+        self.spec = model
+        self.clock = Clock()
+        self.seen: list[Any] = []
+
+        def watched(*arguments: Any) -> Any:
+            self.seen.append(arguments)
+            self.clock.now_ns += cost_ns * len(arguments[0])
+            return predict(*arguments)
+
+        segment = local_segment(model)
+        holder = Holder(segment, 0, lambda _lane: None)
+        opened = Model(model.inputs, model.outputs, lambda: None, watched)
+        codec = None
+        if model.pad_variable_length:
+            opened, shaped = padding(opened, model.length_buckets, {}, "")
+            codec = PaddedCodec(segment.memory, opened, shaped)
+        self.runner = Runner(
+            opened,
+            "m",
+            holder,
+            self.clock,
+            batched=model.batched,
+            sizes=model.allowed_batch_sizes,
+            codec=codec,
+        )
+
+    def warm(self, limit_s: float = 1.0, file: Path | None = None) -> list[tuple[int, int, int]]:
+        return [
+            (trial.rows, trial.length, trial.run_ns)
+            for trial in warmed_up(
+                self.spec,
+                self.runner.try_out,
+                Wanted(limit_s, 5, file),
+                path=PATH,
+                title="m/0",
+                out=None,
+                clock_ns=self.clock,
+            )
+        ]
+
+
+def shaped(**more: Any) -> ModelSpec:
+    return replace(spec(0, [IDS], [SUM]), **more)
+
+
+def sums(x: Any) -> Any:
+    return x.reshape(len(x), -1).sum(axis=1, dtype="f4")
+
+
+@pytest.mark.parametrize(
+    ("cap", "allowed", "sizes"),
+    [
+        (1, (), [1]),
+        (32, (), [1, 2, 4, 8, 16, 32]),
+        (20, (), [1, 2, 4, 8, 16, 20]),
+        (20, (3, 20), [3, 20]),
+        (4096, (), [1 << power for power in range(13)]),
+    ],
+)
+def test_the_allowed_sizes_are_run_or_the_powers_of_two(
+    cap: int, allowed: tuple[int, ...], sizes: list[int]
+) -> None:
+    assert sizes_to_try(cap, allowed) == sizes
+
+
+@pytest.mark.parametrize(
+    ("inputs", "edges", "lengths"),
+    [([X], (), [0]), ([X, IDS], (), [16]), ([IDS], (32, 64), [32, 64])],
+)
+def test_open_dimensions_have_the_sizes_of_the_buckets(
+    inputs: list[Tensor], edges: tuple[int, ...], lengths: list[int]
+) -> None:
+    assert lengths_to_try(inputs, edges, 16) == lengths
+
+
+def test_what_is_little_to_do_is_run_first_and_what_is_never_formed_not_at_all() -> None:
+    runs = planned([1, 4], [32, 64], lambda rows, length: rows * length <= 128)
+    assert runs == [(1, 32), (1, 64), (4, 32)]
+
+
+def test_the_best_of_several_runs_counts() -> None:
+    clock, times = Clock(), iter([900, 50, 60, 90, 80, 70])
+
+    def run(_rows: int, _length: int) -> int:
+        run_ns = next(times)
+        clock.now_ns += run_ns
+        return run_ns
+
+    told: list[tuple[int, Trial]] = []
+    result = warm_up(
+        [(1, 0), (2, 0)],
+        run,
+        lambda done, trial: told.append((done, trial)),
+        limit_ns=10**6,
+        clock_ns=clock,
+    )
+    assert result.trials == (Trial(1, 0, 60), Trial(2, 0, 50))
+    assert [done for done, _ in told] == [1, 2, 3, 4, 5, 6]
+    assert told[0] == (1, Trial(1, 0, 900))
+    assert (result.left_out, result.error) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("limit_ns", "done", "left"),
+    [(0, 1, 3), (1000, 1, 3), (3500, 2, 2), (15_000, 4, 0), (10**6, 4, 0)],
+)
+def test_what_would_take_too_long_is_left_out(limit_ns: int, done: int, left: int) -> None:
+    clock = Clock()
+
+    def run(rows: int, _length: int) -> int:
+        clock.now_ns += 1000 * rows
+        return 1000 * rows
+
+    runs = [(rows, 0) for rows in (1, 2, 4, 8)]
+    result = warm_up(runs, run, lambda *_: None, limit_ns=limit_ns, clock_ns=clock)
+    assert len(result.trials) == done
+    assert result.left_out == tuple(runs[len(runs) - left :])
+    assert clock.now_ns <= max(limit_ns, 1000) + 1000 * runs[done - 1][0]
+
+
+def test_made_up_values_are_ones_of_the_right_shape() -> None:
+    x, ids, text = made_up([X, IDS, TEXT], 3, 7)
+    assert (x.dtype, x.tolist()) == (np.dtype("f4"), [[1, 1]] * 3)
+    assert (ids.dtype, ids.shape) == (np.dtype("i8"), (3, 7))
+    assert text.tolist() == [b"1"] * 3
+
+
+@pytest.mark.parametrize("datatype", ["BOOL", "BF16", "FP16", "UINT8", "BYTES"])
+def test_every_datatype_can_be_made_up_and_is_what_a_request_would_be(datatype: str) -> None:
+    tensor = Tensor("x", datatype, [2])
+    stage = Stage(spec(0, [tensor], [tensor]), lambda x: x)
+    assert len(stage.warm()) == 6
+
+
+def test_a_model_is_run_at_every_size() -> None:
+    stage = Stage(spec(0, [X], [SUM], max_batch_size=3), sums)
+    assert stage.warm() == [(1, 0, 10), (2, 0, 20), (3, 0, 30)]
+    shapes = [arguments[0].shape for arguments in stage.seen]
+    assert shapes == [(1, 2), (2, 2), (3, 2)] * 3, "what is done once is over in the first round"
+
+
+def test_a_model_without_a_batch_dimension_is_run_once_as_it_is() -> None:
+    stage = Stage(spec(0, [X], [Tensor("y", "FP32", [2])], max_batch_size=0), lambda x: x)
+    assert [rows for rows, _, _ in stage.warm()] == [1]
+    assert stage.seen[0][0].shape == (2,)
+
+
+def test_every_bucket_is_run_at_every_size_within_the_budget() -> None:
+    model = shaped(
+        max_batch_size=4,
+        allowed_batch_sizes=(1, 4),
+        pad_variable_length=True,
+        length_buckets=(8, 32),
+        max_batch_elements=100,
+    )
+    stage = Stage(model, sums)
+    assert [trial[:2] for trial in stage.warm()] == [(1, 8), (1, 32), (4, 8)]
+
+
+def test_open_dimensions_without_padding_have_the_configured_length() -> None:
+    stage = Stage(shaped(max_batch_size=1), sums)
+    assert [trial[:2] for trial in stage.warm()] == [(1, 5)]
+    assert stage.seen[0][0].shape == (1, 5)
+
+
+def refuse(x: Any) -> Any:
+    if len(x) > 1:
+        raise InvalidInput("ones are not good enough")
+    return sums(x)
+
+
+def test_a_model_that_refuses_made_up_values_serves_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage(spec(0, [X], [SUM]), refuse)
+    assert [rows for rows, _, _ in stage.warm()] == [1]
+    (record,) = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert "warm-up with a batch of 2: InvalidInput: ones are not good" in record.getMessage()
+
+
+@pytest.mark.parametrize("returned", [lambda x: x[:, :0], lambda x: "no array at all"])
+def test_an_answer_that_is_not_what_is_declared_is_mentioned_too(
+    returned: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert Stage(spec(0, [X], [SUM]), returned).warm() == []
+    assert "output 'sum'" in caplog.text
+
+
+def test_what_is_left_out_and_what_is_too_slow_is_mentioned(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage(
+        spec(0, [X], [SUM], max_batch_size=4, batch_timeout_ns=10**9), sums, cost_ns=2 * 10**9
+    )
+    assert stage.warm(limit_s=3) == [(1, 0, 2 * 10**9)]
+    assert "left out: 2, 4" in caplog.text
+    assert "a batch of 1 takes 2.0 s, longer than batch_timeout_s allows" in caplog.text
+
+
+def test_a_model_without_declared_inputs_is_left_alone() -> None:
+    stage = Stage(spec(), lambda instances: instances)
+    assert stage.warm() == []
+    assert stage.seen == []
+
+
+def written(folder: Path, document: object) -> Path:
+    path = folder / "warm.json"
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+def test_instances_of_a_file_are_repeated_to_fill_a_batch(tmp_path: Path) -> None:
+    file = written(tmp_path, {"instances": [{"a": 1}, "b"]})
+    stage = Stage(spec(max_batch_size=4), lambda instances: instances)
+    assert [rows for rows, _, _ in stage.warm(file=file)] == [1, 2, 4]
+    assert stage.seen[-1] == ([{"a": 1}, "b", {"a": 1}, "b"],)
+
+
+def test_a_file_says_what_the_tensors_hold_and_how_long_they_are(tmp_path: Path) -> None:
+    file = written(tmp_path, [{"ids": [1, 2, 3], "text": "a"}, {"ids": [4, 5, 6], "text": "b"}])
+    samples = Samples(file, [IDS, TEXT])
+    ids, text = samples.rows(3)
+    assert ids.tolist() == [[1, 2, 3], [4, 5, 6], [1, 2, 3]]
+    assert text.tolist() == [b"a", b"b", b"a"]
+    assert samples.length == 3
+    assert Stage(shaped(max_batch_size=1), sums).warm(file=written(tmp_path, [[7] * 9]))[0][:2] == (
+        1,
+        9,
+    )
+
+
+def test_a_model_that_refuses_what_the_operator_gave_it_does_not_start(tmp_path: Path) -> None:
+    stage = Stage(spec(0, [X], [SUM]), refuse)
+    file = written(tmp_path, [[1, 2]])
+    with pytest.raises(StartupError, match=r"m\.py: .*a batch of 2: InvalidInput.*warm\.json"):
+        stage.warm(file=file)
+
+
+@pytest.mark.parametrize(
+    ("document", "inputs", "words"),
+    [
+        ("{", [X], "is not JSON"),
+        ("[" * 100_000, [X], "is not JSON"),
+        ({"instances": []}, [X], "with at least one instance"),
+        ({"rows": [1]}, [X], "with at least one instance"),
+        ([[1, 2, 3]], [X], r"'x' has shape \[3\], declared is \[2\]"),
+        ([["a", "b"]], [X], "'x' is no FP32"),
+        ([3], [TEXT], "'text' is no BYTES"),
+        ([{"ids": [1]}], [IDS, TEXT], "there is none for 'text'"),
+        ([5], [IDS, TEXT], "there is none for 'ids'"),
+        ([[1], [1, 2]], [IDS], "must all have the same shapes"),
+    ],
+)
+def test_a_file_that_is_not_of_this_model_is_refused_in_words(
+    tmp_path: Path, document: object, inputs: list[Tensor], words: str
+) -> None:
+    with pytest.raises(StartupError, match=words):
+        Samples(written(tmp_path, document), inputs)
+
+
+def test_a_file_that_is_gone_is_refused_in_words(tmp_path: Path) -> None:
+    with pytest.raises(StartupError, match="cannot be read"):
+        Samples(tmp_path / "none.json", [])
+
+
+def test_a_person_on_a_terminal_sees_how_far_it_is() -> None:
+    out = io.StringIO()
+    progress = Progress("m/0", 2, out)
+    progress.tell(1, Trial(1, 0, 1_500_000))
+    progress.tell(2, Trial(4, 32, 2_000_000))
+    progress.end()
+    first, second = out.getvalue().split("\r")[1:]
+    assert "warming up m/0 [############            ] 1 of 2, 1 1.5 ms" in first
+    assert "[########################] 2 of 2, 4 x 32 2 ms" in second
+    assert second.endswith("\n")
+
+
+def test_trials_are_read_as_they_were_written() -> None:
+    segment = local_segment(spec(workers=(0, 1)))
+    assert trials.read(segment, 0) == []
+    found = [Trial(rows, 32, rows * 100) for rows in range(1, 200)]
+    trials.write(segment, 1, found)
+    assert trials.read(segment, 0) == []
+    assert trials.read(segment, 1) == found[:MAX_TRIALS]
+    trials.write(segment, 1, found[:1])
+    assert trials.read(segment, 1) == found[:1]
+
+
+def test_a_count_beyond_the_table_reads_no_further() -> None:
+    segment = local_segment(spec())
+    segment.words[(segment.layout.worker_trials(0) + TRIAL_COUNT) // WORD] = 1 << 60
+    assert len(trials.read(segment, 0)) == MAX_TRIALS
