@@ -17,6 +17,7 @@ Field = tuple[str, int, int | None, str]
 SPECIFICATION = at.__doc__ or ""
 TABLES = (
     "Header.",
+    "A lane's words.",
     "A worker's words.",
     "A model's words.",
     "A ring of words.",
@@ -32,6 +33,7 @@ NO_FIELDS = {
     "MAGIC_VALUE",
     "LAYOUT_VERSION",
     "HEADER_SIZE",
+    "LANE_SIZE",
     "WORKER_SIZE",
     "MODEL_SIZE",
     "REGISTRY_SIZE",
@@ -50,6 +52,7 @@ NO_FIELDS = {
 }
 SIZES = {
     "Header.": at.HEADER_SIZE,
+    "A lane's words.": at.LANE_SIZE,
     "A worker's words.": at.WORKER_SIZE,
     "A model's words.": at.MODEL_SIZE,
     "The registry of clients' memory": at.REGISTRY_SIZE,
@@ -98,7 +101,8 @@ def spans(layout: Layout) -> dict[str, tuple[int, int]]:
     last_lane, last_worker = layout.lanes - 1, layout.workers - 1
     return {
         "header": (0, at.HEADER_SIZE),
-        "manifest": (layout.manifest, layout.manifest + layout.manifest_bytes),
+        "manifest": (layout.manifest, layout.manifest_copy(1) + layout.manifest_bytes),
+        "lanes": (layout.lanes_offset, layout.lane(last_lane) + at.LANE_SIZE),
         "workers": (layout.workers_offset, layout.worker(last_worker) + at.WORKER_SIZE),
         "models": (layout.models_offset, layout.model(layout.models - 1) + at.MODEL_SIZE),
         "counters": (layout.counters, layout.model_counters(layout.models - 1) + at.COUNTER_BLOCK),
@@ -180,8 +184,10 @@ def test_regions_are_in_order_on_pages_of_their_own_and_do_not_overlap(layout: L
 
 def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
     """Every stretch that one process writes while the engine runs: writer, start, size."""
+    yield "supervisor", layout.manifest, 2 * layout.manifest_bytes
     for lane in range(layout.lanes):
         frontend = f"frontend {lane}"
+        yield frontend, layout.lane(lane), at.LANE_SIZE
         yield frontend, layout.lane_counters(lane), at.COUNTER_BLOCK
         yield from ring(layout.submission_ring(lane), layout.slots, frontend, "collector")
         for worker in range(layout.workers):
@@ -226,9 +232,9 @@ def test_nothing_that_is_written_overlaps(layout: Layout) -> None:
     assert all(end <= following for (_, end), (following, _) in pairwise(stretches))
 
 
-def test_the_numbers_of_version_2() -> None:
+def test_the_numbers_of_version_3() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert at.LAYOUT_VERSION == 2
+    assert at.LAYOUT_VERSION == 3
     assert at.MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert {name: offset for name, offset, _, _ in fields()} == {
         "MAGIC": 0,
@@ -242,8 +248,11 @@ def test_the_numbers_of_version_2() -> None:
         "MANIFEST_BYTES": 64,
         "IDENTITY": 72,
         "CLIENT_LANES": 80,
+        "MODEL_CONTROL": 88,
         "DRAINING": 128,
+        "TABLE": 136,
         "RING_COLLECTOR": 256,
+        "LANE_TABLE": 0,
         "WORKER_STATE": 0,
         "WORKER_PID": 8,
         "MODEL_READY": 0,
@@ -284,23 +293,24 @@ def test_the_numbers_of_version_2() -> None:
     assert {name: start for name, (start, _) in spans(layout).items()} == {
         "header": 0,
         "manifest": 4096,
-        "workers": 8192,
-        "models": 12288,
-        "counters": 16384,
-        "submissions": 20480,
-        "completions": 24576,
-        "tasks": 28672,
-        "reports": 229376,
-        "registry": 237568,
-        "slots": 405504,
-        "payload": 409600,
+        "lanes": 8192,
+        "workers": 12288,
+        "models": 16384,
+        "counters": 20480,
+        "submissions": 24576,
+        "completions": 28672,
+        "tasks": 32768,
+        "reports": 233472,
+        "registry": 241664,
+        "slots": 409600,
+        "payload": 413696,
     }
-    assert layout.size == 425984
+    assert layout.size == 430080
     assert [layout.completion_ring(1, producer) for producer in range(4)] == [
-        26112,
-        26496,
-        26880,
-        27264,
+        30208,
+        30592,
+        30976,
+        31360,
     ]
 
 
@@ -339,6 +349,7 @@ def test_a_size_outside_its_limits_is_refused_by_name(change: dict[str, int], me
 @pytest.mark.parametrize(
     ("method", "count"),
     [
+        ("lane", 4),
         ("worker", 3),
         ("model", 2),
         ("lane_counters", 4),
