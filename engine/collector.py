@@ -5,14 +5,13 @@ to be called again if nobody rings before. A request belongs to the collector fr
 is published until it is dispatched; what dies here is expired, cancelled or without a worker.
 """
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from ringbatch.engine.backlog import NOTHING, Backlog, estimate
-from ringbatch.engine.batching import Close, Policy, decide
+from ringbatch.engine.backlog import estimate
+from ringbatch.engine.batching import Close, decide
+from ringbatch.engine.members import Members, Model, Worker
 from ringbatch.engine.messages import ReportKind, Task, reports, task_words
-from ringbatch.engine.queues import Queue, Queues
+from ringbatch.engine.queues import Queue
 from ringbatch.shm.counters import (
     BATCHES_BY_REASON,
     BATCHES_BY_ROWS,
@@ -28,13 +27,11 @@ from ringbatch.shm.layout import (
     MODEL_READY,
     MODEL_ROW_NS,
     MODEL_SERVED,
-    REPORT_WORDS,
     RING_COLLECTOR,
-    TASK_WORDS,
     WORD,
 )
-from ringbatch.shm.manifest import ModelSpec
-from ringbatch.shm.ring import Consumer, CorruptRingError, Producer
+from ringbatch.shm.manifest import LOADING
+from ringbatch.shm.ring import Consumer, CorruptRingError
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, State, Status
 
@@ -44,42 +41,6 @@ RETRY_NS = 10_000_000
 """How soon answers are announced again that found no room in a lane's ring."""
 _SERVICE_SHARE = 8
 """The expected run time follows the measured one by one part in this many."""
-
-
-@dataclass(slots=True)
-class _Worker:
-    number: int
-    model: "_Model"
-    tasks: Producer
-    reports: Consumer
-    wake: Callable[[], None]
-    ready: bool = False
-    ending: bool = False
-    """It was taken for hung; what it answers until its end still counts."""
-    limit_ns: int = 0
-    """When the batch it holds has run too long."""
-    batch: Task | None = None
-    requests: list[Request] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Model:
-    spec: ModelSpec
-    policy: Policy
-    counters: Counters
-    queues: Queues = field(default_factory=Queues)
-    again: deque[list[Request]] = field(default_factory=deque)
-    """Batches to run once more, before anything that has not run yet."""
-    idle: list[_Worker] = field(default_factory=list)
-    ready: int = 0
-    service_ns: int = 0
-    cycle_ns: int = 0
-    """From dispatch to report, of late."""
-    backlog: Backlog = NOTHING
-    """As it was published last."""
-    taken_requests: int = 0
-    """Requests taken in since they were last counted."""
-    taken_rows: int = 0
 
 
 class Collector:
@@ -94,6 +55,8 @@ class Collector:
         alive: whether a process of that id runs; what a dead worker said last may still stand
             in its ring when a new collector starts.
         end_worker: has a worker ended that hangs; its death is told as any other.
+        say: tells the supervisor what has become of the table's latest change: ``loaded`` or
+            ``drained``, a model's reference, or ``released``, a worker's number.
     """
 
     def __init__(
@@ -104,6 +67,7 @@ class Collector:
         first_batch: int,
         alive: Callable[[int], bool],
         end_worker: Callable[[int], object],
+        say: Callable[..., object] = lambda **_: None,
     ) -> None:
         layout, words = segment.layout, segment.words
         self._segment = segment
@@ -112,6 +76,8 @@ class Collector:
         self._batch = first_batch
         self._alive = alive
         self._end_worker = end_worker
+        self._say = say
+        self._wake_lane = wake_lane
         self._holder = Holder(segment, layout.workers, wake_lane)
         self._counters = Counters(words, layout.collector_counters())
         self._submissions = [
@@ -122,45 +88,34 @@ class Collector:
         """By reference, the requests taken in and not yet answered: their deaths so far."""
         self._adopted: list[int] = []
         """What an earlier collector left, to be taken in by the first step."""
-        self._models = [
-            _Model(
-                spec,
-                Policy(spec.cap, spec.max_latency_ns, spec.policy == "eager"),
-                Counters(words, layout.model_counters(spec.index)),
-            )
-            for spec in segment.models
-        ]
-        self._workers = [
-            _Worker(
-                number,
-                model,
-                Producer(words, layout.task_ring(number), TASK_WORDS),
-                Consumer(words, layout.report_ring(number), REPORT_WORDS),
-                _ringer(wake_worker, number),
-            )
-            for model in self._models
-            for number in model.spec.workers
-        ]
-        self._workers.sort(key=lambda worker: worker.number)
+        self._members = Members(segment, wake_worker)
+        self._models = self._members.models
+        self._workers = self._members.workers
         self.rung_for_requests = True
         """Whether frontends have been told to ring."""
-        for model in self._models:
+        self._members.follow(0)
+        for model in self._models.values():
             self._publish_ready(model)
         self._adopt()
 
     def step(self, now_ns: int) -> int | None:
         """Do everything there is to do; the instant by which to call again, None for never."""
         self._counters.add(CollectorCounter.STEPS)
-        for worker in self._workers:
+        if self._members.outdated:
+            self._follow(now_ns)
+        # Before submissions are taken: what was sent until then is among them.
+        acknowledged = bool(self._members.retiring) and self._members.acknowledged(now_ns)
+        for worker in self._workers.values():
             self._take_reports(worker, now_ns)
         while self._adopted:
             self._take_in(self._adopted.pop(), now_ns)
         for lane, submissions in enumerate(self._submissions):
             self._take_submissions(lane, submissions, now_ns)
-        wanted = [self._serve(model, now_ns) for model in self._models]
-        wanted += [self._watch(worker, now_ns) for worker in self._workers]
+        wanted = [self._serve(model, now_ns) for model in self._models.values()]
+        wanted += [self._watch(worker, now_ns) for worker in self._workers.values()]
+        self._let_go(acknowledged)
         self._holder.flush()
-        if self._holder.delayed:
+        if self._holder.delayed or self._members.retiring:
             wanted.append(now_ns + RETRY_NS)
         return min((until_ns for until_ns in wanted if until_ns is not None), default=None)
 
@@ -178,33 +133,66 @@ class Collector:
         Returns:
             False where there is something to do before sleeping.
         """
-        self.rung_for_requests = any(model.idle for model in self._models)
+        self.rung_for_requests = any(model.idle for model in self._models.values())
         self._words[RING_COLLECTOR // WORD] = self.rung_for_requests
         full_fence()
         return not (self.rung_for_requests and self.has_news())
 
     def has_news(self) -> bool:
         """Whether the next step would find requests or reports."""
-        rings = [*self._submissions, *(worker.reports for worker in self._workers)]
+        rings = [*self._submissions, *(worker.reports for worker in self._workers.values())]
         return any(ring.waiting for ring in rings)
 
     def worker_died(self, number: int, now_ns: int) -> None:
         """Take back what a worker held; only after its process is proved to be gone."""
-        worker = self._workers[number]
+        worker = self._workers.get(number)
+        if worker is None:
+            return
         self._take_reports(worker, now_ns)
         self._counters.add(CollectorCounter.WORKER_DEATHS)
         worker.ending = False
         model = worker.model
         if worker.ready:
             worker.ready = False
-            model.ready -= 1
+            model.ready -= not worker.leaving
             self._publish_ready(model)
         if worker in model.idle:
             model.idle.remove(worker)
         if worker.batch is not None:
             self._take_back(worker, worker.batch.mark, now_ns)
+        if self._models.get(model.spec.reference) is not model:
+            self._move_on(model, now_ns)
 
-    def _watch(self, worker: _Worker, now_ns: int) -> int | None:
+    def _follow(self, now_ns: int) -> None:
+        """Take over what the supervisor has changed in the table of models."""
+        for model in self._members.follow(now_ns):
+            self._move_on(model, now_ns)
+        for model in self._models.values():
+            self._publish_ready(model)
+        if self._members.retiring:
+            for lane in range(self._segment.layout.frontend_lanes):
+                self._wake_lane(lane)
+
+    def _move_on(self, model: Model, now_ns: int) -> None:
+        """Give what waits for a model that will not run it to the one in its place."""
+        successor = self._members.successor(model.spec)
+        for request in model.empty():
+            if successor is None:
+                self._fail(request, Status.NO_WORKER, _UNLOADED, _NO_BATCH, now_ns)
+            else:
+                successor.again.append([request])
+
+    def _let_go(self, acknowledged: bool) -> None:
+        """Tell the supervisor of retiring models and leaving workers that are done."""
+        for model in self._members.retiring:
+            if acknowledged and not model.drained and not self._members.busy(model):
+                model.drained = True
+                self._say(drained=model.spec.reference)
+        for worker in [worker for worker in self._members.leaving if worker.batch is None]:
+            self._members.remove(worker)
+            self._say(released=worker.number)
+
+    def _watch(self, worker: Worker, now_ns: int) -> int | None:
         """Have a worker ended whose batch runs too long; the instant at which it will."""
         if worker.batch is None or worker.ending:
             return None
@@ -215,7 +203,7 @@ class Collector:
         self._end_worker(worker.number)
         return None
 
-    def _take_back(self, worker: _Worker, mark: BatchMark, now_ns: int) -> None:
+    def _take_back(self, worker: Worker, mark: BatchMark, now_ns: int) -> None:
         """Each request of a dead worker's batch runs again, alone, so that a killer is found."""
         for request in worker.requests:
             deaths = self._known[request.ref] = self._known[request.ref] + 1
@@ -243,7 +231,7 @@ class Collector:
             else:
                 self._adopted.append(ref)
 
-    def _take_reports(self, worker: _Worker, now_ns: int) -> None:
+    def _take_reports(self, worker: Worker, now_ns: int) -> None:
         words = worker.reports.take()
         if not words:
             return
@@ -254,14 +242,19 @@ class Collector:
             elif worker.batch is not None and worker.batch.mark.batch == first:
                 self._batch_done(worker, kind, second, now_ns)
 
-    def _worker_ready(self, worker: _Worker) -> None:
+    def _worker_ready(self, worker: Worker) -> None:
         assert not worker.ready, "a worker is ready once, and again only after its death is known"
         worker.ready = True
-        worker.model.ready += 1
-        worker.model.idle.append(worker)
-        self._publish_ready(worker.model)
+        if worker.leaving:
+            return
+        model = worker.model
+        model.ready += 1
+        model.idle.append(worker)
+        self._publish_ready(model)
+        if model.spec.state == LOADING and model.ready == len(model.spec.workers):
+            self._say(loaded=model.spec.reference)
 
-    def _batch_done(self, worker: _Worker, kind: ReportKind, run_ns: int, now_ns: int) -> None:
+    def _batch_done(self, worker: Worker, kind: ReportKind, run_ns: int, now_ns: int) -> None:
         model = worker.model
         assert worker.batch is not None, "it is this batch that is done"
         cycle_ns = max(now_ns - worker.batch.mark.dispatched_ns, 0)
@@ -270,7 +263,7 @@ class Collector:
             del self._known[request.ref]
         worker.batch = None
         worker.requests = []
-        if not worker.ending:
+        if not worker.ending and not worker.leaving:
             model.idle.append(worker)
         model.service_ns += (run_ns - model.service_ns) // _SERVICE_SHARE
         model.counters.add(ModelCounter.RUN_NS, run_ns)
@@ -284,6 +277,9 @@ class Collector:
             submissions.skip()
             self._counters.add(CollectorCounter.CORRUPT_RINGS)
             return
+        if self._members.outdated and references:
+            # Who sent them may know the other table.
+            self._follow(now_ns)
         for ref in references:
             if self._holder.lane_of(ref) != lane:
                 self._counters.add(CollectorCounter.CORRUPT_SLOTS)
@@ -297,9 +293,12 @@ class Collector:
             self._holder.answer(ref, Status.CORRUPT, 0, _NO_BATCH, 0)
             return
         self._known[ref] = 0
-        model = self._models[request.model]
-        if request.rows > model.policy.max_batch_size:
-            text = f"a request may hold {model.policy.max_batch_size} instances"
+        model = self._members.find(request.model)
+        if model is None:
+            self._fail(request, Status.NO_WORKER, _UNLOADED, _NO_BATCH, now_ns)
+            return
+        if request.rows > model.most_rows:
+            text = f"a request may hold {model.most_rows} instances"
             self._fail(request, Status.INVALID, text, _NO_BATCH, 0)
             return
         if not now_ns - model.spec.timeout_ns <= request.accepted_ns <= now_ns:
@@ -317,12 +316,15 @@ class Collector:
         model.taken_requests += 1
         model.taken_rows += request.rows
 
-    def _serve(self, model: _Model, now_ns: int) -> int | None:
+    def _serve(self, model: Model, now_ns: int) -> int | None:
         """Dispatch what can be; the instant by which something else must happen."""
         if model.taken_requests:
             model.counters.add(ModelCounter.REQUESTS, model.taken_requests)
             model.counters.add(ModelCounter.ROWS, model.taken_rows)
             model.taken_requests = model.taken_rows = 0
+        if model.retiring and not model.ready:
+            # Those that die while they retire are not started again.
+            self._move_on(model, now_ns)
         until_ns = self._serve_again(model, now_ns) if model.again else None
         if not model.queues:
             self._publish_backlog(model)
@@ -340,7 +342,7 @@ class Collector:
         self._publish_backlog(model)
         return until_ns
 
-    def _publish_backlog(self, model: _Model) -> None:
+    def _publish_backlog(self, model: Model) -> None:
         backlog = estimate(
             model.queues.rows,
             model.policy.max_batch_size,
@@ -354,7 +356,7 @@ class Collector:
             self._words[(first + MODEL_ROW_NS) // WORD] = backlog.row_ns
             self._words[(first + MODEL_ANSWER_NS) // WORD] = backlog.answer_ns
 
-    def _serve_again(self, model: _Model, now_ns: int) -> int | None:
+    def _serve_again(self, model: Model, now_ns: int) -> int | None:
         """Dispatch what runs once more; the instant by which some of the rest expires."""
         while model.again and model.idle:
             self._dispatch(model, model.again.popleft(), Reason.RETRY, now_ns)
@@ -364,7 +366,7 @@ class Collector:
             self._drop(model, requests, now_ns)
         return min((requests[0].deadline_ns for requests in model.again), default=None)
 
-    def _serve_queue(self, model: _Model, queue: Queue, now_ns: int) -> int | None:
+    def _serve_queue(self, model: Model, queue: Queue, now_ns: int) -> int | None:
         policy = model.policy
         others = len(model.queues) > 1
         while queue:
@@ -384,7 +386,7 @@ class Collector:
         return None
 
     def _dispatch(
-        self, model: _Model, requests: list[Request], reason: Reason, now_ns: int
+        self, model: Model, requests: list[Request], reason: Reason, now_ns: int
     ) -> None:
         is_wanted = self._holder.wanted
         wanted = [r for r in requests if r.deadline_ns > now_ns and is_wanted(r.ref)]
@@ -410,7 +412,7 @@ class Collector:
         if reason is Reason.RETRY:
             counters.add(ModelCounter.RETRIED, len(wanted))
 
-    def _drop(self, model: _Model, requests: list[Request], now_ns: int) -> None:
+    def _drop(self, model: Model, requests: list[Request], now_ns: int) -> None:
         for request in requests:
             if request.deadline_ns <= now_ns:
                 self._drop_expired(model, request, now_ns)
@@ -418,7 +420,7 @@ class Collector:
                 model.counters.add(ModelCounter.CANCELLED)
                 self._fail(request, Status.CANCELLED, "", _NO_BATCH, now_ns)
 
-    def _drop_expired(self, model: _Model, request: Request, now_ns: int) -> None:
+    def _drop_expired(self, model: Model, request: Request, now_ns: int) -> None:
         model.counters.add(ModelCounter.EXPIRED)
         text = "the deadline passed before a worker was free"
         self._fail(request, Status.EXPIRED, text, _NO_BATCH, now_ns)
@@ -429,7 +431,7 @@ class Collector:
         del self._known[request.ref]
         self._holder.fail(request, status, text, mark, now_ns)
 
-    def _publish_ready(self, model: _Model) -> None:
+    def _publish_ready(self, model: Model) -> None:
         offset = self._segment.layout.model(model.spec.index)
         self._words[(offset + MODEL_READY) // WORD] = model.ready
         if model.ready:
@@ -437,7 +439,4 @@ class Collector:
 
 
 _NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
-
-
-def _ringer(wake_worker: Callable[[int], None], number: int) -> Callable[[], None]:
-    return lambda: wake_worker(number)
+_UNLOADED = "the model was unloaded or changed while the request was on its way; send it again"

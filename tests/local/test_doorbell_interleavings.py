@@ -381,7 +381,7 @@ class LooksFirst(Collector):
     def may_sleep(self) -> bool:
         if self.has_news():
             return False
-        self.rung_for_requests = any(model.idle for model in self._models)
+        self.rung_for_requests = any(model.idle for model in self._models.values())
         self._words[RING_COLLECTOR // WORD] = self.rung_for_requests
         fence(self._words)
         return True

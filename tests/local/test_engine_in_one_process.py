@@ -262,7 +262,7 @@ class Life:
 
     def step_collector(self) -> int | None:
         until_ns = self.collector.step(self.now_ns)
-        cycles_ns = [model.cycle_ns for model in self.collector._models]
+        cycles_ns = [model.cycle_ns for model in self.collector._models.values()]
         self.longest_cycle_ns = max(self.longest_cycle_ns, *cycles_ns)
         return until_ns
 
