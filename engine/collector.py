@@ -165,7 +165,14 @@ class Collector:
 
     def _follow(self, now_ns: int) -> None:
         """Take over what the supervisor has changed in the table of models."""
-        for model in self._members.follow(now_ns):
+        gone = self._members.follow(now_ns)
+        while self._members.replaced:
+            worker = self._members.replaced.pop()
+            if worker.batch is not None:
+                self._take_back(worker, worker.batch.mark, now_ns)
+                if self._models.get(worker.model.spec.reference) is not worker.model:
+                    gone.append(worker.model)
+        for model in gone:
             self._move_on(model, now_ns)
         for model in self._models.values():
             self._publish_ready(model)
@@ -385,9 +392,7 @@ class Collector:
             self._dispatch(model, taken, decision.reason, now_ns)
         return None
 
-    def _dispatch(
-        self, model: Model, requests: list[Request], reason: Reason, now_ns: int
-    ) -> None:
+    def _dispatch(self, model: Model, requests: list[Request], reason: Reason, now_ns: int) -> None:
         is_wanted = self._holder.wanted
         wanted = [r for r in requests if r.deadline_ns > now_ns and is_wanted(r.ref)]
         if len(wanted) < len(requests):

@@ -26,6 +26,7 @@ PATIENCE_NS: Final = 10_000_000_000
 """How long a frontend that is stopped can keep a retiring model alive."""
 _REMEMBERED: Final = 256
 """Entries that are gone and may still have a successor."""
+_UNBOUNDED: Final = Policy(1, 0, eager=True)
 
 
 @dataclass(slots=True)
@@ -104,7 +105,7 @@ class Model:
         """Take over an entry that says something new of the same model."""
         self.spec = spec
         self.most_rows = max(self.most_rows, spec.cap)
-        self.policy = replace(self.policy, **_bounds(spec))
+        self.policy = _bounded(self.policy, spec)
 
     def empty(self) -> list[Request]:
         """Remove everything that waits."""
@@ -124,6 +125,8 @@ class Members:
         workers: by number; also those that leave and are not gone.
         retiring: those of the models that retire.
         leaving: those of the workers that leave.
+        replaced: workers whose numbers others have; so they have died, and what they held is to be
+            taken back.
     """
 
     def __init__(self, segment: Segment, wake_worker: Callable[[int], None]) -> None:
@@ -136,6 +139,7 @@ class Members:
         self.workers: dict[int, Worker] = {}
         self.retiring: list[Model] = []
         self.leaving: list[Worker] = []
+        self.replaced: list[Worker] = []
 
     @property
     def outdated(self) -> bool:
@@ -155,9 +159,12 @@ class Members:
             else:
                 self.models[reference] = _new_model(self._segment, spec)
         holders = {n: self.models[spec.reference] for spec in specs.values() for n in spec.workers}
-        for number, worker in self.workers.items():
-            if holders.get(number) is not worker.model:
+        for number, worker in list(self.workers.items()):
+            if worker.leaving or holders.get(number) is not worker.model:
                 self._dismiss(worker)
+                if number in holders:
+                    self.remove(worker)
+                    self.replaced.append(worker)
         for number in sorted(holders.keys() - self.workers.keys()):
             self.workers[number] = self._new_worker(number, holders[number])
         retiring = [model for model in self.models.values() if model.retiring]
@@ -225,15 +232,17 @@ class Members:
 
 def _new_model(segment: Segment, spec: ModelSpec) -> Model:
     counters = Counters(segment.words, segment.layout.model_counters(spec.index))
-    return Model(spec, Policy(**_bounds(spec)), counters, spec.cap)
+    return Model(spec, _bounded(_UNBOUNDED, spec), counters, spec.cap)
 
 
-def _bounds(spec: ModelSpec) -> dict[str, object]:
-    return {
-        "max_batch_size": spec.cap,
-        "max_latency_ns": spec.max_latency_ns,
-        "eager": spec.policy == "eager",
-    }
+def _bounded(policy: Policy, spec: ModelSpec) -> Policy:
+    """A policy with the bounds of an entry."""
+    return replace(
+        policy,
+        max_batch_size=spec.cap,
+        max_latency_ns=spec.max_latency_ns,
+        eager=spec.policy == "eager",
+    )
 
 
 def _succeeds(spec: ModelSpec, other: ModelSpec) -> bool:

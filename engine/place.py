@@ -23,6 +23,10 @@ class Place:
         kill_ns: when to kill the present one; None where nothing is planned.
         signature: inputs and outputs of the model, once a worker has said them.
         error: what the process gave as the reason for its end.
+        lasting: whether another process is started where this one ends.
+        known: of a worker, whether the table of models has it, or had it.
+        released: of a worker, whether nothing is expected of it any more.
+        failure: how a process ended that is not started again.
     """
 
     title: str
@@ -36,3 +40,12 @@ class Place:
     kill_ns: int | None = None
     signature: dict[str, Any] | None = None
     error: str = ""
+    lasting: bool = True
+    known: bool = True
+    released: bool = False
+    failure: str = ""
+
+    def let_go(self) -> None:
+        """Start no other process here."""
+        self.lasting = False
+        self.restart_ns = None

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, get_type_hints
 
-from ringbatch.shm.layout import MAX_SLOTS, PAGE, TASK_WORDS, aligned
+from ringbatch.shm.layout import MAX_SLOTS, MAX_WORKERS, PAGE, TASK_WORDS, aligned
+from ringbatch.shm.manifest import FIRST_VERSION
 
 MIB: Final = 1 << 20
 DAY_S: Final = 24 * 60 * 60
@@ -123,9 +124,17 @@ _TYPE_NAMES: Final = Kind(
     "TYPE",
     several=True,
 )
+VERSION_WORDS: Final = "1 to 64 letters, digits, dots, dashes or underscores, and not . or .."
+_VERSION_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ADDRESS: Final = Kind("an address or a host name", _is_text, str, "ADDRESS")
 _SWITCH: Final = Kind("true or false", lambda value: isinstance(value, bool), bool, "")
 _MODEL_FILE: Final = Kind("the path of a model file", _is_model_file, Path, "FILE")
+
+
+def is_version(value: object) -> bool:
+    """Whether a version may be called that, in a URL and in a file alike."""
+    named = isinstance(value, str) and _VERSION_NAME.fullmatch(value) is not None
+    return named and value not in {".", ".."}
 
 
 def runtime_of(path: Path) -> str | None:
@@ -194,6 +203,17 @@ class ServerConfig:
         _SWITCH,
         "compress answers of 2 KiB and more for clients that accept gzip or deflate",
     ] = False
+    spare_workers: Annotated[
+        int | None,
+        _whole(0, MAX_WORKERS),
+        "places for more workers than are configured, for models that are loaded while others "
+        "serve; by default as many again, and no fewer than 2",
+    ] = None
+    model_control: Annotated[
+        bool,
+        _SWITCH,
+        "let clients load and unload models over HTTP and gRPC",
+    ] = False
     drain_s: Annotated[
         float,
         _number(DAY_S, zero=True),
@@ -205,6 +225,11 @@ class ServerConfig:
         "the least severe messages that are logged",
     ] = "info"
 
+    def worker_places(self, workers: int) -> int:
+        """Places for workers, those for that many configured ones included."""
+        spare = max(workers, 2) if self.spare_workers is None else self.spare_workers
+        return min(workers + spare, MAX_WORKERS)
+
     @property
     def lane_payload_bytes(self) -> int:
         """`lane_bytes` or what it is by default, in whole pages."""
@@ -215,9 +240,16 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """A section ``[models.NAME]``; `path` is absolute where the configuration was concluded."""
+    """One version of a model: a section ``[models.NAME]``, or ``[models.NAME.versions.VERSION]``
+    laid over it; `path` is absolute where the configuration was concluded."""
 
     name: str
+    version: str = FIRST_VERSION
+    default_version: Annotated[
+        str | None,
+        Kind(f"the name of a version, {VERSION_WORDS}", is_version, str, "VERSION"),
+        "which of several versions serves requests that name none; by default the highest",
+    ] = None
     runtime: Annotated[
         Literal["python", "onnx", "sklearn"] | None,
         _choice(*RUNTIMES),
@@ -290,6 +322,16 @@ class ModelConfig:
     ] = False
 
     @property
+    def title(self) -> str:
+        """What it is called in messages."""
+        return self.name if self.version == FIRST_VERSION else f"{self.name} version {self.version}"
+
+    @property
+    def default(self) -> bool:
+        """Whether it is chosen for requests that name no version."""
+        return self.version == self.default_version
+
+    @property
     def platform(self) -> str:
         """`runtime` or what it is by default."""
         runtime = self.runtime or runtime_of(self.path)
@@ -325,11 +367,11 @@ class Setting:
 
 
 def settings(section: type[ServerConfig] | type[ModelConfig]) -> dict[str, Setting]:
-    """The keys of a section in their order; a model's name is the section's own."""
+    """The keys of a section in their order; a model's name and version are the section's own."""
     hints = get_type_hints(section, include_extras=True)
     known = {}
     for f in fields(section):
-        if f.name != "name":
+        if f.name not in ("name", "version"):
             kind, sentence = hints[f.name].__metadata__
             known[f.name] = Setting(f.name, kind, sentence, f.default)
     return known

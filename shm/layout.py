@@ -2,7 +2,7 @@
 
 The segment is transient, in native byte order, for one host and one version of ringbatch. All
 offsets are bytes from its start. Regions follow one another in this order, each on a page of its
-own; L is the number of lanes, S of slots in a lane, W of places for workers, M of places for models:
+own; L is the number of lanes, S of slots in a lane, W of places for workers, M of those for models:
 
     region       holds
     -----------  ---------------------------------------------------------------

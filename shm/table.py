@@ -5,8 +5,8 @@ written into the other copy, then the word is stored; so a reader sees the old t
 one and nothing between, and whoever knows a table asks with one load whether it still holds.
 
     publish   the entries into copy (n + 1) modulo 2, then n + 1 into TABLE
-    read      n from TABLE, copy n modulo 2, and TABLE again: where it is n still, the copy is whole,
-              since it is not written before the number is past n
+    read      n from TABLE, copy n modulo 2, and TABLE again: where that is n still, the copy is
+              whole, since it is not written before the number is past n
 """
 
 from typing import Final

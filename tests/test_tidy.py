@@ -19,7 +19,10 @@ MAX_LINES = 500
 PURE_MODULES = (
     "ringbatch.engine.backlog",
     "ringbatch.engine.batching",
+    "ringbatch.engine.changes",
     "ringbatch.engine.demo_report",
+    "ringbatch.engine.dimensions",
+    "ringbatch.engine.entries",
     "ringbatch.engine.respawn",
     "ringbatch.engine.settings",
     "ringbatch.frontend.arrays",
@@ -86,6 +89,7 @@ PRINTERS = (
     "ringbatch.engine.cli",
     "ringbatch.engine.demo*",
     "ringbatch.engine.digits_train",
+    "ringbatch.engine.reload",
     "ringbatch.engine.status",
     "ringbatch.engine.supervisor",
 )
