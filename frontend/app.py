@@ -20,7 +20,7 @@ from ringbatch.frontend.exchange import Bodies, exchange
 from ringbatch.frontend.outcome import InternalError, error_body, outcome
 from ringbatch.frontend.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.request_timeout import timeout_ns_of
-from ringbatch.frontend.service import Service
+from ringbatch.frontend.service import Service, address
 from ringbatch.shm.errors import ModelNotFound, RequestError
 
 log = logging.getLogger("ringbatch.frontend")
@@ -48,13 +48,16 @@ def create_app(
     app.add_route("/v2/health/ready", Ready(service))
     app.add_route("/v1/models", ModelList(service))
     app.add_route("/v1/models/{name}", ModelState(service))
-    app.add_route("/v1/models/{name}:predict", Predictions(service, bodies))
+    app.add_route("/v1/models/{name}/versions/{version}", ModelState(service))
+    predictions = Predictions(service, bodies)
+    app.add_route("/v1/models/{name}:predict", predictions)
+    app.add_route("/v1/models/{name}/versions/{version}:predict", predictions)
     app.add_route("/v1/models/{name}:explain", Explanations(service))
     v2_resources.add_routes(app, service, bodies)
     memory_resources.add_routes(app, service.regions)
     unserved_resources.add_routes(app, service)
     version, shared_memory = installed_version(), service.regions.on
-    docs_resources.add_routes(app, service.specs, version, shared_memory=shared_memory)
+    docs_resources.add_routes(app, service, version, shared_memory=shared_memory)
     return app
 
 
@@ -111,20 +114,20 @@ class ModelState:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def on_get(self, _req: Request, resp: Response, name: str) -> None:
+    async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
         """Whether it can predict."""
-        self._service.check(name)
+        self._service.check(name, version)
         _send(resp, {"name": name, "ready": True})
 
     on_head = on_get
 
-    async def on_options(self, _req: Request, resp: Response, name: str) -> None:
+    async def on_options(self, _req: Request, resp: Response, **_names: str) -> None:
         """What is posted is posted to a verb, whatever the method below says."""
         resp.set_header("Allow", ", ".join(_READABLE))
 
-    async def on_post(self, _req: Request, _resp: Response, name: str) -> None:
+    async def on_post(self, _req: Request, _resp: Response, name: str, version: str = "") -> None:
         """Nothing is posted to a model itself, only to its verbs."""
-        model, colon, verb = name.rpartition(":")
+        model, colon, verb = address(name, version).rpartition(":")
         if colon:
             raise ModelNotFound(f'model "{model[:128]}" has no verb "{verb[:128]}"; use :predict')
         raise falcon.HTTPMethodNotAllowed(_READABLE)
@@ -149,10 +152,10 @@ class Predictions:
         self._service = service
         self._bodies = bodies
 
-    async def on_post(self, req: Request, resp: Response, name: str) -> None:
+    async def on_post(self, req: Request, resp: Response, name: str, version: str = "") -> None:
         """As the fast lane answers, byte for byte."""
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
-        start = partial(self._service.predict, name, timeout_ns=timeout_ns)
+        start = partial(self._service.predict, address(name, version), timeout_ns=timeout_ns)
         await exchange(req, resp, self._bodies, start)
 
 

@@ -74,6 +74,8 @@ class Gateway:
         self._timer_ns = _NEVER
         self._unnoticed: dict[int, Waiter] = {}
         self._doorbell: Bell | None = None
+        self.rung: Callable[[], None] = _nothing
+        """Called when the doorbell has rung, before answers are looked for."""
 
     def listen(self, doorbell: Bell) -> None:
         """Have the loop watch the lane's doorbell until `close`."""
@@ -213,6 +215,7 @@ class Gateway:
         assert self._doorbell is not None
         # The rings are taken before looking: one that comes from here on means another look.
         self._doorbell.hush()
+        self.rung()
         self.collect()
 
     def _arm(self, instant_ns: int) -> None:
@@ -262,3 +265,7 @@ class Gateway:
         answer = self.lane.answer(slot)
         start = self.lane.result_offset[slot]
         return answer, self._memory[start : start + answer.size]
+
+
+def _nothing() -> None:
+    pass

@@ -7,6 +7,7 @@ from ringbatch.shm.errors import (
     DeadlineExceeded,
     Draining,
     InvalidRequest,
+    LoadFailed,
     MemoryNotFound,
     ModelFailed,
     ModelNotFound,
@@ -23,6 +24,7 @@ DEADLINE_EXCEEDED: Final = 4
 NOT_FOUND: Final = 5
 ALREADY_EXISTS: Final = 6
 RESOURCE_EXHAUSTED: Final = 8
+FAILED_PRECONDITION: Final = 9
 UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
 UNAVAILABLE: Final = 14
@@ -33,6 +35,7 @@ CODES: Final[dict[type[RequestError], int]] = {
     ModelNotFound: NOT_FOUND,
     MemoryNotFound: NOT_FOUND,
     RequestTooLarge: RESOURCE_EXHAUSTED,
+    LoadFailed: FAILED_PRECONDITION,
     ModelFailed: INTERNAL,
     InternalError: INTERNAL,
     NotSupported: UNIMPLEMENTED,
