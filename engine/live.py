@@ -15,7 +15,7 @@ whether it has come.
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -89,6 +89,7 @@ class LiveChanges:
         segment: the engine's.
         config: with which it was started.
         entries: what serves, in the order of the configuration.
+        stamps: of the files, in the same order, from before they were loaded.
         reread: reads the configuration again; raises `ConfigError`.
     """
 
@@ -98,6 +99,7 @@ class LiveChanges:
         segment: Segment,
         config: Config,
         entries: Entries,
+        stamps: Iterable[Stamp],
         reread: Callable[[], Config],
     ) -> None:
         self._crew = crew
@@ -109,7 +111,7 @@ class LiveChanges:
         self._serving = {
             spec.reference: model for spec, model in zip(entries, config.models, strict=True)
         }
-        self._stamps = {reference: _stamp(model) for reference, model in self._serving.items()}
+        self._stamps = dict(zip(self._serving, stamps, strict=True))
         self._generation = 0
         self._loaded: set[int] = set()
         self._orders: deque[tuple[Order, Reply]] = deque()
@@ -207,7 +209,7 @@ class LiveChanges:
 
     def _is_another_file(self, model: ModelConfig) -> bool:
         references = (ref for ref, serving in self._serving.items() if serving is model)
-        return any(self._stamps[reference] != _stamp(model) for reference in references)
+        return any(self._stamps[reference] != stamp(model) for reference in references)
 
     def _change(self, change: Change) -> Steps:
         serving = {
@@ -226,7 +228,7 @@ class LiveChanges:
         hired = {
             model.version: tuple(next(numbers) for _ in range(count)) for model, count in teams
         }
-        stamps = {model.version: _stamp(model) for model in change.load}
+        stamps = {model.version: stamp(model) for model in change.load}
         try:
             yield from self._hire(change, hired, serving)
             entered = yield from self._enter(change, hired, serving)
@@ -420,8 +422,8 @@ def _tensors(signature: Mapping[str, object] | None) -> tuple[object, object]:
     return signature["inputs"], signature["outputs"]
 
 
-def _stamp(model: ModelConfig) -> Stamp:
-    """Tells one content of a model file from the next; empty where there is no file."""
+def stamp(model: ModelConfig) -> Stamp:
+    """What tells one content of a model file from the next; nothing where there is no file."""
     try:
         found = os.stat(model.path)
     except OSError:

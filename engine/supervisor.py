@@ -26,7 +26,7 @@ from ringbatch.engine.control import ControlServer
 from ringbatch.engine.dimensions import layout_of
 from ringbatch.engine.entries import first_entries
 from ringbatch.engine.frontends import LEAN, Frontends
-from ringbatch.engine.live import LiveChanges
+from ringbatch.engine.live import LiveChanges, stamp
 from ringbatch.engine.place import Place
 from ringbatch.engine.settings import Config, ModelConfig
 from ringbatch.shm.control import Order, Report
@@ -87,6 +87,7 @@ class Supervisor:
     def __init__(self, config: Config, reread: Callable[[], Config]) -> None:
         self._config = config
         self._reread = reread
+        self._stamps = [stamp(model) for model in config.models]
         self._live: LiveChanges | None = None
         self._control: ControlServer | None = None
         self._hangups = 0
@@ -145,7 +146,7 @@ class Supervisor:
         """
         segment = self._segment
         assert segment is not None, "it was made at the start"
-        live = LiveChanges(self, segment, self._config, segment.models, self._reread)
+        live = LiveChanges(self, segment, self._config, segment.models, self._stamps, self._reread)
         self._live = live
         self._control = ControlServer(segment.name, self._selector, live.take)
         while True:
@@ -480,5 +481,6 @@ class Supervisor:
 
 
 def _log_report(report: Report) -> None:
+    level = logging.INFO if report.end == "done" else logging.ERROR
     for line in report.lines:
-        logger.info("reload: %s", line)
+        logger.log(level, "reload: %s", line)
