@@ -100,6 +100,8 @@ def read(segment: Segment) -> EngineStatus:
     """The counters of an attached segment."""
     layout, words = segment.layout, segment.words
     lanes = [Counters(words, layout.lane_counters(lane)) for lane in range(layout.lanes)]
+    segment.read_models()
+    workers = sorted(number for spec in segment.models for number in spec.workers)
     collector = Counters(words, layout.collector_counters())
     return EngineStatus(
         models=_models(segment),
@@ -109,14 +111,13 @@ def read(segment: Segment) -> EngineStatus:
             number: {
                 _label(c): Counters(words, layout.worker_counters(number))[c] for c in WorkerCounter
             }
-            for number in range(layout.workers)
+            for number in workers
         },
-        states={number: _state(segment, number) for number in range(layout.workers)},
+        states={number: _state(segment, number) for number in workers},
     )
 
 
 def _models(segment: Segment) -> dict[str, ModelStatus]:
-    segment.read_models()
     served = defaults(segment.models).values()
     return {
         spec.name if spec in served else _title(spec): _model(segment, spec)

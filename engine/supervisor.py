@@ -285,7 +285,10 @@ class Supervisor:
         elif "hung" in message:
             self._end_hung(self.workers[message["hung"]])
         elif "buried" in message:
-            self._plan_restart(self.workers[message["buried"]])
+            # Gone already, or another's place, where nothing was expected of the dead one.
+            buried = self.workers.get(message["buried"])
+            if buried is not None and buried.child is None:
+                self._plan_restart(buried)
         elif "released" in message:
             self._release(message["released"])
         elif self._live is not None and "loaded" in message:

@@ -24,7 +24,6 @@ DEADLINE_EXCEEDED: Final = 4
 NOT_FOUND: Final = 5
 ALREADY_EXISTS: Final = 6
 RESOURCE_EXHAUSTED: Final = 8
-FAILED_PRECONDITION: Final = 9
 UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
 UNAVAILABLE: Final = 14
@@ -35,7 +34,7 @@ CODES: Final[dict[type[RequestError], int]] = {
     ModelNotFound: NOT_FOUND,
     MemoryNotFound: NOT_FOUND,
     RequestTooLarge: RESOURCE_EXHAUSTED,
-    LoadFailed: FAILED_PRECONDITION,
+    LoadFailed: INTERNAL,
     ModelFailed: INTERNAL,
     InternalError: INTERNAL,
     NotSupported: UNIMPLEMENTED,

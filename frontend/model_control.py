@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -22,6 +23,8 @@ OFF: Final = (
     "loading and unloading models is not supported here; set [server] model_control to true, "
     "or use ringbatch reload on the server's host"
 )
+_FOLDERS: Final = re.compile(r"(?<![^\s\"'(])(?:/[^\s/:\"']+)*/(?=[^\s/:\"']+)")
+"""In the reasons that a model file gives, which are written for the operator."""
 
 
 async def control_model(service: Service, action: Action, name: str) -> None:
@@ -46,7 +49,7 @@ async def control_model(service: Service, action: Action, name: str) -> None:
     if report.end == "unknown":
         raise ModelNotFound(f"there is no model {shown(name)} to {action}")
     if report.end == "failed":
-        raise LoadFailed("; ".join(report.lines))
+        raise LoadFailed(_FOLDERS.sub("", "; ".join(report.lines)))
 
 
 def expect_no_override(parameters: Iterable[str]) -> None:

@@ -63,7 +63,7 @@ RULES: Final[dict[type[RequestError], Rule]] = {
     MemoryNotFound: Rule(404, JSON, "there is no such shared memory"),
     RequestTooLarge: Rule(413, JSON, "the request is too large"),
     ModelFailed: Rule(500, JSON, "the model failed"),
-    LoadFailed: Rule(503, JSON, "the model could not be loaded"),
+    LoadFailed: Rule(500, JSON, "the model could not be loaded"),
     InternalError: Rule(500, JSON, "internal error"),
     NotSupported: Rule(501, JSON, "this is not supported"),
     ModelNotReady: Rule(503, _RETRY, "the model is not ready"),

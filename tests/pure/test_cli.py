@@ -30,7 +30,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         recorded.append(given)
         return STATUS
 
-    for module, function in (("supervisor", "run"), ("demo", "run"), ("status", "main")):
+    for module, function in (
+        ("supervisor", "run"),
+        ("demo", "run"),
+        ("status", "main"),
+        ("reload", "main"),
+    ):
         stand_in = ModuleType(module)
         setattr(stand_in, function, record)
         monkeypatch.setitem(sys.modules, f"ringbatch.engine.{module}", stand_in)
@@ -58,7 +63,8 @@ TWO = ONE + '[models.other]\npath = "other.py"\n'
 
 def served(calls: list[tuple[Any, ...]], *argv: str) -> Config:
     assert cli.main(["serve", *argv]) == STATUS
-    ((config,),) = calls
+    ((config, reread),) = calls
+    assert reread() == config
     assert isinstance(config, Config)
     return config
 

@@ -75,8 +75,11 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "lane_bytes": None,
         "shared_memory_prefixes": (),
         "compress_answers": False,
+        "spare_workers": None,
+        "model_control": False,
         "drain_s": 30.0,
         "log_level": "info",
+        "default_version": None,
         "runtime": None,
         "max_batch_size": 32,
         "max_latency_ms": 500.0,
@@ -373,7 +376,8 @@ WRONG: dict[str, tuple[str, str]] = {
         server("zzz = 3"),
         "[server] zzz: unknown key; known are host, port, frontends, grpc_port, "
         "grpc_frontends, client_lanes, max_request_bytes, max_in_flight, lane_bytes, "
-        "shared_memory_prefixes, compress_answers, drain_s, log_level",
+        "shared_memory_prefixes, compress_answers, spare_workers, model_control, drain_s, "
+        "log_level",
     ),
     "model-key-in-server": (
         server("maxBatchSize = 3"),
