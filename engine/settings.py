@@ -322,11 +322,6 @@ class ModelConfig:
     ] = False
 
     @property
-    def title(self) -> str:
-        """What it is called in messages."""
-        return self.name if self.version == FIRST_VERSION else f"{self.name} version {self.version}"
-
-    @property
     def default(self) -> bool:
         """Whether it is chosen for requests that name no version."""
         return self.version == self.default_version

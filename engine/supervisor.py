@@ -29,6 +29,7 @@ from ringbatch.engine.frontends import LEAN, Frontends
 from ringbatch.engine.live import LiveChanges, stamp
 from ringbatch.engine.place import Place
 from ringbatch.engine.settings import Config, ModelConfig
+from ringbatch.engine.terminal import has_terminal
 from ringbatch.shm.control import Order, Report
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.manifest import FIRST_VERSION
@@ -91,6 +92,7 @@ class Supervisor:
         self._live: LiveChanges | None = None
         self._control: ControlServer | None = None
         self._hangups = 0
+        self._had_terminal = has_terminal()
         self.frontends = Frontends(config.server, lambda: self._segment_name)
         self._segment: Segment | None = None
         self._selector = selectors.DefaultSelector()
@@ -155,6 +157,9 @@ class Supervisor:
                 raise _StopRequested
             if self._hangups:
                 self._hangups = 0
+                if self._had_terminal and not has_terminal():
+                    self._signals.append(signal.SIGHUP)
+                    raise _StopRequested
                 logger.info("reading the configuration again, on SIGHUP")
                 live.take(Order("reload", None), _log_report)
             live.advance()

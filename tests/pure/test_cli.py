@@ -331,7 +331,7 @@ def test_a_startup_error_of_the_engine_is_printed_without_a_traceback(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(config: Config) -> int:
+    def fail(config: Config, reread: Callable[[], Config]) -> int:
         raise SegmentNotReady("first line\nsecond line")
 
     monkeypatch.setattr(sys.modules["ringbatch.engine.supervisor"], "run", fail)
@@ -470,3 +470,9 @@ def test_nothing_heavy_is_loaded_before_the_configuration_is_checked() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_reload_names_a_model_and_an_engine(calls: list[tuple[Any, ...]]) -> None:
+    assert cli.main(["reload"]) == STATUS
+    assert cli.main(["reload", "mnist", "--pid", "7"]) == STATUS
+    assert calls == [(None, None), (7, "mnist")]

@@ -45,7 +45,6 @@ class Site:
     def __init__(self, server: Server, folder: Path) -> None:
         self.server = server
         self.folder = folder
-        self._config = folder / "server0" / "ringbatch.toml"
 
     def write(self, number: int, name: str = "m.py") -> None:
         """A model file whose answers have that number; the file is never there in part."""
@@ -57,7 +56,7 @@ class Site:
             name: keys | {"path": str(self.folder / keys["path"])} if "path" in keys else keys
             for name, keys in models.items()
         }
-        self._config.write_text(toml(SERVER | more, placed))
+        self.server.config.write_text(toml(SERVER | more, placed))
 
     def reload(self, *names: str) -> subprocess.CompletedProcess[str]:
         """``ringbatch reload``, and what it came to."""
@@ -112,12 +111,27 @@ SERVER = {
 }
 
 
+@pytest.fixture(scope="module")
+def common_site(start_for_module: Start, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    folder = tmp_path_factory.mktemp("models")
+    write_model(folder, 1)
+    return Site(start_for_module({"m": {"path": str(folder / "m.py")}}, **SERVER), folder)
+
+
 @pytest.fixture
-def site(start: Start, tmp_path: Path) -> Site:
-    """One model "m" that says 1."""
-    write_model(tmp_path, 1)
-    server = start({"m": {"path": str(tmp_path / "m.py")}}, **SERVER)
-    return Site(server, tmp_path)
+def site(common_site: Site, wait_until: WaitUntil) -> Site:
+    """One model "m" that says 1, and one worker; whatever an earlier test has left."""
+    site = common_site
+    for gate in ("hold", "pause"):
+        (site.folder / gate).unlink(missing_ok=True)
+    site.write(1)
+    site.configure({"m": {"path": "m.py"}})
+    done = site.reload("m")
+    assert done.returncode == 0, done.stderr
+    done = site.reload()
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: site.workers() == ["m/0"] and len(site.index()) == 1, "nothing is left")
+    return site
 
 
 class Load:
@@ -185,6 +199,7 @@ def goes_on(load: Load, wait_until: WaitUntil) -> None:
 def test_a_model_is_reloaded_under_load_and_no_answer_is_an_old_one(
     site: Site, load: Load, wait_until: WaitUntil
 ) -> None:
+    deaths = site.server.status().collector["worker_deaths"]
     for number in (2, 3, 4):
         site.write(number)
         done = site.reload()
@@ -193,7 +208,7 @@ def test_a_model_is_reloaded_under_load_and_no_answer_is_an_old_one(
         load.least = number
         goes_on(load, wait_until)
     wait_until(lambda: site.workers() == ["m/0"], "the old workers are gone")
-    assert site.server.status().collector["worker_deaths"] == 0
+    assert site.server.status().collector["worker_deaths"] == deaths
 
 
 BROKEN_MODELS = {
@@ -299,6 +314,7 @@ def test_limits_policy_and_the_number_of_workers_change_without_loading(
     site: Site, load: Load, wait_until: WaitUntil
 ) -> None:
     first = site.server.role("worker m/0")
+    deaths = site.server.status().collector["worker_deaths"]
     own = {"path": "m.py", "workers": 3, "max_batch_size": 4, "policy": "fixed"}
     site.configure({"m": own | {"max_latency_ms": 1}}, frontends=3)
     done = site.reload()
@@ -319,7 +335,7 @@ def test_limits_policy_and_the_number_of_workers_change_without_loading(
     assert site.server.role("worker m/0") == first
     goes_on(load, wait_until)
     assert site.post("/v1/models/m:predict", b"{").body == b"can't Unmarshal body\n"
-    assert site.server.status().collector["worker_deaths"] == 0
+    assert site.server.status().collector["worker_deaths"] == deaths
     site.configure({"m": {"path": "m.py", "workers": 64}})
     assert "Restart the engine with a larger [server] spare_workers" in site.reload().stderr
 
@@ -335,9 +351,11 @@ def test_versions_are_served_side_by_side_and_come_and_go(
         site.configure({"m": of_all} | models | {"n": {"path": "two.py"}})
 
     configure({"1": "m.py", "2": "two.py", "10": "ten.py"})
+    logged = len(site.server.stderr)
     site.server.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: len(site.index()) == 4, "all are loaded")
-    assert "ERROR" not in site.server.stderr
+    states = ["READY"] * 4
+    wait_until(lambda: [state for *_, state in site.index()] == states, "all are loaded")
+    assert "ERROR" not in site.server.stderr[logged:]
     assert [site.number(f"m{v}") for v in ("", "/versions/1", "/versions/2", "/versions/10")] == [
         *(10, 1, 2, 10)
     ]
@@ -369,8 +387,10 @@ def test_versions_are_served_side_by_side_and_come_and_go(
 
 
 def test_a_stop_amid_a_reload_tells_whoever_waits_and_leaves_nothing(
-    site: Site, wait_until: WaitUntil
+    start: Start, tmp_path: Path, wait_until: WaitUntil
 ) -> None:
+    write_model(tmp_path, 1)
+    site = Site(start({"m": {"path": str(tmp_path / "m.py")}}, **SERVER), tmp_path)
     (site.folder / "hold").touch()
     site.write(2)
     with ThreadPoolExecutor() as threads:
