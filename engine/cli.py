@@ -88,6 +88,19 @@ example:
 """
 
 
+_RELOAD_EXAMPLES: Final = """\
+Without NAME, the engine reads its configuration again and serves what it says now: models that are
+new, changed, or whose files changed are loaded, others go. With NAME, that model is loaded again
+whatever changed. What is new takes the requests once it is ready, and what it replaces finishes
+those that it has. Where a model cannot be loaded, what served before serves on, and the exit
+status is 1.
+
+examples:
+  ringbatch reload
+  ringbatch reload mnist
+"""
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status; `argv` is without the program's name."""
     arguments = _parser().parse_args(argv)
@@ -202,7 +215,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     config = configure(arguments)
     from ringbatch.engine.supervisor import run
 
-    return run(config)
+    return run(config, lambda: configure(arguments))
 
 
 def _sidecar(arguments: argparse.Namespace) -> int:
@@ -231,6 +244,12 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     print(describe(load(arguments.config)))
     return 0
+
+
+def _reload(arguments: argparse.Namespace) -> int:
+    from ringbatch.engine.reload import main as reload_main
+
+    return reload_main(arguments.pid, arguments.name)
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -282,7 +301,11 @@ def _parser() -> argparse.ArgumentParser:
     models = add(
         "models", "print what a running engine serves, and how long its batches run", "", _models
     )
-    for command in (status, models):
+    reload = add("reload", "load models again while they serve", _RELOAD_EXAMPLES, _reload)
+    reload.add_argument(
+        "name", nargs="?", metavar="NAME", help="a model (default: all that changed)"
+    )
+    for command in (status, models, reload):
         command.add_argument(
             "--pid",
             type=_count,

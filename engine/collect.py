@@ -92,6 +92,7 @@ def main() -> int:
         first_batch=time.monotonic_ns(),
         alive=lambda pid: start_time_of(pid) is not None,
         end_worker=lambda number: control.send(hung=number),
+        say=control.send,
     )
     deaths: SimpleQueue[tuple[int, bool]] = SimpleQueue()
     stopping: list[int] = []

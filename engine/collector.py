@@ -6,15 +6,12 @@ is published until it is dispatched; what dies here is expired, cancelled or wit
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
-from ringbatch.engine.backlog import NOTHING, Backlog, estimate
-from ringbatch.engine.batching import Policy, Wait, decide, taking
-from ringbatch.engine.costs import costs_ns, full_batch_ns
-from ringbatch.engine.grouping import Grouping
-from ringbatch.engine.health import ModelHealth
+from ringbatch.engine.backlog import estimate
+from ringbatch.engine.batching import Wait, decide, taking
+from ringbatch.engine.members import Members, Model, Worker
 from ringbatch.engine.messages import ReportKind, Task, reports, task_words
-from ringbatch.engine.queues import Again, Queue, Queues
+from ringbatch.engine.queues import Queue
 from ringbatch.engine.suspects import CRASHED, KILLED, REPLACED_NS, Killers, regroup
 from ringbatch.shm import trials
 from ringbatch.shm.counters import (
@@ -31,16 +28,13 @@ from ringbatch.shm.layout import (
     COLLECTOR_NS,
     MODEL_ANSWER_NS,
     MODEL_ROW_NS,
-    REPORT_WORDS,
     RING_COLLECTOR,
-    TASK_WORDS,
     WORD,
 )
-from ringbatch.shm.manifest import ModelSpec
-from ringbatch.shm.ring import Consumer, CorruptRingError, Producer
+from ringbatch.shm.manifest import LOADING
+from ringbatch.shm.ring import Consumer, CorruptRingError
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, State, Status
-from ringbatch.shm.trials import Trial
 
 MAX_DEATHS = 2
 """A request with which this many workers have crashed, the last of them alone, is given up."""
@@ -48,44 +42,6 @@ RETRY_NS = 10_000_000
 """How soon answers are announced again that found no room in a lane's ring."""
 _SERVICE_SHARE = 8
 """The expected run time follows the measured one by one part in this many."""
-
-
-@dataclass(slots=True)
-class _Worker:
-    number: int
-    model: "_Model"
-    tasks: Producer
-    reports: Consumer
-    wake: Callable[[], None]
-    ready: bool = False
-    ending: bool = False
-    """It was taken for hung; what it answers until its end still counts."""
-    limit_ns: int = 0
-    """When the batch it holds has run too long."""
-    batch: Task | None = None
-    requests: list[Request] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Model:
-    spec: ModelSpec
-    policy: Policy
-    counters: Counters
-    grouping: Grouping
-    queues: Queues
-    health: ModelHealth
-    again: Again = field(default_factory=Again)
-    """What runs once more, before anything that has not run yet."""
-    idle: list[_Worker] = field(default_factory=list)
-    ready: int = 0
-    service_ns: int = 0
-    cycle_ns: int = 0
-    """From dispatch to report, of late; before the first report, what warm-up took."""
-    backlog: Backlog = NOTHING
-    """As it was published last."""
-    taken_requests: int = 0
-    """Requests taken in since they were last counted."""
-    taken_rows: int = 0
 
 
 class Collector:
@@ -100,6 +56,7 @@ class Collector:
         alive: whether a process of that id runs; what a dead worker said last may still stand
             in its ring when a new collector starts.
         end_worker: has a worker ended that hangs; its death is told as any other.
+        say: tells the supervisor something, as a message.
     """
 
     def __init__(
@@ -110,6 +67,7 @@ class Collector:
         first_batch: int,
         alive: Callable[[int], bool],
         end_worker: Callable[[int], object],
+        say: Callable[..., object] = lambda **_: None,
     ) -> None:
         layout, words = segment.layout, segment.words
         self._segment = segment
@@ -117,6 +75,8 @@ class Collector:
         self._batch = first_batch
         self._alive = alive
         self._end_worker = end_worker
+        self._say = say
+        self._wake_lane = wake_lane
         self._holder = Holder(segment, layout.workers, wake_lane)
         self._counters = Counters(words, layout.collector_counters())
         self._submissions = [
@@ -129,22 +89,13 @@ class Collector:
         self._killers = Killers(segment.memory)
         self._adopted: list[int] = []
         """What an earlier collector left, to be taken in by the first step."""
-        self._models = [_new_model(segment, spec) for spec in segment.models]
-        self._workers = [
-            _Worker(
-                number,
-                model,
-                Producer(words, layout.task_ring(number), TASK_WORDS),
-                Consumer(words, layout.report_ring(number), REPORT_WORDS),
-                _ringer(wake_worker, number),
-            )
-            for model in self._models
-            for number in model.spec.workers
-        ]
-        self._workers.sort(key=lambda worker: worker.number)
+        self._members = Members(segment, wake_worker)
+        self._models = self._members.models
+        self._workers = self._members.workers
         self.rung_for_requests = True
         """Whether frontends have been told to ring."""
-        for model in self._models:
+        self._members.follow(0)
+        for model in self._models.values():
             self._tell_backlog(model)
         self._adopt()
 
@@ -152,20 +103,24 @@ class Collector:
         """Do everything there is to do; the instant by which to call again, None for never."""
         self._counters.add(CollectorCounter.STEPS)
         self._words[COLLECTOR_NS // WORD] = now_ns
-        for worker in self._workers:
-            if worker.reports.waiting:
-                self._take_reports(worker, now_ns)
+        if self._members.outdated:
+            self._follow(now_ns)
+        # Before submissions are taken: what was sent until then is among them.
+        acknowledged = bool(self._members.retiring) and self._members.acknowledged(now_ns)
+        for worker in self._workers.values():
+            self._take_reports(worker, now_ns)
         while self._adopted:
             self._take_in(self._adopted.pop(), now_ns)
         for lane, submissions in enumerate(self._submissions):
-            if submissions.waiting:
-                self._take_submissions(lane, submissions, now_ns)
-        wanted = [self._serve(model, now_ns) for model in self._models]
-        wanted += [self._watch(worker, now_ns) for worker in self._workers if worker.batch]
+            self._take_submissions(lane, submissions, now_ns)
+        wanted = [self._serve(model, now_ns) for model in self._models.values()]
+        wanted += [self._watch(worker, now_ns) for worker in self._workers.values() if worker.batch]
+        if self._members.changing:
+            self._let_go(acknowledged)
         if self._holder.delayed:
             self._holder.flush()
-            if self._holder.delayed:
-                wanted.append(now_ns + RETRY_NS)
+        if self._holder.delayed or self._members.retiring:
+            wanted.append(now_ns + RETRY_NS)
         return min([until_ns for until_ns in wanted if until_ns is not None], default=None)
 
     @property
@@ -182,7 +137,7 @@ class Collector:
         Returns:
             False where there is something to do before sleeping.
         """
-        self.rung_for_requests = any(model.idle for model in self._models)
+        self.rung_for_requests = any(model.idle for model in self._models.values())
         self._words[RING_COLLECTOR // WORD] = self.rung_for_requests
         full_fence()
         return not (self.rung_for_requests and self.has_news())
@@ -191,7 +146,7 @@ class Collector:
         """Whether the next step would find requests or reports."""
         if any(submissions.waiting for submissions in self._submissions):
             return True
-        return any(worker.reports.waiting for worker in self._workers)
+        return any(worker.reports.waiting for worker in self._workers.values())
 
     def worker_died(self, number: int, now_ns: int, *, killed: bool = False) -> bool:
         """Take back what a worker held; only after its process is proved to be gone.
@@ -204,7 +159,9 @@ class Collector:
         Returns:
             Whether it is known which request it died of.
         """
-        worker = self._workers[number]
+        worker = self._workers.get(number)
+        if worker is None:
+            return False
         self._take_reports(worker, now_ns)
         self._counters.add(CollectorCounter.WORKER_DEATHS)
         hung, worker.ending = worker.ending, False
@@ -212,15 +169,56 @@ class Collector:
         model.health.worker_died(number, now_ns)
         if worker.ready:
             worker.ready = False
-            model.ready -= 1
+            model.ready -= not worker.leaving
             model.health.ready(model.ready)
         if worker in model.idle:
             model.idle.remove(worker)
-        if worker.batch is None:
-            return False
-        return self._take_back(worker, worker.batch.mark, now_ns, hung=hung, killed=killed)
+        explained = False
+        if worker.batch is not None:
+            mark = worker.batch.mark
+            explained = self._take_back(worker, mark, now_ns, hung=hung, killed=killed)
+        if self._models.get(model.spec.reference) is not model:
+            self._move_on(model, now_ns)
+        return explained
 
-    def _watch(self, worker: _Worker, now_ns: int) -> int | None:
+    def _follow(self, now_ns: int) -> None:
+        """Take over what the supervisor has changed in the table of models."""
+        gone = self._members.follow(now_ns)
+        while self._members.replaced:
+            worker = self._members.replaced.pop()
+            if worker.batch is not None:
+                self._take_back(worker, worker.batch.mark, now_ns, hung=False, killed=True)
+                if self._models.get(worker.model.spec.reference) is not worker.model:
+                    gone.append(worker.model)
+        for model in gone:
+            self._move_on(model, now_ns)
+        for model in self._models.values():
+            model.health.ready(model.ready)
+            self._tell_backlog(model)
+        if self._members.retiring:
+            for lane in range(self._segment.layout.frontend_lanes):
+                self._wake_lane(lane)
+
+    def _move_on(self, model: Model, now_ns: int) -> None:
+        """Give what waits for a model that will not run it to the one in its place."""
+        successor = self._members.successor(model.spec)
+        for request in model.empty():
+            if successor is None:
+                self._fail(request, Status.NO_WORKER, _UNLOADED, _NO_BATCH, now_ns)
+            else:
+                successor.again.add([[request]])
+
+    def _let_go(self, acknowledged: bool) -> None:
+        """Tell the supervisor of retiring models and leaving workers that are done."""
+        for model in self._members.retiring:
+            if acknowledged and not model.drained and not self._members.busy(model):
+                model.drained = True
+                self._say(drained=model.spec.reference)
+        for worker in [worker for worker in self._members.leaving if worker.batch is None]:
+            self._members.remove(worker)
+            self._say(released=worker.number)
+
+    def _watch(self, worker: Worker, now_ns: int) -> int | None:
         """Have a worker ended whose batch runs too long; the instant at which it will."""
         if worker.ending:
             return None
@@ -232,7 +230,7 @@ class Collector:
         return None
 
     def _take_back(
-        self, worker: _Worker, mark: BatchMark, now_ns: int, *, hung: bool, killed: bool
+        self, worker: Worker, mark: BatchMark, now_ns: int, *, hung: bool, killed: bool
     ) -> bool:
         """The requests of a dead worker's batch run again, in groups that find a killer."""
         model, known = worker.model, self._known
@@ -272,7 +270,7 @@ class Collector:
             else:
                 self._adopted.append(ref)
 
-    def _take_reports(self, worker: _Worker, now_ns: int) -> None:
+    def _take_reports(self, worker: Worker, now_ns: int) -> None:
         for kind, first, second in reports(worker.reports.take()):
             if kind is ReportKind.READY:
                 if self._alive(first):
@@ -284,30 +282,28 @@ class Collector:
             else:
                 self._batch_done(worker, kind, second, now_ns)
 
-    def _runs(self, worker: _Worker, now_ns: int) -> None:
+    def _runs(self, worker: Worker, now_ns: int) -> None:
         """A worker begins a run of its batch."""
         model = worker.model
         worker.limit_ns = now_ns + model.spec.batch_timeout_ns
         if not model.idle:
             model.health.all_busy(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
 
-    def _worker_ready(self, worker: _Worker, now_ns: int) -> None:
+    def _worker_ready(self, worker: Worker, now_ns: int) -> None:
         assert not worker.ready, "a worker is ready once, and again only after its death is known"
         worker.ready = True
-        worker.model.ready += 1
-        worker.model.idle.append(worker)
-        worker.model.health.worker_ready(worker.number, now_ns)
-        self._learn(worker.model, trials.read(self._segment, worker.number))
-        worker.model.health.ready(worker.model.ready)
+        if worker.leaving:
+            return
+        model = worker.model
+        model.ready += 1
+        model.idle.append(worker)
+        model.health.worker_ready(worker.number, now_ns)
+        model.learn(trials.read(self._segment, worker.number))
+        model.health.ready(model.ready)
+        if model.spec.state == LOADING and model.ready == len(model.spec.workers):
+            self._say(loaded=model.spec.reference)
 
-    def _learn(self, model: _Model, tried: list[Trial]) -> None:
-        """Take what a worker's warm-up took for what batches take, until they are measured."""
-        costs = costs_ns(tried, model.policy.sizes)
-        if costs:
-            model.policy = replace(model.policy, costs_ns=costs)
-        model.cycle_ns = model.cycle_ns or full_batch_ns(tried)
-
-    def _batch_done(self, worker: _Worker, kind: ReportKind, run_ns: int, now_ns: int) -> None:
+    def _batch_done(self, worker: Worker, kind: ReportKind, run_ns: int, now_ns: int) -> None:
         model = worker.model
         assert worker.batch is not None, "it is this batch that is done"
         cycle_ns = max(now_ns - worker.batch.mark.dispatched_ns, 0)
@@ -316,7 +312,7 @@ class Collector:
             del self._known[request.ref]
         worker.batch = None
         worker.requests = []
-        if not worker.ending:
+        if not worker.ending and not worker.leaving:
             model.idle.append(worker)
             model.health.moves()
         model.service_ns += (run_ns - model.service_ns) // _SERVICE_SHARE
@@ -344,9 +340,12 @@ class Collector:
             self._holder.answer(ref, Status.CORRUPT, 0, _NO_BATCH, 0)
             return
         self._known[ref] = 0
-        model = self._models[request.model]
-        if request.rows > model.policy.max_batch_size:
-            text = f"a request may hold {model.policy.max_batch_size} instances"
+        model = self._members.find(request.model)
+        if model is None:
+            self._fail(request, Status.NO_WORKER, _UNLOADED, _NO_BATCH, now_ns)
+            return
+        if request.rows > model.most_rows:
+            text = f"a request may hold {model.most_rows} instances"
             self._fail(request, Status.INVALID, text, _NO_BATCH, 0)
             return
         if self._killers.knows(request, now_ns):
@@ -365,12 +364,15 @@ class Collector:
         model.taken_requests += 1
         model.taken_rows += request.rows
 
-    def _serve(self, model: _Model, now_ns: int) -> int | None:
+    def _serve(self, model: Model, now_ns: int) -> int | None:
         """Dispatch what can be; the instant by which something else must happen."""
         if model.taken_requests:
             model.counters.add(ModelCounter.REQUESTS, model.taken_requests)
             model.counters.add(ModelCounter.ROWS, model.taken_rows)
             model.taken_requests = model.taken_rows = 0
+        if model.retiring and not model.ready:
+            # Those that die while they retire are not started again.
+            self._move_on(model, now_ns)
         until_ns = self._serve_again(model, now_ns) if model.again else None
         emptied = False
         for queue in model.queues:
@@ -389,26 +391,26 @@ class Collector:
         self._publish_backlog(model)
         return until_ns
 
-    def _publish_backlog(self, model: _Model) -> None:
+    def _publish_backlog(self, model: Model) -> None:
         rows, cap = model.queues.rows, model.policy.max_batch_size
         backlog = estimate(rows, cap, len(model.idle), model.ready, model.cycle_ns)
         if backlog != model.backlog:
             model.backlog = backlog
             self._tell_backlog(model)
 
-    def _tell_backlog(self, model: _Model) -> None:
+    def _tell_backlog(self, model: Model) -> None:
         first = self._segment.layout.model(model.spec.index)
         self._words[(first + MODEL_ROW_NS) // WORD] = model.backlog.row_ns
         self._words[(first + MODEL_ANSWER_NS) // WORD] = model.backlog.answer_ns
 
-    def _serve_again(self, model: _Model, now_ns: int) -> int | None:
+    def _serve_again(self, model: Model, now_ns: int) -> int | None:
         """Dispatch what runs once more; the instant by which some of the rest expires."""
         while model.again and model.idle:
             self._dispatch(model, model.again.take(), Reason.RETRY, now_ns)
         self._drop(model, model.again.expire(now_ns), now_ns)
         return model.again.earliest_ns
 
-    def _serve_queue(self, model: _Model, queue: Queue, now_ns: int) -> int | None:
+    def _serve_queue(self, model: Model, queue: Queue, now_ns: int) -> int | None:
         """Dispatch what can be of one queue; when to look again, None once it is empty."""
         policy = model.policy
         others = len(model.queues) > 1
@@ -428,9 +430,7 @@ class Collector:
             self._dispatch(model, taken, decision.reason, now_ns)
         return None
 
-    def _dispatch(
-        self, model: _Model, requests: list[Request], reason: Reason, now_ns: int
-    ) -> None:
+    def _dispatch(self, model: Model, requests: list[Request], reason: Reason, now_ns: int) -> None:
         is_wanted = self._holder.wanted
         wanted = [r for r in requests if r.deadline_ns > now_ns and is_wanted(r.ref)]
         if len(wanted) < len(requests):
@@ -458,7 +458,7 @@ class Collector:
         if reason is Reason.RETRY:
             counters.add(ModelCounter.RETRIED, len(wanted))
 
-    def _drop(self, model: _Model, requests: list[Request], now_ns: int) -> None:
+    def _drop(self, model: Model, requests: list[Request], now_ns: int) -> None:
         for request in requests:
             if request.deadline_ns <= now_ns:
                 self._drop_expired(model, request, now_ns)
@@ -466,7 +466,7 @@ class Collector:
                 model.counters.add(ModelCounter.CANCELLED)
                 self._fail(request, Status.CANCELLED, "", _NO_BATCH, now_ns)
 
-    def _drop_expired(self, model: _Model, request: Request, now_ns: int) -> None:
+    def _drop_expired(self, model: Model, request: Request, now_ns: int) -> None:
         model.counters.add(ModelCounter.EXPIRED)
         text = "the deadline passed before a worker was free"
         self._fail(request, Status.EXPIRED, text, _NO_BATCH, now_ns)
@@ -479,19 +479,4 @@ class Collector:
 
 
 _NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
-
-
-def _new_model(segment: Segment, spec: ModelSpec) -> _Model:
-    grouping = Grouping(spec, segment.memory)
-    return _Model(
-        spec,
-        Policy(spec.cap, spec.max_latency_ns, spec.policy == "eager", spec.allowed_batch_sizes),
-        Counters(segment.words, segment.layout.model_counters(spec.index)),
-        grouping,
-        Queues(grouping.fitting if grouping.bounded else None),
-        ModelHealth(segment.words, segment.layout.model(spec.index), spec.workers),
-    )
-
-
-def _ringer(wake_worker: Callable[[int], None], number: int) -> Callable[[], None]:
-    return lambda: wake_worker(number)
+_UNLOADED = "the model was unloaded or changed while the request was on its way; send it again"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ringbatch.engine import shape_rules
+from ringbatch.engine.kinds import VERSION_WORDS, is_version
 from ringbatch.engine.settings import (
     RUNTIMES,
     Config,
@@ -28,6 +29,7 @@ from ringbatch.engine.settings import (
 )
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import MAX_WORKERS
+from ringbatch.shm.manifest import FIRST_VERSION
 
 __all__ = [
     "ALIASES",
@@ -58,6 +60,8 @@ ALIASES: Final = {
 }
 """KServe's spellings of a model's keys; the units are the same."""
 
+_VERSIONS: Final = "versions"
+_VERSIONS_KEY: Final = "default_version"
 _SECTIONS: Final = ("server", "models")
 _HOMES: Final = {"[server]": ServerConfig, "[models.NAME]": ModelConfig}
 _RUNTIMES_OF_KEY: Final = {
@@ -91,6 +95,7 @@ _ABSENT: Final = {
     "threads": "the CPUs divided by the workers",
     "worker_memory_bytes": "no limit",
     "frontend_cpus": "those of placement",
+    "spare_workers": "as many as are configured, at least 2",
     "warm_up_file": "values are made up",
     "lengths_input": "none",
 }
@@ -206,7 +211,9 @@ def conclude(
     sections = _table(document, ("models",), report)
     if not sections and document.get("models", {}) == {}:
         report.add(("models",), "there is no model; add a section [models.NAME] with a path")
-    models = [_model(name, sections, base, is_file, report) for name in sections]
+    models = [
+        model for name in sections for model in _versions(name, sections, base, is_file, report)
+    ]
     total = sum(model.get("workers", 0) for model in models)
     if total > MAX_WORKERS:
         report.add(("models",), f"{total} workers in all, but at most {MAX_WORKERS} are possible")
@@ -223,8 +230,20 @@ def describe(config: Config) -> str:
     """The whole configuration as TOML, defaults included; read again, it is the same."""
     lines = ["[server]", *_described(config.server)]
     for model in config.models:
-        lines += ["", _heading(("models", model.name)), *_described(model)]
+        lines += ["", *_headed(model, config)]
     return "\n".join(lines)
+
+
+def _headed(model: ModelConfig, config: Config) -> list[str]:
+    place: Place = ("models", model.name)
+    described = list(_described(model))
+    versions = [other.version for other in config.models if other.name == model.name]
+    if versions == [FIRST_VERSION]:
+        return [_heading(place), *described]
+    of_all = [line for line in described if line.startswith(_VERSIONS_KEY)]
+    own = [line for line in described if line not in of_all]
+    first = [_heading(place), *of_all, ""] if model.version == versions[0] else []
+    return [*first, _heading((*place, _VERSIONS, model.version)), *own]
 
 
 def _described(section: ServerConfig | ModelConfig) -> Iterable[str]:
@@ -237,7 +256,7 @@ def _described(section: ServerConfig | ModelConfig) -> Iterable[str]:
             yield f"# {key} = {section.lane_payload_bytes}, derived"
         elif key == "batch_timeout_s" and isinstance(section, ModelConfig):
             yield f"# {key} = {section.batch_limit_s}, derived"
-        else:
+        elif key != _VERSIONS_KEY:
             yield f"# {key}: {_ABSENT.get(key, 'not set')}"
 
 
@@ -247,13 +266,21 @@ class _Report:
     def __init__(self, source: str, origins: Mapping[Place, str]) -> None:
         self._source = source
         self._origins = origins
+        self._homes: dict[Place, Place] = {}
         self.problems: list[str] = []
 
     def add(self, place: Place, words: str) -> None:
-        """Note a problem with one key."""
+        """Note a problem with one key, once."""
+        place = self._homes.get(place, place)
         section = f"{_heading(place[:-1])} " if place[:-1] else ""
         where = self._origins.get(place, f"{self._source}: {section}{_key(place[-1])}")
-        self.problems.append(f"{where}: {words}")
+        problem = f"{where}: {words}"
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def moved(self, place: Place, home: Place) -> None:
+        """Say where the value is written that is used in a place."""
+        self._homes[place] = home
 
     def refuse(self, place: Place, found: str, words: str) -> None:
         """Note a value that is not what it must be."""
@@ -293,21 +320,64 @@ def _check_ports(values: Mapping[str, Any], raw: Mapping[str, Any], report: _Rep
             taken[port] = key
 
 
-def _model(
+def _versions(
     name: str,
     sections: Mapping[str, Any],
     base: Path,
     is_file: Callable[[Path], bool],
     report: _Report,
-) -> dict[str, Any]:
-    place = ("models", name)
+) -> list[dict[str, Any]]:
+    """The values of every version of a model."""
+    place: Place = ("models", name)
     if not is_model_name(name):
         report.add(place, f"found {_found(name)}, but {_NAME_WORDS}")
-    raw = _table(sections, place, report)
+    shared = dict(_table(sections, place, report))
     if not isinstance(sections[name], dict):
-        return {}
+        return []
+    chosen = shared.get(_VERSIONS_KEY)
+    if _VERSIONS not in shared:
+        if is_version(chosen) and chosen != FIRST_VERSION:
+            words = f"{FIRST_VERSION}, or versions must be given, each in a section of its own"
+            report.refuse((*place, _VERSIONS_KEY), _found(chosen), words)
+        return [_model(name, FIRST_VERSION, shared, place, base, is_file, report)]
+    versions = _table(shared, (*place, _VERSIONS), report)
+    if not versions and shared[_VERSIONS] == {}:
+        report.add((*place, _VERSIONS), "there is none; add a section with the name of one")
+    del shared[_VERSIONS]
+    if isinstance(chosen, str) and chosen not in versions:
+        words = f"one of the versions, {', '.join(map(_key, versions))}"
+        report.refuse((*place, _VERSIONS_KEY), _found(chosen), words)
+    models = []
+    for version in versions:
+        own_place = (*place, _VERSIONS, version)
+        if not is_version(version):
+            words = f"found {_found(version)}, but a version's name must be {VERSION_WORDS}"
+            report.add(own_place, words)
+        own = _table(versions, own_place, report)
+        if _VERSIONS_KEY in own:
+            report.add((*own_place, _VERSIONS_KEY), f"is for all versions, in {_heading(place)}")
+        written = {ALIASES.get(key, key) for key in own}
+        inherited = {k: v for k, v in shared.items() if ALIASES.get(k, k) not in written}
+        for key in inherited:
+            report.moved((*own_place, key), (*place, key))
+        models.append(
+            _model(name, version, inherited | dict(own), own_place, base, is_file, report)
+        )
+    return models
+
+
+def _model(
+    name: str,
+    version: str,
+    raw: Mapping[str, Any],
+    place: Place,
+    base: Path,
+    is_file: Callable[[Path], bool],
+    report: _Report,
+) -> dict[str, Any]:
     aliases = {alias: key for alias, key in ALIASES.items() if alias in raw}
-    values = _section(ModelConfig, raw, place, aliases, report) | {"name": name}
+    values = _section(ModelConfig, raw, place, aliases, report)
+    values |= {"name": name, "version": version}
     if "max_latency_ms" not in raw.keys() | aliases.values() and "timeout_s" in values:
         # A short timeout alone is no contradiction.
         values["max_latency_ms"] = min(values["max_latency_ms"], values["timeout_s"] * 1000)
@@ -427,7 +497,8 @@ def _table(parent: Mapping[str, Any], place: Place, report: _Report) -> Mapping[
     value = parent.get(place[-1], {})
     if isinstance(value, dict):
         return value
-    header = _heading(("models", "NAME") if place == ("models",) else place)
+    headers = {("models",): ("models", "NAME"), (*place[:2], _VERSIONS): (*place, "VERSION")}
+    header = _heading(headers.get(place, place))
     report.refuse(place, _found(value), f"a table, with the header {header}")
     return {}
 

@@ -49,6 +49,10 @@ class ModelHealth:
         for word in (self._ready_word, self._deaths_word, self._unsteady_word, self._stuck_word):
             words[word] = 0
 
+    def held_by(self, workers: Iterable[int]) -> None:
+        """The workers of these numbers hold the model from now on."""
+        self._deaths = {number: self._deaths.get(number, 0) for number in workers}
+
     def ready(self, workers: int) -> None:
         """So many workers hold the model now."""
         self._words[self._ready_word] = workers
@@ -64,6 +68,8 @@ class ModelHealth:
 
     def worker_died(self, number: int, now_ns: int) -> None:
         """A worker has ended."""
+        if number not in self._deaths:
+            return
         ready_ns = self._ready_ns.pop(number, now_ns)
         steady = now_ns - ready_ns >= STEADY_NS
         self._count(number, 1 if steady else self._deaths[number] + 1, now_ns)
@@ -95,6 +101,9 @@ class ModelHealth:
     def _in_a_row(self, now_ns: int) -> int:
         """Deaths in a row of that worker which has died the least."""
         return min(
-            0 if now_ns - self._ready_ns.get(number, now_ns) >= STEADY_NS else deaths
-            for number, deaths in self._deaths.items()
+            (
+                0 if now_ns - self._ready_ns.get(number, now_ns) >= STEADY_NS else deaths
+                for number, deaths in self._deaths.items()
+            ),
+            default=0,
         )

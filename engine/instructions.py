@@ -4,10 +4,12 @@ warm up."""
 from collections.abc import Sequence
 from typing import Any, Final
 
-from ringbatch.engine.plan import Host, Misplaced, Plan, Wish, described, plan
+from ringbatch.engine.plan import Host, Misplaced, Plan, Seat, Wish, described, plan
 from ringbatch.engine.settings import Config, ModelConfig
 from ringbatch.shm.errors import StartupError
 
+SeatName = tuple[str, str, int]
+"""A model, one of its versions, and which of its workers."""
 WARM_UP_AGAIN_S: Final = 1.0
 """What the warm-up of a worker may take that takes the place of another: requests wait for it."""
 
@@ -40,6 +42,17 @@ def placed(config: Config, host: Host) -> tuple[Plan, str]:
     except Misplaced as error:
         raise StartupError(f"the configuration names CPUs {error}") from None
     return found, described(found, wishes, host)
+
+
+def seat_name(model: ModelConfig, index: int) -> SeatName:
+    """The name of the seat of one worker."""
+    return model.name, model.version, index
+
+
+def seats(config: Config, found: Plan) -> dict[SeatName, Seat]:
+    """The seats of a plan for that configuration, by name."""
+    names = [seat_name(model, n) for model in config.models for n in range(model.workers)]
+    return dict(zip(names, found.workers, strict=True))
 
 
 def of_worker(each: Sequence[str], index: int) -> str | None:

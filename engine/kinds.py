@@ -216,3 +216,14 @@ CPU_SETS: Final = Kind(
     several=True,
 )
 NAME: Final = Kind("a name", _is_text, str, "NAME")
+VERSION_WORDS: Final = "1 to 64 letters, digits, dots, dashes or underscores, and not . or .."
+_VERSION_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def is_version(value: object) -> bool:
+    """Whether a version may be called that, in a URL and in a file alike."""
+    named = isinstance(value, str) and _VERSION_NAME.fullmatch(value) is not None
+    return named and value not in {".", ".."}
+
+
+VERSION: Final = Kind(f"the name of a version, {VERSION_WORDS}", is_version, str, "VERSION")

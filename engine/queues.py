@@ -85,6 +85,13 @@ class Queue:
         self._exact = False
         return taken
 
+    def empty(self) -> list[Request]:
+        """Remove all of them."""
+        taken = list(self._requests)
+        self._requests.clear()
+        self.rows = 0
+        return taken
+
     def expire(self, now_ns: int) -> list[Request]:
         """Remove the requests whose deadline has come."""
         if not self._requests or now_ns < self._earliest_ns:

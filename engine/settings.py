@@ -26,6 +26,7 @@ from ringbatch.engine.kinds import (
     SWITCH,
     TENSORS,
     TYPE_NAMES,
+    VERSION,
     Kind,
     ascending,
     choice,
@@ -33,7 +34,8 @@ from ringbatch.engine.kinds import (
     power_of_two,
     whole,
 )
-from ringbatch.shm.layout import MAX_SLOTS, PAGE, TASK_WORDS, aligned
+from ringbatch.shm.layout import MAX_SLOTS, MAX_WORKERS, PAGE, TASK_WORDS, aligned
+from ringbatch.shm.manifest import FIRST_VERSION
 
 MIB: Final = 1 << 20
 DAY_S: Final = 24 * 60 * 60
@@ -183,6 +185,17 @@ class ServerConfig:
         CPUS,
         "CPUs of the frontends and the collector; by default those of placement",
     ] = None
+    spare_workers: Annotated[
+        int | None,
+        whole(0, MAX_WORKERS),
+        "places for more workers than are configured, for models that are loaded while others "
+        "serve; by default as many again, and no fewer than 2",
+    ] = None
+    model_control: Annotated[
+        bool,
+        SWITCH,
+        "let clients load and unload models over HTTP and gRPC",
+    ] = False
     drain_s: Annotated[
         float,
         number(DAY_S, zero=True),
@@ -194,6 +207,11 @@ class ServerConfig:
         "the least severe messages that are logged",
     ] = "info"
 
+    def worker_places(self, workers: int) -> int:
+        """Places for workers, those for that many configured ones included."""
+        spare = max(workers, 2) if self.spare_workers is None else self.spare_workers
+        return min(workers + spare, MAX_WORKERS)
+
     @property
     def lane_payload_bytes(self) -> int:
         """`lane_bytes` or what it is by default, in whole pages."""
@@ -204,9 +222,16 @@ class ServerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """A section ``[models.NAME]``; `path` is absolute where the configuration was concluded."""
+    """One version of a model: a section ``[models.NAME]``, or ``[models.NAME.versions.VERSION]``
+    laid over it; `path` is absolute where the configuration was concluded."""
 
     name: str
+    version: str = FIRST_VERSION
+    default_version: Annotated[
+        str | None,
+        VERSION,
+        "which of several versions serves requests that name none; by default the highest",
+    ] = None
     runtime: Annotated[
         Literal["python", "onnx", "sklearn", "torch", "http"] | None,
         choice(*RUNTIMES),
@@ -399,6 +424,11 @@ class ModelConfig:
     ] = False
 
     @property
+    def default(self) -> bool:
+        """Whether it is chosen for requests that name no version."""
+        return self.version == self.default_version
+
+    @property
     def platform(self) -> str:
         """`runtime` or what it is by default."""
         runtime = self.runtime or runtime_of(self.path)
@@ -448,11 +478,11 @@ class Setting:
 
 
 def settings(section: type[ServerConfig] | type[ModelConfig]) -> dict[str, Setting]:
-    """The keys of a section in their order; a model's name is the section's own."""
+    """The keys of a section in their order; a model's name and version are the section's own."""
     hints = get_type_hints(section, include_extras=True)
     known = {}
     for f in fields(section):
-        if f.name != "name":
+        if f.name not in ("name", "version"):
             kind, sentence = hints[f.name].__metadata__
             known[f.name] = Setting(f.name, kind, sentence, f.default)
     return known

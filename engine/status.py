@@ -27,7 +27,7 @@ from ringbatch.shm.layout import (
     WORKER_STATE,
     WorkerState,
 )
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.manifest import SERVING, ModelSpec, defaults
 from ringbatch.shm.segment import Segment, names
 from ringbatch.shm.slot import Reason
 
@@ -71,7 +71,7 @@ class EngineStatus:
     """One engine's counters.
 
     Attributes:
-        models: by name.
+        models: by name; a version that is not the engine's choice by both, with its state.
         frontends: counts of `LaneCounter`, summed over the lanes.
         collector: counts of `CollectorCounter`.
         workers: counts of `WorkerCounter`, by the worker's number.
@@ -100,19 +100,35 @@ def read(segment: Segment) -> EngineStatus:
     """The counters of an attached segment."""
     layout, words = segment.layout, segment.words
     lanes = [Counters(words, layout.lane_counters(lane)) for lane in range(layout.lanes)]
+    segment.read_models()
+    workers = sorted(number for spec in segment.models for number in spec.workers)
     collector = Counters(words, layout.collector_counters())
     return EngineStatus(
-        models={model.name: _model(segment, model) for model in segment.models},
+        models=_models(segment),
         frontends={_label(c): sum(lane[c] for lane in lanes) for c in LaneCounter},
         collector={_label(c): collector[c] for c in CollectorCounter},
         workers={
             number: {
                 _label(c): Counters(words, layout.worker_counters(number))[c] for c in WorkerCounter
             }
-            for number in range(layout.workers)
+            for number in workers
         },
-        states={number: _state(segment, number) for number in range(layout.workers)},
+        states={number: _state(segment, number) for number in workers},
     )
+
+
+def _models(segment: Segment) -> dict[str, ModelStatus]:
+    served = defaults(segment.models).values()
+    return {
+        spec.name if spec in served else _title(spec): _model(segment, spec)
+        for spec in segment.models
+    }
+
+
+def _title(spec: ModelSpec) -> str:
+    """What an entry is called beside the one that serves requests without a version."""
+    state = "" if spec.state == SERVING else f", {spec.state}"
+    return f"{spec.name} version {spec.version}{state}"
 
 
 def _state(segment: Segment, number: int) -> str:

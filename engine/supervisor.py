@@ -21,19 +21,21 @@ from typing import Any
 from setproctitle import setproctitle
 
 from ringbatch.engine import instructions, placement, respawn
-from ringbatch.engine.addresses import v1_path
 from ringbatch.engine.child import Child
+from ringbatch.engine.control import ControlServer
+from ringbatch.engine.dimensions import layout_of
+from ringbatch.engine.entries import Forwarding, first_entries
 from ringbatch.engine.frontends import LEAN, Frontends
+from ringbatch.engine.live import LiveChanges, stamp
 from ringbatch.engine.place import Place
 from ringbatch.engine.settings import Config, ModelConfig
-from ringbatch.shm import manifest
+from ringbatch.engine.terminal import has_terminal
+from ringbatch.shm.control import Order, Report
 from ringbatch.shm.credentials import KEY_HEADERS
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.layout import PAGE, Layout, aligned
-from ringbatch.shm.manifest import Forward, ModelSpec
+from ringbatch.shm.manifest import FIRST_VERSION
 from ringbatch.shm.platform import require_ordered_stores
 from ringbatch.shm.segment import Segment, sweep
-from ringbatch.shm.tensor import Tensor
 
 logger = logging.getLogger("ringbatch.supervisor")
 
@@ -48,8 +50,12 @@ class _StopRequested(Exception):
     """A signal asked for the end while the engine was still starting."""
 
 
-def run(config: Config) -> int:
+def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
     """Serve until a signal says stop; the exit status.
+
+    Args:
+        config: what to serve.
+        reread: reads the configuration again, for SIGHUP and for orders to reload.
 
     Raises:
         StartupError: in words, where the engine cannot start; nothing is left behind then.
@@ -64,7 +70,7 @@ def run(config: Config) -> int:
     )
     for name in sweep():
         logger.info("removed /dev/shm/%s, left by an engine that is gone", name)
-    supervisor = Supervisor(config)
+    supervisor = Supervisor(config, reread or (lambda: config))
     with closing(supervisor.frontends):
         return supervisor.run()
 
@@ -74,36 +80,48 @@ class Supervisor:
 
     Attributes:
         frontends: its frontends, which hold the ports.
+        workers: the places of the workers, by number.
 
     Raises:
         StartupError: a port cannot be had.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, reread: Callable[[], Config]) -> None:
         self._config = config
+        self._reread = reread
+        self._stamps = [stamp(model) for model in config.models]
+        self._live: LiveChanges | None = None
+        self._control: ControlServer | None = None
+        self._hangups = 0
+        self._had_terminal = has_terminal()
         self.frontends = Frontends(config.server, lambda: self._segment_name, config.passes_to)
         self._segment: Segment | None = None
         self._selector = selectors.DefaultSelector()
         self._signals: list[int] = []
         self._stopping = False
-        self._plan, words = instructions.placed(config, placement.host())
+        self._host = placement.host()
+        self._plan, words = instructions.placed(config, self._host)
+        self._seats = instructions.seats(config, self._plan)
         logger.info("placement: %s", words)
         assignments = [(model, index) for model in config.models for index in range(model.workers)]
-        self._workers = [
-            self._worker_place(number, model, index)
+        self.workers = {
+            number: self._worker_place(number, model, index)
             for number, (model, index) in enumerate(assignments)
-        ]
+        }
         self._collector = Place("collector", self._start_collector)
-        self._places = [*self._workers, self._collector, *self.frontends.places]
+
+    @property
+    def _places(self) -> list[Place]:
+        return [*self.workers.values(), self._collector, *self.frontends.places]
 
     def run(self) -> int:
         """Start, serve, stop."""
         self._catch_signals()
         try:
             self._start()
-            names = ", ".join(model.name for model in self._config.models)
+            names = ", ".join(dict.fromkeys(model.name for model in self._config.models))
             print(self.frontends.welcome(names), flush=True)
-            self._until(lambda: False)
+            self._serve()
         except _StopRequested:
             logger.info("stopping on %s", signal.Signals(self._signals[0]).name)
         finally:
@@ -111,20 +129,52 @@ class Supervisor:
         return 0
 
     def _start(self) -> None:
-        for place in self._workers:
+        workers = list(self.workers.values())
+        for place in workers:
             self._fill(place)
-        self._until(lambda: all(place.signature is not None for place in self._workers))
+        self._until(lambda: all(place.signature is not None for place in workers))
         self._segment = self._make_segment()
-        for place in self._workers:
-            self._send_segment(place)
+        for place in workers:
+            self.introduce(place)
         self._fill(self._collector)
         self._until(lambda: bool(self._collector.ready_ns))
         for place in self.frontends.places:
             self._fill(place)
-        self._until(lambda: all(place.ready_ns for place in self._workers))
+        self._until(lambda: all(place.ready_ns for place in workers))
         segment = self._segment
         self._until(lambda: self.frontends.all_serve(segment.held_lanes()), every_s=_PROBE_EVERY_S)
         self._mark_ready(self.frontends.http)
+
+    def _serve(self) -> None:
+        """Until a signal comes, and change meanwhile what one is told to.
+
+        Raises:
+            _StopRequested: it has come.
+        """
+        segment = self._segment
+        assert segment is not None, "it was made at the start"
+        self._live = live = LiveChanges(
+            self,
+            segment,
+            self._config,
+            segment.models,
+            self._stamps,
+            self._read_again,
+            self._forwarding,
+        )
+        self._control = ControlServer(segment.name, self._selector, live.take)
+        while True:
+            self._turn(None)
+            if self._signals:
+                raise _StopRequested
+            if self._hangups:
+                self._hangups = 0
+                if self._had_terminal and not has_terminal():
+                    self._signals.append(signal.SIGHUP)
+                    raise _StopRequested
+                logger.info("reading the configuration again, on SIGHUP")
+                live.take(Order("reload", None), _log_report)
+            live.advance()
 
     def _until(self, done: Callable[[], bool], every_s: float | None = None) -> None:
         """Handle what comes in until `done`.
@@ -167,24 +217,31 @@ class Supervisor:
         def remember(signum: int, _frame: FrameType | None) -> None:
             self._signals.append(signum)
 
+        def hang_up(_signum: int, _frame: FrameType | None) -> None:
+            self._hangups += 1
+
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, remember)
+        signal.signal(signal.SIGHUP, hang_up)
         # The writing end is kept alive by this reference.
         self._wakeup = (reading, writing)
         self._selector.register(reading, selectors.EVENT_READ, lambda: reading.recv(4096))
 
     def _worker_place(self, number: int, model: ModelConfig, index: int) -> Place:
-        title = f"worker {model.name}/{index}"
+        seat = instructions.seat_name(model, index)
+        version = "" if model.version == FIRST_VERSION else f":{model.version}"
+        own = f"{model.name}{version}/{index}"
+        title = f"worker {own}"
 
         def start() -> Child:
             environment = placement.thread_environment(
-                model.threads, self._plan.workers[number].threads, os.environ
+                model.threads, self._seats[seat].threads, os.environ
             )
             child = Child(title, "ringbatch.engine.worker", [], environment)
             child.tell(
                 number=number,
                 name=model.name,
-                title=f"{model.name}/{index}",
+                title=own,
                 path=str(model.path),
                 runtime=model.platform,
                 options={
@@ -202,14 +259,26 @@ class Supervisor:
                     "isolate_errors": model.isolate_errors,
                 },
                 shape=instructions.shape(model),
-                warm_up=instructions.warm_up(model, again=self._workers[number].ever_ready),
+                warm_up=instructions.warm_up(model, again=self.workers[number].ever_ready),
                 log_level=self._config.server.log_level,
                 parent_pid=os.getpid(),
                 worker_memory_bytes=model.worker_memory_bytes or 0,
             )
             return child
 
-        return Place(title, start, worker=number)
+        return Place(title, start, worker=number, seat=seat)
+
+    def _read_again(self) -> Config:
+        """The configuration as it is now, with a seat for every worker in it."""
+        config = self._reread()
+        found, _ = instructions.placed(config, self._host)
+        self._seats |= instructions.seats(config, found)
+        return config
+
+    @property
+    def _forwarding(self) -> Forwarding:
+        withheld = KEY_HEADERS if self.frontends.asks_for_keys else ()
+        return Forwarding(self._config.server.sidecar, withheld)
 
     def _start_collector(self) -> Child:
         child = Child("collector", "ringbatch.engine.collect", [], LEAN)
@@ -236,9 +305,9 @@ class Supervisor:
         self._selector.register(child.pidfd, selectors.EVENT_READ, lambda: self._died(place, child))
 
     def _cpus_of(self, place: Place) -> tuple[int, ...] | None:
-        if place.worker is None:
+        if place.seat is None:
             return self._plan.frontends
-        return self._plan.workers[place.worker].cpus
+        return self._seats[place.seat].cpus
 
     def _listen(self, place: Place, child: Child) -> None:
         """Hear what a process says; until its end, where that has come."""
@@ -258,12 +327,21 @@ class Supervisor:
                 place.signature = message
             if place.signature != message:
                 self._refuse(place)
-            elif self._segment is not None:
-                self._send_segment(place)
+            elif self._segment is not None and place.known:
+                self.introduce(place)
         elif "hung" in message:
-            self._end_hung(self._workers[message["hung"]])
+            self._end_hung(self.workers[message["hung"]])
         elif "buried" in message:
-            self._plan_restart(self._workers[message["buried"]], explained=message["explained"])
+            # Gone already, or another's place, where nothing was expected of the dead one.
+            buried = self.workers.get(message["buried"])
+            if buried is not None and buried.child is None:
+                self._plan_restart(buried, explained=message["explained"])
+        elif "released" in message:
+            self._release(message["released"])
+        elif self._live is not None and "loaded" in message:
+            self._live.loaded(message["loaded"])
+        elif self._live is not None and "drained" in message:
+            self._live.drained(message["drained"])
         elif "ready" in message:
             self._mark_ready(place)
 
@@ -287,9 +365,42 @@ class Supervisor:
         place.ready_ns = time.monotonic_ns()
         logger.info("%s: ready", place.title)
 
-    def _send_segment(self, place: Place) -> None:
+    def introduce(self, place: Place) -> None:
+        """As in `Crew`."""
         if place.child is not None:
             place.child.tell(segment=self._segment_name)
+
+    def hire(self, number: int, model: ModelConfig, index: int) -> None:
+        """As in `Crew`."""
+        self.workers[number] = place = self._worker_place(number, model, index)
+        place.lasting = place.known = False
+        self._fill(place)
+
+    def table_changed(self) -> None:
+        """As in `Crew`."""
+        if self._collector.child is not None:
+            self._collector.child.tell(table=True)
+
+    def _release(self, number: int) -> None:
+        """The collector expects nothing of a worker any more."""
+        place = self.workers.get(number)
+        # An earlier collector may have meant an earlier worker of that number.
+        if place is not None and place.known and not self._is_entered(number):
+            self.dismiss(place)
+
+    def _is_entered(self, number: int) -> bool:
+        return self._live is None or self._live.holds(number)
+
+    def dismiss(self, place: Place) -> None:
+        """As in `Crew`; its number is free once its process has ended."""
+        assert place.worker is not None, "only workers are dismissed"
+        place.let_go()
+        place.released = True
+        if place.child is None:
+            del self.workers[place.worker]
+        else:
+            place.child.kill(signal.SIGTERM)
+            place.kill_ns = time.monotonic_ns() + int(_KILL_AFTER_S * 1e9)
 
     def _died(self, place: Place, child: Child) -> None:
         """A process of a place has ended; the kernel says so."""
@@ -301,8 +412,13 @@ class Supervisor:
         place.kill_ns = None
         if self._stopping:
             return
-        if not place.ever_ready:
+        if place.released:
+            assert place.worker is not None, "only workers are released"
+            del self.workers[place.worker]
+            return
+        if place.lasting and not place.ever_ready:
             raise StartupError(place.error or f"the {place.title} process {ending} at start")
+        place.failure = place.error or f"the {place.title} process {ending}"
         logger.error(
             "%s [%d] %s%s",
             place.title,
@@ -310,6 +426,8 @@ class Supervisor:
             ending,
             f": {place.error}" if place.error else "",
         )
+        if place.worker is not None and not place.known:
+            return
         if place.worker is not None and self._collector.child is not None:
             self._collector.child.tell(died=place.worker, killed=child.killed)
         elif place is self._collector:
@@ -322,15 +440,19 @@ class Supervisor:
 
         The requests stay where they are, in the slots, and the next collector finds them.
         """
-        for place in self._workers:
-            if place.child is not None:
-                child, place.child = place.child, None
+        for number, place in list(self.workers.items()):
+            child, place.child = place.child, None
+            if child is not None:
                 child.kill(signal.SIGKILL)
                 self._forget(child)
                 child.bury()
-                self._plan_restart(place, explained=True)
-            elif place.restart_ns is None:
-                self._plan_restart(place)
+            if place.lasting:
+                if child is not None or place.restart_ns is None:
+                    self._plan_restart(place, explained=child is not None)
+                continue
+            place.failure = "the collector died meanwhile; try again"
+            if place.released or (place.known and not self._is_entered(number)):
+                self.dismiss(place)
         self._plan_restart(self._collector)
 
     def _plan_restart(self, place: Place, *, explained: bool = False) -> None:
@@ -341,7 +463,7 @@ class Supervisor:
             explained: whether it is known what killed the last process, and that it will not be
                 tried again; then those that wait for it need not wait longer.
         """
-        if self._stopping:
+        if self._stopping or not place.lasting:
             return
         now_ns = time.monotonic_ns()
         decision = respawn.decide(
@@ -364,60 +486,21 @@ class Supervisor:
                 self._selector.unregister(source)
 
     def _make_segment(self) -> Segment:
+        signatures = {n: place.signature or {} for n, place in self.workers.items()}
+        entries = first_entries(self._config.models, signatures, self._forwarding)
         server = self._config.server
-        models = self._specs()
-        layout = Layout(
-            lanes=self.frontends.lanes + server.client_lanes,
-            slots=server.max_in_flight,
-            lane_bytes=server.lane_payload_bytes,
-            workers=len(self._workers),
-            models=len(models),
-            manifest_bytes=aligned(len(manifest.dumps(models)), PAGE),
-            client_lanes=server.client_lanes,
-        )
-        return Segment.create(layout, models)
-
-    def _specs(self) -> tuple[ModelSpec, ...]:
-        specs, first = [], 0
-        for index, model in enumerate(self._config.models):
-            numbers = tuple(range(first, first + model.workers))
-            first += model.workers
-            signature = self._workers[numbers[0]].signature or {}
-            specs.append(
-                ModelSpec(
-                    index=index,
-                    name=model.name,
-                    platform=model.platform,
-                    inputs=tuple(Tensor(**fields) for fields in signature["inputs"]),
-                    outputs=tuple(Tensor(**fields) for fields in signature["outputs"]),
-                    max_batch_size=model.max_batch_size,
-                    max_latency_ns=int(model.max_latency_ms * 1e6),
-                    timeout_ns=int(model.timeout_s * 1e9),
-                    batch_timeout_ns=int(model.hung_after_s * 1e9),
-                    policy=model.policy,
-                    workers=numbers,
-                    kserve_errors=model.kserve_errors,
-                    allowed_batch_sizes=model.allowed_batch_sizes,
-                    max_batch_elements=model.max_batch_elements,
-                    pad_variable_length=model.pad_variable_length,
-                    length_buckets=model.length_buckets,
-                    refuse_nan=model.nan_answers == "refuse",
-                    forward=self._forward(model),
-                )
-            )
-        return tuple(specs)
-
-    def _forward(self, model: ModelConfig) -> Forward | None:
-        if model.platform != "http" or model.protocol != "v1":
-            return None
-        path = v1_path(str(model.path), model.name)
-        withheld = KEY_HEADERS if self.frontends.asks_for_keys else ()
-        headers = tuple(name for name in model.forward_headers if name not in withheld)
-        return Forward(path, headers, any_path=self._config.server.sidecar)
+        segment = Segment.create(layout_of(server, entries, self.frontends.lanes), entries)
+        if server.model_control:
+            segment.allow_model_control()
+        return segment
 
     def _stop(self) -> None:
         """End everything in the order that loses nothing; a second signal ends it at once."""
         self._stopping = True
+        if self._live is not None:
+            self._live.abandon()
+        if self._control is not None:
+            self._control.close()
         for place in self._places:
             place.restart_ns = None
         seen = len(self._signals)
@@ -430,7 +513,7 @@ class Supervisor:
         drain_s = self._config.server.drain_s + _KILL_AFTER_S
         for places, limit_s in (
             (self.frontends.places, drain_s),
-            (self._workers, _KILL_AFTER_S),
+            (list(self.workers.values()), _KILL_AFTER_S),
             ([self._collector], _KILL_AFTER_S),
         ):
             self._end(places, limit_s, seen)
@@ -454,3 +537,9 @@ class Supervisor:
             child.kill(signal.SIGKILL)
         while running():
             self._turn(None)
+
+
+def _log_report(report: Report) -> None:
+    level = logging.INFO if report.end == "done" else logging.ERROR
+    for line in report.lines:
+        logger.log(level, "reload: %s", line)

@@ -17,6 +17,7 @@ from ringbatch.frontend import (
     unserved_resources,
     v2_resources,
 )
+from ringbatch.frontend.address import address
 from ringbatch.frontend.api_keys import ApiKeys
 from ringbatch.frontend.authentication import Authentication
 from ringbatch.frontend.body_budget import BodyBudget
@@ -65,8 +66,10 @@ def create_app(
     app.add_route("/v2/health/ready", Ready(service))
     app.add_route("/v1/models", ModelList(service))
     app.add_route("/v1/models/{name}", ModelState(service))
+    app.add_route("/v1/models/{name}/versions/{version}", ModelState(service))
     predictions = Predictions(service, bodies)
     app.add_route("/v1/models/{name}:predict", predictions)
+    app.add_route("/v1/models/{name}/versions/{version}:predict", predictions)
     if service.origins.any_path:
         app.add_sink(predictions.of_any_path, _PREDICTIONS)
     app.add_route("/v1/models/{name}:explain", Explanations(service))
@@ -75,7 +78,7 @@ def create_app(
     unserved_resources.add_routes(app, service)
     version, shared_memory = installed_version(), service.regions.on
     docs_resources.add_routes(
-        app, service.specs, version, shared_memory=shared_memory, api_keys=keys is not None
+        app, service, version, shared_memory=shared_memory, api_keys=keys is not None
     )
     return app
 
@@ -133,20 +136,20 @@ class ModelState:
     def __init__(self, service: Service) -> None:
         self._service = service
 
-    async def on_get(self, _req: Request, resp: Response, name: str) -> None:
+    async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
         """Whether it can predict."""
-        self._service.check(name)
+        self._service.check(name, version)
         _send(resp, {"name": name, "ready": True})
 
     on_head = on_get
 
-    async def on_options(self, _req: Request, resp: Response, name: str) -> None:
+    async def on_options(self, _req: Request, resp: Response, **_names: str) -> None:
         """What is posted is posted to a verb, whatever the method below says."""
         resp.set_header("Allow", ", ".join(_READABLE))
 
-    async def on_post(self, _req: Request, _resp: Response, name: str) -> None:
+    async def on_post(self, _req: Request, _resp: Response, name: str, version: str = "") -> None:
         """Nothing is posted to a model itself, only to its verbs."""
-        model, colon, verb = name.rpartition(":")
+        model, colon, verb = address(name, version).rpartition(":")
         if colon:
             raise ModelNotFound(f'model "{model[:128]}" has no verb "{verb[:128]}"; use :predict')
         raise falcon.HTTPMethodNotAllowed(_READABLE)
@@ -171,11 +174,14 @@ class Predictions:
         self._service = service
         self._bodies = bodies
 
-    async def on_post(self, req: Request, resp: Response, name: str = "") -> None:
+    async def on_post(
+        self, req: Request, resp: Response, name: str = "", version: str = ""
+    ) -> None:
         """As the fast lane answers, byte for byte."""
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
-        origin = self._origin(req, name)
-        start = partial(self._service.predict, name, timeout_ns=timeout_ns, origin=origin)
+        wanted = address(name, version)
+        origin = self._origin(req, wanted)
+        start = partial(self._service.predict, wanted, timeout_ns=timeout_ns, origin=origin)
         await exchange(req, resp, self._bodies, start)
 
     async def of_any_path(self, req: Request, resp: Response | None, **_parameters: Any) -> None:

@@ -162,7 +162,7 @@ class Arrived(Single):
         self._engine.gateway.publish(
             self,
             slot,
-            task.model.spec.index,
+            task.model.spec.reference,
             rows,
             len(payload),
             key_bytes,

@@ -151,7 +151,7 @@ class Single:
         task, (rows, payload, key_bytes) = self._task, self._part
         slot = self._engine.gateway.submit(
             self,
-            task.model.spec.index,
+            task.model.spec.reference,
             rows,
             payload,
             key_bytes,

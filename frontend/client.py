@@ -16,9 +16,10 @@ import os
 import threading
 import time
 import weakref
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from ringbatch.frontend.arrays import Array, ArrayCodec, RowCodec
@@ -33,7 +34,7 @@ from ringbatch.frontend.rooms import Rooms
 from ringbatch.shm.errors import ModelNotFound, ModelNotReady, StartupError
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import MODEL_SERVED, WORD
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.manifest import ModelSpec, defaults
 from ringbatch.shm.platform import require_ordered_stores
 from ringbatch.shm.segment import Segment
 
@@ -45,6 +46,8 @@ class _Session(NamedTuple):
     """One engine, for as long as it lives."""
 
     channel: Channel
+    segment: Segment
+    table: int
     models: dict[str, Model]
 
 
@@ -90,7 +93,7 @@ class Client:
             slots = Slots(segment, lane, wake, time.monotonic_ns)
             channel = Channel(slots, bell, life, spin_ns=self._spin_ns)
             undo.pop_all()
-        self._session = _Session(channel, models_of(segment))
+        self._session = _Session(channel, segment, *models_of(segment))
         self._forsaken = weakref.finalize(self, channel.forsake)
 
     def __enter__(self) -> Self:
@@ -117,7 +120,7 @@ class Client:
     @property
     def models(self) -> tuple[str, ...]:
         """The names of the engine's models."""
-        return tuple(self._session.models)
+        return tuple(self._kept_up(self._session).models)
 
     def infer(self, model: str, inputs: Any, *, timeout_s: float | None = None) -> Any:
         """Run a model.
@@ -212,6 +215,7 @@ class Client:
         session = self._session
         if session.channel.gone:
             session = self._reopened(session)
+        session = self._kept_up(session)
         wanted = session.models.get(model)
         if wanted is None:
             raise _no_such_model(model, session.models)
@@ -221,6 +225,20 @@ class Client:
         if not timeout_s > 0:
             raise ValueError(f"timeout_s must be above 0, not {timeout_s}")
         return session, wanted, min(int(min(timeout_s, limit_ns / 1e9) * 1e9), limit_ns)
+
+    def _kept_up(self, session: _Session) -> _Session:
+        """The session with the models that serve now; where the engine has ended, as it was."""
+        try:
+            if session.segment.table.number == session.table:
+                return session
+            with self._opening:
+                if self._session is not session:
+                    return self._session
+                table, models = models_of(session.segment, session.models)
+                self._session = session = session._replace(table=table, models=models)
+        except ValueError:  # the memory was let go of: closed, or gone
+            pass
+        return session
 
     def _reopened(self, session: _Session) -> _Session:
         """A session with the engine that runs now, if that is another one."""
@@ -238,9 +256,20 @@ class Client:
             return self._session
 
 
-def models_of(segment: Segment) -> dict[str, Model]:
-    """The models of a segment by name."""
-    return {spec.name: _model(spec, segment) for spec in segment.models}
+def models_of(
+    segment: Segment, known: Mapping[str, Model] = MappingProxyType({})
+) -> tuple[int, dict[str, Model]]:
+    """The number of a segment's table of models, and those that serve in it by name, each in the
+    version that is the engine's choice; of those that are known, nothing is lost that was learned.
+    """
+    table = segment.read_models()
+    models = {}
+    for name, spec in defaults(segment.models).items():
+        model = known.get(name)
+        if model is None or model.spec != spec:
+            model = _model(spec, segment)
+        models[name] = model
+    return table, models
 
 
 def _model(spec: ModelSpec, segment: Segment) -> Model:

@@ -103,7 +103,7 @@ class Call(Waiter):
     def _send(self, index: int, room: int) -> bool:
         """Whether the part was sent; where it was not, and nothing is in flight, the request has
         failed."""
-        slots, model = self._channel.slots, self._model.spec.index
+        slots, model = self._channel.slots, self._model.spec.reference
         rows, payload, key_bytes = self._parts[index]
         slot = slots.send(self, model, rows, payload, key_bytes, room)
         if slot is not None:

@@ -129,7 +129,7 @@ class Bulk(Waiter):
         self._windows.of(row_bytes)[starts >> OFFSET_BITS] = self._instances[first : self._next]
         self._row_of[slots] = np.arange(first, self._next)
         now_ns = self._channel.clock()
-        lane.publish_many(slots, self._model.spec.index, 1, now_ns, self.deadline_ns, row_bytes)
+        lane.publish_many(slots, self._model.spec.reference, 1, now_ns, self.deadline_ns, row_bytes)
         self._channel.slots.expect(self, slots)
         self._in_flight.update(slots)
 

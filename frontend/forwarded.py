@@ -14,6 +14,7 @@ from typing import Final
 
 import orjson
 
+from ringbatch.frontend.address import address
 from ringbatch.frontend.v1_request import Parsed, Part, UntypedRequests
 from ringbatch.shm.forward import KEY_BYTES, sealed
 from ringbatch.shm.jsontext import MAX_NESTING, Value
@@ -30,12 +31,17 @@ class Origins:
     """Where the requests to the models that other servers run come from, as these are to see it.
 
     Args:
-        specs: all models.
+        specs: all models; those that other servers run stay as they are while the engine runs.
     """
 
     def __init__(self, specs: Sequence[ModelSpec]) -> None:
-        self._by_name = {spec.name: spec.forward for spec in specs if spec.forward is not None}
-        self._any = next((f for f in self._by_name.values() if f.any_path), None)
+        self._by_address = {
+            address(spec.name, version): spec.forward
+            for spec in specs
+            if spec.forward is not None
+            for version in ("", spec.version)
+        }
+        self._any = next((f for f in self._by_address.values() if f.any_path), None)
 
     @property
     def any_path(self) -> bool:
@@ -43,8 +49,8 @@ class Origins:
         return self._any is not None
 
     def has(self, name: str) -> bool:
-        """Whether a model of that name, or any, is one of these."""
-        return self.any_path or name in self._by_name
+        """Whether a model that is called that, or any, is one of these."""
+        return self.any_path or name in self._by_address
 
     def of(
         self, name: str, target: bytes, headers: Mapping[bytes, Sequence[bytes]]
@@ -52,11 +58,11 @@ class Origins:
         """The origin of a request; None where its model is none of these.
 
         Args:
-            name: the model's.
+            name: what it calls the model.
             target: path and query of the request.
             headers: all values of each, by its name in lower case.
         """
-        forward = self._any or self._by_name.get(name)
+        forward = self._any or self._by_address.get(name)
         return None if forward is None else origin(forward, target, headers)
 
 

@@ -77,6 +77,8 @@ class Gateway:
         if lane.in_flight:
             # Left by a dead owner; nobody waits for it, but its slots are to come back.
             self._arm(_NEVER)
+        self.rung: Callable[[], None] = _nothing
+        """Called when the doorbell has rung, before answers are looked for."""
 
     def listen(self, doorbell: Bell) -> None:
         """Have the loop watch the lane's doorbell until `close`."""
@@ -221,6 +223,7 @@ class Gateway:
         assert self._doorbell is not None
         # The rings are taken before looking: one that comes from here on means another look.
         self._doorbell.hush()
+        self.rung()
         self.collect()
 
     def _arm(self, instant_ns: int) -> None:
@@ -273,3 +276,7 @@ class Gateway:
         answer = self.lane.answer(slot)
         start = self.lane.result_offset[slot]
         return answer, self._memory[start : start + answer.size]
+
+
+def _nothing() -> None:
+    pass

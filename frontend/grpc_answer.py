@@ -19,7 +19,6 @@ from ringbatch.frontend.grpc_messages import inference
 from ringbatch.frontend.grpc_request import CONTENTS, GrpcWants
 from ringbatch.frontend.payload import Bytes
 from ringbatch.frontend.tensor_to_json import Unwritable, placed, strings
-from ringbatch.frontend.v2_answer import VERSION
 from ringbatch.frontend.v2_memory import Target, expect_fit
 from ringbatch.shm.errors import ModelFailed
 from ringbatch.shm.frame import Frame, FrameError, Placement
@@ -64,7 +63,9 @@ class GrpcAnswers:
         self._frame = Frame(spec.outputs)
         self._outputs = spec.outputs
         self._batched = spec.batched
-        self._start = _Response(model_name=spec.name, model_version=VERSION).SerializeToString()
+        self._start = _Response(
+            model_name=spec.name, model_version=spec.version
+        ).SerializeToString()
         self._heads: dict[tuple[int, tuple[int, ...]], bytes] = {}
 
     def render(self, parts: Sequence[tuple[int, memoryview]], wants: GrpcWants) -> bytes:

@@ -16,7 +16,6 @@ from ringbatch.frontend.grpc_messages import inference
 from ringbatch.frontend.grpc_request import GrpcWants, reader
 from ringbatch.frontend.outcome import BATCH_HEADER, Headers, InternalError
 from ringbatch.frontend.service import Service
-from ringbatch.frontend.v2 import expect_version
 from ringbatch.frontend.v2_memory import ClientMemory
 from ringbatch.shm.errors import DeadlineExceeded, InvalidRequest, RequestError
 from ringbatch.shm.manifest import ModelSpec
@@ -56,9 +55,7 @@ class Inference:
     def __init__(self, service: Service, clock: Callable[[], int]) -> None:
         self._service = service
         self._clock = clock
-        self._models = {
-            name: _GrpcModel(model.spec, service.regions) for name, model in service.models.items()
-        }
+        self._models: dict[Model, _GrpcModel] = {}
 
     def start(self, data: bytes, remaining_s: float | None, reply: Reply) -> Call | None:
         """Answer a request.
@@ -78,10 +75,8 @@ class Inference:
         try:
             request = _parsed(data)
             waiting.id = request.id
-            model = self._service.model(request.model_name)
-            if request.model_version:
-                expect_version(request.model_name, request.model_version)
-            own = self._models[request.model_name]
+            model = self._service.model(request.model_name, request.model_version)
+            own = self._models.get(model) or self._own(model)
             parts, wants = own.read(request)
             self._service.expect_served(model)
             timeout_ns = min(wants.timeout_ns or model.spec.timeout_ns, model.spec.timeout_ns)
@@ -105,6 +100,14 @@ class Inference:
             return None
         waiting.fail(error, "")
         return None
+
+    def _own(self, model: Model) -> "_GrpcModel":
+        """What is needed of a model beyond what the service has; that of others that serve no
+        longer is forgotten."""
+        serving = {self._service.model(s.name, s.version) for s in self._service.specs}
+        self._models = {known: own for known, own in self._models.items() if known in serving}
+        own = self._models[model] = _GrpcModel(model.spec, self._service.regions)
+        return own
 
 
 class _Waiting:

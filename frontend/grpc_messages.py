@@ -8,6 +8,9 @@ from typing import Final
 
 from ringbatch.frontend.grpc_schema import Message, Package, Schema
 
+_REPOSITORY_MODEL: Final = (
+    "string repository_name=1, string model_name=2, map ModelRepositoryParameter parameters=3"
+)
 _TENSOR: Final = (
     "string name=1, string datatype=2, rep int64 shape=3, map InferParameter parameters=4, "
     "InferTensorContents contents=5"
@@ -91,6 +94,14 @@ _INFERENCE: Final = Package(
         "RepositoryIndexResponse.ModelIndex": (
             "string name=1, string version=2, string state=3, string reason=4"
         ),
+        "ModelRepositoryParameter": (
+            "parameter_choice bool bool_param=1, parameter_choice int64 int64_param=2, "
+            "parameter_choice string string_param=3, parameter_choice bytes bytes_param=4"
+        ),
+        "RepositoryModelLoadRequest": _REPOSITORY_MODEL,
+        "RepositoryModelLoadResponse": "",
+        "RepositoryModelUnloadRequest": _REPOSITORY_MODEL,
+        "RepositoryModelUnloadResponse": "",
         "SystemSharedMemoryStatusRequest": "string name=1",
         "SystemSharedMemoryStatusResponse": (
             "map SystemSharedMemoryStatusResponse.RegionStatus regions=1"
@@ -128,6 +139,8 @@ _INFERENCE: Final = Package(
                     "ModelInfer",
                     "ModelStatistics",
                     "RepositoryIndex",
+                    "RepositoryModelLoad",
+                    "RepositoryModelUnload",
                     "SystemSharedMemoryStatus",
                     "SystemSharedMemoryRegister",
                     "SystemSharedMemoryUnregister",

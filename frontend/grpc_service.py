@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -26,15 +27,16 @@ from ringbatch.frontend.grpc_reflection import REFLECTION_SERVICES, reflected
 from ringbatch.frontend.grpc_schema import Message, Method
 from ringbatch.frontend.grpc_status import grpc_status
 from ringbatch.frontend.json_to_tensor import shown
+from ringbatch.frontend.model_control import control_model, expect_no_override
+from ringbatch.frontend.model_index import index_of
 from ringbatch.frontend.outcome import BATCH_HEADER, InternalError
 from ringbatch.frontend.service import Service
-from ringbatch.frontend.v2 import VERSION, expect_version
 from ringbatch.frontend.v2_documents import (
-    index_entry,
     model_metadata,
     model_statistics,
     server_metadata,
 )
+from ringbatch.shm.control import Action
 from ringbatch.shm.errors import Draining, ModelNotReady, RequestError
 from ringbatch.shm.manifest import ModelSpec
 
@@ -72,9 +74,16 @@ class Control:
             "ServerReady": lambda _: {"ready": self.ready()},
             "ModelReady": self._model_ready,
             "ServerMetadata": self._server_metadata,
-            "ModelMetadata": lambda request: model_metadata(self._spec(request)),
+            "ModelMetadata": self._model_metadata,
             "ModelStatistics": self._statistics,
             "RepositoryIndex": self._index,
+        }
+
+    def changes(self) -> dict[str, Callable[[Message], Awaitable[Fields]]]:
+        """As `methods`, those that take a while."""
+        return {
+            "RepositoryModelLoad": partial(self._control, "load"),
+            "RepositoryModelUnload": partial(self._control, "unload"),
         }
 
     def ready(self) -> bool:
@@ -84,35 +93,41 @@ class Control:
     def _server_metadata(self, _request: Message) -> Fields:
         shared_memory = self._service.regions.on
         return server_metadata(
-            installed_version(), shared_memory=shared_memory, classification=False
+            installed_version(),
+            shared_memory=shared_memory,
+            classification=False,
+            model_control=self._service.model_control,
         )
+
+    def _model_metadata(self, request: Message) -> Fields:
+        return model_metadata(self._spec(request), self._service.versions(request.name))
 
     def _spec(self, request: Message) -> ModelSpec:
         """The model that a request names; raises `ModelNotFound`."""
-        spec = self._service.model(request.name).spec
-        expect_version(request.name, request.version or VERSION)
-        return spec
+        return self._service.model(request.name, request.version).spec
 
     def _model_ready(self, request: Message) -> Fields:
-        name = self._spec(request).name
-        return {"ready": _holds(lambda: self._service.check(name))}
+        spec = self._spec(request)
+        return {"ready": _holds(lambda: self._service.check(spec.name, spec.version))}
 
     def _statistics(self, request: Message) -> Fields:
-        specs = [self._spec(request)] if request.name else self._service.specs
+        specs = self._service.specs
+        if request.name:
+            self._spec(request)
+            specs = self._service.specs_of(request.name, request.version)
         counters = self._service.counters
-        return {"model_stats": [model_statistics(spec, counters(spec.name)) for spec in specs]}
+        return {"model_stats": [model_statistics(spec, counters(spec)) for spec in specs]}
+
+    async def _control(self, action: Action, request: Message) -> Fields:
+        expect_no_override(request.parameters)
+        # KServe has the name where Triton has a repository.
+        name = request.model_name or request.repository_name
+        await control_model(self._service, action, name)
+        return {}
 
     def _index(self, request: Message) -> Fields:
-        entries = []
-        for spec in self._service.specs:
-            unready = ""
-            try:
-                self._service.check(spec.name)
-            except ModelNotReady as reason:
-                unready = str(reason)
-            if not (unready and request.ready):
-                entries.append(index_entry(spec, unready))
-        return {"models": entries}
+        entries = index_of(self._service)
+        return {"models": [e for e in entries if e["state"] == "READY" or not request.ready]}
 
 
 class Pending:
@@ -292,7 +307,8 @@ def handlers(service: Service, inference: Inference, calls: Calls) -> list[Any]:
     health = Health(control.ready, calls)
     methods = SCHEMA.services[INFERENCE_SERVICE]
     acts: dict[str, Callable[[Message], Fields | Awaitable[Fields]]]
-    acts = {**control.methods(), **MemoryControl(service.regions).methods()}
+    memory = MemoryControl(service.regions)
+    acts = {**control.methods(), **control.changes(), **memory.methods()}
     own = {
         name: _handler(methods[name], _control(methods[name], act)) for name, act in acts.items()
     }

@@ -29,8 +29,9 @@ END: Final = b"\r\n\r\n"
 
 _REMEMBERED: Final = 1024
 _REMEMBERED_BYTES: Final = 2048
+_MODEL: Final = rb"[A-Za-z0-9._-]{1,128}(?:/versions/[A-Za-z0-9._-]{1,64})?"
 _TARGET: Final = re.compile(
-    rb"/(?:v1/models/([A-Za-z0-9._-]{1,128}):predict|v2/models/([A-Za-z0-9._-]{1,128})/infer)"
+    rb"/(?:v1/models/(" + _MODEL + rb"):predict|v2/models/(" + _MODEL + rb")/infer)"
     rb"(?:\?[!-\"$-~]*)?"
 )
 _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
@@ -47,7 +48,7 @@ class Verdict(NamedTuple):
     """A request that the fast lane takes.
 
     Attributes:
-        model: the model's name.
+        model: the model's name, with the version as in the path where there is one.
         head_bytes: how long the head is.
         content_length: how long the body is.
         request_bytes: both together.

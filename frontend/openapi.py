@@ -18,7 +18,7 @@ from ringbatch.frontend.openapi_tensors import (
     v2_request,
 )
 from ringbatch.frontend.outcome import BATCH_HEADER
-from ringbatch.frontend.v2_answer import LENGTH_HEADER, VERSION
+from ringbatch.frontend.v2_answer import LENGTH_HEADER
 from ringbatch.shm.manifest import ModelSpec
 
 Json = dict[str, Any]
@@ -76,7 +76,8 @@ def document(
             "description": (
                 "Model inference over KServe's V1 protocol and the Open Inference Protocol V2. "
                 "Requests for one model share batches, whatever protocol they came in. Each path "
-                f"below /v2/models/NAME is served below /v2/models/NAME/versions/{VERSION} too."
+                "below /v2/models/NAME is served below /v2/models/NAME/versions/VERSION too, for "
+                "each version that model metadata names."
             ),
         },
         "servers": [{"url": "/"}],

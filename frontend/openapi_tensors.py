@@ -12,7 +12,6 @@ from typing import Any, Final
 import numpy as np
 
 from ringbatch.frontend.classification import UNCLASSIFIED
-from ringbatch.frontend.v2_answer import VERSION
 from ringbatch.frontend.v2_memory import OFFSET, REGION, SIZE
 from ringbatch.frontend.v2_wants import MAX_CLASSES, MAX_TIMEOUT_US, RAW_ONLY
 from ringbatch.shm.manifest import ModelSpec
@@ -133,7 +132,7 @@ def v2_answer(spec: ModelSpec, *, shared_memory: bool = False) -> Json:
         {
             "id": _STRING,
             "model_name": {"const": spec.name},
-            "model_version": {"const": VERSION},
+            "model_version": {"const": spec.version},
             "outputs": {
                 "type": "array",
                 "items": entries[0] if len(entries) == 1 else {"anyOf": entries},

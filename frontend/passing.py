@@ -1,6 +1,7 @@
 """The application in front of which another server's paths begin where ours end."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import falcon.asgi
@@ -9,7 +10,7 @@ from falcon.routing import CompiledRouter
 
 from ringbatch.frontend.api_keys import AUTHORIZATION, KEY_HEADER, ApiKeys
 from ringbatch.frontend.pass_through import Judgement, PassThrough
-from ringbatch.frontend.routing import has_route, is_prediction, is_probe, is_ready_path
+from ringbatch.frontend.routing import Find, has_route, is_prediction, is_probe, is_ready_path
 from ringbatch.frontend.service import Service
 from ringbatch.shm.credentials import KEY_HEADERS
 
@@ -38,14 +39,19 @@ def with_pass_through(
     ours: Judgement = is_prediction
     probe: Judgement = is_probe
     if not service.origins.any_path:
-        models = service.models
-        typed = {name for name, model in models.items() if model.spec.forward is None}
-        ours, probe = has_route(parameters, models, typed), is_ready_path
+        ours, probe = partial(_has_route, parameters, service), is_ready_path
     if keys is None:
         return PassThrough(app, server, ours, probe, service.expect_ready)
     ours = _or_without_key(ours, keys)
     withheld = [name.encode() for name in KEY_HEADERS]
     return PassThrough(app, server, ours, probe, service.expect_ready, withheld)
+
+
+def _has_route(find: Find, service: Service, scope: Mapping[str, Any]) -> bool:
+    """By the models that there are now."""
+    models = service.models
+    typed = {name for name, model in models.items() if model.spec.forward is None}
+    return has_route(find, models, typed)(scope)
 
 
 def _or_without_key(ours: Judgement, keys: ApiKeys) -> Judgement:

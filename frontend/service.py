@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from ringbatch.frontend.address import OF_VERSION, address
 from ringbatch.frontend.arrival import Arrival, Arrivals
 from ringbatch.frontend.batch_ids import BatchIds
 from ringbatch.frontend.calls import (
@@ -25,6 +26,7 @@ from ringbatch.frontend.calls import (
 )
 from ringbatch.frontend.forwarded import Origins
 from ringbatch.frontend.gateway import Gateway
+from ringbatch.frontend.json_to_tensor import shown
 from ringbatch.frontend.outcome import InternalError
 from ringbatch.frontend.payload import UnreadPart
 from ringbatch.frontend.readiness import obstacle
@@ -42,6 +44,7 @@ from ringbatch.shm.errors import (
     RequestTooLarge,
 )
 from ringbatch.shm.layout import (
+    LANE_TABLE,
     MODEL_ANSWER_NS,
     MODEL_READY,
     MODEL_ROW_NS,
@@ -49,9 +52,10 @@ from ringbatch.shm.layout import (
     WORD,
     aligned,
 )
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.manifest import SERVING, ModelSpec, defaults, version_order
 from ringbatch.shm.registry import Registry
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.table import TABLE_WORD
 
 log = logging.getLogger("ringbatch.frontend")
 
@@ -62,6 +66,13 @@ Parts = tuple[Part | UnreadPart, ...]
 
 class Service:
     """The models of a segment, through this process's gateway.
+
+    The table of models may change at any time. What is here follows it before each request, which
+    takes one load from memory while it has not, and says so in a word of the lane: who reads that
+    knows that no more requests come for models that were in earlier tables alone.
+
+    Attributes:
+        table: the number of the table that is followed.
 
     Args:
         segment: where the models are described.
@@ -81,24 +92,52 @@ class Service:
         self.regions = Regions(Registry.attach(segment), shared)
         self._words = segment.words
         self._clock = clock
-        self.models = {
-            spec.name: Model(
-                spec,
-                V1Codec(spec),
-                V2Codec(spec, self.regions),
-                ready_word=(segment.layout.model(spec.index) + MODEL_READY) // WORD,
-                served_word=(segment.layout.model(spec.index) + MODEL_SERVED) // WORD,
-                answer_word=(segment.layout.model(spec.index) + MODEL_ANSWER_NS) // WORD,
-                row_word=(segment.layout.model(spec.index) + MODEL_ROW_NS) // WORD,
-            )
-            for spec in segment.models
-        }
         self.origins = Origins(segment.models)
-        self._any = next(iter(self.models.values())) if self.origins.any_path else None
+        self._any: Model | None = None
         """Takes predictions of whatever model."""
+        self.table = 0
+        self._seen_word = (segment.layout.lane(gateway.lane.index) + LANE_TABLE) // WORD
+        self._known: dict[int, Model] = {}
+        self._defaults: dict[str, Model] = {}
+        self._by_address: dict[str, Model] = {}
+        gateway.rung = self.keep_up
         self._comfortable_bytes = segment.layout.lane_bytes >> 1
         self.engine = Engine(gateway, BatchIds(segment.identity), segment.layout.lane_bytes)
         self._arrivals = Arrivals(self.engine, clock, self.expect_served, self.expect_time)
+        self.keep_up()
+
+    def keep_up(self) -> None:
+        """Follow the table of models."""
+        if self._words[TABLE_WORD] == self.table:
+            return
+        number = self._segment.read_models()
+        serving = [spec for spec in self._segment.models if spec.state == SERVING]
+        self._known = {spec.reference: self._model_of(spec) for spec in serving}
+        self._defaults = {
+            name: self._known[spec.reference] for name, spec in defaults(serving).items()
+        }
+        self._by_address = self._defaults | {
+            address(model.spec.name, model.spec.version): model for model in self._known.values()
+        }
+        known = self._known.values()
+        of_any = (model for model in known if model.spec.forward and model.spec.forward.any_path)
+        self._any = next(of_any, None)
+        self.table = self._words[self._seen_word] = number
+
+    def _model_of(self, spec: ModelSpec) -> Model:
+        known = self._known.get(spec.reference)
+        if known is not None and known.spec == spec:
+            return known
+        start = self._segment.layout.model(spec.index)
+        return Model(
+            spec,
+            V1Codec(spec),
+            V2Codec(spec, self.regions),
+            ready_word=(start + MODEL_READY) // WORD,
+            served_word=(start + MODEL_SERVED) // WORD,
+            answer_word=(start + MODEL_ANSWER_NS) // WORD,
+            row_word=(start + MODEL_ROW_NS) // WORD,
+        )
 
     def predict(
         self,
@@ -111,7 +150,7 @@ class Service:
         """Answer a request.
 
         Args:
-            name: the model's.
+            name: the model's, or its `address`.
             body: the request's, undecoded.
             reply: called once, unless the call is abandoned first.
             timeout_ns: how long the client waits, where that is less than the model's own limit;
@@ -122,10 +161,12 @@ class Service:
             The call that is on its way; None where `reply` was called already.
         """
         self.engine.gateway.between_requests()
+        if self._words[TABLE_WORD] != self.table:
+            self.keep_up()
         accepted_ns = self._clock()
-        model = self.models.get(name) or self._any
+        model = self._by_address.get(name) or self._any
         if model is None:
-            reply_error(reply, self._no_such_model(name), kserve_errors=False)
+            reply_error(reply, self._not_found(name), kserve_errors=False)
             return None
         spec = model.spec
         try:
@@ -160,7 +201,7 @@ class Service:
         self.engine.gateway.between_requests()
         accepted_ns = self._clock()
         try:
-            model = self.model(name)
+            model = self._at(name)
             parts, wants = model.v2.parse(body, json_bytes)
             self.expect_served(model)
             deadline_ns = accepted_ns + shortest_ns(
@@ -193,7 +234,8 @@ class Service:
         Returns:
             Where they belong; None where the body is to be gathered and given to `infer`.
         """
-        model = self.models.get(name)
+        self.keep_up()
+        model = self._by_address.get(name)
         if model is None:
             return None
         return self._arrivals.expect(model, text, binary_bytes, timeout_ns)
@@ -206,7 +248,7 @@ class Service:
             ModelNotReady
         """
         if not self._words[model.served_word]:
-            raise _not_ready(model.spec.name)
+            raise _not_ready(model.spec)
 
     def send(self, task: Task, parts: Parts) -> Call:
         """Send a request on its way.
@@ -276,60 +318,104 @@ class Service:
                 f"{self.engine.lane_bytes} there are for requests"
             )
 
-    def check(self, name: str) -> None:
+    def check(self, name: str, version: str = "") -> None:
         """Return where the model can predict now.
 
         Raises:
             ModelNotFound, ModelNotReady: the text says why it cannot.
         """
-        offset = self._segment.layout.model(self.model(name).spec.index)
+        self._check(self.model(name, version))
+
+    def _check(self, model: Model) -> None:
+        offset = self._segment.layout.model(model.spec.index)
         waiting = self.engine.gateway.is_waiting
         why = obstacle(self._words, offset, self._clock(), waiting=waiting)
         if why:
-            raise _not_ready(name, why)
+            raise _not_ready(model.spec, why)
 
     def expect_ready(self) -> None:
-        """Return where every model can predict now.
+        """Return where every model can predict now, in every version.
 
         Raises:
             Draining, ModelNotReady: the text names the first that cannot.
         """
         if self.draining:
             raise Draining
-        for name in self.models:
-            self.check(name)
+        self.keep_up()
+        for model in self._known.values():
+            self._check(model)
 
-    def model(self, name: str) -> Model:
-        """The model of that name.
+    def model(self, name: str, version: str = "") -> Model:
+        """The model of that name and version; without a version the server's choice.
 
         Raises:
             ModelNotFound
         """
-        model = self.models.get(name)
+        return self._at(address(name, version))
+
+    def _at(self, name: str) -> Model:
+        self.keep_up()
+        model = self._by_address.get(name)
         if model is None:
-            raise self._no_such_model(name)
+            raise self._not_found(name)
         return model
 
-    def counters(self, name: str) -> Counters:
-        """What was counted for a model that is there."""
-        index = self.models[name].spec.index
-        return Counters(self._words, self._segment.layout.model_counters(index))
+    def counters(self, spec: ModelSpec) -> Counters:
+        """What was counted for a model that serves."""
+        return Counters(self._words, self._segment.layout.model_counters(spec.index))
+
+    @property
+    def models(self) -> dict[str, Model]:
+        """By name, what serves requests that name no version."""
+        self.keep_up()
+        return self._defaults
 
     @property
     def specs(self) -> tuple[ModelSpec, ...]:
-        """What the manifest says of the models."""
+        """What the table says of the models that serve, each version for itself."""
+        self.keep_up()
+        return tuple(model.spec for model in self._known.values())
+
+    @property
+    def entries(self) -> tuple[ModelSpec, ...]:
+        """All of the table, with what is being loaded and what retires."""
+        self.keep_up()
         return self._segment.models
+
+    def specs_of(self, name: str, version: str = "") -> tuple[ModelSpec, ...]:
+        """Those of one model: of that version, or of every one where there is no version."""
+        return tuple(s for s in self.specs if s.name == name and version in ("", s.version))
+
+    def versions(self, name: str) -> list[str]:
+        """Those of a model that serve, the lowest first."""
+        return sorted((spec.version for spec in self.specs_of(name)), key=version_order)
+
+    @property
+    def model_control(self) -> bool:
+        """Whether clients may load and unload models."""
+        return self._segment.model_control
+
+    @property
+    def segment_name(self) -> str:
+        """Of the engine's segment."""
+        return self._segment.name
 
     @property
     def draining(self) -> bool:
         """Whether the engine is being stopped."""
         return self._segment.draining
 
-    def _no_such_model(self, name: str) -> ModelNotFound:
-        shown = name if len(name) <= 128 else f"{name[:128]}..."
-        known = ", ".join(self.models)
-        return ModelNotFound(f'there is no model "{shown}"; there is: {known}')
+    def _not_found(self, wanted: str) -> ModelNotFound:
+        name, _, version = wanted.partition(OF_VERSION)
+        if name in self._defaults:
+            have = " and ".join(f'"{known}"' for known in self.versions(name))
+            return ModelNotFound(
+                f"model {shown(name)} has version {have} and no version {shown(version)}"
+            )
+        cut = name if len(name) <= 128 else f"{name[:128]}..."
+        known = ", ".join(self._defaults) or "none"
+        return ModelNotFound(f'there is no model "{cut}"; there is: {known}')
 
 
-def _not_ready(name: str, why: str = "no worker holds it now") -> ModelNotReady:
-    return ModelNotReady(f'model "{name}" is not ready: {why}')
+def _not_ready(spec: ModelSpec, why: str = "no worker holds it now") -> ModelNotReady:
+    return ModelNotReady(f'model "{spec.name}" is not ready: {why}')

@@ -11,11 +11,9 @@ from falcon.asgi import Request, Response
 
 from ringbatch.frontend.outcome import NotSupported
 from ringbatch.frontend.service import Service
-from ringbatch.frontend.v2 import VERSION
 from ringbatch.frontend.v2_resources import OfModel
 
 _CONFIG: Final = "model configurations are not supported; GET /v2/models/NAME describes a model"
-_LOADING: Final = "loading and unloading models is not supported; all are loaded at the start"
 _LOGGING: Final = "log settings are not supported; [server] log_level is set at the start"
 _TRACE: Final = "tracing is not supported"
 
@@ -30,9 +28,6 @@ def add_routes(app: falcon.asgi.App[Request, Response], service: Service) -> Non
     config = UnservedOfModel(service, _CONFIG)
     app.add_route("/v2/models/{name}/config", config)
     app.add_route("/v2/models/{name}/versions/{version}/config", config)
-    loading = UnservedAction(_LOADING)
-    app.add_route("/v2/repository/models/{name}/load", loading)
-    app.add_route("/v2/repository/models/{name}/unload", loading)
     trace = UnservedSettings(_TRACE)
     app.add_route("/v2/trace/setting", trace)
     app.add_route("/v2/models/{name}/trace/setting", trace)
@@ -72,7 +67,7 @@ class UnservedOfModel(OfModel):
         self._words = words
 
     async def on_get(
-        self, _req: Request, _resp: Response, name: str, version: str = VERSION
+        self, _req: Request, _resp: Response, name: str, version: str = ""
     ) -> NoReturn:
         """501."""
         self._spec(name, version)

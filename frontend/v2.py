@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Sequence
 
-from ringbatch.frontend.json_to_tensor import shown
-from ringbatch.frontend.v2_answer import VERSION, Answer, renderer
+from ringbatch.frontend.v2_answer import Answer, renderer
 from ringbatch.frontend.v2_memory import OFF, ClientMemory
 from ringbatch.frontend.v2_request import Expected, Request, requests
 from ringbatch.frontend.v2_wants import Wants
-from ringbatch.shm.errors import InvalidRequest, ModelNotFound
+from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.manifest import ModelSpec
 
-__all__ = ["VERSION", "Answer", "Request", "V2Codec", "Wants", "expect_version"]
+__all__ = ["Answer", "Request", "V2Codec", "Wants"]
 
 
 class V2Codec:
@@ -51,15 +50,3 @@ class V2Codec:
 
     def _expect_nothing(self, _text: bytes, _binary_bytes: int) -> Expected | None:
         return None
-
-
-def expect_version(name: str, version: str) -> None:
-    """Refuse another version than the only one there is.
-
-    Raises:
-        ModelNotFound
-    """
-    if version != VERSION:
-        raise ModelNotFound(
-            f'model {shown(name)} has version "{VERSION}" and no version {shown(version)}'
-        )

@@ -30,8 +30,6 @@ from ringbatch.shm.frame import Frame, FrameError, Placement
 from ringbatch.shm.manifest import ModelSpec
 from ringbatch.shm.tensor import Tensor
 
-VERSION: Final = "1"
-"""Of every model, as there are no others yet."""
 LENGTH_HEADER: Final = "inference-header-content-length"
 
 _FP64: Final = np.dtype("<f8")
@@ -73,7 +71,8 @@ class InferAnswers:
             for index, tensor in enumerate(spec.outputs)
         ]
         name = dumps(spec.name).decode()
-        self._start = f'"model_name":{name},"model_version":"{VERSION}","outputs":['.encode()
+        version = dumps(spec.version).decode()
+        self._start = f'"model_name":{name},"model_version":{version},"outputs":['.encode()
         self._of_batch = ("", JSON)
 
     def render(

@@ -5,17 +5,18 @@ Statistics have the shape of Triton's extension. What is not measured is 0, and 
 
 from typing import Any, Final, Protocol
 
-from ringbatch.frontend.v2_answer import VERSION
 from ringbatch.shm.counters import BATCHES_BY_REASON, ModelCounter
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.manifest import LOADING, RETIRING, ModelSpec
 from ringbatch.shm.slot import Reason
 from ringbatch.shm.tensor import ANY, Tensor
 
 EXTENSIONS: Final = ("binary_tensor_data", "parameters", "statistics")
 CLASSIFICATION: Final = "classification"
 SHARED_MEMORY: Final = "system_shared_memory"
+MODEL_CONTROL: Final = "model_repository"
 
 Json = dict[str, Any]
+_STATES: Final = {LOADING: "LOADING", RETIRING: "UNLOADING"}
 
 
 class Counted(Protocol):
@@ -25,19 +26,25 @@ class Counted(Protocol):
 
 
 def server_metadata(
-    version: str, *, shared_memory: bool = False, classification: bool = False
+    version: str,
+    *,
+    shared_memory: bool = False,
+    classification: bool = False,
+    model_control: bool = False,
 ) -> Json:
-    """The server's, of that version of ringbatch; whether clients may share memory with it, and
-    want classes."""
+    """The server's, of that version of ringbatch; whether clients may share memory with it, want
+    classes, and load and unload models."""
     more = [CLASSIFICATION] * classification + [SHARED_MEMORY] * shared_memory
+    more += [MODEL_CONTROL] * model_control
     return {"name": "ringbatch", "version": version, "extensions": [*EXTENSIONS, *more]}
 
 
-def model_metadata(spec: ModelSpec) -> Json:
-    """A model's; its tensors have the batch dimension in front, if the model has one."""
+def model_metadata(spec: ModelSpec, versions: list[str]) -> Json:
+    """A model's, of which those versions serve; its tensors have the batch dimension in front, if
+    the model has one."""
     return {
         "name": spec.name,
-        "versions": [VERSION],
+        "versions": versions,
         "platform": spec.platform,
         "inputs": [_described(spec, tensor) for tensor in spec.inputs],
         "outputs": [_described(spec, tensor) for tensor in spec.outputs],
@@ -55,7 +62,7 @@ def model_statistics(spec: ModelSpec, counted: Counted) -> Json:
     batches = sum(counted[BATCHES_BY_REASON + reason] for reason in Reason)
     return {
         "name": spec.name,
-        "version": VERSION,
+        "version": spec.version,
         "last_inference": 0,
         "inference_count": counted[ModelCounter.ROWS],
         "execution_count": batches,
@@ -82,8 +89,8 @@ def index_entry(spec: ModelSpec, unready: str) -> Json:
         spec: the model.
         unready: why it is not ready; empty where it is.
     """
-    state = "UNAVAILABLE" if unready else "READY"
-    return {"name": spec.name, "version": VERSION, "state": state, "reason": unready}
+    state = _STATES.get(spec.state, "UNAVAILABLE" if unready else "READY")
+    return {"name": spec.name, "version": spec.version, "state": state, "reason": unready}
 
 
 def _described(spec: ModelSpec, tensor: Tensor) -> Json:

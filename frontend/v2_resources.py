@@ -8,22 +8,24 @@ import falcon.asgi
 import orjson
 from falcon.asgi import Request, Response
 
+from ringbatch.frontend.address import address
 from ringbatch.frontend.calls import Body, Call, Reply
 from ringbatch.frontend.distribution import installed_version
 from ringbatch.frontend.exchange import Bodies, exchange
 from ringbatch.frontend.json_to_tensor import shown
+from ringbatch.frontend.model_control import control_model, expect_no_override
+from ringbatch.frontend.model_index import index_of
 from ringbatch.frontend.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.request_timeout import timeout_ns_of
 from ringbatch.frontend.service import Service
-from ringbatch.frontend.v2 import VERSION, expect_version
 from ringbatch.frontend.v2_answer import LENGTH_HEADER
 from ringbatch.frontend.v2_documents import (
-    index_entry,
     model_metadata,
     model_statistics,
     server_metadata,
 )
-from ringbatch.shm.errors import InvalidRequest, ModelNotFound, ModelNotReady, RequestTooLarge
+from ringbatch.shm.control import Action
+from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestTooLarge
 from ringbatch.shm.manifest import ModelSpec
 
 MAX_CONTROL_BYTES: Final = 1 << 16
@@ -40,10 +42,12 @@ def add_routes(app: falcon.asgi.App[Request, Response], service: Service, bodies
         service: the models.
         bodies: what is taken and given.
     """
-    app.add_route("/v2", ServerMetadata(service.regions.on))
+    app.add_route("/v2", ServerMetadata(service))
     app.add_route("/v2/models", Models(service))
     app.add_route("/v2/models/stats", AllStatistics(service))
     app.add_route("/v2/repository/index", Index(service))
+    app.add_route("/v2/repository/models/{name}/load", ModelControl(service, "load"))
+    app.add_route("/v2/repository/models/{name}/unload", ModelControl(service, "unload"))
     inferences = Inferences(service, bodies)
     for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
         app.add_route(model, ModelMetadata(service))
@@ -53,15 +57,18 @@ def add_routes(app: falcon.asgi.App[Request, Response], service: Service, bodies
 
 
 class ServerMetadata:
-    """What the server is; and whether clients may share memory with it."""
+    """What the server is."""
 
-    def __init__(self, shared_memory: bool) -> None:
-        self._shared_memory = shared_memory
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     async def on_get(self, _req: Request, resp: Response) -> None:
         """Its name, version and extensions."""
         document = server_metadata(
-            installed_version(), shared_memory=self._shared_memory, classification=True
+            installed_version(),
+            shared_memory=self._service.regions.on,
+            classification=True,
+            model_control=self._service.model_control,
         )
         _send(resp, document)
 
@@ -90,10 +97,7 @@ class AllStatistics:
     async def on_get(self, _req: Request, resp: Response) -> None:
         """Since the engine started."""
         service = self._service
-        stats = [
-            model_statistics(model.spec, service.counters(name))
-            for name, model in service.models.items()
-        ]
+        stats = [model_statistics(spec, service.counters(spec)) for spec in service.specs]
         _send(resp, {"model_stats": stats})
 
     on_head = on_get
@@ -108,16 +112,27 @@ class Index:
     async def on_post(self, req: Request, resp: Response) -> None:
         """All of them, or only those that are ready, if the body says so."""
         only_ready = _wants_only_ready(await control_body(req))
-        entries = [self._entry(name) for name in self._service.models]
+        entries = index_of(self._service)
         _send(resp, [e for e in entries if not only_ready or e["state"] == "READY"])
 
-    def _entry(self, name: str) -> dict[str, Any]:
-        unready = ""
-        try:
-            self._service.check(name)
-        except ModelNotReady as reason:
-            unready = str(reason)
-        return index_entry(self._service.models[name].spec, unready)
+
+class ModelControl:
+    """Loading and unloading models.
+
+    Args:
+        service: the models.
+        action: ``load`` or ``unload``.
+    """
+
+    def __init__(self, service: Service, action: Action) -> None:
+        self._service = service
+        self._action = action
+
+    async def on_post(self, req: Request, resp: Response, name: str) -> None:
+        """KServe's form, once it is done; a load takes as long as the model does."""
+        expect_no_files(await control_body(req))
+        await control_model(self._service, self._action, name)
+        _send(resp, {"name": name, self._action: True})
 
 
 class OfModel:
@@ -132,21 +147,17 @@ class OfModel:
 
     def _spec(self, name: str, version: str) -> ModelSpec:
         """The model; raises `ModelNotFound` where there is none of that name and version."""
-        model = self._service.models.get(name)
-        if model is None:
+        if name not in self._service.models:
             raise ModelNotFound(f"there is no model {shown(name)}")
-        expect_version(name, version)
-        return model.spec
+        return self._service.model(name, version).spec
 
 
 class ModelMetadata(OfModel):
     """What one model is."""
 
-    async def on_get(
-        self, _req: Request, resp: Response, name: str, version: str = VERSION
-    ) -> None:
+    async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
         """Its inputs and outputs."""
-        _send(resp, model_metadata(self._spec(name, version)))
+        _send(resp, model_metadata(self._spec(name, version), self._service.versions(name)))
 
     on_head = on_get
 
@@ -154,12 +165,10 @@ class ModelMetadata(OfModel):
 class ModelReadiness(OfModel):
     """Whether one model can predict."""
 
-    async def on_get(
-        self, _req: Request, resp: Response, name: str, version: str = VERSION
-    ) -> None:
+    async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
         """200, or 503 with the reason."""
         self._spec(name, version)
-        self._service.check(name)
+        self._service.check(name, version)
         _send(resp, {"name": name, "ready": True})
 
     on_head = on_get
@@ -168,12 +177,12 @@ class ModelReadiness(OfModel):
 class Statistics(OfModel):
     """What was counted for one model."""
 
-    async def on_get(
-        self, _req: Request, resp: Response, name: str, version: str = VERSION
-    ) -> None:
+    async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
         """Since the engine started."""
-        spec = self._spec(name, version)
-        _send(resp, {"model_stats": [model_statistics(spec, self._service.counters(name))]})
+        self._spec(name, version)
+        specs = self._service.specs_of(name, version)
+        stats = [model_statistics(spec, self._service.counters(spec)) for spec in specs]
+        _send(resp, {"model_stats": stats})
 
     on_head = on_get
 
@@ -190,16 +199,14 @@ class Inferences(OfModel):
         super().__init__(service)
         self._bodies = bodies
 
-    async def on_post(
-        self, req: Request, resp: Response, name: str, version: str = VERSION
-    ) -> None:
+    async def on_post(self, req: Request, resp: Response, name: str, version: str = "") -> None:
         """As the fast lane answers, byte for byte."""
-        expect_version(name, version)
+        wanted = address(name, version)
         json_bytes = _json_bytes(req.get_header(LENGTH_HEADER))
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
 
         def start(body: Body, reply: Reply) -> Call | None:
-            return self._service.infer(name, body, json_bytes, reply, timeout_ns)
+            return self._service.infer(wanted, body, json_bytes, reply, timeout_ns)
 
         await exchange(req, resp, self._bodies, start)
 
@@ -228,6 +235,24 @@ async def control_body(req: Request) -> bytes:
                 f"the body has more than {MAX_CONTROL_BYTES} bytes, which are accepted here"
             )
     return bytes(body)
+
+
+def expect_no_files(body: bytes) -> None:
+    """Return where the body of a load or unload asks for nothing beyond that.
+
+    Raises:
+        InvalidRequest: it brings a configuration or files of its own, or is no JSON object.
+    """
+    if not body.strip():
+        return
+    try:
+        wanted = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"the request is no JSON: {error}") from None
+    parameters = wanted.get("parameters", {}) if isinstance(wanted, dict) else None
+    if not isinstance(parameters, dict):
+        raise InvalidRequest('the request is to be an object, with "parameters" as one, if any')
+    expect_no_override(parameters)
 
 
 def _wants_only_ready(body: bytes) -> bool:

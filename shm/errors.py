@@ -47,6 +47,10 @@ class ModelNotReady(RequestError):
     """The model is configured, but no worker holds a loaded copy of it now."""
 
 
+class LoadFailed(RequestError):
+    """The model could not be loaded or changed; what served before serves on."""
+
+
 class MemoryNotFound(RequestError):
     """No region of that name is registered, or its key names nothing that may be used."""
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.shm.layout import ALIGNMENT, CONTROL, DONE, MODEL, RESULT_BYTES, SLOT_SIZE, WORD
+from ringbatch.shm.manifest import INDEX_MASK
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import (
@@ -128,7 +129,7 @@ class Holder:
         low = self._payload + (slot >> self._lane_shift) * self._lane_bytes
         high = low + self._lane_bytes
         if (
-            model >= self._models
+            model & INDEX_MASK >= self._models
             or rows == 0
             or key > MAX_KEY_BYTES
             or key > size
@@ -152,7 +153,7 @@ class Holder:
         alike = headers[:, :_ALIKE_WORDS]
         model, rows, size, key, capacity = alike[0].tolist()
         if (
-            model >= self._models
+            model & INDEX_MASK >= self._models
             or rows == 0
             or not key <= size <= self._lane_bytes
             or capacity > self._lane_bytes

@@ -2,12 +2,13 @@
 
 The segment is transient, in native byte order, for one host and one version of ringbatch. All
 offsets are bytes from its start. Regions follow one another in this order, each on a page of its
-own; L is the number of lanes, S of slots in a lane, W of workers, M of models:
+own; L is the number of lanes, S of slots in a lane, W of places for workers, M of those for models:
 
     region       holds
     -----------  ---------------------------------------------------------------
     header       the words below
-    manifest     JSON, see ringbatch.shm.manifest
+    manifest     two copies of the table of models, JSON, see ringbatch.shm.table
+    lanes        L entries of a lane's words
     workers      W entries of a worker's words
     trials       W tables of a worker's trials
     models       M entries of a model's words
@@ -24,7 +25,9 @@ Header. Written by the supervisor when it makes the segment, read by everyone; M
 and says that the rest is complete. RING_COLLECTOR is 0 while the collector does not want to be
 woken for requests, because no worker is idle; COLLECTOR_NS is when it last looked for something to
 do, which it does at least once a second while it has requests. The last CLIENT_LANES lanes are for
-programs that use ringbatch.frontend.client, those before them for frontends.
+programs that use ringbatch.frontend.client, those before them for frontends. MODEL_CONTROL is 1
+where frontends may ask the supervisor to load and unload models. TABLE is the number of the table of
+models that holds; it is in the copy of that number modulo 2.
 
     offset  size  field            written by
     ------  ----  ---------------  ----------
@@ -39,9 +42,18 @@ programs that use ringbatch.frontend.client, those before them for frontends.
         64     8  MANIFEST_BYTES   supervisor
         72     8  IDENTITY         supervisor
         80     8  CLIENT_LANES     supervisor
+        88     8  MODEL_CONTROL    supervisor
        128     8  DRAINING         supervisor
+       136     8  TABLE            supervisor
        256     8  RING_COLLECTOR   collector
        264     8  COLLECTOR_NS     collector
+
+A lane's words. LANE_TABLE is the number of a table of models; what the lane's owner sends from now
+on is for models of that table or a later one.
+
+    offset  size  field              written by
+    ------  ----  -----------------  ----------
+         0     8  LANE_TABLE         frontend
 
 A worker's words. WORKER_STATE is a `WorkerState`.
 
@@ -107,7 +119,7 @@ while the record is empty. The text is the region's name and then its key, in UT
 
 A slot. The first cache-line pair belongs to the frontend, the second to whoever holds the
 request: the collector until it dispatches it, then the worker. CONTROL and DONE are the words of
-ringbatch.shm.slot.
+ringbatch.shm.slot. MODEL is the reference of a model, see ringbatch.shm.manifest.
 
     offset  size  field            written by
     ------  ----  ---------------  ----------
@@ -158,10 +170,15 @@ MODELS: Final = 56
 MANIFEST_BYTES: Final = 64
 IDENTITY: Final = 72
 CLIENT_LANES: Final = 80
+MODEL_CONTROL: Final = 88
 DRAINING: Final = 128
+TABLE: Final = 136
 RING_COLLECTOR: Final = 256
 COLLECTOR_NS: Final = 264
 HEADER_SIZE: Final = 384
+
+LANE_TABLE: Final = 0
+LANE_SIZE: Final = PAIR
 
 WORKER_STATE: Final = 0
 WORKER_PID: Final = 8
@@ -296,8 +313,12 @@ class Layout:
         return aligned(HEADER_SIZE, PAGE)
 
     @cached_property
+    def lanes_offset(self) -> int:
+        return aligned(self.manifest + 2 * self.manifest_bytes, PAGE)
+
+    @cached_property
     def workers_offset(self) -> int:
-        return aligned(self.manifest + self.manifest_bytes, PAGE)
+        return aligned(self.lanes_offset + self.lanes * LANE_SIZE, PAGE)
 
     @cached_property
     def trials(self) -> int:
@@ -355,6 +376,14 @@ class Layout:
     @cached_property
     def size(self) -> int:
         return self.payload + self.lanes * self.lane_bytes
+
+    def manifest_copy(self, table: int) -> int:
+        """Where the copy starts that the table of models with that number is in."""
+        return self.manifest + table % 2 * self.manifest_bytes
+
+    def lane(self, lane: int) -> int:
+        """Where the words of a lane start."""
+        return self.lanes_offset + _index(lane, self.lanes) * LANE_SIZE
 
     def worker(self, worker: int) -> int:
         """Where the words of a worker start."""

@@ -1,15 +1,31 @@
 """What the segment says of its models, so that a frontend needs no model file.
 
-The supervisor writes the manifest once, as JSON, when it makes the segment; everyone else reads
-it. A model's place in it is its index, the number that slots and tasks carry.
+Each version of each model that some process holds, or is about to, is an entry. The supervisor
+writes the entries, as JSON, see `ringbatch.shm.table`; everyone else reads them.
+
+An entry has a place in the segment, its index. Places are used again, so requests carry a
+reference: the index, and a generation that no two entries share. What comes late for an entry that
+is gone is for nobody, and never for the next one in its place.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ringbatch.shm.tensor import Tensor
 
+REFERENCE_BITS: Final = 16
+"""Of a reference, so many low bits are the index."""
+INDEX_MASK: Final = (1 << REFERENCE_BITS) - 1
+FIRST_VERSION: Final = "1"
+"""Of a model whose configuration names none."""
+State = Literal["loading", "serving", "retiring"]
+LOADING: Final = "loading"
+"""Workers are loading it, and it gets no requests yet."""
+SERVING: Final = "serving"
+RETIRING: Final = "retiring"
+"""It gets no new requests, and goes when those that it has are answered."""
 _LISTS: Final = ("workers", "allowed_batch_sizes", "length_buckets")
 """Fields that JSON gives back as lists."""
 
@@ -32,10 +48,10 @@ class Forward:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """One model as frontends, collector and workers know it.
+    """One version of one model as frontends, collector and workers know it.
 
     Attributes:
-        index: its place in the manifest.
+        index: its place in the segment.
         name: what requests call it.
         platform: informative, such as ``python``.
         inputs: empty for an untyped model, which takes and returns lists of JSON values.
@@ -58,6 +74,10 @@ class ModelSpec:
         refuse_nan: a request fails whose answer holds NaN or infinity.
         forward: how requests reach the server that runs the model; None where values do not travel
             as `ringbatch.shm.forward` has them.
+        version: of the model.
+        default: whether requests that name no version are for this one.
+        generation: of its place.
+        state: what the entry is for.
     """
 
     index: int
@@ -78,6 +98,15 @@ class ModelSpec:
     length_buckets: tuple[int, ...] = ()
     forward: Forward | None = None
     refuse_nan: bool = False
+    version: str = FIRST_VERSION
+    default: bool = False
+    generation: int = 0
+    state: State = SERVING
+
+    @property
+    def reference(self) -> int:
+        """What requests for it carry."""
+        return self.generation << REFERENCE_BITS | self.index
 
     @property
     def typed(self) -> bool:
@@ -93,6 +122,28 @@ class ModelSpec:
     def cap(self) -> int:
         """The most instances that one run of the model takes."""
         return self.max_batch_size or 1
+
+
+def version_order(version: str) -> tuple[bool, int, str]:
+    """Sorts versions: numbers by their value, above everything else."""
+    number = version.isdecimal()
+    return number, int(version) if number else 0, version
+
+
+def defaults(models: Iterable[ModelSpec]) -> dict[str, ModelSpec]:
+    """By name, the version that serves requests which name none: the one that was chosen for it,
+    else the highest that serves."""
+    found: dict[str, ModelSpec] = {}
+    for model in models:
+        if model.state == SERVING:
+            other = found.get(model.name)
+            if other is None or _precedence(model) > _precedence(other):
+                found[model.name] = model
+    return found
+
+
+def _precedence(model: ModelSpec) -> tuple[bool, tuple[bool, int, str]]:
+    return model.default, version_order(model.version)
 
 
 def dumps(models: tuple[ModelSpec, ...]) -> bytes:

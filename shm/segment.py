@@ -19,12 +19,13 @@ from typing import Final
 import posix_ipc
 
 from ringbatch.shm import layout as at
-from ringbatch.shm import manifest, wakeup
+from ringbatch.shm import wakeup
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.errors import LayoutMismatch, SegmentNotReady, StartupError
 from ringbatch.shm.layout import WORD, Layout
 from ringbatch.shm.manifest import ModelSpec
 from ringbatch.shm.owner import Owner
+from ringbatch.shm.table import Table
 from ringbatch.shm.wakeup import Wakeup
 
 PREFIX: Final = "ringbatch"
@@ -44,7 +45,8 @@ class Segment:
         layout: its sizes and offsets.
         memory: all of it, as bytes.
         words: all of it, as words of 8 bytes; control words are touched through this alone.
-        models: its manifest.
+        table: the table of models.
+        models: the entries of that table, as they were when it was last looked at.
     """
 
     def __init__(self, name: str, layout: Layout, mapping: mmap.mmap, fd: int) -> None:
@@ -54,6 +56,7 @@ class Segment:
         self._fd = fd
         self.memory = memoryview(mapping)
         self.words = self.memory.cast("Q")
+        self.table = Table(self.words, self.memory, layout)
         self.models: tuple[ModelSpec, ...] = ()
 
     @classmethod
@@ -118,10 +121,7 @@ class Segment:
             segment = cls(name, layout, mapping, os.open(f"/proc/self/fd/{fd}", _FLAGS))
         finally:
             os.close(fd)
-        start = layout.manifest
-        segment.models = manifest.loads(
-            bytes(segment.memory[start : start + layout.manifest_bytes])
-        )
+        segment.read_models()
         return segment
 
     @property
@@ -135,6 +135,20 @@ class Segment:
     def identity(self) -> int:
         """A random number of 64 bits, the same for all who attach."""
         return self._header(at.IDENTITY)
+
+    def read_models(self) -> int:
+        """Look at the table of models again; the number of the one that was found."""
+        number, self.models = self.table.read()
+        return number
+
+    @property
+    def model_control(self) -> bool:
+        """Whether frontends may ask the supervisor to load and unload models."""
+        return bool(self._header(at.MODEL_CONTROL))
+
+    def allow_model_control(self) -> None:
+        """Let frontends ask for models to be loaded and unloaded; by the supervisor alone."""
+        self.words[at.MODEL_CONTROL // WORD] = 1
 
     @property
     def draining(self) -> bool:
@@ -181,10 +195,16 @@ class Segment:
 
     def held_lanes(self) -> int:
         """How many of the frontends' lanes have an owner, other than this attachment."""
-        lanes = range(self.layout.frontend_lanes)
-        wanted = (_FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lane, 1, 0) for lane in lanes)
-        found = (_FLOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, lock)) for lock in wanted)
-        return sum(kind != fcntl.F_UNLCK for kind, *_ in found)
+        return sum(map(self.lane_is_held, range(self.layout.frontend_lanes)))
+
+    def lane_is_held(self, lane: int) -> bool:
+        """Whether the lane has an owner other than this attachment; a process-local twin, which
+        has no locks, says that it has."""
+        if self._fd < 0:
+            return True
+        wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lane, 1, 0)
+        kind, *_ = _FLOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, wanted))
+        return bool(kind != fcntl.F_UNLCK)
 
     def detach(self) -> None:
         """Unmap it and drop its locks. Views that others still hold keep the mapping alive."""
@@ -227,14 +247,7 @@ class Segment:
     def _fill(self, models: tuple[ModelSpec, ...]) -> None:
         self.models = models
         layout, words = self.layout, self.words
-        text = manifest.dumps(models)
-        if len(text) > layout.manifest_bytes:
-            raise ValueError(f"the manifest has {len(text)} bytes, not {layout.manifest_bytes}")
-        start = layout.manifest
-        self.memory[start : start + len(text)] = text
-        self.memory[start + len(text) : start + layout.manifest_bytes] = b" " * (
-            layout.manifest_bytes - len(text)
-        )
+        self.table.publish(models)
         for offset, value in _header_values(layout).items():
             words[offset // WORD] = value
         words[at.IDENTITY // WORD] = secrets.randbits(64)

@@ -50,16 +50,20 @@ def spec(
 
 
 def local_segment(
-    *models: ModelSpec, lanes: int = 1, slots: int = 64, lane_bytes: int = 64 * PAGE
+    *models: ModelSpec,
+    lanes: int = 1,
+    slots: int = 64,
+    lane_bytes: int = 64 * PAGE,
+    spare: int = 0,
 ) -> Segment:
-    """A segment that only this process sees."""
+    """A segment that only this process sees, with places for so many more models and workers."""
     layout = Layout(
         lanes=lanes,
         slots=slots,
         lane_bytes=lane_bytes,
-        workers=1 + max(number for model in models for number in model.workers),
-        models=len(models),
-        manifest_bytes=aligned(len(dumps(models)), PAGE),
+        workers=1 + max(number for model in models for number in model.workers) + spare,
+        models=len(models) + spare,
+        manifest_bytes=aligned(len(dumps(models)), PAGE) + spare * PAGE,
     )
     return Segment.local(layout, models)
 

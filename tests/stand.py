@@ -66,8 +66,8 @@ class HandWorker:
 class Stand:
     """A collector, its clients and its workers."""
 
-    def __init__(self, *models: ModelSpec, lanes: int = 2, slots: int = 64) -> None:
-        self.segment = local_segment(*models, lanes=lanes, slots=slots)
+    def __init__(self, *models: ModelSpec, lanes: int = 2, slots: int = 64, spare: int = 0) -> None:
+        self.segment = local_segment(*models, lanes=lanes, slots=slots, spare=spare)
         self.clients = [Client(self.segment, lane) for lane in range(lanes)]
         self.lane_wakes: list[int] = []
         self.worker_wakes: list[int] = []

@@ -28,11 +28,12 @@ class ScriptedService:
     specs = ()
     origins = Origins(())
     draining = False
+    model_control = False
 
-    def check(self, name: str) -> None:
+    def check(self, name: str, version: str = "") -> None:
         if name == "loading":
             raise ModelNotReady("still loading")
-        if name != "good":
+        if name != "good" or version not in ("", "2"):
             raise ModelNotFound(f"no {name}")
 
     def expect_ready(self) -> None:
@@ -44,8 +45,9 @@ class ScriptedService:
     def predict(
         self, name: str, body: Body, reply: Reply, timeout_ns: int, origin: bytes | None
     ) -> None:
+        name, _, version = name.partition("/versions/")
         try:
-            self.check(name)
+            self.check(name, version)
         except (ModelNotFound, ModelNotReady) as error:
             reply(*outcome(error))
         else:
@@ -78,6 +80,7 @@ def ask(method: str, path: str, **options: Any) -> Result:
         ("/v1/models", {"models": ["good", "loading"]}),
         ("/v1/models/good", {"name": "good", "ready": True}),
         ("/v1/models/good?a=b", {"name": "good", "ready": True}),
+        ("/v1/models/good/versions/2", {"name": "good", "ready": True}),
     ],
 )
 def test_what_can_be_read_is_json_and_head_is_the_same_without_a_body(

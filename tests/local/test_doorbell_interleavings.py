@@ -44,7 +44,7 @@ from ringbatch.shm.slot import Status
 from ringbatch.shm.wakeup import Wakeup
 
 SLOTS = 4
-BELL = RING_COLLECTOR // WORD + 1
+BELL = RING_COLLECTOR // WORD + 8
 """A word of the header that nothing uses: the collector's doorbell; the workers' follow it."""
 
 
@@ -381,7 +381,7 @@ class LooksFirst(Collector):
     def may_sleep(self) -> bool:
         if self.has_news():
             return False
-        self.rung_for_requests = any(model.idle for model in self._models)
+        self.rung_for_requests = any(model.idle for model in self._models.values())
         self._words[RING_COLLECTOR // WORD] = self.rung_for_requests
         fence(self._words)
         return True

@@ -91,7 +91,7 @@ class Stage:
         self._batch = 0
 
     def counters(self, name: str) -> Counters:
-        return self.service.counters(name)
+        return self.service.counters(self.service.model(name).spec)
 
     def _ring(self) -> None:
         self._loop.call_soon(self._run)

@@ -30,7 +30,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         recorded.append(given)
         return STATUS
 
-    for module, function in (("supervisor", "run"), ("demo", "run"), ("status", "main")):
+    for module, function in (
+        ("supervisor", "run"),
+        ("demo", "run"),
+        ("status", "main"),
+        ("reload", "main"),
+    ):
         stand_in = ModuleType(module)
         setattr(stand_in, function, record)
         monkeypatch.setitem(sys.modules, f"ringbatch.engine.{module}", stand_in)
@@ -58,7 +63,8 @@ TWO = ONE + '[models.other]\npath = "other.py"\n'
 
 def served(calls: list[tuple[Any, ...]], *argv: str) -> Config:
     assert cli.main(["serve", *argv]) == STATUS
-    ((config,),) = calls
+    ((config, reread),) = calls
+    assert reread() == config
     assert isinstance(config, Config)
     return config
 
@@ -338,7 +344,7 @@ def test_a_startup_error_of_the_engine_is_printed_without_a_traceback(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def fail(config: Config) -> int:
+    def fail(config: Config, reread: Callable[[], Config]) -> int:
         raise SegmentNotReady("first line\nsecond line")
 
     monkeypatch.setattr(sys.modules["ringbatch.engine.supervisor"], "run", fail)
@@ -479,3 +485,9 @@ def test_nothing_heavy_is_loaded_before_the_configuration_is_checked() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout == "[]\n"
+
+
+def test_reload_names_a_model_and_an_engine(calls: list[tuple[Any, ...]]) -> None:
+    assert cli.main(["reload"]) == STATUS
+    assert cli.main(["reload", "mnist", "--pid", "7"]) == STATUS
+    assert calls == [(None, None), (7, "mnist")]

@@ -17,6 +17,7 @@ Field = tuple[str, int, int | None, str]
 SPECIFICATION = at.__doc__ or ""
 TABLES = (
     "Header.",
+    "A lane's words.",
     "A worker's words.",
     "A worker's trials",
     "A model's words.",
@@ -33,6 +34,7 @@ NO_FIELDS = {
     "MAGIC_VALUE",
     "LAYOUT_VERSION",
     "HEADER_SIZE",
+    "LANE_SIZE",
     "WORKER_SIZE",
     "TRIAL_WORDS",
     "TRIALS_SIZE",
@@ -54,6 +56,7 @@ NO_FIELDS = {
 }
 SIZES = {
     "Header.": at.HEADER_SIZE,
+    "A lane's words.": at.LANE_SIZE,
     "A worker's words.": at.WORKER_SIZE,
     "A worker's trials": at.TRIALS_SIZE,
     "A model's words.": at.MODEL_SIZE,
@@ -103,7 +106,8 @@ def spans(layout: Layout) -> dict[str, tuple[int, int]]:
     last_lane, last_worker = layout.lanes - 1, layout.workers - 1
     return {
         "header": (0, at.HEADER_SIZE),
-        "manifest": (layout.manifest, layout.manifest + layout.manifest_bytes),
+        "manifest": (layout.manifest, layout.manifest_copy(1) + layout.manifest_bytes),
+        "lanes": (layout.lanes_offset, layout.lane(last_lane) + at.LANE_SIZE),
         "workers": (layout.workers_offset, layout.worker(last_worker) + at.WORKER_SIZE),
         "trials": (layout.trials, layout.worker_trials(last_worker) + at.TRIALS_SIZE),
         "models": (layout.models_offset, layout.model(layout.models - 1) + at.MODEL_SIZE),
@@ -186,8 +190,10 @@ def test_regions_are_in_order_on_pages_of_their_own_and_do_not_overlap(layout: L
 
 def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
     """Every stretch that one process writes while the engine runs: writer, start, size."""
+    yield "supervisor", layout.manifest, 2 * layout.manifest_bytes
     for lane in range(layout.lanes):
         frontend = f"frontend {lane}"
+        yield frontend, layout.lane(lane), at.LANE_SIZE
         yield frontend, layout.lane_counters(lane), at.COUNTER_BLOCK
         yield from ring(layout.submission_ring(lane), layout.slots, frontend, "collector")
         for worker in range(layout.workers):
@@ -249,9 +255,12 @@ def test_the_numbers_of_version_3() -> None:
         "MANIFEST_BYTES": 64,
         "IDENTITY": 72,
         "CLIENT_LANES": 80,
+        "MODEL_CONTROL": 88,
         "DRAINING": 128,
+        "TABLE": 136,
         "RING_COLLECTOR": 256,
         "COLLECTOR_NS": 264,
+        "LANE_TABLE": 0,
         "WORKER_STATE": 0,
         "WORKER_PID": 8,
         "TRIAL_COUNT": 0,
@@ -297,24 +306,25 @@ def test_the_numbers_of_version_3() -> None:
     assert {name: start for name, (start, _) in spans(layout).items()} == {
         "header": 0,
         "manifest": 4096,
-        "workers": 8192,
-        "trials": 12288,
-        "models": 24576,
-        "counters": 28672,
-        "submissions": 32768,
-        "completions": 36864,
-        "tasks": 40960,
-        "reports": 241664,
-        "registry": 249856,
-        "slots": 417792,
-        "payload": 421888,
+        "lanes": 8192,
+        "workers": 12288,
+        "trials": 16384,
+        "models": 28672,
+        "counters": 32768,
+        "submissions": 36864,
+        "completions": 40960,
+        "tasks": 45056,
+        "reports": 245760,
+        "registry": 253952,
+        "slots": 421888,
+        "payload": 425984,
     }
-    assert layout.size == 438272
+    assert layout.size == 442368
     assert [layout.completion_ring(1, producer) for producer in range(4)] == [
-        38400,
-        38784,
-        39168,
-        39552,
+        42496,
+        42880,
+        43264,
+        43648,
     ]
 
 
@@ -353,6 +363,7 @@ def test_a_size_outside_its_limits_is_refused_by_name(change: dict[str, int], me
 @pytest.mark.parametrize(
     ("method", "count"),
     [
+        ("lane", 4),
         ("worker", 3),
         ("model", 2),
         ("lane_counters", 4),

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.shm.manifest import ModelSpec, dumps, loads
+from ringbatch.shm.manifest import (
+    INDEX_MASK,
+    LOADING,
+    RETIRING,
+    SERVING,
+    ModelSpec,
+    defaults,
+    dumps,
+    loads,
+    version_order,
+)
 from ringbatch.shm.tensor import DATATYPES, Tensor
 
 tensors = st.builds(
@@ -33,6 +43,10 @@ specs = st.builds(
     max_batch_elements=st.integers(0, 1 << 40),
     pad_variable_length=st.booleans(),
     length_buckets=st.lists(st.integers(1, 4096), max_size=4).map(tuple),
+    version=st.text(max_size=5),
+    default=st.booleans(),
+    generation=st.integers(0, 1 << 40),
+    state=st.sampled_from([LOADING, SERVING, RETIRING]),
 )
 DIGITS = ModelSpec(
     index=0,
@@ -72,3 +86,28 @@ def test_a_model_without_inputs_is_untyped() -> None:
 def test_a_manifest_that_was_cut_off_is_not_read_as_a_shorter_one(cut: int) -> None:
     with pytest.raises(ValueError, match=r"Expecting|Unterminated|delimiter"):
         loads(dumps((DIGITS,))[:cut])
+
+
+def versions(*names: str, **more: object) -> tuple[ModelSpec, ...]:
+    return tuple(replace(DIGITS, version=name, **more) for name in names)  # type: ignore[arg-type]
+
+
+def test_numbers_are_in_the_order_of_their_values_above_everything_else() -> None:
+    names = ["10", "2", "b", "1", "1.5", "a", "02"]
+    assert sorted(names, key=version_order) == ["1.5", "a", "b", "1", "02", "2", "10"]
+
+
+def test_the_highest_version_that_serves_is_for_requests_without_one() -> None:
+    assert defaults(versions("1", "10", "9"))["digits"].version == "10"
+    loading = versions("11", state=LOADING) + versions("12", state=RETIRING)
+    assert defaults((*versions("9", "10"), *loading))["digits"].version == "10"
+    assert defaults(loading) == {}
+    chosen = versions("2", default=True)
+    assert defaults((*versions("3"), *chosen, *versions("1")))["digits"].version == "2"
+
+
+@given(specs, specs)
+def test_no_two_entries_of_one_place_have_the_same_reference(a: ModelSpec, b: ModelSpec) -> None:
+    same = (a.index, a.generation) == (b.index, b.generation)
+    assert (a.reference == b.reference) == same
+    assert a.reference & INDEX_MASK == a.index

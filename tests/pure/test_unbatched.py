@@ -42,11 +42,11 @@ def entry(name: str, datatype: str, shape: list[int], data: Any) -> dict[str, An
 
 def test_a_run_takes_one_instance_and_the_metadata_say_no_batch() -> None:
     assert (VECTOR.cap, VECTOR.batched) == (1, False)
-    assert model_metadata(OPEN)["inputs"] == [
+    assert model_metadata(OPEN, ["1"])["inputs"] == [
         {"name": "a", "datatype": "INT32", "shape": [-1, 2]},
         {"name": "b", "datatype": "BYTES", "shape": [-1]},
     ]
-    (batched,) = model_metadata(spec(0, VECTOR.inputs, VECTOR.outputs))["inputs"]
+    (batched,) = model_metadata(spec(0, VECTOR.inputs, VECTOR.outputs), ["1"])["inputs"]
     assert batched["shape"] == [-1, 2]
 
 

@@ -46,7 +46,7 @@ def test_a_plain_infer_request_is_taken(text: bytes, json_bytes: int | None) -> 
         head(NAME + b": 7", NAME + b": 7"),
         head(b"Transfer-Encoding: chunked"),
         head(b"Content-Encoding: gzip"),
-        head(line=b"POST /v2/models/mnist/versions/1/infer HTTP/1.1"),
+        head(line=b"POST /v2/models/mnist/versions//infer HTTP/1.1"),
         head(line=b"POST /v2/models/mnist/infer/ HTTP/1.1"),
         head(line=b"POST /v2/models/mnist/inferred HTTP/1.1"),
         head(line=b"POST /v2/models/mnist%2finfer HTTP/1.1"),

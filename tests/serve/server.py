@@ -37,6 +37,9 @@ def _stop_with_parent() -> None:
 class Server:
     """The command, started in a session of its own.
 
+    Attributes:
+        config: its configuration file, where it has one.
+
     Args:
         folder: where its output goes, and its working directory.
         arguments: after the command.
@@ -45,6 +48,7 @@ class Server:
 
     def __init__(self, folder: Path, *arguments: str, command: str = "serve") -> None:
         self._out, self._err = folder / "stdout", folder / "stderr"
+        self.config = folder / "ringbatch.toml"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 [*COMMAND, command, *arguments],

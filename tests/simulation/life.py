@@ -463,7 +463,7 @@ class Life:
 
     def _note_cycles(self) -> None:
         if self.engine.collector is not None:
-            cycles_ns = [model.cycle_ns for model in self.engine.collector._models]
+            cycles_ns = [model.cycle_ns for model in self.engine.collector._models.values()]
             self._longest_cycle_ns = max(self._longest_cycle_ns, *cycles_ns)
 
     def _left(self) -> str:
@@ -505,12 +505,12 @@ class Life:
         collector = engine.collector
         if collector is None:
             return
-        reported = any(worker.reports.waiting for worker in collector._workers)
+        reported = any(worker.reports.waiting for worker in collector._workers.values())
         assert not reported, "the collector sleeps on a report"
         asked = any(submissions.waiting for submissions in collector._submissions)
-        idle = any(model.idle for model in collector._models)
+        idle = any(model.idle for model in collector._models.values())
         assert not (asked and idle), "the collector sleeps on requests while a worker is idle"
-        for model in collector._models:
+        for model in collector._models.values():
             eager = model.policy.eager and model.queues
             assert not (model.idle and (eager or model.again)), (
                 f"requests of model {model.spec.name} wait while a worker is idle"

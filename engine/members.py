@@ -1,0 +1,283 @@
+"""The models of the table and their workers, as the collector keeps them while the table changes.
+
+The supervisor publishes a table; the collector follows it. A model that retires keeps its workers
+until every frontend has said that it knows of it and nothing of the model is left. A worker that is
+in the table no longer keeps its batch until it has reported it. What comes later still is for the
+entry that took the model's place, if that takes and returns the same.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from ringbatch.engine.backlog import NOTHING, Backlog
+from ringbatch.engine.batching import Policy
+from ringbatch.engine.costs import costs_ns, full_batch_ns
+from ringbatch.engine.grouping import Grouping
+from ringbatch.engine.health import ModelHealth
+from ringbatch.engine.messages import Task
+from ringbatch.engine.queues import Again, Queues
+from ringbatch.shm.counters import Counters
+from ringbatch.shm.holder import Request
+from ringbatch.shm.layout import LANE_TABLE, REPORT_WORDS, TASK_WORDS, WORD
+from ringbatch.shm.manifest import RETIRING, SERVING, ModelSpec
+from ringbatch.shm.ring import Consumer, Producer
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.trials import Trial
+
+PATIENCE_NS: Final = 10_000_000_000
+"""How long a frontend that is stopped can keep a retiring model alive."""
+_REMEMBERED: Final = 256
+"""Entries that are gone and may still have a successor."""
+_UNBOUNDED: Final = Policy(1, 0, eager=True)
+
+
+@dataclass(slots=True)
+class Worker:
+    """One worker, as the collector knows it.
+
+    Attributes:
+        number: which.
+        model: that it holds.
+        tasks: to it.
+        reports: from it.
+        wake: rings it.
+        ready: whether it takes tasks.
+        ending: it was taken for hung; what it answers until its end still counts.
+        leaving: the table has it no longer; it finishes its batch and gets no other.
+        limit_ns: when the batch it holds has run too long.
+        batch: what it holds.
+        requests: in that batch.
+    """
+
+    number: int
+    model: "Model"
+    tasks: Producer
+    reports: Consumer
+    wake: Callable[[], None]
+    ready: bool = False
+    ending: bool = False
+    leaving: bool = False
+    limit_ns: int = 0
+    batch: Task | None = None
+    requests: list[Request] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Model:
+    """One entry of the table, and what the collector holds of it.
+
+    Attributes:
+        spec: the entry.
+        policy: how its batches are formed.
+        counters: its block.
+        most_rows: of any request; frontends may still cut by a larger limit of before.
+        grouping: which of its requests may share a batch.
+        queues: what waits.
+        health: says in the segment how its workers are.
+        again: what runs once more, before anything that has not run yet.
+        idle: workers without a batch.
+        ready: how many workers there are now.
+        service_ns: of a run, of late.
+        cycle_ns: from dispatch to report, of late; before the first report, what warm-up took.
+        backlog: as it was published last.
+        taken_requests: requests taken in since they were last counted.
+        taken_rows: instances in them.
+        drained: whether the supervisor was told that nothing of it is left.
+    """
+
+    spec: ModelSpec
+    policy: Policy
+    counters: Counters
+    most_rows: int
+    grouping: Grouping
+    queues: Queues
+    health: ModelHealth
+    again: Again = field(default_factory=Again)
+    idle: list[Worker] = field(default_factory=list)
+    ready: int = 0
+    service_ns: int = 0
+    cycle_ns: int = 0
+    backlog: Backlog = NOTHING
+    taken_requests: int = 0
+    taken_rows: int = 0
+    drained: bool = False
+
+    @property
+    def retiring(self) -> bool:
+        """Whether it gets no new requests."""
+        return self.spec.state == RETIRING
+
+    def adjust(self, spec: ModelSpec) -> None:
+        """Take over an entry that says something new of the same model."""
+        self.spec = spec
+        self.most_rows = max(self.most_rows, spec.cap)
+        self.policy = _bounded(self.policy, spec)
+        self.health.held_by(spec.workers)
+
+    def learn(self, tried: list[Trial]) -> None:
+        """Take what a worker's warm-up took for what batches take, until they are measured."""
+        costs = costs_ns(tried, self.policy.sizes)
+        if costs:
+            self.policy = replace(self.policy, costs_ns=costs)
+        self.cycle_ns = self.cycle_ns or full_batch_ns(tried)
+
+    def empty(self) -> list[Request]:
+        """Remove everything that waits."""
+        waiting = []
+        while self.again:
+            waiting += self.again.take()
+        for queue in self.queues:
+            waiting += queue.empty()
+        self.queues.drop_empty()
+        return waiting
+
+
+class Members:
+    """The models of a segment's table, and their workers.
+
+    Attributes:
+        models: by reference.
+        workers: by number; also those that leave and are not gone.
+        retiring: those of the models that retire.
+        leaving: those of the workers that leave.
+        replaced: workers whose numbers others have; so they have died, and what they held is to be
+            taken back.
+    """
+
+    def __init__(self, segment: Segment, wake_worker: Callable[[int], None]) -> None:
+        self._segment = segment
+        self._wake_worker = wake_worker
+        self._number = 0
+        self._gone: dict[int, ModelSpec] = {}
+        self._patient_until_ns = 0
+        self.models: dict[int, Model] = {}
+        self.workers: dict[int, Worker] = {}
+        self.retiring: list[Model] = []
+        self.leaving: list[Worker] = []
+        self.replaced: list[Worker] = []
+
+    @property
+    def changing(self) -> bool:
+        """Whether some models or workers are on their way out."""
+        return bool(self.retiring or self.leaving)
+
+    @property
+    def outdated(self) -> bool:
+        """Whether there is another table by now."""
+        return self._segment.table.number != self._number
+
+    def follow(self, now_ns: int) -> list[Model]:
+        """Take over the table that holds now; the models that are no longer in it."""
+        self._number = self._segment.read_models()
+        specs = {spec.reference: spec for spec in self._segment.models}
+        gone = [self.models.pop(reference) for reference in self.models.keys() - specs.keys()]
+        for model in gone:
+            self._remember(model.spec)
+        for reference, spec in specs.items():
+            if reference in self.models:
+                self.models[reference].adjust(spec)
+            else:
+                self.models[reference] = _new_model(self._segment, spec)
+        holders = {n: self.models[spec.reference] for spec in specs.values() for n in spec.workers}
+        for number, worker in list(self.workers.items()):
+            if worker.leaving or holders.get(number) is not worker.model:
+                self._dismiss(worker)
+                if number in holders:
+                    self.remove(worker)
+                    self.replaced.append(worker)
+        for number in sorted(holders.keys() - self.workers.keys()):
+            self.workers[number] = self._new_worker(number, holders[number])
+        retiring = [model for model in self.models.values() if model.retiring]
+        if len(retiring) > len(self.retiring):
+            self._patient_until_ns = now_ns + PATIENCE_NS
+        self.retiring = retiring
+        return gone
+
+    def acknowledged(self, now_ns: int) -> bool:
+        """Whether no frontend sends requests to a retiring model any more; what was sent before is
+        found by who looks after this."""
+        if now_ns >= self._patient_until_ns:
+            return True
+        layout, words = self._segment.layout, self._segment.words
+        return not any(
+            words[(layout.lane(lane) + LANE_TABLE) // WORD] < self._number
+            and self._segment.lane_is_held(lane)
+            for lane in range(layout.frontend_lanes)
+        )
+
+    def busy(self, model: Model) -> bool:
+        """Whether requests to a model wait or run."""
+        held = (worker.batch for worker in self.workers.values() if worker.model is model)
+        return bool(model.queues or model.again) or any(batch is not None for batch in held)
+
+    def find(self, reference: int) -> Model | None:
+        """The model of that reference, or where it is gone the one in its place, if any."""
+        model = self.models.get(reference)
+        if model is None and reference in self._gone:
+            model = self.successor(self._gone[reference])
+        return model
+
+    def successor(self, spec: ModelSpec) -> Model | None:
+        """The model that serves in the place of one that does so no longer."""
+        return next((m for m in self.models.values() if _succeeds(m.spec, spec)), None)
+
+    def remove(self, worker: Worker) -> None:
+        """Forget a worker that leaves and holds no batch."""
+        self.leaving.remove(worker)
+        del self.workers[worker.number]
+
+    def _dismiss(self, worker: Worker) -> None:
+        if not worker.leaving:
+            worker.leaving = True
+            self.leaving.append(worker)
+            worker.model.ready -= worker.ready
+            if worker in worker.model.idle:
+                worker.model.idle.remove(worker)
+
+    def _new_worker(self, number: int, model: Model) -> Worker:
+        layout, words = self._segment.layout, self._segment.words
+        return Worker(
+            number,
+            model,
+            Producer(words, layout.task_ring(number), TASK_WORDS),
+            Consumer(words, layout.report_ring(number), REPORT_WORDS),
+            lambda: self._wake_worker(number),
+        )
+
+    def _remember(self, spec: ModelSpec) -> None:
+        self._gone[spec.reference] = spec
+        if len(self._gone) > _REMEMBERED:
+            del self._gone[next(iter(self._gone))]
+
+
+def _new_model(segment: Segment, spec: ModelSpec) -> Model:
+    words, layout = segment.words, segment.layout
+    grouping = Grouping(spec, segment.memory)
+    return Model(
+        spec,
+        _bounded(_UNBOUNDED, spec),
+        Counters(words, layout.model_counters(spec.index)),
+        spec.cap,
+        grouping,
+        Queues(grouping.fitting if grouping.bounded else None),
+        ModelHealth(words, layout.model(spec.index), spec.workers),
+    )
+
+
+def _bounded(policy: Policy, spec: ModelSpec) -> Policy:
+    """A policy with the bounds of an entry."""
+    return replace(
+        policy,
+        max_batch_size=spec.cap,
+        max_latency_ns=spec.max_latency_ns,
+        eager=spec.policy == "eager",
+        sizes=spec.allowed_batch_sizes,
+    )
+
+
+def _succeeds(spec: ModelSpec, other: ModelSpec) -> bool:
+    return spec.state == SERVING and all(
+        getattr(spec, what) == getattr(other, what)
+        for what in ("name", "version", "inputs", "outputs", "batched")
+    )

@@ -1,0 +1,77 @@
+"""The table of models as its writer and its readers meet in it."""
+
+from dataclasses import replace
+
+import pytest
+from rig import local_segment, spec
+
+from ringbatch.shm.counters import Counters
+from ringbatch.shm.layout import MODEL_READY, TABLE, WORD
+from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.table import Table
+
+ONE = (spec(name="one"),)
+TWO = (spec(name="one"), spec(1, name="two", workers=(0,)))
+
+
+def padded() -> tuple[Segment, Table]:
+    """A segment with room for more than it has."""
+    segment = local_segment(replace(ONE[0], platform="x" * 2000))
+    segment.table.publish(ONE)
+    return segment, segment.table
+
+
+def test_a_table_holds_from_the_moment_it_is_published() -> None:
+    _, table = padded()
+    number = table.number
+    assert table.read() == (number, ONE)
+    assert table.publish(TWO) == table.number == number + 1
+    assert table.read() == (number + 1, TWO)
+    table.publish(ONE)
+    assert table.read() == (number + 2, ONE)
+
+
+def test_what_is_published_until_the_store_of_the_number_is_not_seen() -> None:
+    segment, table = padded()
+    number = table.number
+    table.publish(TWO)
+    segment.words[TABLE // WORD] = number
+    assert table.read() == (number, ONE), "the old copy is as it was"
+
+
+def test_a_reader_that_is_overtaken_reads_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    segment, table = padded()
+    tables: list[tuple[ModelSpec, ...]] = [TWO, ONE, TWO]
+
+    class Overtaken(Table):
+        """Finds two more tables published between its look at the number and its copy."""
+
+        @property
+        def number(self) -> int:
+            found = table.number
+            if tables:
+                table.publish(tables.pop())
+            return found
+
+    reader = Overtaken(segment.words, segment.memory, segment.layout)
+    assert reader.read() == table.read()
+    assert tables == []
+
+
+def test_a_table_without_room_changes_nothing() -> None:
+    _, table = padded()
+    number = table.number
+    with pytest.raises(ValueError, match="the manifest has"):
+        table.publish((spec(name="x" * 5000),))
+    assert table.read() == (number, ONE)
+
+
+def test_a_place_is_wiped_for_the_next_model() -> None:
+    segment, table = padded()
+    counters = Counters(segment.words, segment.layout.model_counters(0))
+    counters.add(0, 5)
+    ready = (segment.layout.model(0) + MODEL_READY) // WORD
+    segment.words[ready] = 1
+    table.clear_place(0)
+    assert (counters[0], segment.words[ready]) == (0, 0)

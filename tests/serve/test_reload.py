@@ -1,0 +1,402 @@
+"""Models that come, go and change under load: no request fails, and none gets an old answer."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serve.client import Connection, Response, fast, instances, request
+from serve.server import COMMAND, Server, Start, toml
+
+from ringbatch.frontend import Client
+
+WaitUntil = Callable[..., Any]
+
+CLIENTS = 8
+MODEL = """
+from pathlib import Path
+import time
+NUMBER = {number}
+HERE = Path(__file__).parent
+def load():
+    while (HERE / "hold").exists():
+        time.sleep(0.01)
+def predict(values):
+    while (HERE / "pause").exists():
+        time.sleep(0.01)
+    return [[NUMBER, value] for value in values]
+"""
+
+
+class Site:
+    """A server and the files it serves from.
+
+    Attributes:
+        server: that serves.
+        folder: of its models.
+    """
+
+    def __init__(self, server: Server, folder: Path) -> None:
+        self.server = server
+        self.folder = folder
+
+    def write(self, number: int, name: str = "m.py") -> None:
+        """A model file whose answers have that number; the file is never there in part."""
+        write_model(self.folder, number, name)
+
+    def configure(self, models: dict[str, dict[str, Any]], **more: Any) -> None:
+        """Write the configuration anew; `path` is a file of this folder's."""
+        placed = {
+            name: keys | {"path": str(self.folder / keys["path"])} if "path" in keys else keys
+            for name, keys in models.items()
+        }
+        self.server.config.write_text(toml(SERVER | more, placed))
+
+    def reload(self, *names: str) -> subprocess.CompletedProcess[str]:
+        """``ringbatch reload``, and what it came to."""
+        return subprocess.run(
+            [*COMMAND, "reload", *names, "--pid", str(self.server.pid)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def ask(self, value: object, path: str = "m") -> Response:
+        with Connection(self.server.port) as connection:
+            return connection.ask(fast(path, instances(value)))
+
+    def number(self, path: str = "m") -> int:
+        """The number in an answer of the model."""
+        answer = self.ask("?", path)
+        assert answer.status == 200, answer.body
+        return int(answer.json["predictions"][0][0])
+
+    def post(self, path: str, body: bytes = b"") -> Response:
+        with Connection(self.server.port) as connection:
+            return connection.ask(request(path, body))
+
+    def index(self) -> list[tuple[str, str, str]]:
+        """Names, versions and states of the models."""
+        lines = self.post("/v2/repository/index").json
+        return [(line["name"], line["version"], line["state"]) for line in lines]
+
+    def workers(self) -> list[str]:
+        """The titles of its workers, each as often as it is there."""
+        found = []
+        for pid in self.server.living():
+            text = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
+            if text.startswith("ringbatch: worker "):
+                found.append(text.removeprefix("ringbatch: worker "))
+        return sorted(found)
+
+
+def write_model(folder: Path, number: int, name: str = "m.py") -> None:
+    draft = folder / "draft"
+    draft.write_text(MODEL.format(number=number))
+    draft.rename(folder / name)
+
+
+SERVER = {
+    "port": 0,
+    "frontends": 2,
+    "max_request_bytes": 1 << 16,
+    "spare_workers": 6,
+    "model_control": True,
+}
+
+
+@pytest.fixture(scope="module")
+def common_site(start_for_module: Start, tmp_path_factory: pytest.TempPathFactory) -> Site:
+    folder = tmp_path_factory.mktemp("models")
+    write_model(folder, 1)
+    return Site(start_for_module({"m": {"path": str(folder / "m.py")}}, **SERVER), folder)
+
+
+@pytest.fixture
+def site(common_site: Site, wait_until: WaitUntil) -> Site:
+    """One model "m" that says 1, and one worker; whatever an earlier test has left."""
+    site = common_site
+    for gate in ("hold", "pause"):
+        (site.folder / gate).unlink(missing_ok=True)
+    site.write(1)
+    site.configure({"m": {"path": "m.py"}})
+    done = site.reload("m")
+    assert done.returncode == 0, done.stderr
+    done = site.reload()
+    assert done.returncode == 0, done.stderr
+    wait_until(lambda: site.workers() == ["m/0"] and len(site.index()) == 1, "nothing is left")
+    return site
+
+
+class Load:
+    """Clients that ask without a pause and check every answer.
+
+    Attributes:
+        least: the number that answers to requests sent from now on must have at least.
+        answered: how many right answers came.
+        failures: all others, in words.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._going = True
+        self._lock = threading.Lock()
+        self.least = 0
+        self.answered = 0
+        self.failures: list[str] = []
+        self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(CLIENTS)]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, client: int) -> None:
+        with Connection(self._site.server.port) as connection:
+            count = 0
+            while self._going:
+                count += 1
+                value = f"{client}.{count}"
+                least = self.least
+                answer = connection.ask(fast("m", instances(value)))
+                right = (
+                    answer.status == 200
+                    and answer.json["predictions"][0][1] == value
+                    and answer.json["predictions"][0][0] >= least
+                )
+                with self._lock:
+                    self.answered += right
+                    if not right:
+                        self.failures.append(f"{value}, at least {least}: {answer.body!r}")
+
+    def stop(self) -> None:
+        self._going = False
+        for thread in self._threads:
+            thread.join()
+
+
+@pytest.fixture
+def load(site: Site, wait_until: WaitUntil) -> Iterator[Load]:
+    """Under way; at the end no request has failed."""
+    load = Load(site)
+    try:
+        goes_on(load, wait_until)
+        yield load
+    finally:
+        load.stop()
+    assert load.failures == []
+
+
+def goes_on(load: Load, wait_until: WaitUntil) -> None:
+    """Wait until many more requests are answered."""
+    wanted = load.answered + 20 * CLIENTS
+    wait_until(lambda: load.answered >= wanted or load.failures, "more requests are answered")
+
+
+def test_a_model_is_reloaded_under_load_and_no_answer_is_an_old_one(
+    site: Site, load: Load, wait_until: WaitUntil
+) -> None:
+    deaths = site.server.status().collector["worker_deaths"]
+    for number in (2, 3, 4):
+        site.write(number)
+        done = site.reload()
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == "ringbatch: m: version 1 loaded\n"
+        load.least = number
+        goes_on(load, wait_until)
+    wait_until(lambda: site.workers() == ["m/0"], "the old workers are gone")
+    assert site.server.status().collector["worker_deaths"] == deaths
+
+
+BROKEN_MODELS = {
+    "the file": ("import nothing_that_is_there\n", "No module named 'nothing_that_is_there'"),
+    "load()": (
+        "def load():\n    raise ValueError('no weights')\ndef predict(x): ...",
+        "no weights",
+    ),
+    "the process": (
+        "import os\ndef load():\n    os.kill(os.getpid(), 9)\ndef predict(x): ...",
+        "worker m/0 process was killed by SIGKILL",
+    ),
+}
+
+
+def test_a_model_that_cannot_be_loaded_leaves_the_old_one_serving(site: Site, load: Load) -> None:
+    for text, words in BROKEN_MODELS.values():
+        (site.folder / "m.py").write_text(text)
+        done = site.reload("m")
+        assert (done.returncode, done.stdout) == (1, "")
+        assert words in done.stderr
+        answer = site.post("/v2/repository/models/m/load")
+        assert answer.status == 500
+        assert words in answer.error
+        assert str(site.folder) not in answer.error
+        assert site.number() == 1
+    for names, words in ((["x"], 'no model "x"; there is: m'), ([], "m: ")):
+        done = site.reload(*names)
+        assert done.returncode == 1
+        assert words in done.stderr
+    site.configure({"m": {"path": "m.py", "workers": 0}})
+    assert "found 0, but it must be a whole number" in site.reload().stderr
+    site.write(2)
+    site.configure({"m": {"path": "m.py"}})
+    assert site.reload().returncode == 0
+    load.least = 2
+    assert site.number() == 2
+
+
+def test_the_death_of_the_collector_amid_a_reload_leaves_the_old_model_and_the_next_works(
+    site: Site, load: Load, wait_until: WaitUntil
+) -> None:
+    (site.folder / "hold").touch()
+    site.write(2)
+    with ThreadPoolExecutor() as threads:
+        reloading = threads.submit(site.reload)
+        wait_until(lambda: ("m", "1", "LOADING") in site.index(), "the new one is entered")
+        (site.folder / "hold").unlink()
+        (site.folder / "hold").touch()
+        killed = site.server.role("collector")
+        os.kill(killed, signal.SIGKILL)
+        done = reloading.result()
+        (site.folder / "hold").unlink()
+    assert done.returncode == 1
+    assert "the collector died meanwhile; try again" in done.stderr
+    goes_on(load, wait_until)
+    assert site.index() == [("m", "1", "READY")]
+    done = site.reload()
+    assert (done.returncode, done.stderr) == (0, "")
+    load.least = 2
+    goes_on(load, wait_until)
+    wait_until(lambda: site.workers() == ["m/0"], "no other workers are left")
+
+
+@pytest.mark.parametrize("role", ["worker m/0", "collector"])
+def test_what_the_old_workers_cannot_finish_is_answered_by_the_new_ones(
+    site: Site, wait_until: WaitUntil, role: str
+) -> None:
+    (site.folder / "pause").touch()
+    killed = site.server.role(role)
+    with ThreadPoolExecutor() as threads:
+        waiting = [threads.submit(site.ask, "held") for _ in range(2)]
+        wait_until(lambda: site.server.status().models["m"].requests == 2, "they wait")
+        site.write(2)
+        assert site.reload().returncode == 0
+        assert ("m", "1", "UNLOADING") in site.index()
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: site.index() == [("m", "1", "READY")], "the old one is gone")
+        (site.folder / "pause").unlink()
+        answers = [held.result() for held in waiting]
+    assert [answer.json["predictions"] for answer in answers] == [[[2, "held"]]] * 2
+    wait_until(lambda: site.workers() == ["m/0"], "the old worker is gone")
+
+
+def test_what_was_sent_before_is_answered_by_the_old_workers(
+    site: Site, wait_until: WaitUntil
+) -> None:
+    (site.folder / "pause").touch()
+    with ThreadPoolExecutor() as threads:
+        running = threads.submit(site.ask, "running")
+        wait_until(lambda: site.server.status().models["m"].batches, "it runs")
+        queued = threads.submit(site.ask, "queued")
+        wait_until(lambda: site.server.status().models["m"].requests == 2, "it waits")
+        site.write(2)
+        assert site.reload().returncode == 0
+        new = threads.submit(site.ask, "new")
+        (site.folder / "pause").unlink()
+        answers = [sent.result().json["predictions"] for sent in (running, queued, new)]
+    assert answers == [[[1, "running"]], [[1, "queued"]], [[2, "new"]]]
+
+
+def test_limits_policy_and_the_number_of_workers_change_without_loading(
+    site: Site, load: Load, wait_until: WaitUntil
+) -> None:
+    first = site.server.role("worker m/0")
+    deaths = site.server.status().collector["worker_deaths"]
+    own = {"path": "m.py", "workers": 3, "max_batch_size": 4, "policy": "fixed"}
+    site.configure({"m": own | {"max_latency_ms": 1}}, frontends=3)
+    done = site.reload()
+    assert done.returncode == 0
+    assert done.stdout == (
+        "ringbatch: [server] frontends: cannot change while the engine runs; restart it\n"
+        "ringbatch: m: version 1 adjusted\n"
+    )
+    assert site.workers() == ["m/0", "m/1", "m/2"]
+    goes_on(load, wait_until)
+    with Connection(site.server.port) as connection:
+        answer = connection.ask(fast("m", instances(*range(50))))
+    assert answer.json["predictions"] == [[1, value] for value in range(50)]
+    assert site.server.status().models["m"].workers == 3
+    site.configure({"m": {"path": "m.py", "kserve_errors": True}})
+    assert site.reload().returncode == 0
+    wait_until(lambda: site.workers() == ["m/0"], "two workers are gone")
+    assert site.server.role("worker m/0") == first
+    goes_on(load, wait_until)
+    assert site.post("/v1/models/m:predict", b"{").body == b"can't Unmarshal body\n"
+    assert site.server.status().collector["worker_deaths"] == deaths
+    site.configure({"m": {"path": "m.py", "workers": 64}})
+    assert "Restart the engine with a larger [server] spare_workers" in site.reload().stderr
+
+
+def test_versions_are_served_side_by_side_and_come_and_go(
+    site: Site, wait_until: WaitUntil
+) -> None:
+    site.write(2, "two.py")
+    site.write(10, "ten.py")
+
+    def configure(versions: dict[str, str], **of_all: str) -> None:
+        models = {f'm.versions."{v}"': {"path": path} for v, path in versions.items()}
+        site.configure({"m": of_all} | models | {"n": {"path": "two.py"}})
+
+    configure({"1": "m.py", "2": "two.py", "10": "ten.py"})
+    logged = len(site.server.stderr)
+    site.server.process.send_signal(signal.SIGHUP)
+    states = ["READY"] * 4
+    wait_until(lambda: [state for *_, state in site.index()] == states, "all are loaded")
+    assert "ERROR" not in site.server.stderr[logged:]
+    assert [site.number(f"m{v}") for v in ("", "/versions/1", "/versions/2", "/versions/10")] == [
+        *(10, 1, 2, 10)
+    ]
+    with Connection(site.server.port) as connection:
+        described = connection.ask(request("/v2/models/m", method="GET"))
+        assert described.json["versions"] == ["1", "2", "10"]
+        missing = connection.ask(fast("m/versions/3", instances(0)))
+        assert missing.error == 'model "m" has version "1" and "2" and "10" and no version "3"'
+        assert missing.status == 404
+        ready = connection.ask(request("/v2/models/m/versions/2/ready", method="GET"))
+        assert ready.status == 200
+        with Client(pid=site.server.pid) as client:
+            assert client.infer("m", [5]) == [[10, 5]]
+            configure({"1": "m.py", "2": "two.py"}, default_version="1")
+            assert site.reload().returncode == 0
+            assert client.infer("m", [6]) == [[1, 6]]
+        assert connection.ask(fast("m", instances(7))).json["predictions"] == [[1, 7]]
+        assert connection.ask(fast("m/versions/10", instances(7))).status == 404
+    assert site.post("/v2/repository/models/m/unload").json == {"name": "m", "unload": True}
+    assert site.ask(0).error == 'there is no model "m"; there is: n'
+    assert site.post("/v2/repository/models/m/unload").status == 404
+    assert (
+        site.post("/v2/repository/models/n/load", b'{"parameters":{"config":"{}"}}').status == 400
+    )
+    assert site.post("/v2/repository/models/m/load").json == {"name": "m", "load": True}
+    assert site.number() == 1
+    described_now = json.dumps(site.post("/v2/repository/index").json)
+    assert described_now.count('"READY"') == 3
+
+
+def test_a_stop_amid_a_reload_tells_whoever_waits_and_leaves_nothing(
+    start: Start, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    write_model(tmp_path, 1)
+    site = Site(start({"m": {"path": str(tmp_path / "m.py")}}, **SERVER), tmp_path)
+    (site.folder / "hold").touch()
+    site.write(2)
+    with ThreadPoolExecutor() as threads:
+        reloads = [threads.submit(site.reload) for _ in range(2)]
+        wait_until(lambda: ("m", "1", "LOADING") in site.index(), "one is under way")
+        assert site.server.stop() == 0
+        for reloading in reloads:
+            assert reloading.result().returncode != 0
+    assert site.server.gone()
