@@ -5,7 +5,6 @@ mistake tries patience. What a key may hold stands in `ringbatch.engine.settings
 rules between keys, and the words.
 """
 
-import datetime
 import difflib
 import json
 import os
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 from ringbatch.engine import shape_rules
 from ringbatch.engine.kinds import VERSION_WORDS, is_version
+from ringbatch.engine.problems import Place, Problems, heading, key_text, quoted
 from ringbatch.engine.settings import (
     RUNTIMES,
     Config,
@@ -115,11 +115,6 @@ _SIDECAR_WORDS: Final = (
 _ADDRESS_WORDS: Final = "the address of a model server, http://HOST:PORT, for the runtime http"
 _BATCHES_UNDER_WAY: Final = 4
 """Workers that ask a model server at once, where nothing is said of them."""
-_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
-_LONGEST_QUOTE: Final = 200
-
-Place = tuple[str, ...]
-"""Where a value stands: the names of its sections, then its key."""
 
 
 class ConfigError(StartupError):
@@ -203,7 +198,7 @@ def conclude(
     Raises:
         ConfigError: with every problem of the document.
     """
-    report = _Report(source, origins or {})
+    report = Problems(source, origins or {})
     for key in document:
         if key not in _SECTIONS:
             report.add((key,), _unknown(key, _SECTIONS))
@@ -239,11 +234,11 @@ def _headed(model: ModelConfig, config: Config) -> list[str]:
     described = list(_described(model))
     versions = [other.version for other in config.models if other.name == model.name]
     if versions == [FIRST_VERSION]:
-        return [_heading(place), *described]
+        return [heading(place), *described]
     of_all = [line for line in described if line.startswith(_VERSIONS_KEY)]
     own = [line for line in described if line not in of_all]
-    first = [_heading(place), *of_all, ""] if model.version == versions[0] else []
-    return [*first, _heading((*place, _VERSIONS, model.version)), *own]
+    first = [heading(place), *of_all, ""] if model.version == versions[0] else []
+    return [*first, heading((*place, _VERSIONS, model.version)), *own]
 
 
 def _described(section: ServerConfig | ModelConfig) -> Iterable[str]:
@@ -260,35 +255,8 @@ def _described(section: ServerConfig | ModelConfig) -> Iterable[str]:
             yield f"# {key}: {_ABSENT.get(key, 'not set')}"
 
 
-class _Report:
-    """The problems found so far, each with the place of the value."""
-
-    def __init__(self, source: str, origins: Mapping[Place, str]) -> None:
-        self._source = source
-        self._origins = origins
-        self._homes: dict[Place, Place] = {}
-        self.problems: list[str] = []
-
-    def add(self, place: Place, words: str) -> None:
-        """Note a problem with one key, once."""
-        place = self._homes.get(place, place)
-        section = f"{_heading(place[:-1])} " if place[:-1] else ""
-        where = self._origins.get(place, f"{self._source}: {section}{_key(place[-1])}")
-        problem = f"{where}: {words}"
-        if problem not in self.problems:
-            self.problems.append(problem)
-
-    def moved(self, place: Place, home: Place) -> None:
-        """Say where the value is written that is used in a place."""
-        self._homes[place] = home
-
-    def refuse(self, place: Place, found: str, words: str) -> None:
-        """Note a value that is not what it must be."""
-        self.add(place, f"found {found}, but it must be {words}")
-
-
 def _server(
-    raw: Mapping[str, Any], base: Path, is_file: Callable[[Path], bool], report: _Report
+    raw: Mapping[str, Any], base: Path, is_file: Callable[[Path], bool], report: Problems
 ) -> dict[str, Any]:
     values = _section(ServerConfig, raw, ("server",), {}, report)
     lane, request = values.get("lane_bytes"), values.get("max_request_bytes")
@@ -301,14 +269,14 @@ def _server(
         if values.get(key) is not None:
             values[key] = Path(os.path.abspath(base / values[key]))
             if not is_file(values[key]):
-                report.refuse(("server", key), _found(raw[key]), "a file that exists")
+                report.refuse(("server", key), quoted(raw[key]), "a file that exists")
     for key, other in _NEEDED.items():
         if values.get(key) is not None and values.get(other, "") is None:
             report.add(("server", key), f"is for {other}, which is missing")
     return values
 
 
-def _check_ports(values: Mapping[str, Any], raw: Mapping[str, Any], report: _Report) -> None:
+def _check_ports(values: Mapping[str, Any], raw: Mapping[str, Any], report: Problems) -> None:
     taken: dict[int, str] = {}
     for key in ("port", "grpc_port", "control_port"):
         port = values.get(key)
@@ -325,12 +293,12 @@ def _versions(
     sections: Mapping[str, Any],
     base: Path,
     is_file: Callable[[Path], bool],
-    report: _Report,
+    report: Problems,
 ) -> list[dict[str, Any]]:
     """The values of every version of a model."""
     place: Place = ("models", name)
     if not is_model_name(name):
-        report.add(place, f"found {_found(name)}, but {_NAME_WORDS}")
+        report.add(place, f"found {quoted(name)}, but {_NAME_WORDS}")
     shared = dict(_table(sections, place, report))
     if not isinstance(sections[name], dict):
         return []
@@ -338,24 +306,24 @@ def _versions(
     if _VERSIONS not in shared:
         if is_version(chosen) and chosen != FIRST_VERSION:
             words = f"{FIRST_VERSION}, or versions must be given, each in a section of its own"
-            report.refuse((*place, _VERSIONS_KEY), _found(chosen), words)
+            report.refuse((*place, _VERSIONS_KEY), quoted(chosen), words)
         return [_model(name, FIRST_VERSION, shared, place, base, is_file, report)]
     versions = _table(shared, (*place, _VERSIONS), report)
     if not versions and shared[_VERSIONS] == {}:
         report.add((*place, _VERSIONS), "there is none; add a section with the name of one")
     del shared[_VERSIONS]
     if isinstance(chosen, str) and chosen not in versions:
-        words = f"one of the versions, {', '.join(map(_key, versions))}"
-        report.refuse((*place, _VERSIONS_KEY), _found(chosen), words)
+        words = f"one of the versions, {', '.join(map(key_text, versions))}"
+        report.refuse((*place, _VERSIONS_KEY), quoted(chosen), words)
     models = []
     for version in versions:
         own_place = (*place, _VERSIONS, version)
         if not is_version(version):
-            words = f"found {_found(version)}, but a version's name must be {VERSION_WORDS}"
+            words = f"found {quoted(version)}, but a version's name must be {VERSION_WORDS}"
             report.add(own_place, words)
         own = _table(versions, own_place, report)
         if _VERSIONS_KEY in own:
-            report.add((*own_place, _VERSIONS_KEY), f"is for all versions, in {_heading(place)}")
+            report.add((*own_place, _VERSIONS_KEY), f"is for all versions, in {heading(place)}")
         written = {ALIASES.get(key, key) for key in own}
         inherited = {k: v for k, v in shared.items() if ALIASES.get(k, k) not in written}
         for key in inherited:
@@ -373,7 +341,7 @@ def _model(
     place: Place,
     base: Path,
     is_file: Callable[[Path], bool],
-    report: _Report,
+    report: Problems,
 ) -> dict[str, Any]:
     aliases = {alias: key for alias, key in ALIASES.items() if alias in raw}
     values = _section(ModelConfig, raw, place, aliases, report)
@@ -388,7 +356,7 @@ def _model(
         values["warm_up_file"] = Path(os.path.abspath(base / values["warm_up_file"]))
         if not is_file(values["warm_up_file"]):
             report.refuse(
-                (*place, "warm_up_file"), _found(raw["warm_up_file"]), "a file that exists"
+                (*place, "warm_up_file"), quoted(raw["warm_up_file"]), "a file that exists"
             )
     _resolve_path(values, raw, place, base, is_file, report)
     for key, words in shape_rules.problems(values):
@@ -402,19 +370,19 @@ def _resolve_path(
     place: Place,
     base: Path,
     is_file: Callable[[Path], bool],
-    report: _Report,
+    report: Problems,
 ) -> None:
     """Make the model's path absolute, and find out what runs it."""
     if "path" in values:
         if "runtime" in values:
             values["runtime"] = runtime = values["runtime"] or runtime_of(values["path"])
             if runtime is None:
-                report.refuse((*place, "path"), _found(raw["path"]), _ENDING_WORDS)
+                report.refuse((*place, "path"), quoted(raw["path"]), _ENDING_WORDS)
                 return
             _check_runtime(runtime, values, place, report)
             if isinstance(values["path"], str) != (runtime == "http"):
                 words = _ADDRESS_WORDS if runtime == "http" else f"a file for the runtime {runtime}"
-                report.refuse((*place, "path"), _found(raw["path"]), words)
+                report.refuse((*place, "path"), quoted(raw["path"]), words)
                 return
             if runtime == "http" and "workers" not in raw:
                 values["workers"] = _BATCHES_UNDER_WAY
@@ -423,7 +391,7 @@ def _resolve_path(
         values["path"] = Path(os.path.realpath(base / values["path"]))
         if not is_file(values["path"]):
             there = "" if str(values["path"]) == raw["path"] else f"; none is at {values['path']}"
-            report.refuse((*place, "path"), _found(raw["path"]), f"a file that exists{there}")
+            report.refuse((*place, "path"), quoted(raw["path"]), f"a file that exists{there}")
 
 
 def _may_be_sidecar(models: Sequence[Mapping[str, Any]]) -> bool:
@@ -432,7 +400,7 @@ def _may_be_sidecar(models: Sequence[Mapping[str, Any]]) -> bool:
     return asked == [("http", "v1")]
 
 
-def _check_runtime(runtime: str, values: Mapping[str, Any], place: Place, report: _Report) -> None:
+def _check_runtime(runtime: str, values: Mapping[str, Any], place: Place, report: Problems) -> None:
     """Settings of another runtime would do nothing, and their writer would not notice."""
     known = settings(ModelConfig)
     for key, wanted in _RUNTIMES_OF_KEY.items():
@@ -450,7 +418,7 @@ def _check_wait(
     raw: Mapping[str, Any],
     place: Place,
     aliases: Mapping[str, str],
-    report: _Report,
+    report: Problems,
 ) -> None:
     latency_ms, timeout_s = values.get("max_latency_ms"), values.get("timeout_s")
     if latency_ms is None or timeout_s is None or latency_ms <= timeout_s * 1000:
@@ -467,7 +435,7 @@ def _section(
     raw: Mapping[str, Any],
     place: Place,
     aliases: Mapping[str, str],
-    report: _Report,
+    report: Problems,
 ) -> dict[str, Any]:
     """The legal values of a section and the defaults of absent keys; of a bad one, neither."""
     known = settings(section)
@@ -482,7 +450,7 @@ def _section(
             values[setting.key] = setting.kind.store(value)
         else:
             values.pop(setting.key, None)
-            report.refuse((*place, key), _found(value), setting.kind.words)
+            report.refuse((*place, key), quoted(value), setting.kind.words)
     for setting in _missing(known.values(), raw):
         report.add((*place, setting.key), f"is missing; it must be {setting.kind.words}")
     return values
@@ -492,14 +460,14 @@ def _missing(known: Iterable[Setting], raw: Mapping[str, Any]) -> Iterable[Setti
     return (s for s in known if s.default is MISSING and s.key not in raw)
 
 
-def _table(parent: Mapping[str, Any], place: Place, report: _Report) -> Mapping[str, Any]:
+def _table(parent: Mapping[str, Any], place: Place, report: Problems) -> Mapping[str, Any]:
     """The table at a place; an empty one, and a problem, where something else stands there."""
     value = parent.get(place[-1], {})
     if isinstance(value, dict):
         return value
     headers = {("models",): ("models", "NAME"), (*place[:2], _VERSIONS): (*place, "VERSION")}
-    header = _heading(headers.get(place, place))
-    report.refuse(place, _found(value), f"a table, with the header {header}")
+    header = heading(headers.get(place, place))
+    report.refuse(place, quoted(value), f"a table, with the header {header}")
     return {}
 
 
@@ -522,31 +490,5 @@ def _unknown(key: str, known: tuple[str, ...]) -> str:
     return f"unknown key; known are {', '.join(known)}"
 
 
-def _heading(section: Place) -> str:
-    return f"[{'.'.join(map(_key, section))}]"
-
-
-def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
-
-
 def _valued(key: str, value: float, raw: Mapping[str, Any], unit: str = "") -> str:
     return f"{value:.15g}{unit}" + ("" if key in raw else " by default")
-
-
-def _found(value: object) -> str:
-    """A TOML value as a person would write it, cut where it is long."""
-    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        text = json.dumps(value, ensure_ascii=False)
-        return text if len(text) <= _LONGEST_QUOTE else "a long list"
-    if isinstance(value, dict | list):
-        return "a table" if isinstance(value, dict) else "a list"
-    if isinstance(value, datetime.date | datetime.time):
-        return f"the date or time {value}"
-    if isinstance(value, int) and value.bit_length() > 64:
-        return "a number beyond 64 bits"
-    if isinstance(value, str) and len(value) > _LONGEST_QUOTE:
-        return _found(value[:_LONGEST_QUOTE]) + "..."
-    if isinstance(value, float):
-        return str(value)
-    return json.dumps(value, ensure_ascii=False)

@@ -27,10 +27,15 @@ class Forwarding:
 
     def of(self, model: ModelConfig) -> Forward | None:
         """How requests to a model reach the server that runs it."""
-        if model.platform != "http" or model.protocol != "v1":
+        if not is_forwarded(model):
             return None
         headers = tuple(name for name in model.forward_headers if name not in self.withheld)
         return Forward(v1_path(str(model.path), model.name), headers, any_path=self.any_path)
+
+
+def is_forwarded(model: ModelConfig) -> bool:
+    """Whether requests to a model reach another server as they came."""
+    return model.platform == "http" and model.protocol == "v1"
 
 
 def entry(

@@ -60,6 +60,38 @@ def of_worker(each: Sequence[str], index: int) -> str | None:
     return each[index % len(each)] if each else None
 
 
+def of(model: ModelConfig, index: int, *, again: bool) -> dict[str, Any]:
+    """What one of a model's workers is told of it.
+
+    Args:
+        model: as it is configured.
+        index: which of its workers.
+        again: whether the worker takes the place of another.
+    """
+    return {
+        "name": model.name,
+        "path": str(model.path),
+        "runtime": model.platform,
+        "options": {
+            "max_batch_size": model.max_batch_size,
+            "device": of_worker(model.devices, index) or model.device,
+            "inputs": model.inputs,
+            "outputs": model.outputs,
+            "autocast": model.autocast,
+            "channels_last": model.channels_last,
+            "trusted_types": model.trusted_types,
+            "trust_pickle": model.trust_pickle,
+            "name": model.name,
+            "protocol": model.protocol,
+            "timeout_s": model.batch_limit_s,
+            "isolate_errors": model.isolate_errors,
+        },
+        "shape": shape(model),
+        "warm_up": warm_up(model, again=again),
+        "worker_memory_bytes": model.worker_memory_bytes or 0,
+    }
+
+
 def shape(model: ModelConfig) -> dict[str, Any]:
     """How its batches are padded."""
     return {

@@ -27,6 +27,7 @@ from ringbatch.engine.entries import (
     adjusted,
     entry,
     free_places,
+    is_forwarded,
     signature_of,
     with_entries,
     with_state,
@@ -215,6 +216,10 @@ class LiveChanges:
         return any(self._stamps[reference] != stamp(model) for reference in references)
 
     def _change(self, change: Change) -> Steps:
+        before = [model for model in self._serving.values() if model.name == change.name]
+        if any(map(is_forwarded, (*change.load, *change.adjust, *before))):
+            # Frontends look at where its requests go when they start, and at heads only once.
+            raise ChangeFailed("a model that another server runs cannot change; restart the engine")
         serving = {
             spec.version: spec
             for spec in self._entries

@@ -10,12 +10,10 @@ import os
 import random
 import selectors
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
-from types import FrameType
 from typing import Any
 
 from setproctitle import setproctitle
@@ -29,10 +27,10 @@ from ringbatch.engine.frontends import LEAN, Frontends
 from ringbatch.engine.live import LiveChanges, stamp
 from ringbatch.engine.place import Place
 from ringbatch.engine.settings import Config, ModelConfig
-from ringbatch.engine.terminal import has_terminal
+from ringbatch.engine.signals import Signals
 from ringbatch.shm.control import Order, Report
-from ringbatch.shm.credentials import KEY_HEADERS
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.key_headers import KEY_HEADERS
 from ringbatch.shm.manifest import FIRST_VERSION
 from ringbatch.shm.platform import require_ordered_stores
 from ringbatch.shm.segment import Segment, sweep
@@ -92,12 +90,10 @@ class Supervisor:
         self._stamps = [stamp(model) for model in config.models]
         self._live: LiveChanges | None = None
         self._control: ControlServer | None = None
-        self._hangups = 0
-        self._had_terminal = has_terminal()
         self.frontends = Frontends(config.server, lambda: self._segment_name, config.passes_to)
         self._segment: Segment | None = None
         self._selector = selectors.DefaultSelector()
-        self._signals: list[int] = []
+        self._signals = Signals()
         self._stopping = False
         self._host = placement.host()
         self._plan, words = instructions.placed(config, self._host)
@@ -116,14 +112,14 @@ class Supervisor:
 
     def run(self) -> int:
         """Start, serve, stop."""
-        self._catch_signals()
+        self._signals.catch(self._selector)
         try:
             self._start()
             names = ", ".join(dict.fromkeys(model.name for model in self._config.models))
             print(self.frontends.welcome(names), flush=True)
             self._serve()
         except _StopRequested:
-            logger.info("stopping on %s", signal.Signals(self._signals[0]).name)
+            logger.info("stopping on %s", signal.Signals(self._signals.received[0]).name)
         finally:
             self._stop()
         return 0
@@ -165,13 +161,10 @@ class Supervisor:
         self._control = ControlServer(segment.name, self._selector, live.take)
         while True:
             self._turn(None)
-            if self._signals:
+            reload = self._signals.take_reload()
+            if self._signals.received:
                 raise _StopRequested
-            if self._hangups:
-                self._hangups = 0
-                if self._had_terminal and not has_terminal():
-                    self._signals.append(signal.SIGHUP)
-                    raise _StopRequested
+            if reload:
                 logger.info("reading the configuration again, on SIGHUP")
                 live.take(Order("reload", None), _log_report)
             live.advance()
@@ -185,7 +178,7 @@ class Supervisor:
         """
         while not done():
             self._turn(every_s)
-            if self._signals:
+            if self._signals.received:
                 raise _StopRequested
 
     def _turn(self, timeout_s: float | None) -> None:
@@ -208,25 +201,6 @@ class Supervisor:
                 if place.child is not None:
                     place.child.kill(signal.SIGKILL)
 
-    def _catch_signals(self) -> None:
-        reading, writing = socket.socketpair()
-        for end in (reading, writing):
-            end.setblocking(False)
-        signal.set_wakeup_fd(writing.fileno())
-
-        def remember(signum: int, _frame: FrameType | None) -> None:
-            self._signals.append(signum)
-
-        def hang_up(_signum: int, _frame: FrameType | None) -> None:
-            self._hangups += 1
-
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, remember)
-        signal.signal(signal.SIGHUP, hang_up)
-        # The writing end is kept alive by this reference.
-        self._wakeup = (reading, writing)
-        self._selector.register(reading, selectors.EVENT_READ, lambda: reading.recv(4096))
-
     def _worker_place(self, number: int, model: ModelConfig, index: int) -> Place:
         seat = instructions.seat_name(model, index)
         version = "" if model.version == FIRST_VERSION else f":{model.version}"
@@ -240,29 +214,10 @@ class Supervisor:
             child = Child(title, "ringbatch.engine.worker", [], environment)
             child.tell(
                 number=number,
-                name=model.name,
                 title=own,
-                path=str(model.path),
-                runtime=model.platform,
-                options={
-                    "max_batch_size": model.max_batch_size,
-                    "device": instructions.of_worker(model.devices, index) or model.device,
-                    "inputs": model.inputs,
-                    "outputs": model.outputs,
-                    "autocast": model.autocast,
-                    "channels_last": model.channels_last,
-                    "trusted_types": model.trusted_types,
-                    "trust_pickle": model.trust_pickle,
-                    "name": model.name,
-                    "protocol": model.protocol,
-                    "timeout_s": model.batch_limit_s,
-                    "isolate_errors": model.isolate_errors,
-                },
-                shape=instructions.shape(model),
-                warm_up=instructions.warm_up(model, again=self.workers[number].ever_ready),
                 log_level=self._config.server.log_level,
                 parent_pid=os.getpid(),
-                worker_memory_bytes=model.worker_memory_bytes or 0,
+                **instructions.of(model, index, again=self.workers[number].ever_ready),
             )
             return child
 
@@ -503,7 +458,7 @@ class Supervisor:
             self._control.close()
         for place in self._places:
             place.restart_ns = None
-        seen = len(self._signals)
+        seen = len(self._signals.received)
         self.frontends.close_to_newcomers()
         if self._segment is not None:
             self._segment.drain()
@@ -527,7 +482,7 @@ class Supervisor:
         for child in running():
             child.kill(signal.SIGTERM)
         until_ns = time.monotonic_ns() + int(limit_s * 1e9)
-        while running() and len(self._signals) == seen:
+        while running() and len(self._signals.received) == seen:
             left_s = (until_ns - time.monotonic_ns()) / 1e9
             if left_s <= 0:
                 break

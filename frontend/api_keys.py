@@ -9,11 +9,8 @@ import hmac
 from collections.abc import Iterable
 from typing import Final
 
-from ringbatch.shm.credentials import KEY_HEADERS
-
 OPEN_PATHS: Final = frozenset({"/", "/v2/health/live", "/v2/health/ready"})
 """What whoever watches the server asks for, without a key."""
-AUTHORIZATION, KEY_HEADER = KEY_HEADERS
 _SCHEME: Final = "bearer"
 
 

@@ -2,8 +2,9 @@
 
 from falcon.asgi import Request, Response
 
-from ringbatch.frontend.api_keys import AUTHORIZATION, KEY_HEADER, OPEN_PATHS, ApiKeys
+from ringbatch.frontend.api_keys import OPEN_PATHS, ApiKeys
 from ringbatch.shm.errors import Unauthenticated
+from ringbatch.shm.key_headers import AUTHORIZATION, KEY_HEADER
 
 
 class Authentication:

@@ -5,10 +5,11 @@ from typing import Any, Final
 
 import grpc
 
-from ringbatch.frontend.api_keys import AUTHORIZATION, KEY_HEADER, ApiKeys
+from ringbatch.frontend.api_keys import ApiKeys
 from ringbatch.frontend.grpc_messages import HEALTH_SERVICE, INFERENCE_SERVICE
 from ringbatch.frontend.grpc_status import grpc_status
 from ringbatch.shm.errors import Unauthenticated
+from ringbatch.shm.key_headers import AUTHORIZATION, KEY_HEADER
 
 OPEN_METHODS: Final = tuple(
     f"/{INFERENCE_SERVICE}/{method}" for method in ("ServerLive", "ServerReady")

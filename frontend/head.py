@@ -15,12 +15,13 @@ from typing import Final, NamedTuple
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from ringbatch.frontend.api_keys import AUTHORIZATION, KEY_HEADER, ApiKeys
+from ringbatch.frontend.api_keys import ApiKeys
 from ringbatch.frontend.content_coding import PLAIN, acceptance
 from ringbatch.frontend.forwarded import Origins
 from ringbatch.frontend.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.request_timeout import timeout_ns_of
 from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.key_headers import AUTHORIZATION, KEY_HEADER
 
 START: Final = b"POST /v"
 """How a head of the fast lane begins."""

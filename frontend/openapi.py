@@ -8,7 +8,7 @@ Schema 2020-12. Pure.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ringbatch.frontend.api_keys import KEY_HEADER, OPEN_PATHS
+from ringbatch.frontend.api_keys import OPEN_PATHS
 from ringbatch.frontend.openapi_tensors import (
     v1_answer,
     v1_example,
@@ -19,6 +19,7 @@ from ringbatch.frontend.openapi_tensors import (
 )
 from ringbatch.frontend.outcome import BATCH_HEADER
 from ringbatch.frontend.v2_answer import LENGTH_HEADER
+from ringbatch.shm.key_headers import KEY_HEADER
 from ringbatch.shm.manifest import ModelSpec
 
 Json = dict[str, Any]

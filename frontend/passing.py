@@ -8,11 +8,11 @@ import falcon.asgi
 from falcon.asgi import Request, Response
 from falcon.routing import CompiledRouter
 
-from ringbatch.frontend.api_keys import AUTHORIZATION, KEY_HEADER, ApiKeys
+from ringbatch.frontend.api_keys import ApiKeys
 from ringbatch.frontend.pass_through import Judgement, PassThrough
 from ringbatch.frontend.routing import Find, has_route, is_prediction, is_probe, is_ready_path
 from ringbatch.frontend.service import Service
-from ringbatch.shm.credentials import KEY_HEADERS
+from ringbatch.shm.key_headers import AUTHORIZATION, KEY_HEADER, KEY_HEADERS
 
 
 def with_pass_through(

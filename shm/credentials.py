@@ -21,9 +21,6 @@ from ringbatch.shm.errors import StartupError
 LEAST_KEY_CHARACTERS: Final = 16
 """Of an API key: a shorter one could be guessed."""
 
-KEY_HEADERS: Final = ("authorization", "x-api-key")
-"""Where a client may put one; what comes in them is passed on to nobody."""
-
 _KEY: Final = re.compile(rf"[!-~]{{{LEAST_KEY_CHARACTERS},512}}")
 _DIGEST: Final = re.compile(r"sha256:([0-9a-fA-F]{64})")
 _OTHERS: Final = stat.S_IROTH | stat.S_IWOTH

@@ -26,8 +26,8 @@ and says that the rest is complete. RING_COLLECTOR is 0 while the collector does
 woken for requests, because no worker is idle; COLLECTOR_NS is when it last looked for something to
 do, which it does at least once a second while it has requests. The last CLIENT_LANES lanes are for
 programs that use ringbatch.frontend.client, those before them for frontends. MODEL_CONTROL is 1
-where frontends may ask the supervisor to load and unload models. TABLE is the number of the table of
-models that holds; it is in the copy of that number modulo 2.
+where frontends may ask the supervisor to load and unload models. TABLE is the number of the table
+of models that holds; it is in the copy of that number modulo 2.
 
     offset  size  field            written by
     ------  ----  ---------------  ----------

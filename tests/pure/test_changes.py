@@ -13,19 +13,40 @@ from ringbatch.engine.settings import ModelConfig, ServerConfig
 
 BASE = ModelConfig(name="m", runtime="python", path=Path("/m.py"))
 OTHERS: dict[str, Any] = {
+    "allowed_batch_sizes": (8, 32),
+    "autocast": "BF16",
     "batch_timeout_s": 2.0,
+    "channels_last": True,
+    "cpus": ("0",),
     "default_version": "1",
     "device": "cuda:0",
+    "devices": ("cuda:0",),
+    "forward_headers": (),
+    "inputs": ("x FP32 [2]",),
+    "isolate_errors": True,
     "kserve_errors": True,
+    "length_buckets": (16,),
+    "lengths_input": "lengths",
+    "max_batch_elements": 9,
     "max_batch_size": 64,
     "max_latency_ms": 7.0,
+    "nan_answers": "refuse",
+    "outputs": ("y FP32 [2]",),
+    "pad_variable_length": True,
+    "padding_values": ("x=1",),
     "path": Path("/other.py"),
     "policy": "fixed",
+    "protocol": "v2",
     "runtime": "sklearn",
     "threads": 3,
     "timeout_s": 5.0,
     "trust_pickle": True,
     "trusted_types": ("a.B",),
+    "warm_up": False,
+    "warm_up_file": Path("/w.json"),
+    "warm_up_length": 3,
+    "warm_up_s": 4.0,
+    "worker_memory_bytes": 1 << 30,
     "workers": 2,
 }
 
@@ -71,9 +92,13 @@ def test_what_has_not_changed_is_left_alone_unless_its_file_has() -> None:
         ({"max_batch_size": 0}, {"max_batch_size": 1}, True),
         ({"runtime": "onnx", "max_batch_size": 8}, {"max_batch_size": 16}, True),
         ({"runtime": "onnx", "max_batch_size": 8}, {"max_batch_size": 4}, False),
+        ({"runtime": "torch", "max_batch_size": 8}, {"max_batch_size": 16}, True),
+        ({"runtime": "http"}, {"timeout_s": 3.0}, True),
+        ({"runtime": "http"}, {"batch_timeout_s": 3.0}, True),
+        ({"runtime": "http"}, {"policy": "fixed"}, False),
     ],
 )
-def test_a_batch_size_that_was_checked_with_the_file_is_checked_again(
+def test_what_workers_know_from_the_start_is_told_to_new_ones(
     old: dict[str, Any], new: dict[str, Any], loads: bool
 ) -> None:
     before = changed(**old)

@@ -107,6 +107,8 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "warm_up_s": 30.0,
         "warm_up_length": 16,
         "warm_up_file": None,
+        "nan_answers": "serve",
+        "worker_memory_bytes": None,
         "max_latency_ms": 500.0,
         "timeout_s": 60.0,
         "batch_timeout_s": None,
@@ -935,7 +937,8 @@ def test_a_version_takes_what_it_does_not_say_itself_from_its_model() -> None:
         ),
         (
             "[models.m.versions.1]\nworkers = 1",
-            "[models.m.versions.1] path: is missing; it must be the path of a model file",
+            "[models.m.versions.1] path: is missing; it must be the path of a model file, or the "
+            "address of a model server, http://HOST:PORT",
         ),
         (
             '[models.m]\ndefault_version = "3"\n[models.m.versions.1]\npath = "a.py"',

@@ -156,6 +156,10 @@ def test_the_numbers_that_cross_between_processes_are_these() -> None:
         "RESULT_TOO_LARGE": 7,
         "CORRUPT": 8,
         "WRONG_COUNT": 9,
+        "SERVER_ANSWERED": 10,
+        "SERVER_BROKEN": 11,
+        "SERVER_MISCOUNTED": 12,
+        "SERVER_DOWN": 13,
     }
     assert {reason.name: reason.value for reason in Reason} == {
         "FULL": 0,

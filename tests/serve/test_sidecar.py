@@ -16,7 +16,7 @@ from serve.client import Closed, Connection, Response, fast, instances, request
 from serve.secure import KEY, write_private
 from serve.server import Server, Start
 
-from ringbatch.shm.credentials import KEY_HEADERS
+from ringbatch.shm.key_headers import KEY_HEADERS
 
 CAP = 4
 HELD = {"policy": "fixed", "max_batch_size": CAP, "max_latency_ms": 60_000}
