@@ -1,5 +1,6 @@
 """Orders to change what is served, carried out with workers and a collector played by hand."""
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ class Crew:
         introduced: numbers of those that were told of the segment.
         dismissed: numbers of those that were sent away before the collector knew them.
         looks: how often the collector was told to look.
+        exhausted_from: the number from which on no process can be started.
     """
 
     def __init__(self, workers: int) -> None:
@@ -33,12 +35,15 @@ class Crew:
         self.introduced: list[int] = []
         self.dismissed: list[int] = []
         self.looks = 0
+        self.exhausted_from = 1 << 10
 
     def hire(self, number: int, model: ModelConfig, index: int, sharing: int) -> None:
         assert number not in self.workers
         place = Place(f"{model.name}/{index}", _nobody, worker=number)
         place.lasting = place.known = False
         self.workers[number] = place
+        if number >= self.exhausted_from:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     def introduce(self, place: Place) -> None:
         assert place.worker is not None
@@ -175,6 +180,15 @@ def test_a_worker_that_fails_before_it_is_entered_changes_nothing() -> None:
     assert engine.reports == [Report("failed", ("m: no such module",))]
     assert engine.segment.table.number == number
     assert engine.crew.dismissed == [1]
+
+
+def test_a_process_that_cannot_be_started_fails_the_change_alone() -> None:
+    engine = Engine(model(workers=2))
+    engine.crew.exhausted_from = 2
+    engine.order(Order("load", "m"))
+    words = "m: no process can be started: Resource temporarily unavailable"
+    assert engine.reports == [Report("failed", (words,))]
+    assert sorted(engine.crew.workers) == [0, 1]
 
 
 def test_a_worker_that_fails_to_load_takes_its_entry_with_it() -> None:

@@ -24,6 +24,7 @@ from ringbatch.frontend import Client
 WaitUntil = Callable[..., Any]
 
 CLIENTS = 8
+SPARE = 6
 MODEL = """
 from pathlib import Path
 import time
@@ -112,7 +113,7 @@ SERVER = {
     "frontends": 2,
     "grpc_port": 0,
     "max_request_bytes": 1 << 16,
-    "spare_workers": 6,
+    "spare_workers": SPARE,
     "model_control": True,
 }
 
@@ -132,10 +133,9 @@ def site(common_site: Site, wait_until: WaitUntil) -> Site:
         (site.folder / gate).unlink(missing_ok=True)
     site.write(1)
     site.configure({"m": {"path": "m.py"}})
-    done = site.reload("m")
-    assert done.returncode == 0, done.stderr
-    done = site.reload()
-    assert done.returncode == 0, done.stderr
+    for names in ((), ("m",)):
+        done = site.reload(*names)
+        assert done.returncode == 0, done.stderr
     wait_until(lambda: site.workers() == ["m/0"] and len(site.index()) == 1, "nothing is left")
     return site
 
@@ -262,8 +262,6 @@ def test_the_death_of_the_collector_amid_a_reload_leaves_the_old_model_and_the_n
     with ThreadPoolExecutor() as threads:
         reloading = threads.submit(site.reload)
         wait_until(lambda: ("m", "1", "LOADING") in site.index(), "the new one is entered")
-        (site.folder / "hold").unlink()
-        (site.folder / "hold").touch()
         killed = site.server.role("collector")
         os.kill(killed, signal.SIGKILL)
         done = reloading.result()
@@ -277,6 +275,11 @@ def test_the_death_of_the_collector_amid_a_reload_leaves_the_old_model_and_the_n
     load.least = 2
     goes_on(load, wait_until)
     wait_until(lambda: site.workers() == ["m/0"], "no other workers are left")
+    site.configure({"m": {"path": "m.py", "workers": 1 + SPARE}})
+    done = site.reload()
+    assert (done.returncode, done.stderr) == (0, ""), "every place is free again"
+    site.configure({"m": {"path": "m.py"}})
+    assert site.reload().returncode == 0
 
 
 @pytest.mark.parametrize("role", ["worker m/0", "collector"])
