@@ -13,6 +13,7 @@ SCENARIOS = [
     "grpc_unary",
     "client",
     "overload",
+    "reload",
     "idle",
 ]
 
