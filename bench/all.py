@@ -16,6 +16,7 @@ SCENARIOS = [
     "sidecar",
     "batching",
     "lengths",
+    "reload",
     "idle",
 ]
 

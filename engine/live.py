@@ -64,7 +64,8 @@ class Crew(Protocol):
     workers: dict[int, Place]
 
     def hire(self, number: int, model: ModelConfig, index: int) -> None:
-        """Start a worker that is not started again where it dies.
+        """Start a worker that is not started again where it dies; raises `OSError` where it cannot
+        be started.
 
         Args:
             number: which.
@@ -287,7 +288,10 @@ class LiveChanges:
             is_new = model in change.load
             first = 0 if is_new else len(serving[model.version].workers)
             for index, number in enumerate(hired.get(model.version, ()), first):
-                self._crew.hire(number, model, index)
+                try:
+                    self._crew.hire(number, model, index)
+                except OSError as error:
+                    raise ChangeFailed(f"no process can be started: {error.strerror}") from None
         places = self._places(hired)
         yield from self._until(places, lambda: all(p.signature is not None for p in places))
         for model in (*change.load, *change.adjust):
@@ -400,7 +404,8 @@ class LiveChanges:
 
     def _places(self, hired: Mapping[str, tuple[int, ...]]) -> list[Place]:
         numbers = [number for team in hired.values() for number in team]
-        return [self._crew.workers[number] for number in numbers]
+        # Where one cannot be started, none of those behind it has a place.
+        return [self._crew.workers[n] for n in numbers if n in self._crew.workers]
 
     def _publish(self, entries: Entries) -> None:
         """Have another table hold, its models in the order of the configuration."""

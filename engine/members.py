@@ -23,6 +23,7 @@ from ringbatch.shm.layout import LANE_TABLE, REPORT_WORDS, TASK_WORDS, WORD
 from ringbatch.shm.manifest import RETIRING, SERVING, ModelSpec
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.table import TABLE_WORD
 from ringbatch.shm.trials import Trial
 
 PATIENCE_NS: Final = 10_000_000_000
@@ -147,6 +148,7 @@ class Members:
 
     def __init__(self, segment: Segment, wake_worker: Callable[[int], None]) -> None:
         self._segment = segment
+        self._words = segment.words
         self._wake_worker = wake_worker
         self._number = 0
         self._gone: dict[int, ModelSpec] = {}
@@ -165,7 +167,8 @@ class Members:
     @property
     def outdated(self) -> bool:
         """Whether there is another table by now."""
-        return self._segment.table.number != self._number
+        outdated: bool = self._words[TABLE_WORD] != self._number
+        return outdated
 
     def follow(self, now_ns: int) -> list[Model]:
         """Take over the table that holds now; the models that are no longer in it."""

@@ -28,6 +28,7 @@ from ringbatch.engine.live import LiveChanges, stamp
 from ringbatch.engine.place import Place
 from ringbatch.engine.settings import Config, ModelConfig
 from ringbatch.engine.signals import Signals
+from ringbatch.engine.workforce import Workforce
 from ringbatch.shm.control import Order, Report
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.key_headers import KEY_HEADERS
@@ -78,7 +79,6 @@ class Supervisor:
 
     Attributes:
         frontends: its frontends, which hold the ports.
-        workers: the places of the workers, by number.
 
     Raises:
         StartupError: a port cannot be had.
@@ -100,15 +100,17 @@ class Supervisor:
         self._seats = instructions.seats(config, self._plan)
         logger.info("placement: %s", words)
         assignments = [(model, index) for model in config.models for index in range(model.workers)]
-        self.workers = {
-            number: self._worker_place(number, model, index)
-            for number, (model, index) in enumerate(assignments)
-        }
+        self._force = Workforce(
+            self._worker_place, self._fill, self._introduce, self._table_changed, self._is_entered
+        )
+        self._workers = self._force.workers
+        for number, (model, index) in enumerate(assignments):
+            self._workers[number] = self._worker_place(number, model, index)
         self._collector = Place("collector", self._start_collector)
 
     @property
     def _places(self) -> list[Place]:
-        return [*self.workers.values(), self._collector, *self.frontends.places]
+        return [*self._workers.values(), self._collector, *self.frontends.places]
 
     def run(self) -> int:
         """Start, serve, stop."""
@@ -125,13 +127,13 @@ class Supervisor:
         return 0
 
     def _start(self) -> None:
-        workers = list(self.workers.values())
+        workers = list(self._workers.values())
         for place in workers:
             self._fill(place)
         self._until(lambda: all(place.signature is not None for place in workers))
         self._segment = self._make_segment()
         for place in workers:
-            self.introduce(place)
+            self._introduce(place)
         self._fill(self._collector)
         self._until(lambda: bool(self._collector.ready_ns))
         for place in self.frontends.places:
@@ -150,7 +152,7 @@ class Supervisor:
         segment = self._segment
         assert segment is not None, "it was made at the start"
         self._live = live = LiveChanges(
-            self,
+            self._force,
             segment,
             self._config,
             segment.models,
@@ -160,7 +162,6 @@ class Supervisor:
         )
         self._control = ControlServer(segment.name, self._selector, live.take)
         while True:
-            self._turn(None)
             reload = self._signals.take_reload()
             if self._signals.received:
                 raise _StopRequested
@@ -168,6 +169,7 @@ class Supervisor:
                 logger.info("reading the configuration again, on SIGHUP")
                 live.take(Order("reload", None), _log_report)
             live.advance()
+            self._turn(None)
 
     def _until(self, done: Callable[[], bool], every_s: float | None = None) -> None:
         """Handle what comes in until `done`.
@@ -217,7 +219,7 @@ class Supervisor:
                 title=own,
                 log_level=self._config.server.log_level,
                 parent_pid=os.getpid(),
-                **instructions.of(model, index, again=self.workers[number].ever_ready),
+                **instructions.of(model, index, again=self._workers[number].ever_ready),
             )
             return child
 
@@ -283,22 +285,24 @@ class Supervisor:
             if place.signature != message:
                 self._refuse(place)
             elif self._segment is not None and place.known:
-                self.introduce(place)
+                self._introduce(place)
         elif "hung" in message:
-            self._end_hung(self.workers[message["hung"]])
+            self._end_hung(self._workers[message["hung"]])
         elif "buried" in message:
             # Gone already, or another's place, where nothing was expected of the dead one.
-            buried = self.workers.get(message["buried"])
+            buried = self._workers.get(message["buried"])
             if buried is not None and buried.child is None:
                 self._plan_restart(buried, explained=message["explained"])
         elif "released" in message:
-            self._release(message["released"])
+            self._force.release(message["released"])
         elif self._live is not None and "loaded" in message:
             self._live.loaded(message["loaded"])
         elif self._live is not None and "drained" in message:
             self._live.drained(message["drained"])
         elif "ready" in message:
             self._mark_ready(place)
+            if place is self._collector:
+                self._force.collector_ready()
 
     def _refuse(self, place: Place) -> None:
         """End a worker that would read and write other tensors than those in the manifest."""
@@ -320,42 +324,16 @@ class Supervisor:
         place.ready_ns = time.monotonic_ns()
         logger.info("%s: ready", place.title)
 
-    def introduce(self, place: Place) -> None:
-        """As in `Crew`."""
+    def _introduce(self, place: Place) -> None:
         if place.child is not None:
             place.child.tell(segment=self._segment_name)
 
-    def hire(self, number: int, model: ModelConfig, index: int) -> None:
-        """As in `Crew`."""
-        self.workers[number] = place = self._worker_place(number, model, index)
-        place.lasting = place.known = False
-        self._fill(place)
-
-    def table_changed(self) -> None:
-        """As in `Crew`."""
+    def _table_changed(self) -> None:
         if self._collector.child is not None:
             self._collector.child.tell(table=True)
 
-    def _release(self, number: int) -> None:
-        """The collector expects nothing of a worker any more."""
-        place = self.workers.get(number)
-        # An earlier collector may have meant an earlier worker of that number.
-        if place is not None and place.known and not self._is_entered(number):
-            self.dismiss(place)
-
     def _is_entered(self, number: int) -> bool:
         return self._live is None or self._live.holds(number)
-
-    def dismiss(self, place: Place) -> None:
-        """As in `Crew`; its number is free once its process has ended."""
-        assert place.worker is not None, "only workers are dismissed"
-        place.let_go()
-        place.released = True
-        if place.child is None:
-            del self.workers[place.worker]
-        else:
-            place.child.kill(signal.SIGTERM)
-            place.kill_ns = time.monotonic_ns() + int(_KILL_AFTER_S * 1e9)
 
     def _died(self, place: Place, child: Child) -> None:
         """A process of a place has ended; the kernel says so."""
@@ -368,8 +346,7 @@ class Supervisor:
         if self._stopping:
             return
         if place.released:
-            assert place.worker is not None, "only workers are released"
-            del self.workers[place.worker]
+            self._force.bury(place)
             return
         if place.lasting and not place.ever_ready:
             raise StartupError(place.error or f"the {place.title} process {ending} at start")
@@ -395,19 +372,15 @@ class Supervisor:
 
         The requests stay where they are, in the slots, and the next collector finds them.
         """
-        for number, place in list(self.workers.items()):
+        for place in self._workers.values():
             child, place.child = place.child, None
             if child is not None:
                 child.kill(signal.SIGKILL)
                 self._forget(child)
                 child.bury()
-            if place.lasting:
-                if child is not None or place.restart_ns is None:
-                    self._plan_restart(place, explained=child is not None)
-                continue
-            place.failure = "the collector died meanwhile; try again"
-            if place.released or (place.known and not self._is_entered(number)):
-                self.dismiss(place)
+            if child is not None or place.restart_ns is None:
+                self._plan_restart(place, explained=child is not None)
+        self._force.collector_died()
         self._plan_restart(self._collector)
 
     def _plan_restart(self, place: Place, *, explained: bool = False) -> None:
@@ -441,7 +414,7 @@ class Supervisor:
                 self._selector.unregister(source)
 
     def _make_segment(self) -> Segment:
-        signatures = {n: place.signature or {} for n, place in self.workers.items()}
+        signatures = {n: place.signature or {} for n, place in self._workers.items()}
         entries = first_entries(self._config.models, signatures, self._forwarding)
         server = self._config.server
         segment = Segment.create(layout_of(server, entries, self.frontends.lanes), entries)
@@ -468,7 +441,7 @@ class Supervisor:
         drain_s = self._config.server.drain_s + _KILL_AFTER_S
         for places, limit_s in (
             (self.frontends.places, drain_s),
-            (list(self.workers.values()), _KILL_AFTER_S),
+            (list(self._workers.values()), _KILL_AFTER_S),
             ([self._collector], _KILL_AFTER_S),
         ):
             self._end(places, limit_s, seen)

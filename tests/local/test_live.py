@@ -1,11 +1,10 @@
 """Orders to change what is served, carried out with workers and a collector played by hand."""
 
-from collections.abc import Callable
+import errno
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 from rig import local_segment
 
 from ringbatch.engine.config import ConfigError
@@ -28,6 +27,7 @@ class Crew:
         introduced: numbers of those that were told of the segment.
         dismissed: numbers of those that were sent away before the collector knew them.
         looks: how often the collector was told to look.
+        exhausted_from: the number from which on no process can be started.
     """
 
     def __init__(self, workers: int) -> None:
@@ -35,12 +35,15 @@ class Crew:
         self.introduced: list[int] = []
         self.dismissed: list[int] = []
         self.looks = 0
+        self.exhausted_from = 1 << 10
 
     def hire(self, number: int, model: ModelConfig, index: int) -> None:
         assert number not in self.workers
         place = Place(f"{model.name}/{index}", _nobody, worker=number)
         place.lasting = place.known = False
         self.workers[number] = place
+        if number >= self.exhausted_from:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     def introduce(self, place: Place) -> None:
         assert place.worker is not None
@@ -60,8 +63,8 @@ def _nobody() -> Any:
 
 
 def model(name: str = "m", **more: Any) -> ModelConfig:
-    values: dict[str, Any] = {"name": name, "runtime": "python", "path": Path("/m.py")}
-    return ModelConfig(**values | more)
+    found = ModelConfig(name=name, runtime="python", path=Path("/m.py"))
+    return replace(found, **more)
 
 
 class Engine:
@@ -188,6 +191,15 @@ def test_a_worker_that_fails_before_it_is_entered_changes_nothing() -> None:
     assert engine.reports == [Report("failed", ("m: no such module",))]
     assert engine.segment.table.number == number
     assert engine.crew.dismissed == [1]
+
+
+def test_a_process_that_cannot_be_started_fails_the_change_alone() -> None:
+    engine = Engine(model(workers=2))
+    engine.crew.exhausted_from = 2
+    engine.order(Order("load", "m"))
+    words = "m: no process can be started: Resource temporarily unavailable"
+    assert engine.reports == [Report("failed", (words,))]
+    assert sorted(engine.crew.workers) == [0, 1]
 
 
 def test_a_worker_that_fails_to_load_takes_its_entry_with_it() -> None:
@@ -380,16 +392,11 @@ def test_what_an_earlier_collector_says_twice_does_no_harm() -> None:
     assert engine.table() == [("m", "1", SERVING, (1,))]
 
 
-@pytest.mark.parametrize("end", ["open", "load"])
-def test_a_place_of_the_segment_is_wiped_before_another_model_has_it(end: str) -> None:
+def test_a_place_of_the_segment_is_wiped_before_another_model_has_it() -> None:
     engine = Engine(model())
     first = engine.segment.layout.model(1)
     engine.segment.memory[first] = 7
-    steps: dict[str, Callable[[], None]] = {
-        "open": lambda: engine.open(1),
-        "load": lambda: engine.open_and_load(1),
-    }
     engine.order(Order("load", "m"))
     assert engine.segment.memory[first] == 7
-    steps[end]()
+    engine.open(1)
     assert engine.segment.memory[first] == 0

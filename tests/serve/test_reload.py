@@ -10,15 +10,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tritonclient.grpc
+import tritonclient.http
 from serve.client import Connection, Response, fast, instances, request
+from serve.grpc_stub import grpc_port
 from serve.server import COMMAND, Server, Start, toml
+from tritonclient.utils import InferenceServerException
 
 from ringbatch.frontend import Client
 
 WaitUntil = Callable[..., Any]
 
 CLIENTS = 8
+SPARE = 6
 MODEL = """
 from pathlib import Path
 import time
@@ -105,8 +111,9 @@ def write_model(folder: Path, number: int, name: str = "m.py") -> None:
 SERVER = {
     "port": 0,
     "frontends": 2,
+    "grpc_port": 0,
     "max_request_bytes": 1 << 16,
-    "spare_workers": 6,
+    "spare_workers": SPARE,
     "model_control": True,
 }
 
@@ -126,10 +133,9 @@ def site(common_site: Site, wait_until: WaitUntil) -> Site:
         (site.folder / gate).unlink(missing_ok=True)
     site.write(1)
     site.configure({"m": {"path": "m.py"}})
-    done = site.reload("m")
-    assert done.returncode == 0, done.stderr
-    done = site.reload()
-    assert done.returncode == 0, done.stderr
+    for names in ((), ("m",)):
+        done = site.reload(*names)
+        assert done.returncode == 0, done.stderr
     wait_until(lambda: site.workers() == ["m/0"] and len(site.index()) == 1, "nothing is left")
     return site
 
@@ -256,8 +262,6 @@ def test_the_death_of_the_collector_amid_a_reload_leaves_the_old_model_and_the_n
     with ThreadPoolExecutor() as threads:
         reloading = threads.submit(site.reload)
         wait_until(lambda: ("m", "1", "LOADING") in site.index(), "the new one is entered")
-        (site.folder / "hold").unlink()
-        (site.folder / "hold").touch()
         killed = site.server.role("collector")
         os.kill(killed, signal.SIGKILL)
         done = reloading.result()
@@ -271,6 +275,11 @@ def test_the_death_of_the_collector_amid_a_reload_leaves_the_old_model_and_the_n
     load.least = 2
     goes_on(load, wait_until)
     wait_until(lambda: site.workers() == ["m/0"], "no other workers are left")
+    site.configure({"m": {"path": "m.py", "workers": 1 + SPARE}})
+    done = site.reload()
+    assert (done.returncode, done.stderr) == (0, ""), "every place is free again"
+    site.configure({"m": {"path": "m.py"}})
+    assert site.reload().returncode == 0
 
 
 @pytest.mark.parametrize("role", ["worker m/0", "collector"])
@@ -384,6 +393,58 @@ def test_versions_are_served_side_by_side_and_come_and_go(
     assert site.number() == 1
     described_now = json.dumps(site.post("/v2/repository/index").json)
     assert described_now.count('"READY"') == 3
+
+
+TYPED = """
+from ringbatch.engine import Tensor
+inputs = [Tensor("x", "FP32", [1])]
+outputs = [Tensor("y", "FP32", [1])]
+def predict(x):
+    return x + {number}
+"""
+
+
+@pytest.mark.parametrize("library", [tritonclient.http, tritonclient.grpc], ids=["http", "grpc"])
+def test_tritons_client_loads_versions_asks_for_them_and_unloads_them(
+    site: Site, library: Any
+) -> None:
+    port = site.server.port if library is tritonclient.http else grpc_port(site.server)
+    for number in (1, 2):
+        (site.folder / f"typed{number}.py").write_text(TYPED.format(number=number))
+    versions = {f"t.versions.{number}": {"path": f"typed{number}.py"} for number in (1, 2)}
+    site.configure({"m": {"path": "m.py"}} | versions)
+    x = library.InferInput("x", [1, 1], "FP32")
+    x.set_data_from_numpy(np.zeros((1, 1), np.float32))
+    with library.InferenceServerClient(f"127.0.0.1:{port}") as client:
+        assert not _ready(client, "t")
+        client.load_model("t")
+        for version, expected in (("", 2), ("1", 1), ("2", 2)):
+            assert client.is_model_ready("t", version)
+            found = client.infer("t", [x], model_version=version)
+            assert found.as_numpy("y").tolist() == [[expected]]
+            answer = found.get_response()
+            named = answer["model_version"] if isinstance(answer, dict) else answer.model_version
+            assert named == str(expected)
+        with pytest.raises(InferenceServerException, match="no version"):
+            client.infer("t", [x], model_version="3")
+        (site.folder / "typed1.py").write_text("import nothing_there")
+        with pytest.raises(InferenceServerException, match="nothing_there"):
+            client.load_model("t")
+        with pytest.raises(InferenceServerException, match="is not accepted"):
+            client.load_model("t", config="{}")
+        assert client.infer("t", [x], model_version="1").as_numpy("y").tolist() == [[1]]
+        client.unload_model("t")
+        assert not _ready(client, "t")
+        with pytest.raises(InferenceServerException, match='no model "t"'):
+            client.unload_model("t")
+
+
+def _ready(client: Any, name: str) -> bool:
+    """Whether a model is; to Triton's client over gRPC one that is not there is an error."""
+    try:
+        return bool(client.is_model_ready(name))
+    except InferenceServerException:
+        return False
 
 
 def test_a_stop_amid_a_reload_tells_whoever_waits_and_leaves_nothing(
