@@ -56,7 +56,8 @@ class Collector:
         alive: whether a process of that id runs; what a dead worker said last may still stand
             in its ring when a new collector starts.
         end_worker: has a worker ended that hangs; its death is told as any other.
-        say: tells the supervisor something, as a message.
+        say: tells the supervisor what has become of the table's latest change: ``loaded`` or
+            ``drained``, a model's reference, or ``released``, a worker's number.
     """
 
     def __init__(
@@ -327,6 +328,9 @@ class Collector:
             submissions.skip()
             self._counters.add(CollectorCounter.CORRUPT_RINGS)
             return
+        if references and self._members.outdated:
+            # Who sent them may know the other table.
+            self._follow(now_ns)
         for ref in references:
             if self._holder.lane_of(ref) != lane:
                 self._counters.add(CollectorCounter.CORRUPT_SLOTS)

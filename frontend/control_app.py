@@ -9,8 +9,10 @@ from falcon.asgi import Request, Response
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from ringbatch.frontend.address import address
 from ringbatch.frontend.metrics import EngineMetrics
 from ringbatch.shm.layout import MODEL_READY, WORD
+from ringbatch.shm.manifest import FIRST_VERSION, SERVING
 from ringbatch.shm.segment import Segment
 
 
@@ -60,14 +62,16 @@ class Ready:
     async def on_get(self, _req: Request, resp: Response) -> None:
         """200 or 503, with the workers of every model."""
         segment = self._segment
+        segment.read_models()
         models = {
-            spec.name: {
+            address(spec.name, spec.version if spec.version != FIRST_VERSION else ""): {
                 "ready_workers": segment.words[
                     (segment.layout.model(spec.index) + MODEL_READY) // WORD
                 ],
                 "workers": len(spec.workers),
             }
             for spec in segment.models
+            if spec.state == SERVING
         }
         ready = not segment.draining and all(m["ready_workers"] for m in models.values())
         resp.status = falcon.HTTP_200 if ready else falcon.HTTP_503

@@ -41,7 +41,7 @@ from ringbatch.shm.layout import (
     WORKER_STATE,
     WorkerState,
 )
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.manifest import SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import FLAG_BITS, Reason
 
@@ -96,6 +96,9 @@ WORKER_NAMES: Final = {
 }
 
 
+_OF_MODEL: Final = ["model", "version"]
+
+
 class EngineMetrics(Collector):
     """Collects the metrics of one engine, for a registry of prometheus_client.
 
@@ -107,9 +110,13 @@ class EngineMetrics(Collector):
     def __init__(self, segment: Segment, version: str) -> None:
         self._segment = segment
         self._version = version
+        self._serving: list[ModelSpec] = []
 
     def collect(self) -> Iterator[Metric]:
         """The registry's call, for each time that somebody asks."""
+        self._segment.read_models()
+        # What loads or retires has the name and version of what serves.
+        self._serving = [spec for spec in self._segment.models if spec.state == SERVING]
         yield InfoMetricFamily("ringbatch", "What runs.", {"version": self._version or "unknown"})
         yield _gauge("draining", "1 while the engine stops.", int(self._segment.draining))
         yield _gauge("frontends", "Frontends that hold a lane.", self._segment.held_lanes())
@@ -143,12 +150,12 @@ class EngineMetrics(Collector):
             yield CounterMetricFamily(f"ringbatch_{name}", says, value=block[counter])
 
     def _of_models(self) -> Iterator[Metric]:
-        models = self._segment.models
+        models = self._serving
         blocks = {spec: self._model_counters(spec) for spec in models}
         for counter, (name, says, unit) in MODEL_NAMES.items():
-            family = CounterMetricFamily(f"ringbatch_{name}", says, labels=["model"])
+            family = CounterMetricFamily(f"ringbatch_{name}", says, labels=_OF_MODEL)
             for spec, block in blocks.items():
-                family.add_metric([spec.name], block[counter] * unit)
+                family.add_metric([spec.name, spec.version], block[counter] * unit)
             yield family
         yield self._batches(blocks)
         yield self._batch_sizes(blocks)
@@ -163,52 +170,55 @@ class EngineMetrics(Collector):
                 [ns * _NS for ns in self._model_words(MODEL_ANSWER_NS)],
             ),
         ):
-            gauge = GaugeMetricFamily(f"ringbatch_model_{name}", says, labels=["model"])
+            gauge = GaugeMetricFamily(f"ringbatch_model_{name}", says, labels=_OF_MODEL)
             for spec, value in zip(models, values, strict=True):
-                gauge.add_metric([spec.name], value)
+                gauge.add_metric([spec.name, spec.version], value)
             yield gauge
 
     def _batches(self, blocks: dict[ModelSpec, Counters]) -> Metric:
         family = CounterMetricFamily(
             "ringbatch_model_batches",
             "Batches dispatched, by why they closed.",
-            labels=["model", "reason"],
+            labels=[*_OF_MODEL, "reason"],
         )
         for spec, block in blocks.items():
             for reason in Reason:
-                labels = [spec.name, reason.name.lower()]
+                labels = [spec.name, spec.version, reason.name.lower()]
                 family.add_metric(labels, block[BATCHES_BY_REASON + reason])
         return family
 
     def _batch_sizes(self, blocks: dict[ModelSpec, Counters]) -> Metric:
         family = HistogramMetricFamily(
-            "ringbatch_model_batch_instances", "Instances in a batch dispatched.", labels=["model"]
+            "ringbatch_model_batch_instances", "Instances in a batch dispatched.", labels=_OF_MODEL
         )
         bounds = [*(f"{1 << bucket}.0" for bucket in range(ROWS_BUCKETS - 1)), "+Inf"]
         for spec, block in blocks.items():
             counts = accumulate(block[BATCHES_BY_ROWS + bucket] for bucket in range(ROWS_BUCKETS))
             # Workers count what they ran to its end: less than was dispatched by what is running.
             ran = sum(self._worker_counters(number)[WorkerCounter.ROWS] for number in spec.workers)
-            family.add_metric([spec.name], list(zip(bounds, counts, strict=True)), ran)
+            family.add_metric(
+                [spec.name, spec.version], list(zip(bounds, counts, strict=True)), ran
+            )
         return family
 
     def _of_workers(self) -> Iterator[Metric]:
         layout, words = self._segment.layout, self._segment.words
-        owners = {number: spec.name for spec in self._segment.models for number in spec.workers}
-        labels = ["model", "worker"]
+        owners = {number: spec for spec in self._serving for number in spec.workers}
+        labels = [*_OF_MODEL, "worker"]
         for counter, (name, says, unit) in WORKER_NAMES.items():
             family = CounterMetricFamily(f"ringbatch_{name}", says, labels=labels)
-            for number, model in owners.items():
+            for number, spec in owners.items():
                 value = self._worker_counters(number)[counter] * unit
-                family.add_metric([model, str(number)], value)
+                family.add_metric([spec.name, spec.version, str(number)], value)
             yield family
         states = GaugeMetricFamily(
             "ringbatch_worker_state", "1 for what a worker says it is.", labels=[*labels, "state"]
         )
-        for number, model in owners.items():
+        for number, spec in owners.items():
             found = words[(layout.worker(number) + WORKER_STATE) // WORD]
             for state in WorkerState:
-                states.add_metric([model, str(number), state.name.lower()], int(state == found))
+                labels_of = [spec.name, spec.version, str(number), state.name.lower()]
+                states.add_metric(labels_of, int(state == found))
         yield states
 
     def _in_flight(self) -> list[int]:
@@ -220,15 +230,12 @@ class EngineMetrics(Collector):
         slots = words[first : first + layout.lanes * layout.slots * step].reshape(-1, step)
         control, done = slots[:, CONTROL // WORD], slots[:, DONE // WORD]
         open_ = control >> np.uint64(FLAG_BITS) != done >> np.uint64(FLAG_BITS)
-        models = slots[open_, MODEL // WORD]
-        counts = np.bincount(
-            models[models < layout.models].astype(np.int64), minlength=layout.models
-        )
-        return [int(count) for count in counts]
+        references = slots[open_, MODEL // WORD]
+        return [int(np.count_nonzero(references == spec.reference)) for spec in self._serving]
 
     def _model_words(self, word: int) -> list[int]:
         layout, words = self._segment.layout, self._segment.words
-        return [words[(layout.model(spec.index) + word) // WORD] for spec in self._segment.models]
+        return [words[(layout.model(spec.index) + word) // WORD] for spec in self._serving]
 
     def _model_counters(self, spec: ModelSpec) -> Counters:
         return Counters(self._segment.words, self._segment.layout.model_counters(spec.index))

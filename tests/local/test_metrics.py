@@ -57,20 +57,20 @@ def test_a_request_is_in_flight_from_lane_to_answer() -> None:
     stand.clients[1].lane.announce()
     found = samples(stand)
     assert found["ringbatch_lane_waiting", "1"] == 1
-    assert found["ringbatch_model_in_flight", "m"] == 1
+    assert found["ringbatch_model_in_flight", "m", "1"] == 1
     stand.step(1_000)
     found = samples(stand)
     assert found["ringbatch_lane_waiting", "1"] == 0
-    assert found["ringbatch_model_in_flight", "m"] == 1
-    assert found["ringbatch_model_batches_total", "m", "idle"] == 1
-    assert found["ringbatch_model_batch_instances_bucket", "1.0", "m"] == 0
-    assert found["ringbatch_model_batch_instances_bucket", "2.0", "m"] == 1
-    assert found["ringbatch_model_batch_instances_count", "m"] == 1
+    assert found["ringbatch_model_in_flight", "m", "1"] == 1
+    assert found["ringbatch_model_batches_total", "m", "idle", "1"] == 1
+    assert found["ringbatch_model_batch_instances_bucket", "1.0", "m", "1"] == 0
+    assert found["ringbatch_model_batch_instances_bucket", "2.0", "m", "1"] == 1
+    assert found["ringbatch_model_batch_instances_count", "m", "1"] == 1
     worker = stand.workers[0]
     worker.finish(worker.task(), run_ns=2_000_000_000)
     stand.step(2_000)
     found = samples(stand)
-    assert found["ringbatch_model_in_flight", "m"] == 0
-    assert found["ringbatch_model_run_seconds_total", "m"] == 2
-    assert found["ringbatch_model_requests_total", "m"] == 1
-    assert found["ringbatch_model_instances_total", "m"] == 2
+    assert found["ringbatch_model_in_flight", "m", "1"] == 0
+    assert found["ringbatch_model_run_seconds_total", "m", "1"] == 2
+    assert found["ringbatch_model_requests_total", "m", "1"] == 1
+    assert found["ringbatch_model_instances_total", "m", "1"] == 2

@@ -254,14 +254,14 @@ def test_metrics_count_what_is_served_and_stand_at_the_control_address_alone(
     for _ in range(3):
         assert asked(connection, "fast", bearer()).status == 200
     now = samples(server)
-    assert now["ringbatch_model_requests_total", "echo"] == (
-        before["ringbatch_model_requests_total", "echo"] + 3
+    assert now["ringbatch_model_requests_total", "echo", "1"] == (
+        before["ringbatch_model_requests_total", "echo", "1"] + 3
     )
-    assert now["ringbatch_model_batch_instances_count", "echo"] == (
+    assert now["ringbatch_model_batch_instances_count", "echo", "1"] == (
         sum(n for key, n in now.items() if key[:2] == ("ringbatch_model_batches_total", "echo"))
     )
-    assert now["ringbatch_model_ready_workers", "add"] == 1
-    assert now["ringbatch_model_in_flight", "echo"] == 0
+    assert now["ringbatch_model_ready_workers", "add", "1"] == 1
+    assert now["ringbatch_model_in_flight", "echo", "1"] == 0
     assert now["ringbatch_frontends",] == 2
     assert asked(connection, "nothing", bearer()).status == 404
     assert connection.ask(request("/metrics", method="GET", headers=bearer())).status == 404
