@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from ringbatch.engine.warmup import size_text
 from ringbatch.shm import trials
 from ringbatch.shm.layout import MODEL_READY, WORD
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.manifest import FIRST_VERSION, SERVING, ModelSpec
 from ringbatch.shm.segment import Segment, names
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.trials import Trial
@@ -31,7 +31,7 @@ def table(segment: Segment) -> str:
     for spec in segment.models:
         ready = segment.words[(segment.layout.model(spec.index) + MODEL_READY) // WORD]
         lines += [
-            f"{spec.name}: {spec.platform}, {ready} of {len(spec.workers)} workers ready",
+            f"{_title(spec)}: {spec.platform}, {ready} of {len(spec.workers)} workers ready",
             f"  {_signature(spec.inputs)} -> {_signature(spec.outputs)}",
             f"  batches: {_batches(spec)}",
             *_times([trials.read(segment, number) for number in spec.workers]),
@@ -72,6 +72,11 @@ def _times(tried: Iterable[Sequence[Trial]]) -> list[str]:
 def _signature(tensors: Sequence[Tensor]) -> str:
     listed = ", ".join(f"{t.name} {t.datatype.name} {list(t.shape)}" for t in tensors)
     return listed or "JSON"
+
+
+def _title(spec: ModelSpec) -> str:
+    version = "" if spec.version == FIRST_VERSION else f" version {spec.version}"
+    return spec.name + version + ("" if spec.state == SERVING else f" ({spec.state})")
 
 
 def _batches(spec: ModelSpec) -> str:

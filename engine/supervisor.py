@@ -20,6 +20,7 @@ from setproctitle import setproctitle
 
 from ringbatch.engine import instructions, placement, respawn
 from ringbatch.engine.child import Child
+from ringbatch.engine.config import ConfigError
 from ringbatch.engine.control import ControlServer
 from ringbatch.engine.dimensions import layout_of
 from ringbatch.engine.entries import Forwarding, first_entries
@@ -226,9 +227,16 @@ class Supervisor:
         return Place(title, start, worker=number, seat=seat)
 
     def _read_again(self) -> Config:
-        """The configuration as it is now, with a seat for every worker in it."""
+        """The configuration as it is now, with a seat for every worker in it.
+
+        Raises:
+            ConfigError: it is wrong, or names CPUs that cannot be used.
+        """
         config = self._reread()
-        found, _ = instructions.placed(config, self._host)
+        try:
+            found, _ = instructions.placed(config, self._host)
+        except StartupError as error:
+            raise ConfigError(str(error)) from None
         self._seats |= instructions.seats(config, found)
         return config
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rig import local_segment
 
 from ringbatch.engine.config import ConfigError
@@ -400,3 +401,17 @@ def test_a_place_of_the_segment_is_wiped_before_another_model_has_it() -> None:
     assert engine.segment.memory[first] == 7
     engine.open(1)
     assert engine.segment.memory[first] == 0
+
+
+@pytest.mark.parametrize("old", ["python", "http"])
+def test_a_model_that_another_server_runs_over_v1_does_not_change_live(old: str) -> None:
+    others = model(runtime="http", path="http://127.0.0.1:1")
+    engine = Engine(others if old == "http" else model())
+    engine.want(model() if old == "http" else others)
+    engine.order()
+    (report,) = engine.reports
+    assert (report.end, report.lines) == (
+        "failed",
+        ("m: a model that another server runs cannot change; restart the engine",),
+    )
+    assert engine.table() == [("m", "1", "serving", tuple(range(others.workers)))]

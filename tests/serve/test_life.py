@@ -4,7 +4,8 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -218,10 +219,22 @@ def test_kill_9_of_a_frontend_breaks_its_own_connections_only(
     assert len(frontends) == 2
 
 
+def sockets_of(pid: int) -> int:
+    """How many a process has open."""
+    found = 0
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found += os.readlink(entry).startswith("socket:")
+    return found
+
+
 def test_kill_9_of_a_frontend_under_load_fails_nothing_elsewhere(
     server: Server, load: Load, wait_until: WaitUntil
 ) -> None:
     killed = server.role("frontend 1")
+    goes_on(load, wait_until)
+    # The kernel spreads connections as it likes; some of these are no client's.
+    held = sockets_of(killed)
     os.kill(killed, signal.SIGKILL)
     wait_until(
         lambda: sum("frontend " in title for title in server.titles()) == 2, "a new one is there"
@@ -230,7 +243,7 @@ def test_kill_9_of_a_frontend_under_load_fails_nothing_elsewhere(
     load.stop()
     broken = [failure for failure in load.failures if not failure.startswith(BROKEN)]
     assert broken == []
-    assert 1 <= len(load.lost) < CLIENTS
+    assert len(load.lost) <= held
     assert server.status().collector["corrupt_slots"] == 0
 
 

@@ -461,3 +461,13 @@ def test_a_stop_amid_a_reload_tells_whoever_waits_and_leaves_nothing(
         for reloading in reloads:
             assert reloading.result().returncode != 0
     assert site.server.gone()
+
+
+def test_cpus_that_are_not_there_are_refused_in_words(
+    site: Site, load: Load, wait_until: WaitUntil
+) -> None:
+    site.configure({"m": {"path": "m.py", "cpus": ["4095"]}})
+    done = site.reload()
+    assert done.returncode == 1
+    assert "the configuration names CPUs" in done.stderr
+    goes_on(load, wait_until)
