@@ -344,7 +344,7 @@ class Collector:
             self._holder.answer(ref, Status.CORRUPT, 0, _NO_BATCH, 0)
             return
         self._known[ref] = 0
-        model = self._members.find(request.model)
+        model = self._models.get(request.model) or self._members.find(request.model)
         if model is None:
             self._fail(request, Status.NO_WORKER, _UNLOADED, _NO_BATCH, now_ns)
             return
@@ -352,7 +352,7 @@ class Collector:
             text = f"a request may hold {model.most_rows} instances"
             self._fail(request, Status.INVALID, text, _NO_BATCH, 0)
             return
-        if self._killers.knows(request, now_ns):
+        if self._killers.count and self._killers.knows(request, now_ns):
             self._counters.add(CollectorCounter.KILLERS)
             text = "the worker processes that ran the same request a moment ago died"
             self._fail(request, Status.WORKER_DIED, text, _NO_BATCH, now_ns)
@@ -364,7 +364,8 @@ class Collector:
             request = request._replace(
                 accepted_ns=min(max(request.accepted_ns, accepted_ns), now_ns)
             )
-        model.queues.append(model.grouping.key(request), request)
+        key = model.grouping.key(request) if request.key_bytes else b""
+        model.queues.append(key, request)
         model.taken_requests += 1
         model.taken_rows += request.rows
 

@@ -42,9 +42,7 @@ class Grouping:
         self.bounded = spec.max_batch_elements > 0
 
     def key(self, request: Request) -> bytes:
-        """Requests with equal keys may share a batch."""
-        if not request.key_bytes:
-            return b""
+        """Requests with equal keys may share a batch; for one whose payload has a key at all."""
         start = request.request_offset
         if self._lengths is None or request.key_bytes != self._key_bytes:
             return bytes(self._memory[start : start + request.key_bytes])

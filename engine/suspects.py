@@ -54,6 +54,9 @@ class Killers:
     A request is looked at closely only where its model, its size and its first bytes are those
     of a killer, so that large ones cost nothing.
 
+    Attributes:
+        count: how many there are; some may be over their while.
+
     Args:
         memory: where the payloads lie.
     """
@@ -61,24 +64,22 @@ class Killers:
     def __init__(self, memory: memoryview) -> None:
         self._memory = memory
         self._until_ns: dict[tuple[int, int, int], dict[bytes, int]] = {}
-        self._count = 0
+        self.count = 0
 
     def remember(self, request: Request, now_ns: int) -> None:
         """This one killed."""
-        if self._count >= MAX_KILLERS:
+        if self.count >= MAX_KILLERS:
             self.forget(now_ns)
-        if self._count >= MAX_KILLERS:
+        if self.count >= MAX_KILLERS:
             return
         payload = self._payload(request)
         known = self._until_ns.setdefault(_start(request.model, payload), {})
         digest = _digest(payload)
-        self._count += digest not in known
+        self.count += digest not in known
         known[digest] = now_ns + REMEMBERED_NS
 
     def knows(self, request: Request, now_ns: int) -> bool:
         """Whether the same killed a while ago."""
-        if not self._until_ns:
-            return False
         payload = self._payload(request)
         known = self._until_ns.get(_start(request.model, payload))
         return known is not None and known.get(_digest(payload), 0) > now_ns
@@ -88,7 +89,7 @@ class Killers:
         for start, known in list(self._until_ns.items()):
             for digest in [digest for digest, until_ns in known.items() if until_ns <= now_ns]:
                 del known[digest]
-                self._count -= 1
+                self.count -= 1
             if not known:
                 del self._until_ns[start]
 
