@@ -11,7 +11,7 @@ from simulation.life import Life
 from simulation.mutants import MUTANTS, Mutant
 from simulation.search import Found, first_wrong, live, quiet, simplest, story
 
-PARTS = 16
+PARTS = 32
 LIVES_EACH = 625
 SEEDS_FOR_A_MUTANT = 3_000
 MISFORTUNES = {
