@@ -28,14 +28,23 @@ from ringbatch.shm.segment import Segment
 BATCH_ID = "00000000-0000-4000-8000-000000000000"
 
 
-def in_place_predict(model: Model) -> Callable[[Service, str, Body, Reply, int], Call | None]:
+InPlace = Callable[[Service, str, Body, Reply, int, bytes | None], Call | None]
+
+
+def in_place_predict(model: Model) -> InPlace:
     """Return what takes the place of `Service.predict`, for a model of one vector in and out."""
     (tensor,) = model.inputs
     dtype, columns = np.dtype(tensor.datatype.numpy), tensor.shape[0]
 
     def predict(
-        service: Service, name: str, body: Body, reply: Reply, _timeout_ns: int = 0
+        service: Service,
+        name: str,
+        body: Body,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: bytes | None = None,
     ) -> Call | None:
+        del timeout_ns, origin  # nothing waits, and nothing is passed on
         codec = service.models[name].codec
         parts, by_column = codec.parse(body)
         results = []

@@ -440,3 +440,9 @@ def test_server_that_leaves_a_process_is_named_and_the_process_killed() -> None:
     ):
         pid = int(server.log.split("child ")[1].split()[0])
     wait_for_end(pid)
+
+
+def test_the_frontends_that_call_the_model_themselves_answer_right(tmp_path: Path) -> None:
+    peer = peers.PEERS["in-place"]
+    with Server(peer.command(tmp_path)) as server:
+        answers.check_crowd(server.port, peer.path)

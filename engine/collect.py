@@ -18,6 +18,7 @@ from ringbatch.engine.collector import Collector
 from ringbatch.engine.messages import ControlSocket
 from ringbatch.shm.counters import CollectorCounter, Counters
 from ringbatch.shm.owner import start_time_of
+from ringbatch.shm.process import settle
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.wakeup import Wakeup
 
@@ -114,7 +115,7 @@ def main() -> int:
         on_message(message)
     signal.signal(signal.SIGTERM, stop)
     process.watch(control, on_message, on_orphaned)
-    process.settle()
+    settle()
     control.send(ready=True)
     counters = Counters(segment.words, segment.layout.collector_counters())
     loop = Loop(collector, doorbell, counters)

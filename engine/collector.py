@@ -344,7 +344,7 @@ class Collector:
             self._holder.answer(ref, Status.CORRUPT, 0, _NO_BATCH, 0)
             return
         self._known[ref] = 0
-        model = self._models.get(request.model) or self._members.find(request.model)
+        model = self._models.get(request.model) or self._members.heir(request.model)
         if model is None:
             self._fail(request, Status.NO_WORKER, _UNLOADED, _NO_BATCH, now_ns)
             return

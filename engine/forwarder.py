@@ -54,13 +54,7 @@ class Forwarder:
     def run(self, references: list[int], mark: BatchMark) -> None:
         """Run a batch and answer every request in it; the answers still want a `flush`."""
         self.failed = False
-        requests = []
-        for ref in references:
-            request = self._holder.read(ref)
-            if request is None:
-                self._holder.answer(ref, Status.CORRUPT, 0, mark, self._clock_ns())
-            else:
-                requests.append(request)
+        requests = self._holder.read_all(references, mark, self._clock_ns)
         self._attempts.answer(requests, mark)
 
     def _run(

@@ -214,12 +214,10 @@ class Members:
         held = (worker.batch for worker in self.workers.values() if worker.model is model)
         return bool(model.queues or model.again) or any(batch is not None for batch in held)
 
-    def find(self, reference: int) -> Model | None:
-        """The model of that reference, or where it is gone the one in its place, if any."""
-        model = self.models.get(reference)
-        if model is None and reference in self._gone:
-            model = self.successor(self._gone[reference])
-        return model
+    def heir(self, reference: int) -> Model | None:
+        """The model in the place of one that is gone, if there is any."""
+        gone = self._gone.get(reference)
+        return None if gone is None else self.successor(gone)
 
     def successor(self, spec: ModelSpec) -> Model | None:
         """The model that serves in the place of one that does so no longer."""

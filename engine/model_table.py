@@ -1,37 +1,29 @@
 """What a running engine serves, and what each batch size took in warm-up, for people."""
 
-import sys
 from collections.abc import Iterable, Sequence
 
+from ringbatch.engine.listing import show
 from ringbatch.engine.warmup import size_text
 from ringbatch.shm import trials
 from ringbatch.shm.layout import MODEL_READY, WORD
-from ringbatch.shm.manifest import FIRST_VERSION, SERVING, ModelSpec
-from ringbatch.shm.segment import Segment, names
+from ringbatch.shm.manifest import ModelSpec, titled
+from ringbatch.shm.segment import Segment
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.trials import Trial
 
 
 def main(pid: int | None) -> int:
     """Print the models of one engine, or of every engine of this user."""
-    found = list(names(pid))
-    if not found:
-        whose = "" if pid is None else f" whose supervisor has process id {pid}"
-        print(f"ringbatch: no engine{whose} is running", file=sys.stderr)
-        return 1
-    for name in found:
-        print(f"engine {name.split('.')[1]}")
-        print(table(Segment.attach(name)))
-    return 0
+    return show(pid, table)
 
 
 def table(segment: Segment) -> str:
     """The models of an attached segment, a paragraph for each."""
     lines: list[str] = []
-    for spec in segment.models:
+    for title, spec in titled(segment.models).items():
         ready = segment.words[(segment.layout.model(spec.index) + MODEL_READY) // WORD]
         lines += [
-            f"{_title(spec)}: {spec.platform}, {ready} of {len(spec.workers)} workers ready",
+            f"{title}: {spec.platform}, {ready} of {len(spec.workers)} workers ready",
             f"  {_signature(spec.inputs)} -> {_signature(spec.outputs)}",
             f"  batches: {_batches(spec)}",
             *_times([trials.read(segment, number) for number in spec.workers]),
@@ -72,11 +64,6 @@ def _times(tried: Iterable[Sequence[Trial]]) -> list[str]:
 def _signature(tensors: Sequence[Tensor]) -> str:
     listed = ", ".join(f"{t.name} {t.datatype.name} {list(t.shape)}" for t in tensors)
     return listed or "JSON"
-
-
-def _title(spec: ModelSpec) -> str:
-    version = "" if spec.version == FIRST_VERSION else f" version {spec.version}"
-    return spec.name + version + ("" if spec.state == SERVING else f" ({spec.state})")
 
 
 def _batches(spec: ModelSpec) -> str:

@@ -132,7 +132,7 @@ class Runner:
             ran, error = self._run_alike(references, mark)
             if ran and error is None:
                 return
-        requests = self._read(references, mark)
+        requests = self._holder.read_all(references, mark, self._clock_ns)
         self._attempts.answer(requests, mark, error)
 
     def try_out(self, values: Any, rows: int) -> int:
@@ -151,16 +151,6 @@ class Runner:
         before_ns = self.run_ns
         self._call(self._codec.made_up(values), [rows])
         return self.run_ns - before_ns
-
-    def _read(self, references: list[int], mark: BatchMark) -> list[Request]:
-        requests = []
-        for ref in references:
-            request = self._holder.read(ref)
-            if request is None:
-                self._holder.answer(ref, Status.CORRUPT, 0, mark, self._clock_ns())
-            else:
-                requests.append(request)
-        return requests
 
     def _run_alike(self, references: list[int], mark: BatchMark) -> tuple[bool, Exception | None]:
         """Run requests of the same sizes without looking at each: whether they are, and what the

@@ -4,9 +4,9 @@ Everything counted stands in the segment; this attaches to it, reads and detache
 does not notice.
 """
 
-import sys
 from dataclasses import dataclass
 
+from ringbatch.engine.listing import show
 from ringbatch.shm.counters import (
     BATCHES_BY_REASON,
     BATCHES_BY_ROWS,
@@ -18,7 +18,7 @@ from ringbatch.shm.counters import (
     WorkerCounter,
     bucket_label,
 )
-from ringbatch.shm.errors import StartupError
+from ringbatch.shm.engines import not_running
 from ringbatch.shm.layout import (
     MODEL_ANSWER_NS,
     MODEL_READY,
@@ -27,7 +27,7 @@ from ringbatch.shm.layout import (
     WORKER_STATE,
     WorkerState,
 )
-from ringbatch.shm.manifest import SERVING, ModelSpec, defaults
+from ringbatch.shm.manifest import ModelSpec, titled
 from ringbatch.shm.segment import Segment, names
 from ringbatch.shm.slot import Reason
 
@@ -93,7 +93,7 @@ def snapshot(pid: int) -> EngineStatus:
     """
     for name in names(pid):
         return read(Segment.attach(name))
-    raise StartupError(f"no engine of ringbatch has a supervisor with process id {pid}")
+    raise not_running(pid)
 
 
 def read(segment: Segment) -> EngineStatus:
@@ -118,17 +118,7 @@ def read(segment: Segment) -> EngineStatus:
 
 
 def _models(segment: Segment) -> dict[str, ModelStatus]:
-    served = defaults(segment.models).values()
-    return {
-        spec.name if spec in served else _title(spec): _model(segment, spec)
-        for spec in segment.models
-    }
-
-
-def _title(spec: ModelSpec) -> str:
-    """What an entry is called beside the one that serves requests without a version."""
-    state = "" if spec.state == SERVING else f", {spec.state}"
-    return f"{spec.name} version {spec.version}{state}"
+    return {title: _model(segment, spec) for title, spec in titled(segment.models).items()}
 
 
 def _state(segment: Segment, number: int) -> str:
@@ -200,12 +190,4 @@ def _counts(counts: dict[str, int]) -> str:
 
 def main(pid: int | None) -> int:
     """Print the counters of one engine, or of every engine of this user."""
-    found = list(names(pid))
-    if not found:
-        whose = "" if pid is None else f" whose supervisor has process id {pid}"
-        print(f"ringbatch: no engine{whose} is running", file=sys.stderr)
-        return 1
-    for name in found:
-        print(f"engine {name.split('.')[1]}")
-        print(describe(read(Segment.attach(name))))
-    return 0
+    return show(pid, lambda segment: describe(read(segment)))

@@ -10,7 +10,6 @@ import os
 import random
 import selectors
 import signal
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -35,6 +34,7 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.key_headers import KEY_HEADERS
 from ringbatch.shm.manifest import FIRST_VERSION
 from ringbatch.shm.platform import require_ordered_stores
+from ringbatch.shm.process import log_to_stderr
 from ringbatch.shm.segment import Segment, sweep
 
 logger = logging.getLogger("ringbatch.supervisor")
@@ -63,11 +63,7 @@ def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
     require_ordered_stores()
     placement.wake_without_preempting()
     setproctitle("ringbatch: supervisor")
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=config.server.log_level.upper(),
-        format="%(asctime)s ringbatch supervisor [%(process)d] %(levelname)s %(message)s",
-    )
+    log_to_stderr("supervisor", config.server.log_level)
     for name in sweep():
         logger.info("removed /dev/shm/%s, left by an engine that is gone", name)
     supervisor = Supervisor(config, reread or (lambda: config))

@@ -46,6 +46,7 @@ from ringbatch.shm.layout import (
     WorkerState,
 )
 from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.process import die_with_parent, settle
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
 
@@ -126,13 +127,13 @@ def main() -> int:
     control = ControlSocket.from_fd(parser.parse_args().control_fd)
     start = _message(control)
     process.begin(f"worker {start['title']}", start["log_level"])
-    process.die_with_parent(start["parent_pid"])
     # The supervisor ends a worker that hangs with SIGABRT; this writes down what each thread does.
     faulthandler.enable()
     memory_limits.go_first()
     memory_limits.limit_memory(start["worker_memory_bytes"])
     path = start["path"] if start["runtime"] == "http" else Path(start["path"])
     try:
+        die_with_parent(start["parent_pid"])
         options = Options(threads=placement.threads(os.environ), **start["options"])
         model, padded = _shaped(open_model(start["runtime"], path, options), path, start["shape"])
         control.send(
@@ -217,7 +218,7 @@ def _serve(
 
     signal.signal(signal.SIGTERM, stop)
     process.watch(control, lambda _message: None, lambda: os._exit(1))
-    process.settle()
+    settle()
     _say(segment, number, WorkerState.READY)
     worker.begin()
     control.send(ready=True)

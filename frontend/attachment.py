@@ -1,7 +1,6 @@
 """A frontend process's hold on the engine: the segment, a lane of it, and the service on that."""
 
 import asyncio
-import gc
 import time
 from typing import Final, Self
 
@@ -14,7 +13,6 @@ from ringbatch.shm.segment import Segment
 
 _SWEEP_S: Final = 1.0
 """How long an object may be kept open whose region is registered no longer."""
-_COLLECT_AFTER: Final = 50_000
 """Allocations between two runs of the garbage collector. A request's objects go when the last
 reference does; the collector, which looks for cycles, would find none and cost every request."""
 
@@ -65,10 +63,3 @@ class Attachment:
         self.service.regions.close()
         self._gateway.close()
         self._segment.detach()
-
-
-def settle() -> None:
-    """Take everything made so far out of the garbage collector's sight, and have it look rarely."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(_COLLECT_AFTER, 20, 50)

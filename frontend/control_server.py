@@ -22,13 +22,12 @@ from setproctitle import setproctitle
 from uvicorn.config import Config
 
 from ringbatch.frontend.anyhttp import AnyHttp
-from ringbatch.frontend.attachment import settle
 from ringbatch.frontend.control_app import create_control_app
 from ringbatch.frontend.distribution import installed_version
-from ringbatch.frontend.parent import die_with_parent
 from ringbatch.frontend.ticking_server import TickingServer
 from ringbatch.frontend.turned_away import at_most
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.process import die_with_parent, log_to_stderr, settle
 from ringbatch.shm.segment import Segment
 
 MAX_CONNECTIONS: Final = 64
@@ -76,11 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--log-level", default="warning", metavar="L")
     parser.add_argument("--parent-pid", required=True, type=int, metavar="PID")
     given = parser.parse_args(arguments)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=given.log_level.upper(),
-        format="%(asctime)s ringbatch control [%(process)d] %(levelname)s %(message)s",
-    )
+    log_to_stderr("control", given.log_level)
     # What is sent to a server is no affair of its log, at uvicorn's own word.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     setproctitle("ringbatch: control")

@@ -8,7 +8,6 @@ for the kernel.
 import argparse
 import asyncio
 import json
-import logging
 import os
 import signal
 import sys
@@ -20,18 +19,18 @@ import grpc
 import uvloop
 from setproctitle import setproctitle
 
-from ringbatch.frontend.attachment import Attachment, settle
+from ringbatch.frontend.attachment import Attachment
 from ringbatch.frontend.credential_flags import add_flags, given_credentials
 from ringbatch.frontend.grpc_authentication import Authentication
 from ringbatch.frontend.grpc_calls import Calls
 from ringbatch.frontend.grpc_credentials import server_credentials
 from ringbatch.frontend.grpc_inference import Inference
 from ringbatch.frontend.grpc_service import handlers
-from ringbatch.frontend.parent import die_with_parent
 from ringbatch.frontend.regions import SharedMemory
 from ringbatch.frontend.security import LOOK_EVERY_S, Security
 from ringbatch.shm.credentials import Credentials
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.process import die_with_parent, log_to_stderr, settle
 
 _UNLIMITED: Final = -1
 _MAX_STREAMS: Final = 1024
@@ -140,11 +139,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--log-level", default="warning", metavar="L")
     parser.add_argument("--parent-pid", required=True, type=int, metavar="PID")
     given = parser.parse_args(arguments)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=given.log_level.upper(),
-        format="%(asctime)s ringbatch grpc frontend [%(process)d] %(levelname)s %(message)s",
-    )
+    log_to_stderr("grpc frontend", given.log_level)
     setproctitle("ringbatch: grpc frontend")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     options = GrpcOptions(

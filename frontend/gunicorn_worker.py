@@ -16,7 +16,7 @@ from uvicorn.server import Server
 from uvicorn_worker import UvicornWorker
 
 from ringbatch.frontend.app import create_app
-from ringbatch.frontend.attachment import Attachment, settle
+from ringbatch.frontend.attachment import Attachment
 from ringbatch.frontend.body_budget import BodyBudget
 from ringbatch.frontend.descriptors import connections_allowed
 from ringbatch.frontend.fastlane import FastLane, FastLaneSettings
@@ -29,6 +29,7 @@ from ringbatch.frontend.turned_away import at_most
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.credentials import Credentials
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.process import settle
 
 log = logging.getLogger("ringbatch.frontend")
 

@@ -11,8 +11,8 @@ from gunicorn.app.base import BaseApplication
 from setproctitle import setproctitle
 
 from ringbatch.frontend.gunicorn_worker import FrontendOptions, FrontendWorker
-from ringbatch.frontend.parent import die_with_parent
 from ringbatch.frontend.ticking_server import STOP_SIGNALS
+from ringbatch.shm.process import die_with_parent
 
 
 class Frontends(BaseApplication):  # type: ignore[misc]

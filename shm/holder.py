@@ -6,7 +6,7 @@ frontend's own lane before it is used; a frontend can spoil its own requests and
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -139,6 +139,19 @@ class Holder:
         ):
             return None
         return Request._make((ref, *header))
+
+    def read_all(
+        self, references: Sequence[int], mark: BatchMark, clock_ns: Callable[[], int]
+    ) -> list[Request]:
+        """The requests that references name; one whose words make no sense is answered."""
+        requests = []
+        for ref in references:
+            request = self.read(ref)
+            if request is None:
+                self.answer(ref, Status.CORRUPT, 0, mark, clock_ns())
+            else:
+                requests.append(request)
+        return requests
 
     def read_alike(self, references: list[int]) -> Alike | None:
         """The requests that references name, where all have the same sizes; else None.

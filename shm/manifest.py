@@ -142,6 +142,18 @@ def defaults(models: Iterable[ModelSpec]) -> dict[str, ModelSpec]:
     return found
 
 
+def titled(models: Iterable[ModelSpec]) -> dict[str, ModelSpec]:
+    """All entries, by what people call them beside those that serve requests without a version."""
+    models = tuple(models)
+    served = defaults(models).values()
+    return {spec.name if spec in served else _title(spec): spec for spec in models}
+
+
+def _title(spec: ModelSpec) -> str:
+    state = "" if spec.state == SERVING else f", {spec.state}"
+    return f"{spec.name} version {spec.version}{state}"
+
+
 def _precedence(model: ModelSpec) -> tuple[bool, tuple[bool, int, str]]:
     return model.default, version_order(model.version)
 

@@ -107,9 +107,8 @@ PRINTERS = (
     "ringbatch.engine.cli",
     "ringbatch.engine.demo*",
     "ringbatch.engine.digits_train",
-    "ringbatch.engine.model_table",
+    "ringbatch.engine.listing",
     "ringbatch.engine.reload",
-    "ringbatch.engine.status",
     "ringbatch.engine.supervisor",
 )
 

@@ -102,7 +102,7 @@ def test_for_people_it_says_the_same_in_words() -> None:
 
 
 def test_where_no_engine_runs_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(StartupError, match=f"supervisor with process id {NO_PID}"):
+    with pytest.raises(StartupError, match=f"supervisor has process id {NO_PID} is running"):
         snapshot(NO_PID)
     assert main(NO_PID) == 1
     assert f"process id {NO_PID} is running" in capsys.readouterr().err

@@ -31,7 +31,7 @@ from ringbatch.frontend import (
     StartupError,
 )
 from ringbatch.frontend import client_channel as channel_module
-from ringbatch.frontend import engines as engines_module
+from ringbatch.shm import engines as engines_module
 from ringbatch.shm.counters import Counters, LaneCounter
 from ringbatch.shm.holder import Request
 from ringbatch.shm.lane import Lane
