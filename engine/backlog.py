@@ -22,7 +22,9 @@ class Backlog(NamedTuple):
 NOTHING = Backlog(0, 0)
 
 
-def estimate(rows: int, max_batch_size: int, idle: int, ready: int, cycle_ns: int) -> Backlog:
+def estimate(
+    rows: int, max_batch_size: int, idle: int, ready: int, cycle_ns: int, behind: int = 0
+) -> Backlog:
     """The backlog of one model.
 
     A batch under way is counted whole: it errs on the side of refusing, by half a batch.
@@ -32,7 +34,8 @@ def estimate(rows: int, max_batch_size: int, idle: int, ready: int, cycle_ns: in
         max_batch_size: of one batch.
         idle: workers that have no batch.
         ready: workers, busy or not; with none, nobody can say when there will be one.
-        cycle_ns: from the dispatch of a batch to its report, of late.
+        cycle_ns: from the beginning of a batch to its report, of late.
+        behind: batches that busy workers have beside those they run.
     """
     if not ready:
         return NOTHING
@@ -41,5 +44,5 @@ def estimate(rows: int, max_batch_size: int, idle: int, ready: int, cycle_ns: in
         # Nothing is in the way of one; of a thousand that come at once, most are in each other's.
         return Backlog(0, row_ns)
     # Those that run, those that are full by then, and the one that takes the request itself.
-    batches = (ready - idle) + rows // max_batch_size + 1
+    batches = (ready - idle) + behind + rows // max_batch_size + 1
     return Backlog(-(-batches // ready) * cycle_ns, row_ns)

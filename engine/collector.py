@@ -7,39 +7,27 @@ is published until it is dispatched; what dies here is expired, cancelled or wit
 
 from collections.abc import Callable
 
-from ringbatch.engine.backlog import estimate
-from ringbatch.engine.batching import Wait, decide, taking
-from ringbatch.engine.members import Members, Model, Worker
-from ringbatch.engine.messages import ReportKind, Task, reports, task_words
-from ringbatch.engine.queues import Queue
+from ringbatch.engine.dispatcher import NO_BATCH, Dispatcher
+from ringbatch.engine.members import Batch, Members, Model, Worker
+from ringbatch.engine.messages import ReportKind, reports
 from ringbatch.engine.suspects import CRASHED, KILLED, REPLACED_NS, Killers, regroup
 from ringbatch.shm import trials
-from ringbatch.shm.counters import (
-    BATCHES_BY_REASON,
-    BATCHES_BY_ROWS,
-    CollectorCounter,
-    Counters,
-    ModelCounter,
-    rows_bucket,
-)
+from ringbatch.shm.counters import CollectorCounter, Counters, ModelCounter
 from ringbatch.shm.fence import full_fence
-from ringbatch.shm.holder import BatchMark, Holder, Request
-from ringbatch.shm.layout import (
-    COLLECTOR_NS,
-    MODEL_ANSWER_NS,
-    MODEL_ROW_NS,
-    RING_COLLECTOR,
-    WORD,
-)
+from ringbatch.shm.holder import Holder, Request, columns
+from ringbatch.shm.layout import COLLECTOR_NS, REPORT_WORDS, RING_COLLECTOR, WORD
 from ringbatch.shm.manifest import LOADING
-from ringbatch.shm.ring import Consumer, CorruptRingError
+from ringbatch.shm.ring import Inbox
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slot import Reason, State, Status
+from ringbatch.shm.slot import State, Status
 
 MAX_DEATHS = 2
 """A request with which this many workers have crashed, the last of them alone, is given up."""
 RETRY_NS = 10_000_000
 """How soon answers are announced again that found no room in a lane's ring."""
+FEW = 4
+"""Fewer requests than this are looked at one by one sooner than together."""
+UNLOADED = "the model was unloaded or changed while the request was on its way; send it again"
 _SERVICE_SHARE = 8
 """The expected run time follows the measured one by one part in this many."""
 
@@ -73,20 +61,18 @@ class Collector:
         layout, words = segment.layout, segment.words
         self._segment = segment
         self._words = words
-        self._batch = first_batch
         self._alive = alive
         self._end_worker = end_worker
         self._say = say
         self._wake_lane = wake_lane
         self._holder = Holder(segment, layout.workers, wake_lane)
         self._counters = Counters(words, layout.collector_counters())
-        self._submissions = [
-            Consumer(words, layout.submission_ring(lane), layout.slots)
-            for lane in range(layout.lanes)
-        ]
+        self._submissions = Inbox(words, layout.submissions, layout.lanes, layout.slots)
+        self._reports = Inbox(words, layout.reports, layout.workers, REPORT_WORDS)
         self._known: dict[int, int] = {}
         """By reference, the requests taken in and not yet answered: what deaths they are suspected
         of, see `ringbatch.engine.suspects`."""
+        self._dispatcher = Dispatcher(segment, self._holder, self._known, first_batch)
         self._killers = Killers(segment.memory)
         self._adopted: list[int] = []
         """What an earlier collector left, to be taken in by the first step."""
@@ -97,30 +83,35 @@ class Collector:
         """Whether frontends have been told to ring."""
         self._members.follow(0)
         for model in self._models.values():
-            self._tell_backlog(model)
+            self._dispatcher.tell_backlog(model)
         self._adopt()
 
     def step(self, now_ns: int) -> int | None:
         """Do everything there is to do; the instant by which to call again, None for never."""
         self._counters.add(CollectorCounter.STEPS)
         self._words[COLLECTOR_NS // WORD] = now_ns
-        if self._members.outdated:
+        members, holder = self._members, self._holder
+        if members.outdated:
             self._follow(now_ns)
         # Before submissions are taken: what was sent until then is among them.
-        acknowledged = bool(self._members.retiring) and self._members.acknowledged(now_ns)
-        for worker in self._workers.values():
-            self._take_reports(worker, now_ns)
+        acknowledged = bool(members.retiring) and members.acknowledged(now_ns)
+        for number, words in self._reports.take():
+            self._take_reports(number, words, now_ns)
         while self._adopted:
-            self._take_in(self._adopted.pop(), now_ns)
-        for lane, submissions in enumerate(self._submissions):
-            self._take_submissions(lane, submissions, now_ns)
-        wanted = [self._serve(model, now_ns) for model in self._models.values()]
-        wanted += [self._watch(worker, now_ns) for worker in self._workers.values() if worker.batch]
-        if self._members.changing:
+            self._take_adopted(self._adopted.pop(), now_ns)
+        for lane, references in self._submissions.take():
+            self._take_submissions(lane, references, now_ns)
+        for model in members.retiring:
+            if not model.ready:
+                # Those that die while they retire are not started again.
+                self._move_on(model, now_ns)
+        wanted = [self._dispatcher.serve(model, now_ns) for model in self._models.values()]
+        workers = self._workers.values()
+        wanted += [self._watch(worker, now_ns) for worker in workers if worker.batches]
+        if members.retiring or members.leaving:
             self._let_go(acknowledged)
-        if self._holder.delayed:
-            self._holder.flush()
-        if self._holder.delayed or self._members.retiring:
+        holder.flush()
+        if holder.delayed or members.retiring:
             wanted.append(now_ns + RETRY_NS)
         return min([until_ns for until_ns in wanted if until_ns is not None], default=None)
 
@@ -145,9 +136,7 @@ class Collector:
 
     def has_news(self) -> bool:
         """Whether the next step would find requests or reports."""
-        if any(submissions.waiting for submissions in self._submissions):
-            return True
-        return any(worker.reports.waiting for worker in self._workers.values())
+        return self._submissions.waiting or self._reports.waiting
 
     def worker_died(self, number: int, now_ns: int, *, killed: bool = False) -> bool:
         """Take back what a worker held; only after its process is proved to be gone.
@@ -163,7 +152,8 @@ class Collector:
         worker = self._workers.get(number)
         if worker is None:
             return False
-        self._take_reports(worker, now_ns)
+        for reporter, words in self._reports.take():
+            self._take_reports(reporter, words, now_ns)
         self._counters.add(CollectorCounter.WORKER_DEATHS)
         hung, worker.ending = worker.ending, False
         model = worker.model
@@ -172,12 +162,10 @@ class Collector:
             worker.ready = False
             model.ready -= not worker.leaving
             model.health.ready(model.ready)
-        if worker in model.idle:
-            model.idle.remove(worker)
-        explained = False
-        if worker.batch is not None:
-            mark = worker.batch.mark
-            explained = self._take_back(worker, mark, now_ns, hung=hung, killed=killed)
+        model.let_go(worker)
+        explained = bool(worker.batches) and self._take_back(
+            worker, now_ns, hung=hung, killed=killed
+        )
         if self._models.get(model.spec.reference) is not model:
             self._move_on(model, now_ns)
         return explained
@@ -187,15 +175,15 @@ class Collector:
         gone = self._members.follow(now_ns)
         while self._members.replaced:
             worker = self._members.replaced.pop()
-            if worker.batch is not None:
-                self._take_back(worker, worker.batch.mark, now_ns, hung=False, killed=True)
+            if worker.batches:
+                self._take_back(worker, now_ns, hung=False, killed=True)
                 if self._models.get(worker.model.spec.reference) is not worker.model:
                     gone.append(worker.model)
         for model in gone:
             self._move_on(model, now_ns)
         for model in self._models.values():
             model.health.ready(model.ready)
-            self._tell_backlog(model)
+            self._dispatcher.tell_backlog(model)
         if self._members.retiring:
             for lane in range(self._segment.layout.frontend_lanes):
                 self._wake_lane(lane)
@@ -205,7 +193,7 @@ class Collector:
         successor = self._members.successor(model.spec)
         for request in model.empty():
             if successor is None:
-                self._fail(request, Status.NO_WORKER, _UNLOADED, _NO_BATCH, now_ns)
+                self._dispatcher.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
             else:
                 successor.again.add([[request]])
 
@@ -215,7 +203,7 @@ class Collector:
             if acknowledged and not model.drained and not self._members.busy(model):
                 model.drained = True
                 self._say(drained=model.spec.reference)
-        for worker in [worker for worker in self._members.leaving if worker.batch is None]:
+        for worker in [worker for worker in self._members.leaving if not worker.batches]:
             self._members.remove(worker)
             self._say(released=worker.number)
 
@@ -226,21 +214,18 @@ class Collector:
         if now_ns < worker.limit_ns:
             return worker.limit_ns
         worker.ending = True
+        worker.model.let_go(worker)
         self._counters.add(CollectorCounter.WORKERS_HUNG)
         self._end_worker(worker.number)
         return None
 
-    def _take_back(
-        self, worker: Worker, mark: BatchMark, now_ns: int, *, hung: bool, killed: bool
-    ) -> bool:
-        """The requests of a dead worker's batch run again, in groups that find a killer."""
+    def _take_back(self, worker: Worker, now_ns: int, *, hung: bool, killed: bool) -> bool:
+        """The requests of a dead worker run again: those of its batch in groups that find a killer,
+        those of the batch it had not begun as they are."""
         model, known = worker.model, self._known
-        left = []
-        for request in worker.requests:
-            if self._holder.repeat(request.ref):
-                del known[request.ref]
-            else:
-                left.append(request)
+        running, *behind = worker.batches
+        worker.batches = []
+        left = self._unanswered(running)
         first = not any(known[request.ref] for request in left)
         for request in left:
             known[request.ref] += KILLED if killed and not hung else CRASHED
@@ -250,20 +235,28 @@ class Collector:
             self._killers.remember(killer, now_ns)
             model.health.explained(worker.number, now_ns)
             text = "the worker process died while it ran this request, and so did a second one"
-            self._fail(killer, Status.WORKER_DIED, text, mark, now_ns)
+            self._dispatcher.fail(killer, Status.WORKER_DIED, text, running.mark, now_ns)
         death_ns = REPLACED_NS + hung * model.spec.batch_timeout_ns
         model.again.add(regroup(left, first=first, run_ns=model.cycle_ns, death_ns=death_ns))
-        worker.batch = None
-        worker.requests = []
+        model.again.add(filter(None, map(self._unanswered, behind)))
         return explained
+
+    def _unanswered(self, batch: Batch) -> list[Request]:
+        """Those of a dead worker's batch that it has not answered; the others are announced."""
+        left = []
+        for request in batch.requests:
+            if self._holder.repeat(request.ref):
+                del self._known[request.ref]
+            else:
+                left.append(request)
+        return left
 
     def _adopt(self) -> None:
         """Take over what an earlier collector of this segment had not finished.
 
         Only right while no worker holds a batch: those of the earlier collector must be gone.
         """
-        for submissions in self._submissions:
-            submissions.skip()
+        self._submissions.take()
         for ref, state in self._holder.published():
             if state is State.FREE:
                 # The worker may have died between answering and announcing the answer.
@@ -271,24 +264,31 @@ class Collector:
             else:
                 self._adopted.append(ref)
 
-    def _take_reports(self, worker: Worker, now_ns: int) -> None:
-        for kind, first, second in reports(worker.reports.take()):
+    def _take_adopted(self, ref: int, now_ns: int) -> None:
+        request = self._holder.read(ref)
+        if request is None:
+            self._refuse_spoilt(ref)
+        else:
+            self._take_in(request, now_ns)
+
+    def _take_reports(self, number: int, words: list[int], now_ns: int) -> None:
+        worker = self._workers.get(number)
+        if worker is None and self._members.outdated:
+            # The worker may know the other table.
+            self._follow(now_ns)
+            worker = self._workers.get(number)
+        if worker is None:
+            return
+        for kind, first, second in reports(words):
             if kind is ReportKind.READY:
                 if self._alive(first):
                     self._worker_ready(worker, now_ns)
-            elif worker.batch is None or worker.batch.mark.batch != first:
+            elif not worker.batches or worker.batches[0].mark.batch != first:
                 continue
             elif kind is ReportKind.RUNS_AGAIN:
-                self._runs(worker, now_ns)
+                self._dispatcher.runs(worker, now_ns)
             else:
                 self._batch_done(worker, kind, second, now_ns)
-
-    def _runs(self, worker: Worker, now_ns: int) -> None:
-        """A worker begins a run of its batch."""
-        model = worker.model
-        worker.limit_ns = now_ns + model.spec.batch_timeout_ns
-        if not model.idle:
-            model.health.all_busy(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
 
     def _worker_ready(self, worker: Worker, now_ns: int) -> None:
         assert not worker.ready, "a worker is ready once, and again only after its death is known"
@@ -306,14 +306,14 @@ class Collector:
 
     def _batch_done(self, worker: Worker, kind: ReportKind, run_ns: int, now_ns: int) -> None:
         model = worker.model
-        assert worker.batch is not None, "it is this batch that is done"
-        cycle_ns = max(now_ns - worker.batch.mark.dispatched_ns, 0)
+        cycle_ns = max(now_ns - worker.began_ns, 0)
         model.cycle_ns += (cycle_ns - model.cycle_ns) // (_SERVICE_SHARE if model.cycle_ns else 1)
-        for request in worker.requests:
-            del self._known[request.ref]
-        worker.batch = None
-        worker.requests = []
-        if not worker.ending and not worker.leaving:
+        for ref in worker.batches.pop(0).references:
+            del self._known[ref]
+        model.let_go(worker)
+        if worker.batches:
+            self._dispatcher.begins(worker, now_ns)
+        elif not worker.ending and not worker.leaving:
             model.idle.append(worker)
             model.health.moves()
         model.service_ns += (run_ns - model.service_ns) // _SERVICE_SHARE
@@ -321,41 +321,64 @@ class Collector:
         if kind is ReportKind.FAILED:
             model.counters.add(ModelCounter.FAILED)
 
-    def _take_submissions(self, lane: int, submissions: Consumer, now_ns: int) -> None:
-        try:
-            references = submissions.take()
-        except CorruptRingError:
-            submissions.skip()
+    def _take_submissions(self, lane: int, references: list[int], now_ns: int) -> None:
+        if not references:
             self._counters.add(CollectorCounter.CORRUPT_RINGS)
             return
-        if references and self._members.outdated:
+        if self._members.outdated:
             # Who sent them may know the other table.
             self._follow(now_ns)
-        for ref in references:
-            if self._holder.lane_of(ref) != lane:
-                self._counters.add(CollectorCounter.CORRUPT_SLOTS)
-            elif ref not in self._known and self._holder.is_open(ref):
-                self._take_in(ref, now_ns)
+        if not self._known.keys().isdisjoint(references):
+            references = [ref for ref in references if ref not in self._known]
+        requests, spoilt, strays = self._holder.read_open(lane, references)
+        if strays or spoilt:
+            self._counters.add(CollectorCounter.CORRUPT_SLOTS, strays)
+            for ref in spoilt:
+                self._refuse_spoilt(ref)
+        if len(requests) < FEW or not self._take_in_alike(requests, now_ns):
+            for request in requests:
+                if request.ref not in self._known:
+                    self._take_in(request, now_ns)
 
-    def _take_in(self, ref: int, now_ns: int) -> None:
-        request = self._holder.read(ref)
-        if request is None:
-            self._counters.add(CollectorCounter.CORRUPT_SLOTS)
-            self._holder.answer(ref, Status.CORRUPT, 0, _NO_BATCH, 0)
-            return
-        self._known[ref] = 0
+    def _take_in_alike(self, requests: list[Request], now_ns: int) -> bool:
+        """Take in requests to one model of which none needs a closer look; False where one does,
+        and nothing was done."""
+        refs, models, rows, _, keys, _, _, _, accepted_ns, deadlines_ns = columns(requests)
+        model = self._models.get(models[0])
+        fresh = dict.fromkeys(refs, 0)
+        if (
+            model is None
+            or len(fresh) < len(refs)
+            or models.count(models[0]) < len(models)
+            or any(keys)
+            or max(rows) > model.most_rows
+            or self._killers.count
+            or min(accepted_ns) < now_ns - model.spec.timeout_ns
+            or max(accepted_ns) > now_ns
+        ):
+            return False
+        self._known.update(fresh)
+        model.take_in(b"", requests, sum(rows), min(deadlines_ns))
+        return True
+
+    def _refuse_spoilt(self, ref: int) -> None:
+        self._counters.add(CollectorCounter.CORRUPT_SLOTS)
+        self._holder.answer(ref, Status.CORRUPT, 0, NO_BATCH, 0)
+
+    def _take_in(self, request: Request, now_ns: int) -> None:
+        self._known[request.ref] = 0
         model = self._models.get(request.model) or self._members.heir(request.model)
         if model is None:
-            self._fail(request, Status.NO_WORKER, _UNLOADED, _NO_BATCH, now_ns)
+            self._dispatcher.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
             return
         if request.rows > model.most_rows:
             text = f"a request may hold {model.most_rows} instances"
-            self._fail(request, Status.INVALID, text, _NO_BATCH, 0)
+            self._dispatcher.fail(request, Status.INVALID, text, NO_BATCH, 0)
             return
         if self._killers.count and self._killers.knows(request, now_ns):
             self._counters.add(CollectorCounter.KILLERS)
             text = "the worker processes that ran the same request a moment ago died"
-            self._fail(request, Status.WORKER_DIED, text, _NO_BATCH, now_ns)
+            self._dispatcher.fail(request, Status.WORKER_DIED, text, NO_BATCH, now_ns)
             return
         if not now_ns - model.spec.timeout_ns <= request.accepted_ns <= now_ns:
             # Accepted after the clock was read, if its frontend is not lying; and nobody else
@@ -365,123 +388,4 @@ class Collector:
                 accepted_ns=min(max(request.accepted_ns, accepted_ns), now_ns)
             )
         key = model.grouping.key(request) if request.key_bytes else b""
-        model.queues.append(key, request)
-        model.taken_requests += 1
-        model.taken_rows += request.rows
-
-    def _serve(self, model: Model, now_ns: int) -> int | None:
-        """Dispatch what can be; the instant by which something else must happen."""
-        if model.taken_requests:
-            model.counters.add(ModelCounter.REQUESTS, model.taken_requests)
-            model.counters.add(ModelCounter.ROWS, model.taken_rows)
-            model.taken_requests = model.taken_rows = 0
-        if model.retiring and not model.ready:
-            # Those that die while they retire are not started again.
-            self._move_on(model, now_ns)
-        until_ns = self._serve_again(model, now_ns) if model.again else None
-        emptied = False
-        for queue in model.queues:
-            # Where more waits than one batch takes, none of its places is for an answer that
-            # would come too late.
-            crowded = queue.rows > model.policy.max_batch_size
-            for request in queue.expire(now_ns + model.cycle_ns * crowded):
-                self._drop_expired(model, request, now_ns)
-            wait_ns = self._serve_queue(model, queue, now_ns)
-            if wait_ns is None:
-                emptied = True
-            elif until_ns is None or wait_ns < until_ns:
-                until_ns = wait_ns
-        if emptied:
-            model.queues.drop_empty()
-        self._publish_backlog(model)
-        return until_ns
-
-    def _publish_backlog(self, model: Model) -> None:
-        rows, cap = model.queues.rows, model.policy.max_batch_size
-        backlog = estimate(rows, cap, len(model.idle), model.ready, model.cycle_ns)
-        if backlog != model.backlog:
-            model.backlog = backlog
-            self._tell_backlog(model)
-
-    def _tell_backlog(self, model: Model) -> None:
-        first = self._segment.layout.model(model.spec.index)
-        self._words[(first + MODEL_ROW_NS) // WORD] = model.backlog.row_ns
-        self._words[(first + MODEL_ANSWER_NS) // WORD] = model.backlog.answer_ns
-
-    def _serve_again(self, model: Model, now_ns: int) -> int | None:
-        """Dispatch what runs once more; the instant by which some of the rest expires."""
-        while model.again and model.idle:
-            self._dispatch(model, model.again.take(), Reason.RETRY, now_ns)
-        self._drop(model, model.again.expire(now_ns), now_ns)
-        return model.again.earliest_ns
-
-    def _serve_queue(self, model: Model, queue: Queue, now_ns: int) -> int | None:
-        """Dispatch what can be of one queue; when to look again, None once it is empty."""
-        policy = model.policy
-        others = len(model.queues) > 1
-        while queue.rows:
-            decision = decide(
-                queue.pending(policy.max_batch_size, others),
-                now_ns,
-                policy,
-                len(model.idle),
-                model.service_ns,
-                self._segment.draining,
-            )
-            if isinstance(decision, Wait):
-                until_ns = decision.until_ns
-                return queue.earliest_ns if until_ns is None else min(until_ns, queue.earliest_ns)
-            taken = queue.take(taking(queue.rows, policy))
-            self._dispatch(model, taken, decision.reason, now_ns)
-        return None
-
-    def _dispatch(self, model: Model, requests: list[Request], reason: Reason, now_ns: int) -> None:
-        is_wanted = self._holder.wanted
-        wanted = [r for r in requests if r.deadline_ns > now_ns and is_wanted(r.ref)]
-        if len(wanted) < len(requests):
-            runs = {request.ref for request in wanted}
-            self._drop(model, [r for r in requests if r.ref not in runs], now_ns)
-            if not wanted:
-                return
-        worker = model.idle.pop()
-        rows = waited_ns = 0
-        for request in wanted:
-            rows += request.rows
-            waited_ns += now_ns - request.accepted_ns
-        mark = BatchMark(self._batch, rows, reason, now_ns)
-        self._batch += 1
-        worker.batch = Task(mark, [request.ref for request in wanted])
-        worker.requests = wanted
-        self._runs(worker, now_ns)
-        fits = worker.tasks.offer(task_words(worker.batch))
-        assert fits, "a worker holds one task, and its ring has room for the largest"
-        worker.wake()
-        counters = model.counters
-        counters.add(ModelCounter.WAIT_NS, waited_ns)
-        counters.add(BATCHES_BY_REASON + reason)
-        counters.add(BATCHES_BY_ROWS + rows_bucket(rows))
-        if reason is Reason.RETRY:
-            counters.add(ModelCounter.RETRIED, len(wanted))
-
-    def _drop(self, model: Model, requests: list[Request], now_ns: int) -> None:
-        for request in requests:
-            if request.deadline_ns <= now_ns:
-                self._drop_expired(model, request, now_ns)
-            else:
-                model.counters.add(ModelCounter.CANCELLED)
-                self._fail(request, Status.CANCELLED, "", _NO_BATCH, now_ns)
-
-    def _drop_expired(self, model: Model, request: Request, now_ns: int) -> None:
-        model.counters.add(ModelCounter.EXPIRED)
-        text = "the deadline passed before a worker was free"
-        self._fail(request, Status.EXPIRED, text, _NO_BATCH, now_ns)
-
-    def _fail(
-        self, request: Request, status: Status, text: str, mark: BatchMark, now_ns: int
-    ) -> None:
-        del self._known[request.ref]
-        self._holder.fail(request, status, text, mark, now_ns)
-
-
-_NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
-_UNLOADED = "the model was unloaded or changed while the request was on its way; send it again"
+        model.take_in(key, [request], request.rows, request.deadline_ns)

@@ -6,22 +6,22 @@ in the table no longer keeps its batch until it has reported it. What comes late
 entry that took the model's place, if that takes and returns the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from ringbatch.engine.backlog import NOTHING, Backlog
 from ringbatch.engine.batching import Policy
 from ringbatch.engine.costs import costs_ns, full_batch_ns
 from ringbatch.engine.grouping import Grouping
 from ringbatch.engine.health import ModelHealth
-from ringbatch.engine.messages import Task
 from ringbatch.engine.queues import Again, Queues
 from ringbatch.shm.counters import Counters
-from ringbatch.shm.holder import Request
-from ringbatch.shm.layout import LANE_TABLE, REPORT_WORDS, TASK_WORDS, WORD
+from ringbatch.shm.holder import BatchMark, Request
+from ringbatch.shm.layout import LANE_TABLE, MODEL_ANSWER_NS, MODEL_ROW_NS, TASK_WORDS, WORD
 from ringbatch.shm.manifest import RETIRING, SERVING, ModelSpec
-from ringbatch.shm.ring import Consumer, Producer
+from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.table import TABLE_WORD
 from ringbatch.shm.trials import Trial
@@ -33,7 +33,15 @@ _REMEMBERED: Final = 256
 _UNBOUNDED: Final = Policy(1, 0, eager=True)
 
 
-@dataclass(slots=True)
+class Batch(NamedTuple):
+    """What a worker was given to run."""
+
+    mark: BatchMark
+    references: Sequence[int]
+    requests: list[Request]
+
+
+@dataclass(slots=True, eq=False)
 class Worker:
     """One worker, as the collector knows it.
 
@@ -41,30 +49,28 @@ class Worker:
         number: which.
         model: that it holds.
         tasks: to it.
-        reports: from it.
         wake: rings it.
         ready: whether it takes tasks.
         ending: it was taken for hung; what it answers until its end still counts.
         leaving: the table has it no longer; it finishes its batch and gets no other.
-        limit_ns: when the batch it holds has run too long.
-        batch: what it holds.
-        requests: in that batch.
+        batches: what it holds: the one it runs, and perhaps one to go on with.
+        began_ns: when it began with the first.
+        limit_ns: when that has run too long.
     """
 
     number: int
     model: "Model"
     tasks: Producer
-    reports: Consumer
-    wake: Callable[[], None]
+    wake: Callable[[], object]
     ready: bool = False
     ending: bool = False
     leaving: bool = False
+    batches: list[Batch] = field(default_factory=list)
+    began_ns: int = 0
     limit_ns: int = 0
-    batch: Task | None = None
-    requests: list[Request] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Model:
     """One entry of the table, and what the collector holds of it.
 
@@ -78,10 +84,13 @@ class Model:
         health: says in the segment how its workers are.
         again: what runs once more, before anything that has not run yet.
         idle: workers without a batch.
+        busy: workers with one batch, the one that began first in front.
         ready: how many workers there are now.
         service_ns: of a run, of late.
         cycle_ns: from dispatch to report, of late; before the first report, what warm-up took.
         backlog: as it was published last.
+        answer_word: where its time to an answer stands.
+        row_word: where its time for every instance stands.
         taken_requests: requests taken in since they were last counted.
         taken_rows: instances in them.
         drained: whether the supervisor was told that nothing of it is left.
@@ -94,8 +103,11 @@ class Model:
     grouping: Grouping
     queues: Queues
     health: ModelHealth
+    answer_word: int
+    row_word: int
     again: Again = field(default_factory=Again)
     idle: list[Worker] = field(default_factory=list)
+    busy: list[Worker] = field(default_factory=list)
     ready: int = 0
     service_ns: int = 0
     cycle_ns: int = 0
@@ -115,6 +127,26 @@ class Model:
         self.most_rows = max(self.most_rows, spec.cap)
         self.policy = _bounded(self.policy, spec)
         self.health.held_by(spec.workers)
+
+    def take_in(self, key: bytes, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
+        """Have requests wait; the arguments are those of `Queues.extend`."""
+        self.queues.extend(key, requests, rows, earliest_ns)
+        self.taken_requests += len(requests)
+        self.taken_rows += rows
+
+    def let_go(self, worker: Worker) -> None:
+        """Give a worker no batch, until it is put among the idle or the busy again."""
+        for workers in (self.idle, self.busy):
+            if worker in workers:
+                workers.remove(worker)
+
+    def soonest_ns(self, now_ns: int) -> int:
+        """When a batch dispatched now would begin, by what batches took of late."""
+        if self.idle:
+            return now_ns
+        if self.busy:
+            return max(now_ns, self.busy[0].began_ns + self.cycle_ns)
+        return now_ns + self.cycle_ns
 
     def learn(self, tried: list[Trial]) -> None:
         """Take what a worker's warm-up took for what batches take, until they are measured."""
@@ -158,11 +190,6 @@ class Members:
         self.retiring: list[Model] = []
         self.leaving: list[Worker] = []
         self.replaced: list[Worker] = []
-
-    @property
-    def changing(self) -> bool:
-        """Whether some models or workers are on their way out."""
-        return bool(self.retiring or self.leaving)
 
     @property
     def outdated(self) -> bool:
@@ -211,8 +238,8 @@ class Members:
 
     def busy(self, model: Model) -> bool:
         """Whether requests to a model wait or run."""
-        held = (worker.batch for worker in self.workers.values() if worker.model is model)
-        return bool(model.queues or model.again) or any(batch is not None for batch in held)
+        held = (worker.batches for worker in self.workers.values() if worker.model is model)
+        return bool(model.queues or model.again) or any(held)
 
     def heir(self, reference: int) -> Model | None:
         """The model in the place of one that is gone, if there is any."""
@@ -233,8 +260,7 @@ class Members:
             worker.leaving = True
             self.leaving.append(worker)
             worker.model.ready -= worker.ready
-            if worker in worker.model.idle:
-                worker.model.idle.remove(worker)
+            worker.model.let_go(worker)
 
     def _new_worker(self, number: int, model: Model) -> Worker:
         layout, words = self._segment.layout, self._segment.words
@@ -242,8 +268,7 @@ class Members:
             number,
             model,
             Producer(words, layout.task_ring(number), TASK_WORDS),
-            Consumer(words, layout.report_ring(number), REPORT_WORDS),
-            lambda: self._wake_worker(number),
+            partial(self._wake_worker, number),
         )
 
     def _remember(self, spec: ModelSpec) -> None:
@@ -263,6 +288,8 @@ def _new_model(segment: Segment, spec: ModelSpec) -> Model:
         grouping,
         Queues(grouping.fitting if grouping.bounded else None),
         ModelHealth(words, layout.model(spec.index), spec.workers),
+        (layout.model(spec.index) + MODEL_ANSWER_NS) // WORD,
+        (layout.model(spec.index) + MODEL_ROW_NS) // WORD,
     )
 
 

@@ -41,14 +41,20 @@ class Queue:
         """An instant before which no request expires."""
         return self._earliest_ns
 
-    def append(self, request: Request) -> None:
-        """Take a request in, behind the others."""
+    def extend(self, requests: Iterable[Request], rows: int, earliest_ns: int) -> None:
+        """Take requests in, behind the others.
+
+        Args:
+            requests: in order.
+            rows: instances in all of them.
+            earliest_ns: the earliest of their deadlines.
+        """
         if not self._requests:
-            self._earliest_ns, self._exact = request.deadline_ns, True
-        elif request.deadline_ns < self._earliest_ns:
-            self._earliest_ns = request.deadline_ns
-        self._requests.append(request)
-        self.rows += request.rows
+            self._earliest_ns, self._exact = earliest_ns, True
+        elif earliest_ns < self._earliest_ns:
+            self._earliest_ns = earliest_ns
+        self._requests.extend(requests)
+        self.rows += rows
 
     def pending(self, max_batch_size: int, others: bool) -> Pending:
         """The queue, not empty, as the batching decision sees it.
@@ -157,7 +163,7 @@ class Queues:
     def __iter__(self) -> Iterator[Queue]:
         """The queues, none empty, the one with the oldest request first."""
         if len(self._queues) == 1:
-            return iter(tuple(self._queues.values()))
+            return iter(self._queues.values())
         return iter(sorted(self._queues.values(), key=lambda queue: queue.oldest_ns))
 
     def __len__(self) -> int:
@@ -172,14 +178,19 @@ class Queues:
             rows += queue.rows
         return rows
 
-    def append(self, key: bytes, request: Request) -> None:
-        """Take a request into the queue of its key."""
+    def extend(self, key: bytes, requests: Iterable[Request], rows: int, earliest_ns: int) -> None:
+        """Take requests into the queue of their key; as `Queue.extend`."""
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = Queue(self._fitting)
-        queue.append(request)
+        queue.extend(requests, rows, earliest_ns)
 
     def drop_empty(self) -> None:
         """Forget the signatures of which nothing waits; after every removal."""
+        if len(self._queues) == 1:
+            (queue,) = self._queues.values()
+            if not queue.rows:
+                self._queues.clear()
+            return
         for key in [key for key, queue in self._queues.items() if not queue.rows]:
             del self._queues[key]

@@ -25,6 +25,7 @@ from ringbatch.engine.dimensions import layout_of
 from ringbatch.engine.entries import Forwarding, first_entries
 from ringbatch.engine.frontends import LEAN, Frontends
 from ringbatch.engine.live import LiveChanges, stamp
+from ringbatch.engine.memory_limits import heap_environment
 from ringbatch.engine.place import Place
 from ringbatch.engine.settings import Config, ModelConfig
 from ringbatch.engine.signals import Signals
@@ -209,7 +210,7 @@ class Supervisor:
         def start() -> Child:
             environment = placement.thread_environment(
                 model.threads, self._seats[seat].threads, os.environ
-            )
+            ) | heap_environment(os.environ)
             child = Child(title, "ringbatch.engine.worker", [], environment)
             child.tell(
                 number=number,

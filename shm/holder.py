@@ -22,6 +22,7 @@ from ringbatch.shm.slot import (
     FLAG_MASK,
     SLOT_BITS,
     SLOT_MASK,
+    WANTED,
     Reason,
     State,
     Status,
@@ -37,8 +38,14 @@ MAX_KEY_BYTES: Final = 4096
 _BESIDE_WORDS: Final = 6
 _BESIDE: Final = struct.Struct(f"@{_BESIDE_WORDS}Q")
 _ALIKE_WORDS: Final = 5
+_REQUEST_WORDS: Final = MODEL // WORD + _HEADER_WORDS
+"""CONTROL and the header behind it."""
+_DONE_WORD: Final = DONE // WORD
 _SLOT_MASK: Final = np.uint64(SLOT_MASK)
 _UNALIGNED: Final = np.uint64(ALIGNMENT - 1)
+
+
+new_tuple: Final = tuple.__new__
 
 
 class Request(NamedTuple):
@@ -54,6 +61,11 @@ class Request(NamedTuple):
     result_offset: int
     accepted_ns: int
     deadline_ns: int
+
+
+def columns(requests: Sequence[Request]) -> tuple[tuple[int, ...], ...]:
+    """The fields of requests, of which there is at least one, each for all of them."""
+    return tuple(zip(*requests, strict=True))
 
 
 class Alike(NamedTuple):
@@ -125,9 +137,39 @@ class Holder:
             return None
         first = self._first_word + slot * _SLOT_WORDS + MODEL // WORD
         header = self._words[first : first + _HEADER_WORDS].tolist()
-        model, rows, size, key, capacity, start, result, _, _ = header
         low = self._payload + (slot >> self._lane_shift) * self._lane_bytes
+        return self._request(ref, header, low, low + self._lane_bytes)
+
+    def read_open(self, lane: int, references: list[int]) -> tuple[list[Request], list[int], int]:
+        """The requests that a lane has announced, as far as they are not answered yet.
+
+        Returns:
+            Those that can be read; the references of those whose words make no sense; and how many
+            references name no slot of that lane.
+        """
+        words, shift = self._words, self._lane_shift
+        low = self._payload + lane * self._lane_bytes
         high = low + self._lane_bytes
+        requests, spoilt, strays = [], [], 0
+        for ref in references:
+            slot = ref & SLOT_MASK
+            if slot >> shift != lane:
+                strays += 1
+                continue
+            first = self._first_word + slot * _SLOT_WORDS
+            control, *header = words[first : first + _REQUEST_WORDS].tolist()
+            generation = ref >> SLOT_BITS
+            if control >> FLAG_BITS == generation != words[first + _DONE_WORD] >> FLAG_BITS:
+                request = self._request(ref, header, low, high)
+                if request is None:
+                    spoilt.append(ref)
+                else:
+                    requests.append(request)
+        return requests, spoilt, strays
+
+    def _request(self, ref: int, header: list[int], low: int, high: int) -> Request | None:
+        """A header as a request, whose memory must lie between two bounds."""
+        model, rows, size, key, capacity, start, result, accepted_ns, deadline_ns = header
         if (
             model & INDEX_MASK >= self._models
             or rows == 0
@@ -138,7 +180,11 @@ class Holder:
             or not low <= result <= result + capacity <= high
         ):
             return None
-        return Request._make((ref, *header))
+        # Calling the class takes twice as long.
+        return new_tuple(
+            Request,
+            (ref, model, rows, size, key, capacity, start, result, accepted_ns, deadline_ns),
+        )
 
     def read_all(
         self, references: Sequence[int], mark: BatchMark, clock_ns: Callable[[], int]
@@ -216,6 +262,12 @@ class Holder:
         """Whether the frontend still waits for that very request."""
         word = self._words[self._first_word + (ref & SLOT_MASK) * _SLOT_WORDS + CONTROL // WORD]
         return word >> FLAG_BITS == ref >> SLOT_BITS and word & FLAG_MASK != DROPPED
+
+    def all_wanted(self, references: Sequence[int]) -> bool:
+        """Whether `wanted` is true of every one."""
+        words, first = self._words, self._first_word
+        found = [words[first + (ref & SLOT_MASK) * _SLOT_WORDS] for ref in references]
+        return found == [ref >> SLOT_BITS << FLAG_BITS | WANTED for ref in references]
 
     def answer(
         self, ref: int, status: Status, size: int, mark: BatchMark, finished_ns: int
@@ -300,7 +352,7 @@ class Holder:
     @property
     def delayed(self) -> int:
         """Answers that found no room and wait for the next `flush`."""
-        return sum(map(len, self._answered.values()))
+        return sum(map(len, self._answered.values())) if self._answered else 0
 
     def _offer_singly(self, lane: int, references: list[int]) -> list[int]:
         for count, ref in enumerate(references):

@@ -12,7 +12,7 @@ buffer of one producer and one consumer needs no mutual exclusion.
 
 from collections.abc import Sequence
 
-from ringbatch.shm.layout import RING_HEAD, RING_TAIL, RING_WORDS, WORD
+from ringbatch.shm.layout import RING_HEAD, RING_TAIL, RING_WORDS, WORD, ring_size
 
 
 class CorruptRingError(Exception):
@@ -75,8 +75,11 @@ class Consumer:
         Raises:
             CorruptRingError: where the producer claims to have published more than fits.
         """
+        return self.take_up_to(self._words[self._tail])
+
+    def take_up_to(self, end: int) -> list[int]:
+        """`take`, where the producer's position was read already."""
         words, position = self._words, self.position
-        end = words[self._tail]
         if end == position:
             return []
         capacity = self._capacity
@@ -102,3 +105,55 @@ class Consumer:
     def skip(self) -> None:
         """Forget everything published so far, whatever it is; the way out of `CorruptRingError`."""
         self.position = self._words[self._head] = self._words[self._tail]
+
+
+class Inbox:
+    """Rings that lie side by side and have one consumer, which looks at all of them in one go.
+
+    Args:
+        words: the segment as a memoryview of format ``Q``.
+        offset: where the first ring starts, in bytes.
+        count: how many there are.
+        capacity: how many words each holds, a power of two.
+
+    Attributes:
+        rings: the reading end of each.
+    """
+
+    __slots__ = ("_positions", "_tails", "_words", "rings")
+
+    def __init__(self, words: memoryview, offset: int, count: int, capacity: int) -> None:
+        stride = ring_size(capacity)
+        self.rings = [Consumer(words, offset + n * stride, capacity) for n in range(count)]
+        self._words = words
+        first = (offset + RING_TAIL) // WORD
+        self._tails = slice(first, first + count * stride // WORD, stride // WORD)
+        self._positions = [ring.position for ring in self.rings]
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `take` would find something."""
+        return bool(self._words[self._tails].tolist() != self._positions)
+
+    def take(self) -> list[tuple[int, list[int]]]:
+        """The words published so far in each ring that has some, with the number of the ring.
+
+        A ring whose producer claims the impossible is emptied, and nothing is returned as its
+        words: an empty list.
+        """
+        tails = self._words[self._tails].tolist()
+        positions = self._positions
+        if tails == positions:
+            return []
+        found = []
+        for number, end in enumerate(tails):
+            if end != positions[number]:
+                ring = self.rings[number]
+                try:
+                    items = ring.take_up_to(end)
+                except CorruptRingError:
+                    ring.skip()
+                    items = []
+                positions[number] = ring.position
+                found.append((number, items))
+        return found

@@ -27,16 +27,20 @@ class HandWorker:
         self._reports = Producer(segment.words, layout.report_ring(number), REPORT_WORDS)
         self.holder = Holder(segment, number, lambda _lane: None)
         self._memory = segment.memory
+        self._given: list[Task] = []
         self._tasks.skip()
 
     def ready(self, pid: int = 1) -> None:
         self._say(ReportKind.READY, pid, 0)
 
     def tasks(self) -> list[Task]:
-        return list(tasks(self._tasks.take()))
+        """All that were given and not taken yet."""
+        given, self._given = [*self._given, *tasks(self._tasks.take())], []
+        return given
 
     def task(self) -> Task:
-        (task,) = self.tasks()
+        """The first of them."""
+        task, *self._given = self.tasks()
         return task
 
     def write(self, task: Task, result: bytes = b"done") -> None:
@@ -112,7 +116,7 @@ class Stand:
         return found
 
     def running(self, worker: int = 0) -> list[int]:
-        """The numbers in the one task that a worker has just been given."""
+        """The numbers in the task that a worker goes on with."""
         return self.payloads(self.workers[worker].task())
 
     def status(self) -> EngineStatus:

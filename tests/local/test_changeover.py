@@ -11,7 +11,7 @@ from ringbatch.engine.collector import RETRY_NS, Collector
 from ringbatch.engine.members import PATIENCE_NS
 from ringbatch.shm.layout import LANE_TABLE, WORD
 from ringbatch.shm.manifest import LOADING, RETIRING, SERVING, ModelSpec
-from ringbatch.shm.ring import Consumer
+from ringbatch.shm.ring import Inbox
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
@@ -304,17 +304,18 @@ def test_who_sends_by_a_table_that_the_collector_has_not_seen_is_understood() ->
     stand = Change(OLD)
     layout = stand.segment.layout
 
-    class Late(Consumer):
-        """The ring of a frontend that sees another table after the collector's step has begun."""
+    class Late(Inbox):
+        """The rings of frontends that see another table after the collector's step has begun."""
 
-        def take(self) -> list[int]:
+        def take(self) -> list[tuple[int, list[int]]]:
             if stand.segment.table.number == 1:
                 stand.publish(OLD, NEW)
                 stand.send(5, model=NEW.reference)
             return super().take()
 
-    ring = Late(stand.segment.words, layout.submission_ring(0), layout.slots)
-    stand.collector._submissions[0] = ring
+    words = stand.segment.words
+    rings = Late(words, layout.submission_ring(0), layout.lanes, layout.slots)
+    stand.collector._submissions = rings
     stand.step(1)
     stand.workers[1].ready()
     stand.step(2)

@@ -124,17 +124,67 @@ def test_several_batches_run_at_once() -> None:
     assert sorted(stand.clients[0].collect()) == sorted(slots)
 
 
-def test_a_worker_gets_no_second_batch_before_it_has_reported_the_first() -> None:
+def test_the_only_worker_gets_one_batch_to_go_on_with_where_it_is_full() -> None:
     stand = Stand(eager()).begin()
     for number in range(12):
         stand.send(number)
     stand.step(1)
     stand.step(2)
-    task = stand.workers[0].task()
-    assert stand.payloads(task) == [0, 1, 2, 3]
-    stand.workers[0].finish(task)
+    first, second = stand.workers[0].tasks()
+    assert [stand.payloads(task) for task in (first, second)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    stand.workers[0].finish(first)
     stand.step(3)
-    assert stand.running() == [4, 5, 6, 7]
+    assert stand.running() == [8, 9, 10, 11]
+    stand.send(12)
+    stand.step(4)
+    assert stand.workers[0].tasks() == [], "two are enough"
+    stand.workers[0].finish(second)
+    stand.step(5)
+    assert stand.workers[0].tasks() == [], "a batch that can grow is not frozen"
+
+
+def test_where_there_are_more_workers_the_first_to_be_free_gets_the_batch() -> None:
+    stand = Stand(eager(workers=(0, 1))).begin()
+    for number in range(16):
+        stand.send(number)
+    stand.step(1)
+    tasks = [worker.task() for worker in stand.workers]
+    assert [worker.tasks() for worker in stand.workers] == [[], []]
+    stand.workers[1].finish(tasks[1])
+    stand.step(2)
+    assert len(stand.running(1)) == 4
+
+
+def test_a_full_batch_does_not_pass_an_older_request_of_another_shape() -> None:
+    stand = Stand(eager()).begin()
+    stand.send(0)
+    stand.step(1)
+    first = stand.workers[0].task()
+    stand.send(77777777, key_bytes=8, accepted_ns=1)
+    stand.step(2)
+    for number in range(4):
+        stand.send(number, accepted_ns=2)
+    stand.step(3)
+    assert stand.workers[0].tasks() == []
+    stand.workers[0].finish(first)
+    stand.step(4)
+    assert [stand.payloads(task) for task in stand.workers[0].tasks()] == [[77777777], [0, 1, 2, 3]]
+
+
+def test_a_batch_that_a_worker_goes_on_with_has_its_whole_time() -> None:
+    stand = Stand(eager(batch_timeout_ns=100)).begin()
+    for number in range(8):
+        stand.send(number)
+    assert stand.step(0) == 100
+    first, second = stand.workers[0].tasks()
+    stand.workers[0].finish(first)
+    assert stand.step(90) == 190
+    assert stand.step(189) == 190
+    assert stand.ended == []
+    stand.workers[0].finish(second)
+    stand.step(189)
+    assert stand.step(500) is None
+    assert stand.collector.in_flight == 0
 
 
 def test_several_models_have_queues_and_workers_of_their_own() -> None:
@@ -392,15 +442,26 @@ def test_the_backlog_is_published_and_withdrawn() -> None:
 
 
 def test_where_much_waits_no_place_is_given_to_what_would_be_late() -> None:
-    stand = busy_stand(2, deadline_ns=1150)
-    slots = [stand.send(n) for n in (7, 8)]
+    stand = busy_stand(0)
+    late = [stand.send(n, deadline_ns=1150) for n in (0, 1)]
+    for number in (7, 8):
+        stand.send(number)
+    stand.step(1050)
     stand.workers[0].finish(stand.workers[0].task())
     stand.step(1100)
     assert stand.running() == [7, 8]
     replies = stand.clients[0].collect()
-    ends = [r.answer.status for slot, r in replies.items() if slot not in slots]
-    assert ends.count(Status.EXPIRED) == 2
+    assert [replies[slot].answer.status for slot in late] == [Status.EXPIRED] * 2
     assert stand.model().dropped == 2
+
+
+def test_an_idle_worker_would_be_in_time_where_a_busy_one_would_not() -> None:
+    stand = busy_stand(0)
+    stand.workers[0].finish(stand.workers[0].task())
+    for number in range(4):
+        stand.send(number, deadline_ns=1150)
+    stand.step(1040)
+    assert stand.running() == [0, 1]
 
 
 def test_where_little_waits_even_what_may_be_late_is_run() -> None:

@@ -37,6 +37,56 @@ def test_a_dead_workers_requests_run_again_each_alone_and_before_others() -> Non
     assert stand.status().collector["worker_deaths"] == 1
 
 
+def test_what_a_dead_worker_was_to_go_on_with_runs_again_as_it_was() -> None:
+    stand = Stand(eager()).begin()
+    slots = [stand.send(number) for number in range(8)]
+    stand.step(1)
+    for now_ns in (2, 3):
+        assert stand.running()[0] == 0
+        stand.workers[0].tasks()
+        stand.collector.worker_died(0, now_ns)
+        stand.workers[0].ready()
+        stand.step(now_ns)
+    runs = []
+    while tasks := stand.workers[0].tasks():
+        for task in tasks:
+            runs.append(stand.payloads(task))
+            stand.workers[0].finish(task)
+        stand.step(4)
+    assert [4, 5, 6, 7] in runs, "nobody had died of these"
+    replies = stand.clients[0].collect()
+    died = [slot for slot in slots if replies[slot].answer.status is Status.WORKER_DIED]
+    assert died == slots[:1], "only the first was alone with a worker that died"
+    assert stand.all_free()
+
+
+def test_a_worker_that_dies_with_the_first_of_two_batches_answered_died_of_the_second() -> None:
+    stand = Stand(eager()).begin()
+    for number in range(8):
+        stand.send(number)
+    stand.step(1)
+    first, _ = stand.workers[0].tasks()
+    stand.workers[0].finish(first)
+    stand.collector.worker_died(0, 2)
+    stand.workers[0].ready()
+    assert len(stand.clients[0].collect()) == 4
+    stand.step(3)
+    assert stand.running() == [4], "each alone, as one of these is to blame"
+
+
+def test_a_hung_worker_gets_nothing_to_go_on_with() -> None:
+    stand = Stand(eager(batch_timeout_ns=100)).begin()
+    stand.send(0)
+    stand.step(0)
+    stand.step(100)
+    assert stand.ended == [0]
+    stand.workers[0].tasks()
+    for number in range(4):
+        stand.send(number)
+    stand.step(101)
+    assert stand.workers[0].tasks() == []
+
+
 def test_a_request_that_kills_again_and_again_fails_in_words_and_the_others_do_not() -> None:
     stand = Stand(eager()).begin()
     slots = [stand.send(n) for n in range(2)]

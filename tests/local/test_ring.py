@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.shm.layout import RING_HEAD, RING_TAIL, RING_WORDS, WORD, ring_size
-from ringbatch.shm.ring import Consumer, CorruptRingError, Producer
+from ringbatch.shm.ring import Consumer, CorruptRingError, Inbox, Producer
 
 OFFSET = 256
 LARGEST = (1 << 64) - 1
@@ -161,3 +161,44 @@ def test_100000_random_operations_are_those_of_a_queue(seed: int) -> None:
             ring.consumer = Consumer(ring.words, OFFSET, capacity)
     assert refused
     assert ring.outside() == guards
+
+
+class Rings:
+    """Several rings side by side between guards, and the inbox that reads them."""
+
+    def __init__(self, count: int, capacity: int) -> None:
+        size = ring_size(capacity)
+        self.words = memoryview(bytearray(OFFSET + count * size + OFFSET)).cast("Q")
+        for number in range(OFFSET // WORD):
+            self.words[number] = self.words[-1 - number] = LARGEST
+        self.offsets = [OFFSET + number * size for number in range(count)]
+        self.producers = [Producer(self.words, offset, capacity) for offset in self.offsets]
+        self.inbox = Inbox(self.words, OFFSET, count, capacity)
+
+
+@given(st.integers(1, 5), st.data())
+def test_an_inbox_gives_what_each_ring_would_have_given(count: int, data: st.DataObject) -> None:
+    rings = Rings(count, 4)
+    expected: list[list[int]] = [[] for _ in range(count)]
+    for item in range(data.draw(st.integers(0, 30))):
+        ring = data.draw(st.integers(0, count))
+        if ring < count:
+            if rings.producers[ring].offer([item]):
+                expected[ring].append(item)
+            else:
+                assert len(expected[ring]) == 4
+        else:
+            assert rings.inbox.waiting == any(expected)
+            found = rings.inbox.take()
+            assert found == [(number, items) for number, items in enumerate(expected) if items]
+            assert not rings.inbox.waiting
+            expected = [[] for _ in range(count)]
+
+
+def test_a_ring_of_an_inbox_that_lies_is_emptied_and_keeps_no_other_from_being_read() -> None:
+    rings = Rings(3, 4)
+    assert rings.producers[2].offer([7])
+    rings.words[(rings.offsets[0] + RING_TAIL) // WORD] = 5
+    assert rings.inbox.take() == [(0, []), (2, [7])]
+    assert not rings.inbox.waiting
+    assert rings.inbox.take() == []

@@ -37,10 +37,11 @@ inline take_reports(worker) {
         if
         :: ref == ANSWERED && GIVEN(worker) ->
             for (i : worker * MOST .. worker * MOST + MOST - 1) {
-                batch[i] = 0;
-                batch_deaths[i] = 0
+                batch[i] = (behind[i] -> batch[i] : 0);
+                batch_deaths[i] = 0;
+                behind[i] = 0
             }
-            idle[worker] = !ending[worker]
+            idle[worker] = !ending[worker] && !GIVEN(worker)
         :: IS_BEGUN(ref) ->
             MUST_HOLD(!ready[worker], g_assertion_of_the_code);
             ready[worker] = 1;
@@ -52,7 +53,7 @@ inline take_reports(worker) {
     ref = 0
 }
 
-/* engine/collector.py: Collector._take_back; shm/holder.py: Holder.repeat */
+/* engine/collector.py: Collector._take_back, Collector._unanswered; shm/holder.py: Holder.repeat */
 inline take_back(worker) {
     for (i : 0 .. MOST - 1) {
         count = worker * MOST + i;
@@ -65,14 +66,15 @@ inline take_back(worker) {
 #else
             :: !IS_OPEN(ref) -> answered[COLLECTOR]!ref
 #endif
-            :: IS_OPEN(ref) && batch_deaths[count] + 1 >= MAX_DEATHS -> fail(i)
+            :: IS_OPEN(ref) && !behind[count] && batch_deaths[count] + 1 >= MAX_DEATHS -> fail(i)
             :: else ->
                 take_in(ref);
                 again[i] = 1;
-                queue_deaths[i] = batch_deaths[count] + 1
+                queue_deaths[i] = batch_deaths[count] + !behind[count]
             fi;
             batch[count] = 0;
-            batch_deaths[count] = 0
+            batch_deaths[count] = 0;
+            behind[count] = 0
         :: else -> skip
         fi
     }
@@ -110,9 +112,25 @@ inline drop(number) {
 inline give(worker, number) {
     batch[worker * MOST + number] = queue[number];
     batch_deaths[worker * MOST + number] = queue_deaths[number];
-    task[worker * MOST + number] = queue[number];
     idle[worker] = 0;
     leave_queue(number)
+}
+
+#define IN_TASK(worker, number, later) \
+    (behind[(worker) * MOST + number] == later -> batch[(worker) * MOST + number] : 0)
+#define SEND_TASK(worker, later) \
+    tasks[worker]!IN_TASK(worker, 0, later),IN_TASK(worker, 1, later)
+
+/* The model gives any busy worker a batch to go on with; the code the only one, where it is full. */
+#define CAN_PREPARE(worker) \
+    (GIVEN(worker) && !ending[worker] && !behind[(worker) * MOST] && !behind[(worker) * MOST + 1])
+#define CAN_GO_BEHIND(worker, number) \
+    (CAN_PREPARE(worker) && CAN_RUN(number) && !batch[(worker) * MOST + number])
+
+inline prepare(worker, number) {
+    give(worker, number);
+    behind[worker * MOST + number] = 1;
+    SEND_TASK(worker, 1)
 }
 
 /* Two idle workers are alike unless one of these tells them apart. */
@@ -157,7 +175,7 @@ end:
             ref = 0
         }
 
-    /* engine/collector.py: Collector._serve_again, Collector._dispatch */
+    /* engine/dispatcher.py: Dispatcher._serve_again, Dispatcher._dispatch */
     :: atomic {
             collector_at == STEPPING && (idle[0] || idle[1]) && (CAN_RETRY(0) || CAN_RETRY(1)) ->
             choose_worker();
@@ -165,10 +183,11 @@ end:
             :: CAN_RETRY(0) -> give(chosen, 0)
             :: CAN_RETRY(1) -> give(chosen, 1)
             fi;
+            SEND_TASK(chosen, 0);
             chosen = 0
         }
 
-    /* engine/collector.py: Collector._serve_queue, Collector._dispatch */
+    /* engine/dispatcher.py: Dispatcher._serve_queue, Dispatcher._dispatch */
     :: atomic {
             collector_at == STEPPING && (idle[0] || idle[1]) && !again[0] && !again[1] &&
                 (CAN_RUN(0) || CAN_RUN(1)) ->
@@ -178,10 +197,25 @@ end:
             :: CAN_RUN(1) -> give(chosen, 1)
             :: CAN_RUN(0) && CAN_RUN(1) -> give(chosen, 0); give(chosen, 1)
             fi;
+            SEND_TASK(chosen, 0);
             chosen = 0
         }
 
-    /* engine/collector.py: Collector._drop, Collector._drop_expired, Collector._take_in */
+    /* engine/dispatcher.py: Dispatcher._prepare, Dispatcher._dispatch */
+    :: atomic {
+            collector_at == STEPPING && !again[0] && !again[1] &&
+                (CAN_GO_BEHIND(0, 0) || CAN_GO_BEHIND(0, 1) || CAN_GO_BEHIND(1, 0) ||
+                    CAN_GO_BEHIND(1, 1)) ->
+            if
+            :: CAN_GO_BEHIND(0, 0) -> prepare(0, 0)
+            :: CAN_GO_BEHIND(0, 1) -> prepare(0, 1)
+            :: CAN_GO_BEHIND(1, 0) -> prepare(1, 0)
+            :: CAN_GO_BEHIND(1, 1) -> prepare(1, 1)
+            fi
+        }
+
+    /* engine/dispatcher.py: Dispatcher._drop, Dispatcher._drop_expired; engine/collector.py:
+     * Collector._take_in */
     :: d_step { CAN_DROP(0) -> drop(0) }
     :: d_step { CAN_DROP(1) -> drop(1) }
 
@@ -232,7 +266,8 @@ end:
             for (i : 0 .. MOST - 1) { leave_queue(i) }
             for (i : 0 .. WORKERS * MOST - 1) {
                 batch[i] = 0;
-                batch_deaths[i] = 0
+                batch_deaths[i] = 0;
+                behind[i] = 0
             }
             lose_answered(COLLECTOR);
             lane_to_wake = 0;

@@ -80,7 +80,7 @@ byte header_ref[MOST];                   /* whose the header is: all its other w
 byte request[MOST], result[MOST];        /* whose bytes stand in each extent of payload memory */
 chan submissions = [SLOTS] of { byte };
 chan completions[WORKERS + 1] = [COMPLETIONS] of { byte };
-byte task[WORKERS * MOST];               /* task rings: a worker has one task, of generations */
+chan tasks[WORKERS] = [2] of { byte, byte };  /* a batch: the generation in each slot, or 0 */
 chan reports[WORKERS] = [6] of { byte };
 bit lane_bell;
 
@@ -117,6 +117,7 @@ bit again[MOST];                         /* to be run once more, alone */
 byte queue_deaths[MOST];
 byte batch[WORKERS * MOST];              /* what each worker was given: generations */
 byte batch_deaths[WORKERS * MOST];
+bit behind[WORKERS * MOST];              /* of those, what it is to go on with */
 bit ready[WORKERS] = 1;
 bit idle[WORKERS] = 1;
 bit ending[WORKERS];

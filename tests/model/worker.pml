@@ -79,19 +79,18 @@ end:
             worker_at[number] == ABSENT && may_start[number] &&
                 (collector_at != STOPPED || (!must_end[0] && !must_end[1])) ->
             may_start[number] = 0;
-            task[number * MOST] = 0;
-            task[number * MOST + 1] = 0;
+            do
+            :: HAS(tasks[number]) -> tasks[number]?_,_
+            :: else -> break
+            od;
             reports[number]!BEGUN;
             worker_at[number] = ASLEEP
         }
 
     /* engine/worker.py: Worker.step */
     :: d_step {
-            worker_at[number] == ASLEEP && (task[number * MOST] || task[number * MOST + 1]) ->
-            for (i : number * MOST .. number * MOST + MOST - 1) {
-                held[i] = task[i];
-                task[i] = 0
-            }
+            worker_at[number] == ASLEEP && HAS(tasks[number]) ->
+            tasks[number]?HOLDS(0),HOLDS(1);
 #ifdef FINE
             worker_at[number] = TAKEN
 #else

@@ -1,10 +1,13 @@
 """A process that may have only so much memory, and that the kernel ends before others."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from ringbatch.engine.memory_limits import HEAP_VARIABLES, heap_environment
 
 TAKES = """
 import sys
@@ -42,3 +45,43 @@ def test_a_worker_goes_before_others() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     own = int(Path("/proc/self/oom_score_adj").read_text())
     assert int(done.stdout) in {500, own}
+
+
+FAULTS = """
+import resource
+import numpy as np
+
+def run():
+    kept = [np.ones(1 << 17) for _ in range(8)]
+
+for _ in range(20):
+    run()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(100):
+    run()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def page_faults(environment: dict[str, str]) -> int:
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={name: os.environ[name] for name in os.environ if name not in HEAP_VARIABLES}
+        | environment,
+    )
+    return int(done.stdout)
+
+
+def test_memory_that_a_run_has_freed_is_there_for_the_next() -> None:
+    pages = 100 * 8 * (1 << 20) // 4096
+    assert page_faults({"MALLOC_TRIM_THRESHOLD_": "0"}) > pages / 2, "what there is to save"
+    assert page_faults(heap_environment({})) < pages / 100
+
+
+def test_what_the_operator_has_set_of_the_heap_is_left_alone() -> None:
+    assert heap_environment({}) == HEAP_VARIABLES
+    set_already = dict.fromkeys(HEAP_VARIABLES, "1")
+    assert heap_environment(set_already) == {}

@@ -28,6 +28,14 @@ def request(ref: int, rows: int = 1, accepted_ns: int = 0, deadline_ns: int = 10
     )
 
 
+def add(queue: Queue, added: Request) -> None:
+    queue.extend([added], added.rows, added.deadline_ns)
+
+
+def add_of(queues: Queues, key: bytes, added: Request) -> None:
+    queues.extend(key, [added], added.rows, added.deadline_ns)
+
+
 class QueueMachine(RuleBasedStateMachine):
     """One queue, and the list that it should be."""
 
@@ -37,12 +45,17 @@ class QueueMachine(RuleBasedStateMachine):
         self.model: list[Request] = []
         self.count = 0
 
-    @rule(rows=st.integers(1, CAP), deadline_ns=st.integers(0, 40))
-    def append(self, rows: int, deadline_ns: int) -> None:
-        self.count += 1
-        added = request(self.count, rows, accepted_ns=self.count, deadline_ns=deadline_ns)
-        self.queue.append(added)
-        self.model.append(added)
+    @rule(
+        several=st.lists(st.tuples(st.integers(1, CAP), st.integers(0, 40)), min_size=1, max_size=4)
+    )
+    def extend(self, several: list[tuple[int, int]]) -> None:
+        added = []
+        for rows, deadline_ns in several:
+            self.count += 1
+            added.append(request(self.count, rows, self.count, deadline_ns))
+        deadlines_ns = [request.deadline_ns for request in added]
+        self.queue.extend(added, sum(rows for rows, _ in several), min(deadlines_ns))
+        self.model += added
 
     @precondition(lambda self: self.model)
     @rule(cap=st.integers(1, 2 * CAP))
@@ -86,7 +99,7 @@ TestQueue = QueueMachine.TestCase
 
 def test_nothing_expires_one_nanosecond_before_its_deadline() -> None:
     queue = Queue()
-    queue.append(request(1, deadline_ns=100))
+    add(queue, request(1, deadline_ns=100))
     assert queue.expire(99) == []
     assert [r.ref for r in queue.expire(100)] == [1]
 
@@ -94,7 +107,7 @@ def test_nothing_expires_one_nanosecond_before_its_deadline() -> None:
 def test_a_full_queue_does_not_look_for_its_earliest_deadline() -> None:
     queue = Queue()
     for ref, deadline_ns in enumerate([5, 90, 80, 70]):
-        queue.append(request(ref, rows=4, deadline_ns=deadline_ns))
+        add(queue, request(ref, rows=4, deadline_ns=deadline_ns))
     queue.take(4)
     assert queue.pending(4, others=False).deadline_ns == 5, "a lower bound is enough there"
     assert queue.pending(16, others=False).deadline_ns == 70
@@ -107,7 +120,7 @@ def test_queues_are_kept_apart_and_the_one_with_the_oldest_head_comes_first(
     queues = Queues()
     expected: dict[bytes, list[int]] = {}
     for ref, (key, accepted_ns) in enumerate(arrivals):
-        queues.append(key, request(ref, accepted_ns=accepted_ns))
+        add_of(queues, key, request(ref, accepted_ns=accepted_ns))
         expected.setdefault(key, []).append(ref)
     assert len(queues) == len(expected)
     heads = [queue.oldest_ns for queue in queues]
@@ -119,7 +132,7 @@ def test_queues_are_kept_apart_and_the_one_with_the_oldest_head_comes_first(
 def test_a_signature_of_which_nothing_waits_is_forgotten() -> None:
     queues = Queues()
     for ref, key in enumerate([b"a", b"b"]):
-        queues.append(key, request(ref, accepted_ns=ref))
+        add_of(queues, key, request(ref, accepted_ns=ref))
     first, second = queues
     first.take(CAP)
     queues.drop_empty()
@@ -132,7 +145,7 @@ def test_a_signature_of_which_nothing_waits_is_forgotten() -> None:
 def test_a_queue_may_be_emptied_while_the_queues_are_gone_through() -> None:
     queues = Queues()
     for ref, key in enumerate([b"a", b"b", b"c"]):
-        queues.append(key, request(ref, accepted_ns=ref))
+        add_of(queues, key, request(ref, accepted_ns=ref))
     seen = []
     for queue in queues:
         seen += [r.ref for r in queue.take(CAP)]
@@ -148,14 +161,14 @@ def in_pairs(requests: Iterable[Request]) -> int:
 def test_a_queue_is_full_where_a_further_request_would_not_fit() -> None:
     queue = Queue(in_pairs)
     for number, full in enumerate([False, False, True, True], start=1):
-        queue.append(request(number))
+        add(queue, request(number))
         assert queue.pending(CAP, others=False).full is full
 
 
 def test_another_bound_takes_fewer_than_the_rows_would() -> None:
     queue = Queues(in_pairs)
     for number in range(1, 6):
-        queue.append(b"", request(number, rows=2))
+        add_of(queue, b"", request(number, rows=2))
     (only,) = queue
     assert [r.ref for r in only.take(CAP)] == [1, 2]
     assert only.rows == 6

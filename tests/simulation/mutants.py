@@ -57,9 +57,9 @@ MUTANTS = {
     ),
     "the collector takes in a request of an earlier generation": Mutant(
         Holder,
-        "is_open",
-        "return control >> FLAG_BITS == ref >> SLOT_BITS != done >> FLAG_BITS",
-        "return control >> FLAG_BITS != done >> FLAG_BITS",
+        "read_open",
+        "if control >> FLAG_BITS == generation != words[first + _DONE_WORD] >> FLAG_BITS:",
+        "if control >> FLAG_BITS != words[first + _DONE_WORD] >> FLAG_BITS:",
     ),
     "the collector sleeps without a second look": Mutant(
         Collector,
@@ -83,10 +83,17 @@ MUTANTS = {
         Lane, "_take_over", "state_of(control, done) is State.FREE", "True"
     ),
     "what a dead worker had answered is run again": Mutant(
-        Collector, "_take_back", "if self._holder.repeat(request.ref):", "if False:"
+        Collector, "_unanswered", "if self._holder.repeat(request.ref):", "if False:"
     ),
     "what a dead worker held is forgotten": Mutant(
-        Collector, "_take_back", "left.append(request)", "pass"
+        Collector, "_unanswered", "left.append(request)", "pass"
+    ),
+    "what a dead worker was to go on with is forgotten": Mutant(
+        Collector,
+        "_take_back",
+        "model.again.add(filter(None, map(self._unanswered, behind)))",
+        "for request in (r for batch in behind for r in batch.requests):\n"
+        "        del known[request.ref]",
     ),
     "deaths are not counted": Mutant(
         Collector, "_take_back", "KILLED if killed and not hung else CRASHED", "0"
@@ -98,14 +105,14 @@ MUTANTS = {
         Collector, "_adopt", "self._holder.repeat(ref)", "pass"
     ),
     "a collector leaves the estimate of the one before": Mutant(
-        Collector, "__init__", "self._tell_backlog(model)", "pass"
+        Collector, "__init__", "self._dispatcher.tell_backlog(model)", "pass"
     ),
     "a hung worker's batch is taken back before its death": Mutant(
         Collector,
         "_watch",
         "self._end_worker(worker.number)",
         "self._end_worker(worker.number)\n"
-        "    self._take_back(worker, worker.batch.mark, now_ns, hung=True, killed=False)",
+        "    self._take_back(worker, now_ns, hung=True, killed=False)",
     ),
     "a dead worker is taken for ready": Mutant(
         Collector, "_take_reports", "if self._alive(first):", "if True:"

@@ -1,0 +1,201 @@
+"""Which of the requests that wait go to which worker now.
+
+`serve` is asked for each model whenever anything may have changed. The decisions are those of
+`ringbatch.engine.batching`; here they are carried out: a batch goes to a worker, what is too late
+or no longer wanted is answered without one, and the time that a further request would take is told.
+"""
+
+from ringbatch.engine.backlog import estimate
+from ringbatch.engine.batching import Wait, decide, taking
+from ringbatch.engine.members import Batch, Model, Worker
+from ringbatch.engine.messages import Task, task_words
+from ringbatch.engine.queues import Queue
+from ringbatch.shm.counters import BATCHES_BY_REASON, BATCHES_BY_ROWS, ModelCounter, rows_bucket
+from ringbatch.shm.holder import BatchMark, Holder, Request, columns
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Reason, Status
+
+NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
+"""What is said of the batch of a request that was in none."""
+
+
+class Dispatcher:
+    """The collector's hand that gives out batches.
+
+    Args:
+        segment: the memory.
+        holder: the collector's.
+        known: the collector's: by reference, the requests taken in and not yet answered.
+        first_batch: the number of the first batch.
+    """
+
+    def __init__(
+        self, segment: Segment, holder: Holder, known: dict[int, int], first_batch: int
+    ) -> None:
+        self._segment = segment
+        self._words = segment.words
+        self._holder = holder
+        self._known = known
+        self._batch = first_batch
+
+    def serve(self, model: Model, now_ns: int) -> int | None:
+        """Dispatch what can be; the instant by which something else must happen."""
+        if model.taken_requests:
+            model.counters.add(ModelCounter.REQUESTS, model.taken_requests)
+            model.counters.add(ModelCounter.ROWS, model.taken_rows)
+            model.taken_requests = model.taken_rows = 0
+        until_ns = self._serve_again(model, now_ns) if model.again else None
+        if model.queues:
+            waits_ns = self._serve_queues(model, now_ns)
+            if until_ns is None or (waits_ns is not None and waits_ns < until_ns):
+                until_ns = waits_ns
+        self._publish_backlog(model)
+        return until_ns
+
+    def _publish_backlog(self, model: Model) -> None:
+        idle, ready = len(model.idle), model.ready
+        backlog = estimate(
+            model.queues.rows,
+            model.policy.max_batch_size,
+            idle,
+            ready,
+            model.cycle_ns,
+            behind=ready - idle - len(model.busy),
+        )
+        if backlog != model.backlog:
+            model.backlog = backlog
+            self.tell_backlog(model)
+
+    def tell_backlog(self, model: Model) -> None:
+        """Say in the segment how long a request to a model would take."""
+        self._words[model.row_word] = model.backlog.row_ns
+        self._words[model.answer_word] = model.backlog.answer_ns
+
+    def _serve_again(self, model: Model, now_ns: int) -> int | None:
+        """Dispatch what runs once more; the instant by which some of the rest expires."""
+        while model.again and model.idle:
+            self._dispatch(model, model.again.take(), Reason.RETRY, now_ns)
+        self._drop(model, model.again.expire(now_ns), now_ns)
+        return model.again.earliest_ns
+
+    def _serve_queues(self, model: Model, now_ns: int) -> int | None:
+        """Dispatch what can be of what waits for the first time; when to look again."""
+        until_ns, first = None, True
+        for queue in model.queues:
+            # Where more waits than one batch takes, none of its places is for an answer that
+            # would come too late.
+            crowded = queue.rows > model.policy.max_batch_size
+            least_ns = model.soonest_ns(now_ns) + model.cycle_ns if crowded else now_ns
+            for request in queue.expire(least_ns):
+                self._drop_expired(model, request, now_ns)
+            wait_ns = self._serve_queue(model, queue, first, now_ns)
+            if wait_ns is not None and (until_ns is None or wait_ns < until_ns):
+                until_ns = wait_ns
+            first = first and wait_ns is None
+        model.queues.drop_empty()
+        return until_ns
+
+    def _serve_queue(self, model: Model, queue: Queue, first: bool, now_ns: int) -> int | None:
+        """Dispatch what can be of one queue; when to look again, None once it is empty."""
+        policy = model.policy
+        while queue.rows:
+            if not model.idle:
+                if not first or not self._prepare(model, queue, now_ns):
+                    return queue.earliest_ns
+                continue
+            decision = decide(
+                queue.pending(policy.max_batch_size, len(model.queues) > 1),
+                now_ns,
+                policy,
+                len(model.idle),
+                model.service_ns,
+                self._segment.draining,
+            )
+            if isinstance(decision, Wait):
+                until_ns = decision.until_ns
+                return queue.earliest_ns if until_ns is None else min(until_ns, queue.earliest_ns)
+            taken = queue.take(taking(queue.rows, policy))
+            self._dispatch(model, taken, decision.reason, now_ns)
+        return None
+
+    def _prepare(self, model: Model, queue: Queue, now_ns: int) -> bool:
+        """Give the only worker, which is busy, the batch to go on with, where one is full that
+        nothing goes before; False where there is none.
+
+        Nothing is lost: the batch cannot grow, and no other worker could be free sooner.
+        """
+        cap = model.policy.max_batch_size
+        if not model.busy or model.ready > 1 or model.again or queue.rows < cap:
+            return False
+        self._dispatch(model, queue.take(cap), Reason.FULL, now_ns)
+        return True
+
+    def _dispatch(self, model: Model, requests: list[Request], reason: Reason, now_ns: int) -> None:
+        """Give a batch to a worker, one that is idle before one that is busy."""
+        refs, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
+        if min(deadlines_ns) <= now_ns or not self._holder.all_wanted(refs):
+            requests = self._wanted(model, requests, now_ns)
+            if not requests:
+                return
+            refs, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
+        mark = BatchMark(self._batch, sum(rows), reason, now_ns)
+        self._batch += 1
+        batch = Batch(mark, refs, requests)
+        if model.idle:
+            worker = model.idle.pop()
+            worker.batches.append(batch)
+            self.begins(worker, now_ns)
+        else:
+            worker = model.busy.pop(0)
+            worker.batches.append(batch)
+        fits = worker.tasks.offer(task_words(Task(mark, list(refs))))
+        assert fits, "a worker holds two tasks, and its ring has room for the largest"
+        worker.wake()
+        counters = model.counters
+        counters.add(ModelCounter.WAIT_NS, now_ns * len(refs) - sum(accepted_ns))
+        counters.add(BATCHES_BY_REASON + reason)
+        counters.add(BATCHES_BY_ROWS + rows_bucket(mark.rows))
+        if reason is Reason.RETRY:
+            counters.add(ModelCounter.RETRIED, len(refs))
+
+    def _wanted(self, model: Model, requests: list[Request], now_ns: int) -> list[Request]:
+        """Those for which somebody still waits; the others are given up."""
+        is_wanted = self._holder.wanted
+        wanted = [r for r in requests if r.deadline_ns > now_ns and is_wanted(r.ref)]
+        runs = {request.ref for request in wanted}
+        self._drop(model, [r for r in requests if r.ref not in runs], now_ns)
+        return wanted
+
+    def _drop(self, model: Model, requests: list[Request], now_ns: int) -> None:
+        for request in requests:
+            if request.deadline_ns <= now_ns:
+                self._drop_expired(model, request, now_ns)
+            else:
+                model.counters.add(ModelCounter.CANCELLED)
+                self.fail(request, Status.CANCELLED, "", NO_BATCH, now_ns)
+
+    def _drop_expired(self, model: Model, request: Request, now_ns: int) -> None:
+        model.counters.add(ModelCounter.EXPIRED)
+        text = "the deadline passed before a worker was free"
+        self.fail(request, Status.EXPIRED, text, NO_BATCH, now_ns)
+
+    def runs(self, worker: Worker, now_ns: int) -> None:
+        """A worker begins a run of its batch."""
+        model = worker.model
+        worker.limit_ns = now_ns + model.spec.batch_timeout_ns
+        if not model.idle:
+            model.health.all_busy(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
+
+    def begins(self, worker: Worker, now_ns: int) -> None:
+        """A worker begins with the first batch that it holds."""
+        worker.began_ns = now_ns
+        if not worker.ending and not worker.leaving:
+            worker.model.busy.append(worker)
+        self.runs(worker, now_ns)
+
+    def fail(
+        self, request: Request, status: Status, text: str, mark: BatchMark, now_ns: int
+    ) -> None:
+        """Answer a request with a text, and forget it."""
+        del self._known[request.ref]
+        self._holder.fail(request, status, text, mark, now_ns)
