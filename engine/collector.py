@@ -343,22 +343,23 @@ class Collector:
     def _take_in_alike(self, requests: list[Request], now_ns: int) -> bool:
         """Take in requests to one model of which none needs a closer look; False where one does,
         and nothing was done."""
-        refs, models, rows, _, keys, _, _, _, accepted_ns, deadlines_ns = columns(requests)
+        refs, models, rows, _, keys, _, starts, _, accepted_ns, deadlines_ns = columns(requests)
         model = self._models.get(models[0])
         fresh = dict.fromkeys(refs, 0)
         if (
             model is None
             or len(fresh) < len(refs)
             or models.count(models[0]) < len(models)
-            or any(keys)
+            or keys.count(keys[0]) < len(keys)
             or max(rows) > model.most_rows
             or self._killers.count
             or min(accepted_ns) < now_ns - model.spec.timeout_ns
             or max(accepted_ns) > now_ns
+            or (key := model.grouping.shared_key(starts, keys[0])) is None
         ):
             return False
         self._known.update(fresh)
-        model.take_in(b"", requests, sum(rows), min(deadlines_ns))
+        model.take_in(key, requests, sum(rows), min(deadlines_ns))
         return True
 
     def _refuse_spoilt(self, ref: int) -> None:

@@ -9,13 +9,14 @@ from typing import Final
 
 from ringbatch.engine.attempts import Attempts
 from ringbatch.engine.model import Remote, ServerFailed
-from ringbatch.shm.forward import KEY_BYTES, Forwarded, UnsoundForward, list_start, opened
+from ringbatch.shm.forward import Forwarded, UnsoundForward, list_start, opened
 from ringbatch.shm.holder import BatchMark, Holder, Request
 from ringbatch.shm.slot import Status
 
 logger = logging.getLogger("ringbatch.worker")
 
 _REMEMBERED: Final = 64
+_REMEMBERED_BYTES: Final = 2048
 _OPENING, _CLOSING = b"[]"
 _LOGGED: Final = 200
 
@@ -55,55 +56,62 @@ class Forwarder:
         """Run a batch and answer every request in it; the answers still want a `flush`."""
         self.failed = False
         requests = self._holder.read_all(references, mark, self._clock_ns)
-        self._attempts.answer(requests, mark)
+        asked, failure = self._run(requests, mark)
+        if failure is not None:
+            self._attempts.answer(asked, mark, failure)
 
     def _run(
         self, requests: list[Request], mark: BatchMark
     ) -> tuple[list[Request], ServerFailed | None]:
         """Ask for requests together, as `ringbatch.engine.attempts.Run` has it."""
         asked = None
-        key = b""
+        # What stands before the instances of the first that is sound. The collector puts only equal
+        # envelopes into a batch, so a frontend has changed its own where one is another.
+        front = b""
         sound, lists = [], []
+        memory = self._memory
         for request in requests:
             start = request.request_offset
-            payload = bytes(self._memory[start : start + request.request_bytes])
+            payload = memory[start : start + request.request_bytes].tobytes()
             try:
-                opening = list_start(payload)
-                # The collector puts only equal keys into a batch, so a frontend has changed its
-                # own since.
-                if key not in (b"", payload[:KEY_BYTES]):
-                    raise UnsoundForward("the envelope is another than that of the batch")
-                if payload[opening] != _OPENING or payload[-1] != _CLOSING:
-                    raise UnsoundForward("there is no list behind the envelope")
                 if asked is None:
-                    key = payload[:KEY_BYTES]
-                    asked = self._open(key, payload)
+                    asked, front = self._open(payload)
+                if not payload.startswith(front) or payload[-1] != _CLOSING:
+                    raise UnsoundForward("there is no list behind the envelope of the batch")
             except UnsoundForward:
                 text = "the payload is not what its header says"
                 self._fail([request], Status.CORRUPT, text, mark)
             else:
                 sound.append(request)
-                lists.append(payload[opening:])
-        if asked is None:
+                lists.append(payload[len(front) - 1 :])
+        if asked is None or not sound:
             return [], None
-        failure = self._ask(asked, sound, lists, mark)
-        return sound, failure
+        return sound, self._ask(asked, sound, lists, mark)
 
-    def _open(self, key: bytes, payload: bytes) -> Forwarded:
-        found = self._opened.get(key)
+    def _open(self, payload: bytes) -> tuple[Forwarded, bytes]:
+        """What the requests of a batch have in common, and how the payload of each begins.
+
+        Raises:
+            UnsoundForward: this payload is not that of a request.
+        """
+        front = payload[: list_start(payload) + 1]
+        found = self._opened.get(front)
         if found is None:
             found = opened(payload)
-            if len(self._opened) >= _REMEMBERED:
-                self._opened.clear()
-            self._opened[key] = found
-        return found
+            if front[-1] != _OPENING:
+                raise UnsoundForward("there is no list behind the envelope")
+            if len(front) <= _REMEMBERED_BYTES:
+                if len(self._opened) >= _REMEMBERED:
+                    self._opened.clear()
+                self._opened[front] = found
+        return found, front
 
     def _ask(
         self, asked: Forwarded, requests: list[Request], lists: list[bytes], mark: BatchMark
     ) -> ServerFailed | None:
         rows = [request.rows for request in requests]
         # Whoever waits longest decides; the others are told by their frontends.
-        until_ns = max(request.deadline_ns for request in requests)
+        until_ns = max([request.deadline_ns for request in requests])
         started_ns = self._clock_ns()
         try:
             answers = self._remote.predictions(asked, lists, rows, until_ns)
@@ -112,13 +120,7 @@ class Forwarder:
         finally:
             now_ns = self._clock_ns()
             self.run_ns += now_ns - started_ns
-        for request, answer in zip(requests, answers, strict=True):
-            size = len(answer)
-            status = Status.RESULT_TOO_LARGE
-            if size <= request.result_capacity:
-                status = Status.OK
-                self._memory[request.result_offset : request.result_offset + size] = answer
-            self._holder.answer(request.ref, status, size, mark, now_ns)
+        self._holder.answer_each(requests, answers, mark, now_ns)
         return None
 
     def _give_up(self, failure: Exception, requests: list[Request], mark: BatchMark) -> None:

@@ -48,6 +48,21 @@ class Grouping:
             return bytes(self._memory[start : start + request.key_bytes])
         return repr(self._lengths.goal(self._dimensions(request))).encode()
 
+    def shared_key(self, starts: Iterable[int], key_bytes: int) -> bytes | None:
+        """The `key` of several requests; None where they differ, or may.
+
+        Args:
+            starts: where the payload of each is.
+            key_bytes: of each.
+        """
+        if not key_bytes:
+            return b""
+        if self._lengths is not None:
+            return None
+        memory = self._memory
+        keys = {memory[start : start + key_bytes].tobytes() for start in starts}
+        return keys.pop() if len(keys) == 1 else None
+
     def fitting(self, requests: Iterable[Request]) -> int:
         """How many of the oldest requests of one queue fit into the budget of elements."""
         return self._budget.fitting((request.rows, self._least(request)) for request in requests)

@@ -1,9 +1,9 @@
 """One kept connection to a model server: a request out, its whole answer in, by a deadline.
 
-HTTP/1.1 over a blocking socket, read by llhttp. A connection that the server has closed in the
-meantime is noticed before it is used where that can be seen; where the server closes it just then
-and not a byte of an answer came, the request is sent once more over a new one. Nothing else is
-repeated: the server may have run the batch.
+HTTP/1.1, read by llhttp. A connection that the server has closed in the meantime is noticed before
+it is used where that can be seen; where the server closes it just then and not a byte of an answer
+came, the request is sent once more over a new one. Nothing else is repeated: the server may have
+run the batch.
 """
 
 import select
@@ -22,7 +22,10 @@ MAX_HEAD_BYTES: Final = 1 << 16
 MAX_BODY_BYTES: Final = 1 << 30
 CONNECT_S: Final = 5.0
 """A server that does not take a connection in this time is taken for down."""
-_RECEIVE_BYTES: Final = 1 << 18
+_RECEIVE_BYTES: Final = 1 << 16
+"""For more, malloc has the kernel map memory for every answer, however short it is."""
+_LONGEST_WAIT_S: Final = 86_400.0
+"""For more than 24 days, poll has too few bits."""
 _LOWEST_FINAL: Final = 200
 _PORT: Final = 80
 
@@ -90,6 +93,7 @@ class Upstream:
         self.address = address
         self._host = address.authority.encode()
         self._socket: socket.socket | None = None
+        self._news = select.poll()
 
     def close(self) -> None:
         """Let go of the connection, if there is one."""
@@ -145,7 +149,7 @@ class Upstream:
         if self._socket is None:
             return False
         # A server that says something unasked says goodbye.
-        if not _readable(self._socket):
+        if not self._news.poll(0):
             try:
                 self._exchange(self._socket, request, reader, until_ns)
             except ConnectionError:
@@ -166,22 +170,28 @@ class Upstream:
                 Status.SERVER_DOWN, f"the model server cannot be reached: {reason.lower()}"
             ) from None
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setblocking(False)
+        self._news = select.poll()
+        self._news.register(connection, select.POLLIN)
         self._socket = connection
         return connection
 
     def _exchange(
         self, connection: socket.socket, request: bytes, reader: "_Reader", until_ns: int
     ) -> None:
-        connection.settimeout(_left_s(until_ns))
         try:
-            connection.sendall(request)
+            _send(connection, request, until_ns)
         except ConnectionError:
             # It may have answered before it had read all, and closed.
-            if not _readable(connection):
+            if not self._news.poll(0):
                 raise
         while not reader.complete:
-            connection.settimeout(_left_s(until_ns))
-            data = connection.recv(_RECEIVE_BYTES)
+            self._news.poll(min(_left_s(until_ns), _LONGEST_WAIT_S) * 1000)
+            try:
+                data = connection.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                # Nothing has come, and it may be too late for more.
+                continue
             if not data:
                 if reader.ends_with_connection:
                     return
@@ -263,10 +273,17 @@ class _Reader:
             self.complete = True
 
 
-def _readable(connection: socket.socket) -> bool:
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    return bool(poll.poll(0))
+def _send(connection: socket.socket, request: bytes, until_ns: int) -> None:
+    left_s = _left_s(until_ns)
+    # Mostly the kernel has room for all of it, so that there is nothing to wait for.
+    try:
+        sent = connection.send(request)
+    except BlockingIOError:
+        sent = 0
+    if sent < len(request):
+        connection.settimeout(left_s)
+        connection.sendall(memoryview(request)[sent:])
+        connection.setblocking(False)
 
 
 def _left_s(until_ns: int) -> float:

@@ -1,4 +1,5 @@
-"""Requests to a model that another server runs: what of them it is to see, as slots have it.
+"""Requests to a model that another server runs: what of them it is to see, as slots have it; and
+the answers to them.
 
     {"instances": [...], "signature_name": "a"}
 
@@ -10,19 +11,17 @@ query and the headers that are passed on. What is not the list stands in front o
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 
 from ringbatch.frontend.address import address
-from ringbatch.frontend.v1_request import Parsed, Part, UntypedRequests
+from ringbatch.frontend.v1_request import Parsed, Part, UntypedRequests, new_tuple
 from ringbatch.shm.forward import KEY_BYTES, sealed
-from ringbatch.shm.jsontext import MAX_NESTING, Value
+from ringbatch.shm.jsontext import Value, lies_plainly
 from ringbatch.shm.manifest import Forward, ModelSpec
 
-_USUAL: Final = re.compile(
-    rb'[ \t\r\n]*\{[ \t\r\n]*"(instances|inputs)"[ \t\r\n]*:[ \t\r\n]*(?=\[)'
-)
+_USUAL: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*("(instances|inputs)")[ \t\r\n]*:[ \t\r\n]*')
 _REMEMBERED: Final = 256
 _REMEMBERED_BYTES: Final = 2048
 
@@ -78,8 +77,22 @@ def origin(forward: Forward, target: bytes, headers: Mapping[bytes, Sequence[byt
     return b"\n".join([*lines, b""])
 
 
+class _Beginning(NamedTuple):
+    """What stands before the list of a request that has no other members.
+
+    Attributes:
+        name: of the list.
+        quoted: the same in its quotes.
+        front: what stands before the list in a slot.
+    """
+
+    name: str
+    quoted: bytes
+    front: bytes
+
+
 class ForwardedRequests(UntypedRequests):
-    """Requests to one such model.
+    """Requests to one such model, and their answers.
 
     Args:
         spec: the model.
@@ -89,7 +102,10 @@ class ForwardedRequests(UntypedRequests):
     def __init__(self, spec: ModelSpec, forward: Forward) -> None:
         super().__init__(spec)
         self._usual_origin = origin(forward, b"", {})
+        self._usual: dict[tuple[bytes, bytes], _Beginning] = {}
         self._known: dict[tuple[bytes, bytes, bytes], bytes] = {}
+        self._batch_id: str | None = None
+        self._answer_start = b""
 
     def parse(self, body: bytes | bytearray, origin: bytes | None = None) -> Parsed:
         """Read a body.
@@ -103,11 +119,10 @@ class ForwardedRequests(UntypedRequests):
         """
         if origin is None:
             origin = self._usual_origin
-        quick = self._quick(body)
+        quick = self._quick(body, origin)
         if quick is not None:
-            key, rows, text = quick
-            front = self._sealed(origin, b'{"%b":' % key, b"}")
-            return Parsed((Part(rows, front + text, KEY_BYTES),), False)
+            # Calling the two classes takes longer.
+            return new_tuple(Parsed, ((new_tuple(Part, quick),), False))
         source, request, name = self._read(body)
         front = self._sealed(origin, b'{"%b":' % name.encode(), _closing(source, request, name))
         parts = self._parts(source, request[name])
@@ -115,28 +130,58 @@ class ForwardedRequests(UntypedRequests):
             tuple(Part(part.rows, front + part.payload, KEY_BYTES) for part in parts), False
         )
 
-    def _quick(self, body: bytes | bytearray) -> tuple[bytes, int, bytes | bytearray] | None:
-        """Name, length and text of the list, where it is the only member and fits one batch; None
-        for everything else, right or wrong."""
-        usual = _USUAL.match(body)
-        if usual is None or b"\\u" in body:
+    def render(
+        self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
+    ) -> bytes:
+        """Write an answer, as `ringbatch.frontend.v1_answer.Render` has it.
+
+        That each part is the sound text of a list with a value for each row, and no blanks around
+        it, is what the worker has seen to (`ringbatch.engine.predictions`).
+        """
+        if batch_id != self._batch_id:
+            # Neighbours in a batch are answered one after the other.
+            self._batch_id = batch_id
+            start = b'{"message":"","batchId":"%b","predictions":' % batch_id.encode()
+            self._answer_start = start
+        if len(parts) == 1:
+            return self._answer_start + parts[0][1] + b"}"
+        elements = b",".join([text[1:-1] for _, text in parts])
+        return b"%b[%b]}" % (self._answer_start, elements)
+
+    def _quick(self, body: bytes | bytearray, origin: bytes) -> tuple[int, bytes, int] | None:
+        """The one `Part` of a request whose list is the only member and fits in one batch; None for
+        everything else, right or wrong."""
+        start = body.find(b"[")
+        if start < 0:
             return None
-        key = usual[1]
+        before = bytes(body[:start])
+        usual = self._usual.get((origin, before)) or self._begin(origin, before)
+        if usual is None:
+            return None
+        name, quoted, front = usual
+        if not lies_plainly(body, quoted, start):
+            return None
         try:
             request = orjson.loads(body)
         except orjson.JSONDecodeError:
             return None
-        if (
-            len(request) != 1
-            or body.count(b'"%b"' % key) != 1
-            or body.count(b"[") + body.count(b"{") > MAX_NESTING
-        ):
-            return None
-        rows = len(request[key.decode()])
-        if not 0 < rows <= self._cap:
+        rows = len(request[name])
+        if len(request) != 1 or not 0 < rows <= self._cap:
             return None
         # Behind the last bracket there is nothing but the end of the object.
-        return key, rows, body[usual.end() : body.rindex(b"]") + 1]
+        return rows, front + body[start : body.rindex(b"]") + 1], KEY_BYTES
+
+    def _begin(self, origin: bytes, before: bytes) -> "_Beginning | None":
+        found = _USUAL.fullmatch(before)
+        if found is None:
+            return None
+        front = self._sealed(origin, b"{%b:" % found[1], b"}")
+        beginning = _Beginning(found[2].decode(), found[1], front)
+        if len(before) + len(front) <= _REMEMBERED_BYTES:
+            if len(self._usual) >= _REMEMBERED:
+                self._usual.clear()
+            self._usual[origin, before] = beginning
+        return beginning
 
     def _sealed(self, origin: bytes, opening: bytes, closing: bytes) -> bytes:
         wanted = (origin, opening, closing)

@@ -32,7 +32,7 @@ class Rooms:
         room = self._rooms.get(rows)
         if room is not None:
             return room
-        exact = self._exact(rows)
+        exact = self._exact(rows) if self.sized else None
         if exact is None:
             return max(FIRST_RESULT_BYTES + request_bytes, self._largest)
         # A request's rows are at most those of a batch, so there are few of them.
@@ -41,7 +41,9 @@ class Rooms:
 
     def learn(self, size: int) -> None:
         """Remember how large an answer was, and slowly forget larger ones."""
-        self._largest = max(size + (size >> 2), self._largest - (self._largest >> _FORGETTING))
+        largest, room = self._largest, size + (size >> 2)
+        largest -= largest >> _FORGETTING
+        self._largest = largest if largest > room else room
 
 
 def again(result_bytes: int) -> int:

@@ -18,7 +18,7 @@ class V1Codec:
     """
 
     forwarded: ForwardedRequests | None
-    """Reads bodies with their origin, where another server runs the model."""
+    """Reads bodies with their origin, and writes answers, where another server runs the model."""
 
     parse: Callable[[bytes | bytearray], Parsed]
     """From a body to what goes into slots; raises `InvalidRequest`."""
@@ -30,8 +30,12 @@ class V1Codec:
 
     def __init__(self, spec: ModelSpec) -> None:
         self.forwarded = None if spec.forward is None else ForwardedRequests(spec, spec.forward)
-        self.parse = parser(spec) if self.forwarded is None else self.forwarded.parse
-        self.render = renderer(spec)
+        if self.forwarded is None:
+            self.parse = parser(spec)
+            self.render = renderer(spec)
+        else:
+            self.parse = self.forwarded.parse
+            self.render = self.forwarded.render
         self._outputs = Frame(spec.outputs)
         self._sized = spec.typed and self._outputs.static
 

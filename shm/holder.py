@@ -325,6 +325,43 @@ class Holder:
         self.memory[start : start + len(message)] = message
         self.answer(request.ref, status, len(message), mark, finished_ns)
 
+    def answer_each(
+        self,
+        requests: Sequence[Request],
+        results: Sequence[bytes],
+        mark: BatchMark,
+        finished_ns: int,
+    ) -> None:
+        """Write results and answer with them: with `Status.OK`, or `Status.RESULT_TOO_LARGE` where
+        there is no room for one.
+
+        Args:
+            requests: of a batch.
+            results: one for each.
+            mark, finished_ns: as for `answer`.
+        """
+        beside = (mark.batch, mark.rows, mark.reason, mark.dispatched_ns, finished_ns)
+        memory, words, answered = self.memory, self._words, self._answered
+        shift, first_word = self._lane_shift, self._first_word + DONE // WORD
+        pack, to_beside = _BESIDE.pack_into, RESULT_BYTES - DONE
+        ok, too_large = int(Status.OK), int(Status.RESULT_TOO_LARGE)
+        for request, result in zip(requests, results, strict=True):
+            ref, size = request.ref, len(result)
+            status = too_large
+            if size <= request.result_capacity:
+                status = ok
+                start = request.result_offset
+                memory[start : start + size] = result
+            slot = ref & SLOT_MASK
+            first = first_word + slot * _SLOT_WORDS
+            pack(memory, first * WORD + to_beside, size, *beside)
+            words[first] = ref >> SLOT_BITS << FLAG_BITS | status
+            lane = slot >> shift
+            if lane in answered:
+                answered[lane].append(ref)
+            else:
+                answered[lane] = [ref]
+
     def flush(self) -> None:
         """Publish the answers written since the last call, one wake-up for each lane.
 

@@ -16,6 +16,7 @@ MAX_NESTING: Final = 512
 the caller stands already; this one lies below it in every process that a text passes through."""
 
 _CONTAINERS: Final = (list, dict)
+_NO_DEEPER: Final = (b"],[", b"], [", b"},{", b"}, {")
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _NOT_NUMBERS: Final = re.compile(r"-?(?:NaN|Infinity)")
 
@@ -74,6 +75,28 @@ def whole_list(text: str) -> list[Any]:
     _expect_end(text, value.end)
     decoded: list[Any] = value.decoded
     return decoded
+
+
+def lies_plainly(body: bytes | bytearray, name: bytes, start: int) -> bool:
+    """Whether, should a body be sound JSON, a list or an object in it may be passed on as it lies
+    there: it is the member of a name that no other has, however that is spelled, and nothing is
+    nested more than `MAX_NESTING` levels deep. A quick look, that is right where it says yes.
+
+    Args:
+        body: that begins with an object and the name, before any other string.
+        name: in its quotes; of characters that only ``\\u`` spells in another way.
+        start: where the value begins.
+    """
+    if body.find(b'"', start) >= 0 and (body.count(name) > 1 or (b"\\" in body and b"\\u" in body)):
+        return False
+    return len(body) <= 2 * MAX_NESTING or _most_nesting(body) <= MAX_NESTING
+
+
+def _most_nesting(body: bytes | bytearray) -> int:
+    """A number of levels deeper than which sound JSON text is not nested."""
+    opened = body.count(b"[") + body.count(b"{")
+    # Where one closes right before the next opens, that goes no deeper.
+    return opened if opened <= MAX_NESTING else opened - sum(map(body.count, _NO_DEEPER))
 
 
 def elements(text: str, start: int) -> list[tuple[int, int]]:

@@ -202,6 +202,24 @@ def send_keyed(stand: Stand, key: bytes, **more: Any) -> int:
     return stand.clients[0].send(key.ljust(8, b"\0"), key_bytes=8, **more)
 
 
+def test_requests_that_come_together_have_the_signature_that_they_share() -> None:
+    stand = Stand(eager(max_batch_size=8)).begin()
+    keys = {}
+    for now_ns, key in enumerate((b"1", b"2", b"1", b"2"), start=1):
+        for _ in range(4):
+            keys[send_keyed(stand, key)] = key
+        stand.step(now_ns)
+    replies: list[tuple[int, bytes]] = []
+    for now_ns in range(10, 15):
+        for task in stand.workers[0].tasks():
+            stand.workers[0].finish(task)
+        stand.step(now_ns)
+        for slot, reply in stand.clients[0].collect().items():
+            replies.append((reply.answer.batch, keys[slot]))
+    batches = [[key for batch, key in replies if batch == b] for b in sorted(dict(replies))]
+    assert batches == [[b"1"] * 4, [b"2"] * 8, [b"1"] * 4]
+
+
 def test_requests_of_different_signature_never_share_a_batch() -> None:
     stand = Stand(eager(workers=(0, 1))).begin()
     for key in (b"1", b"2", b"1", b"2", b"1"):

@@ -19,6 +19,7 @@ from ringbatch.shm.slot import Reason, Status
 FORWARD = Forward("/p", (), any_path=False)
 SPEC = replace(rig.spec(), forward=FORWARD)
 REQUESTS = ForwardedRequests(SPEC, FORWARD)
+FRONT_BYTES = KEY_BYTES + len('/p\n\n{"instances":\n}')
 Predictions = Callable[[Sequence[bytes]], list[bytes]]
 
 
@@ -156,9 +157,11 @@ def test_a_payload_that_was_changed_costs_its_own_request_alone(stand: Stand) ->
         "no list": stand.send(b'{"instances":[2]}'),
         "another envelope": stand.send(b'{"instances":[3]}', b"/q\n"),
         "a length beyond the payload": stand.send(b'{"instances":[4]}'),
+        "no end": stand.send(b'{"instances":[5]}'),
     }
     memory, starts = stand.client.memory, lane.request_offset
-    memory[starts[bad["no list"]] + KEY_BYTES + len('/p\n\n{"instances":\n}')] = 0
+    memory[starts[bad["no list"]] + FRONT_BYTES] = 0
+    memory[starts[bad["no end"]] + FRONT_BYTES + len("[5")] = 0
     memory[starts[bad["a length beyond the payload"]] + 7] = 255
     replies = stand.run()
     assert replies[good].data == b"[1]"
@@ -166,11 +169,39 @@ def test_a_payload_that_was_changed_costs_its_own_request_alone(stand: Stand) ->
     assert stand.server.asked == [[b"[1]"]]
 
 
-def test_nothing_is_asked_for_where_nothing_can_be_read(stand: Stand) -> None:
+@pytest.mark.parametrize(("place", "value"), [(7, 255), (FRONT_BYTES, 0), (FRONT_BYTES + 2, 0)])
+def test_nothing_is_asked_for_where_nothing_can_be_read(
+    stand: Stand, place: int, value: int
+) -> None:
     slot = stand.send(b'{"instances":[1]}')
-    stand.client.memory[stand.client.lane.request_offset[slot] + 7] = 255
+    stand.client.memory[stand.client.lane.request_offset[slot] + place] = value
     assert statuses(stand.run()) == [Status.CORRUPT]
     assert stand.server.asked == []
+
+
+def test_an_envelope_under_the_key_of_another_is_not_taken_for_it(stand: Stand) -> None:
+    """Nor is it remembered as what that key stands for."""
+    forged = stand.send(b'{"instances":[1]}')
+    start = stand.client.lane.request_offset[forged]
+    stand.client.memory[start + KEY_BYTES + 1] = ord("q")
+    sound = stand.send(b'{"instances":[2]}')
+    replies = stand.run()
+    assert replies[sound].answer.status is Status.CORRUPT
+    stand.send(b'{"instances":[3]}')
+    stand.run()
+    assert stand.server.targets == [b"/q", b"/p"]
+
+
+def test_what_fails_alone_leaves_the_others_in_their_order(stand: Stand) -> None:
+    slots = [stand.send(b'{"instances":[%d]}' % n, result_bytes=64) for n in range(5)]
+    memory, starts = stand.client.memory, stand.client.lane.request_offset
+    for number in (0, 3):
+        memory[starts[slots[number]] + 7] = 255
+    replies = stand.run()
+    assert stand.server.asked == [[b"[1]", b"[2]", b"[4]"]]
+    expected = [Status.CORRUPT, Status.OK, Status.OK, Status.CORRUPT, Status.OK]
+    assert [replies[slot].answer.status for slot in slots] == expected
+    assert [replies[slots[n]].data for n in (1, 2, 4)] == [b"[1]", b"[2]", b"[4]"]
 
 
 def test_envelopes_are_told_apart_between_batches(stand: Stand) -> None:

@@ -255,6 +255,46 @@ def test_a_server_that_says_nothing_is_late() -> None:
         assert post(upstream).body == b"ok"
 
 
+def test_a_server_that_reads_nothing_is_late() -> None:
+    done = threading.Event()
+
+    def handle(_connection: socket.socket) -> None:
+        done.wait()
+
+    with served(handle, answering(OK)) as upstream:
+        error = failure(upstream, SOON_NS, bytes(1 << 24))
+        done.set()
+        assert error.status is Status.EXPIRED
+        assert post(upstream).body == b"ok"
+
+
+def test_a_request_that_the_kernel_has_no_room_for_goes_out_as_it_is_read() -> None:
+    body = bytes(range(256)) * (1 << 15)
+    seen = []
+
+    def handle(connection: socket.socket) -> None:
+        for _ in range(2):
+            seen.append(request_of(connection).partition(b"\r\n\r\n")[2])
+            connection.sendall(OK)
+
+    with served(handle) as upstream:
+        assert [post(upstream, text).body for text in (body, b"short")] == [b"ok"] * 2
+    assert seen == [body, b"short"]
+
+
+def test_a_deadline_may_be_far_beyond_what_the_kernel_counts() -> None:
+    with served(answering(OK)) as upstream:
+        assert post(upstream, left_ns=1 << 62).body == b"ok"
+
+
+def test_an_answer_larger_than_one_look_is_whole() -> None:
+    body = bytes(range(256)) * 1000
+    answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    with served(answering(answer, OK)) as upstream:
+        assert post(upstream).body == body
+        assert post(upstream).body == b"ok"
+
+
 def test_a_server_that_drips_is_late_as_a_whole() -> None:
     """Every byte comes in time, and the answer does not."""
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 import rig
 from hypothesis import given
@@ -124,6 +125,51 @@ def test_what_is_no_request_is_refused_before_it_joins_others(body: str, words: 
     with pytest.raises(InvalidRequest) as caught:
         REQUESTS.parse(body.encode())
     assert str(caught.value).startswith(words)
+
+
+def test_a_picture_is_many_lists_and_no_deep_one() -> None:
+    picture = json.dumps([[[[1, 2, 3]] * 20] * 20])
+    assert one(f'{{"instances": {picture}}}') == (b'{"instances":', picture, b"}")
+
+
+def test_what_came_before_is_no_word_for_what_comes_now() -> None:
+    """The same beginning, and then each of what the quick way does not take."""
+    for _ in range(2):
+        assert one('{"instances":[1]}') == (b'{"instances":', "[1]", b"}")
+        assert one('{"instances":[1],"a":[2]}') == (b'{"instances":', "[1]", b',"a":[2]}')
+        assert one('{"instances":[0],"instances":[1]}') == (b'{"instances":', "[1]", b"}")
+        assert one('{"inputs":[1]}') == (b'{"inputs":', "[1]", b"}")
+        for body in ('{"instances":[1]', '{"instances":[1]]}', '{"instances":', '{"instances":[]}'):
+            with pytest.raises(InvalidRequest):
+                REQUESTS.parse(body.encode())
+
+
+def test_a_body_that_came_in_pieces_is_read_as_any_other() -> None:
+    body = b'{"instances": [1, "a"]}'
+    assert REQUESTS.parse(bytearray(body)) == REQUESTS.parse(body)
+
+
+def test_as_many_beginnings_are_remembered_as_there_is_room_for() -> None:
+    for number in range(600):
+        found = origin(FORWARD, b"/p?%d" % number, {})
+        ((_, envelope, text),) = parsed('{"instances":[1]}', found)
+        assert (envelope.target, text) == (b"/v1/models/m:predict?%d" % number, "[1]")
+
+
+@pytest.mark.parametrize(
+    ("parts", "text"),
+    [
+        ([b"[1.0, 2]"], "[1.0, 2]"),
+        ([b"[[1],2]", b'["\xc3\xa9"]'], '[[1],2,"é"]'),
+    ],
+)
+def test_an_answer_has_the_predictions_as_the_worker_gave_them(
+    parts: list[bytes], text: str
+) -> None:
+    for batch_id in ("a", "b", "a"):
+        results = [(len(orjson.loads(part)), memoryview(part)) for part in parts]
+        answer = V1Codec(SPEC).render(results, False, batch_id).decode()
+        assert answer == f'{{"message":"","batchId":"{batch_id}","predictions":{text}}}'
 
 
 def test_bytes_that_are_no_text_are_refused() -> None:

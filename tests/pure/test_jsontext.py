@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.shm.jsontext import MAX_NESTING, UnsoundText, elements, members, whole_list
+from ringbatch.shm.jsontext import (
+    MAX_NESTING,
+    UnsoundText,
+    elements,
+    lies_plainly,
+    members,
+    whole_list,
+)
 
 JSON_VALUES = st.recursive(
     st.none()
@@ -152,3 +159,51 @@ def test_many_lists_side_by_side_are_no_nesting() -> None:
 
 def test_the_limit_lies_well_below_that_of_python() -> None:
     assert sys.getrecursionlimit() > 1.5 * MAX_NESTING
+
+
+def plainly(value: str) -> bool:
+    body = b'{"a":%b}' % value.encode()
+    return lies_plainly(body, b'"a"', body.index(b":") + 1)
+
+
+def deep(levels: int) -> str:
+    return "[" * levels + "1" + "]" * levels
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "[1]",
+        '["b"]',
+        '["\\"a\\":[0]"]',
+        '[{"b": "\\n"}]',
+        deep(MAX_NESTING - 1),
+        json.dumps([[[1, 2]] * 1000] * 3),
+        json.dumps([{"b": 1}] * 1000),
+    ],
+)
+def test_a_value_lies_plainly_where_nothing_else_can_be_meant(value: str) -> None:
+    assert plainly(value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        '[0],"a":[1]',
+        '[0],"\\u0061":[1]',
+        deep(MAX_NESTING),
+        f"[[1],[1],{deep(MAX_NESTING)}]",
+        f'["],[],[],[",{deep(MAX_NESTING)}]',
+        '{"b":' * MAX_NESTING + "1" + "}" * MAX_NESTING,
+    ],
+)
+def test_it_does_not_where_it_may_be_another_or_too_deep(value: str) -> None:
+    assert not plainly(value)
+
+
+@given(st.recursive(st.just("],["), lambda inner: st.lists(inner, max_size=3), max_leaves=600))
+def test_what_is_nested_too_deep_is_always_seen(value: Any) -> None:
+    text = json.dumps(value, separators=(",", ":"))
+    for _ in range(MAX_NESTING):
+        text = f"[{text},[]]"
+    assert not plainly(text)

@@ -56,6 +56,13 @@ def test_whatever_is_joined_is_shared_out_again(
         ('{"predictions":[[1,2],[3],[]]}', ["[[1,2]]", "[[3],[]]"]),
         ('{"predictions":[[[1],[2]],[[3]],[4]]}', ["[[[1],[2]]]", "[[[3]],[4]]"]),
         ('{"predictions":[ [1], 2, [3] ]}', ["[[1]]", "[2,[3]]"]),
+        ('{"predictions":[ [1] , [2] , [3] ]}', ["[ [1] ]", "[ [2] , [3] ]"]),
+        ('{"predictions":[[1],[2], [3]]}', ["[[1]]", "[[2],[3]]"]),
+        ('{"predictions":[[[1],[2]],3,4]}', ["[[[1],[2]]]", "[3,4]"]),
+        ('{"predictions":[[[1]],[[2]],[[3]]]}', ["[[[1]]]", "[[[2]],[[3]]]"]),
+        ('{"predictions":[[],[],[]]}', ["[[]]", "[[],[]]"]),
+        ('{"predictions":[[1],{},[2]]}', ["[[1]]", "[{},[2]]"]),
+        ('{"predictions":[["],[],["],1,2]}', ['[["],[],["]]', "[1,2]"]),
         ('{"predictions":["a,b]","],[",""]}', ['["a,b]"]', '["],[",""]']),
         ('{"predictions":[{"b":1,"a":[2]},null,"é"]}', ['[{"b":1,"a":[2]}]', '[null,"é"]']),
         ('\n{ "predictions" :\t[1 , 2 , 3 ]\n}\n', ["[1 ]", "[ 2 , 3]"]),
@@ -77,6 +84,33 @@ def test_predictions_pass_as_the_server_wrote_them(text: str, expected: list[str
 
 def test_the_answer_to_one_request_is_not_cut_at_all() -> None:
     assert out('{"predictions": [ 1 ,  2 ]}', 2) == ["[ 1 ,  2 ]"]
+
+
+@given(st.data())
+def test_lists_are_cut_where_one_ends(data: st.DataObject) -> None:
+    number = st.integers(0, 9).map(str)
+    flat = st.lists(number | st.just("{}"), max_size=2).map(lambda n: f"[{','.join(n)}]")
+    nested = st.lists(number | flat, min_size=1, max_size=2).map(lambda n: f"[{','.join(n)}]")
+    element = data.draw(st.sampled_from([flat, flat | number, flat | nested]))
+    texts = data.draw(st.lists(element, min_size=2, max_size=5))
+    between = st.sampled_from(data.draw(st.sampled_from([[","], [", "], [",", " ,\n"]])))
+    body = texts[0] + "".join(data.draw(between) + text for text in texts[1:])
+    rows = (1, len(texts) - 1) if data.draw(st.booleans()) else (1,) * len(texts)
+    parts = out(f'{{"predictions":[{body}]}}', *rows)
+    expected, start = [], 0
+    for own in rows:
+        expected.append([json.loads(text) for text in texts[start : start + own]])
+        start += own
+    assert [json.loads(part) for part in parts] == expected
+    assert "".join("".join(part[1:-1] for part in parts).split()).replace(",", "") == "".join(
+        texts
+    ).replace(",", "")
+
+
+def test_an_answer_of_many_lists_in_lists_is_no_deep_one() -> None:
+    images = [[[[0] * 3] * 20] * 20] * 3
+    first, rest = shared_out(orjson.dumps({"predictions": images}), [1, 2])
+    assert [*orjson.loads(first), *orjson.loads(rest)] == images
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 4])
