@@ -15,7 +15,7 @@ from ringbatch.shm import trials
 from ringbatch.shm.counters import CollectorCounter, Counters, ModelCounter
 from ringbatch.shm.fence import full_fence
 from ringbatch.shm.holder import Holder, Request, columns
-from ringbatch.shm.layout import COLLECTOR_NS, REPORT_WORDS, RING_COLLECTOR, WORD
+from ringbatch.shm.layout import COLLECTOR_NS, REPORT_WORDS, RING_COLLECTOR, WORD, ring_size
 from ringbatch.shm.manifest import LOADING
 from ringbatch.shm.ring import Inbox
 from ringbatch.shm.segment import Segment
@@ -67,8 +67,9 @@ class Collector:
         self._wake_lane = wake_lane
         self._holder = Holder(segment, layout.workers, wake_lane)
         self._counters = Counters(words, layout.collector_counters())
-        self._submissions = Inbox(words, layout.submissions, layout.lanes, layout.slots)
-        self._reports = Inbox(words, layout.reports, layout.workers, REPORT_WORDS)
+        slots, lanes, workers = layout.slots, layout.lanes, layout.workers
+        self._submissions = Inbox(words, layout.submissions, ring_size(slots), lanes, slots)
+        self._reports = Inbox(words, layout.reports, ring_size(REPORT_WORDS), workers, REPORT_WORDS)
         self._known: dict[int, int] = {}
         """By reference, the requests taken in and not yet answered: what deaths they are suspected
         of, see `ringbatch.engine.suspects`."""
@@ -256,7 +257,7 @@ class Collector:
 
         Only right while no worker holds a batch: those of the earlier collector must be gone.
         """
-        self._submissions.take()
+        self._submissions.skip()
         for ref, state in self._holder.published():
             if state is State.FREE:
                 # The worker may have died between answering and announcing the answer.
@@ -271,7 +272,10 @@ class Collector:
         else:
             self._take_in(request, now_ns)
 
-    def _take_reports(self, number: int, words: list[int], now_ns: int) -> None:
+    def _take_reports(self, number: int, words: list[int] | None, now_ns: int) -> None:
+        if words is None:
+            self._counters.add(CollectorCounter.CORRUPT_RINGS)
+            return
         worker = self._workers.get(number)
         if worker is None and self._members.outdated:
             # The worker may know the other table.
@@ -321,8 +325,8 @@ class Collector:
         if kind is ReportKind.FAILED:
             model.counters.add(ModelCounter.FAILED)
 
-    def _take_submissions(self, lane: int, references: list[int], now_ns: int) -> None:
-        if not references:
+    def _take_submissions(self, lane: int, references: list[int] | None, now_ns: int) -> None:
+        if references is None:
             self._counters.add(CollectorCounter.CORRUPT_RINGS)
             return
         if self._members.outdated:

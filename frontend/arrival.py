@@ -15,7 +15,6 @@ from ringbatch.frontend.calls import (
     InferTask,
     Model,
     Reply,
-    Single,
     Task,
     reply_error,
 )
@@ -78,7 +77,7 @@ class Arrivals:
         size = aligned(binary_bytes) + room
         if self._owed_bytes + size > self._limit_bytes:
             return None
-        slot = self._engine.gateway.lane.claim(binary_bytes, room)
+        slot = self._engine.lane.claim(binary_bytes, room)
         if slot is None:
             return None
         self._owed_bytes += size
@@ -91,26 +90,25 @@ class Arrivals:
         accepted_ns = self._clock()
         self._owed_bytes -= arrival.size
         deadline_ns = accepted_ns + arrival.limit_ns
-        task = InferTask(model, expected.wants, reply, accepted_ns, deadline_ns)
+        call = Arrived(model, expected.wants, reply, accepted_ns, deadline_ns)
         try:
             self._expect_served(model)
-            self._expect_time(task)
+            self._expect_time(call)
         except RequestError as error:
-            self._engine.gateway.lane.abort(arrival.slot)
+            self._engine.lane.abort(arrival.slot)
             reply_error(reply, error, kserve_errors=False)
             return None
-        call = Arrived(self._engine, task, Part(expected.rows, arrival.memory, 0))
-        call.send_in(arrival.slot)
+        call.send_in(self._engine, arrival.slot, Part(expected.rows, arrival.memory, 0))
         return call
 
     def drop(self, arrival: "Arrival") -> None:
         """Give back the slot of a request that will not come."""
         self._owed_bytes -= arrival.size
-        self._engine.gateway.lane.abort(arrival.slot)
+        self._engine.lane.abort(arrival.slot)
 
     def memory(self, slot: int, size: int) -> memoryview:
         """Where the bytes belong."""
-        lane = self._engine.gateway.lane
+        lane = self._engine.lane
         start = lane.request_offset[slot]
         return lane.memory[start : start + size]
 
@@ -150,25 +148,28 @@ class Arrival:
         self._arrivals.drop(self)
 
 
-class Arrived(Single):
+class Arrived(InferTask):
     """A request whose payload stands in its slot and nowhere else; its answer has a known size."""
 
     __slots__ = ()
 
-    def send_in(self, slot: int) -> None:
+    def send_in(self, engine: Engine, slot: int, part: Part) -> None:
         """Send it on its way in the slot where it is."""
-        task, (rows, payload, key_bytes) = self._task, self._part
+        self._engine = engine
+        self._part = part
+        self._room = 0
         self._slot = slot
-        self._engine.gateway.publish(
-            self,
+        rows, payload, key_bytes = part
+        engine.lane.publish(
             slot,
-            task.model.spec.reference,
+            self.model.reference,
             rows,
+            self.accepted_ns,
+            self.deadline_ns,
             len(payload),
             key_bytes,
-            task.accepted_ns,
-            task.deadline_ns,
         )
+        engine.gateway.expect(self, slot)
 
     def _send_again(self, result_bytes: int) -> None:
         raise ModelFailed(

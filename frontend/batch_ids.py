@@ -13,8 +13,8 @@ class BatchIds:
     _ODD: Final = 0x1E37_79B9_7F4A_7C15
 
     def __init__(self, identity: int) -> None:
-        high = identity & ~0xF000 | 0x4000
-        self._high = high << 64
+        high = f"{identity & ~0xF000 | 0x4000:016x}"
+        self._start = f"{high[:8]}-{high[8:12]}-{high[12:]}-"
         self._offset = identity
         self._batch = -1
         self._text = ""
@@ -25,8 +25,7 @@ class BatchIds:
         if batch != self._batch:
             # An odd factor permutes the numbers modulo a power of two.
             low = (batch * self._ODD + self._offset) & ((1 << 62) - 1)
-            text = f"{self._high | 1 << 63 | low:032x}"
-            # As str(UUID) writes it, in a fifth of the time.
-            self._text = f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+            # As str(UUID) writes it, in a fraction of the time: a dash before the last six bytes.
+            self._text = self._start + (1 << 63 | low).to_bytes(8, "big").hex("-", 6)
             self._batch = batch
         return self._text

@@ -1,30 +1,32 @@
 """One prediction on its way through the lane, from its slot to its reply.
 
-A request that fits in one batch is a `Single`, with nothing that only larger ones need. One that
-does not is a `Split`: its parts run as they can, and their answers are put together again.
+A request that fits in one batch is a `Task` and nothing else. One that does not is a `Split` as
+well: its parts run as they can, and their answers are put together again.
 """
 
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from ringbatch.frontend.batch_ids import BatchIds
 from ringbatch.frontend.gateway import Gateway
 from ringbatch.frontend.outcome import AGENT_TEXT, JSON, Headers, InternalError, error_of, outcome
-from ringbatch.frontend.payload import UnreadPart
+from ringbatch.frontend.payload import SlotPart, Unread
+from ringbatch.frontend.placed_answers import PlacedAnswers
 from ringbatch.frontend.rooms import Rooms, again
-from ringbatch.frontend.v1 import Part, V1Codec
+from ringbatch.frontend.v1 import V1Codec
 from ringbatch.frontend.v2 import V2Codec, Wants
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import DeadlineExceeded, ModelFailed, Overloaded, RequestError
-from ringbatch.shm.lane import Answer
+from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import aligned
 from ringbatch.shm.manifest import ModelSpec
 from ringbatch.shm.slot import Status
 
 log = logging.getLogger("ringbatch.frontend")
 
+_OK: Final = Status.OK
 Body = bytes | bytearray
 Reply = Callable[[int, bytes, Headers], None]
 """Takes a status, a body and headers; Content-Length, Date and Connection are its own affair."""
@@ -46,8 +48,10 @@ class Model(Rooms):
 
     Attributes:
         spec: what the manifest says.
+        reference: what requests for it carry.
         codec: between V1's bodies and slots.
         v2: between V2's bodies and slots.
+        placed: V1's answers from where results lie; None where they are not so simple.
         headers: of V1's answers.
         ready_word: where the number of its ready workers stands.
         served_word: where it stands whether there ever was one.
@@ -60,6 +64,7 @@ class Model(Rooms):
         spec: ModelSpec,
         codec: V1Codec,
         v2: V2Codec,
+        placed: PlacedAnswers | None,
         *,
         ready_word: int,
         served_word: int,
@@ -68,9 +73,11 @@ class Model(Rooms):
     ) -> None:
         super().__init__(codec.result_bytes)
         self.spec = spec
+        self.reference = spec.reference
         self.headers = AGENT_TEXT if spec.kserve_errors else JSON
         self.codec = codec
         self.v2 = v2
+        self.placed = placed
         self.ready_word = ready_word
         self.served_word = served_word
         self.answer_word = answer_word
@@ -82,14 +89,151 @@ class Engine:
     """What every call needs of the process it is in."""
 
     gateway: Gateway
+    lane: Lane
     batch_ids: BatchIds
     lane_bytes: int
 
 
-class Task:
-    """What is the same for all parts of a request, here of a V1 request."""
+class Passage:
+    """One part of a request on its way through a slot; once it is sent, the gateway calls it.
 
-    __slots__ = ("accepted_ns", "columns", "deadline_ns", "model", "reply")
+    Attributes:
+        model: for which it is.
+        reply: called once, unless it is abandoned first.
+        accepted_ns: when the request arrived.
+        deadline_ns: when its client gives up.
+    """
+
+    __slots__ = (
+        "_engine",
+        "_part",
+        "_room",
+        "_slot",
+        "accepted_ns",
+        "deadline_ns",
+        "model",
+        "reply",
+    )
+
+    _engine: Engine
+    _part: SlotPart
+    _room: int
+    _slot: int
+    model: Model
+    reply: Reply
+    accepted_ns: int
+    deadline_ns: int
+
+    def send(self, engine: Engine, part: SlotPart, room: int) -> None:
+        """Put a part into a slot with that many bytes for the answer.
+
+        Raises:
+            Overloaded: no slot or no memory is left.
+            InvalidRequest: the payload was unread, and cannot be read.
+        """
+        lane, model = engine.lane, self.model.reference
+        rows, payload, key_bytes = part
+        accepted_ns, deadline_ns = self.accepted_ns, self.deadline_ns
+        if isinstance(payload, Unread):
+            slot = _claim(lane, payload, room)
+            if slot is not None:
+                size = len(payload)
+                lane.publish(slot, model, rows, accepted_ns, deadline_ns, size, key_bytes)
+        else:
+            slot = lane.send(payload, room, model, rows, accepted_ns, deadline_ns, key_bytes)
+        if slot is None:
+            lane.counters.add(LaneCounter.REFUSED)
+            raise Overloaded
+        self._engine = engine
+        self._part = part
+        self._room = room
+        self._slot = slot
+        engine.gateway.expect(self, slot)
+
+    def answered(self, slot: int) -> None:
+        """The gateway's call: the answer stands in the slot."""
+        lane = self._engine.lane
+        if slot != self._slot:
+            # Abandoned after the slot had been collected.
+            lane.release(slot)
+            return
+        self._slot = -1
+        batch = 0
+        error: RequestError
+        try:
+            status, size, batch = lane.outcome(slot)
+            answered = None
+            if status is _OK:
+                if not self.model.sized:
+                    self.model.learn(size)
+                answered = self._take(slot, size, batch)
+            else:
+                self._refused(slot, status, size)
+        except RequestError as failure:
+            # Its traceback holds this frame, and this frame it: together they would keep open what
+            # the request uses until the garbage collector looks.
+            error = failure.with_traceback(None)
+        except Exception:
+            log.exception("frontend: an answer of model %s failed", self.model.spec.name)
+            error = InternalError()
+        else:
+            if answered is not None:
+                body, headers = answered
+                self.reply(200, body, headers)
+            return
+        self._failed(error, batch)
+
+    def expired(self, slot: int) -> None:
+        """The gateway's call: the deadline passed."""
+        self._slot = -1
+        timeout_s = (self.deadline_ns - self.accepted_ns) / 1e9
+        self._failed(DeadlineExceeded(f"no answer came within {timeout_s:g} s"), 0)
+
+    def abandon(self) -> None:
+        """Nobody waits any more; `reply` will not be called."""
+        if self._slot >= 0:
+            self._engine.gateway.cancel(self._slot)
+            self._slot = -1
+
+    def _refused(self, slot: int, status: Status, size: int) -> None:
+        lane = self._engine.lane
+        too_large = status is Status.RESULT_TOO_LARGE
+        text = "" if too_large else bytes(self._result(slot, size)).decode(errors="replace")
+        lane.release(slot)
+        if status is Status.EXPIRED:
+            # The collector has looked at the clock before the gateway did.
+            lane.counters.add(LaneCounter.TIMEOUTS)
+        if too_large and size > self._room:
+            self._send_again(size)
+            return
+        raise error_of(status, text)
+
+    def _send_again(self, result_bytes: int) -> None:
+        room = again(result_bytes)
+        _, payload, _ = self._part
+        if aligned(len(payload)) + room > self._engine.lane_bytes:
+            raise ModelFailed(
+                f"the model's answer takes {result_bytes} bytes, more than there is room for"
+            )
+        self.send(self._engine, self._part, room)
+
+    def _result(self, slot: int, size: int) -> memoryview:
+        lane = self._engine.lane
+        start = lane.result_offset[slot]
+        return lane.memory[start : start + size]
+
+    def _take(self, slot: int, size: int, batch: int) -> Answered | None:
+        """What to reply with, now that there is a result; None where others are to come."""
+        raise NotImplementedError
+
+    def _failed(self, error: RequestError, batch: int) -> None:
+        raise NotImplementedError
+
+
+class Task(Passage):
+    """A request, here of V1. It passes through a slot itself where it fits in one."""
+
+    __slots__ = ("columns",)
 
     def __init__(
         self, model: Model, columns: bool, reply: Reply, accepted_ns: int, deadline_ns: int
@@ -109,9 +253,36 @@ class Task:
         """Tell the client why there is no answer."""
         reply_error(self.reply, error, self.model.spec.kserve_errors, batch_id)
 
+    def _take(self, slot: int, size: int, batch: int) -> Answered | None:
+        engine = self._engine
+        try:
+            return self._answer(slot, size, engine.batch_ids.text(batch))
+        finally:
+            engine.lane.release(slot)
+
+    def _answer(self, slot: int, size: int, batch_id: str) -> Answered:
+        rows, _, _ = self._part
+        return self.render(((rows, self._result(slot, size)),), batch_id)
+
+    def _failed(self, error: RequestError, batch: int) -> None:
+        self.fail(error, self._engine.batch_ids.text(batch) if batch else "")
+
+
+class PlacedTask(Task):
+    """The same in row format, of a model that has `placed` answers."""
+
+    __slots__ = ()
+
+    def _answer(self, slot: int, size: int, batch_id: str) -> Answered:
+        model, (rows, _, _) = self.model, self._part
+        assert model.placed is not None, "it is for such models alone"
+        start = self._engine.lane.result_offset[slot]
+        body = model.placed.write(rows, start, size, batch_id)
+        return super()._answer(slot, size, batch_id) if body is None else (body, model.headers)
+
 
 class InferTask(Task):
-    """The same of a V2 request."""
+    """The same of V2."""
 
     __slots__ = ("wants",)
 
@@ -130,139 +301,26 @@ class InferTask(Task):
         reply_error(self.reply, error, kserve_errors=False, batch_id=batch_id)
 
 
-class Single:
-    """A request that fits in one slot."""
-
-    __slots__ = ("_engine", "_part", "_room", "_slot", "_task")
-
-    def __init__(self, engine: Engine, task: Task, part: Part | UnreadPart) -> None:
-        self._engine = engine
-        self._task = task
-        self._part = part
-        self._slot = -1
-        self._room = 0
-
-    def send(self, room: int) -> None:
-        """Put it into a slot with that many bytes for the answer.
-
-        Raises:
-            Overloaded: no slot or no memory is left.
-        """
-        task, (rows, payload, key_bytes) = self._task, self._part
-        slot = self._engine.gateway.submit(
-            self,
-            task.model.spec.reference,
-            rows,
-            payload,
-            key_bytes,
-            room,
-            task.accepted_ns,
-            task.deadline_ns,
-        )
-        if slot is None:
-            raise Overloaded
-        self._slot = slot
-        self._room = room
-
-    def answered(self, slot: int) -> None:
-        """The gateway's call: the answer stands in the slot."""
-        gateway = self._engine.gateway
-        if slot != self._slot:
-            # Abandoned after the slot had been collected.
-            gateway.lane.release(slot)
-            return
-        self._slot = -1
-        batch = 0
-        error: RequestError
-        try:
-            answer, result = gateway.answer(slot)
-            batch = answer.batch
-            answered = self._read(slot, answer, result)
-        except RequestError as failure:
-            # Its traceback holds this frame, and this frame it: together they would keep open what
-            # the request uses until the garbage collector looks.
-            error = failure.with_traceback(None)
-        except Exception:
-            log.exception("frontend: an answer of model %s failed", self._task.model.spec.name)
-            error = InternalError()
-        else:
-            if answered is not None:
-                body, headers = answered
-                self._task.reply(200, body, headers)
-            return
-        self._failed(error, batch)
-
-    def expired(self, slot: int) -> None:
-        """The gateway's call: the deadline passed."""
-        self._slot = -1
-        timeout_s = (self._task.deadline_ns - self._task.accepted_ns) / 1e9
-        self._failed(DeadlineExceeded(f"no answer came within {timeout_s:g} s"), 0)
-
-    def abandon(self) -> None:
-        """Nobody waits any more; `reply` will not be called."""
-        if self._slot >= 0:
-            self._engine.gateway.cancel(self._slot)
-            self._slot = -1
-
-    def _read(self, slot: int, answer: Answer, result: memoryview) -> Answered | None:
-        """What to reply with; None where there is nothing yet."""
-        if answer.status is Status.OK:
-            model = self._task.model
-            if not model.sized:
-                model.learn(answer.size)
-            return self._take(slot, answer, result)
-        too_large = answer.status is Status.RESULT_TOO_LARGE
-        text = "" if too_large else bytes(result).decode(errors="replace")
-        lane = self._engine.gateway.lane
-        lane.release(slot)
-        if answer.status is Status.EXPIRED:
-            # The collector has looked at the clock before the gateway did.
-            lane.counters.add(LaneCounter.TIMEOUTS)
-        if too_large and answer.size > self._room:
-            self._send_again(answer.size)
-            return None
-        raise error_of(answer.status, text)
-
-    def _send_again(self, result_bytes: int) -> None:
-        room = again(result_bytes)
-        if aligned(len(self._part.payload)) + room > self._engine.lane_bytes:
-            raise ModelFailed(
-                f"the model's answer takes {result_bytes} bytes, more than there is room for"
-            )
-        self.send(room)
-
-    def _take(self, slot: int, answer: Answer, result: memoryview) -> Answered | None:
-        engine = self._engine
-        try:
-            return self._task.render(
-                [(self._part.rows, result)], engine.batch_ids.text(answer.batch)
-            )
-        finally:
-            engine.gateway.lane.release(slot)
-
-    def _failed(self, error: RequestError, batch: int) -> None:
-        self._task.fail(error, self._engine.batch_ids.text(batch) if batch else "")
-
-
 class Split:
     """A request of more instances than one batch may hold: its parts run as they can, and their
     answers are put together again. The first part that fails fails the request."""
 
-    def __init__(self, engine: Engine, task: Task, parts: tuple[Part | UnreadPart, ...]) -> None:
+    def __init__(self, engine: Engine, task: Task) -> None:
         self._engine = engine
         self._task = task
-        self._pieces = [Piece(engine, task, part, self) for part in parts]
+        self._pieces: list[Piece] = []
         self._over = False
 
-    def send(self, rooms: list[int]) -> None:
-        """Put every piece into a slot with that many bytes for its answer.
+    def send(self, parts: Sequence[SlotPart], rooms: Sequence[int]) -> None:
+        """Put every part into a slot with that many bytes for its answer.
 
         Raises:
             Overloaded: there are not slots or memory enough for all of them.
         """
+        self._pieces = [Piece(self._task, rows, self) for rows, _, _ in parts]
         try:
-            for piece, room in zip(self._pieces, rooms, strict=True):
-                piece.send(room)
+            for piece, part, room in zip(self._pieces, parts, rooms, strict=True):
+                piece.send(self._engine, part, room)
         except BaseException:
             self.abandon()
             raise
@@ -292,33 +350,38 @@ class Split:
             self._task.fail(error, batch_id)
 
 
-class Piece(Single):
-    """One part of a split request; it keeps its slot until all of them are answered."""
+class Piece(Passage):
+    """One part of a split request; it keeps its slot until all of them are answered.
 
-    __slots__ = ("_kept", "_whole", "result")
+    Attributes:
+        rows: instances in it.
+        result: the rows' result, once it is there.
+    """
 
-    def __init__(self, engine: Engine, task: Task, part: Part | UnreadPart, whole: Split) -> None:
-        super().__init__(engine, task, part)
-        self._whole = whole
-        self._kept = -1
+    __slots__ = ("_kept", "_whole", "result", "rows")
+
+    def __init__(self, task: Task, rows: int, whole: Split) -> None:
+        self.model = task.model
+        self.reply = task.reply
+        self.accepted_ns = task.accepted_ns
+        self.deadline_ns = task.deadline_ns
+        self.rows = rows
         self.result: memoryview | None = None
-
-    @property
-    def rows(self) -> int:
-        """Instances in this part."""
-        return self._part.rows
+        self._whole = whole
+        self._slot = -1
+        self._kept = -1
 
     def abandon(self) -> None:
         """Want nothing any more, and give back what is there."""
         super().abandon()
         if self._kept >= 0:
             self.result = None
-            self._engine.gateway.lane.release(self._kept)
+            self._engine.lane.release(self._kept)
             self._kept = -1
 
-    def _take(self, slot: int, answer: Answer, result: memoryview) -> Answered | None:
-        self._kept, self.result = slot, result
-        return self._whole.join(answer.batch)
+    def _take(self, slot: int, size: int, batch: int) -> Answered | None:
+        self._kept, self.result = slot, self._result(slot, size)
+        return self._whole.join(batch)
 
     def _failed(self, error: RequestError, batch: int) -> None:
         batch_id = self._engine.batch_ids.text(batch) if batch else ""
@@ -328,3 +391,17 @@ class Piece(Single):
 def reply_error(reply: Reply, error: RequestError, kserve_errors: bool, batch_id: str = "") -> None:
     """Tell the client why its request failed."""
     reply(*outcome(error, kserve_errors=kserve_errors, batch_id=batch_id))
+
+
+def _claim(lane: Lane, payload: Unread, room: int) -> int | None:
+    """A slot in which the payload stands; as `Lane.claim`."""
+    size = len(payload)
+    slot = lane.claim(size, room)
+    if slot is not None:
+        start = lane.request_offset[slot]
+        try:
+            payload.read_into(lane.memory[start : start + size])
+        except BaseException:
+            lane.abort(slot)
+            raise
+    return slot

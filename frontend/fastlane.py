@@ -351,13 +351,14 @@ class FastLane(asyncio.Protocol):
         self._busy = False
         self._call = None
         self._age_s = 0
-        if status == 200 and headers is JSON and self._keep_alive and len(body) < len(_LENGTHS):
-            self._write(self._usual_head() + _LENGTHS[len(body)] + body)
-        elif self._verdict.coding and status == 200 and len(body) >= MIN_ENCODED_BYTES:
+        size = len(body)
+        if headers is JSON and status == 200 and self._keep_alive and size < MIN_ENCODED_BYTES:
+            self._write(self._usual_head() + _LENGTHS[size] + body)
+        elif self._verdict.coding and status == 200 and size >= MIN_ENCODED_BYTES:
             self._encode(self._verdict.coding, body, headers)
         elif status == 200 and self._keep_alive and not self._closing:
             head = self._settings.response_heads.success(headers)
-            self._write(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+            self._write(b"%b%d\r\n\r\n%b" % (head, size, body))
         else:
             self._answer_unusually(status, body, headers)
         if self._buffer:

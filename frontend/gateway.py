@@ -1,11 +1,12 @@
-"""The one place of a frontend process where requests enter its lane and answers leave it.
+"""Between the event loop of a frontend process and its lane: when what is published there is
+announced, and who is told of the answers.
 
-What is submitted within one turn of the event loop is announced to the collector together, in one
-store and one wake-up. Answers are looked for at the same occasion, which costs a few loads from
-memory, so that a busy process mostly finds them before it looks at its doorbell, which the loop
-watches among the connections. A long turn is cut where half of what is in flight waits to be
-announced: else all requests would move in one bunch, and everybody but the one process that has
-it would wait.
+What is published within one turn of the event loop is announced to the collector together, in one
+store and one wake-up. Answers are looked for at the same occasion where any can have come, which
+costs a few loads from memory, so that a busy process mostly finds them before it looks at its
+doorbell, which the loop watches among the connections. A long turn is cut where half of what is in
+flight waits to be announced: else all requests would move in one bunch, and everybody but the one
+process that has it would wait.
 
 There is one timer for all requests. It is armed for the earliest deadline and, while anything is
 in flight, fires at least once a second: then requests whose time is over are given up, and answers
@@ -18,10 +19,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
-from ringbatch.frontend.payload import Bytes, Unread
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.lane import Answer, Lane
+from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Status
 
 SWEEP_NS: Final = 1_000_000_000
@@ -36,7 +36,13 @@ _TIMER_GRAIN_S: Final = 0.001
 
 
 class Waiter(Protocol):
-    """Who waits for the answer in a slot."""
+    """Who waits for the answer in a slot.
+
+    Attributes:
+        deadline_ns: when it gives up.
+    """
+
+    deadline_ns: int
 
     def answered(self, slot: int) -> None:
         """The answer stands in the slot; the waiter reads it and releases the slot."""
@@ -64,9 +70,7 @@ class Gateway:
         self._loop = loop
         self._call_soon = loop.call_soon
         self._clock = clock
-        self._memory = lane.memory
         self._waiting: list[Waiter | None] = [None] * lane.capacity
-        self._deadlines = [0] * lane.capacity
         self._turn_is_due = False
         self._unannounced = 0
         self._bunch = BUNCH
@@ -97,77 +101,20 @@ class Gateway:
             self._doorbell.close()
             self._doorbell = None
 
-    def submit(
-        self,
-        waiter: Waiter,
-        model: int,
-        rows: int,
-        payload: Bytes | Unread,
-        key_bytes: int,
-        result_bytes: int,
-        accepted_ns: int,
-        deadline_ns: int,
-    ) -> int | None:
-        """Send one request on its way.
+    def expect(self, waiter: Waiter, slot: int) -> None:
+        """Have a request announced that was published in the lane, and its answer passed on.
 
         Args:
             waiter: gets exactly one call, unless `cancel` comes first.
-            model: its index in the manifest.
-            rows: instances in the request.
-            payload: the request as it is to stand in the slot.
-            key_bytes: how many at its start must be equal within a batch.
-            result_bytes: room for the answer.
-            accepted_ns: when the request arrived.
-            deadline_ns: when the waiter gives up.
-
-        Returns:
-            The slot; None where the lane has no slot or no memory left.
-
-        Raises:
-            InvalidRequest: the payload was unread, and cannot be read.
+            slot: where the request is.
         """
-        lane = self.lane
-        size = len(payload)
-        slot = lane.claim(size, result_bytes)
-        if slot is None:
-            lane.counters.add(LaneCounter.REFUSED)
-            return None
-        start = lane.request_offset[slot]
-        if isinstance(payload, Unread):
-            self._read(payload, slot, self._memory[start : start + size])
-        else:
-            self._memory[start : start + size] = payload
-        self.publish(waiter, slot, model, rows, size, key_bytes, accepted_ns, deadline_ns)
-        return slot
-
-    def publish(
-        self,
-        waiter: Waiter,
-        slot: int,
-        model: int,
-        rows: int,
-        request_bytes: int,
-        key_bytes: int,
-        accepted_ns: int,
-        deadline_ns: int,
-    ) -> None:
-        """Send the request on its way that stands in a slot claimed from the lane; as `submit`."""
-        self.lane.publish(slot, model, rows, accepted_ns, deadline_ns, request_bytes, key_bytes)
         self._waiting[slot] = waiter
-        self._deadlines[slot] = deadline_ns
         self._unannounced += 1
         if not self._turn_is_due:
             self._turn_is_due = True
             self._call_soon(self._turn)
-        if deadline_ns < self._timer_ns:
-            self._arm(deadline_ns)
-
-    def _read(self, payload: Unread, slot: int, memory: memoryview) -> None:
-        try:
-            payload.read_into(memory)
-        except BaseException:
-            self.lane.abort(slot)
-            raise
+        if waiter.deadline_ns < self._timer_ns:
+            self._arm(waiter.deadline_ns)
 
     def cancel(self, slot: int) -> None:
         """Want no answer any more; does nothing where nobody waits for the slot."""
@@ -190,34 +137,37 @@ class Gateway:
         self._announce()
 
     def _announce(self) -> None:
+        lane, unannounced = self.lane, self._unannounced
+        unanswered = lane.unanswered
         self._unannounced = 0
-        self._bunch = max(BUNCH, self.lane.in_flight >> 1)
-        self.lane.announce()
-        self.collect()
+        self._bunch = half if (half := unanswered >> 1) > BUNCH else BUNCH
+        lane.announce()
+        if unanswered > unannounced:
+            self.collect()
 
     def collect(self) -> None:
         """Pass on every answer that has come."""
         found = self.lane.collect()
         if found:
             waiting, release = self._waiting, self.lane.release
-            calls: list[tuple[Callable[[int], None], int]] = [
-                (release if (waiter := waiting[slot]) is None else waiter.answered, slot)
-                for slot in found
+            calls = [
+                release if (waiter := waiting[slot]) is None else waiter.answered for slot in found
             ]
             # Before the first call, because one waiter may cancel what another slot holds.
             for slot in found:
                 waiting[slot] = None
-            self._tell(calls)
+            self._tell(zip(calls, found, strict=True))
 
     def _tell(self, calls: Iterable[tuple[Callable[[int], None], int]]) -> None:
         remaining = iter(calls)
         try:
             for call, slot in remaining:
                 call(slot)
-        finally:
+        except BaseException:
             # A waiter that raises costs its own answer and nobody else's.
             if rest := list(remaining):
                 self._call_soon(self._tell, rest)
+            raise
 
     def _rung(self) -> None:
         assert self._doorbell is not None
@@ -247,11 +197,11 @@ class Gateway:
         for slot, waiter in enumerate(self._waiting):
             if waiter is None:
                 continue
-            if self._deadlines[slot] <= now:
+            if waiter.deadline_ns <= now:
                 self.cancel(slot)
                 overdue.append((waiter.expired, slot))
                 continue
-            earliest = min(earliest, self._deadlines[slot])
+            earliest = min(earliest, waiter.deadline_ns)
             if self.lane.answer(slot).status is not Status.CORRUPT:
                 self._unnoticed[slot] = waiter
         if self._unnoticed:
@@ -270,12 +220,6 @@ class Gateway:
         if missed:
             self.lane.counters.add(LaneCounter.MISSED_WAKEUPS, len(missed))
             self.collect()
-
-    def answer(self, slot: int) -> tuple[Answer, memoryview]:
-        """What stands beside an answer, and the answer's bytes, valid until the slot's release."""
-        answer = self.lane.answer(slot)
-        start = self.lane.result_offset[slot]
-        return answer, self._memory[start : start + answer.size]
 
 
 def _nothing() -> None:

@@ -50,6 +50,10 @@ class UnreadPart(NamedTuple):
     key_bytes: int
 
 
+SlotPart = tuple[int, Bytes | Unread, int]
+"""What goes into one slot: rows, payload and key bytes, as in `Part` and `UnreadPart`."""
+
+
 class Assembly(Unread):
     """Pieces one behind the other, some of which may be unread."""
 

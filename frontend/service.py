@@ -18,8 +18,8 @@ from ringbatch.frontend.calls import (
     Engine,
     InferTask,
     Model,
+    PlacedTask,
     Reply,
-    Single,
     Split,
     Task,
     reply_error,
@@ -28,11 +28,12 @@ from ringbatch.frontend.forwarded import Origins
 from ringbatch.frontend.gateway import Gateway
 from ringbatch.frontend.json_to_tensor import shown
 from ringbatch.frontend.outcome import InternalError
-from ringbatch.frontend.payload import UnreadPart
+from ringbatch.frontend.payload import SlotPart
+from ringbatch.frontend.placed_answers import PlacedAnswers
 from ringbatch.frontend.readiness import obstacle
 from ringbatch.frontend.regions import NOTHING_SHARED, Regions, SharedMemory
 from ringbatch.frontend.request_timeout import shortest_ns
-from ringbatch.frontend.v1 import Part, V1Codec
+from ringbatch.frontend.v1 import V1Codec
 from ringbatch.frontend.v2 import V2Codec
 from ringbatch.shm.counters import Counters, LaneCounter
 from ringbatch.shm.errors import (
@@ -56,12 +57,13 @@ from ringbatch.shm.manifest import SERVING, ModelSpec, defaults, version_order
 from ringbatch.shm.registry import Registry
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.table import TABLE_WORD
+from ringbatch.shm.windows import Windows
 
 log = logging.getLogger("ringbatch.frontend")
 
 _MARGIN: Final = 8
 """By one part in so many, answers may take longer than expected."""
-Parts = tuple[Part | UnreadPart, ...]
+Parts = tuple[SlotPart, ...]
 
 
 class Service:
@@ -91,6 +93,7 @@ class Service:
         self._segment = segment
         self.regions = Regions(Registry.attach(segment), shared)
         self._words = segment.words
+        self._windows = Windows(segment.memory)
         self._clock = clock
         self.origins = Origins(segment.models)
         self._any: Model | None = None
@@ -101,8 +104,11 @@ class Service:
         self._defaults: dict[str, Model] = {}
         self._by_address: dict[str, Model] = {}
         gateway.rung = self.keep_up
+        self._twice_full = 2 * gateway.lane.capacity
         self._comfortable_bytes = segment.layout.lane_bytes >> 1
-        self.engine = Engine(gateway, BatchIds(segment.identity), segment.layout.lane_bytes)
+        self.engine = Engine(
+            gateway, gateway.lane, BatchIds(segment.identity), segment.layout.lane_bytes
+        )
         self._arrivals = Arrivals(self.engine, clock, self.expect_served, self.expect_time)
         self.keep_up()
 
@@ -129,10 +135,12 @@ class Service:
         if known is not None and known.spec == spec:
             return known
         start = self._segment.layout.model(spec.index)
+        codec = V1Codec(spec)
         return Model(
             spec,
-            V1Codec(spec),
+            codec,
             V2Codec(spec, self.regions),
+            None if codec.numbers is None else PlacedAnswers(codec.numbers, self._windows),
             ready_word=(start + MODEL_READY) // WORD,
             served_word=(start + MODEL_SERVED) // WORD,
             answer_word=(start + MODEL_ANSWER_NS) // WORD,
@@ -168,21 +176,23 @@ class Service:
         if model is None:
             reply_error(reply, self._not_found(name), kserve_errors=False)
             return None
-        spec = model.spec
         try:
             if origin is None or model.codec.forwarded is None:
                 parts, columns = model.codec.parse(body)
             else:
                 parts, columns = model.codec.forwarded.parse(body, origin)
             self.expect_served(model)
-            deadline_ns = accepted_ns + shortest_ns(spec.timeout_ns, timeout_ns)
-            task = Task(model, columns, reply, accepted_ns, deadline_ns)
+            limit_ns = model.spec.timeout_ns
+            if timeout_ns:
+                limit_ns = shortest_ns(limit_ns, timeout_ns)
+            kind = Task if columns or model.placed is None else PlacedTask
+            task = kind(model, columns, reply, accepted_ns, accepted_ns + limit_ns)
             return self.send(task, parts)
         except RequestError as error:
-            reply_error(reply, error, kserve_errors=spec.kserve_errors)
+            reply_error(reply, error, kserve_errors=model.spec.kserve_errors)
         except Exception:
             log.exception("frontend: a request to model %s failed", name)
-            reply_error(reply, InternalError(), kserve_errors=spec.kserve_errors)
+            reply_error(reply, InternalError(), kserve_errors=model.spec.kserve_errors)
         return None
 
     def infer(
@@ -266,12 +276,13 @@ class Service:
         if len(parts) > 1:
             return self._split(task, parts)
         part = parts[0]
-        room = task.model.result_bytes(part.rows, len(part.payload))
-        if room + len(part.payload) > self._comfortable_bytes:
+        rows, payload, _ = part
+        size = len(payload)
+        room = task.model.result_bytes(rows, size)
+        if room + size > self._comfortable_bytes:
             self._expect_room(parts, [room])
-        call = Single(self.engine, task, part)
-        call.send(room)
-        return call
+        task.send(self.engine, part, room)
+        return task
 
     def expect_time(self, task: Task) -> None:
         """Return where the answer can be expected in time, by what the collector has said and by
@@ -280,10 +291,10 @@ class Service:
         Raises:
             Overloaded: saying when to try again.
         """
-        answer_ns, row_ns = self._words[task.model.answer_word], self._words[task.model.row_word]
-        lane = self.engine.gateway.lane
+        words, model, lane = self._words, task.model, self.engine.lane
+        answer_ns, row_ns = words[model.answer_word], words[model.row_word]
         left_ns = task.deadline_ns - task.accepted_ns
-        if not answer_ns and 2 * row_ns * lane.capacity < left_ns:
+        if not answer_ns and row_ns * self._twice_full < left_ns:
             # Not even a full lane would be too much for it; usual, and the ring is not looked at.
             return
         answer_ns += lane.untaken * row_ns
@@ -296,22 +307,23 @@ class Service:
             )
 
     def _split(self, task: Task, parts: Parts) -> Split:
-        rooms = [task.model.result_bytes(part.rows, len(part.payload)) for part in parts]
+        rooms = [task.model.result_bytes(rows, len(payload)) for rows, payload, _ in parts]
         self._expect_room(parts, rooms)
-        call = Split(self.engine, task, parts)
-        call.send(rooms)
+        call = Split(self.engine, task)
+        call.send(parts, rooms)
         return call
 
     def _expect_room(self, parts: Parts, rooms: list[int]) -> None:
         """Refuse for good what would not fit even if nothing else were there."""
-        lane = self.engine.gateway.lane
+        lane = self.engine.lane
         if len(parts) > lane.capacity:
-            rows = sum(part.rows for part in parts)
+            rows = sum(rows for rows, _, _ in parts)
             raise RequestTooLarge(
                 f"the request has {rows} instances, which make {len(parts)} batches; "
                 f"at most {lane.capacity} fit at once"
             )
-        size = sum(aligned(len(p.payload)) + room for p, room in zip(parts, rooms, strict=True))
+        sizes = [aligned(len(payload)) for _, payload, _ in parts]
+        size = sum(sizes) + sum(rooms)
         if size > self.engine.lane_bytes:
             raise RequestTooLarge(
                 f"the request and its answer take {size} bytes, more than the "

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from ringbatch.frontend.forwarded import ForwardedRequests
-from ringbatch.frontend.v1_answer import renderer
+from ringbatch.frontend.v1_answer import NumberAnswers, answers_of
 from ringbatch.frontend.v1_request import NO_INSTANCES, UNREADABLE, Parsed, Part, parser
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.manifest import ModelSpec
@@ -16,6 +16,9 @@ class V1Codec:
 
     Each way is a function chosen once, for what the model's signature allows.
     """
+
+    numbers: NumberAnswers | None
+    """Writes the answers, where they are numbers of one kind in a fixed shape."""
 
     forwarded: ForwardedRequests | None
     """Reads bodies with their origin, and writes answers, where another server runs the model."""
@@ -30,12 +33,10 @@ class V1Codec:
 
     def __init__(self, spec: ModelSpec) -> None:
         self.forwarded = None if spec.forward is None else ForwardedRequests(spec, spec.forward)
-        if self.forwarded is None:
-            self.parse = parser(spec)
-            self.render = renderer(spec)
-        else:
-            self.parse = self.forwarded.parse
-            self.render = self.forwarded.render
+        self.parse = parser(spec) if self.forwarded is None else self.forwarded.parse
+        answers = answers_of(spec) if self.forwarded is None else self.forwarded
+        self.render = answers.render
+        self.numbers = answers if isinstance(answers, NumberAnswers) else None
         self._outputs = Frame(spec.outputs)
         self._sized = spec.typed and self._outputs.static
 

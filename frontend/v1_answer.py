@@ -7,12 +7,13 @@ One output: an entry is its value, and in column format the tensor stands alone.
 is an object {output name: value}, and in column format there is one object of tensors.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any, Final
 
 import numpy as np
 from numpy import ndarray
+from numpy.typing import NDArray
 from orjson import OPT_SERIALIZE_NUMPY, JSONDecodeError, dumps, loads
 
 from ringbatch.frontend.tensor_to_json import TensorWriter, Unwritable, placed
@@ -25,23 +26,21 @@ from ringbatch.shm.tensor import Tensor
 WRONG_COUNT: Final = "size of prediction is not equal to the size of instances"
 """KServe's own words for a `WrongCount`."""
 
-Render = Callable[[Sequence[tuple[int, memoryview]], bool, str], bytes]
-"""From rows and result of each part in order, whether columns are wanted, and the batch's id."""
-
 _BLANK: Final = b" \t\r\n"
+_N: Final = ord("n")
 
 
 class WrongCount(ModelFailed):
     """The model answered with another number of predictions than it was given instances."""
 
 
-def renderer(spec: ModelSpec) -> Render:
-    """The function that writes answers of this model; it raises `ModelFailed`."""
+def answers_of(spec: ModelSpec) -> "TypedAnswers | UntypedAnswers":
+    """What writes answers of this model; it raises `ModelFailed`."""
     if not spec.typed:
-        return UntypedAnswers().render
+        return UntypedAnswers()
     if len(spec.outputs) == 1 and _is_plain(spec.outputs[0]):
-        return NumberAnswers(spec).render
-    return TypedAnswers(spec).render
+        return NumberAnswers(spec)
+    return TypedAnswers(spec)
 
 
 class TypedAnswers:
@@ -91,14 +90,23 @@ class NumberAnswers(TypedAnswers):
     """Answers of a model whose one output is of numbers and of a fixed shape.
 
     A result in one part without NaN is written at once; everything else goes the long way.
+
+    Attributes:
+        dtype: of the numbers.
+        row_bytes: how many an instance's result has.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__(spec)
         (output,) = spec.outputs
         self._shape = output.shape
-        self._dtype = np.dtype(output.datatype.numpy)
-        self._row_bytes = prod(output.shape) * output.datatype.size
+        self.dtype = np.dtype(output.datatype.numpy)
+        self.row_bytes = prod(output.shape) * output.datatype.size
+        self._of_batch: tuple[str | None, bytes] = (None, b"")
+
+    def shape(self, rows: int) -> tuple[int, ...]:
+        """Of a result of so many rows."""
+        return (rows, *self._shape)
 
     def render(
         self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
@@ -106,15 +114,28 @@ class NumberAnswers(TypedAnswers):
         """As in `TypedAnswers`."""
         if len(parts) == 1 and not columns:
             rows, memory = parts[0]
-            if memory.nbytes == rows * self._row_bytes:
-                numbers = ndarray((rows, *self._shape), self._dtype, memory)
-                text = dumps(numbers, None, OPT_SERIALIZE_NUMPY)
-                if b"n" not in text:  # null is what orjson writes for NaN and Infinity
-                    return b'{"message":"","batchId":"%b","predictions":%b}' % (
-                        batch_id.encode(),
-                        text,
-                    )
+            if memory.nbytes == rows * self.row_bytes:
+                numbers = ndarray(self.shape(rows), self.dtype, memory)
+                answer = self.write(numbers, batch_id)
+                if answer is not None:
+                    return answer
         return super().render(parts, columns, batch_id)
+
+    def write(self, numbers: NDArray[Any], batch_id: str) -> bytes | None:
+        """Write an answer of these predictions; None where one of them holds NaN or infinity.
+
+        Args:
+            numbers: contiguous, of `dtype` and of the shape for their number.
+            batch_id: as in `render`.
+        """
+        text = dumps(numbers, None, OPT_SERIALIZE_NUMPY)
+        if _N in text:  # null is what orjson writes for NaN and Infinity
+            return None
+        known, start = self._of_batch
+        if batch_id is not known:
+            start = b'{"message":"","batchId":"%b","predictions":' % batch_id.encode()
+            self._of_batch = (batch_id, start)
+        return start + text + b"}"
 
 
 class UntypedAnswers:

@@ -37,6 +37,9 @@ NO_INSTANCES: Final = "no instances in the request"
 """How the text starts where there are none."""
 
 new_tuple: Final = tuple.__new__
+_R, _F = b"rf"
+"""What `true` and `false` cannot be written without; a number is found in bytes five times as
+fast as another bytes object."""
 
 
 class Part(NamedTuple):
@@ -53,16 +56,11 @@ class Part(NamedTuple):
     key_bytes: int
 
 
-class Parsed(NamedTuple):
-    """One request.
-
-    Attributes:
-        parts: in order; several only where there are more instances than one batch may hold.
-        columns: whether the answer is wanted in column format.
-    """
-
-    parts: tuple[Part, ...]
-    columns: bool
+RawPart = tuple[int, bytes | memoryview, int]
+"""A `Part`, or a plain tuple of the same, which takes a fifth of the time to make."""
+Parsed = tuple[tuple[RawPart, ...], bool]
+"""The parts of one request in order, several only where there are more instances than one batch may
+hold; and whether the answer is wanted in column format."""
 
 
 class Column(NamedTuple):
@@ -120,7 +118,7 @@ class TypedRequests:
         _expect_instances(key, value)
         in_columns = isinstance(value, dict)
         columns = self._columns(value) if in_columns else self._rows(key, value)
-        return Parsed(self._parts(columns, booleans), in_columns)
+        return self._parts(columns, booleans), in_columns
 
     def _columns(self, value: dict[str, Any]) -> list[Column]:
         self._expect_names(value, "`inputs`")
@@ -217,7 +215,7 @@ class VectorRequests(TypedRequests):
         """As in `TypedRequests`."""
         try:
             request = loads(body)
-            if b"r" not in body and b"f" not in body and len(request) == 1:
+            if _R not in body and _F not in body and len(request) == 1:
                 rows = request["instances"]
                 count = len(rows)
                 if count == 1:
@@ -226,8 +224,7 @@ class VectorRequests(TypedRequests):
                     payload = b"".join(starmap(self._pack_vector, rows))
                 else:
                     return self._read(request, booleans=False)
-                # Calling the two classes takes twice as long.
-                return new_tuple(Parsed, ((new_tuple(Part, (count, payload, 0)),), False))
+                return ((count, payload, 0),), False
         except JSONDecodeError as error:
             raise _unreadable(body, error) from None
         except (KeyError, TypeError, struct.error, OverflowError):
@@ -261,7 +258,7 @@ class UntypedRequests:
             InvalidRequest: it is no sound JSON object with a list of instances.
         """
         text, request, key = self._read(body)
-        return Parsed(self._parts(text, request[key]), False)
+        return self._parts(text, request[key]), False
 
     def _read(self, body: bytes | bytearray) -> tuple[str, dict[str, Value], str]:
         """The text of a body, its members, and the name of the one with the instances."""

@@ -19,6 +19,7 @@ slot comes back through `collect` once its holder is done with it.
 
 import struct
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Final, NamedTuple
 
 from ringbatch.shm.counters import Counters, LaneCounter
@@ -36,15 +37,15 @@ from ringbatch.shm.layout import (
     SLOT_SIZE,
     WORD,
     aligned,
+    ring_size,
 )
-from ringbatch.shm.ring import Consumer, CorruptRingError, Producer
+from ringbatch.shm.ring import Inbox, Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import (
     DROPPED,
     FLAG_BITS,
     FLAG_MASK,
     SLOT_BITS,
-    SLOT_MASK,
     WANTED,
     State,
     Status,
@@ -55,7 +56,8 @@ from ringbatch.shm.slot import (
 
 _HEADER: Final = struct.Struct("@9Q")
 _SLOT_WORDS: Final = SLOT_SIZE // WORD
-_ANSWER: Final = struct.Struct("@7Q")
+_OUTCOME: Final = struct.Struct("@3Q")
+_REST: Final = struct.Struct("@24x4Q")
 
 
 class Answer(NamedTuple):
@@ -81,14 +83,18 @@ class Answer(NamedTuple):
     finished_ns: int
 
 
+_REQUESTS: Final = int(LaneCounter.REQUESTS)
+_ANSWERS: Final = int(LaneCounter.ANSWERS)
 _STATUSES: Final = tuple(Status)
 _STATUS_COUNT: Final = len(_STATUSES)
+_NO_SLOT: Final = -1
 _SIZE_BITS: Final = 44
 _KEPT_SIZE: Final = 1 << 16
 """The largest extent that a free slot keeps."""
 _SIZES_KEPT: Final = 64
 """How many pairs of sizes are told apart; beyond that the requests are too various to keep for."""
-_SPOILT: Final = Answer(Status.CORRUPT, 0, 0, 0, 0, 0, 0)
+_NO_OUTCOME: Final = (Status.CORRUPT, 0, 0)
+_SPOILT: Final = Answer(*_NO_OUTCOME, 0, 0, 0, 0)
 
 
 class Lane:
@@ -114,12 +120,13 @@ class Lane:
         self._first_header = layout.slot(self._first_slot) + MODEL
         self._first_answer = layout.slot(self._first_slot) + DONE
         self._submissions = Producer(segment.words, layout.submission_ring(index), layout.slots)
-        self._completions = [
-            Consumer(
-                segment.words, layout.completion_ring(index, producer), layout.completion_words
-            )
-            for producer in range(layout.workers + 1)
-        ]
+        self._completions = Inbox(
+            segment.words,
+            layout.completion_ring(index, 0),
+            ring_size(layout.completion_words),
+            layout.workers + 1,
+            layout.completion_words,
+        )
         self._unannounced: list[int] = []
         self._held_back = False
         """Whether the submission ring had no room for what is unannounced."""
@@ -129,16 +136,20 @@ class Lane:
         """Where each slot's request starts, in bytes from the start of the segment."""
         self.result_offset = [0] * layout.slots
         """Where each slot's result starts."""
+        self._places = [(slice(0), 0, 0, 0, 0)] * layout.slots
+        """Of each claimed slot its request's memory, where its header is, the number of CONTROL's
+        word, and the two offsets: what `send` needs, in one step."""
         self._extent: list[tuple[int, int] | None] = [None] * layout.slots
         self._result_capacity = [0] * layout.slots
         self._generation = [0] * layout.slots
-        self._expected = [0] * layout.slots
-        """The reference each slot waits for; 0 where it waits for none."""
+        self._expected: dict[int, int] = {}
+        """The slots that wait for an answer, by the reference each waits for."""
         self._free: list[int] = []
         """Free slots without memory."""
         self._kept: dict[int, list[int]] = {}
         """Free slots that keep their small extent, by the sizes of the requests it is for."""
-        self._sizes = [0] * layout.slots
+        self._home: list[list[int] | None] = [None] * layout.slots
+        """Where among the kept each slot goes once it is free; None where it is not kept."""
         self._take_over()
 
     @classmethod
@@ -178,13 +189,17 @@ class Lane:
     @property
     def has_news(self) -> bool:
         """Whether `collect` would find something."""
-        return any(completions.waiting for completions in self._completions)
+        return self._completions.waiting
 
     @property
     def in_flight(self) -> int:
         """Slots that are claimed, published or cancelled."""
-        kept = sum(len(slots) for slots in self._kept.values())
-        return self.capacity - len(self._free) - kept
+        return self.capacity - len(self._free) - sum(map(len, self._kept.values()))
+
+    @property
+    def unanswered(self) -> int:
+        """Requests published, cancelled ones too, whose answers have not been collected."""
+        return len(self._expected)
 
     @property
     def held_back(self) -> bool:
@@ -234,12 +249,19 @@ class Lane:
         self._extent[slot] = (extent, size)
         self.request_offset[slot] = start
         self.result_offset[slot] = start + result
+        self._places[slot] = (
+            slice(start, start + request_bytes),
+            self._first_header + slot * SLOT_SIZE,
+            self._first_word + slot * _SLOT_WORDS,
+            start,
+            start + result,
+        )
         self._result_capacity[slot] = result_bytes
         if size <= _KEPT_SIZE:
             if len(self._kept) >= _SIZES_KEPT:
                 self._let_go()
-            self._sizes[slot] = sizes = request_bytes << _SIZE_BITS | result_bytes
-            self._kept.setdefault(sizes, [])
+            sizes = request_bytes << _SIZE_BITS | result_bytes
+            self._home[slot] = self._kept.setdefault(sizes, [])
         return slot
 
     def _let_go(self) -> None:
@@ -248,18 +270,57 @@ class Lane:
             for slot in slots:
                 self._free_memory(slot)
         self._kept.clear()
+        self._home = [None] * self.capacity
 
     def _free_memory(self, slot: int) -> None:
         extent = self._extent[slot]
         if extent is not None:
             self._extents.free(*extent)
         self._extent[slot] = None
-        self._sizes[slot] = 0
         self._free.append(slot)
 
     def abort(self, slot: int) -> None:
         """Give back a claimed slot that was not published."""
         self.release(slot)
+
+    def send(
+        self,
+        payload: bytes | bytearray | memoryview,
+        result_bytes: int,
+        model: int,
+        rows: int,
+        accepted_ns: int,
+        deadline_ns: int,
+        key_bytes: int = 0,
+    ) -> int | None:
+        """`claim`, the request's bytes, and `publish`; None where slots or memory are used up."""
+        size = len(payload)
+        kept = self._kept.get(size << _SIZE_BITS | result_bytes)
+        slot = kept.pop() if kept else self.claim(size, result_bytes)
+        if slot is None:
+            return None
+        request, header, control, start, result = self._places[slot]
+        memory = self.memory
+        memory[request] = payload
+        _HEADER.pack_into(
+            memory,
+            header,
+            model,
+            rows,
+            size,
+            key_bytes,
+            result_bytes,
+            start,
+            result,
+            accepted_ns,
+            deadline_ns,
+        )
+        self._generation[slot] = generation = self._generation[slot] + 1
+        self._words[control] = generation << FLAG_BITS | WANTED
+        ref = generation << SLOT_BITS | self._first_slot + slot
+        self._expected[ref] = slot
+        self._unannounced.append(ref)
+        return slot
 
     def publish(
         self,
@@ -282,23 +343,7 @@ class Lane:
             request_bytes: how much of the claimed request memory is used.
             key_bytes: how many bytes at its start must be equal within a batch.
         """
-        _HEADER.pack_into(
-            self.memory,
-            self._first_header + slot * SLOT_SIZE,
-            model,
-            rows,
-            request_bytes,
-            key_bytes,
-            self._result_capacity[slot],
-            self.request_offset[slot],
-            self.result_offset[slot],
-            accepted_ns,
-            deadline_ns,
-        )
-        self._generation[slot] = generation = self._generation[slot] + 1
-        self._words[self._first_word + slot * _SLOT_WORDS] = generation << FLAG_BITS | WANTED
-        self._expected[slot] = ref = generation << SLOT_BITS | self._first_slot + slot
-        self._unannounced.append(ref)
+        self.publish_many((slot,), model, rows, accepted_ns, deadline_ns, request_bytes, key_bytes)
 
     def publish_many(
         self,
@@ -329,7 +374,8 @@ class Lane:
             )
             generations[slot] = generation = generations[slot] + 1
             words[self._first_word + slot * _SLOT_WORDS] = generation << FLAG_BITS | WANTED
-            expected[slot] = ref = generation << SLOT_BITS | self._first_slot + slot
+            ref = generation << SLOT_BITS | self._first_slot + slot
+            expected[ref] = slot
             unannounced.append(ref)
 
     def announce(self) -> None:
@@ -340,7 +386,7 @@ class Lane:
             # slots by a new collector before. What found no room goes with the next call.
             self._held_back = not self._submissions.offer(self._unannounced)
             if not self._held_back:
-                self.counters.add(LaneCounter.REQUESTS, len(self._unannounced))
+                self.counters.add(_REQUESTS, len(self._unannounced))
                 self._unannounced.clear()
             full_fence()
             if self._words[RING_COLLECTOR // WORD]:
@@ -358,58 +404,62 @@ class Lane:
         Cancelled slots are released here, and answers to earlier generations are dropped.
         """
         found: list[int] = []
-        for completions in self._completions:
-            try:
-                references = completions.take()
-            except CorruptRingError:
-                completions.skip()
+        expected = self._expected
+        for _, references in self._completions.take():
+            if references is None:
                 self.counters.add(LaneCounter.CORRUPT_RINGS)
                 continue
-            for word in references:
-                slot = (word & SLOT_MASK) - self._first_slot
-                if not 0 <= slot < self.capacity or self._expected[slot] != word:
-                    self.counters.add(LaneCounter.LATE_ANSWERS)
-                    continue
-                # An answer may be announced twice, by a worker that died and by the collector.
-                self._expected[slot] = 0
-                if slot in self._cancelled:
-                    self._cancelled.remove(slot)
-                    self.release(slot)
-                    self.counters.add(LaneCounter.LATE_ANSWERS)
-                else:
-                    found.append(slot)
+            # An answer may be announced twice, by a worker that died and by the collector.
+            unanswered = len(expected)
+            slots = [*map(expected.pop, references, repeat(_NO_SLOT))]
+            usual = unanswered - len(expected) == len(slots) and not self._cancelled
+            found += slots if usual else self._wanted(slots)
         if found:
-            self.counters.add(LaneCounter.ANSWERS, len(found))
+            self.counters.add(_ANSWERS, len(found))
         if self._held_back:
             self._forget_answered()
             self.announce()
         return found
 
+    def _wanted(self, slots: list[int]) -> list[int]:
+        """Those that somebody still waits for; the others are released, and counted."""
+        wanted = [slot for slot in slots if slot != _NO_SLOT and slot not in self._cancelled]
+        for slot in self._cancelled.intersection(slots):
+            self._cancelled.remove(slot)
+            self.release(slot)
+        self.counters.add(LaneCounter.LATE_ANSWERS, len(slots) - len(wanted))
+        return wanted
+
     def _forget_answered(self) -> None:
         """Announce no longer what a takeover left unannounced and was answered since."""
-        first, expected = self._first_slot, self._expected
-        self._unannounced = [
-            ref for ref in self._unannounced if expected[(ref & SLOT_MASK) - first] == ref
-        ]
+        self._unannounced = [ref for ref in self._unannounced if ref in self._expected]
 
     def answer(self, slot: int) -> Answer:
         """What stands beside the answer of a collected slot, checked against its memory."""
-        words = _ANSWER.unpack_from(self.memory, self._first_answer + slot * SLOT_SIZE)
-        done, size = words[0], words[1]
+        outcome = self.outcome(slot)
+        if outcome is _NO_OUTCOME:
+            return _SPOILT
+        start = self._first_answer + slot * SLOT_SIZE
+        return Answer(*outcome, *_REST.unpack_from(self.memory, start))
+
+    def outcome(self, slot: int) -> tuple[Status, int, int]:
+        """The first three of `answer`, and in half the time."""
+        start = self._first_answer + slot * SLOT_SIZE
+        done, size, batch = _OUTCOME.unpack_from(self.memory, start)
         flag = done & FLAG_MASK
         if done >> FLAG_BITS != self._generation[slot] or flag >= _STATUS_COUNT:
-            return _SPOILT
+            return _NO_OUTCOME
         if size > self._result_capacity[slot] and flag != Status.RESULT_TOO_LARGE:
-            return _SPOILT
-        return Answer(_STATUSES[flag], *words[1:])
+            return _NO_OUTCOME
+        return _STATUSES[flag], size, batch
 
     def release(self, slot: int) -> None:
         """Free a collected slot; its memory may be handed out again at once."""
-        kept = self._kept.get(self._sizes[slot])
-        if kept is None:
+        home = self._home[slot]
+        if home is None:
             self._free_memory(slot)
         else:
-            kept.append(slot)
+            home.append(slot)
 
     def _take_over(self) -> None:
         """Go on where an earlier owner of the lane stopped.
@@ -419,8 +469,7 @@ class Lane:
         have died between publishing and announcing it. Answers it did not collect are
         forgotten first, so that those to come find room.
         """
-        for completions in self._completions:
-            completions.skip()
+        self._completions.skip()
         for slot in reversed(range(self.capacity)):
             first = self._first_word + slot * _SLOT_WORDS
             control, done = self._words[first], self._words[first + DONE // WORD]
@@ -431,7 +480,7 @@ class Lane:
             self._adopt(slot, first)
             self.cancel(slot)
             ref = reference(self._generation[slot], self._first_slot + slot)
-            self._expected[slot] = ref
+            self._expected[ref] = slot
             self._unannounced.append(ref)
         self.announce()
 

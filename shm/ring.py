@@ -11,8 +11,10 @@ buffer of one producer and one consumer needs no mutual exclusion.
 """
 
 from collections.abc import Sequence
+from itertools import compress
+from operator import ne
 
-from ringbatch.shm.layout import RING_HEAD, RING_TAIL, RING_WORDS, WORD, ring_size
+from ringbatch.shm.layout import RING_HEAD, RING_TAIL, RING_WORDS, WORD
 
 
 class CorruptRingError(Exception):
@@ -108,52 +110,55 @@ class Consumer:
 
 
 class Inbox:
-    """Rings that lie side by side and have one consumer, which looks at all of them in one go.
+    """The reading ends of several rings that lie at equal distances; to find all of them empty
+    costs one look.
 
     Args:
         words: the segment as a memoryview of format ``Q``.
         offset: where the first ring starts, in bytes.
+        stride: from the start of one ring to that of the next, in bytes.
         count: how many there are.
         capacity: how many words each holds, a power of two.
-
-    Attributes:
-        rings: the reading end of each.
     """
 
-    __slots__ = ("_positions", "_tails", "_words", "rings")
+    __slots__ = ("_numbered", "_positions", "_tails", "_words")
 
-    def __init__(self, words: memoryview, offset: int, count: int, capacity: int) -> None:
-        stride = ring_size(capacity)
-        self.rings = [Consumer(words, offset + n * stride, capacity) for n in range(count)]
+    def __init__(
+        self, words: memoryview, offset: int, stride: int, count: int, capacity: int
+    ) -> None:
         self._words = words
+        self._numbered = [(i, Consumer(words, offset + i * stride, capacity)) for i in range(count)]
+        self._positions = [consumer.position for _, consumer in self._numbered]
         first = (offset + RING_TAIL) // WORD
         self._tails = slice(first, first + count * stride // WORD, stride // WORD)
-        self._positions = [ring.position for ring in self.rings]
+
+    def take(self) -> list[tuple[int, list[int] | None]]:
+        """What each ring that is not empty gives, with its index, in order; as `Consumer.take`.
+
+        None stands for a ring whose producer claims to have published more than fits; everything
+        in it is forgotten.
+        """
+        positions = self._positions
+        tails = self._words[self._tails].tolist()
+        if tails == positions:
+            return []
+        found: list[tuple[int, list[int] | None]] = []
+        for index, consumer in compress(self._numbered, map(ne, tails, positions)):
+            try:
+                found.append((index, consumer.take_up_to(tails[index])))
+            except CorruptRingError:
+                consumer.skip()
+                found.append((index, None))
+            positions[index] = consumer.position
+        return found
 
     @property
     def waiting(self) -> bool:
-        """Whether `take` would find something."""
+        """Whether `take` would return something."""
         return bool(self._words[self._tails].tolist() != self._positions)
 
-    def take(self) -> list[tuple[int, list[int]]]:
-        """The words published so far in each ring that has some, with the number of the ring.
-
-        A ring whose producer claims the impossible is emptied, and nothing is returned as its
-        words: an empty list.
-        """
-        tails = self._words[self._tails].tolist()
-        positions = self._positions
-        if tails == positions:
-            return []
-        found = []
-        for number, end in enumerate(tails):
-            if end != positions[number]:
-                ring = self.rings[number]
-                try:
-                    items = ring.take_up_to(end)
-                except CorruptRingError:
-                    ring.skip()
-                    items = []
-                positions[number] = ring.position
-                found.append((number, items))
-        return found
+    def skip(self) -> None:
+        """Forget everything published so far, whatever it is."""
+        for index, consumer in self._numbered:
+            consumer.skip()
+            self._positions[index] = consumer.position

@@ -30,7 +30,10 @@ class Windows:
         if view is None:
             if len(self._views) >= _VIEWS_KEPT:
                 self._views.clear()
-            count = (len(self._memory) - size) // ALIGNMENT + 1
-            view = np.ndarray((count,), dtype=f"V{size}", buffer=self._memory, strides=(ALIGNMENT,))
-            self._views[size] = view
+            view = self._views[size] = self.items(np.dtype(f"V{size}"))
         return view
+
+    def items(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Items of a type; item i starts at byte 64 i of the segment."""
+        count = (len(self._memory) - dtype.itemsize) // ALIGNMENT + 1
+        return np.ndarray((count,), dtype=dtype, buffer=self._memory, strides=(ALIGNMENT,))

@@ -117,7 +117,7 @@ def _readable(model: ModelSpec) -> Callable[[Any], None]:
 
 def _v1(model: ModelSpec) -> Callable[[bytes], None]:
     codec, check = V1Codec(model), _readable(model)
-    return lambda data: check(codec.parse(data).parts)
+    return lambda data: check(codec.parse(data)[0])
 
 
 def _v2(model: ModelSpec) -> Callable[[bytes], None]:

@@ -119,6 +119,8 @@ class Stage:
         self._holder = Holder(self.segment, 0, lambda _lane: None)
         self._submitted = Consumer(self._words, layout.submission_ring(0), layout.slots)
         self._batch = 0
+        self.needed_bytes = 0
+        """What answers take, where that is more than there is room for."""
         self.gathered = 0
         self.handed_over = 0
         state = ServerState()
@@ -191,7 +193,10 @@ class Stage:
         start = request.result_offset
         self.segment.memory[start : start + sums.nbytes] = sums.tobytes()
         mark = BatchMark(self._batch, request.rows, Reason.IDLE, 0)
-        self._holder.answer(request.ref, Status.OK, sums.nbytes, mark, 0)
+        if self.needed_bytes:
+            self._holder.answer(request.ref, Status.RESULT_TOO_LARGE, self.needed_bytes, mark, 0)
+        else:
+            self._holder.answer(request.ref, Status.OK, sums.nbytes, mark, 0)
 
 
 def scenario(test: Callable[[Stage], Any]) -> Callable[[], None]:
@@ -265,6 +270,16 @@ async def test_wherever_a_request_is_cut_its_answer_is_the_same(stage: Stage) ->
         stage.transport.feed(request[:place])
         stage.transport.feed(request[place:])
         assert await stage.answers() == [total(0)], place
+
+
+@scenario
+async def test_an_answer_larger_than_its_signature_says_fails_the_request(stage: Stage) -> None:
+    stage.needed_bytes = 5000
+    request = large(0)
+    stage.transport.feed(request[:5000])
+    stage.transport.feed(request[5000:])
+    text = "the model's answer takes 5000 bytes, more than its signature says"
+    assert await stage.answers() == [(500, text)]
 
 
 @scenario

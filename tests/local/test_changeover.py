@@ -9,7 +9,7 @@ from stand import DEAD_PID, HandWorker, Stand, eager
 
 from ringbatch.engine.collector import RETRY_NS, Collector
 from ringbatch.engine.members import PATIENCE_NS
-from ringbatch.shm.layout import LANE_TABLE, WORD
+from ringbatch.shm.layout import LANE_TABLE, WORD, ring_size
 from ringbatch.shm.manifest import LOADING, RETIRING, SERVING, ModelSpec
 from ringbatch.shm.ring import Inbox
 from ringbatch.shm.segment import Segment
@@ -307,14 +307,15 @@ def test_who_sends_by_a_table_that_the_collector_has_not_seen_is_understood() ->
     class Late(Inbox):
         """The rings of frontends that see another table after the collector's step has begun."""
 
-        def take(self) -> list[tuple[int, list[int]]]:
+        def take(self) -> list[tuple[int, list[int] | None]]:
             if stand.segment.table.number == 1:
                 stand.publish(OLD, NEW)
                 stand.send(5, model=NEW.reference)
             return super().take()
 
     words = stand.segment.words
-    rings = Late(words, layout.submission_ring(0), layout.lanes, layout.slots)
+    slots = layout.slots
+    rings = Late(words, layout.submission_ring(0), ring_size(slots), layout.lanes, slots)
     stand.collector._submissions = rings
     stand.step(1)
     stand.workers[1].ready()

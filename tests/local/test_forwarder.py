@@ -58,8 +58,8 @@ class Stand:
         self._taken = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
 
     def send(self, body: bytes, origin: bytes | None = None, **more: int) -> int:
-        (part,) = REQUESTS.parse(body, origin).parts
-        return self.client.send(bytes(part.payload), part.rows, key_bytes=KEY_BYTES, **more)
+        ((rows, payload, _),), _ = REQUESTS.parse(body, origin)
+        return self.client.send(bytes(payload), rows, key_bytes=KEY_BYTES, **more)
 
     def run(self) -> dict[int, rig.Reply]:
         """Everything sent, as one batch."""

@@ -2,6 +2,8 @@
 hand, and a loop and a clock that move when told to."""
 
 import asyncio
+import math
+import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +13,10 @@ import orjson
 import pytest
 
 from ringbatch.frontend.batch_ids import BatchIds
-from ringbatch.frontend.calls import Call
+from ringbatch.frontend.calls import Call, Task
 from ringbatch.frontend.gateway import BUNCH, RESWEEP_NS, SWEEP_NS, Gateway
 from ringbatch.frontend.outcome import Headers
-from ringbatch.frontend.payload import Unread
+from ringbatch.frontend.payload import Unread, UnreadPart
 from ringbatch.frontend.service import Service
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
@@ -210,9 +212,11 @@ class Gone(Unread):
 
 def test_what_cannot_be_read_into_its_slot_leaves_the_slot_free() -> None:
     stage = Stage(typed())
-    for _ in range(3 * stage.lane.capacity):
+    model = stage.service.model(stage.name)
+    for number in range(3 * stage.lane.capacity):
+        task = Task(model, False, stage.replies.to(number), 0, TIMEOUT_NS)
         with pytest.raises(InvalidRequest, match="gone"):
-            stage.gateway.submit(Replies(), 0, 1, Gone(), 0, 64, 0, TIMEOUT_NS)  # type: ignore[arg-type]
+            task.send(stage.service.engine, UnreadPart(1, Gone(), 0), 64)
     assert stage.lane.in_flight == 0
     stage.loop.turn()
     assert stage.submitted.take() == []
@@ -237,6 +241,36 @@ def test_tensors_go_in_and_come_out() -> None:
     stage.answer(stage.taken())
     stage.gateway.collect()
     assert predictions(stage, 0) == [[1, 2], [3, 4.5]]
+
+
+def test_a_request_in_column_format_is_answered_in_it() -> None:
+    stage = Stage(typed())
+    body = b'{"inputs":{"x":[[1,2],[3,4.5]]}}'
+    stage.service.predict(stage.name, body, stage.replies.to(0))
+    stage.loop.turn()
+    stage.answer(stage.taken())
+    stage.gateway.collect()
+    status, answer, _ = stage.replies.got[0]
+    assert (status, answer["outputs"]) == (200, [[1, 2], [3, 4.5]])
+
+
+@pytest.mark.parametrize("result", [b"", b"1234", bytes(16), struct.pack("<2f", 1, math.nan)])
+def test_a_result_that_is_not_what_the_signature_says_fails_and_costs_no_slot(
+    result: bytes,
+) -> None:
+    stage = Stage(typed())
+    for number in range(3 * stage.lane.capacity):
+        stage.predict(number, [[1, 2]])
+        stage.loop.turn()
+        (request,) = stage.taken()
+        start = request.result_offset
+        stage.segment.memory[start : start + len(result)] = result
+        mark = BatchMark(number, 1, Reason.IDLE, 0)
+        stage.holder.answer(request.ref, Status.OK, len(result), mark, 0)
+        stage.holder.flush()
+        stage.gateway.collect()
+        assert stage.replies.got[number][0] == 500
+    assert stage.lane.in_flight == 0
 
 
 def test_requests_of_one_turn_are_announced_together() -> None:
@@ -461,6 +495,7 @@ def test_what_found_no_room_is_announced_though_no_answer_comes_before() -> None
     found = [stage.holder.read(ref) for ref, _ in stage.holder.published()]
     stage.answer([request for request in found if request is not None])
     stage.loop.turn()
+    stage.gateway.collect()
     assert sorted(stage.replies.got) == [0, 1]
     stage.predict(2, [2])
     stage.loop.turn()

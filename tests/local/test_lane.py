@@ -232,6 +232,26 @@ def test_a_request_is_stored_payload_first_then_header_control_ring_and_tail(
     ]
 
 
+def test_what_is_sent_in_one_call_is_stored_in_the_same_order(recorded: Recorded) -> None:
+    for _ in range(2):
+        recorded.log.entries.clear()
+        slot = recorded.lane.send(b"request", 100, 0, 1, 5, 6)
+        recorded.lane.announce()
+        assert [what for _, what in recorded.log.entries] == [
+            "payload",
+            f"header of {slot}",
+            f"CONTROL of {slot}",
+            "word of submissions",
+            "TAIL of submissions",
+            "counter",
+            "wake collector",
+        ]
+        recorded.serve()
+        assert recorded.lane.collect() == [slot]
+        assert slot is not None
+        recorded.lane.release(slot)
+
+
 def test_an_answer_is_stored_result_first_then_what_stands_beside_done_ring_and_tail(
     recorded: Recorded,
 ) -> None:
@@ -565,6 +585,16 @@ def test_an_answer_that_cannot_be_is_corrupt_and_has_no_result(
     rig.segment.words[rig.slot_word(slot, field_offset)] = value
     assert rig.lane.collect() == [slot]
     assert rig.lane.answer(slot) == Answer(Status.CORRUPT, 0, 0, 0, 0, 0, 0)
+
+
+def test_what_its_holder_calls_corrupt_is_an_answer_like_others(rig: Rig) -> None:
+    slot = ask(rig.lane)
+    rig.lane.announce()
+    (request,) = rig.requests()
+    rig.worker.answer(request.ref, Status.CORRUPT, 0, MARK, 12)
+    rig.worker.flush()
+    assert rig.lane.collect() == [slot]
+    assert rig.lane.answer(slot) == Answer(Status.CORRUPT, 0, *MARK, 12)
 
 
 def test_a_result_that_is_too_large_says_how_large_it_would_be(rig: Rig) -> None:

@@ -164,41 +164,71 @@ def test_100000_random_operations_are_those_of_a_queue(seed: int) -> None:
 
 
 class Rings:
-    """Several rings side by side between guards, and the inbox that reads them."""
+    """Several rings side by side, their producers and the one who reads them."""
 
-    def __init__(self, count: int, capacity: int) -> None:
-        size = ring_size(capacity)
-        self.words = memoryview(bytearray(OFFSET + count * size + OFFSET)).cast("Q")
-        for number in range(OFFSET // WORD):
-            self.words[number] = self.words[-1 - number] = LARGEST
-        self.offsets = [OFFSET + number * size for number in range(count)]
+    def __init__(self, count: int, capacity: int, gap: int = 0, start: int = 0) -> None:
+        self.stride = ring_size(capacity) + gap
+        self.words = memoryview(bytearray(OFFSET + count * self.stride)).cast("Q")
+        self.offsets = [OFFSET + number * self.stride for number in range(count)]
+        for offset in self.offsets:
+            for word in (RING_TAIL, RING_HEAD):
+                self.words[(offset + word) // WORD] = start
         self.producers = [Producer(self.words, offset, capacity) for offset in self.offsets]
-        self.inbox = Inbox(self.words, OFFSET, count, capacity)
+        self.inbox = Inbox(self.words, OFFSET, self.stride, count, capacity)
+
+    def corrupt(self, number: int) -> None:
+        self.words[(self.offsets[number] + RING_TAIL) // WORD] = 1 << 62
 
 
-@given(st.integers(1, 5), st.data())
-def test_an_inbox_gives_what_each_ring_would_have_given(count: int, data: st.DataObject) -> None:
-    rings = Rings(count, 4)
-    expected: list[list[int]] = [[] for _ in range(count)]
-    for item in range(data.draw(st.integers(0, 30))):
-        ring = data.draw(st.integers(0, count))
-        if ring < count:
-            if rings.producers[ring].offer([item]):
-                expected[ring].append(item)
-            else:
-                assert len(expected[ring]) == 4
-        else:
-            assert rings.inbox.waiting == any(expected)
-            found = rings.inbox.take()
-            assert found == [(number, items) for number, items in enumerate(expected) if items]
-            assert not rings.inbox.waiting
-            expected = [[] for _ in range(count)]
+@pytest.mark.parametrize("gap", [0, 256])
+def test_an_inbox_gives_what_each_ring_holds_once_and_in_order(gap: int) -> None:
+    rings = Rings(3, 4, gap, start=3)
+    assert (rings.inbox.waiting, rings.inbox.take()) == (False, [])
+    rings.producers[2].offer([21, 22])
+    rings.producers[0].offer([1])
+    assert rings.inbox.waiting
+    assert rings.inbox.take() == [(0, [1]), (2, [21, 22])]
+    assert (rings.inbox.waiting, rings.inbox.take()) == (False, [])
+    rings.producers[2].offer([23, 24, 25, 26])
+    assert rings.inbox.take() == [(2, [23, 24, 25, 26])]
 
 
-def test_a_ring_of_an_inbox_that_lies_is_emptied_and_keeps_no_other_from_being_read() -> None:
+def test_an_inbox_skips_a_corrupt_ring_and_says_so_and_reads_the_others() -> None:
     rings = Rings(3, 4)
-    assert rings.producers[2].offer([7])
-    rings.words[(rings.offsets[0] + RING_TAIL) // WORD] = 5
-    assert rings.inbox.take() == [(0, []), (2, [7])]
-    assert not rings.inbox.waiting
+    rings.producers[0].offer([1])
+    rings.producers[1].offer([11])
+    rings.corrupt(1)
+    rings.producers[2].offer([21])
+    assert rings.inbox.take() == [(0, [1]), (1, None), (2, [21])]
     assert rings.inbox.take() == []
+    assert Producer(rings.words, rings.offsets[1], 4).offer([12])
+    assert rings.inbox.take() == [(1, [12])]
+
+
+def test_an_inbox_forgets_what_it_skips_and_goes_on_where_the_one_before_stopped() -> None:
+    rings = Rings(2, 4)
+    rings.producers[0].offer([1])
+    rings.corrupt(1)
+    rings.inbox.skip()
+    assert (rings.inbox.waiting, rings.inbox.take()) == (False, [])
+    rings.producers[0].offer([2])
+    assert Inbox(rings.words, OFFSET, rings.stride, 2, 4).take() == [(0, [2])]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_10000_random_operations_are_those_of_several_queues(seed: int) -> None:
+    chance = random.Random(seed)
+    count, capacity = chance.randint(1, 6), 1 << chance.randint(0, 4)
+    rings = Rings(count, capacity, start=chance.randrange(1 << 62))
+    queues: list[list[int]] = [[] for _ in range(count)]
+    for number in range(10_000):
+        if chance.randrange(4):
+            ring = chance.randrange(count)
+            items = [number << 8 | i for i in range(chance.randint(0, min(4, capacity)))]
+            if rings.producers[ring].offer(items):
+                queues[ring] += items
+        else:
+            assert rings.inbox.waiting == any(queues)
+            expected = [(ring, queue) for ring, queue in enumerate(queues) if queue]
+            assert rings.inbox.take() == expected
+            queues = [[] for _ in range(count)]

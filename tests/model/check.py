@@ -189,7 +189,7 @@ CONTROLS: Final = {
     "ANNOUNCE_FIRST": Control("an answer is announced before DONE", _ONE_WORKER, ("g_mixed_up",)),
     "HUSH_LAST": Control(
         "a frontend takes the doorbell's rings after looking",
-        {"FINE": 1, "REQUESTS": 1},
+        {"FINE": 1, "SLOTS": 2, "REQUESTS": 2},
         ("g_lost",),
     ),
     "NARROW_RINGS": Control(

@@ -30,6 +30,10 @@ inline store_control() {
 #define ALL_FIT \
     (len(submissions) + unannounced[0] + unannounced[1] + outdated[0] + outdated[1] <= SLOTS)
 
+/* Whether an answer can have come to what was announced before. */
+#define OTHERS_ARE_OUT \
+    (held_back || (expected[0] && !unannounced[0]) || (expected[1] && !unannounced[1]))
+
 /* shm/lane.py: Lane.announce */
 inline announce() {
     if
@@ -104,7 +108,7 @@ proctype frontend() {
 end:
     do
 
-    /* frontend/gateway.py: Gateway.submit; shm/lane.py: Lane.claim; and the request is written.
+    /* frontend/calls.py: Passage.send; shm/lane.py: Lane.claim; and the request is written.
      * As long as the lane is unused its slots are alike. */
     :: atomic {
             frontend_at == SERVING && requests_left && (free[0] || free[1]) ->
@@ -128,7 +132,7 @@ end:
             frontend_at = CLAIMED
         }
 
-    /* shm/lane.py: Lane.publish, the header */
+    /* shm/lane.py: Lane.send, Lane.publish_many, the header */
     :: d_step {
             frontend_at == CLAIMED ->
 #ifdef PUBLISH_FIRST
@@ -138,7 +142,7 @@ end:
             frontend_at = WRITTEN
         }
 
-    /* shm/lane.py: Lane.publish, CONTROL; frontend/gateway.py: Gateway.publish */
+    /* shm/lane.py: Lane.send, Lane.publish_many, CONTROL; frontend/gateway.py: Gateway.expect */
     :: d_step {
             frontend_at == WRITTEN ->
 #ifndef PUBLISH_FIRST
@@ -148,12 +152,12 @@ end:
             frontend_at = SERVING
         }
 
-    /* frontend/gateway.py: Gateway._announce; shm/lane.py: Lane.announce */
+    /* frontend/gateway.py: Gateway._announce; shm/lane.py: Lane.unanswered, Lane.announce */
     :: d_step {
             frontend_at == SERVING && turn_is_due ->
             turn_is_due = 0;
+            frontend_at = (OTHERS_ARE_OUT -> TAKING : SERVING);
             announce();
-            frontend_at = TAKING
         }
 
     /* frontend/gateway.py: Gateway._rung */
@@ -197,7 +201,7 @@ end:
     /* shm/lane.py: Lane.collect, what was held back */
     :: d_step { frontend_at == HELD_BACK -> announce(); frontend_at = FOUND }
 
-    /* frontend/gateway.py: Gateway.collect, Gateway.answer; shm/lane.py: Lane.answer */
+    /* frontend/gateway.py: Gateway.collect; frontend/calls.py: Passage.answered; shm/lane.py: Lane.outcome */
     :: d_step { frontend_at == FOUND -> deliver(); frontend_at = SERVING }
 
     /* frontend/gateway.py: Gateway.sweep, Gateway.cancel; shm/lane.py: Lane.cancel */

@@ -30,10 +30,12 @@ VALUES = st.recursive(
 def parsed(body: str, origin: bytes | None = None) -> list[tuple[int, Forwarded, str]]:
     """Rows, envelope and list of each part."""
     found = []
-    for part in REQUESTS.parse(body.encode(), origin).parts:
-        payload = bytes(part.payload)
-        assert part.key_bytes == KEY_BYTES
-        found.append((part.rows, opened(payload), payload[list_start(payload) :].decode()))
+    parts, columns = REQUESTS.parse(body.encode(), origin)
+    assert not columns
+    for rows, text, key_bytes in parts:
+        payload = bytes(text)
+        assert key_bytes == KEY_BYTES
+        found.append((rows, opened(payload), payload[list_start(payload) :].decode()))
     return found
 
 
@@ -214,7 +216,7 @@ def test_a_request_without_an_origin_has_the_usual_one() -> None:
 
 def test_a_programs_own_values_share_batches_with_those_of_requests() -> None:
     (part,) = ValueCodec(SPEC).parse([1, [2]])
-    assert part == REQUESTS.parse(b'{"instances":[1,[2]]}').parts[0]
+    assert ((part,), False) == REQUESTS.parse(b'{"instances":[1,[2]]}')
 
 
 def test_the_manifest_carries_how_requests_are_forwarded() -> None:

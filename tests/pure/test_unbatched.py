@@ -135,7 +135,7 @@ def test_the_instances_of_v1_run_each_alone_and_are_answered_in_order(
 ) -> None:
     codec = V1Codec(VECTOR)
     parts, columns = codec.parse(json.dumps({"instances": values}).encode())
-    assert [part.rows for part in parts] == [1] * len(values)
+    assert [rows for rows, _, _ in parts] == [1] * len(values)
     results = [(1, memoryview(pack(VECTOR.outputs, [[value]])[0])) for value in values]
     answer = json.loads(codec.render(results, columns, BATCH_ID))
     assert answer["predictions"] == values

@@ -62,7 +62,7 @@ def refusal(model: V1Codec, text: str | bytes) -> str:
 
 
 def one(rows: int, payload: bytes, key_bytes: int = 0, columns: bool = False) -> Parsed:
-    return Parsed((Part(rows, payload, key_bytes),), columns)
+    return (Part(rows, payload, key_bytes),), columns
 
 
 VECTOR = codec(Tensor("x", "FP32", [2]))
@@ -174,30 +174,34 @@ def as_columns(model: Model) -> Any:
     return {"inputs": {tensor.name: array.tolist() for tensor, array in pairs}}
 
 
-def check_parts(model: Model, request: Any) -> Parsed:
-    parsed = model.codec.parse(json.dumps(request).encode())
-    assert [part.rows for part in parsed.parts[:-1]] == [model.cap] * (len(parsed.parts) - 1)
-    assert sum(part.rows for part in parsed.parts) == model.rows
+def read(model: V1Codec, text: bytes) -> tuple[list[Part], bool]:
+    """What a body is read as, the fields of its parts by name."""
+    parts, columns = model.parse(text)
+    return [Part(*part) for part in parts], columns
+
+
+def check_parts(model: Model, request: Any) -> tuple[list[Part], bool]:
+    parts, columns = read(model.codec, json.dumps(request).encode())
+    assert [part.rows for part in parts[:-1]] == [model.cap] * (len(parts) - 1)
+    assert sum(part.rows for part in parts) == model.rows
     start = 0
-    for part in parsed.parts:
+    for part in parts:
         assert part.payload == model.framed(start, start + part.rows)
         assert part.key_bytes == Frame(model.tensors).key_bytes
         start += part.rows
-    return parsed
+    return parts, columns
 
 
-def check_echo(model: Model, parsed: Parsed) -> Any:
+def check_echo(model: Model, parts: list[Part], columns: bool) -> Any:
     """What the request's own tensors, given back as its answer, are written as."""
-    parts = [(part.rows, part.payload) for part in parsed.parts]
-    for rows, payload in parts:
-        assert model.codec.result_bytes(rows) == (
-            None if parsed.parts[0].key_bytes else len(payload)
-        )
-    answer = json.loads(rendered(model.codec, *parts, columns=parsed.columns))
-    assert list(answer) == ["message", "batchId", "outputs" if parsed.columns else "predictions"]
+    for rows, payload, key_bytes in parts:
+        assert model.codec.result_bytes(rows) == (None if key_bytes else len(payload))
+    results = [(rows, payload) for rows, payload, _ in parts]
+    answer = json.loads(rendered(model.codec, *results, columns=columns))
+    assert list(answer) == ["message", "batchId", "outputs" if columns else "predictions"]
     assert answer["message"] == ""
     assert answer["batchId"] == BATCH_ID
-    return answer["outputs" if parsed.columns else "predictions"]
+    return answer["outputs" if columns else "predictions"]
 
 
 def same(tensor: Tensor, array: NDArray[Any], answered: Any) -> bool:
@@ -210,29 +214,29 @@ def same(tensor: Tensor, array: NDArray[Any], answered: Any) -> bool:
 @given(models(max_inputs=1))
 def test_rows_of_one_input_make_a_round_trip(model: Model) -> None:
     for request in (as_bare_rows(model), as_named_rows(model)):
-        parsed = check_parts(model, request)
-        assert not parsed.columns
-        assert same(model.tensors[0], model.arrays[0], check_echo(model, parsed))
+        parts, columns = check_parts(model, request)
+        assert not columns
+        assert same(model.tensors[0], model.arrays[0], check_echo(model, parts, columns))
 
 
 @given(models())
 def test_rows_of_several_inputs_make_a_round_trip(model: Model) -> None:
     assume(len(model.tensors) > 1)
-    rows = check_echo(model, check_parts(model, as_named_rows(model)))
+    rows = check_echo(model, *check_parts(model, as_named_rows(model)))
     for tensor, array in zip(model.tensors, model.arrays, strict=True):
         assert same(tensor, array, [row[tensor.name] for row in rows])
 
 
 @given(models())
 def test_columns_make_a_round_trip(model: Model) -> None:
-    parsed = check_parts(model, as_columns(model))
-    assert parsed.columns
-    columns = check_echo(model, parsed)
+    parts, columns = check_parts(model, as_columns(model))
+    assert columns
+    outputs = check_echo(model, parts, columns)
     if len(model.tensors) == 1:
-        columns = {model.tensors[0].name: columns}
-    assert list(columns) == [tensor.name for tensor in model.tensors]
+        outputs = {model.tensors[0].name: outputs}
+    assert list(outputs) == [tensor.name for tensor in model.tensors]
     for tensor, array in zip(model.tensors, model.arrays, strict=True):
-        assert same(tensor, array, columns[tensor.name])
+        assert same(tensor, array, outputs[tensor.name])
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 7, 8])
@@ -240,9 +244,9 @@ def test_a_request_beyond_the_cap_is_cut_in_order(rows: int) -> None:
     array = np.arange(2 * rows, dtype="<f4").reshape(rows, 2)
     model = Model([Tensor("x", "FP32", [2])], [array], cap=4)
     for request in (as_bare_rows(model), as_named_rows(model), as_columns(model)):
-        parsed = check_parts(model, request)
-        assert len(parsed.parts) == -(-rows // 4)
-        assert check_echo(model, parsed) == array.tolist()
+        parts, columns = check_parts(model, request)
+        assert len(parts) == -(-rows // 4)
+        assert check_echo(model, parts, columns) == array.tolist()
 
 
 ELEMENTS = st.text(st.characters(exclude_categories=["Cs"])) | st.binary()
@@ -269,7 +273,7 @@ def answered_as(element: str | bytes) -> Any:
 def test_bytes_make_a_round_trip(rows: list[list[str | bytes]]) -> None:
     model = codec(Tensor("s", "BYTES", [2]))
     request = {"instances": [[in_json(element) for element in row] for row in rows]}
-    (part,), _ = model.parse(json.dumps(request).encode())
+    (part,), _ = read(model, json.dumps(request).encode())
     tensor = b"".join(stored(element) for row in rows for element in row)
     frame = len(tensor).to_bytes(8, "little").ljust(64, b"\0") + tensor
     assert (part.rows, part.payload, part.key_bytes) == (len(rows), frame, 0)
@@ -287,7 +291,7 @@ def test_scalar_bytes_are_strings_or_objects(elements: list[str | bytes]) -> Non
 
 def test_an_output_named_bytes_is_always_base64() -> None:
     model = codec(Tensor("png_bytes", "BYTES", []))
-    (part,), _ = model.parse(b'{"instances":["hi"]}')
+    (part,), _ = read(model, b'{"instances":["hi"]}')
     assert rendered(model, (1, part.payload)) == body('[{"b64":"aGk="}]')
 
 
@@ -313,7 +317,7 @@ def test_any_json_passes_through_an_untyped_model(
 ) -> None:
     text = json.dumps({"a": "b", "instances": instances}, indent=indent, ensure_ascii=ascii_only)
     model = V1Codec(spec(max_batch_size=cap))
-    parts, columns = model.parse(text.encode())
+    parts, columns = read(model, text.encode())
     assert not columns
     assert [part.rows for part in parts[:-1]] == [cap] * (len(parts) - 1)
     chunks = [json.loads(bytes(part.payload)) for part in parts]
@@ -332,7 +336,7 @@ def test_any_json_passes_through_an_untyped_model(
 def test_an_untyped_value_keeps_its_spelling_both_ways(spelling: str) -> None:
     model = V1Codec(spec(max_batch_size=2))
     values = [spelling, "1", spelling]
-    parts, _ = model.parse(f'{{"instances":[{",".join(values)}]}}'.encode())
+    parts, _ = read(model, f'{{"instances":[{",".join(values)}]}}'.encode())
     assert [bytes(part.payload).decode() for part in parts] == [f"[{spelling},1]", f"[{spelling}]"]
     answer = rendered(model, *((part.rows, part.payload) for part in parts))
     assert answer == body(f"[{','.join(values)}]")
@@ -344,7 +348,7 @@ def test_an_untyped_value_keeps_its_spelling_both_ways(spelling: str) -> None:
 def test_whole_numbers_are_exact_up_to_64_bits() -> None:
     for datatype, value in (("INT64", -(2**63)), ("INT64", 2**53 + 1), ("UINT64", 2**64 - 1)):
         model = codec(Tensor("x", datatype, []))
-        (part,), _ = model.parse(f'{{"instances":[{value}]}}'.encode())
+        (part,), _ = read(model, f'{{"instances":[{value}]}}'.encode())
         assert rendered(model, (1, part.payload)) == body(f"[{value}]")
 
 
@@ -448,7 +452,7 @@ def test_static_outputs_have_a_size_known_beforehand() -> None:
 
 
 def test_open_sizes_are_the_key() -> None:
-    (part,), _ = OPEN.parse(b'{"instances":[[[1,2],[3,4],[5,6]]]}')
+    (part,), _ = read(OPEN, b'{"instances":[[[1,2],[3,4],[5,6]]]}')
     assert part.key_bytes == 8
     assert part.payload == prefixed(3) + np.arange(1, 7, dtype="<f4").tobytes()
 

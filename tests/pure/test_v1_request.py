@@ -46,7 +46,7 @@ def refusal(model: V1Codec, text: str | bytes) -> str:
 
 
 def one(rows: int, payload: bytes, key_bytes: int = 0, columns: bool = False) -> Parsed:
-    return Parsed((Part(rows, payload, key_bytes),), columns)
+    return (Part(rows, payload, key_bytes),), columns
 
 
 VECTOR = codec(Tensor("x", "FP32", [2]))

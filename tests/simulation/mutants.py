@@ -53,7 +53,11 @@ def _compiled(function: Callable[..., Any], source: str) -> Callable[..., Any]:
 
 MUTANTS = {
     "a frontend takes an answer to an earlier request": Mutant(
-        Lane, "collect", "self._expected[slot] != word", "not self._expected[slot]"
+        Lane,
+        "collect",
+        "[*map(expected.pop, references, repeat(_NO_SLOT))]",
+        "[expected.pop(next((ref for ref in expected if (ref ^ word) % (1 << SLOT_BITS) == 0), 0),"
+        " _NO_SLOT) for word in references]",
     ),
     "the collector takes in a request of an earlier generation": Mutant(
         Holder,
@@ -131,7 +135,7 @@ MUTANTS = {
         Gateway, "sweep", "if self.lane.held_back:", "if False:"
     ),
     "no timer for a deadline": Mutant(
-        Gateway, "publish", "if deadline_ns < self._timer_ns:", "if False:"
+        Gateway, "expect", "if waiter.deadline_ns < self._timer_ns:", "if False:"
     ),
     "what is overdue keeps its waiter": Mutant(
         Gateway, "sweep", "self.cancel(slot)", "self.lane.cancel(slot)"
