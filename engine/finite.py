@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from ringbatch.engine.model import Model
 from ringbatch.engine.runner import TensorCodec
 from ringbatch.engine.tensors import WrongResult
-from ringbatch.shm.holder import Alike, Request
+from ringbatch.shm.alike import Alike
+from ringbatch.shm.holder import Request
 from ringbatch.shm.tensor import Tensor
 
 _BF16_EXPONENT: Final = 0x7F80

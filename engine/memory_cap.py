@@ -75,6 +75,8 @@ class MemoryCap:
             requests: of a batch.
             rows: of each.
         """
+        if self.rows is None:
+            return [list(requests)] if requests else []
         parts: list[list[T]] = []
         total = 0
         for request, own in zip(requests, rows, strict=True):

@@ -70,24 +70,27 @@ def task_words(task: Task) -> list[int]:
     ]
 
 
-def tasks(words: list[int]) -> Iterator[Task]:
+def tasks(words: list[int]) -> list[Task]:
     """The tasks in words taken from a ring.
 
     Raises:
         CorruptRingError: where a length makes no sense.
     """
+    found = []
     start = 0
     while start < len(words):
         stop = start + words[start]
         if words[start] < _TASK_WORDS or stop > len(words):
             raise CorruptRingError(f"a task of {words[start]} words at {start} of {len(words)}")
         _, batch, reason, rows, dispatched_ns, *references = words[start:stop]
-        yield Task(BatchMark(batch, rows, _REASONS[reason], dispatched_ns), references)
+        mark = tuple.__new__(BatchMark, (batch, rows, _REASONS[reason], dispatched_ns))
+        found.append(tuple.__new__(Task, (mark, references)))
         start = stop
+    return found
 
 
-def report_words(report: Report) -> list[int]:
-    """A report as words."""
+def report_words(report: tuple[ReportKind, int, int]) -> list[int]:
+    """A `Report` as words."""
     return [_REPORT_WORDS, *report]
 
 

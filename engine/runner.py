@@ -25,19 +25,25 @@ from ringbatch.engine.tensors import (
     WrongResult,
     joined,
 )
+from ringbatch.shm.alike import Alike
 from ringbatch.shm.frame import FrameError
-from ringbatch.shm.holder import Alike, BatchMark, Holder, Request
+from ringbatch.shm.holder import BatchMark, Holder, Request
 from ringbatch.shm.slot import Status
 from ringbatch.shm.windows import Windows
 
 logger = logging.getLogger("ringbatch.worker")
 
-ALIKE_FROM = 6
-"""Requests in a batch from which handling them as arrays is faster than one by one."""
+_OK = Status.OK
 
 
 class Codec(Protocol):
-    """How the batches of one kind of model are read and written."""
+    """How the batches of one kind of model are read and written.
+
+    Attributes:
+        alike: whether requests of the same sizes can be read together.
+    """
+
+    alike: bool
 
     def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
         """The requests that can be read, those that cannot, and the arguments of `predict`.
@@ -47,8 +53,8 @@ class Codec(Protocol):
         """
 
     def read_alike(self, alike: Alike) -> Any | None:
-        """The arguments of `predict` for requests of the same sizes, where they can be gathered
-        and their results scattered together; else None."""
+        """The arguments of `predict` for requests of the same sizes; None where those sizes are
+        not the model's."""
 
     def alone(self, arguments: Any) -> Any:
         """The arguments for the one instance in them, of a model without a batch dimension."""
@@ -76,8 +82,8 @@ class Codec(Protocol):
         it alone cannot be written."""
 
     def write_alike(self, results: Any, alike: Alike) -> int | None:
-        """As `write`, after `read_alike`: the bytes that every result takes; None where not all
-        can be written, and none was."""
+        """As `write`, after `read_alike`: the bytes that every result takes, written or not; None
+        where they are not all alike, and `write` is to be called."""
 
 
 class Runner:
@@ -127,12 +133,16 @@ class Runner:
     def run(self, references: list[int], mark: BatchMark) -> None:
         """Run a batch and answer every request in it; the answers still want a `flush`."""
         self.failed = False
-        error = None
-        if len(references) >= ALIKE_FROM and self._attempts.allows(mark.rows):
-            ran, error = self._run_alike(references, mark)
-            if ran and error is None:
+        alike = error = None
+        if self._codec.alike and self._attempts.allows(mark.rows):
+            alike = self._holder.read_alike(references)
+        if alike is None:
+            requests = self._holder.read_all(references, mark, self._clock_ns)
+        else:
+            answered, error = self._run_alike(alike, mark)
+            if answered:
                 return
-        requests = self._holder.read_all(references, mark, self._clock_ns)
+            requests = self._holder.requests(alike)
         self._attempts.answer(requests, mark, error)
 
     def try_out(self, values: Any, rows: int) -> int:
@@ -152,21 +162,25 @@ class Runner:
         self._call(self._codec.made_up(values), [rows])
         return self.run_ns - before_ns
 
-    def _run_alike(self, references: list[int], mark: BatchMark) -> tuple[bool, Exception | None]:
-        """Run requests of the same sizes without looking at each: whether they are, and what the
-        model raised. Where it raised nothing, they are answered."""
-        alike = self._holder.read_alike(references)
-        arguments = None if alike is None else self._codec.read_alike(alike)
-        if alike is None or arguments is None:
+    def _run_alike(self, alike: Alike, mark: BatchMark) -> tuple[bool, Exception | None]:
+        """Run requests of the same sizes without looking at each: whether they are answered, and
+        what the model raised."""
+        codec, holder, sizes = self._codec, self._holder, alike.sizes
+        arguments = codec.read_alike(alike)
+        if arguments is None:
             return False, None
         try:
-            results = self._call(arguments, [alike.rows] * len(references))
-            size = self._codec.write_alike(results, alike)
+            results = self._call(arguments, [sizes.rows] * len(alike.references))
+            size = codec.write_alike(results, alike)
+            requests = holder.requests(alike) if size is None else []
+            written = codec.write(results, requests) if size is None else []
         except Exception as error:
-            return True, error
+            return False, error
         if size is None:
-            return False, None
-        self._holder.answer_alike(alike, size, mark, self._clock_ns())
+            self._answer(requests, written, mark)
+        else:
+            status = _OK if size <= sizes.result_capacity else Status.RESULT_TOO_LARGE
+            holder.answer_alike(alike, status, size, mark, self._clock_ns())
         self._attempts.fitted(mark.rows)
         return True, None
 
@@ -253,17 +267,21 @@ class TensorCodec:
     def __init__(self, memory: memoryview, model: Model, batched: bool = True) -> None:
         windows = Windows(memory)
         self._gatherer = Gatherer(memory, windows, model.inputs)
+        self.alike = self._gatherer.static
         self._scatterer = Scatterer(memory, windows, model.outputs, batched=batched)
 
     def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
         """See `Codec.read`."""
-        placements = [self._gatherer.placement(request) for request in requests]
-        if None not in placements:
-            try:
-                return requests, [], self._gatherer.gather(requests, placements)  # type: ignore[arg-type]
-            except FrameError:
-                pass
-        return self._read_one_by_one(requests)
+        placements = []
+        for request in requests:
+            placement = self._gatherer.placement(request)
+            if placement is None:
+                return self._read_one_by_one(requests)
+            placements.append(placement)
+        try:
+            return requests, [], self._gatherer.gather(requests, placements)
+        except FrameError:
+            return self._read_one_by_one(requests)
 
     def _read_one_by_one(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
         readable, unreadable, columns = [], [], []
@@ -280,10 +298,7 @@ class TensorCodec:
 
     def read_alike(self, alike: Alike) -> Any | None:
         """See `Codec.read_alike`."""
-        try:
-            return self._gatherer.gather_alike(alike) if self._scatterer.fits(alike) else None
-        except FrameError:
-            return None
+        return self._gatherer.gather_alike(alike)
 
     def alone(self, arguments: Any) -> Any:
         """See `Codec.alone`."""
@@ -315,6 +330,8 @@ class TensorCodec:
 class JsonCodec:
     """Batches of a model that takes and returns lists of JSON values, or one value where it has no
     batch dimension."""
+
+    alike = False
 
     def __init__(self, memory: memoryview, batched: bool = True) -> None:
         self._memory = memory

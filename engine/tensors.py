@@ -1,8 +1,9 @@
 """Gathering a batch out of the slots into arrays, and scattering results back.
 
-All payloads start on multiples of 64 bytes. So all runs of n bytes that could be a payload are
-one strided array of items of n bytes, and the payloads of a batch are a selection from it: one
-numpy call copies the whole batch, whatever lanes its requests lie in. That holds where every
+Every payload byte is copied once. A lone request is one copy, and a few small ones are joined. Of
+more, use is made of payloads starting on multiples of 64 bytes: all runs of n bytes that could be
+a payload are one strided array of items of n bytes, and the payloads of a batch are a selection
+from it, which one numpy call copies, whatever lanes its requests lie in. That holds where every
 request has the same number of rows and nothing of its size is open; the others are copied one by
 one.
 """
@@ -15,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringbatch.shm.alike import FEW, Alike
 from ringbatch.shm.frame import Frame, FrameError, Part, Placement
-from ringbatch.shm.holder import Alike, Request
+from ringbatch.shm.holder import Request
 from ringbatch.shm.layout import MAX_BYTES
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.windows import OFFSET_BITS, Windows
@@ -50,94 +52,91 @@ class Gatherer:
         self._memory = memory
         self._windows = windows
         self._frame = Frame(inputs)
-        self._stored = [_stored(tensor) for tensor in inputs]
-        self._by_rows: dict[int, Placement] = {}
-        """Of a static frame, those found sensible."""
+        self._dtypes = [_stored(tensor) for tensor in inputs]
+        self._widens = any(tensor.datatype.name == "BF16" for tensor in inputs)
+        self._known: dict[tuple[int, bytes], Placement] = {}
+        """By rows and prefix, those found sensible."""
+
+    @property
+    def static(self) -> bool:
+        """Whether where a request's tensors lie follows from its rows alone."""
+        return self._frame.static
 
     def placement(self, request: Request) -> Placement | None:
         """Where a request's tensors lie; None where they would not lie within its payload."""
-        placement = self._by_rows.get(request.rows)
-        if placement is not None:
-            return placement if placement.size <= request.request_bytes else None
-        try:
-            if self._frame.static:
-                placement = self._frame.place(request.rows)
-            else:
-                prefix = self._frame.prefix_bytes
-                if prefix > request.request_bytes:
-                    return None
-                dimensions, lengths = self._frame.read_prefix(self._memory, request.request_offset)
-                placement = self._frame.place(request.rows, dimensions, lengths)
-        except FrameError:
+        start, prefix_bytes = request.request_offset, self._frame.prefix_bytes
+        if prefix_bytes > request.request_bytes:
             return None
-        if placement.size > request.request_bytes:
-            return None
-        if not all(map(_sensible, placement.parts, self._frame.tensors)):
-            return None
-        if self._frame.static and len(self._by_rows) < _PLACEMENTS_KEPT:
-            self._by_rows[request.rows] = placement
-        return placement
+        prefix = bytes(self._memory[start : start + prefix_bytes])
+        return self._placed(request.rows, prefix, request.request_bytes)
+
+    def _placed(self, rows: int, prefix: bytes, limit_bytes: int) -> Placement | None:
+        placement = self._known.get((rows, prefix))
+        if placement is None:
+            try:
+                placement = self._frame.place(rows, *self._frame.read_prefix(prefix, 0))
+            except FrameError:
+                return None
+            if not all(map(_sensible, placement.parts, self._frame.tensors)):
+                return None
+            if len(self._known) >= _PLACEMENTS_KEPT:
+                self._known.clear()
+            self._known[rows, prefix] = placement
+        return placement if placement.size <= limit_bytes else None
 
     def gather(self, requests: list[Request], placements: list[Placement]) -> list[Array]:
         """One array an input, shape [rows of all requests, ...], owned by the caller."""
         first = placements[0]
-        if len(requests) == 1:
-            return [
-                self._copy(requests[0].request_offset, first, index, tensor)
-                for index, tensor in enumerate(self._frame.tensors)
-            ]
+        starts = [request.request_offset for request in requests]
         if all(placement is first for placement in placements):
-            return self._select_all(
-                np.array([request.request_offset for request in requests]), first
-            )
-        return [
-            joined(
-                [
-                    self._copy(request.request_offset, placement, index, tensor)
-                    for request, placement in zip(requests, placements, strict=True)
-                ]
-            )
-            for index, tensor in enumerate(self._frame.tensors)
-        ]
+            return self._gathered(starts, first)
+        columns = (
+            self._gathered([start], placement)
+            for start, placement in zip(starts, placements, strict=True)
+        )
+        return [joined(column) for column in zip(*columns, strict=True)]
 
     def gather_alike(self, alike: Alike) -> list[Array] | None:
-        """`gather` for requests of the same sizes; None where those sizes are not the model's."""
-        if not self._frame.static:
-            return None
-        placement = self._frame.place(alike.rows)
-        if placement.size > alike.request_bytes:
-            return None
-        return self._select_all(alike.request_offsets, placement)
+        """`gather` for requests of the same sizes, of a static frame; None where those sizes are
+        not the model's."""
+        sizes = alike.sizes
+        placement = self._placed(sizes.rows, b"", sizes.request_bytes)
+        return None if placement is None else self._gathered(alike.request_offsets, placement)
 
-    def _select_all(self, starts: Array, placement: Placement) -> list[Array]:
-        return [
-            self._select(starts + part.offset, tensor, part.size, part.shape)
-            for part, tensor in zip(placement.parts, self._frame.tensors, strict=True)
-        ]
+    def _gathered(self, starts: Sequence[int] | Array, placement: Placement) -> list[Array]:
+        """One array an input, for requests that are placed alike."""
+        count, arrays = len(starts), []
+        for part, dtype in zip(placement.parts, self._dtypes, strict=True):
+            if dtype.hasobject:
+                texts = [self._bytes(start + part.offset, part) for start in starts]
+                array = texts[0] if count == 1 else joined(texts)
+            elif count == 1:
+                start = starts[0] + part.offset
+                array = np.ndarray(part.shape, dtype, self._memory, start).copy()
+            elif count <= FEW and part.size <= _SMALL_BYTES:
+                array = self._joined(starts, part, dtype)
+            else:
+                array = self._selected(starts, part, dtype)
+            arrays.append(array)
+        return list(map(_widened, arrays, self._frame.tensors)) if self._widens else arrays
 
-    def _select(self, starts: Array, tensor: Tensor, size: int, shape: tuple[int, ...]) -> Array:
-        batch_shape = (len(starts) * shape[0], *shape[1:])
-        if not tensor.datatype.fixed:
-            values = [self._bytes(int(start), size, shape) for start in starts]
-            return np.concatenate(values)
-        if not size:
-            return np.empty(batch_shape, dtype=array_dtype(tensor))
-        picked = self._windows.of(size)[starts >> OFFSET_BITS]
-        return _widened(picked.view(_stored(tensor)).reshape(batch_shape), tensor)
+    def _joined(self, starts: Sequence[int] | Array, part: Part, dtype: np.dtype[Any]) -> Array:
+        memory, offset, end = self._memory, part.offset, part.offset + part.size
+        data = bytearray().join([memory[start + offset : start + end] for start in starts])
+        return np.ndarray(_batch_shape(len(starts), part), dtype, data)
 
-    def _copy(self, start: int, placement: Placement, index: int, tensor: Tensor) -> Array:
-        part = placement.parts[index]
-        if not tensor.datatype.fixed:
-            return self._bytes(start + part.offset, part.size, part.shape)
-        stored: Array = np.ndarray(
-            part.shape, self._stored[index], self._memory, start + part.offset
-        )
-        return _widened(stored.copy(), tensor)
+    def _selected(self, starts: Sequence[int] | Array, part: Part, dtype: np.dtype[Any]) -> Array:
+        shape = _batch_shape(len(starts), part)
+        if not part.size:
+            return np.empty(shape, dtype)
+        items = np.asarray(starts) + part.offset >> OFFSET_BITS
+        picked: Array = self._windows.of(part.size)[items].view(dtype)
+        return picked.reshape(shape)
 
-    def _bytes(self, start: int, size: int, shape: tuple[int, ...]) -> Array:
-        values: Array = np.empty(shape, dtype=object)
+    def _bytes(self, start: int, part: Part) -> Array:
+        values: Array = np.empty(part.shape, dtype=object)
         flat = values.reshape(-1)
-        at, end = start, start + size
+        at, end = start, start + part.size
         for index in range(flat.size):
             length = int.from_bytes(self._memory[at : min(at + _LENGTH_BYTES, end)], "little")
             at += _LENGTH_BYTES
@@ -208,23 +207,36 @@ class Scatterer:
             for request, stop in zip(requests, stops, strict=True)
         ]
 
-    def fits(self, alike: Alike) -> bool:
-        """Whether `scatter_alike` can be used for these requests."""
+    def scatter_alike(self, arrays: list[Array], alike: Alike) -> int | None:
+        """`scatter` for requests of the same sizes: the bytes that each result takes; None where
+        these may differ, and nothing was written."""
         if not self._frame.static:
-            return False
-        return self._frame.place(alike.rows).size <= alike.result_capacity
-
-    def scatter_alike(self, arrays: list[Array], alike: Alike) -> int:
-        """`scatter` for requests of the same sizes, where they have the room: the bytes of each."""
-        placement = self._frame.place(alike.rows)
-        count = len(alike.result_offsets)
+            return None
+        _, _, sizes, starts, distance = alike
+        placement = self._frame.place(sizes.rows)
+        if placement.size > sizes.result_capacity:
+            return placement.size
         for part, array in zip(placement.parts, arrays, strict=True):
-            if part.size:
-                rows = np.ascontiguousarray(array).reshape(count, -1)
-                target = self._windows.of(part.size)
-                starts = (alike.result_offsets + part.offset) >> OFFSET_BITS
-                target[starts] = rows.view(f"V{part.size}").reshape(-1)
+            offset = distance + part.offset
+            if len(starts) > FEW:
+                self._scatter_many(array, np.asarray(starts) + offset, part.size)
+            elif part.size <= _SMALL_BYTES:
+                memory, size, data = self._memory, part.size, array.tobytes()
+                at = 0
+                for start in starts:
+                    start += offset
+                    memory[start : start + size] = data[at : at + size]
+                    at += size
+            else:
+                for number, start in enumerate(starts):
+                    rows = array[number * sizes.rows : (number + 1) * sizes.rows]
+                    self._write(rows, start + offset)
         return placement.size
+
+    def _scatter_many(self, array: Array, starts: Array, size: int) -> None:
+        if size:
+            rows = np.ascontiguousarray(array).reshape(len(starts), -1)
+            self._windows.of(size)[starts >> OFFSET_BITS] = rows.view(f"V{size}").reshape(-1)
 
     def _scatter_one(self, arrays: list[Array], request: Request) -> int:
         texts = [_encoded(a) if a.dtype == object else None for a in arrays]
@@ -274,6 +286,11 @@ def joined(arrays: Sequence[Array]) -> Array:
         return np.concatenate(arrays)
     except ValueError as error:
         raise Unlike(str(error)) from None
+
+
+def _batch_shape(count: int, part: Part) -> tuple[int, ...]:
+    rows, *sizes = part.shape
+    return (count * rows, *sizes)
 
 
 def _sensible(part: Part, tensor: Tensor) -> bool:

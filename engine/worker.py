@@ -22,7 +22,6 @@ from ringbatch.engine.finite import FiniteCodec
 from ringbatch.engine.forwarder import Forwarder
 from ringbatch.engine.messages import (
     ControlSocket,
-    Report,
     ReportKind,
     report_words,
     tasks,
@@ -34,7 +33,7 @@ from ringbatch.engine.runtimes import open_model
 from ringbatch.engine.shaping import Unfit
 from ringbatch.engine.warmup import Wanted, warmed_up
 from ringbatch.shm import trials
-from ringbatch.shm.counters import Counters, WorkerCounter
+from ringbatch.shm.counters import Counters
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.holder import Holder
 from ringbatch.shm.layout import (
@@ -52,6 +51,7 @@ from ringbatch.shm.segment import Segment
 
 logger = logging.getLogger("ringbatch.worker")
 
+_DONE, _FAILED = ReportKind.DONE, ReportKind.FAILED
 RETRY_S = 0.01
 """How soon answers are announced again that found no room in a lane's ring."""
 
@@ -87,24 +87,22 @@ class Worker:
 
     def begin(self) -> None:
         """Tell the collector that this worker takes tasks."""
-        self._report(Report(ReportKind.READY, os.getpid(), 0))
+        self._report(ReportKind.READY, os.getpid())
 
     def step(self) -> int:
         """Run the tasks there are; how many."""
-        done = 0
-        self._holder.flush()
-        for mark, references in tasks(self._tasks.take()):
-            before_ns = self._runner.run_ns
-            self._runner.run(references, mark)
-            run_ns = self._runner.run_ns - before_ns
-            self._holder.flush()
-            kind = ReportKind.FAILED if self._runner.failed else ReportKind.DONE
-            self._report(Report(kind, mark.batch, run_ns))
-            self._counters.add(WorkerCounter.BATCHES)
-            self._counters.add(WorkerCounter.ROWS, mark.rows)
-            self._counters.add(WorkerCounter.RUN_NS, run_ns)
-            done += 1
-        return done
+        runner, holder = self._runner, self._holder
+        holder.flush()
+        found = tasks(self._tasks.take())
+        for mark, references in found:
+            before_ns = runner.run_ns
+            runner.run(references, mark)
+            run_ns = runner.run_ns - before_ns
+            holder.flush()
+            self._report(_FAILED if runner.failed else _DONE, mark.batch, run_ns)
+            # BATCHES, ROWS and RUN_NS.
+            self._counters.add_each((1, mark.rows, run_ns))
+        return len(found)
 
     def runs_again(self, batch: int) -> None:
         """Tell the collector that a batch takes another run, so that it is not taken for hung.
@@ -112,10 +110,10 @@ class Worker:
         That is a courtesy: it is left out where the collector has not read the last ones.
         """
         if self._reports.waiting < REPORT_WORDS // 2:
-            self._report(Report(ReportKind.RUNS_AGAIN, batch, 0))
+            self._report(ReportKind.RUNS_AGAIN, batch)
 
-    def _report(self, report: Report) -> None:
-        fits = self._reports.offer(report_words(report))
+    def _report(self, kind: ReportKind, first: int, second: int = 0) -> None:
+        fits = self._reports.offer(report_words((kind, first, second)))
         assert fits, "a worker has at most two reports under way, beside some that it leaves out"
         self._wake_collector()
 

@@ -4,6 +4,7 @@ Counters live in shared memory so that `ringbatch status` can read them without 
 Each block has one writer and is a run of 8-byte words, one for each member of its enum, in order.
 """
 
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
@@ -128,6 +129,12 @@ class Counters:
         """Count, modulo 2**64; by the block's writer alone."""
         words, index = self._words, self._first + counter
         words[index] = (words[index] + amount) & _WORD_MASK
+
+    def add_each(self, amounts: Iterable[int]) -> None:
+        """`add` to the first counters of the block, in their order."""
+        words = self._words
+        for index, amount in enumerate(amounts, self._first):
+            words[index] = (words[index] + amount) & _WORD_MASK
 
     def __getitem__(self, counter: int) -> int:
         value: int = self._words[self._first + counter]

@@ -115,7 +115,7 @@ class Frame:
         """The words that open a frame."""
         return self._prefix.pack(*dimensions, *lengths)
 
-    def read_prefix(self, memory: memoryview, offset: int) -> tuple[tuple[int, ...], ...]:
+    def read_prefix(self, memory: memoryview | bytes, offset: int) -> tuple[tuple[int, ...], ...]:
         """The open dimensions and the lengths of the frame at `offset`, unchecked."""
         words = self._prefix.unpack_from(memory, offset)
         return words[: self.open_dimensions], words[self.open_dimensions :]

@@ -10,9 +10,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ringbatch.shm.layout import ALIGNMENT, CONTROL, DONE, MODEL, RESULT_BYTES, SLOT_SIZE, WORD
+from ringbatch.shm.alike import MAX_KEY_BYTES, Alike, AlikeReader
+from ringbatch.shm.layout import (
+    ACCEPTED_NS,
+    ALIGNMENT,
+    CONTROL,
+    DONE,
+    MODEL,
+    RESULT_BYTES,
+    SLOT_SIZE,
+    WORD,
+)
 from ringbatch.shm.manifest import INDEX_MASK
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
@@ -33,19 +42,14 @@ from ringbatch.shm.slot import (
 
 _SLOT_WORDS: Final = SLOT_SIZE // WORD
 _HEADER_WORDS: Final = 9
-MAX_KEY_BYTES: Final = 4096
-"""A key is kept by the collector, outside the lane that pays for it."""
 _BESIDE_WORDS: Final = 6
 _BESIDE: Final = struct.Struct(f"@{_BESIDE_WORDS}Q")
-_ALIKE_WORDS: Final = 5
+_STORED: Final = struct.Struct(f"{_BESIDE.size}s")
 _REQUEST_WORDS: Final = MODEL // WORD + _HEADER_WORDS
 """CONTROL and the header behind it."""
 _DONE_WORD: Final = DONE // WORD
-_SLOT_MASK: Final = np.uint64(SLOT_MASK)
-_UNALIGNED: Final = np.uint64(ALIGNMENT - 1)
 
-
-new_tuple: Final = tuple.__new__
+_new_tuple: Final = tuple.__new__
 
 
 class Request(NamedTuple):
@@ -66,23 +70,6 @@ class Request(NamedTuple):
 def columns(requests: Sequence[Request]) -> tuple[tuple[int, ...], ...]:
     """The fields of requests, of which there is at least one, each for all of them."""
     return tuple(zip(*requests, strict=True))
-
-
-class Alike(NamedTuple):
-    """The headers of several requests that differ in nothing but their place, checked.
-
-    Arrays have one element a request, in the order of the references.
-    """
-
-    references: NDArray[np.uint64]
-    slots: NDArray[np.intp]
-    model: int
-    rows: int
-    request_bytes: int
-    key_bytes: int
-    result_capacity: int
-    request_offsets: NDArray[np.uint64]
-    result_offsets: NDArray[np.uint64]
 
 
 class BatchMark(NamedTuple):
@@ -119,15 +106,13 @@ class Holder:
             Producer(segment.words, layout.completion_ring(lane, producer), layout.completion_words)
             for lane in range(layout.lanes)
         ]
+        self.read_alike = AlikeReader(segment).read
+        """See `AlikeReader.read`."""
         slots = np.ndarray(
             (self._slot_count, _SLOT_WORDS), np.uint64, segment.memory, layout.slots_offset
         )
-        self._headers = slots[:, MODEL // WORD : MODEL // WORD + _HEADER_WORDS]
         self._dones = slots[:, DONE // WORD]
         self._besides = slots[:, RESULT_BYTES // WORD : RESULT_BYTES // WORD + _BESIDE_WORDS]
-        self._payloads = np.array(
-            [layout.lane_payload(lane) for lane in range(layout.lanes)], dtype=np.uint64
-        )
         self._answered: dict[int, list[int]] = {}
 
     def read(self, ref: int) -> Request | None:
@@ -181,7 +166,7 @@ class Holder:
         ):
             return None
         # Calling the class takes twice as long.
-        return new_tuple(
+        return _new_tuple(
             Request,
             (ref, model, rows, size, key, capacity, start, result, accepted_ns, deadline_ns),
         )
@@ -199,35 +184,17 @@ class Holder:
                 requests.append(request)
         return requests
 
-    def read_alike(self, references: list[int]) -> Alike | None:
-        """The requests that references name, where all have the same sizes; else None.
-
-        None says nothing of what is wrong: `read` tells, request by request.
-        """
-        refs = np.array(references, dtype=np.uint64)
-        slots = (refs & _SLOT_MASK).astype(np.intp)
-        if np.count_nonzero(slots >= self._slot_count):
-            return None
-        headers = self._headers[slots]
-        alike = headers[:, :_ALIKE_WORDS]
-        model, rows, size, key, capacity = alike[0].tolist()
-        if (
-            model & INDEX_MASK >= self._models
-            or rows == 0
-            or not key <= size <= self._lane_bytes
-            or capacity > self._lane_bytes
-            or np.count_nonzero(alike != alike[0])
-        ):
-            return None
-        lows = self._payloads[slots >> self._lane_shift]
-        starts, results = headers[:, _ALIKE_WORDS], headers[:, _ALIKE_WORDS + 1]
-        # Below its lane's memory a difference wraps round and is larger than any limit.
-        outside = ((starts - lows) > self._lane_bytes - size) | (
-            (results - lows) > self._lane_bytes - capacity
-        )
-        if np.count_nonzero(outside) or np.count_nonzero((starts | results) & _UNALIGNED):
-            return None
-        return Alike(refs, slots, model, rows, size, key, capacity, starts, results)
+    def requests(self, alike: Alike) -> list[Request]:
+        """The same requests, each for itself."""
+        references, slots, sizes, starts, distance = alike
+        first = self._first_word + ACCEPTED_NS // WORD
+        requests = []
+        places = zip(np.asarray(slots).tolist(), np.asarray(starts).tolist(), strict=True)
+        for ref, (slot, start) in zip(references, places, strict=True):
+            times = first + slot * _SLOT_WORDS
+            accepted_ns, deadline_ns = self._words[times], self._words[times + 1]
+            requests.append(Request(ref, *sizes, start, start + distance, accepted_ns, deadline_ns))
+        return requests
 
     def lane_of(self, ref: int) -> int:
         """The lane whose slot a reference names; no lane's number where there is no such slot."""
@@ -296,25 +263,31 @@ class Holder:
         self._words[first] = done_word(ref >> SLOT_BITS, status)
         self._answered.setdefault(slot >> self._lane_shift, []).append(ref)
 
-    def answer_alike(self, alike: Alike, size: int, mark: BatchMark, finished_ns: int) -> None:
-        """Answer many requests at once, all with `Status.OK` and results of the same size.
-
-        A store to an aligned item of a uint64 array is one 8-byte store, as through memoryview.
-        """
-        refs = alike.references
-        slots = alike.slots
-        self._besides[slots] = np.array(
-            [size, mark.batch, mark.rows, mark.reason, mark.dispatched_ns, finished_ns],
-            dtype=np.uint64,
-        )
-        self._dones[slots] = refs >> SLOT_BITS << FLAG_BITS | np.uint64(Status.OK)
-        shift, answered = self._lane_shift, self._answered
-        for ref in refs.tolist():
-            lane = (ref & SLOT_MASK) >> shift
-            references = answered.get(lane)
-            if references is None:
-                references = answered[lane] = []
-            references.append(ref)
+    def answer_alike(
+        self, alike: Alike, status: Status, size: int, mark: BatchMark, finished_ns: int
+    ) -> None:
+        """`answer` for requests that are alike, all in the same way."""
+        references, slots = alike.references, alike.slots
+        if isinstance(slots, list):
+            beside = _BESIDE.pack(size, *mark, finished_ns)
+            memory, words, store = self.memory, self._words, _STORED.pack_into
+            first = self._first_word + DONE // WORD
+            first_byte = self._first_word * WORD + RESULT_BYTES
+            for ref, slot in zip(references, slots, strict=True):
+                store(memory, first_byte + slot * SLOT_SIZE, beside)
+                words[first + slot * _SLOT_WORDS] = ref >> SLOT_BITS << FLAG_BITS | status
+        else:
+            # A store to an aligned item of a uint64 array is one 8-byte store, as through
+            # memoryview.
+            self._besides[slots] = np.array([size, *mark, finished_ns], dtype=np.uint64)
+            refs = np.array(references, dtype=np.uint64)
+            self._dones[slots] = refs >> SLOT_BITS << FLAG_BITS | np.uint64(status)
+        lane = -1
+        for ref in references:
+            if (ref & SLOT_MASK) >> self._lane_shift != lane:
+                lane = (ref & SLOT_MASK) >> self._lane_shift
+                own = self._answered.setdefault(lane, [])
+            own.append(ref)
 
     def fail(
         self, request: Request, status: Status, text: str, mark: BatchMark, finished_ns: int
@@ -369,18 +342,18 @@ class Holder:
         another, each of which announces everything anew. What found no room then waits for the
         next call.
         """
-        if not self._answered:
+        answered = self._answered
+        if not answered:
             return
-        waiting: dict[int, list[int]] = {}
-        for lane, references in self._answered.items():
+        self._answered = {}
+        for lane, references in answered.items():
             if not self._completions[lane].offer(references):
                 rest = self._offer_singly(lane, references)
                 # An answer whose slot has been published again is one that its frontend has. So
                 # no more wait than the lane has slots, even where it lies.
                 if rest := [ref for ref in dict.fromkeys(rest) if self._is_latest(ref)]:
-                    waiting[lane] = rest
+                    self._answered[lane] = rest
             self._wake_lane(lane)
-        self._answered = waiting
 
     def _is_latest(self, ref: int) -> bool:
         word = self._words[self._first_word + (ref & SLOT_MASK) * _SLOT_WORDS + CONTROL // WORD]

@@ -11,7 +11,8 @@ from rig import Client, Reply, local_segment, pack, spec, unpack
 from ringbatch.engine.culprits import PROBES
 from ringbatch.engine.finite import FiniteCodec
 from ringbatch.engine.model import InvalidInput, Model
-from ringbatch.engine.runner import ALIKE_FROM, Runner
+from ringbatch.engine.runner import Runner
+from ringbatch.shm.alike import FEW
 from ringbatch.shm.holder import BatchMark, Holder
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import SLOT_MASK, Reason, Status
@@ -236,7 +237,7 @@ def test_what_fills_the_memory_is_gone_before_the_next_run() -> None:
 NOT_FINITE = [math.nan, math.inf, -math.inf]
 
 
-@pytest.mark.parametrize("count", [3, ALIKE_FROM + 3])
+@pytest.mark.parametrize("count", [3, FEW + 3])
 @pytest.mark.parametrize("value", NOT_FINITE)
 @pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64"])
 def test_where_they_are_refused_answers_that_are_no_numbers_fail_alone(

@@ -21,7 +21,7 @@ from rig import FAR_NS, local_segment, spec
 from ringbatch.engine import collector as collector_module
 from ringbatch.engine.collect import Loop
 from ringbatch.engine.collector import Collector
-from ringbatch.engine.messages import Report, report_words, tasks
+from ringbatch.engine.messages import ReportKind, report_words, tasks
 from ringbatch.engine.runner import Runner
 from ringbatch.engine.worker import Worker
 from ringbatch.shm import lane as lane_module
@@ -436,9 +436,9 @@ class HeedsTheFlag(Worker):
 class RingsBeforeItsReport(Worker):
     """Wrong: rings, and reports after that."""
 
-    def _report(self, report: Report) -> None:
+    def _report(self, kind: ReportKind, first: int, second: int = 0) -> None:
         self._wake_collector()
-        assert self._reports.offer(report_words(report))
+        assert self._reports.offer(report_words((kind, first, second)))
 
 
 WRONG = {

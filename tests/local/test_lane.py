@@ -1,7 +1,8 @@
 """A lane and a holder in one process: what goes in comes out, and in which order it is stored."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import SupportsIndex, cast
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from ringbatch.shm import holder as holder_module
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm import layout as at
+from ringbatch.shm.alike import Alike, AlikeReader
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.holder import BatchMark, Holder, Request
 from ringbatch.shm.lane import Answer, Lane
@@ -143,12 +145,16 @@ class RecordingStruct:
         self._name = name
         self._log = log
 
-    def pack_into(self, memory: RecordingMemory, offset: int, *values: int) -> None:
+    def pack(self, *values: int) -> bytes:
         assert len(values) == self._words
+        return b"".join(value.to_bytes(WORD, "little") for value in values)
+
+    def pack_into(self, memory: RecordingMemory, offset: int, *values: int) -> None:
+        self.store(memory, offset, self.pack(*values))
+
+    def store(self, memory: RecordingMemory, offset: int, packed: bytes) -> None:
         assert name_of(offset // WORD).endswith(f" of {self.slot_of(offset)}")
-        memory.memory[offset : offset + len(values) * WORD] = b"".join(
-            value.to_bytes(WORD, "little") for value in values
-        )
+        memory.memory[offset : offset + len(packed)] = packed
         self._log.add(f"{self._name} of {self.slot_of(offset)}")
 
     def slot_of(self, offset: int) -> int:
@@ -196,7 +202,9 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
         for lane in range(LANES)
     ]
     monkeypatch.setattr(lane_module, "_HEADER", RecordingStruct(9, "header", log))
-    monkeypatch.setattr(holder_module, "_BESIDE", RecordingStruct(6, "result header", log))
+    beside = RecordingStruct(6, "result header", log)
+    monkeypatch.setattr(holder_module, "_BESIDE", beside)
+    monkeypatch.setattr(holder_module, "_STORED", SimpleNamespace(pack_into=beside.store))
     submissions = Consumer(segment.words, LAYOUT.submission_ring(0), SLOTS)
     log.entries.clear()
     return Recorded(segment, lane, worker, submissions, log)
@@ -264,6 +272,26 @@ def test_an_answer_is_stored_result_first_then_what_stands_beside_done_ring_and_
         "payload",
         f"result header of {slot}",
         f"DONE of {slot}",
+        "word of completions",
+        "TAIL of completions",
+        "wake lane 0",
+    ]
+
+
+def test_answers_to_requests_that_are_alike_are_stored_in_the_same_order(
+    recorded: Recorded,
+) -> None:
+    slots = [ask(recorded.lane) for _ in range(2)]
+    recorded.lane.announce()
+    alike = recorded.worker.read_alike(recorded.submissions.take())
+    assert alike is not None
+    recorded.log.entries.clear()
+    recorded.log.actor = Actor.HOLDER
+    recorded.worker.answer_alike(alike, Status.OK, 2, MARK, 12)
+    recorded.worker.flush()
+    assert [what for _, what in recorded.log.entries] == [
+        *(f"{what} of {slot}" for slot in slots for what in ("result header", "DONE")),
+        "word of completions",
         "word of completions",
         "TAIL of completions",
         "wake lane 0",
@@ -652,6 +680,12 @@ LANE_0 = LAYOUT.lane_payload(0)
 LANE_1 = LAYOUT.lane_payload(1)
 
 
+def ways_to_read(rig: Rig) -> list[Callable[[list[int]], Alike | None]]:
+    """Of a batch: few requests, and as many as are handled as arrays."""
+    reader = AlikeReader(rig.segment)
+    return [reader.read, reader._read_many]
+
+
 @pytest.mark.parametrize(
     "header",
     [
@@ -669,6 +703,8 @@ LANE_1 = LAYOUT.lane_payload(1)
         {at.RESULT_OFFSET: LANE_1 - 99},
         {at.RESULT_CAPACITY: LANE_BYTES},
         {at.RESULT_CAPACITY: (1 << 64) - 1},
+        {at.REQUEST_OFFSET: LANE_0 + 8, at.RESULT_OFFSET: LANE_0 + 8 + 64},
+        {at.KEY_BYTES: 5000, at.REQUEST_BYTES: 5000},
     ],
     ids=str,
 )
@@ -678,17 +714,17 @@ def test_a_header_outside_its_lanes_limits_is_not_read(header: dict[int, int]) -
     rig.lane.announce()
     (ref,) = rig.submissions.take()
     assert rig.worker.read(ref) is not None
-    assert rig.worker.read_alike([ref]) is not None
+    assert all(read([ref]) is not None for read in ways_to_read(rig))
     for field_offset, value in header.items():
         rig.segment.words[rig.slot_word(slot, field_offset)] = value
     assert rig.worker.read(ref) is None
-    assert rig.worker.read_alike([ref]) is None
+    assert all(read([ref]) is None for read in ways_to_read(rig))
 
 
 def test_a_reference_to_no_slot_is_not_read(rig: Rig) -> None:
     assert rig.worker.read(reference(1, LANES * SLOTS)) is None
     assert rig.worker.read(reference(1, SLOT_MASK)) is None
-    assert rig.worker.read_alike([reference(1, SLOT_MASK)]) is None
+    assert all(read([reference(1, SLOT_MASK)]) is None for read in ways_to_read(rig))
 
 
 sizes = st.lists(st.integers(1, 3), min_size=1, max_size=SLOTS)
@@ -703,22 +739,32 @@ def test_requests_read_together_are_those_read_singly_where_they_are_alike(
         ask(rig.lane, bytes(length))
     rig.lane.announce()
     requests = rig.requests()
-    alike = rig.worker.read_alike([request.ref for request in requests])
-    assert (alike is not None) == (len(set(lengths)) == 1)
-    if alike is not None:
-        offsets = [(request.request_offset, request.result_offset) for request in requests]
-        found = zip(alike.request_offsets.tolist(), alike.result_offsets.tolist(), strict=True)
-        assert list(found) == offsets
-        assert alike.slots.tolist() == [request.ref & SLOT_MASK for request in requests]
-        assert alike[2:7] == requests[0][1:6]
+    for read in ways_to_read(rig):
+        alike = read([request.ref for request in requests])
+        assert (alike is not None) == (len(set(lengths)) == 1)
+        if alike is not None:
+            assert rig.worker.requests(alike) == requests
+            assert list(alike.slots) == [request.ref & SLOT_MASK for request in requests]
 
 
-def test_requests_answered_together_are_answered_like_single_ones(rig: Rig) -> None:
+@pytest.mark.parametrize("moved_bytes", [-64, 64, 8, -LANE_1])
+def test_requests_whose_results_lie_elsewhere_are_not_alike(rig: Rig, moved_bytes: int) -> None:
     slots = [ask(rig.lane) for _ in range(3)]
     rig.lane.announce()
-    alike = rig.worker.read_alike(rig.submissions.take())
+    references = rig.submissions.take()
+    assert all(read(references) is not None for read in ways_to_read(rig))
+    word = rig.slot_word(slots[1], at.RESULT_OFFSET)
+    rig.segment.words[word] = (rig.segment.words[word] + moved_bytes) % (1 << 64)
+    assert [read(references) for read in ways_to_read(rig)] == [None, None]
+
+
+@pytest.mark.parametrize("way", [0, 1], ids=["few", "many"])
+def test_requests_answered_together_are_answered_like_single_ones(rig: Rig, way: int) -> None:
+    slots = [ask(rig.lane) for _ in range(3)]
+    rig.lane.announce()
+    alike = ways_to_read(rig)[way](rig.submissions.take())
     assert alike is not None
-    rig.worker.answer_alike(alike, 4, MARK, 12)
+    rig.worker.answer_alike(alike, Status.OK, 4, MARK, 12)
     rig.worker.flush()
     assert rig.lane_wakes == [rig.index]
     assert rig.lane.collect() == slots

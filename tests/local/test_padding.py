@@ -12,8 +12,9 @@ from rig import Array, Client, Reply, local_segment, pack, spec, unpack
 from ringbatch.engine import padding as padding_module
 from ringbatch.engine.model import InvalidInput, Model
 from ringbatch.engine.padding import PaddedCodec, padding
-from ringbatch.engine.runner import ALIKE_FROM, Runner
+from ringbatch.engine.runner import Runner
 from ringbatch.engine.shaping import Unfit
+from ringbatch.shm.alike import FEW
 from ringbatch.shm.holder import BatchMark, Holder
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.ring import Consumer
@@ -106,15 +107,15 @@ def as_tokens(ids: Any, *_: Any) -> Any:
     return np.stack([ids, -ids], axis=2).astype(np.float32)
 
 
-@pytest.mark.parametrize("count", [1, 3, ALIKE_FROM, ALIKE_FROM + 1])
+@pytest.mark.parametrize("count", [1, 3, 7, FEW + 1])
 def test_rows_are_padded_with_the_last_one_and_cut_off_again(count: int) -> None:
-    stage = Stage(lambda x: x * 2, [X], [X], sizes=(2, 5, 16))
+    stage = Stage(lambda x: x * 2, [X], [X], sizes=(2, 5, 32))
     replies = stage.run(*(stage.send([[i, -i]]) for i in range(count)))
     assert [answer(stage, r)[0].tolist() for r in replies] == [
         [[2.0 * i, -2.0 * i]] for i in range(count)
     ]
     ((given_rows,),) = stage.seen
-    padded = next(size for size in (2, 5, 16) if size >= count)
+    padded = next(size for size in (2, 5, 32) if size >= count)
     assert given_rows.shape == (padded, 2)
     assert (given_rows[count:] == given_rows[count - 1]).all()
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from rig import Client, Reply, local_segment, pack, spec, unpack
 
 from ringbatch.engine.model import InvalidInput, Model
-from ringbatch.engine.runner import ALIKE_FROM, Runner
+from ringbatch.engine.runner import Runner
 from ringbatch.shm import layout as at
+from ringbatch.shm.alike import FEW
 from ringbatch.shm.holder import BatchMark, Holder
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.ring import Consumer
@@ -108,7 +109,7 @@ def failed(reply: Reply, status: Status, words: str) -> bool:
     return reply.answer.status is status and words in reply.data.decode()
 
 
-@pytest.mark.parametrize("count", [1, 2, ALIKE_FROM - 1, ALIKE_FROM, 40])
+@pytest.mark.parametrize("count", [1, 2, FEW, FEW + 1, 40])
 def test_each_gets_its_own_rows_whatever_lane_it_is_in(count: int) -> None:
     stage = Stage(lambda x: x * 2, [X], [Y])
     refs = [stage.send_tensor([[i, -i]], lane=i % 2) for i in range(count)]
@@ -119,7 +120,7 @@ def test_each_gets_its_own_rows_whatever_lane_it_is_in(count: int) -> None:
 
 def test_an_answer_says_what_the_batch_was() -> None:
     stage = Stage(identity, [X], [Y])
-    for count in (1, ALIKE_FROM):
+    for count in (1, 6, FEW + 1):
         for reply in stage.run(*(stage.send_tensor([[0, 0]]) for _ in range(count))):
             answer = reply.answer
             assert (answer.batch, answer.batch_rows, answer.reason) == (77, 9, Reason.FULL)
@@ -333,7 +334,7 @@ def sample(tensor: Tensor, number: int) -> Any:
     return [f"text {number}".encode()] if tensor is TEXT else [[number, number]]
 
 
-@pytest.mark.parametrize("count", [2, 12])
+@pytest.mark.parametrize("count", [2, 12, FEW + 2])
 @pytest.mark.parametrize(("tensor", "lie"), LIES.values(), ids=LIES.keys())
 def test_a_payload_that_lies_is_corrupt_and_harms_nobody_else(
     tensor: Tensor, lie: Callable[[Stage, int], None], count: int
@@ -352,12 +353,13 @@ def test_a_payload_that_lies_is_corrupt_and_harms_nobody_else(
     ]
 
 
+@pytest.mark.parametrize("count", [1, 7, FEW + 1])
 @pytest.mark.parametrize(("tensor", "lie"), LIES.values(), ids=LIES.keys())
 def test_a_batch_of_nothing_but_lies_is_corrupt_and_runs_nothing(
-    tensor: Tensor, lie: Callable[[Stage, int], None]
+    tensor: Tensor, lie: Callable[[Stage, int], None], count: int
 ) -> None:
     stage = Stage(identity, [tensor], [tensor])
-    liars = [stage.send_tensor(sample(tensor, i), lane=1) for i in range(ALIKE_FROM + 1)]
+    liars = [stage.send_tensor(sample(tensor, i), lane=1) for i in range(count)]
     for liar in liars:
         lie(stage, liar)
     assert {reply.answer.status for reply in stage.run(*liars)} == {Status.CORRUPT}

@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rig import Array, Client, local_segment, pack, spec, unpack
 
+from ringbatch.engine import tensors as tensors_module
 from ringbatch.engine.model import Model
 from ringbatch.engine.runner import TensorCodec
 from ringbatch.engine.tensors import Scatterer, WrongResult
+from ringbatch.shm.alike import FEW
 from ringbatch.shm.holder import Holder, Request
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.ring import Consumer
@@ -159,20 +161,25 @@ GOOD = {
 }
 
 
-@pytest.mark.parametrize("alike", [False, True], ids=["one-by-one", "alike"])
+@pytest.mark.parametrize("alike", ["", "few", "many"])
 @pytest.mark.parametrize(("output", "returned", "values"), GOOD.values(), ids=GOOD.keys())
 def test_a_good_result_is_written_as_declared(
-    output: Tensor, returned: object, values: list[Any], alike: bool
+    output: Tensor,
+    returned: object,
+    values: list[Any],
+    alike: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(tensors_module, "FEW", {"many": 1}.get(alike, FEW))
     bench = Bench([X], [output])
     requests = [bench.request([[0, 0]]), bench.request([[0, 0]])]
     if alike:
         together = bench.holder.read_alike([request.ref for request in requests])
         assert together is not None
-        if bench.codec.read_alike(together) is None:
+        size = bench.codec.write_alike(bench.codec.check(returned, [1, 1]), together)
+        if size is None:
             assert output.row_bytes is None, "only sizes that are open are written one by one"
             return
-        size = bench.codec.write_alike(bench.codec.check(returned, [1, 1]), together)
         written = [
             unpack([output], 1, bytes(bench.segment.memory[r.result_offset :][:size]))
             for r in requests
@@ -180,6 +187,30 @@ def test_a_good_result_is_written_as_declared(
     else:
         written = bench.write(returned, *requests)
     assert [result[0].tolist()[0] for result in written] == values
+
+
+@pytest.mark.parametrize("count", [1, 2, FEW, FEW + 1])
+@pytest.mark.parametrize("size", [0, 3, 530])
+@pytest.mark.parametrize("name", ["FP32", "BF16", "BOOL"])
+def test_requests_that_are_alike_are_read_and_written_like_single_ones(
+    name: str, size: int, count: int
+) -> None:
+    kinds = [Tensor("n", "INT16", [2]), Tensor("t", name, [size])]
+    bench = Bench(kinds, kinds)
+    sent = [[numbers(t, (2, *t.shape), 7 * n) for t in kinds] for n in range(count)]
+    requests = [bench.request(*v, rows=2, result_bytes=2 * 64 + 8 * size) for v in sent]
+    together = bench.holder.read_alike([request.ref for request in requests])
+    assert together is not None
+    gathered = bench.codec.read_alike(together)
+    assert gathered is not None
+    for array, values in zip(gathered, zip(*sent, strict=True), strict=True):
+        assert np.array_equal(array, np.concatenate(values))
+        assert array.flags.writeable
+    written = bench.codec.write_alike(bench.codec.check(tuple(gathered), [2] * count), together)
+    assert written is not None
+    for request, own in zip(requests, sent, strict=True):
+        result = unpack(kinds, 2, bytes(bench.segment.memory[request.result_offset :][:written]))
+        assert all(map(np.array_equal, result, own))
 
 
 ONE = [Tensor("y", "FP32", [2])]

@@ -17,7 +17,7 @@ import numpy as np
 from rig import local_segment, spec
 from simulation.machine import MILLISECOND_NS, SECOND_NS, Bell, EventLoop, Machine, Process
 
-from ringbatch.engine import collect, worker
+from ringbatch.engine import collect, tensors, worker
 from ringbatch.engine.collect import Loop
 from ringbatch.engine.collector import Collector
 from ringbatch.engine.model import Model
@@ -27,6 +27,7 @@ from ringbatch.frontend import service as service_module
 from ringbatch.frontend.gateway import Gateway
 from ringbatch.frontend.service import Service
 from ringbatch.frontend.v1 import V1Codec
+from ringbatch.shm import alike
 from ringbatch.shm.counters import Counters
 from ringbatch.shm.holder import Holder
 from ringbatch.shm.lane import Lane
@@ -69,6 +70,8 @@ _DUMP_NS: Final = 500 * MILLISECOND_NS
 """From SIGABRT to SIGKILL."""
 _SOON_NS: Final = 2 * MILLISECOND_NS
 _RESTART_NS: Final = 30 * MILLISECOND_NS
+_FEW: Final = 3
+"""Requests up to which a worker looks at each; batches here are small, and it must do both."""
 _DONE_WORD: Final = DONE // WORD
 _SLOT_WORDS: Final = SLOT_SIZE // WORD
 
@@ -99,6 +102,8 @@ def installed() -> Iterator[None]:
     with (
         patch.object(collect, "time", time),
         patch.object(worker, "os", system),
+        patch.object(alike, "FEW", _FEW),
+        patch.object(tensors, "FEW", _FEW),
         patch.object(service_module, "V1Codec", _v1_codec),
         patch.object(service_module, "V2Codec", lambda _spec, _regions: None),
     ):

@@ -80,6 +80,14 @@ MUTANTS = {
         "    self.flush()\n"
         "    self._words[first] = done_word(ref >> SLOT_BITS, status)",
     ),
+    "answers to requests that are alike are announced before DONE": Mutant(
+        Holder,
+        "answer_alike",
+        "words[first + slot * _SLOT_WORDS] = ref >> SLOT_BITS << FLAG_BITS | status",
+        "self._answered.setdefault(slot >> self._lane_shift, []).append(ref)\n"
+        "            self.flush()\n"
+        "            words[first + slot * _SLOT_WORDS] = ref >> SLOT_BITS << FLAG_BITS | status",
+    ),
     "a cancelled slot is free at once": Mutant(
         Lane, "cancel", "self._cancelled.add(slot)", "self.release(slot)"
     ),
