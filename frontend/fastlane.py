@@ -96,6 +96,7 @@ class FastLane(asyncio.Protocol):
         "_closing",
         "_config",
         "_head",
+        "_infer",
         "_keep_alive",
         "_loop",
         "_predict",
@@ -132,6 +133,7 @@ class FastLane(asyncio.Protocol):
         self._app_state = app_state
         self._loop = _loop or asyncio.get_running_loop()
         self._predict = settings.predict
+        self._infer = settings.infer
         self._usual_head = settings.response_heads.usual
         self._head = _NO_HEAD
         self._verdict = _NO_VERDICT
@@ -184,7 +186,13 @@ class FastLane(asyncio.Protocol):
         ):
             self._busy = True
             if verdict.infer:
-                self._infer(verdict, data[verdict.head_bytes :])
+                self._call = self._infer(
+                    verdict.model,
+                    data[verdict.head_bytes :],
+                    verdict.json_bytes,
+                    self._answer,
+                    verdict.timeout_ns,
+                )
             else:
                 self._call = self._predict(
                     verdict.model,
@@ -265,7 +273,9 @@ class FastLane(asyncio.Protocol):
             if self._reserved_bytes:
                 self._free()
             if verdict.infer:
-                self._infer(verdict, body)
+                self._call = self._infer(
+                    verdict.model, body, verdict.json_bytes, self._answer, verdict.timeout_ns
+                )
             else:
                 self._call = self._predict(
                     verdict.model, body, self._answer, verdict.timeout_ns, verdict.origin
@@ -305,11 +315,6 @@ class FastLane(asyncio.Protocol):
         self._transport.set_protocol(protocol)
         if self._reading:
             self._transport.resume_reading()
-
-    def _infer(self, verdict: Verdict, body: Body) -> None:
-        self._call = self._settings.infer(
-            verdict.model, body, verdict.json_bytes, self._answer, verdict.timeout_ns
-        )
 
     def _read_head(self) -> None:
         buffer = self._buffer

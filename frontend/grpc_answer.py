@@ -20,6 +20,7 @@ from ringbatch.frontend.grpc_request import CONTENTS, GrpcWants
 from ringbatch.frontend.payload import Bytes
 from ringbatch.frontend.tensor_to_json import Unwritable, placed, strings
 from ringbatch.frontend.v2_memory import Target, expect_fit
+from ringbatch.frontend.v2_wants import Want
 from ringbatch.shm.errors import ModelFailed
 from ringbatch.shm.frame import Frame, FrameError, Placement
 from ringbatch.shm.manifest import ModelSpec
@@ -27,6 +28,8 @@ from ringbatch.shm.tensor import Tensor
 
 _TENSORS_KEPT: Final = 256
 _LENGTH_DELIMITED: Final = 2
+_ALL_RAW: Final = (Want(0, binary=True),)
+"""What is mostly wanted of a model with one output."""
 _Response: Final = inference("ModelInferResponse")
 _Tensor: Final = inference("ModelInferResponse.InferOutputTensor")
 _Contents: Final = inference("InferTensorContents")
@@ -67,22 +70,29 @@ class GrpcAnswers:
             model_name=spec.name, model_version=spec.version
         ).SerializeToString()
         self._heads: dict[tuple[int, tuple[int, ...]], bytes] = {}
+        self._middles: dict[int, bytes] = {}
+        self._row_bytes = spec.outputs[0].row_bytes or 0 if len(spec.outputs) == 1 else 0
 
-    def render(self, parts: Sequence[tuple[int, memoryview]], wants: GrpcWants) -> bytes:
+    def render(
+        self, parts: Sequence[tuple[int, memoryview]], wants: GrpcWants, identity: bytes
+    ) -> bytes:
         """Write an answer.
 
         Args:
             parts: rows and result of each part in order; none where there were no instances,
                 which is possible where the shapes of the outputs are fixed.
             wants: what the request asked for.
+            identity: the request's `id_field`.
 
         Raises:
             ModelFailed: a result does not fit the model's outputs.
             InvalidRequest: an output is wanted in memory that is too small or gone.
         """
-        pieces: list[Bytes] = [self._start]
-        if wants.id:
-            _add(pieces, _ID, [wants.id.encode()])
+        if len(parts) == 1 and wants.outputs == _ALL_RAW and not wants.typed:
+            ((rows, memory),) = parts
+            if 0 < memory.nbytes == rows * self._row_bytes:
+                return b"".join((self._start, identity, self._middle(rows), memory))
+        pieces: list[Bytes] = [self._start, identity]
         raw: list[Bytes] = []
         targets: list[tuple[Target, list[memoryview]]] = []
         try:
@@ -109,6 +119,15 @@ class GrpcAnswers:
             target.write(data)
         return b"".join(pieces + raw)
 
+    def _middle(self, rows: int) -> bytes:
+        """What stands between the id and the one tensor of an answer of one part."""
+        middle = self._middles.get(rows)
+        if middle is None:
+            head = self._head(0, (rows, *self._outputs[0].shape))
+            opening = _opening(_RAW, rows * self._row_bytes)
+            middle = self._middles[rows] = _opening(_OUTPUT, len(head)) + head + opening
+        return middle
+
     def _head(self, index: int, shape: tuple[int, ...]) -> bytes:
         """An output without its elements."""
         head = self._heads.get((index, shape))
@@ -125,15 +144,25 @@ class GrpcAnswers:
         return head
 
 
+def id_field(identity: str) -> bytes:
+    """The field of an answer with the request's id; empty where it has none."""
+    data = identity.encode()
+    return _opening(_ID, len(data)) + data if data else b""
+
+
+def _opening(tag: int, size: int) -> bytes:
+    """What stands before the data of a field: its tag, and how many bytes follow."""
+    opening = bytearray((tag,))
+    while size > 0x7F:
+        opening.append(size & 0x7F | 0x80)
+        size >>= 7
+    opening.append(size)
+    return bytes(opening)
+
+
 def _add(pieces: list[Bytes], tag: int, data: Sequence[Bytes]) -> None:
     """Append a field whose length stands before it."""
-    size = sum(map(len, data))
-    field = bytearray((tag,))
-    while size > 0x7F:
-        field.append(size & 0x7F | 0x80)
-        size >>= 7
-    field.append(size)
-    pieces.append(field)
+    pieces.append(_opening(tag, sum(map(len, data))))
     pieces += data
 
 

@@ -37,7 +37,7 @@ class Calls:
         self._count = 0
         self._refused = 0
         self._idle = asyncio.Event()
-        self._idle.set()
+        """Set once nothing is under way, if the server is to stop."""
 
     def __enter__(self) -> None:
         """Begin; raises `Draining` where the server is to stop."""
@@ -45,11 +45,10 @@ class Calls:
             self._refused += 1
             raise Draining
         self._count += 1
-        self._idle.clear()
 
     def __exit__(self, *_: object) -> None:
         self._count -= 1
-        if not self._count:
+        if not self._count and self.stopping.is_set():
             self._idle.set()
 
     async def read(self, context: Context, take: Callable[[Any], Awaitable[None]]) -> None:
@@ -75,6 +74,8 @@ class Calls:
         """Refuse new calls, read no more of the streams, and wait until nothing is under way, at
         most `limit_s`."""
         self.stopping.set()
+        if not self._count:
+            self._idle.set()
         for reading in self._readings:
             reading.cancel()
         with suppress(TimeoutError):

@@ -1,9 +1,10 @@
 """Everything between the bytes of a ModelInferRequest and those of its answer.
 
-As in `service`, nothing is awaited: `Inference.start` returns at once, and the answer is a call of
-the `reply` it was given, later or before it returns. No error leaves as an exception.
+As in `service`, nothing is awaited: `Inference.start` returns at once, and the future it was given
+is done later, or before it returns. No error leaves as an exception.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -11,37 +12,72 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from ringbatch.frontend.calls import Answered, Call, Model, Results, Task
-from ringbatch.frontend.grpc_answer import GrpcAnswers
+from ringbatch.frontend.grpc_answer import GrpcAnswers, id_field
+from ringbatch.frontend.grpc_heads import Heads
 from ringbatch.frontend.grpc_messages import inference
 from ringbatch.frontend.grpc_request import GrpcWants, reader
 from ringbatch.frontend.outcome import BATCH_HEADER, Headers, InternalError
-from ringbatch.frontend.service import Service
+from ringbatch.frontend.payload import UnreadPart
+from ringbatch.frontend.service import Parts, Service
+from ringbatch.frontend.v1_request import Part, new_tuple
 from ringbatch.frontend.v2_memory import ClientMemory
 from ringbatch.shm.errors import DeadlineExceeded, InvalidRequest, RequestError
-from ringbatch.shm.manifest import ModelSpec
 
 log = logging.getLogger("ringbatch.frontend")
 
 _Request: Final = inference("ModelInferRequest")
 
 
-class Inferred(NamedTuple):
-    """How a request ended.
+class Pending:
+    """A request that is on its way, and how it ended.
 
     Attributes:
-        id: the request's own; empty where it has none or cannot be read.
+        ended: is done once it has.
+        id: the field with its id, as it is in a response; empty where it has none or cannot be
+            read.
         response: the bytes of a ModelInferResponse; empty where there is an error.
         error: why there is none.
-        batch_id: of the batch the request was in; empty where it was in none.
+        trailing: metadata with the batch that the request was in; empty where it was in none.
+        call: on which the answer depends; None where it has ended.
     """
 
-    id: str
-    response: bytes
-    error: RequestError | None
-    batch_id: str
+    __slots__ = ("call", "ended", "error", "id", "response", "trailing")
+
+    def __init__(self, ended: asyncio.Future[None]) -> None:
+        self.ended = ended
+        self.id = b""
+        self.response = b""
+        self.error: RequestError | None = None
+        self.trailing: Headers = ()
+        self.call: Call | None = None
+
+    def answer(self, _status: int, response: bytes, headers: Headers) -> None:
+        """The answer is there."""
+        self.call = None
+        self.response = response
+        self.trailing = headers
+        # Where the client cancels, the future is cancelled a moment before the call is abandoned.
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def fail(self, error: RequestError, batch_id: str) -> None:
+        """There is none."""
+        self.error = error
+        self.answer(0, b"", ((BATCH_HEADER, batch_id),) if batch_id else ())
+
+    def abandon(self) -> None:
+        """Nobody waits any more, unless it has ended."""
+        if self.call is not None:
+            self.call.abandon()
+            self.call = None
 
 
-Reply = Callable[[Inferred], None]
+class _Usual(NamedTuple):
+    """A request of known pieces, of one part; its one raw tensor is the payload as it is."""
+
+    own: "_GrpcModel"
+    rows: int
+    wants: GrpcWants
 
 
 class Inference:
@@ -56,113 +92,125 @@ class Inference:
         self._service = service
         self._clock = clock
         self._models: dict[Model, _GrpcModel] = {}
+        self._table = service.table
+        self._heads: Heads[_Usual] = Heads()
 
-    def start(self, data: bytes, remaining_s: float | None, reply: Reply) -> Call | None:
+    def start(self, data: bytes, remaining_s: float | None, ended: asyncio.Future[None]) -> Pending:
         """Answer a request.
 
         Args:
             data: a ModelInferRequest.
             remaining_s: how long the client will wait; None where it does not say.
-            reply: called once, unless the call is abandoned first.
-
-        Returns:
-            The call that is on its way; None where `reply` was called already.
+            ended: becomes done, unless the request is abandoned first.
         """
-        self._service.engine.gateway.between_requests()
+        service = self._service
+        service.engine.gateway.between_requests()
         accepted_ns = self._clock()
-        waiting = _Waiting(reply)
+        pending = Pending(ended)
         error: RequestError
         try:
-            request = _parsed(data)
-            waiting.id = request.id
-            model = self._service.model(request.model_name, request.model_version)
-            own = self._models.get(model) or self._own(model)
-            parts, wants = own.read(request)
-            self._service.expect_served(model)
-            timeout_ns = min(wants.timeout_ns or model.spec.timeout_ns, model.spec.timeout_ns)
+            own, parts, wants = self._read(data, pending)
+            model = own.model
+            service.expect_served(model)
+            timeout_ns = model.spec.timeout_ns
+            if wants.timeout_ns:
+                timeout_ns = min(wants.timeout_ns, timeout_ns)
             if remaining_s is not None:
                 timeout_ns = min(timeout_ns, int(remaining_s * 1e9))
-            if timeout_ns <= 0:
-                raise DeadlineExceeded
-            deadline_ns = accepted_ns + timeout_ns
-            task = GrpcTask(model, own.answers, wants, waiting, accepted_ns, deadline_ns)
+                if timeout_ns <= 0:
+                    raise DeadlineExceeded
+            task = GrpcTask(own, wants, pending, accepted_ns, accepted_ns + timeout_ns)
             if parts:
-                return self._service.send(task, parts)
-            answer = task.render((), "")
+                pending.call = service.send(task, parts)
+            else:
+                response, _ = task.render((), "")
+                pending.answer(200, response, ())
+            return pending
         except RequestError as failure:
             # Its traceback holds this frame, and this frame it.
             error = failure.with_traceback(None)
         except Exception:
             log.exception("grpc frontend: a request failed")
             error = InternalError()
-        else:
-            task.reply(200, *answer)
-            return None
-        waiting.fail(error, "")
-        return None
+        pending.fail(error, "")
+        return pending
+
+    def _read(self, data: bytes, pending: Pending) -> tuple["_GrpcModel", Parts, GrpcWants]:
+        service = self._service
+        service.keep_up()
+        if service.table != self._table:
+            # A name may stand for another model now.
+            self._heads.clear()
+            self._table = service.table
+        recalled = self._heads.recall(data)
+        if recalled is not None:
+            (own, rows, wants), pending.id, tensor = recalled
+            return own, (new_tuple(Part, (rows, tensor, 0)),), wants
+        request = _parsed(data)
+        pending.id = id_field(request.id)
+        model = service.model(request.model_name, request.model_version)
+        own = self._models.get(model) or self._own(model)
+        parts, wants = own.read(request)
+        if own.plain and len(parts) == 1 and wants.all_raw:
+            (part,) = parts
+            if not isinstance(part, UnreadPart):
+                self._heads.learn(data, part.payload, _Usual(own, part.rows, wants))
+        return own, parts, wants
 
     def _own(self, model: Model) -> "_GrpcModel":
         """What is needed of a model beyond what the service has; that of others that serve no
         longer is forgotten."""
         serving = {self._service.model(s.name, s.version) for s in self._service.specs}
         self._models = {known: own for known, own in self._models.items() if known in serving}
-        own = self._models[model] = _GrpcModel(model.spec, self._service.regions)
+        own = self._models[model] = _GrpcModel(model, self._service.regions)
         return own
-
-
-class _Waiting:
-    """Who waits for an answer, and the id of the request."""
-
-    __slots__ = ("_reply", "id")
-
-    def __init__(self, reply: Reply) -> None:
-        self._reply = reply
-        self.id = ""
-
-    def answer(self, _status: int, response: bytes, headers: Headers) -> None:
-        """The answer is there; its one header has the id of the batch."""
-        ((_, batch_id),) = headers
-        self._reply(Inferred(self.id, response, None, batch_id))
-
-    def fail(self, error: RequestError, batch_id: str) -> None:
-        """There is none."""
-        self._reply(Inferred(self.id, b"", error, batch_id))
 
 
 class GrpcTask(Task):
     """What is the same for all parts of a request over gRPC."""
 
-    __slots__ = ("_answers", "_waiting", "_wants")
+    __slots__ = ("_own", "_pending", "_wants")
 
     def __init__(
         self,
-        model: Model,
-        answers: GrpcAnswers,
+        own: "_GrpcModel",
         wants: GrpcWants,
-        waiting: _Waiting,
+        pending: Pending,
         accepted_ns: int,
         deadline_ns: int,
     ) -> None:
-        super().__init__(model, False, waiting.answer, accepted_ns, deadline_ns)
-        self._answers = answers
-        self._waiting = waiting
+        super().__init__(own.model, False, pending.answer, accepted_ns, deadline_ns)
+        self._own = own
+        self._pending = pending
         self._wants = wants
 
     def render(self, results: Results, batch_id: str) -> Answered:
         """As in `Task`."""
-        return self._answers.render(results, self._wants), ((BATCH_HEADER, batch_id),)
+        response = self._own.render(results, self._wants, self._pending.id)
+        return response, ((BATCH_HEADER, batch_id),)
 
     def fail(self, error: RequestError, batch_id: str) -> None:
         """As in `Task`."""
-        self._waiting.fail(error, batch_id)
+        self._pending.fail(error, batch_id)
 
 
 class _GrpcModel:
-    """What reads requests to one model, and what writes its answers."""
+    """A model, what reads requests to it, and what writes its answers.
 
-    def __init__(self, spec: ModelSpec, memory: ClientMemory) -> None:
+    Attributes:
+        plain: whether a raw tensor is the payload of its slot, whatever its bytes are.
+    """
+
+    def __init__(self, model: Model, memory: ClientMemory) -> None:
+        spec = model.spec
+        self.model = model
         self.read = reader(spec, memory)
-        self.answers = GrpcAnswers(spec)
+        self.render = GrpcAnswers(spec).render
+        self.plain = (
+            len(spec.inputs) == 1
+            and spec.inputs[0].row_bytes is not None
+            and spec.inputs[0].datatype.name != "BOOL"
+        )
 
 
 def _parsed(data: bytes) -> Any:

@@ -50,16 +50,19 @@ class GrpcWants(NamedTuple):
     """What an answer is to be.
 
     Attributes:
-        id: the request's; empty where it has none.
         outputs: in the order of the answer.
         typed: whether elements are to stand in `contents` rather than in `raw_output_contents`.
         timeout_ns: how long the request is worth an answer; 0 where it does not say.
     """
 
-    id: str
     outputs: tuple[Want, ...]
     typed: bool
     timeout_ns: int
+
+    @property
+    def all_raw(self) -> bool:
+        """Whether every output is wanted in `raw_output_contents`."""
+        return not self.typed and all(want.binary is True for want in self.outputs)
 
 
 class GrpcRequest(NamedTuple):
@@ -99,7 +102,7 @@ class _Described(NamedTuple):
         shapes: of each.
         dimensions: the sizes for the open dimensions of all of them.
         entries: how many raw contents there are to be, if there are any.
-        wants: what the answer is to be, without the id.
+        wants: what the answer is to be.
         shared: whether an input is in shared memory.
     """
 
@@ -159,7 +162,6 @@ class GrpcRequests:
             RequestError: `ClientMemory` does.
         """
         raw = list(request.raw_input_contents)
-        identity = request.id
         described = self._remembered(request) if raw else self._described(request, typed=True)
         if raw and len(raw) != described.entries:
             raise InvalidRequest(
@@ -170,8 +172,7 @@ class GrpcRequests:
             one.tensor if one.entry == _NOT_RAW else _raw_tensor(wanted, one.shape, raw[one.entry])
             for wanted, one in zip(self._signature.inputs, described.given, strict=True)
         ]
-        wants = described.wants._replace(id=identity) if identity else described.wants
-        return GrpcRequest(self._parts(described, tensors), wants)
+        return GrpcRequest(self._parts(described, tensors), described.wants)
 
     def _remembered(self, request: Message) -> _Described:
         """What a request with raw contents says. Programs mostly say the same in each, and it
@@ -256,7 +257,7 @@ class GrpcRequests:
             wants = self._wants.read({"parameters": parameters, "outputs": listed})
             outputs, timeout_ns = wants.outputs, wants.timeout_ns
         carried = {want.output for want in outputs if want.binary is True}
-        return GrpcWants("", outputs, typed and self._raw_only.isdisjoint(carried), timeout_ns)
+        return GrpcWants(outputs, typed and self._raw_only.isdisjoint(carried), timeout_ns)
 
 
 def _output(entry: Message) -> dict[str, Any]:

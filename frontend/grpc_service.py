@@ -15,7 +15,7 @@ import grpc
 
 from ringbatch.frontend.distribution import installed_version
 from ringbatch.frontend.grpc_calls import Calls, Context
-from ringbatch.frontend.grpc_inference import Inference, Inferred
+from ringbatch.frontend.grpc_inference import Inference, Pending
 from ringbatch.frontend.grpc_memory import Fields, MemoryControl
 from ringbatch.frontend.grpc_messages import (
     HEALTH_SERVICE,
@@ -29,7 +29,7 @@ from ringbatch.frontend.grpc_status import grpc_status
 from ringbatch.frontend.json_to_tensor import shown
 from ringbatch.frontend.model_control import control_model, expect_no_override
 from ringbatch.frontend.model_index import index_of
-from ringbatch.frontend.outcome import BATCH_HEADER, InternalError
+from ringbatch.frontend.outcome import InternalError
 from ringbatch.frontend.service import Service
 from ringbatch.frontend.v2_documents import (
     model_metadata,
@@ -130,28 +130,6 @@ class Control:
         return {"models": [e for e in entries if e["state"] == "READY" or not request.ready]}
 
 
-class Pending:
-    """A request that is on its way.
-
-    Attributes:
-        answer: what it comes to.
-    """
-
-    def __init__(self, inference: Inference, data: bytes, context: Context) -> None:
-        self.answer: asyncio.Future[Inferred] = asyncio.get_running_loop().create_future()
-        self._call = inference.start(data, context.time_remaining(), self._reply)
-
-    def abandon(self) -> None:
-        """Nobody waits any more, unless the answer is there."""
-        if self._call is not None:
-            self._call.abandon()
-
-    def _reply(self, inferred: Inferred) -> None:
-        # Where the client cancels, the future is cancelled a moment before the call is abandoned.
-        if not self.answer.done():
-            self.answer.set_result(inferred)
-
-
 class Inferences:
     """The methods that infer.
 
@@ -161,28 +139,29 @@ class Inferences:
     """
 
     def __init__(self, inference: Inference, calls: Calls) -> None:
-        self._inference = inference
+        self._start = inference.start
         self._calls = calls
+        self._future = asyncio.get_running_loop().create_future
 
     async def one(self, data: bytes, context: Context) -> bytes:
         """ModelInfer, from bytes to bytes."""
-        inferred = await self._inferred(data, context)
-        if inferred.batch_id:
-            context.set_trailing_metadata(((BATCH_HEADER, inferred.batch_id),))
-        if inferred.error is not None:
-            await _abort(context, inferred.error)
-        return inferred.response
-
-    async def _inferred(self, data: bytes, context: Context) -> Inferred:
+        error: RequestError | None
         try:
             with self._calls:
-                pending = Pending(self._inference, data, context)
+                pending = self._start(data, context.time_remaining(), self._future())
                 try:
-                    return await pending.answer
+                    await pending.ended
                 finally:
                     pending.abandon()
-        except Draining as error:
-            return Inferred("", b"", error, "")
+        except Draining as draining:
+            error = draining
+        else:
+            if pending.trailing:
+                context.set_trailing_metadata(pending.trailing)
+            error = pending.error
+        if error is not None:
+            await _abort(context, error)
+        return pending.response
 
     async def many(self, _requests: Any, context: Context) -> None:
         """ModelStreamInfer: each request is answered as if it came alone, in their order."""
@@ -192,7 +171,8 @@ class Inferences:
         draining: Draining | None = None
 
         async def take(data: bytes) -> None:
-            pending.put_nowait(Pending(self._inference, data, context))
+            remaining_s = context.time_remaining()
+            pending.put_nowait(self._start(data, remaining_s, self._future()))
             await room.acquire()
 
         answering = asyncio.create_task(_answer(context, pending, room))
@@ -220,18 +200,18 @@ async def _answer(
 ) -> None:
     while (first := await pending.get()) is not None:
         try:
-            inferred = await first.answer
+            await first.ended
         finally:
             first.abandon()
-        await context.write(_streamed(inferred))
+        await context.write(_streamed(first))
         room.release()
 
 
-def _streamed(inferred: Inferred) -> Message:
-    if inferred.error is not None:
-        text = grpc_status(inferred.error).text
-        return _StreamResponse(error_message=text, infer_response={"id": inferred.id})
-    return _StreamResponse(infer_response=_Response.FromString(inferred.response))
+def _streamed(pending: Pending) -> Message:
+    if pending.error is not None:
+        text = grpc_status(pending.error).text
+        return _StreamResponse(error_message=text, infer_response=_Response.FromString(pending.id))
+    return _StreamResponse(infer_response=_Response.FromString(pending.response))
 
 
 class Health:

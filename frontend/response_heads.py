@@ -34,10 +34,10 @@ class ResponseHeads:
 
     def success(self, headers: Headers) -> bytes:
         """Of an answer with status 200 and headers of its own that keeps the connection."""
-        usual = self.usual()
         known, head = self._of_headers
-        if known is headers:
+        if known is headers and self._state.default_headers is self._defaults:
             return head
+        usual = self.usual()
         # All but the headers that are JSON's and the length, at its end.
         lines = [b"%b: %b\r\n" % (name.encode(), value.encode()) for name, value in headers]
         head = b"".join((usual[: -len(_USUAL_END)], *lines, _LENGTH_NAME))

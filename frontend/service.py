@@ -209,15 +209,19 @@ class Service:
             As `predict`.
         """
         self.engine.gateway.between_requests()
+        if self._words[TABLE_WORD] != self.table:
+            self.keep_up()
         accepted_ns = self._clock()
         try:
-            model = self._at(name)
+            model = self._by_address.get(name)
+            if model is None:
+                raise self._not_found(name)
             parts, wants = model.v2.parse(body, json_bytes)
             self.expect_served(model)
-            deadline_ns = accepted_ns + shortest_ns(
-                model.spec.timeout_ns, timeout_ns, wants.timeout_ns
-            )
-            task = InferTask(model, wants, reply, accepted_ns, deadline_ns)
+            limit_ns = model.spec.timeout_ns
+            if timeout_ns or wants.timeout_ns:
+                limit_ns = shortest_ns(limit_ns, timeout_ns, wants.timeout_ns)
+            task = InferTask(model, wants, reply, accepted_ns, accepted_ns + limit_ns)
             if parts:
                 return self.send(task, parts)
             answer = task.render((), "")

@@ -10,7 +10,8 @@ of its value as FP64. Binary outputs follow the text in their order, and a heade
 ends. Outputs in memory of the client's, as the last one here, are there when the answer is sent.
 """
 
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Iterable, Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +24,7 @@ from ringbatch.frontend.bytes_tensor import joined
 from ringbatch.frontend.classification import classes_of
 from ringbatch.frontend.outcome import BATCH_HEADER, JSON, Headers
 from ringbatch.frontend.tensor_to_json import Unwritable, placed, strings
+from ringbatch.frontend.v1_request import new_tuple
 from ringbatch.frontend.v2_memory import Target, expect_fit
 from ringbatch.frontend.v2_wants import Wants
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
@@ -32,7 +34,11 @@ from ringbatch.shm.tensor import Tensor
 
 LENGTH_HEADER: Final = "inference-header-content-length"
 
+_FP32: Final = np.dtype("<f4")
 _FP64: Final = np.dtype("<f8")
+_FEW: Final = 48
+"""Numbers, of which a list is written faster than an array."""
+_N: Final = ord("n")
 _OCTETS: Final = ("content-type", "application/octet-stream")
 
 
@@ -73,7 +79,9 @@ class InferAnswers:
         name = dumps(spec.name).decode()
         version = dumps(spec.version).decode()
         self._start = f'"model_name":{name},"model_version":{version},"outputs":['.encode()
-        self._of_batch = ("", JSON)
+        # Neighbours in a batch are answered one after the other.
+        self._of_batch: tuple[str, Headers] = ("", JSON)
+        self._of_binary: tuple[tuple[str, int], Headers] = (("", 0), JSON)
 
     def render(
         self, parts: Sequence[tuple[int, memoryview]], wants: Wants, batch_id: str
@@ -132,14 +140,19 @@ class InferAnswers:
             return self._binary(text, binary, batch_id)
         return Answer(text, self._json_headers(batch_id))
 
-    def _binary(self, text: bytes, binary: list[memoryview], batch_id: str) -> Answer:
-        headers = (_OCTETS, (LENGTH_HEADER, str(len(text))), (BATCH_HEADER, batch_id))
-        return Answer(b"".join((text, *binary)), headers)
+    def _binary(self, text: bytes, binary: Iterable[memoryview], batch_id: str) -> Answer:
+        return Answer(b"".join((text, *binary)), self._binary_headers(len(text), batch_id))
+
+    def _binary_headers(self, text_bytes: int, batch_id: str) -> Headers:
+        if (batch_id, text_bytes) != self._of_binary[0]:
+            length = (LENGTH_HEADER, str(text_bytes))
+            headers = (_OCTETS, length, (BATCH_HEADER, batch_id))
+            self._of_binary = ((batch_id, text_bytes), headers)
+        return self._of_binary[1]
 
     def _json_headers(self, batch_id: str) -> Headers:
         if not batch_id:
             return JSON
-        # Neighbours in a batch are answered one after the other.
         if batch_id != self._of_batch[0]:
             self._of_batch = (batch_id, (*JSON, (BATCH_HEADER, batch_id)))
         return self._of_batch[1]
@@ -155,6 +168,7 @@ class OneAnswer(InferAnswers):
         (tensor,) = spec.outputs
         self._output = output
         self._row_bytes = prod(tensor.shape) * tensor.datatype.size
+        self._texts: dict[tuple[int, bool], bytes] = {}
 
     def render(
         self, parts: Sequence[tuple[int, memoryview]], wants: Wants, batch_id: str
@@ -162,20 +176,31 @@ class OneAnswer(InferAnswers):
         """As in `InferAnswers`."""
         if len(parts) == 1:
             rows, memory = parts[0]
-            size = rows * self._row_bytes
-            _, binary, classes = wants.outputs[0]
-            if classes:
-                return super().render(parts, wants, batch_id)
-            if memory.nbytes == size > 0 and (binary is False or binary is True):
-                output = self._output
-                start = b"{%b%b%b" % (wants.id, self._start, output.start(rows, ()))
-                if binary:
-                    text = b"%b%b]}" % (start, output.binary_end % size)
-                    return self._binary(text, [memory], batch_id)
-                data = output.write_at(memory, 0, rows * output.each)
-                text = b'%b"data":[%b]}]}' % (start, data)
-                return Answer(text, self._json_headers(batch_id))
+            ((_, binary, classes),) = wants.outputs
+            if memory.nbytes == rows * self._row_bytes > 0 and not classes:
+                if binary is True:
+                    text = b"{%b%b" % (wants.id, self._text(rows, True))
+                    body = b"".join((text, memory))
+                    return new_tuple(Answer, (body, self._binary_headers(len(text), batch_id)))
+                if binary is False:
+                    output = self._output
+                    data = output.write_at(memory, 0, rows * output.each)
+                    text = b"{%b%b[%b]}]}" % (wants.id, self._text(rows, False), data)
+                    return new_tuple(Answer, (text, self._json_headers(batch_id)))
         return super().render(parts, wants, batch_id)
+
+    def _text(self, rows: int, binary: bool) -> bytes:
+        """Of an answer, what stands between its id and its data; rows are those of one batch."""
+        text = self._texts.get((rows, binary))
+        if text is None:
+            output = self._output
+            text = self._start + output.start(rows, ())
+            if binary:
+                text += output.binary_end % (rows * self._row_bytes) + b"]}"
+            else:
+                text += b'"data":'
+            self._texts[rows, binary] = text
+        return text
 
 
 class _Output:
@@ -202,11 +227,9 @@ class _Output:
         sizes = ["", *map(str, tensor.shape)] if batched else map(str, tensor.shape)
         self._rest = f"{','.join(sizes)}],".encode() if tensor.static else None
         self._dtype = np.dtype("?" if datatype == "BYTES" else tensor.datatype.numpy)
-        floats = datatype in ("FP32", "FP64")
+        self._unpacks: dict[int, Callable[[memoryview, int], tuple[Any, ...]]] = {}
         self.each = prod(tensor.shape) if tensor.static else 0
-        self.write_at = self._floats if floats else self._others
-        if datatype == "BOOL":
-            self.write_at = self._booleans
+        self.write_at = self._booleans if datatype == "BOOL" else self._numbers
 
     def start(self, rows: int, results: Sequence[_Result]) -> bytes:
         """Its object up to its shape; raises `Unwritable` where the results differ in theirs."""
@@ -256,14 +279,22 @@ class _Output:
         except UnicodeDecodeError:
             raise self._not_as_json("holds bytes that are not UTF-8") from None
 
-    def _others(self, memory: memoryview, offset: int, count: int) -> bytes:
-        return _listed(ndarray((count,), self._dtype, memory, offset))
-
-    def _floats(self, memory: memoryview, offset: int, count: int) -> bytes:
-        text = _listed(ndarray((count,), self._dtype, memory, offset).astype(_FP64))
-        if b"n" in text:  # null is what orjson writes for NaN and Infinity
+    def _numbers(self, memory: memoryview, offset: int, count: int) -> bytes:
+        if count <= _FEW:
+            text = dumps(self._unpack(count)(memory, offset))[1:-1]
+        else:
+            array: NDArray[Any] = ndarray((count,), self._dtype, memory, offset)
+            text = _listed(array.astype(_FP64) if array.dtype == _FP32 else array)
+        if _N in text:  # null is what orjson writes for NaN and Infinity
             raise self._not_as_json("holds NaN or Infinity")
         return text
+
+    def _unpack(self, count: int) -> Callable[[memoryview, int], tuple[Any, ...]]:
+        unpack = self._unpacks.get(count)
+        if unpack is None:
+            numbers = struct.Struct(f"<{count}{self._tensor.datatype.code}")
+            unpack = self._unpacks[count] = numbers.unpack_from
+        return unpack
 
     def _booleans(self, memory: memoryview, offset: int, count: int) -> bytes:
         array: NDArray[np.uint8] = ndarray((count,), np.uint8, memory, offset)

@@ -22,6 +22,9 @@ RAW_ONLY: Final = ("FP16", "BF16")
 MAX_TIMEOUT_US: Final = 1 << 52
 MAX_CLASSES: Final = (1 << 31) - 1
 
+ID_MEMBER: Final = b'"id":%b,'
+"""The member of an answer with the request's id as JSON, and a comma."""
+
 _SCALARS: Final = {str, int, float, bool}
 
 
@@ -158,8 +161,8 @@ class WantsReader:
 
 
 def id_member(given: str) -> bytes:
-    """An answer's member with the request's id, and a comma."""
-    return b'"id":%b,' % dumps(given)
+    """The `ID_MEMBER` of an answer."""
+    return ID_MEMBER % dumps(given)
 
 
 def parameters_of(owner: dict[str, Any], where: str) -> dict[str, Any]:

@@ -4,13 +4,14 @@ call comes to, and what is left of it where its client goes or the server stops.
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import grpc
 import pytest
 from rig import local_segment, spec
 
-from ringbatch.frontend import grpc_calls
+from ringbatch.frontend import grpc_calls, grpc_inference
 from ringbatch.frontend.gateway import Gateway
 from ringbatch.frontend.grpc_calls import Calls
 from ringbatch.frontend.grpc_inference import Inference
@@ -152,6 +153,60 @@ def test_a_request_is_answered_with_its_batch() -> None:
         ((name, batch_id),) = call.trailing
         assert (name, len(batch_id)) == ("x-batch-id", 36)
         assert stage.lane.in_flight == 0
+
+    on_loop(test)
+
+
+async def asked(stage: Stage, data: bytes) -> bytes:
+    """The answer to a request of one part."""
+    answering = asyncio.create_task(stage.inferences.one(data, Call()))
+    stage.answer(*await stage.taken(1))
+    return await answering
+
+
+def test_of_a_message_that_comes_again_only_what_differs_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def test() -> None:
+        stage = Stage()
+        await asked(stage, message(7))
+        monkeypatch.setattr(grpc_inference, "_parsed", None)
+        for identity, number in (("a", 8), ("", 9), ("b" * 127, 10)):
+            answer = await asked(stage, message(number, id=identity))
+            assert numbers_in(answer) == [number]
+            assert inference("ModelInferResponse").FromString(answer).id == identity
+
+    on_loop(test)
+
+
+def test_a_known_message_is_for_the_model_of_that_name_now() -> None:
+    async def test() -> None:
+        stage = Stage()
+        response = inference("ModelInferResponse").FromString
+        assert response(await asked(stage, message(1, 2))).model_version == "1"
+        stage.segment.table.publish((replace(IDENTITY, version="2", generation=1),))
+        assert response(await asked(stage, message(1, 2))).model_version == "2"
+        stage.segment.table.publish(())
+        code, _ = await ending(stage, message(1, 2), Call())
+        assert code.name == "NOT_FOUND"
+
+    on_loop(test)
+
+
+def test_a_known_message_keeps_its_deadline_and_its_id_where_it_fails() -> None:
+    async def test() -> None:
+        stage, call = Stage(), Call()
+        more = {"parameters": {"timeout": {"int64_param": 5_000_000}}}
+        await asked(stage, message(7, **more))
+        stream = asyncio.create_task(stage.inferences.many(None, call))
+        call.incoming.put_nowait(message(8, id="i", **more))
+        call.incoming.put_nowait(grpc.aio.EOF)
+        (request,) = await stage.taken(1)
+        assert request.deadline_ns - request.accepted_ns == 5_000_000_000
+        stage.answer(request, status=Status.MODEL_FAILED, text="why")
+        await stream
+        (answer,) = call.outgoing
+        assert (answer.error_message, answer.infer_response.id) == ("why", "i")
 
     on_loop(test)
 

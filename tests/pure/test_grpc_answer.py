@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from rig import pack, spec
 
-from ringbatch.frontend.grpc_answer import GrpcAnswers
+from ringbatch.frontend.grpc_answer import GrpcAnswers, id_field
 from ringbatch.frontend.grpc_messages import inference
 from ringbatch.frontend.grpc_request import GrpcWants
 from ringbatch.frontend.payload import Bytes
 from ringbatch.frontend.v2_wants import Want
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.manifest import ModelSpec
-from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.tensor import DATATYPES, Tensor
 
 ADDONE = spec(0, [Tensor("x", "FP32", [2])], [Tensor("y", "FP32", [2])], name="addone")
 MANY = [Tensor("n", "INT64", [-1]), Tensor("s", "BYTES", [2]), Tensor("h", "FP16", [1])]
@@ -35,17 +35,20 @@ TYPED_VALUES: dict[str, list[Any]] = {
 }
 
 
-def rendered(model: ModelSpec, wants: GrpcWants, *parts: tuple[int, bytes]) -> Any:
-    data = GrpcAnswers(model).render([(rows, memoryview(part)) for rows, part in parts], wants)
+def rendered(
+    model: ModelSpec, wants: GrpcWants, *parts: tuple[int, bytes], identity: str = ""
+) -> Any:
+    results = [(rows, memoryview(part)) for rows, part in parts]
+    data = GrpcAnswers(model).render(results, wants, id_field(identity))
     return inference("ModelInferResponse").FromString(data)
 
 
-def wants(*outputs: int, typed: bool = False, identity: str = "") -> GrpcWants:
-    return GrpcWants(identity, tuple(Want(output, True) for output in outputs), typed, 0)
+def wants(*outputs: int, typed: bool = False) -> GrpcWants:
+    return GrpcWants(tuple(Want(output, True) for output in outputs), typed, 0)
 
 
 def test_a_raw_answer_has_the_bytes_of_the_protocol() -> None:
-    answer = GrpcAnswers(ADDONE).render([(1, RESULT)], wants(0, identity="42"))
+    answer = GrpcAnswers(ADDONE).render([(1, RESULT)], wants(0), id_field("42"))
     assert answer.hex(" ") == (
         "0a 06 61 64 64 6f 6e 65 12 01 31 1a 02 34 32 2a 0d 0a 01 79 12 04 46 50 33 32 1a 02 01 02 "
         "32 08 00 00 00 40 00 00 40 40"
@@ -53,7 +56,7 @@ def test_a_raw_answer_has_the_bytes_of_the_protocol() -> None:
 
 
 def test_a_typed_answer_has_the_bytes_of_the_protocol() -> None:
-    answer = GrpcAnswers(ADDONE).render([(1, RESULT)], wants(0, typed=True))
+    answer = GrpcAnswers(ADDONE).render([(1, RESULT)], wants(0, typed=True), b"")
     assert answer.hex(" ") == (
         "0a 06 61 64 64 6f 6e 65 12 01 31 2a 19 0a 01 79 12 04 46 50 33 32 1a 02 01 02 "
         "2a 0a 32 08 00 00 00 40 00 00 40 40"
@@ -80,7 +83,7 @@ def test_raw_outputs_are_as_they_stand_in_the_slot_and_in_the_order_asked_for() 
         (rows.stop - rows.start, pack(MANY, [numbers[rows], texts[rows], halves[rows]])[0])
         for rows in (slice(0, 2), slice(2, 3))
     ]
-    answer = rendered(model, wants(2, 0, 1, identity="é"), *parts)
+    answer = rendered(model, wants(2, 0, 1), *parts, identity="é")
     assert (answer.model_name, answer.model_version, answer.id) == ("m", "1", "é")
     assert [(o.name, o.datatype, list(o.shape)) for o in answer.outputs] == [
         ("h", "FP16", [3, 1]),
@@ -102,6 +105,22 @@ def test_results_of_any_length_are_read_back(size: int) -> None:
     assert rendered(model, wants(0), (1, result[:size])).raw_output_contents == [result[:size]]
 
 
+@pytest.mark.parametrize("datatype", sorted(name for name, d in DATATYPES.items() if d.fixed))
+@pytest.mark.parametrize("cap", [0, 8])
+def test_an_answer_in_one_part_is_that_of_its_parts(datatype: str, cap: int) -> None:
+    """One part is written at once where its size is known, several go the long way."""
+    tensor = Tensor("y", datatype, [2])
+    model = spec(0, [Tensor("x", "FP32", [])], [tensor], max_batch_size=cap)
+    answers = GrpcAnswers(model)
+    for rows in (1, 2, 1, 3) if cap else (1, 1):
+        result = bytes(range(rows * 2 * tensor.datatype.size))
+        row = len(result) // rows
+        parts = [(1, memoryview(result[at : at + row])) for at in range(0, len(result), row)]
+        for identity in (b"", id_field("é" * 100)):
+            once = answers.render([(rows, memoryview(result))], wants(0), identity)
+            assert once == answers.render([*parts, (0, memoryview(b""))], wants(0), identity)
+
+
 class Target:
     """So many bytes of a client's memory."""
 
@@ -118,7 +137,7 @@ def test_an_output_in_shared_memory_is_written_there(typed: bool) -> None:
     outputs = [Tensor("a", "INT8", []), Tensor("b", "INT8", [])]
     model = spec(0, [Tensor("x", "FP32", [])], outputs)
     target = Target(2)
-    wanted = GrpcWants("", (Want(0, target), Want(1, True)), typed, 0)
+    wanted = GrpcWants((Want(0, target), Want(1, True)), typed, 0)
     answer = rendered(model, wanted, *((1, pack(outputs, [[n], [n + 4]])[0]) for n in (1, 2)))
     assert target.written == b"\1\2"
     assert [output.name for output in answer.outputs] == ["a", "b"]
@@ -128,7 +147,7 @@ def test_an_output_in_shared_memory_is_written_there(typed: bool) -> None:
     with pytest.raises(InvalidRequest, match='output "a" has 2 bytes, more than the 1 of shared'):
         rendered(
             model,
-            GrpcWants("", (Want(0, target),), False, 0),
+            GrpcWants((Want(0, target),), False, 0),
             (2, pack(outputs, [[1, 2], [3, 4]])[0]),
         )
     assert target.written == b""
@@ -165,6 +184,6 @@ def test_shapes_are_remembered_but_not_for_ever() -> None:
     answers = GrpcAnswers(model)
     for size in [*range(600), 3]:
         result = memoryview(pack(model.outputs, [np.zeros((1, size))])[0])
-        data = answers.render([(1, result)], wants(0))
+        data = answers.render([(1, result)], wants(0), b"")
         answer = inference("ModelInferResponse").FromString(data)
         assert list(answer.outputs[0].shape) == [1, size]

@@ -16,6 +16,8 @@ from rig import pack, spec, unpack
 from ringbatch.frontend.outcome import NotSupported
 from ringbatch.frontend.v1 import V1Codec
 from ringbatch.frontend.v2 import Answer, Request, V2Codec
+from ringbatch.frontend.v2_answer import InferAnswers, OneAnswer
+from ringbatch.frontend.v2_wants import Want, Wants
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.tensor import DATATYPES, Tensor
 
@@ -311,6 +313,60 @@ def test_results_become_the_json_they_were(model: Model, ways: list[str]) -> Non
         assert output["data"] == listed(array, flat=True)
         if tensor.datatype.name.startswith("FP"):
             assert all(isinstance(value, float) for value in output["data"])
+
+
+ONE_OUTPUT = [name for name, datatype in DATATYPES.items() if datatype.fixed]
+
+
+@given(st.data())
+def test_an_answer_that_is_written_at_once_is_that_of_the_long_way(data: st.DataObject) -> None:
+    """Of any number of elements, with NaN among them, and with and without an id."""
+    name = data.draw(st.sampled_from(ONE_OUTPUT))
+    shape = data.draw(st.lists(st.sampled_from([1, 2, 3, 16, 50]), max_size=2))
+    cap = data.draw(st.sampled_from([0, 4]))
+    model = spec(0, [X], [Tensor("y", name, shape)], max_batch_size=cap)
+    fast, slow = OneAnswer(model), InferAnswers(model)
+    for batch_id in ("a", "a", "b", "b"):
+        rows = data.draw(st.integers(1, cap or 1))
+        size = rows * int(np.prod(shape)) * DATATYPES[name].size
+        some = data.draw(st.binary(min_size=1, max_size=32))
+        parts = [(rows, memoryview((some * size)[:size]))]
+        binary = data.draw(st.booleans()) or name in ("FP16", "BF16")
+        classes = data.draw(st.sampled_from([0, 0, 0, 2])) if name not in ("FP16", "BF16") else 0
+        wants = Wants(
+            data.draw(st.sampled_from([b"", b'"id":"a",'])), (Want(0, binary, classes),), 0
+        )
+        answers: list[Any] = []
+        for answering in (fast, slow):
+            try:
+                answers.append(answering.render(parts, wants, batch_id))
+            except InvalidRequest as error:
+                answers.append(str(error))
+        assert answers[0] == answers[1]
+        if binary and not classes:
+            # Neighbours in a batch share headers where they can.
+            body, headers = answers[0]
+            length = dict(headers)["inference-header-content-length"]
+            assert int(length) == len(body) - size
+
+
+@pytest.mark.parametrize("name", sorted(set(ONE_OUTPUT) - {"FP16", "BF16", "BOOL"}))
+def test_few_numbers_are_written_as_many_are(name: str) -> None:
+    """One way for a list, another for an array: the text is the same."""
+    numbers = np.frombuffer(np.random.default_rng(7).bytes(8 * 400), DATATYPES[name].numpy)
+    numbers = numbers[np.isfinite(numbers)][:400]
+    edges = np.array([0, 1, 100], numbers.dtype)
+    if name.startswith("FP"):
+        edges = np.array([-0.0, 0.1, 1e16, 1e-7, 123456789, 5e-324, 1e22, 3.4e38], numbers.dtype)
+    every = np.concatenate([edges, numbers])
+
+    def written(array: NDArray[Any]) -> bytes:
+        model = codec([X], [Tensor("y", name, [array.size])])
+        wants = Wants(b"", (Want(0, binary=False),), 0)
+        body = model.render([(1, memoryview(array.tobytes()))], wants, "").body
+        return body[body.index(b'"data":[') + 8 : -4]
+
+    assert written(every) == b",".join(written(every[at : at + 1]) for at in range(every.size))
 
 
 @given(model=models(sorted(set(DATATYPES) - {"FP16", "BF16"})), ways=WAYS)
