@@ -118,8 +118,9 @@ class Profile:
         )
 
     def calm(self) -> "Profile":
-        """The same without any misfortune, and with no more requests than a lane has slots for."""
-        return Profile(min(self.requests, SLOTS), self.stride, self.gap_ns, self.run_ns)
+        """The same without any misfortune, and with no more requests than a lane has slots for,
+        though each is cut into three."""
+        return Profile(min(self.requests, SLOTS // 3), self.stride, self.gap_ns, self.run_ns)
 
     def simpler(self) -> "list[Profile]":
         """Profiles with less in them, the simplest first."""

@@ -13,7 +13,7 @@ from simulation.search import Found, first_wrong, live, quiet, simplest, story
 
 PARTS = 32
 LIVES_EACH = 625
-SEEDS_FOR_A_MUTANT = 3_000
+SEEDS_FOR_A_MUTANT = 10_000
 MISFORTUNES = {
     "cancelled",
     "hostile",
@@ -66,7 +66,7 @@ def test_a_wrong_life_is_told_as_simply_as_can_be() -> None:
 
 def test_a_life_without_misfortune_answers_everything() -> None:
     ends: Counter[int] = Counter()
-    for seed in range(20):
+    for seed in range(100):
         life = Life(seed, profile=Life(seed).profile.calm())
         life.run()
         ends += life.ends
