@@ -81,14 +81,21 @@ class Site:
         state: "idle"; "busy", each with a request that nobody asks about; or "absent". The
             collector has slept since, and so has told frontends what they must do.
         lanes: how many frontends.
-        workers: how many, each taking one request at a time.
+        workers: how many.
         parts: what it is made of.
+        cap: how many requests fill a batch, so that a busy worker is given it in advance.
     """
 
     def __init__(
-        self, watch: Watch, state: str, lanes: int = 1, workers: int = 1, parts: Parts = REAL
+        self,
+        watch: Watch,
+        state: str,
+        lanes: int = 1,
+        workers: int = 1,
+        parts: Parts = REAL,
+        cap: int = 3,
     ) -> None:
-        models = spec(max_batch_size=1, workers=tuple(range(workers)))
+        models = spec(max_batch_size=cap, workers=tuple(range(workers)))
         self.segment = local_segment(models, lanes=lanes, slots=SLOTS)
         self.words = self.segment.words = current.words = watch(self.segment.words)
         self.layout = self.segment.layout
@@ -227,7 +234,7 @@ def is_private(layout: Layout, *, slots: bool = False) -> Callable[[int], bool]:
 
 
 def layout_of(lanes: int = 1, workers: int = 1) -> Layout:
-    models = spec(max_batch_size=1, workers=tuple(range(workers)))
+    models = spec(workers=tuple(range(workers)))
     return local_segment(models, lanes=lanes, slots=SLOTS).layout
 
 
@@ -237,6 +244,7 @@ def scenario(
     worker: str = "stays",
     workers: int = 1,
     parts: Parts = REAL,
+    cap: int = 3,
 ) -> Scenario:
     """Frontends that announce, a collector, and a worker that "stays" what it is or acts.
 
@@ -246,10 +254,11 @@ def scenario(
         worker: what the first one does: "stays", "finishes" its batch, "begins", or "serves".
         workers: how many there are.
         parts: what the site is made of.
+        cap: how many requests fill a batch.
     """
 
     def made(watch: Watch) -> tuple[list[Actor], Callable[[], None]]:
-        site = Site(watch, state, len(announced), workers, parts)
+        site = Site(watch, state, len(announced), workers, parts, cap)
         bodies: dict[str, Callable[[], object]] = {
             "finishes": lambda: site.workers[0].step(),
             "begins": site.begin,
@@ -285,6 +294,8 @@ ORDERS = {
     "one request, a worker serves": (scenario("idle", [ONE], "serves"), 1, 1),
     "two at once, a worker serves": (scenario("idle", [TOGETHER], "serves"), 1, 1),
     "one request, a busy worker serves": (scenario("busy", [ONE], "serves"), 1, 1),
+    "a batch to go on with, a worker finishes": (scenario("busy", [ONE], "finishes", cap=1), 1, 1),
+    "a batch to go on with, a worker serves": (scenario("busy", [ONE], "serves", cap=1), 1, 1),
 }
 """What is explored, and how many lanes and workers it has."""
 
