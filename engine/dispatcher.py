@@ -17,6 +17,8 @@ from ringbatch.shm.slot import Reason, Status
 
 NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
 """What is said of the batch of a request that was in none."""
+PREPARED_NS = 20_000_000
+"""Batches that take longer lose nothing that counts between two of them."""
 
 
 class Dispatcher:
@@ -122,10 +124,13 @@ class Dispatcher:
         """Give the only worker, which is busy, the batch to go on with, where one is full that
         nothing goes before; False where there is none.
 
-        Nothing is lost: the batch cannot grow, and no other worker could be free sooner.
+        Nothing is lost: the batch cannot grow, and no other worker could be free sooner. But what
+        is given up from then on is run all the same, so only where batches are known to be short.
         """
         cap = model.policy.max_batch_size
         if not model.busy or model.ready > 1 or model.again or queue.rows < cap:
+            return False
+        if not 0 < model.cycle_ns <= PREPARED_NS:
             return False
         self._dispatch(model, queue.take(cap), Reason.FULL, now_ns)
         return True

@@ -99,6 +99,15 @@ class Stand:
         self.collector.step(now_ns)
         return self
 
+    def measure(self, cycle_ns: int = 1) -> "Stand":
+        """The only worker runs a first batch, from now until then."""
+        self.send()
+        self.step(0)
+        self.workers[0].finish(self.workers[0].task())
+        self.step(cycle_ns)
+        self.clients[0].collect()
+        return self
+
     def send(self, number: int = 0, *, lane: int = 0, rows: int = 1, **more: Any) -> int:
         return self.clients[lane].send(b"%d" % number, rows, **more)
 

@@ -7,6 +7,7 @@ import pytest
 from rig import FAR_NS, Reply, pack, spec, unpack
 from stand import LATENCY, Stand, eager, fixed
 
+from ringbatch.engine.dispatcher import PREPARED_NS
 from ringbatch.engine.messages import ReportKind
 from ringbatch.engine.model import Model
 from ringbatch.engine.runner import Runner
@@ -125,7 +126,7 @@ def test_several_batches_run_at_once() -> None:
 
 
 def test_the_only_worker_gets_one_batch_to_go_on_with_where_it_is_full() -> None:
-    stand = Stand(eager()).begin()
+    stand = Stand(eager()).begin().measure()
     for number in range(12):
         stand.send(number)
     stand.step(1)
@@ -143,6 +144,20 @@ def test_the_only_worker_gets_one_batch_to_go_on_with_where_it_is_full() -> None
     assert stand.workers[0].tasks() == [], "a batch that can grow is not frozen"
 
 
+@pytest.mark.parametrize("cycle_ns", [0, PREPARED_NS + 1], ids=["unknown", "long"])
+def test_where_batches_are_not_known_to_be_short_none_is_given_in_advance(cycle_ns: int) -> None:
+    stand = Stand(eager()).begin()
+    if cycle_ns:
+        stand.measure(cycle_ns)
+    slots = [stand.send(number) for number in range(8)]
+    stand.step(cycle_ns)
+    (first,) = stand.workers[0].tasks()
+    stand.clients[0].lane.cancel(slots[4])
+    stand.workers[0].finish(first)
+    stand.step(cycle_ns + 1)
+    assert stand.running() == [5, 6, 7], "what is given up meanwhile is not run"
+
+
 def test_where_there_are_more_workers_the_first_to_be_free_gets_the_batch() -> None:
     stand = Stand(eager(workers=(0, 1))).begin()
     for number in range(16):
@@ -156,7 +171,7 @@ def test_where_there_are_more_workers_the_first_to_be_free_gets_the_batch() -> N
 
 
 def test_a_full_batch_does_not_pass_an_older_request_of_another_shape() -> None:
-    stand = Stand(eager()).begin()
+    stand = Stand(eager()).begin().measure()
     stand.send(0)
     stand.step(1)
     first = stand.workers[0].task()
@@ -172,7 +187,7 @@ def test_a_full_batch_does_not_pass_an_older_request_of_another_shape() -> None:
 
 
 def test_a_batch_that_a_worker_goes_on_with_has_its_whole_time() -> None:
-    stand = Stand(eager(batch_timeout_ns=100)).begin()
+    stand = Stand(eager(batch_timeout_ns=100)).begin().measure()
     for number in range(8):
         stand.send(number)
     assert stand.step(0) == 100

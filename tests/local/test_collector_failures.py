@@ -38,7 +38,7 @@ def test_a_dead_workers_requests_run_again_each_alone_and_before_others() -> Non
 
 
 def test_what_a_dead_worker_was_to_go_on_with_runs_again_as_it_was() -> None:
-    stand = Stand(eager()).begin()
+    stand = Stand(eager()).begin().measure()
     slots = [stand.send(number) for number in range(8)]
     stand.step(1)
     for now_ns in (2, 3):
@@ -61,7 +61,7 @@ def test_what_a_dead_worker_was_to_go_on_with_runs_again_as_it_was() -> None:
 
 
 def test_a_worker_that_dies_with_the_first_of_two_batches_answered_died_of_the_second() -> None:
-    stand = Stand(eager()).begin()
+    stand = Stand(eager()).begin().measure()
     for number in range(8):
         stand.send(number)
     stand.step(1)
@@ -75,7 +75,7 @@ def test_a_worker_that_dies_with_the_first_of_two_batches_answered_died_of_the_s
 
 
 def test_a_hung_worker_gets_nothing_to_go_on_with() -> None:
-    stand = Stand(eager(batch_timeout_ns=100)).begin()
+    stand = Stand(eager(batch_timeout_ns=100)).begin().measure()
     stand.send(0)
     stand.step(0)
     stand.step(100)

@@ -431,7 +431,8 @@ def test_what_the_model_says_is_told_to_its_request_alone(
 def busy(
     server: Server, stub: Stub, held: Held, wait_until: WaitUntil
 ) -> Iterator[Callable[[str], None]]:
-    """`busy(model)`: its worker has a batch that it cannot finish before `held.open()`.
+    """`busy(model)`: its worker has a batch that it cannot finish before `held.open()`, and another
+    to go on with.
 
     Each test has a model of its own. How long earlier batches took would decide whether a request
     with a deadline is taken at all.
@@ -440,12 +441,16 @@ def busy(
 
     def begin(model: str) -> None:
         held.close()
-        running.append(stub.start(held.request(model=model)))
-        wait_until(lambda: server.status().models[model].batches, "it is running")
+        for given in (1, 2):
+            running.append(stub.start(held.request(model=model)))
+            wait_until(
+                lambda given=given: sum(server.status().models[model].batches.values()) == given,
+                "its worker has it",
+            )
 
     yield begin
     held.open()
-    assert [started().code for started in running] == ["OK"]
+    assert [started().code for started in running] == ["OK", "OK"]
 
 
 def test_a_request_ends_at_the_deadline_of_its_call(
