@@ -124,13 +124,16 @@ class Collector:
     def may_sleep(self) -> bool:
         """Say whether requests must ring from now on, and look once more for some.
 
-        While no worker is idle, a request could only be put into a queue; that can wait until
-        a worker reports, and the ring saved is most of what a request costs the collector.
+        While no worker is idle, or can be given a batch to go on with, a request could only be put
+        into a queue; that can wait until a worker reports, and the ring saved is most of what a
+        request costs the collector.
 
         Returns:
             False where there is something to do before sleeping.
         """
-        self.rung_for_requests = any(model.idle for model in self._models.values())
+        self.rung_for_requests = any(
+            model.idle or model.wants_next for model in self._models.values()
+        )
         self._words[RING_COLLECTOR // WORD] = self.rung_for_requests
         full_fence()
         return not (self.rung_for_requests and self.has_news())

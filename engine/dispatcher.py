@@ -7,7 +7,7 @@ or no longer wanted is answered without one, and the time that a further request
 
 from ringbatch.engine.backlog import estimate
 from ringbatch.engine.batching import Wait, decide, taking
-from ringbatch.engine.members import Batch, Model, Worker
+from ringbatch.engine.members import PREPARED_NS, Batch, Model, Worker
 from ringbatch.engine.messages import Task, task_words
 from ringbatch.engine.queues import Queue
 from ringbatch.shm.counters import BATCHES_BY_REASON, BATCHES_BY_ROWS, ModelCounter, rows_bucket
@@ -17,8 +17,6 @@ from ringbatch.shm.slot import Reason, Status
 
 NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
 """What is said of the batch of a request that was in none."""
-PREPARED_NS = 20_000_000
-"""Batches that take longer lose nothing that counts between two of them."""
 
 
 class Dispatcher:

@@ -26,6 +26,9 @@ from ringbatch.shm.segment import Segment
 from ringbatch.shm.table import TABLE_WORD
 from ringbatch.shm.trials import Trial
 
+PREPARED_NS: Final = 20_000_000
+"""Batches that take longer lose nothing that counts between two of them."""
+NEXT_FROM_NS: Final = 1_000_000
 PATIENCE_NS: Final = 10_000_000_000
 """How long a frontend that is stopped can keep a retiring model alive."""
 _REMEMBERED: Final = 256
@@ -139,6 +142,12 @@ class Model:
         for workers in (self.idle, self.busy):
             if worker in workers:
                 workers.remove(worker)
+
+    @property
+    def wants_next(self) -> bool:
+        """Whether its only worker would gain from a batch to go on with, so that the collector must
+        hear of requests while it is busy; for shorter batches they cost more than they bring."""
+        return bool(self.busy) and self.ready == 1 and NEXT_FROM_NS <= self.cycle_ns <= PREPARED_NS
 
     def soonest_ns(self, now_ns: int) -> int:
         """When a batch dispatched now would begin, by what batches took of late."""

@@ -7,7 +7,7 @@ import pytest
 from rig import FAR_NS, Reply, pack, spec, unpack
 from stand import LATENCY, Stand, eager, fixed
 
-from ringbatch.engine.dispatcher import PREPARED_NS
+from ringbatch.engine.members import NEXT_FROM_NS, PREPARED_NS
 from ringbatch.engine.messages import ReportKind
 from ringbatch.engine.model import Model
 from ringbatch.engine.runner import Runner
@@ -156,6 +156,18 @@ def test_where_batches_are_not_known_to_be_short_none_is_given_in_advance(cycle_
     stand.workers[0].finish(first)
     stand.step(cycle_ns + 1)
     assert stand.running() == [5, 6, 7], "what is given up meanwhile is not run"
+
+
+@pytest.mark.parametrize(
+    ("cycle_ns", "rings"),
+    [(NEXT_FROM_NS - 1, 0), (NEXT_FROM_NS, 1), (PREPARED_NS, 1), (PREPARED_NS + 1, 0)],
+)
+def test_frontends_ring_for_a_batch_to_go_on_with_where_it_pays(cycle_ns: int, rings: int) -> None:
+    stand = Stand(eager()).begin().measure(cycle_ns)
+    stand.send(0)
+    stand.step(cycle_ns)
+    stand.collector.may_sleep()
+    assert stand.segment.words[at.RING_COLLECTOR // WORD] == rings
 
 
 def test_where_there_are_more_workers_the_first_to_be_free_gets_the_batch() -> None:
