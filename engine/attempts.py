@@ -15,7 +15,6 @@ from ringbatch.engine.memory_cap import MemoryCap, give_back, ran_out_of_memory
 from ringbatch.engine.model import blames_nobody, is_about_the_input
 from ringbatch.engine.tensors import Unlike, WrongResult
 from ringbatch.shm.holder import BatchMark, Holder, Request
-from ringbatch.shm.slot import Status
 
 logger = logging.getLogger("ringbatch.worker")
 
@@ -125,13 +124,11 @@ class Attempts:
         now_ns = self._clock_ns()
         wanted = []
         for request in requests:
-            if request.deadline_ns <= now_ns:
-                text = "the deadline passed before the model could be run again"
-                self._holder.fail(request, Status.EXPIRED, text, mark, now_ns)
-            elif not self._holder.wanted(request.ref):
-                self._holder.fail(request, Status.CANCELLED, "", mark, now_ns)
-            else:
+            if request.deadline_ns > now_ns and self._holder.wanted(request.ref):
                 wanted.append(request)
+            else:
+                text = "the deadline passed before the model could be run again"
+                self._holder.give_up(request, text, mark, now_ns)
         return wanted
 
     def _ran_out(self, rows: int) -> None:

@@ -25,9 +25,13 @@ MAX_DEATHS = 2
 """A request with which this many workers have crashed, the last of them alone, is given up."""
 RETRY_NS = 10_000_000
 """How soon answers are announced again that found no room in a lane's ring."""
-FEW = 4
-"""Fewer requests than this are looked at one by one sooner than together."""
 UNLOADED = "the model was unloaded or changed while the request was on its way; send it again"
+_FEW = 4
+"""Fewer requests than this are looked at one by one sooner than together."""
+_DROPPED = {
+    ReportKind.EXPIRED: ModelCounter.EXPIRED,
+    ReportKind.CANCELLED: ModelCounter.CANCELLED,
+}
 _SERVICE_SHARE = 8
 """The expected run time follows the measured one by one part in this many."""
 
@@ -294,6 +298,8 @@ class Collector:
                 continue
             elif kind is ReportKind.RUNS_AGAIN:
                 self._dispatcher.runs(worker, now_ns)
+            elif kind in _DROPPED:
+                worker.model.counters.add(_DROPPED[kind], second)
             else:
                 self._batch_done(worker, kind, second, now_ns)
 
@@ -315,8 +321,8 @@ class Collector:
         model = worker.model
         cycle_ns = max(now_ns - worker.began_ns, 0)
         model.cycle_ns += (cycle_ns - model.cycle_ns) // (_SERVICE_SHARE if model.cycle_ns else 1)
-        for ref in worker.batches.pop(0).references:
-            del self._known[ref]
+        for request in worker.batches.pop(0).requests:
+            del self._known[request.ref]
         model.let_go(worker)
         if worker.batches:
             self._dispatcher.begins(worker, now_ns)
@@ -342,7 +348,7 @@ class Collector:
             self._counters.add(CollectorCounter.CORRUPT_SLOTS, strays)
             for ref in spoilt:
                 self._refuse_spoilt(ref)
-        if len(requests) < FEW or not self._take_in_alike(requests, now_ns):
+        if len(requests) < _FEW or not self._take_in_alike(requests, now_ns):
             for request in requests:
                 if request.ref not in self._known:
                     self._take_in(request, now_ns)

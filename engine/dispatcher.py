@@ -7,8 +7,8 @@ or no longer wanted is answered without one, and the time that a further request
 
 from ringbatch.engine.backlog import estimate
 from ringbatch.engine.batching import Wait, decide, taking
-from ringbatch.engine.members import PREPARED_NS, Batch, Model, Worker
-from ringbatch.engine.messages import Task, task_words
+from ringbatch.engine.members import Batch, Model, Worker
+from ringbatch.engine.messages import TOO_LATE, Task, task_words
 from ringbatch.engine.queues import Queue
 from ringbatch.shm.counters import BATCHES_BY_REASON, BATCHES_BY_ROWS, ModelCounter, rows_bucket
 from ringbatch.shm.holder import BatchMark, Holder, Request, columns
@@ -85,23 +85,31 @@ class Dispatcher:
             # Where more waits than one batch takes, none of its places is for an answer that
             # would come too late.
             crowded = queue.rows > model.policy.max_batch_size
-            least_ns = model.soonest_ns(now_ns) + model.cycle_ns if crowded else now_ns
-            for request in queue.expire(least_ns):
+            for request in queue.expire(now_ns + model.cycle_ns * crowded):
                 self._drop_expired(model, request, now_ns)
-            wait_ns = self._serve_queue(model, queue, first, now_ns)
-            if wait_ns is not None and (until_ns is None or wait_ns < until_ns):
-                until_ns = wait_ns
-            first = first and wait_ns is None
+            wait_ns = self._serve_queue(model, queue, now_ns, first=first)
+            if wait_ns is not None:
+                first = False
+                until_ns = wait_ns if until_ns is None else min(until_ns, wait_ns)
         model.queues.drop_empty()
         return until_ns
 
-    def _serve_queue(self, model: Model, queue: Queue, first: bool, now_ns: int) -> int | None:
-        """Dispatch what can be of one queue; when to look again, None once it is empty."""
+    def _serve_queue(self, model: Model, queue: Queue, now_ns: int, *, first: bool) -> int | None:
+        """Dispatch what can be of one queue; when to look again, None once it is empty.
+
+        Args:
+            model: whose queue it is.
+            queue: of requests that may share a batch.
+            now_ns: the time.
+            first: whether no older request waits in another.
+        """
         policy = model.policy
         while queue.rows:
             if not model.idle:
-                if not first or not self._prepare(model, queue, now_ns):
+                cap = policy.max_batch_size
+                if not (first and queue.rows >= cap and model.takes_next):
                     return queue.earliest_ns
+                self._dispatch(model, queue.take(cap), Reason.FULL, now_ns)
                 continue
             decision = decide(
                 queue.pending(policy.max_batch_size, len(model.queues) > 1),
@@ -118,21 +126,6 @@ class Dispatcher:
             self._dispatch(model, taken, decision.reason, now_ns)
         return None
 
-    def _prepare(self, model: Model, queue: Queue, now_ns: int) -> bool:
-        """Give the only worker, which is busy, the batch to go on with, where one is full that
-        nothing goes before; False where there is none.
-
-        Nothing is lost: the batch cannot grow, and no other worker could be free sooner. But what
-        is given up from then on is run all the same, so only where batches are known to be short.
-        """
-        cap = model.policy.max_batch_size
-        if not model.busy or model.ready > 1 or model.again or queue.rows < cap:
-            return False
-        if not 0 < model.cycle_ns <= PREPARED_NS:
-            return False
-        self._dispatch(model, queue.take(cap), Reason.FULL, now_ns)
-        return True
-
     def _dispatch(self, model: Model, requests: list[Request], reason: Reason, now_ns: int) -> None:
         """Give a batch to a worker, one that is idle before one that is busy."""
         refs, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
@@ -143,14 +136,11 @@ class Dispatcher:
             refs, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
         mark = BatchMark(self._batch, sum(rows), reason, now_ns)
         self._batch += 1
-        batch = Batch(mark, refs, requests)
-        if model.idle:
-            worker = model.idle.pop()
-            worker.batches.append(batch)
+        idle = bool(model.idle)
+        worker = model.idle.pop() if idle else model.busy.pop(0)
+        worker.batches.append(Batch(mark, requests))
+        if idle:
             self.begins(worker, now_ns)
-        else:
-            worker = model.busy.pop(0)
-            worker.batches.append(batch)
         fits = worker.tasks.offer(task_words(Task(mark, list(refs))))
         assert fits, "a worker holds two tasks, and its ring has room for the largest"
         worker.wake()
@@ -171,16 +161,14 @@ class Dispatcher:
 
     def _drop(self, model: Model, requests: list[Request], now_ns: int) -> None:
         for request in requests:
-            if request.deadline_ns <= now_ns:
-                self._drop_expired(model, request, now_ns)
-            else:
-                model.counters.add(ModelCounter.CANCELLED)
-                self.fail(request, Status.CANCELLED, "", NO_BATCH, now_ns)
+            del self._known[request.ref]
+            status = self._holder.give_up(request, TOO_LATE, NO_BATCH, now_ns)
+            expired = status is Status.EXPIRED
+            model.counters.add(ModelCounter.EXPIRED if expired else ModelCounter.CANCELLED)
 
     def _drop_expired(self, model: Model, request: Request, now_ns: int) -> None:
         model.counters.add(ModelCounter.EXPIRED)
-        text = "the deadline passed before a worker was free"
-        self.fail(request, Status.EXPIRED, text, NO_BATCH, now_ns)
+        self.fail(request, Status.EXPIRED, TOO_LATE, NO_BATCH, now_ns)
 
     def runs(self, worker: Worker, now_ns: int) -> None:
         """A worker begins a run of its batch."""

@@ -26,9 +26,10 @@ from ringbatch.shm.segment import Segment
 from ringbatch.shm.table import TABLE_WORD
 from ringbatch.shm.trials import Trial
 
-PREPARED_NS: Final = 20_000_000
+NEXT_UP_TO_NS: Final = 20_000_000
 """Batches that take longer lose nothing that counts between two of them."""
 NEXT_FROM_NS: Final = 1_000_000
+"""For shorter ones, to ring while the worker is busy costs more than it brings."""
 PATIENCE_NS: Final = 10_000_000_000
 """How long a frontend that is stopped can keep a retiring model alive."""
 _REMEMBERED: Final = 256
@@ -40,7 +41,6 @@ class Batch(NamedTuple):
     """What a worker was given to run."""
 
     mark: BatchMark
-    references: Sequence[int]
     requests: list[Request]
 
 
@@ -144,18 +144,23 @@ class Model:
                 workers.remove(worker)
 
     @property
-    def wants_next(self) -> bool:
-        """Whether its only worker would gain from a batch to go on with, so that the collector must
-        hear of requests while it is busy; for shorter batches they cost more than they bring."""
-        return bool(self.busy) and self.ready == 1 and NEXT_FROM_NS <= self.cycle_ns <= PREPARED_NS
+    def takes_next(self) -> bool:
+        """Whether its worker, busy and the only one, may be given a batch to go on with.
 
-    def soonest_ns(self, now_ns: int) -> int:
-        """When a batch dispatched now would begin, by what batches took of late."""
-        if self.idle:
-            return now_ns
-        if self.busy:
-            return max(now_ns, self.busy[0].began_ns + self.cycle_ns)
-        return now_ns + self.cycle_ns
+        A full one loses nothing by it: it cannot grow, and no other worker could be free sooner.
+        What is given up meanwhile, the worker leaves out.
+        """
+        return (
+            bool(self.busy)
+            and self.ready == 1
+            and not self.again
+            and 0 < self.cycle_ns <= NEXT_UP_TO_NS
+        )
+
+    @property
+    def wants_next(self) -> bool:
+        """Whether that pays so much that requests are to ring for it."""
+        return self.takes_next and self.cycle_ns >= NEXT_FROM_NS
 
     def learn(self, tried: list[Trial]) -> None:
         """Take what a worker's warm-up took for what batches take, until they are measured."""

@@ -15,11 +15,12 @@ import json
 import socket
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ringbatch.shm.holder import BatchMark
 from ringbatch.shm.ring import CorruptRingError
 from ringbatch.shm.slot import Reason
+from ringbatch.shm.tuples import new_tuple
 
 _TASK_WORDS = 5
 _REPORT_WORDS = 4
@@ -43,8 +44,15 @@ class ReportKind(IntEnum):
     """As DONE, but the model failed for at least one of its requests."""
     RUNS_AGAIN = 3
     """A batch takes another run; first is its number."""
+    EXPIRED = 4
+    """Requests of a batch were not run, as their deadlines had come; first is its number, second
+    how many."""
+    CANCELLED = 5
+    """As EXPIRED, but nobody waited for them any more."""
 
 
+TOO_LATE: Final = "the deadline passed before a worker was free"
+"""What a request is told that is not run for that."""
 _REASONS = tuple(Reason)
 _KINDS = tuple(ReportKind)
 
@@ -83,8 +91,8 @@ def tasks(words: list[int]) -> list[Task]:
         if words[start] < _TASK_WORDS or stop > len(words):
             raise CorruptRingError(f"a task of {words[start]} words at {start} of {len(words)}")
         _, batch, reason, rows, dispatched_ns, *references = words[start:stop]
-        mark = tuple.__new__(BatchMark, (batch, rows, _REASONS[reason], dispatched_ns))
-        found.append(tuple.__new__(Task, (mark, references)))
+        mark = new_tuple(BatchMark, (batch, rows, _REASONS[reason], dispatched_ns))
+        found.append(new_tuple(Task, (mark, references)))
         start = stop
     return found
 

@@ -187,10 +187,5 @@ class Queues:
 
     def drop_empty(self) -> None:
         """Forget the signatures of which nothing waits; after every removal."""
-        if len(self._queues) == 1:
-            (queue,) = self._queues.values()
-            if not queue.rows:
-                self._queues.clear()
-            return
         for key in [key for key, queue in self._queues.items() if not queue.rows]:
             del self._queues[key]

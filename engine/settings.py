@@ -41,6 +41,8 @@ MIB: Final = 1 << 20
 DAY_S: Final = 24 * 60 * 60
 HTTP_GRACE_S: Final = 5.0
 """What a worker gets beyond the time that it gives a model server."""
+LARGEST_BATCH: Final = TASK_WORDS // 4
+"""Two batches of single instances fit into a task ring, with room to spare."""
 RUNTIMES: Final = {
     "python": (".py",),
     "onnx": (".onnx",),
@@ -248,14 +250,13 @@ class ModelConfig:
     ]
     max_batch_size: Annotated[
         int,
-        # A batch of single instances still has to fit into a task ring, with room to spare.
-        whole(0, TASK_WORDS // 2),
+        whole(0, LARGEST_BATCH),
         "instances in the largest batch; "
         "0 for a model without a batch dimension, which runs each instance alone",
     ] = 32
     allowed_batch_sizes: Annotated[
         tuple[int, ...],
-        ascending(1, TASK_WORDS // 2, "[1, 4, 16]"),
+        ascending(1, LARGEST_BATCH, "[1, 4, 16]"),
         "numbers of instances that batches are padded to, the last being max_batch_size; "
         "by default every number is right",
     ] = ()

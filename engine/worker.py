@@ -21,6 +21,7 @@ from ringbatch.engine import memory_limits, placement, process
 from ringbatch.engine.finite import FiniteCodec
 from ringbatch.engine.forwarder import Forwarder
 from ringbatch.engine.messages import (
+    TOO_LATE,
     ControlSocket,
     ReportKind,
     report_words,
@@ -35,7 +36,7 @@ from ringbatch.engine.warmup import Wanted, warmed_up
 from ringbatch.shm import trials
 from ringbatch.shm.counters import Counters
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.holder import Holder
+from ringbatch.shm.holder import BatchMark, Holder
 from ringbatch.shm.layout import (
     REPORT_WORDS,
     TASK_WORDS,
@@ -48,10 +49,13 @@ from ringbatch.shm.manifest import ModelSpec
 from ringbatch.shm.process import die_with_parent, settle
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Status
 
 logger = logging.getLogger("ringbatch.worker")
 
 _DONE, _FAILED = ReportKind.DONE, ReportKind.FAILED
+WAITED_NS = 1_000_000
+"""A batch that was given this long ago stood behind another, and is looked through again."""
 RETRY_S = 0.01
 """How soon answers are announced again that found no room in a lane's ring."""
 
@@ -65,6 +69,7 @@ class Worker:
         runner: runs the batches.
         holder: the runner's.
         wake_collector: rings the collector's doorbell.
+        clock_ns: the monotonic clock.
     """
 
     def __init__(
@@ -74,6 +79,7 @@ class Worker:
         runner: Runner | Forwarder,
         holder: Holder,
         wake_collector: Any,
+        clock_ns: Callable[[], int],
     ) -> None:
         layout, words = segment.layout, segment.words
         self._tasks = Consumer(words, layout.task_ring(number), TASK_WORDS)
@@ -82,6 +88,7 @@ class Worker:
         self._runner = runner
         self._holder = holder
         self._wake_collector = wake_collector
+        self._clock_ns = clock_ns
         # Whatever stands there was meant for an earlier process of this number.
         self._tasks.skip()
 
@@ -95,6 +102,12 @@ class Worker:
         holder.flush()
         found = tasks(self._tasks.take())
         for mark, references in found:
+            if self._clock_ns() - mark.dispatched_ns > WAITED_NS:
+                mark, references = self._still_wanted(mark, references)
+                if not references:
+                    holder.flush()
+                    self._report(_DONE, mark.batch)
+                    continue
             before_ns = runner.run_ns
             runner.run(references, mark)
             run_ns = runner.run_ns - before_ns
@@ -103,6 +116,25 @@ class Worker:
             # BATCHES, ROWS and RUN_NS.
             self._counters.add_each((1, mark.rows, run_ns))
         return len(found)
+
+    def _still_wanted(self, mark: BatchMark, references: list[int]) -> tuple[BatchMark, list[int]]:
+        """What is to run of a batch that has waited behind another; the rest is answered."""
+        holder, now_ns = self._holder, self._clock_ns()
+        given_up = holder.given_up(references, now_ns)
+        if not given_up:
+            return mark, references
+        gone = set(given_up)
+        left = [ref for ref in references if ref not in gone]
+        dropped = holder.read_all(given_up, mark, self._clock_ns)
+        statuses = [holder.give_up(request, TOO_LATE, mark, now_ns) for request in dropped]
+        expired = statuses.count(Status.EXPIRED)
+        if expired:
+            self._report(ReportKind.EXPIRED, mark.batch, expired)
+        if expired < len(statuses):
+            self._report(ReportKind.CANCELLED, mark.batch, len(statuses) - expired)
+        # What a frontend wrote may have changed since the collector added it up.
+        rows = max(mark.rows - sum([request.rows for request in dropped]), len(left))
+        return mark._replace(rows=rows), left
 
     def runs_again(self, batch: int) -> None:
         """Tell the collector that a batch takes another run, so that it is not taken for hung.
@@ -114,7 +146,7 @@ class Worker:
 
     def _report(self, kind: ReportKind, first: int, second: int = 0) -> None:
         fits = self._reports.offer(report_words((kind, first, second)))
-        assert fits, "a worker has at most two reports under way, beside some that it leaves out"
+        assert fits, "a worker has few reports under way, beside some that it leaves out"
         self._wake_collector()
 
 
@@ -207,7 +239,7 @@ def _serve(
         _warm_up(segment, spec, runner, start, start["warm_up"])
     collector = segment.collector_doorbell()
     doorbell = segment.worker_doorbell(number)
-    worker = Worker(segment, number, runner, holder, collector.wake)
+    worker = Worker(segment, number, runner, holder, collector.wake, time.monotonic_ns)
     stopping: list[int] = []
 
     def stop(signum: int, _frame: FrameType | None) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ringbatch.frontend.bytes_tensor import joined
 from ringbatch.frontend.payload import Bytes
 from ringbatch.frontend.tensor_to_json import Unwritable, placed, strings
-from ringbatch.frontend.v1_request import Part, new_tuple
+from ringbatch.frontend.v1_request import Part
 from ringbatch.frontend.v2_input import Input, Shape
 from ringbatch.frontend.v2_signature import Signature
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
@@ -28,6 +28,7 @@ from ringbatch.shm.frame import Frame, FrameError
 from ringbatch.shm.frame import Part as Place
 from ringbatch.shm.manifest import ModelSpec
 from ringbatch.shm.tensor import DATATYPES, Tensor
+from ringbatch.shm.tuples import new_tuple
 
 Array = NDArray[Any]
 Arrays = Array | dict[str, Array]

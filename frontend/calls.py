@@ -5,6 +5,7 @@ well: its parts run as they can, and their answers are put together again.
 """
 
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -94,7 +95,7 @@ class Engine:
     lane_bytes: int
 
 
-class Passage:
+class Passage(ABC):
     """One part of a request on its way through a slot; once it is sent, the gateway calls it.
 
     Attributes:
@@ -222,12 +223,13 @@ class Passage:
         start = lane.result_offset[slot]
         return lane.memory[start : start + size]
 
+    @abstractmethod
     def _take(self, slot: int, size: int, batch: int) -> Answered | None:
         """What to reply with, now that there is a result; None where others are to come."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _failed(self, error: RequestError, batch: int) -> None:
-        raise NotImplementedError
+        """There is none, and why; `batch` is 0 where it was in none."""
 
 
 class Task(Passage):

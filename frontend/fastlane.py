@@ -184,23 +184,7 @@ class FastLane(asyncio.Protocol):
             and self._wanted is None
             and self._writable
         ):
-            self._busy = True
-            if verdict.infer:
-                self._call = self._infer(
-                    verdict.model,
-                    data[verdict.head_bytes :],
-                    verdict.json_bytes,
-                    self._answer,
-                    verdict.timeout_ns,
-                )
-            else:
-                self._call = self._predict(
-                    verdict.model,
-                    data[verdict.head_bytes :],
-                    self._answer,
-                    verdict.timeout_ns,
-                    verdict.origin,
-                )
+            self._begin(verdict, data[verdict.head_bytes :])
         elif not self._closing:
             if not self._buffer and self._wanted is None:
                 self._age_s = 0
@@ -269,17 +253,20 @@ class FastLane(asyncio.Protocol):
                 body = bytes(memoryview(self._buffer)[: verdict.content_length])
                 del self._buffer[: verdict.content_length]
             self._wanted = None
-            self._busy = True
             if self._reserved_bytes:
                 self._free()
-            if verdict.infer:
-                self._call = self._infer(
-                    verdict.model, body, verdict.json_bytes, self._answer, verdict.timeout_ns
-                )
-            else:
-                self._call = self._predict(
-                    verdict.model, body, self._answer, verdict.timeout_ns, verdict.origin
-                )
+            self._begin(verdict, body)
+
+    def _begin(self, verdict: Verdict, body: Body) -> None:
+        self._busy = True
+        if verdict.infer:
+            self._call = self._infer(
+                verdict.model, body, verdict.json_bytes, self._answer, verdict.timeout_ns
+            )
+        else:
+            self._call = self._predict(
+                verdict.model, body, self._answer, verdict.timeout_ns, verdict.origin
+            )
 
     def _expect(self, verdict: Verdict, json_bytes: int) -> None:
         """Have what is still to come of a large body written to where it belongs, if it can be."""

@@ -16,10 +16,12 @@ from typing import Final, NamedTuple
 import orjson
 
 from ringbatch.frontend.address import address
-from ringbatch.frontend.v1_request import Parsed, Part, UntypedRequests, new_tuple
+from ringbatch.frontend.v1_answer import RowStarts
+from ringbatch.frontend.v1_request import Parsed, Part, UntypedRequests
 from ringbatch.shm.forward import KEY_BYTES, sealed
 from ringbatch.shm.jsontext import Value, lies_plainly
 from ringbatch.shm.manifest import Forward, ModelSpec
+from ringbatch.shm.tuples import new_tuple
 
 _USUAL: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*("(instances|inputs)")[ \t\r\n]*:[ \t\r\n]*')
 _REMEMBERED: Final = 256
@@ -104,8 +106,7 @@ class ForwardedRequests(UntypedRequests):
         self._usual_origin = origin(forward, b"", {})
         self._usual: dict[tuple[bytes, bytes], _Beginning] = {}
         self._known: dict[tuple[bytes, bytes, bytes], bytes] = {}
-        self._batch_id: str | None = None
-        self._answer_start = b""
+        self._starts = RowStarts()
 
     def parse(self, body: bytes | bytearray, origin: bytes | None = None) -> Parsed:
         """Read a body.
@@ -136,15 +137,11 @@ class ForwardedRequests(UntypedRequests):
         That each part is the sound text of a list with a value for each row, and no blanks around
         it, is what the worker has seen to (`ringbatch.engine.predictions`).
         """
-        if batch_id != self._batch_id:
-            # Neighbours in a batch are answered one after the other.
-            self._batch_id = batch_id
-            start = b'{"message":"","batchId":"%b","predictions":' % batch_id.encode()
-            self._answer_start = start
+        start = self._starts.of(batch_id)
         if len(parts) == 1:
-            return self._answer_start + parts[0][1] + b"}"
+            return start + parts[0][1] + b"}"
         elements = b",".join([text[1:-1] for _, text in parts])
-        return b"%b[%b]}" % (self._answer_start, elements)
+        return b"%b[%b]}" % (start, elements)
 
     def _quick(self, body: bytes | bytearray, origin: bytes) -> tuple[int, bytes, int] | None:
         """The one `Part` of a request whose list is the only member and fits in one batch; None for

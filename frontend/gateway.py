@@ -140,7 +140,7 @@ class Gateway:
         lane, unannounced = self.lane, self._unannounced
         unanswered = lane.unanswered
         self._unannounced = 0
-        self._bunch = half if (half := unanswered >> 1) > BUNCH else BUNCH
+        self._bunch = max(BUNCH, unanswered >> 1)
         lane.announce()
         if unanswered > unannounced:
             self.collect()

@@ -17,7 +17,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from google.protobuf.message import DecodeError
 
 from ringbatch.frontend.grpc_messages import inference
-from ringbatch.frontend.v1_request import new_tuple
+from ringbatch.shm.tuples import new_tuple
 
 T = TypeVar("T")
 

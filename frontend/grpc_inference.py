@@ -19,9 +19,10 @@ from ringbatch.frontend.grpc_request import GrpcWants, reader
 from ringbatch.frontend.outcome import BATCH_HEADER, Headers, InternalError
 from ringbatch.frontend.payload import UnreadPart
 from ringbatch.frontend.service import Parts, Service
-from ringbatch.frontend.v1_request import Part, new_tuple
+from ringbatch.frontend.v1_request import Part
 from ringbatch.frontend.v2_memory import ClientMemory
 from ringbatch.shm.errors import DeadlineExceeded, InvalidRequest, RequestError
+from ringbatch.shm.tuples import new_tuple
 
 log = logging.getLogger("ringbatch.frontend")
 

@@ -56,6 +56,7 @@ LANE_NAMES: Final = {
     LaneCounter.MISSED_WAKEUPS: ("lane_missed_wakeups", "Answers only the sweep found; stays 0."),
     LaneCounter.HANDED_OVER: ("lane_handed_over", "Connections given to the Falcon path."),
     LaneCounter.CORRUPT_RINGS: ("lane_corrupt_rings", "Rings that claimed the impossible."),
+    LaneCounter.CANCELLED: ("lane_cancelled", "Requests given up before their answer."),
 }
 """By counter, the name behind ``ringbatch_`` and what it says."""
 COLLECTOR_NAMES: Final = {

@@ -41,9 +41,7 @@ class Rooms:
 
     def learn(self, size: int) -> None:
         """Remember how large an answer was, and slowly forget larger ones."""
-        largest, room = self._largest, size + (size >> 2)
-        largest -= largest >> _FORGETTING
-        self._largest = largest if largest > room else room
+        self._largest = max(size + (size >> 2), self._largest - (self._largest >> _FORGETTING))
 
 
 def again(result_bytes: int) -> int:

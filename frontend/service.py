@@ -209,13 +209,9 @@ class Service:
             As `predict`.
         """
         self.engine.gateway.between_requests()
-        if self._words[TABLE_WORD] != self.table:
-            self.keep_up()
         accepted_ns = self._clock()
         try:
-            model = self._by_address.get(name)
-            if model is None:
-                raise self._not_found(name)
+            model = self._at(name)
             parts, wants = model.v2.parse(body, json_bytes)
             self.expect_served(model)
             limit_ns = model.spec.timeout_ns

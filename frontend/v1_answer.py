@@ -43,6 +43,23 @@ def answers_of(spec: ModelSpec) -> "TypedAnswers | UntypedAnswers":
     return TypedAnswers(spec)
 
 
+class RowStarts:
+    """How answers in row format start, up to their predictions."""
+
+    __slots__ = ("_batch_id", "_start")
+
+    def __init__(self) -> None:
+        self._batch_id: str | None = None
+        self._start = b""
+
+    def of(self, batch_id: str) -> bytes:
+        """Of one from that batch, whose neighbours are mostly answered next; in `_body`'s form."""
+        if batch_id != self._batch_id:
+            self._batch_id = batch_id
+            self._start = b'{"message":"","batchId":"%b","predictions":' % batch_id.encode()
+        return self._start
+
+
 class TypedAnswers:
     """Answers of a model with declared outputs."""
 
@@ -102,7 +119,7 @@ class NumberAnswers(TypedAnswers):
         self._shape = output.shape
         self.dtype = np.dtype(output.datatype.numpy)
         self.row_bytes = prod(output.shape) * output.datatype.size
-        self._of_batch: tuple[str | None, bytes] = (None, b"")
+        self._starts = RowStarts()
 
     def shape(self, rows: int) -> tuple[int, ...]:
         """Of a result of so many rows."""
@@ -131,11 +148,7 @@ class NumberAnswers(TypedAnswers):
         text = dumps(numbers, None, OPT_SERIALIZE_NUMPY)
         if _N in text:  # null is what orjson writes for NaN and Infinity
             return None
-        known, start = self._of_batch
-        if batch_id is not known:
-            start = b'{"message":"","batchId":"%b","predictions":' % batch_id.encode()
-            self._of_batch = (batch_id, start)
-        return start + text + b"}"
+        return self._starts.of(batch_id) + text + b"}"
 
 
 class UntypedAnswers:

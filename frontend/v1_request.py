@@ -36,7 +36,6 @@ UNREADABLE: Final = "can't unmarshal body: "
 NO_INSTANCES: Final = "no instances in the request"
 """How the text starts where there are none."""
 
-new_tuple: Final = tuple.__new__
 _R, _F = b"rf"
 """What `true` and `false` cannot be written without; a number is found in bytes five times as
 fast as another bytes object."""

@@ -24,13 +24,13 @@ from ringbatch.frontend.bytes_tensor import joined
 from ringbatch.frontend.classification import classes_of
 from ringbatch.frontend.outcome import BATCH_HEADER, JSON, Headers
 from ringbatch.frontend.tensor_to_json import Unwritable, placed, strings
-from ringbatch.frontend.v1_request import new_tuple
 from ringbatch.frontend.v2_memory import Target, expect_fit
 from ringbatch.frontend.v2_wants import Wants
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.frame import Frame, FrameError, Placement
 from ringbatch.shm.manifest import ModelSpec
 from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.tuples import new_tuple
 
 LENGTH_HEADER: Final = "inference-header-content-length"
 

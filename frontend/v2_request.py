@@ -22,7 +22,7 @@ from orjson import JSONDecodeError, loads
 from ringbatch.frontend.bytes_tensor import LENGTH_BYTES
 from ringbatch.frontend.json_to_tensor import may_hold_booleans, number_code, shown
 from ringbatch.frontend.payload import Bytes, Unread, UnreadPart
-from ringbatch.frontend.v1_request import Part, new_tuple
+from ringbatch.frontend.v1_request import Part
 from ringbatch.frontend.v2_input import IN_JSON, UNREAD, Shape
 from ringbatch.frontend.v2_memory import OFF, ClientMemory
 from ringbatch.frontend.v2_signature import Signature
@@ -31,6 +31,7 @@ from ringbatch.frontend.v2_wants import Wants, WantsReader
 from ringbatch.shm.errors import InvalidRequest, RequestError
 from ringbatch.shm.jsontext import why_unreadable
 from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.tuples import new_tuple
 
 _E: Final = ord("e")
 """What neither true nor false can be written without; it is found in a fifth of the time as a

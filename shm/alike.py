@@ -17,6 +17,7 @@ from ringbatch.shm.layout import ALIGNMENT, MODEL, SLOT_SIZE
 from ringbatch.shm.manifest import INDEX_MASK
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import SLOT_MASK
+from ringbatch.shm.tuples import new_tuple
 
 FEW: Final = 24
 """Requests up to which looking at each is faster than handling all as arrays."""
@@ -28,7 +29,6 @@ _HEADER_WORDS: Final = 7
 _KINDS_KEPT: Final = 1024
 _SLOT_MASK: Final = np.uint64(SLOT_MASK)
 _UNALIGNED: Final = np.uint64(ALIGNMENT - 1)
-_new_tuple: Final = tuple.__new__
 
 
 class Sizes(NamedTuple):
@@ -113,7 +113,7 @@ class AlikeReader:
         if sizes is None:
             return None
         # Calling the class takes thrice as long.
-        return _new_tuple(Alike, (references, slots, sizes, starts, distance))
+        return new_tuple(Alike, (references, slots, sizes, starts, distance))
 
     def _read_many(self, references: list[int]) -> Alike | None:
         slots = (np.array(references, dtype=np.uint64) & _SLOT_MASK).astype(np.intp)

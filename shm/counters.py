@@ -31,6 +31,8 @@ class LaneCounter(IntEnum):
     """Connections that the fast lane gave to the Falcon path."""
     CORRUPT_RINGS = 7
     """Rings whose producer claimed the impossible."""
+    CANCELLED = 8
+    """Requests given up before their answer: the deadline came, or the client went."""
 
 
 class CollectorCounter(IntEnum):

@@ -16,6 +16,7 @@ from ringbatch.shm.layout import (
     ACCEPTED_NS,
     ALIGNMENT,
     CONTROL,
+    DEADLINE_NS,
     DONE,
     MODEL,
     RESULT_BYTES,
@@ -39,6 +40,7 @@ from ringbatch.shm.slot import (
     reference,
     state_of,
 )
+from ringbatch.shm.tuples import new_tuple
 
 _SLOT_WORDS: Final = SLOT_SIZE // WORD
 _HEADER_WORDS: Final = 9
@@ -48,8 +50,6 @@ _STORED: Final = struct.Struct(f"{_BESIDE.size}s")
 _REQUEST_WORDS: Final = MODEL // WORD + _HEADER_WORDS
 """CONTROL and the header behind it."""
 _DONE_WORD: Final = DONE // WORD
-
-_new_tuple: Final = tuple.__new__
 
 
 class Request(NamedTuple):
@@ -166,7 +166,7 @@ class Holder:
         ):
             return None
         # Calling the class takes twice as long.
-        return _new_tuple(
+        return new_tuple(
             Request,
             (ref, model, rows, size, key, capacity, start, result, accepted_ns, deadline_ns),
         )
@@ -236,6 +236,16 @@ class Holder:
         found = [words[first + (ref & SLOT_MASK) * _SLOT_WORDS] for ref in references]
         return found == [ref >> SLOT_BITS << FLAG_BITS | WANTED for ref in references]
 
+    def given_up(self, references: Sequence[int], now_ns: int) -> list[int]:
+        """Those of which nobody waits for the answer any more, or whose deadline has come."""
+        words, found = self._words, []
+        for ref in references:
+            first = self._first_word + (ref & SLOT_MASK) * _SLOT_WORDS
+            waits = words[first] == ref >> SLOT_BITS << FLAG_BITS | WANTED
+            if not waits or words[first + DEADLINE_NS // WORD] <= now_ns:
+                found.append(ref)
+        return found
+
     def answer(
         self, ref: int, status: Status, size: int, mark: BatchMark, finished_ns: int
     ) -> None:
@@ -298,6 +308,14 @@ class Holder:
         self.memory[start : start + len(message)] = message
         self.answer(request.ref, status, len(message), mark, finished_ns)
 
+    def give_up(self, request: Request, late: str, mark: BatchMark, now_ns: int) -> Status:
+        """Answer a request that is not run: with `late` where its deadline has come, else with
+        nothing, as nobody waits for it. How it was answered."""
+        expired = request.deadline_ns <= now_ns
+        status = Status.EXPIRED if expired else Status.CANCELLED
+        self.fail(request, status, late if expired else "", mark, now_ns)
+        return status
+
     def answer_each(
         self,
         requests: Sequence[Request],
@@ -313,27 +331,13 @@ class Holder:
             results: one for each.
             mark, finished_ns: as for `answer`.
         """
-        beside = (mark.batch, mark.rows, mark.reason, mark.dispatched_ns, finished_ns)
-        memory, words, answered = self.memory, self._words, self._answered
-        shift, first_word = self._lane_shift, self._first_word + DONE // WORD
-        pack, to_beside = _BESIDE.pack_into, RESULT_BYTES - DONE
-        ok, too_large = int(Status.OK), int(Status.RESULT_TOO_LARGE)
         for request, result in zip(requests, results, strict=True):
-            ref, size = request.ref, len(result)
-            status = too_large
-            if size <= request.result_capacity:
-                status = ok
-                start = request.result_offset
-                memory[start : start + size] = result
-            slot = ref & SLOT_MASK
-            first = first_word + slot * _SLOT_WORDS
-            pack(memory, first * WORD + to_beside, size, *beside)
-            words[first] = ref >> SLOT_BITS << FLAG_BITS | status
-            lane = slot >> shift
-            if lane in answered:
-                answered[lane].append(ref)
-            else:
-                answered[lane] = [ref]
+            start, size = request.result_offset, len(result)
+            fits = size <= request.result_capacity
+            if fits:
+                self.memory[start : start + size] = result
+            status = Status.OK if fits else Status.RESULT_TOO_LARGE
+            self.answer(request.ref, status, size, mark, finished_ns)
 
     def flush(self) -> None:
         """Publish the answers written since the last call, one wake-up for each lane.

@@ -397,6 +397,7 @@ class Lane:
         control = control_word(self._generation[slot], DROPPED)
         self._words[self._first_word + slot * _SLOT_WORDS + CONTROL // WORD] = control
         self._cancelled.add(slot)
+        self.counters.add(LaneCounter.CANCELLED)
 
     def collect(self) -> list[int]:
         """Slots whose answers stand in them and are wanted; each must be released.

@@ -157,7 +157,7 @@ ALIGNMENT: Final = 64
 
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
-LAYOUT_VERSION: Final = 3
+LAYOUT_VERSION: Final = 4
 
 MAGIC: Final = 0
 VERSION: Final = 8
@@ -237,7 +237,7 @@ SLOT_SIZE: Final = 2 * PAIR
 COUNTER_WORDS: Final = 48
 COUNTER_BLOCK: Final = COUNTER_WORDS * WORD
 
-TASK_WORDS: Final = 1 << 13
+TASK_WORDS: Final = 1 << 14
 REPORT_WORDS: Final = 1 << 8
 
 MAX_LANES: Final = 1 << 10

@@ -57,6 +57,10 @@ class HandWorker:
         self.holder.flush()
         self._say(kind, task.mark.batch, run_ns)
 
+    def say_dropped(self, batch: int, expired: int, cancelled: int) -> None:
+        self._say(ReportKind.EXPIRED, batch, expired)
+        self._say(ReportKind.CANCELLED, batch, cancelled)
+
     def say_done(self, batch: int) -> None:
         self._say(ReportKind.DONE, batch, 0)
 

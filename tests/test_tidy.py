@@ -86,6 +86,7 @@ PURE_MODULES = (
     "ringbatch.shm.ring",
     "ringbatch.shm.slot",
     "ringbatch.shm.tensor",
+    "ringbatch.shm.tuples",
 )
 ROLE_TOPS = (
     "ringbatch.engine.__main__",

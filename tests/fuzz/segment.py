@@ -50,7 +50,8 @@ def live_beside_hostility(seed: int) -> int:
     )
     model = Model((_X,), (_X,), lambda: None, lambda x: x + 1)
     holder = Holder(segment, 0, lambda _lane: None)
-    worker = Worker(segment, 0, Runner(model, "m", holder, lambda: 0), holder, lambda: None)
+    runner = Runner(model, "m", holder, lambda: 0)
+    worker = Worker(segment, 0, runner, holder, lambda: None, lambda: 0)
     worker.begin()
     spans = _own_words(segment.layout)
     now_ns = _STEP_NS

@@ -7,7 +7,7 @@ import pytest
 from rig import FAR_NS, Reply, pack, spec, unpack
 from stand import LATENCY, Stand, eager, fixed
 
-from ringbatch.engine.members import NEXT_FROM_NS, PREPARED_NS
+from ringbatch.engine.members import NEXT_FROM_NS, NEXT_UP_TO_NS
 from ringbatch.engine.messages import ReportKind
 from ringbatch.engine.model import Model
 from ringbatch.engine.runner import Runner
@@ -144,7 +144,23 @@ def test_the_only_worker_gets_one_batch_to_go_on_with_where_it_is_full() -> None
     assert stand.workers[0].tasks() == [], "a batch that can grow is not frozen"
 
 
-@pytest.mark.parametrize("cycle_ns", [0, PREPARED_NS + 1], ids=["unknown", "long"])
+def test_what_a_worker_left_out_of_a_batch_is_counted_as_dropped() -> None:
+    stand = Stand(eager()).begin().measure()
+    for number in range(8):
+        stand.send(number)
+    stand.step(1)
+    worker = stand.workers[0]
+    first, second = worker.tasks()
+    worker.say_dropped(second.mark.batch, expired=5, cancelled=5)
+    worker.finish(first)
+    worker.say_dropped(second.mark.batch, expired=2, cancelled=1)
+    worker.finish(second)
+    stand.step(2)
+    status = stand.status().models["m"]
+    assert status.dropped == 3, "of the batch that it runs"
+
+
+@pytest.mark.parametrize("cycle_ns", [0, NEXT_UP_TO_NS + 1], ids=["unknown", "long"])
 def test_where_batches_are_not_known_to_be_short_none_is_given_in_advance(cycle_ns: int) -> None:
     stand = Stand(eager()).begin()
     if cycle_ns:
@@ -160,7 +176,7 @@ def test_where_batches_are_not_known_to_be_short_none_is_given_in_advance(cycle_
 
 @pytest.mark.parametrize(
     ("cycle_ns", "rings"),
-    [(NEXT_FROM_NS - 1, 0), (NEXT_FROM_NS, 1), (PREPARED_NS, 1), (PREPARED_NS + 1, 0)],
+    [(NEXT_FROM_NS - 1, 0), (NEXT_FROM_NS, 1), (NEXT_UP_TO_NS, 1), (NEXT_UP_TO_NS + 1, 0)],
 )
 def test_frontends_ring_for_a_batch_to_go_on_with_where_it_pays(cycle_ns: int, rings: int) -> None:
     stand = Stand(eager()).begin().measure(cycle_ns)
@@ -423,7 +439,7 @@ def test_with_a_real_worker_the_whole_way_in_one_process() -> None:
     holder = Holder(stand.segment, 0, stand.lane_wakes.append)
     model = Model((x,), (x,), lambda: None, lambda v: v * 2)
     runner = Runner(model, "m", holder, lambda: 0)
-    worker = Worker(stand.segment, 0, runner, holder, lambda: None)
+    worker = Worker(stand.segment, 0, runner, holder, lambda: None, lambda: 0)
     worker.begin()
     sent = {}
     for number in range(20):
@@ -491,7 +507,6 @@ def test_where_much_waits_no_place_is_given_to_what_would_be_late() -> None:
     late = [stand.send(n, deadline_ns=1150) for n in (0, 1)]
     for number in (7, 8):
         stand.send(number)
-    stand.step(1050)
     stand.workers[0].finish(stand.workers[0].task())
     stand.step(1100)
     assert stand.running() == [7, 8]

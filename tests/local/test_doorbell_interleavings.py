@@ -138,7 +138,7 @@ class Site:
     def _new_worker(self, number: int) -> Worker:
         holder = Holder(self.segment, number, lambda _lane: None)
         runner = cast(Runner, Echo(holder))
-        return self._parts.worker(self.segment, number, runner, holder, self.bell.wake)
+        return self._parts.worker(self.segment, number, runner, holder, self.bell.wake, lambda: 0)
 
     def publish(self, lane: Lane) -> None:
         slot = lane.claim(WORD, WORD)

@@ -495,6 +495,7 @@ def test_a_cancelled_request_is_not_wanted_and_its_slot_comes_back_with_its_answ
     assert rig.worker.wanted(request.ref)
     rig.lane.cancel(slot)
     assert not rig.worker.wanted(request.ref)
+    assert rig.lane.counters[LaneCounter.CANCELLED] == 1
     assert rig.lane.in_flight == 1
     rig.answer(request)
     rig.worker.flush()

@@ -4,13 +4,13 @@ from typing import Any
 
 from rig import Client, local_segment, spec
 
-from ringbatch.engine.messages import Report, ReportKind, Task, reports, task_words
+from ringbatch.engine.messages import TOO_LATE, Report, ReportKind, Task, reports, task_words
 from ringbatch.engine.model import Model
 from ringbatch.engine.runner import Runner
 from ringbatch.engine.status import read
-from ringbatch.engine.worker import Worker
+from ringbatch.engine.worker import WAITED_NS, Worker
 from ringbatch.shm.holder import BatchMark, Holder
-from ringbatch.shm.layout import REPORT_WORDS, TASK_WORDS
+from ringbatch.shm.layout import REPORT_WORDS, ROWS, SLOT_SIZE, TASK_WORDS, WORD
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.slot import Reason, Status, reference
 
@@ -43,10 +43,10 @@ class Stand:
         holder = Holder(self.segment, 0, lambda _lane: None)
         model = Model((), (), lambda: None, predict)
         runner = Runner(model, "m", holder, lambda: self.now_ns)
-        return Worker(self.segment, 0, runner, holder, ring)
+        return Worker(self.segment, 0, runner, holder, ring, lambda: self.now_ns)
 
-    def hand_over(self, batch: int, *references: int) -> None:
-        mark = BatchMark(batch, len(references), Reason.IDLE, 0)
+    def hand_over(self, batch: int, *references: int, rows: int = 0) -> None:
+        mark = BatchMark(batch, rows or len(references), Reason.IDLE, 0)
         assert self.tasks.offer(task_words(Task(mark, list(references))))
 
     def said(self) -> list[Report]:
@@ -101,6 +101,49 @@ def test_a_batch_with_a_failure_is_reported_as_failed_and_the_next_is_not() -> N
     assert [report.kind for report in stand.said()] == [ReportKind.FAILED, ReportKind.DONE]
     replies = sorted(reply.answer.status for reply in stand.client.collect().values())
     assert replies == [Status.OK, Status.MODEL_FAILED]
+
+
+def test_what_is_given_up_while_its_batch_waits_is_not_run() -> None:
+    stand = Stand()
+    send = stand.client.send
+    late = send(b"[0]", deadline_ns=WAITED_NS + 1)
+    gone, one, two = send(b"[1, 1]", 2), send(b"[2]"), send(b"[3]")
+    stand.client.lane.cancel(gone)
+    stand.hand_over(7, *(reference(1, slot) for slot in (late, gone, one, two)), rows=5)
+    stand.now_ns = WAITED_NS + 1
+    assert stand.worker.step() == 1
+    assert stand.said() == [
+        Report(ReportKind.EXPIRED, 7, 1),
+        Report(ReportKind.CANCELLED, 7, 1),
+        Report(ReportKind.DONE, 7, RUN_NS),
+    ]
+    replies = stand.client.collect()
+    assert replies.pop(late).answer.status is Status.EXPIRED
+    assert {slot: reply.data for slot, reply in replies.items()} == {one: b"[2]", two: b"[3]"}
+    assert read(stand.segment).workers[0]["rows"] == 2
+
+
+def test_a_batch_that_is_given_up_altogether_is_reported_and_not_run() -> None:
+    stand = Stand()
+    late = stand.client.send(b"[0]", deadline_ns=1)
+    stand.hand_over(7, reference(1, late))
+    stand.now_ns = WAITED_NS + 1
+    stand.worker.step()
+    assert stand.said() == [Report(ReportKind.EXPIRED, 7, 1), Report(ReportKind.DONE, 7, 0)]
+    assert stand.client.collect()[late].data == TOO_LATE.encode()
+    assert read(stand.segment).workers[0]["batches"] == 0
+
+
+def test_what_a_frontend_makes_of_the_rows_of_its_request_meanwhile_spoils_no_batch() -> None:
+    stand = Stand()
+    gone, one = stand.client.send(b"[0]"), stand.client.send(b"[1]")
+    stand.client.lane.cancel(gone)
+    layout = stand.segment.layout
+    stand.segment.words[(layout.slots_offset + gone * SLOT_SIZE + ROWS) // WORD] = (1 << 64) - 1
+    stand.hand_over(7, reference(1, gone), reference(1, one))
+    stand.now_ns = WAITED_NS + 1
+    stand.worker.step()
+    assert stand.client.collect()[one].answer.batch_rows == 1
 
 
 def test_answers_are_announced_before_the_report_that_frees_the_worker() -> None:

@@ -201,7 +201,8 @@ end:
             chosen = 0
         }
 
-    /* engine/dispatcher.py: Dispatcher._prepare, Dispatcher._dispatch */
+    /* engine/dispatcher.py: Dispatcher._serve_queue, Dispatcher._dispatch; engine/members.py:
+     * Model.takes_next */
     :: atomic {
             collector_at == STEPPING && !again[0] && !again[1] &&
                 (CAN_GO_BEHIND(0, 0) || CAN_GO_BEHIND(0, 1) || CAN_GO_BEHIND(1, 0) ||

@@ -18,7 +18,9 @@ from ringbatch.engine.messages import (
     task_words,
     tasks,
 )
+from ringbatch.engine.settings import LARGEST_BATCH
 from ringbatch.shm.holder import BatchMark
+from ringbatch.shm.layout import TASK_WORDS
 from ringbatch.shm.ring import CorruptRingError
 from ringbatch.shm.slot import Reason
 
@@ -41,6 +43,11 @@ all_reports = st.builds(Report, kind=st.sampled_from(ReportKind), first=words, s
 def test_tasks_taken_together_come_apart_as_they_were(several: list[Task]) -> None:
     run = [word for task in several for word in task_words(task)]
     assert list(tasks(run)) == several
+
+
+def test_two_of_the_largest_tasks_fit_into_a_ring() -> None:
+    largest = Task(BatchMark(1, LARGEST_BATCH, Reason.FULL, 0), [0] * LARGEST_BATCH)
+    assert 2 * len(task_words(largest)) <= TASK_WORDS
 
 
 @given(st.lists(all_reports, max_size=5))

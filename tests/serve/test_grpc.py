@@ -463,10 +463,10 @@ def test_a_request_ends_at_the_deadline_of_its_call(
     busy("held-1")
     end = stub.start(held.request(model="held-1"), timeout_s=0.3)()
     assert end.code == "DEADLINE_EXCEEDED"
-    held.open()
     wait_until(
         lambda: server.status().models["held-1"].dropped == 1, "the engine dropped the request"
     )
+    held.open()
     assert stub.start(held.request(model="held-1"))().code == "OK"
 
 
@@ -488,11 +488,14 @@ def test_a_cancelled_request_is_dropped(
     wait_until: WaitUntil,
 ) -> None:
     busy("held-3")
-    before = server.status().frontends["requests"]
+    before = server.status().frontends
     started = stub.start(held.request(model="held-3"))
-    wait_until(lambda: server.status().frontends["requests"] > before, "it is in the engine")
+    wait_until(lambda: server.status().frontends["requests"] > before["requests"], "it waits")
     started.cancel()
     assert started().code == "CANCELLED"
+    wait_until(
+        lambda: server.status().frontends["cancelled"] > before["cancelled"], "the server knows"
+    )
     held.open()
     wait_until(
         lambda: server.status().models["held-3"].dropped == 1, "the engine dropped the request"

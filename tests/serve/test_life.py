@@ -164,6 +164,26 @@ def test_kill_9_of_a_worker_under_load_fails_no_request(
     assert server.status().collector["worker_deaths"] == 2
 
 
+def test_kill_9_of_a_worker_that_has_a_batch_to_go_on_with_fails_neither(
+    start: Start, wait_until: WaitUntil
+) -> None:
+    server = start({"nap": {"path": "nap.py", "max_batch_size": 1}})
+
+    def given(batches: int) -> bool:
+        return sum(server.status().models["nap"].batches.values()) == batches
+
+    with Connection(server.port) as one, Connection(server.port) as other:
+        # From now on its batches are known to be short.
+        assert one.ask(fast("nap", instances({"nap_s": 0}))).status == 200
+        one.send(fast("nap", instances({"nap_s": 2})))
+        wait_until(lambda: given(2), "it runs")
+        other.send(fast("nap", instances({"nap_s": 0})))
+        wait_until(lambda: given(3), "the other is to follow")
+        os.kill(server.role("worker nap/0"), signal.SIGKILL)
+        assert one.receive().status == other.receive().status == 200
+    assert server.status().models["nap"].retried == 2
+
+
 def test_kill_9_of_the_collector_under_load_fails_no_request(
     server: Server, load: Load, wait_until: WaitUntil
 ) -> None:

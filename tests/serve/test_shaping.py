@@ -11,6 +11,7 @@ import pytest
 from serve.client import Connection, fast, instances, request
 from serve.server import COMMAND, Server, Start
 
+from ringbatch.engine.memory_limits import HEAP_VARIABLES
 from ringbatch.shm.segment import sweep
 
 SIZES = [1, 4, 8]
@@ -31,6 +32,7 @@ def server(start_for_module: Start) -> Server:
         {
             "tokens": TOKENS | {"cpus": [cpu]},
             "picky": {"path": "picky.py"},
+            "surroundings": {"path": "surroundings.py"},
             "cold": {"path": "matmul.py", "warm_up": False},
         },
         frontend_cpus=cpu,
@@ -110,6 +112,13 @@ def test_processes_run_where_they_were_told_to(server: Server) -> None:
     for title in ("worker tokens/0", "collector", "frontend 0"):
         assert os.sched_getaffinity(server.role(title)) == {cpu}, title
     assert os.sched_getaffinity(server.role("worker cold/0")) == os.sched_getaffinity(0)
+
+
+def test_a_worker_keeps_the_memory_that_a_run_has_freed(server: Server) -> None:
+    names, values = zip(*HEAP_VARIABLES.items(), strict=True)
+    with Connection(server.port) as connection:
+        answer = connection.ask(fast("surroundings", instances(*names)))
+    assert answer.json["predictions"] == [*values]
 
 
 START = {

@@ -339,7 +339,8 @@ class Engine:
             machine.monotonic_ns,
             run_again=lambda batch: role.runs_again(batch),
         )
-        role = Worker(segment, number, runner, holder, self.collector_bell.wake)
+        ring, clock_ns = self.collector_bell.wake, machine.monotonic_ns
+        role = Worker(segment, number, runner, holder, ring, clock_ns)
         bell = self.worker_bells[number]
         role.begin()
         while True:

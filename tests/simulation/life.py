@@ -380,10 +380,9 @@ class Life:
         if status == 200:
             assert self._values(asked, json.loads(body)) == [asked.number] * asked.rows
         elif status == 504 and first_ns and not self._stood_still:
-            # Where much waits, what would be late is given up by so much earlier: behind a batch
-            # that runs, in the one after it.
+            # Where much waits, what would be late is given up by so much earlier.
             self._note_cycles()
-            early_ns = first_ns - now_ns - 2 * self._longest_cycle_ns
+            early_ns = first_ns - now_ns - self._longest_cycle_ns
             assert early_ns <= TOLERANCE_NS, f"request {asked.number} is given up early"
         elif b"died" in body and asked.kind not in (KILLER, HANGING):
             died = self.engine.deaths - asked.deaths
