@@ -16,6 +16,8 @@ import load
 from peers import BENCH, Environment, frozen_packages
 from rounds import number
 
+from ringbatch.shm.platform import is_compiled
+
 QUIET_LOAD = 0.5
 """Above it something else is running, or an earlier scenario has only just ended."""
 
@@ -138,6 +140,7 @@ def versions() -> dict[str, Any]:
     return {
         "python": sys.version.split()[0],
         "packages": frozen_packages(sys.executable),
+        "compiled": is_compiled(),
         "wrk": load.wrk_version(),
     }
 

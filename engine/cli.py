@@ -31,6 +31,7 @@ from ringbatch.engine.config import (
 )
 from ringbatch.engine.settings import Setting, settings
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.platform import is_compiled
 
 STARTUP_ERROR: Final = 2
 INTERRUPTED: Final = 130
@@ -418,5 +419,6 @@ class _Version(argparse.Action):
             version = importlib.metadata.version("ringbatch")
         except importlib.metadata.PackageNotFoundError:
             version = "(not installed)"
-        print(f"ringbatch {version}")
+        compiled = " (compiled)" if is_compiled() else ""
+        print(f"ringbatch {version}{compiled}")
         parser.exit()

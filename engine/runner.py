@@ -191,8 +191,8 @@ class Runner:
         they are answered."""
         try:
             readable, unreadable, arguments = self._codec.read(requests)
-        except Unlike as error:
-            return requests, error
+        except Unlike as unlike:
+            return requests, unlike
         for request in unreadable:
             self._fail([request], Status.CORRUPT, "the payload is not what its header says", mark)
         if not readable:

@@ -266,8 +266,8 @@ class UntypedRequests:
             request = members(text)
         except UnicodeDecodeError as error:
             raise InvalidRequest(f"{UNREADABLE}{not_utf8(error)}") from None
-        except UnsoundText as error:
-            raise InvalidRequest(f"{UNREADABLE}{error}") from None
+        except UnsoundText as unsound:
+            raise InvalidRequest(f"{UNREADABLE}{unsound}") from None
         key, value = _choose(request)
         if key == "inputs" and isinstance(value.decoded, dict):
             raise InvalidRequest("a model without declared inputs takes `instances`, a list")

@@ -1,4 +1,5 @@
-"""Whether this processor orders stores as the protocol needs.
+"""What ringbatch runs on: whether this processor orders stores as the protocol needs, and whether
+the hot path is compiled.
 
 Publishing is a plain store, so the processor must keep stores in program order, and loads too.
 x86-64 does (total store order). AArch64 and others do not, and no pure-Python construct gives a
@@ -7,6 +8,7 @@ release store there: taking and dropping a lock is not a full barrier.
 
 import platform
 
+from ringbatch.shm import ring
 from ringbatch.shm.errors import StartupError
 
 ORDERED_MACHINES = frozenset({"x86_64", "AMD64"})
@@ -24,3 +26,8 @@ def require_ordered_stores(machine: str | None = None) -> None:
             f"this machine is {machine or 'of unknown kind'}; ringbatch needs x86-64, because its "
             "lock-free rings rely on a processor that keeps stores in order"
         )
+
+
+def is_compiled() -> bool:
+    """Whether the hot path was compiled when this was installed; see setup.py."""
+    return not ring.__file__.endswith(".py")

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 CI_RUN = ROOT / ".ci" / "run"
 PACKAGES = ("ringbatch.engine", "ringbatch.frontend", "ringbatch.shm")
 BARE_NAMES = {"engine", "frontend", "shm"}
-README_MARKS = ("demo", "test")
+README_MARKS = ("demo", "test", "compiled")
 
 
 @pytest.fixture(scope="session")
@@ -167,6 +167,7 @@ def test_ci_runs_the_command_that_the_readme_gives(mark: str) -> None:
     [
         ("demo", ["python3 -m venv", "pip install", "ringbatch demo"]),
         ("test", ["python3 -m venv", "pip install", "pytest"]),
+        ("compiled", ["python3 -m venv", "RINGBATCH_COMPILE=1", "pytest"]),
     ],
 )
 def test_a_readme_command_is_one_line_that_installs_and_runs(mark: str, steps: list[str]) -> None:

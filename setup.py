@@ -1,0 +1,51 @@
+"""What setup.cfg cannot say: RINGBATCH_COMPILE=1 has the hot path compiled, with mypyc.
+
+    RINGBATCH_COMPILE=1 pip install .
+
+Which modules those are stands in setup.cfg. They are the same plain Python either way. A C compiler
+and Python's headers are needed.
+"""
+
+import os
+import sys
+from configparser import ConfigParser
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+COMPILER = ["mypy ~= 2.4.1", "numpy >= 2.0"]
+"""numpy for its types."""
+PREPARATIONS = {"dist_info", "egg_info", "sdist"}
+"""Commands that build nothing; the first asks what building takes."""
+
+
+def extensions() -> list[Extension]:
+    """The modules to compile, as what is to be built."""
+    from mypyc.build import mypycify
+
+    config = ConfigParser(interpolation=None)
+    config.read("setup.cfg")
+    # Linked as the packages are installed; of engine/ mypyc would make a package of that name.
+    links = Path("build", "compiled", "ringbatch")
+    links.mkdir(parents=True, exist_ok=True)
+    files = []
+    for package, modules in config["compiled"].items():
+        link = links / package
+        if not link.is_symlink():
+            link.symlink_to(Path(package).resolve())
+        files += [str(link / f"{module}.py") for module in modules.split()]
+    os.environ["MYPYPATH"] = str(links.parent)
+    flags = ["--config-file=", "--explicit-package-bases", "--ignore-missing-imports"]
+    # All in one library, which lies in a package of ringbatch's.
+    found: list[Extension] = mypycify(
+        [*flags, *files], debug_level="0", separate=[(files, "ringbatch.shm.compiled")]
+    )
+    return found
+
+
+if os.environ.get("RINGBATCH_COMPILE") != "1":
+    setup()
+elif PREPARATIONS & {*sys.argv}:
+    setup(setup_requires=COMPILER)
+else:
+    setup(ext_modules=extensions())
