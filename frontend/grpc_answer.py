@@ -11,7 +11,7 @@ encoding of Protocol Buffers, a message's fields one after the other are the mes
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -48,11 +48,8 @@ _RAW: Final = _tag(_Response, "raw_output_contents")
 _OF_TENSOR: Final = _tag(_Tensor, "contents")
 
 
-class _Result(NamedTuple):
-    """What one part of a request came to, and where the outputs lie in it."""
-
-    memory: memoryview
-    placement: Placement
+_Result = tuple[memoryview, Placement]
+"""What one part of a request came to, and where the outputs lie in it."""
 
 
 class GrpcAnswers:
@@ -96,7 +93,7 @@ class GrpcAnswers:
         raw: list[Bytes] = []
         targets: list[tuple[Target, list[memoryview]]] = []
         try:
-            results = [_Result(memory, placed(self._frame, rows, memory)) for rows, memory in parts]
+            results = [(memory, placed(self._frame, rows, memory)) for rows, memory in parts]
             rows = sum(rows for rows, _ in parts)
             for index, carried, _ in wants.outputs:
                 tensor = self._outputs[index]
@@ -169,27 +166,28 @@ def _add(pieces: list[Bytes], tag: int, data: Sequence[Bytes]) -> None:
 def _shape(tensor: Tensor, index: int, rows: int, results: Sequence[_Result]) -> tuple[int, ...]:
     if tensor.static:
         return (rows, *tensor.shape)
-    shapes = {result.placement.parts[index].shape[1:] for result in results}
+    shapes = {placement.parts[index].shape[1:] for _, placement in results}
     if len(shapes) != 1:
         raise Unwritable(f'the parts of output "{tensor.name}" differ in shape')
     return (rows, *shapes.pop())
 
 
 def _bytes_of(index: int, result: _Result) -> memoryview:
-    part = result.placement.parts[index]
-    return result.memory[part.offset : part.offset + part.size]
+    memory, placement = result
+    part = placement.parts[index]
+    return memory[part.offset : part.offset + part.size]
 
 
 def _contents(tensor: Tensor, index: int, results: Sequence[_Result]) -> list[Bytes]:
     """The field `contents` of an output."""
     values: list[Any] = []
-    for result in results:
-        part = result.placement.parts[index]
+    for memory, placement in results:
+        part = placement.parts[index]
         if tensor.datatype.fixed:
             kind = np.dtype("?" if tensor.datatype.name == "BOOL" else tensor.datatype.numpy)
-            values += np.frombuffer(result.memory, kind, prod(part.shape), part.offset).tolist()
+            values += np.frombuffer(memory, kind, prod(part.shape), part.offset).tolist()
         else:
-            values += strings(result.memory, part.offset, part.size, prod(part.shape))
+            values += strings(memory, part.offset, part.size, prod(part.shape))
     contents = _Contents(**{CONTENTS[tensor.datatype.name]: values})
     pieces: list[Bytes] = []
     _add(pieces, _OF_TENSOR, [contents.SerializeToString()])

@@ -49,11 +49,8 @@ class Answer(NamedTuple):
     headers: Headers
 
 
-class _Result(NamedTuple):
-    """What one part of a request came to, and where the outputs lie in it."""
-
-    memory: memoryview
-    placement: Placement
+_Result = tuple[memoryview, Placement]
+"""What one part of a request came to, and where the outputs lie in it."""
 
 
 def renderer(spec: ModelSpec) -> Callable[[Sequence[tuple[int, memoryview]], Wants, str], Answer]:
@@ -104,7 +101,7 @@ class InferAnswers:
         try:
             for part_rows, memory in parts:
                 rows += part_rows
-                results.append(_Result(memory, placed(self._frame, part_rows, memory)))
+                results.append((memory, placed(self._frame, part_rows, memory)))
             texts: list[bytes] = []
             binary: list[memoryview] = []
             for index, as_binary, classes in wants.outputs:
@@ -237,7 +234,7 @@ class _Output:
             if self._batched:
                 return b"%b%d%b" % (self._opening, rows, self._rest)
             return self._opening + self._rest
-        shapes = {result.placement.parts[self._index].shape[1:] for result in results}
+        shapes = {placement.parts[self._index].shape[1:] for _, placement in results}
         if len(shapes) != 1:
             raise Unwritable(f'the parts of output "{self._tensor.name}" differ in shape')
         own = shapes.pop()
@@ -248,7 +245,7 @@ class _Output:
         self, rows: int, results: Sequence[_Result], classes: int
     ) -> tuple[bytes, list[bytes]]:
         """As `start`, of the tensor of its best classes; and this tensor's elements."""
-        parts = [(result.memory, result.placement.parts[self._index]) for result in results]
+        parts = [(memory, placement.parts[self._index]) for memory, placement in results]
         each = prod(parts[0][1].shape[1:]) if parts else self.each
         found: list[bytes] = []
         for memory, part in parts:
@@ -260,8 +257,9 @@ class _Output:
 
     def bytes_of(self, result: _Result) -> memoryview:
         """Its bytes in a result."""
-        part = result.placement.parts[self._index]
-        return result.memory[part.offset : part.offset + part.size]
+        memory, placement = result
+        part = placement.parts[self._index]
+        return memory[part.offset : part.offset + part.size]
 
     def write(self, result: _Result) -> bytes:
         """Its elements in a result as JSON, without brackets.
@@ -270,10 +268,11 @@ class _Output:
             Unwritable: the lengths of strings make no sense.
             InvalidRequest: JSON cannot carry them.
         """
-        part = result.placement.parts[self._index]
+        memory, placement = result
+        part = placement.parts[self._index]
         if self._tensor.datatype.fixed:
-            return self.write_at(result.memory, part.offset, prod(part.shape))
-        found = strings(result.memory, part.offset, part.size, prod(part.shape))
+            return self.write_at(memory, part.offset, prod(part.shape))
+        found = strings(memory, part.offset, part.size, prod(part.shape))
         try:
             return dumps([text.decode() for text in found])[1:-1]
         except UnicodeDecodeError:
