@@ -16,7 +16,7 @@ from setuptools import Extension, setup
 COMPILER = ["mypy ~= 2.4.1", "numpy >= 2.0"]
 """numpy for its types."""
 PREPARATIONS = {"dist_info", "egg_info", "sdist"}
-"""Commands that build nothing; the first asks what building takes."""
+"""Commands that build nothing; `egg_info` is how pip learns what building takes."""
 
 
 def extensions() -> list[Extension]:

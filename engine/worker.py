@@ -102,8 +102,9 @@ class Worker:
         holder.flush()
         found = tasks(self._tasks.take())
         for mark, references in found:
-            if self._clock_ns() - mark.dispatched_ns > WAITED_NS:
-                mark, references = self._still_wanted(mark, references)
+            now_ns = self._clock_ns()
+            if now_ns - mark.dispatched_ns > WAITED_NS:
+                mark, references = self._still_wanted(mark, references, now_ns)
                 if not references:
                     holder.flush()
                     self._report(_DONE, mark.batch)
@@ -117,9 +118,11 @@ class Worker:
             self._counters.add_each((1, mark.rows, run_ns))
         return len(found)
 
-    def _still_wanted(self, mark: BatchMark, references: list[int]) -> tuple[BatchMark, list[int]]:
+    def _still_wanted(
+        self, mark: BatchMark, references: list[int], now_ns: int
+    ) -> tuple[BatchMark, list[int]]:
         """What is to run of a batch that has waited behind another; the rest is answered."""
-        holder, now_ns = self._holder, self._clock_ns()
+        holder = self._holder
         given_up = holder.given_up(references, now_ns)
         if not given_up:
             return mark, references

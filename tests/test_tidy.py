@@ -6,15 +6,22 @@ packages breaks it, and that snippets which do break it are reported.
 
 import ast
 import sys
-from collections.abc import Callable, Iterator
-from configparser import ConfigParser
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
+from sources import (
+    PACKAGES,
+    ROOT,
+    Module,
+    assert_holds,
+    breaks,
+    calls,
+    imported,
+    is_under,
+    modules,
+    sources,
+)
 
-ROOT = Path(__file__).parents[1]
-PACKAGES = ("shm", "engine", "frontend")
 MAX_LINES = 500
 
 PURE_MODULES = (
@@ -142,102 +149,6 @@ BANNED_IMPORTS = {
 }
 SHM_THIRD_PARTY = {"numpy", "posix_ipc"}
 VAGUE_NAMES = {"common", "helpers", "misc", "utils"}
-
-
-def compiled() -> frozenset[str]:
-    """The modules that mypyc compiles where it is asked to."""
-    config = ConfigParser(interpolation=None)
-    config.read(ROOT / "setup.cfg")
-    packages = config["compiled"].items()
-    return frozenset(
-        f"ringbatch.{package}.{stem}" for package, stems in packages for stem in stems.split()
-    )
-
-
-COMPILED = compiled()
-
-
-@dataclass(frozen=True)
-class Module:
-    """One source file.
-
-    Attributes:
-        name: as it is imported, such as ``ringbatch.shm.ring``.
-        source: its text.
-        tree: its syntax tree.
-    """
-
-    name: str
-    source: str
-    tree: ast.Module
-
-    @classmethod
-    def parse(cls, name: str, source: str) -> "Module":
-        return cls(name, source, ast.parse(source))
-
-    @property
-    def package(self) -> str:
-        return self.name.split(".")[1]
-
-    @property
-    def stem(self) -> str:
-        return self.name.split(".")[-1]
-
-
-Rule = Callable[[Module], Iterator[str]]
-
-
-def module_name(path: Path) -> str:
-    package = f"ringbatch.{path.parent.name}"
-    return package if path.stem == "__init__" else f"{package}.{path.stem}"
-
-
-def sources() -> list[Path]:
-    return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-
-
-def modules() -> list[Module]:
-    return [Module.parse(module_name(path), path.read_text()) for path in sources()]
-
-
-def assert_holds(rule: Rule) -> None:
-    found = [f"{module.name}: {what}" for module in modules() for what in rule(module)]
-    if found:
-        pytest.fail("\n".join(found), pytrace=False)
-
-
-def breaks(rule: Rule, name: str, source: str) -> bool:
-    return bool(list(rule(Module.parse(name, source))))
-
-
-def is_under(name: str, parent: str) -> bool:
-    return name == parent or name.startswith(parent + ".")
-
-
-def imported(module: Module) -> Iterator[tuple[int, str]]:
-    """Line and full name of everything that is imported, wherever it stands.
-
-    ``from a.b import c`` gives ``a.b.c``, as `c` may be a module; a relative import keeps its dots.
-    """
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield node.lineno, alias.name
-        elif isinstance(node, ast.ImportFrom):
-            origin = "." * node.level + (node.module or "")
-            for alias in node.names:
-                yield node.lineno, f"{origin}.{alias.name}"
-
-
-def calls(module: Module) -> Iterator[tuple[ast.Call, str]]:
-    """Each call with the plain name of what is called: ``print``, ``suppress``, ``load``."""
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.Call):
-            called = node.func
-            if isinstance(called, ast.Name):
-                yield node, called.id
-            elif isinstance(called, ast.Attribute):
-                yield node, called.attr
 
 
 # The rules
@@ -371,46 +282,6 @@ def has_a_name_that_says_something(module: Module) -> Iterator[str]:
         yield "name it after what it does"
 
 
-def can_be_compiled(module: Module) -> Iterator[str]:
-    """What mypyc accepts, and what fails once it runs.
-
-    Its compiler takes a name in a function for the type that it is bound to first, also where
-    handlers of several exceptions bind it; looks in vain for the type of a field that is a
-    memoryview; and has no weak references to its objects. An object of a class whose base is
-    compiled, it refuses to make unless the class is compiled too.
-    """
-    bases = {
-        (alias.asname or alias.name): node.module
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    for node in ast.walk(module.tree):
-        if isinstance(node, ast.ClassDef) and module.name not in COMPILED:
-            for base in node.bases:
-                if bases.get(ast.unparse(base).partition("[")[0]) in COMPILED:
-                    yield f"line {node.lineno}: {node.name} inherits from a compiled class"
-        elif module.name in COMPILED:
-            yield from fails_compiled(node)
-    for line, name in imported(module):
-        if module.name in COMPILED and is_under(name, "weakref"):
-            yield f"line {line}: weak references"
-
-
-def fails_compiled(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        caught: dict[str, str] = {}
-        for handler in ast.walk(node):
-            if isinstance(handler, ast.ExceptHandler) and handler.name and handler.type:
-                types = ast.unparse(handler.type)
-                if caught.setdefault(handler.name, types) != types:
-                    yield f"line {handler.lineno}: {handler.name} is also {caught[handler.name]}"
-    elif isinstance(node, ast.ClassDef):
-        for field in node.body:
-            if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation) == "memoryview":
-                yield f"line {field.lineno}: a field that is a memoryview"
-
-
 # The rules hold
 
 
@@ -424,15 +295,6 @@ def test_packages_are_flat() -> None:
 
 def test_every_module_listed_as_pure_exists() -> None:
     assert set(PURE_MODULES) - {module.name for module in modules()} == set()
-
-
-def test_every_module_listed_to_be_compiled_exists() -> None:
-    assert COMPILED
-    assert COMPILED - {module.name for module in modules()} == set()
-
-
-def test_what_is_to_be_compiled_can_be() -> None:
-    assert_holds(can_be_compiled)
 
 
 def test_imports_point_downwards() -> None:
@@ -468,50 +330,6 @@ def test_modules_are_named_after_what_they_do() -> None:
 
 
 # The rules catch
-
-
-@pytest.mark.parametrize(
-    ("name", "source"),
-    [
-        (
-            "ringbatch.engine.runner",
-            "def f():\n try:\n  g()\n except A as e:\n  pass\n except B as e:\n  pass",
-        ),
-        ("ringbatch.engine.runner", "class C(NamedTuple):\n    memory: memoryview"),
-        ("ringbatch.engine.runner", "@dataclass\nclass C:\n    memory: memoryview"),
-        ("ringbatch.engine.runner", "import weakref"),
-        ("ringbatch.engine.runner", "from weakref import ref"),
-        (
-            "ringbatch.engine.model",
-            "from ringbatch.engine.runner import JsonCodec\nclass C(JsonCodec):\n    pass",
-        ),
-        (
-            "ringbatch.engine.model",
-            "from ringbatch.engine.runner import Codec as Base\nclass C(Base[int]):\n    pass",
-        ),
-    ],
-)
-def test_what_cannot_be_compiled_is_reported(name: str, source: str) -> None:
-    assert breaks(can_be_compiled, name, source)
-
-
-@pytest.mark.parametrize(
-    ("name", "source"),
-    [
-        (
-            "ringbatch.engine.runner",
-            "def f():\n try:\n  g()\n except A as e:\n  pass\n except B as b:\n  pass",
-        ),
-        ("ringbatch.engine.runner", "class C(NamedTuple):\n    memory: memoryview | bytes"),
-        ("ringbatch.engine.model", "import weakref\nclass C(NamedTuple):\n    m: memoryview"),
-        (
-            "ringbatch.engine.forwarder",
-            "from ringbatch.engine.runner import JsonCodec\nclass C(JsonCodec):\n    pass",
-        ),
-    ],
-)
-def test_what_can_be_compiled_is_not_reported(name: str, source: str) -> None:
-    assert not breaks(can_be_compiled, name, source)
 
 
 @pytest.mark.parametrize(

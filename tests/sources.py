@@ -1,0 +1,98 @@
+"""The sources as syntax trees, and rules over them.
+
+A rule takes a module and yields what it found wrong. Each has two tests: that nothing in the
+packages breaks it, and that snippets which do break it are reported.
+"""
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("shm", "engine", "frontend")
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file.
+
+    Attributes:
+        name: as it is imported, such as ``ringbatch.shm.ring``.
+        source: its text.
+        tree: its syntax tree.
+    """
+
+    name: str
+    source: str
+    tree: ast.Module
+
+    @classmethod
+    def parse(cls, name: str, source: str) -> "Module":
+        return cls(name, source, ast.parse(source))
+
+    @property
+    def package(self) -> str:
+        return self.name.split(".")[1]
+
+    @property
+    def stem(self) -> str:
+        return self.name.split(".")[-1]
+
+
+Rule = Callable[[Module], Iterator[str]]
+
+
+def module_name(path: Path) -> str:
+    package = f"ringbatch.{path.parent.name}"
+    return package if path.stem == "__init__" else f"{package}.{path.stem}"
+
+
+def sources() -> list[Path]:
+    return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def modules() -> list[Module]:
+    return [Module.parse(module_name(path), path.read_text()) for path in sources()]
+
+
+def assert_holds(rule: Rule) -> None:
+    found = [f"{module.name}: {what}" for module in modules() for what in rule(module)]
+    if found:
+        pytest.fail("\n".join(found), pytrace=False)
+
+
+def breaks(rule: Rule, name: str, source: str) -> bool:
+    return bool(list(rule(Module.parse(name, source))))
+
+
+def is_under(name: str, parent: str) -> bool:
+    return name == parent or name.startswith(parent + ".")
+
+
+def imported(module: Module) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything that is imported, wherever it stands.
+
+    ``from a.b import c`` gives ``a.b.c``, as `c` may be a module; a relative import keeps its dots.
+    """
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            origin = "." * node.level + (node.module or "")
+            for alias in node.names:
+                yield node.lineno, f"{origin}.{alias.name}"
+
+
+def calls(module: Module) -> Iterator[tuple[ast.Call, str]]:
+    """Each call with the plain name of what is called: ``print``, ``suppress``, ``load``."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Name):
+                yield node, called.id
+            elif isinstance(called, ast.Attribute):
+                yield node, called.attr

@@ -1,0 +1,114 @@
+"""What mypyc compiles where RINGBATCH_COMPILE=1 asks for it: that it can, read off the sources."""
+
+import ast
+from collections.abc import Iterator
+from configparser import ConfigParser
+
+import pytest
+from sources import ROOT, Module, assert_holds, breaks, imported, is_under, modules
+
+
+def compiled() -> frozenset[str]:
+    """The modules that mypyc compiles where it is asked to."""
+    config = ConfigParser(interpolation=None)
+    config.read(ROOT / "setup.cfg")
+    packages = config["compiled"].items()
+    return frozenset(
+        f"ringbatch.{package}.{stem}" for package, stems in packages for stem in stems.split()
+    )
+
+
+COMPILED = compiled()
+
+
+def can_be_compiled(module: Module) -> Iterator[str]:
+    """What mypyc accepts, and what fails once it runs.
+
+    Its compiler takes a name in a function for the type that it is bound to first, also where
+    handlers of several exceptions bind it; looks in vain for the type of a field that is a
+    memoryview; and has no weak references to its objects. An object of a class whose base is
+    compiled, it refuses to make unless the class is compiled too.
+    """
+    bases = {
+        (alias.asname or alias.name): node.module
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef) and module.name not in COMPILED:
+            for base in node.bases:
+                if bases.get(ast.unparse(base).partition("[")[0]) in COMPILED:
+                    yield f"line {node.lineno}: {node.name} inherits from a compiled class"
+        elif module.name in COMPILED:
+            yield from fails_compiled(node)
+    for line, name in imported(module):
+        if module.name in COMPILED and is_under(name, "weakref"):
+            yield f"line {line}: weak references"
+
+
+def fails_compiled(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        caught: dict[str, str] = {}
+        for handler in ast.walk(node):
+            if isinstance(handler, ast.ExceptHandler) and handler.name and handler.type:
+                types = ast.unparse(handler.type)
+                if caught.setdefault(handler.name, types) != types:
+                    yield f"line {handler.lineno}: {handler.name} is also {caught[handler.name]}"
+    elif isinstance(node, ast.ClassDef):
+        for field in node.body:
+            if isinstance(field, ast.AnnAssign) and ast.unparse(field.annotation) == "memoryview":
+                yield f"line {field.lineno}: a field that is a memoryview"
+
+
+def test_every_module_listed_to_be_compiled_exists() -> None:
+    assert COMPILED
+    assert COMPILED - {module.name for module in modules()} == set()
+
+
+def test_what_is_to_be_compiled_can_be() -> None:
+    assert_holds(can_be_compiled)
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        (
+            "ringbatch.engine.runner",
+            "def f():\n try:\n  g()\n except A as e:\n  pass\n except B as e:\n  pass",
+        ),
+        ("ringbatch.engine.runner", "class C(NamedTuple):\n    memory: memoryview"),
+        ("ringbatch.engine.runner", "@dataclass\nclass C:\n    memory: memoryview"),
+        ("ringbatch.engine.runner", "import weakref"),
+        ("ringbatch.engine.runner", "from weakref import ref"),
+        (
+            "ringbatch.engine.model",
+            "from ringbatch.engine.runner import JsonCodec\nclass C(JsonCodec):\n    pass",
+        ),
+        (
+            "ringbatch.engine.model",
+            "from ringbatch.engine.runner import Codec as Base\nclass C(Base[int]):\n    pass",
+        ),
+    ],
+)
+def test_what_cannot_be_compiled_is_reported(name: str, source: str) -> None:
+    assert breaks(can_be_compiled, name, source)
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        (
+            "ringbatch.engine.runner",
+            "def f():\n try:\n  g()\n except A as e:\n  pass\n except B as b:\n  pass",
+        ),
+        ("ringbatch.engine.runner", "class C(NamedTuple):\n    memory: memoryview | bytes"),
+        ("ringbatch.engine.model", "import weakref\nclass C(NamedTuple):\n    m: memoryview"),
+        (
+            "ringbatch.engine.forwarder",
+            "from ringbatch.engine.runner import JsonCodec\nclass C(JsonCodec):\n    pass",
+        ),
+    ],
+)
+def test_what_can_be_compiled_is_not_reported(name: str, source: str) -> None:
+    assert not breaks(can_be_compiled, name, source)
