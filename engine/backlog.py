@@ -6,6 +6,8 @@ come back too late, and say when to try again.
 
 from typing import NamedTuple
 
+from ringbatch.shm.tuples import new_tuple
+
 
 class Backlog(NamedTuple):
     """What a request that comes now would meet.
@@ -42,7 +44,7 @@ def estimate(
     row_ns = cycle_ns // (max_batch_size * ready)
     if idle and not rows:
         # Nothing is in the way of one; of a thousand that come at once, most are in each other's.
-        return Backlog(0, row_ns)
+        return new_tuple(Backlog, (0, row_ns))
     # Those that run, those that are full by then, and the one that takes the request itself.
     batches = (ready - idle) + behind + rows // max_batch_size + 1
-    return Backlog(-(-batches // ready) * cycle_ns, row_ns)
+    return new_tuple(Backlog, (-(-batches // ready) * cycle_ns, row_ns))

@@ -67,12 +67,6 @@ class Pending(NamedTuple):
     full: bool = False
 
 
-class Close(NamedTuple):
-    """Take as many of the oldest requests as fit under the cap, and run them."""
-
-    reason: Reason
-
-
 class Wait(NamedTuple):
     """Nothing to do before `until_ns`, unless a request or a worker comes first; None is ever."""
 
@@ -86,8 +80,8 @@ def decide(
     idle_workers: int,
     service_ns: int = 0,
     draining: bool = False,
-) -> Close | Wait:
-    """Close a batch of `pending` now, or wait.
+) -> Reason | Wait:
+    """Why to close a batch of `pending` now, or how long to wait.
 
     Args:
         pending: a queue that is not empty.
@@ -101,17 +95,17 @@ def decide(
     if not idle_workers:
         return Wait(None)
     if pending.full or pending.rows >= policy.max_batch_size:
-        return Close(Reason.FULL)
+        return Reason.FULL
     if draining:
-        return Close(Reason.DRAIN)
+        return Reason.DRAIN
     if policy.eager:
-        return Close(Reason.SHAPE if pending.others else Reason.IDLE)
+        return Reason.SHAPE if pending.others else Reason.IDLE
     due_ns = pending.oldest_ns + policy.max_latency_ns
     if now_ns >= due_ns:
-        return Close(Reason.LATENCY)
+        return Reason.LATENCY
     urgent_ns = pending.deadline_ns - service_ns
     if now_ns >= urgent_ns:
-        return Close(Reason.DEADLINE)
+        return Reason.DEADLINE
     return Wait(min(due_ns, urgent_ns))
 
 

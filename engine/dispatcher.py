@@ -8,12 +8,13 @@ or no longer wanted is answered without one, and the time that a further request
 from ringbatch.engine.backlog import estimate
 from ringbatch.engine.batching import Wait, decide, taking
 from ringbatch.engine.members import Batch, Model, Worker
-from ringbatch.engine.messages import TOO_LATE, Task, task_words
+from ringbatch.engine.messages import TOO_LATE, task_words
 from ringbatch.engine.queues import Queue
 from ringbatch.shm.counters import BATCHES_BY_REASON, BATCHES_BY_ROWS, ModelCounter, rows_bucket
 from ringbatch.shm.holder import BatchMark, Holder, Request, columns
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, Status
+from ringbatch.shm.tuples import new_tuple
 
 NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
 """What is said of the batch of a request that was in none."""
@@ -123,7 +124,7 @@ class Dispatcher:
                 until_ns = decision.until_ns
                 return queue.earliest_ns if until_ns is None else min(until_ns, queue.earliest_ns)
             taken = queue.take(taking(queue.rows, policy))
-            self._dispatch(model, taken, decision.reason, now_ns)
+            self._dispatch(model, taken, decision, now_ns)
         return None
 
     def _dispatch(self, model: Model, requests: list[Request], reason: Reason, now_ns: int) -> None:
@@ -134,14 +135,14 @@ class Dispatcher:
             if not requests:
                 return
             refs, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
-        mark = BatchMark(self._batch, sum(rows), reason, now_ns)
+        mark = new_tuple(BatchMark, (self._batch, sum(rows), reason, now_ns))
         self._batch += 1
         idle = bool(model.idle)
         worker = model.idle.pop() if idle else model.busy.pop(0)
-        worker.batches.append(Batch(mark, requests))
+        worker.batches.append(new_tuple(Batch, (mark, requests)))
         if idle:
             self.begins(worker, now_ns)
-        fits = worker.tasks.offer(task_words(Task(mark, list(refs))))
+        fits = worker.tasks.offer(task_words(mark, refs))
         assert fits, "a worker holds two tasks, and its ring has room for the largest"
         worker.wake()
         counters = model.counters

@@ -13,7 +13,7 @@ learns that the other is gone.
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -22,8 +22,8 @@ from ringbatch.shm.ring import CorruptRingError
 from ringbatch.shm.slot import Reason
 from ringbatch.shm.tuples import new_tuple
 
-_TASK_WORDS = 5
-_REPORT_WORDS = 4
+_TASK_WORDS: Final = 5
+_REPORT_WORDS: Final = 4
 
 
 class Task(NamedTuple):
@@ -53,8 +53,8 @@ class ReportKind(IntEnum):
 
 TOO_LATE: Final = "the deadline passed before a worker was free"
 """What a request is told that is not run for that."""
-_REASONS = tuple(Reason)
-_KINDS = tuple(ReportKind)
+_REASONS: Final = tuple(Reason)
+_KINDS: Final = tuple(ReportKind)
 
 
 class Report(NamedTuple):
@@ -65,9 +65,8 @@ class Report(NamedTuple):
     second: int
 
 
-def task_words(task: Task) -> list[int]:
+def task_words(mark: BatchMark, references: Sequence[int]) -> list[int]:
     """A task as words."""
-    mark, references = task
     return [
         _TASK_WORDS + len(references),
         mark.batch,
@@ -97,22 +96,24 @@ def tasks(words: list[int]) -> list[Task]:
     return found
 
 
-def report_words(report: tuple[ReportKind, int, int]) -> list[int]:
+def report_words(kind: ReportKind, first: int, second: int = 0) -> list[int]:
     """A `Report` as words."""
-    return [_REPORT_WORDS, *report]
+    return [_REPORT_WORDS, kind, first, second]
 
 
-def reports(words: list[int]) -> Iterator[Report]:
+def reports(words: list[int]) -> list[Report]:
     """The reports in words taken from a ring.
 
     Raises:
         CorruptRingError: where a length makes no sense.
     """
+    found = []
     for start in range(0, len(words), _REPORT_WORDS):
         record = words[start : start + _REPORT_WORDS]
         if len(record) < _REPORT_WORDS or record[0] != _REPORT_WORDS:
             raise CorruptRingError(f"a report of {record[0]} words at {start} of {len(words)}")
-        yield Report(_KINDS[record[1]], record[2], record[3])
+        found.append(new_tuple(Report, (_KINDS[record[1]], record[2], record[3])))
+    return found
 
 
 class ControlSocket:

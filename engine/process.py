@@ -1,6 +1,7 @@
 """What every process of the engine does first, whatever its role."""
 
 import signal
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,32 @@ def begin(title: str, log_level: str) -> None:
     setproctitle(f"ringbatch: {title}")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     log_to_stderr(title, log_level)
+
+
+def stop_on_sigterm(wake: Callable[[], object]) -> list[int]:
+    """Have SIGTERM end this process's loop, whatever the loop is at.
+
+    A Python handler alone would not do: it runs between two steps of the interpreter, so where the
+    signal comes amid compiled code that goes to sleep next, that is after the sleep.
+
+    Args:
+        wake: rings what the loop sleeps at.
+
+    Returns:
+        The signals that have come; with the first one the loop is to end.
+    """
+    received: list[int] = []
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    signal.set_wakeup_fd(writing.fileno())
+    signal.signal(signal.SIGTERM, lambda number, _frame: received.append(number))
+
+    def pass_on(reading: socket.socket, _kept_open: socket.socket) -> None:
+        while reading.recv(1):
+            wake()
+
+    threading.Thread(target=pass_on, args=(reading, writing), name="signals", daemon=True).start()
+    return received
 
 
 def watch(

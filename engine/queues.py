@@ -6,6 +6,7 @@ from itertools import islice
 
 from ringbatch.engine.batching import Pending, fitting
 from ringbatch.shm.holder import Request
+from ringbatch.shm.tuples import new_tuple
 
 Fitting = Callable[[Iterable[Request]], int]
 """How many of the oldest requests a batch may take, for another reason than their rows."""
@@ -71,7 +72,9 @@ class Queue:
             and self._fitting(requests) < len(requests)
         )
         oldest_ns = requests[0].accepted_ns
-        return Pending(len(requests), self.rows, oldest_ns, self._earliest_ns, others, full)
+        return new_tuple(
+            Pending, (len(requests), self.rows, oldest_ns, self._earliest_ns, others, full)
+        )
 
     def take(self, max_batch_size: int) -> list[Request]:
         """Remove as many of the oldest requests as fit under the cap."""

@@ -211,7 +211,7 @@ class Supervisor:
             environment = placement.thread_environment(
                 model.threads, self._seats[seat].threads, os.environ
             ) | heap_environment(os.environ)
-            child = Child(title, "ringbatch.engine.worker", [], environment)
+            child = Child(title, "ringbatch.engine.work", [], environment)
             child.tell(
                 number=number,
                 title=own,

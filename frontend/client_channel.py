@@ -30,6 +30,7 @@ from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import Draining, RequestError
 from ringbatch.shm.layout import DRAINING, WORD
+from ringbatch.shm.spinning import Patience
 
 NEVER: Final = 1 << 63
 SWEEP_NS: Final = 1_000_000_000
@@ -37,8 +38,6 @@ SWEEP_NS: Final = 1_000_000_000
 _DRAINING_WORD: Final = DRAINING // WORD
 _GRACE_S: Final = 0.1
 """How long after what it announces a ring may come."""
-_USUAL_SHARE: Final = 8
-"""The usual time of an answer follows the latest by one part in this many."""
 
 
 class Channel:
@@ -78,9 +77,8 @@ class Channel:
         self._signs = select.poll()
         self._signs.register(life, select.POLLIN)
         self._checked_ns = clock()
-        self._spin_ns = spin_ns
+        self._patience = Patience(spin_ns)
         self._spinning = False
-        self._usual_ns = 0
         self._lock = threading.Lock()
         self._busy = False
         """Whether the lane is being used; still true at the next use where that was interrupted."""
@@ -162,7 +160,7 @@ class Channel:
 
     def took(self, time_ns: int) -> None:
         """Learn how long an answer took."""
-        self._usual_ns += (time_ns - self._usual_ns) // _USUAL_SHARE
+        self._patience.learn(time_ns)
 
     def over(self, waiter: Waiter) -> None:
         """A waiter has got, or given up, everything; it says so once."""
@@ -189,7 +187,7 @@ class Channel:
             spin: whether to watch for its answer first.
         """
         try:
-            if spin and not waiter.ready and self._usual_ns < self._spin_ns and not self._spinning:
+            if spin and not waiter.ready and self._patience.pays and not self._spinning:
                 self._spin(waiter)
             while not waiter.ready:
                 self._sleep(waiter)
@@ -228,7 +226,7 @@ class Channel:
         """
         self._spinning = True
         try:
-            until_ns = self.clock() + self._spin_ns
+            until_ns = self.clock() + self._patience.limit_ns
             while not waiter.ready and self._leader is None and self.clock() < until_ns:
                 with self._lock:
                     self._begin()

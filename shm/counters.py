@@ -92,6 +92,7 @@ BATCHES_BY_ROWS: Final = 24
 """In a model's block: where the counts of batches by `rows_bucket` start."""
 ROWS_BUCKETS: Final = 17
 _WORD_MASK: Final = (1 << 64) - 1
+_LARGE: Final = (1 << 62) - 1
 
 assert max(ModelCounter) < BATCHES_BY_REASON
 assert BATCHES_BY_REASON + len(Reason) <= BATCHES_BY_ROWS
@@ -130,13 +131,14 @@ class Counters:
     def add(self, counter: int, amount: int = 1) -> None:
         """Count, modulo 2**64; by the block's writer alone."""
         words, index = self._words, self._first + counter
-        words[index] = (words[index] + amount) & _WORD_MASK
+        value = words[index] + amount
+        # Rare, and slow for numbers of more than 62 bits, of which the mask is one.
+        words[index] = value & _WORD_MASK if value > _LARGE else value
 
     def add_each(self, amounts: Iterable[int]) -> None:
         """`add` to the first counters of the block, in their order."""
-        words = self._words
-        for index, amount in enumerate(amounts, self._first):
-            words[index] = (words[index] + amount) & _WORD_MASK
+        for counter, amount in enumerate(amounts):
+            self.add(counter, amount)
 
     def __getitem__(self, counter: int) -> int:
         value: int = self._words[self._first + counter]

@@ -12,11 +12,15 @@ only, see ringbatch.shm.platform.
 """
 
 import threading
+from typing import Final
 
-_LOCK = threading.Lock()
+_LOCK: Final = threading.Lock()
+_take: Final = _LOCK.acquire
+_drop: Final = _LOCK.release
 
 
 def full_fence() -> None:
     """Let every earlier store be seen before any later load is done."""
-    with _LOCK:
-        pass
+    # A `with` takes twice as long.
+    _take()
+    _drop()

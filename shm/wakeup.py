@@ -54,6 +54,11 @@ class Wakeup:
         except (posix_ipc.ExistentialError, OSError):
             raise StartupError(f"the semaphore {name} is gone; has the engine stopped?") from None
 
+    @property
+    def rung(self) -> bool:
+        """Whether `wait` would return at once."""
+        return bool(self._semaphore.value)
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Sleep until woken; False after `timeout_s` or where a signal came first.
 

@@ -5,7 +5,7 @@ from typing import Any
 from rig import Client, local_segment, spec
 
 from ringbatch.engine.collector import Collector
-from ringbatch.engine.messages import Report, ReportKind, Task, report_words, tasks
+from ringbatch.engine.messages import ReportKind, Task, report_words, tasks
 from ringbatch.engine.status import EngineStatus, ModelStatus, read
 from ringbatch.shm.holder import Holder
 from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, REPORT_WORDS, TASK_WORDS, WORD
@@ -68,7 +68,7 @@ class HandWorker:
         self._say(ReportKind.RUNS_AGAIN, batch, 0)
 
     def _say(self, kind: ReportKind, first: int, second: int) -> None:
-        assert self._reports.offer(report_words(Report(kind, first, second)))
+        assert self._reports.offer(report_words(kind, first, second))
 
 
 class Stand:

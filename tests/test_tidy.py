@@ -100,7 +100,7 @@ ROLE_TOPS = (
     "ringbatch.engine.__main__",
     "ringbatch.engine.collector",
     "ringbatch.engine.supervisor",
-    "ringbatch.engine.worker",
+    "ringbatch.engine.work",
     "ringbatch.frontend.calls",
     "ringbatch.frontend.client_calls",
     "ringbatch.frontend.grpc_inference",

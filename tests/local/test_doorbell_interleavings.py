@@ -19,8 +19,8 @@ from interleave import Actor, Doorbell, Explored, Scenario, Violation, Watch, ex
 from rig import FAR_NS, local_segment, spec
 
 from ringbatch.engine import collector as collector_module
-from ringbatch.engine.collect import Loop
 from ringbatch.engine.collector import Collector
+from ringbatch.engine.collector_loop import Loop
 from ringbatch.engine.messages import ReportKind, report_words, tasks
 from ringbatch.engine.runner import Runner
 from ringbatch.engine.worker import Worker
@@ -41,7 +41,7 @@ from ringbatch.shm.layout import (
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
-from ringbatch.shm.wakeup import Wakeup
+from ringbatch.shm.spinning import Watched
 
 SLOTS = 4
 BELL = RING_COLLECTOR // WORD + 8
@@ -155,7 +155,7 @@ class Site:
     def collect(self) -> None:
         """What the collector's process does, for ever."""
         counters = Counters(self.words, self.layout.collector_counters())
-        loop = Loop(self.collector, cast(Wakeup, self.bell), counters)
+        loop = Loop(self.collector, cast(Watched, self.bell), counters)
         while True:
             loop.turn()
 
@@ -451,7 +451,7 @@ class RingsBeforeItsReport(Worker):
 
     def _report(self, kind: ReportKind, first: int, second: int = 0) -> None:
         self._wake_collector()
-        assert self._reports.offer(report_words((kind, first, second)))
+        assert self._reports.offer(report_words(kind, first, second))
 
 
 WRONG = {

@@ -4,7 +4,7 @@ from typing import Any
 
 from rig import Client, local_segment, spec
 
-from ringbatch.engine.messages import TOO_LATE, Report, ReportKind, Task, reports, task_words
+from ringbatch.engine.messages import TOO_LATE, Report, ReportKind, reports, task_words
 from ringbatch.engine.model import Model
 from ringbatch.engine.runner import Runner
 from ringbatch.engine.status import read
@@ -47,7 +47,7 @@ class Stand:
 
     def hand_over(self, batch: int, *references: int, rows: int = 0) -> None:
         mark = BatchMark(batch, rows or len(references), Reason.IDLE, 0)
-        assert self.tasks.offer(task_words(Task(mark, list(references))))
+        assert self.tasks.offer(task_words(mark, references))
 
     def said(self) -> list[Report]:
         return list(reports(self.reports.take()))

@@ -88,6 +88,15 @@ def test_a_burst_is_one_wake_up(bell: Doorbell) -> None:
     assert not bell.wait(0)
 
 
+@semaphores_only
+def test_a_waiter_can_see_that_it_was_rung_and_still_wait(bell: Doorbell) -> None:
+    assert isinstance(bell, Wakeup)
+    seen = [bell.rung]
+    bell.wake()
+    seen += [bell.rung, bell.rung, bell.wait(0), bell.rung]
+    assert seen == [False, True, True, True, False]
+
+
 def test_nobody_rang(bell: Doorbell) -> None:
     assert not bell.wait(0)
     assert not bell.wait(0.01)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.batching import Close, Pending, Policy, Wait, decide, fitting, taking
+from ringbatch.engine.batching import Pending, Policy, Wait, decide, fitting, taking
 from ringbatch.shm.slot import Reason
 
 MAX = 8
@@ -33,43 +33,43 @@ def pending(
 CASES = {
     "fixed-waits-for-company-from-the-start": (FIXED, pending(), ACCEPTED, {}, Wait(DUE)),
     "fixed-still-waits-one-nanosecond-before": (FIXED, pending(), DUE - 1, {}, Wait(DUE)),
-    "fixed-closes-at-the-very-latency": (FIXED, pending(), DUE, {}, Close(Reason.LATENCY)),
-    "fixed-closes-after-the-latency": (FIXED, pending(), DUE + 1, {}, Close(Reason.LATENCY)),
+    "fixed-closes-at-the-very-latency": (FIXED, pending(), DUE, {}, Reason.LATENCY),
+    "fixed-closes-after-the-latency": (FIXED, pending(), DUE + 1, {}, Reason.LATENCY),
     "latency-counts-from-oldest": (FIXED, pending(oldest_ns=ACCEPTED - 1), DUE - 1, {},
-        Close(Reason.LATENCY)),
+        Reason.LATENCY),
     "latecomer-does-not-extend": (FIXED, pending(requests=7), DUE - 1, {}, Wait(DUE)),
     "zero-latency-closes-at-once": (replace(FIXED, max_latency_ns=0), pending(), ACCEPTED, {},
-        Close(Reason.LATENCY)),
+        Reason.LATENCY),
     "one-row-below-the-cap-is-not-full": (FIXED, pending(rows=MAX - 1), ACCEPTED, {}, Wait(DUE)),
-    "full-at-the-very-cap": (FIXED, pending(rows=MAX), ACCEPTED, {}, Close(Reason.FULL)),
-    "full-beyond-the-cap": (FIXED, pending(rows=MAX + 1), ACCEPTED, {}, Close(Reason.FULL)),
+    "full-at-the-very-cap": (FIXED, pending(rows=MAX), ACCEPTED, {}, Reason.FULL),
+    "full-beyond-the-cap": (FIXED, pending(rows=MAX + 1), ACCEPTED, {}, Reason.FULL),
     "rows-count-not-requests": (FIXED, pending(requests=1, rows=MAX), ACCEPTED, {},
-        Close(Reason.FULL)),
-    "full-is-the-reason-even-when-late": (FIXED, pending(rows=MAX), DUE, {}, Close(Reason.FULL)),
+        Reason.FULL),
+    "full-is-the-reason-even-when-late": (FIXED, pending(rows=MAX), DUE, {}, Reason.FULL),
     "deadline-waits-one-nanosecond-before": (FIXED, pending(deadline_ns=ACCEPTED + 500),
         ACCEPTED + 399, {"service_ns": 100}, Wait(ACCEPTED + 400)),
     "deadline-closes-a-service-time-ahead": (FIXED, pending(deadline_ns=ACCEPTED + 500),
-        ACCEPTED + 400, {"service_ns": 100}, Close(Reason.DEADLINE)),
+        ACCEPTED + 400, {"service_ns": 100}, Reason.DEADLINE),
     "deadline-already-missed-still-closes": (FIXED, pending(deadline_ns=ACCEPTED - 5),
-        ACCEPTED, {}, Close(Reason.DEADLINE)),
+        ACCEPTED, {}, Reason.DEADLINE),
     "latency-comes-before-a-later-deadline": (FIXED, pending(deadline_ns=DUE + 101), ACCEPTED,
         {"service_ns": 100}, Wait(DUE)),
     "drain-waits-for-nobody": (FIXED, pending(), ACCEPTED, {"draining": True},
-        Close(Reason.DRAIN)),
+        Reason.DRAIN),
     "full-is-the-reason-even-when-draining": (FIXED, pending(rows=MAX), ACCEPTED,
-        {"draining": True}, Close(Reason.FULL)),
-    "eager-closes-a-lone-request-at-once": (EAGER, pending(), ACCEPTED, {}, Close(Reason.IDLE)),
-    "eager-is-full-at-the-cap": (EAGER, pending(rows=MAX), ACCEPTED, {}, Close(Reason.FULL)),
+        {"draining": True}, Reason.FULL),
+    "eager-closes-a-lone-request-at-once": (EAGER, pending(), ACCEPTED, {}, Reason.IDLE),
+    "eager-is-full-at-the-cap": (EAGER, pending(rows=MAX), ACCEPTED, {}, Reason.FULL),
     "eager-names-the-shapes-that-kept-it-small": (EAGER, pending(others=True), ACCEPTED, {},
-        Close(Reason.SHAPE)),
+        Reason.SHAPE),
     "eager-with-other-shapes-is-full-at-the-cap": (EAGER, pending(rows=MAX, others=True),
-        ACCEPTED, {}, Close(Reason.FULL)),
+        ACCEPTED, {}, Reason.FULL),
     "eager-draining-says-drain": (EAGER, pending(), ACCEPTED, {"draining": True},
-        Close(Reason.DRAIN)),
+        Reason.DRAIN),
     "full-of-elements-before-it-is-full-of-rows": (FIXED, pending()._replace(full=True), ACCEPTED,
-        {}, Close(Reason.FULL)),
+        {}, Reason.FULL),
     "eager-is-full-of-elements-too": (EAGER, pending()._replace(full=True), ACCEPTED, {},
-        Close(Reason.FULL)),
+        Reason.FULL),
     "full-of-elements-without-a-worker": (FIXED, pending()._replace(full=True), ACCEPTED,
         {"idle_workers": 0}, Wait(None)),
     "fixed-does-not-care-for-other-shapes": (FIXED, pending(others=True), ACCEPTED, {}, Wait(DUE)),
@@ -84,7 +84,7 @@ CASES = {
 @pytest.mark.parametrize(("policy", "waiting", "now_ns", "more", "decision"), CASES.values(),
                          ids=CASES.keys())  # fmt: skip
 def test_decision(
-    policy: Policy, waiting: Pending, now_ns: int, more: dict[str, int], decision: Close | Wait
+    policy: Policy, waiting: Pending, now_ns: int, more: dict[str, int], decision: Reason | Wait
 ) -> None:
     arguments = {"idle_workers": 1} | more
     found = decide(waiting, now_ns, policy, **arguments)  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ def test_asked_again_at_the_instant_it_named_it_closes(
         assert decision.until_ns is not None
         assert decision.until_ns > now_ns, "it would be asked again at once, and spin"
         again = decide(waiting, decision.until_ns, policy, idle_workers=idle, service_ns=service_ns)
-        assert isinstance(again, Close)
+        assert isinstance(again, Reason)
 
 
 @given(waiting_queues, instants, policies, workers, service_times)
@@ -145,7 +145,7 @@ def test_eager_never_waits_while_a_worker_is_idle(
         service_ns=service_ns,
         draining=draining,
     )
-    assert isinstance(decision, Close)
+    assert isinstance(decision, Reason)
 
 
 @given(waiting_queues, policies, workers, st.integers(0, 10**6))
@@ -153,7 +153,7 @@ def test_with_a_worker_idle_nothing_waits_longer_than_the_latency(
     waiting: Pending, policy: Policy, idle: int, beyond_ns: int
 ) -> None:
     at_ns = waiting.oldest_ns + policy.max_latency_ns + beyond_ns
-    assert isinstance(decide(waiting, at_ns, policy, idle_workers=idle), Close)
+    assert isinstance(decide(waiting, at_ns, policy, idle_workers=idle), Reason)
 
 
 @given(waiting_queues, instants, policies, service_times, st.booleans())

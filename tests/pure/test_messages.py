@@ -41,18 +41,18 @@ all_reports = st.builds(Report, kind=st.sampled_from(ReportKind), first=words, s
 
 @given(st.lists(all_tasks, max_size=5))
 def test_tasks_taken_together_come_apart_as_they_were(several: list[Task]) -> None:
-    run = [word for task in several for word in task_words(task)]
+    run = [word for task in several for word in task_words(*task)]
     assert list(tasks(run)) == several
 
 
 def test_two_of_the_largest_tasks_fit_into_a_ring() -> None:
-    largest = Task(BatchMark(1, LARGEST_BATCH, Reason.FULL, 0), [0] * LARGEST_BATCH)
-    assert 2 * len(task_words(largest)) <= TASK_WORDS
+    mark = BatchMark(1, LARGEST_BATCH, Reason.FULL, 0)
+    assert 2 * len(task_words(mark, [0] * LARGEST_BATCH)) <= TASK_WORDS
 
 
 @given(st.lists(all_reports, max_size=5))
 def test_reports_taken_together_come_apart_as_they_were(several: list[Report]) -> None:
-    run = [word for report in several for word in report_words(report)]
+    run = [word for report in several for word in report_words(*report)]
     assert list(reports(run)) == several
 
 

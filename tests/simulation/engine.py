@@ -17,9 +17,9 @@ import numpy as np
 from rig import local_segment, spec
 from simulation.machine import MILLISECOND_NS, SECOND_NS, Bell, EventLoop, Machine, Process
 
-from ringbatch.engine import collect, tensors, worker
-from ringbatch.engine.collect import Loop
+from ringbatch.engine import collector_loop, tensors, worker
 from ringbatch.engine.collector import Collector
+from ringbatch.engine.collector_loop import Loop
 from ringbatch.engine.model import Model
 from ringbatch.engine.runner import Runner
 from ringbatch.engine.worker import RETRY_S, Worker
@@ -34,8 +34,8 @@ from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import DONE, PAGE, SLOT_SIZE, WORD
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import FLAG_BITS
+from ringbatch.shm.spinning import Watched
 from ringbatch.shm.tensor import Tensor
-from ringbatch.shm.wakeup import Wakeup
 
 FRONTENDS: Final = 2
 LANES: Final = 2 * FRONTENDS
@@ -100,7 +100,7 @@ def installed() -> Iterator[None]:
     time = SimpleNamespace(monotonic_ns=lambda: host.machine.now_ns)
     system = SimpleNamespace(getpid=lambda: host.machine.getpid())
     with (
-        patch.object(collect, "time", time),
+        patch.object(collector_loop, "time", time),
         patch.object(worker, "os", system),
         patch.object(alike, "FEW", _FEW),
         patch.object(tensors, "FEW", _FEW),
@@ -316,7 +316,7 @@ class Engine:
         )
         self.collector = collector
         counters = Counters(segment.words, segment.layout.collector_counters())
-        loop = Loop(collector, cast(Wakeup, self.collector_bell), counters)
+        loop = Loop(collector, cast(Watched, self.collector_bell), counters)
         while True:
             while self._deaths:
                 number, killed = self._deaths.pop(0)

@@ -8,10 +8,10 @@ import pytest
 from rig import local_segment, spec
 from stand import Stand, eager
 
-from ringbatch.engine.collect import GRACE_S, SWEEP_S, Loop
 from ringbatch.engine.collector import Collector
+from ringbatch.engine.collector_loop import GRACE_S, SWEEP_S, Loop
 from ringbatch.shm.counters import CollectorCounter, Counters
-from ringbatch.shm.wakeup import Wakeup
+from ringbatch.shm.spinning import Watched
 
 
 class Scripted:
@@ -28,7 +28,7 @@ class Scripted:
         self.timeouts: list[float | None] = []
         segment = local_segment(spec())
         self.counters = Counters(segment.words, segment.layout.collector_counters())
-        self.loop = Loop(cast(Collector, self), cast(Wakeup, self), self.counters)
+        self.loop = Loop(cast(Collector, self), cast(Watched, self), self.counters)
 
     def step(self, now_ns: int) -> int | None:
         return self.until_ns
@@ -156,7 +156,7 @@ def test_a_request_that_did_not_ring_was_missed_only_where_a_worker_was_idle(
     for number in range(busy):
         stand.send(number)
     counters = Counters(stand.segment.words, stand.segment.layout.collector_counters())
-    bell = cast(Wakeup, Silent(lambda: stand.send(9)))
+    bell = cast(Watched, Silent(lambda: stand.send(9)))
     loop = Loop(stand.collector, bell, counters)
     loop.turn()
     assert counters[CollectorCounter.MISSED_WAKEUPS] == missed

@@ -1,0 +1,56 @@
+"""When the collector is stepped, and how long it sleeps in between."""
+
+import time
+from typing import Final
+
+from ringbatch.engine.collector import Collector
+from ringbatch.shm.counters import CollectorCounter, Counters
+from ringbatch.shm.spinning import Watched
+
+SWEEP_S: Final = 1.0
+"""While requests are in flight, everything is looked at this often even if nobody rings."""
+GRACE_S: Final = 0.01
+"""How long after what it announces a wake-up may come."""
+
+
+class Loop:
+    """When to step the collector: when rung, when it asked to, and a safety sweep.
+
+    Args:
+        collector: the role.
+        doorbell: what rings.
+        counters: the collector's own.
+    """
+
+    def __init__(self, collector: Collector, doorbell: Watched, counters: Counters) -> None:
+        self._collector = collector
+        self._doorbell = doorbell
+        self._counters = counters
+
+    def turn(self) -> None:
+        """Step once, and sleep until there may be more to do."""
+        until_ns = self._collector.step(time.monotonic_ns())
+        timeout_s = SWEEP_S if self._collector.in_flight else None
+        if until_ns is not None:
+            left_s = (until_ns - time.monotonic_ns()) / 1e9
+            if left_s <= 0:
+                return
+            timeout_s = min(left_s, SWEEP_S)
+        if not self._collector.may_sleep():
+            return
+        if not self._collector.rung_for_requests and timeout_s is None:
+            # No worker at all; but what its client no longer waits for must give back its slot.
+            timeout_s = SWEEP_S
+        if not self._doorbell.wait(timeout_s) and timeout_s == SWEEP_S:
+            self._look_for_missed()
+
+    def _look_for_missed(self) -> None:
+        """Count a wake-up as missed where work stands in the segment and none comes.
+
+        Work may stand there a moment before its wake-up, so that is waited for; and before the
+        work is done, as its worker would ring too. Only after a whole sweep: a frontend that
+        never rings is not to slow the others down.
+        """
+        late = self._collector.rung_for_requests and self._collector.has_news()
+        if late and not self._doorbell.wait(GRACE_S):
+            self._counters.add(CollectorCounter.MISSED_WAKEUPS)

@@ -1,0 +1,117 @@
+"""When a waiter watches its doorbell before it sleeps, and for how long."""
+
+from typing import cast
+
+import pytest
+
+from ringbatch.shm.spinning import Patience, Watched
+from ringbatch.shm.wakeup import Wakeup
+
+LIMIT_NS = 60_000
+LOOK_NS = 1_000
+"""What one look at the doorbell takes."""
+
+
+class Scripted:
+    """A doorbell, and the clock that runs while somebody waits for it.
+
+    Args:
+        rings_ns: after which time it is rung.
+    """
+
+    def __init__(self, rings_ns: int) -> None:
+        self.now_ns = 0
+        self.rings_ns = rings_ns
+        self.looks = 0
+        self.slept_ns: list[int] = []
+        self.watched = Watched(
+            cast(Wakeup, self), LIMIT_NS, clock_ns=lambda: self.now_ns, give_way=self._give_way
+        )
+
+    def _give_way(self) -> None:
+        self.looks += 1
+        self.now_ns += LOOK_NS
+
+    @property
+    def rung(self) -> bool:
+        return self.now_ns >= self.rings_ns
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        until_ns = self.rings_ns
+        if timeout_s is not None:
+            until_ns = min(until_ns, self.now_ns + round(timeout_s * 1e9))
+        self.slept_ns.append(max(until_ns - self.now_ns, 0))
+        self.now_ns = max(self.now_ns, until_ns)
+        return self.rung
+
+
+def test_what_comes_soon_is_found_without_sleeping() -> None:
+    scripted = Scripted(rings_ns=20 * LOOK_NS)
+    assert scripted.watched.wait()
+    assert (scripted.looks, scripted.slept_ns) == (20, [0])
+
+
+def test_what_has_come_already_is_found_at_once() -> None:
+    scripted = Scripted(rings_ns=0)
+    assert scripted.watched.wait()
+    assert (scripted.looks, scripted.slept_ns) == (0, [0])
+
+
+def test_after_the_limit_it_sleeps() -> None:
+    scripted = Scripted(rings_ns=10 * LIMIT_NS)
+    assert scripted.watched.wait()
+    assert (scripted.looks, scripted.slept_ns) == (LIMIT_NS // LOOK_NS, [9 * LIMIT_NS])
+
+
+def test_watching_is_a_part_of_the_timeout() -> None:
+    scripted = Scripted(rings_ns=10 * LIMIT_NS)
+    assert not scripted.watched.wait(3 * LIMIT_NS / 1e9)
+    assert scripted.slept_ns == [2 * LIMIT_NS]
+    scripted = Scripted(rings_ns=10 * LIMIT_NS)
+    assert not scripted.watched.wait(LIMIT_NS / 2 / 1e9)
+    assert scripted.slept_ns == [0]
+    assert scripted.now_ns == LIMIT_NS // 2
+
+
+def test_where_waits_are_long_it_watches_no_more_until_they_are_short_again() -> None:
+    scripted = Scripted(rings_ns=0)
+    for _ in range(20):
+        scripted.rings_ns = scripted.now_ns + 1_000_000_000
+        scripted.watched.wait()
+    scripted.looks = 0
+    scripted.rings_ns = scripted.now_ns + 1_000_000_000
+    scripted.watched.wait()
+    assert scripted.looks == 0
+    waits = 0
+    while not scripted.looks:
+        scripted.rings_ns = scripted.now_ns + LOOK_NS
+        scripted.watched.wait()
+        waits += 1
+    assert waits < 30, "a long wait counts for no more than a few limits"
+
+
+@pytest.mark.parametrize(
+    ("waits_ns", "pays"),
+    [
+        ([], True),
+        ([LIMIT_NS // 2] * 100, True),
+        ([2 * LIMIT_NS] * 100, False),
+        ([1 << 60], False),
+        ([1 << 60] + [0] * 2, True),
+        ([1 << 60] * 9 + [LIMIT_NS // 2] * 30, True),
+    ],
+)
+def test_watching_pays_where_the_usual_wait_is_within_the_limit(
+    waits_ns: list[int], pays: bool
+) -> None:
+    patience = Patience(LIMIT_NS)
+    for waited_ns in waits_ns:
+        patience.learn(waited_ns)
+    assert patience.pays == pays
+
+
+def test_with_a_limit_of_0_it_never_watches() -> None:
+    patience = Patience(0)
+    patience.learn(0)
+    patience.learn(5)
+    assert not patience.pays
