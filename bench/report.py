@@ -71,6 +71,8 @@ class Report:
         load_before = os.getloadavg()[0]
         if load_before > QUIET_LOAD:
             print(f"the machine is busy (load average {load_before:.2f}); figures suffer")
+        if not is_compiled():
+            print("ringbatch is not compiled here; the limits are for an installation that is")
 
     def run(self, **fields: Any) -> None:
         """Record one run and print it in one line."""

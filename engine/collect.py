@@ -20,11 +20,10 @@ from ringbatch.shm.counters import Counters
 from ringbatch.shm.owner import start_time_of
 from ringbatch.shm.process import settle
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.spinning import Watched
 
 SPIN_NS = 60_000
-"""How long the collector watches its doorbell before it sleeps, where it is usually rung as soon.
-Twice the time it takes to wake a process on another core of a virtual machine."""
+"""How long the collector watches its doorbell: some twice what it takes to wake a process on
+another core of a virtual machine."""
 
 
 def main() -> int:
@@ -70,8 +69,7 @@ def main() -> int:
     control.send(ready=True)
     counters = Counters(segment.words, segment.layout.collector_counters())
     # Where there is but one CPU, whoever could ring waits for this process to sleep.
-    spin_ns = SPIN_NS if usable_cpus() > 1 else 0
-    loop = Loop(collector, Watched(doorbell, spin_ns), counters)
+    loop = Loop(collector, doorbell, counters, SPIN_NS if usable_cpus() > 1 else 0)
     while not stopping:
         while not deaths.empty():
             number, killed = deaths.get()

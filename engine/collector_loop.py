@@ -6,6 +6,7 @@ from typing import Final
 from ringbatch.engine.collector import Collector
 from ringbatch.shm.counters import CollectorCounter, Counters
 from ringbatch.shm.spinning import Watched
+from ringbatch.shm.wakeup import Wakeup
 
 SWEEP_S: Final = 1.0
 """While requests are in flight, everything is looked at this often even if nobody rings."""
@@ -20,11 +21,16 @@ class Loop:
         collector: the role.
         doorbell: what rings.
         counters: the collector's own.
+        spin_ns: how long it watches the doorbell before it sleeps with nothing under way, where it
+            is usually rung as soon; 0 for never.
     """
 
-    def __init__(self, collector: Collector, doorbell: Watched, counters: Counters) -> None:
+    def __init__(
+        self, collector: Collector, doorbell: Wakeup, counters: Counters, spin_ns: int = 0
+    ) -> None:
         self._collector = collector
         self._doorbell = doorbell
+        self._watched = Watched(doorbell, spin_ns)
         self._counters = counters
 
     def turn(self) -> None:
@@ -41,7 +47,10 @@ class Loop:
         if not self._collector.rung_for_requests and timeout_s is None:
             # No worker at all; but what its client no longer waits for must give back its slot.
             timeout_s = SWEEP_S
-        if not self._doorbell.wait(timeout_s) and timeout_s == SWEEP_S:
+        if timeout_s is None:
+            # While a worker runs, its core is better left to it.
+            self._watched.wait()
+        elif not self._doorbell.wait(timeout_s) and timeout_s == SWEEP_S:
             self._look_for_missed()
 
     def _look_for_missed(self) -> None:

@@ -62,22 +62,12 @@ class Watched:
         self._clock_ns = clock_ns
         self._give_way = give_way
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """As `Wakeup.wait`."""
+    def wait(self) -> None:
+        """As `Wakeup.wait`, without a timeout."""
         began_ns = self._clock_ns()
         if self._patience.pays:
-            timeout_s = self._watch(began_ns, timeout_s)
-        rung = self._doorbell.wait(timeout_s)
+            until_ns = began_ns + self._patience.limit_ns
+            while not self._doorbell.rung and self._clock_ns() < until_ns:
+                self._give_way()
+        self._doorbell.wait()
         self._patience.learn(self._clock_ns() - began_ns)
-        return rung
-
-    def _watch(self, began_ns: int, timeout_s: float | None) -> float | None:
-        """Until somebody rings or it is time to sleep; what is left of the timeout."""
-        limit_ns = self._patience.limit_ns
-        if timeout_s is not None:
-            limit_ns = min(limit_ns, int(timeout_s * 1e9))
-        passed_ns = 0
-        while passed_ns < limit_ns and not self._doorbell.rung:
-            self._give_way()
-            passed_ns = self._clock_ns() - began_ns
-        return None if timeout_s is None else max(timeout_s - passed_ns / 1e9, 0)

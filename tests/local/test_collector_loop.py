@@ -11,7 +11,10 @@ from stand import Stand, eager
 from ringbatch.engine.collector import Collector
 from ringbatch.engine.collector_loop import GRACE_S, SWEEP_S, Loop
 from ringbatch.shm.counters import CollectorCounter, Counters
-from ringbatch.shm.spinning import Watched
+from ringbatch.shm.wakeup import Wakeup
+
+SPIN_NS = 60_000_000_000
+"""So long that a loop which is not rung would be seen to hang."""
 
 
 class Scripted:
@@ -26,9 +29,11 @@ class Scripted:
         self.rings: list[bool] = []
         """Whether each of the first waits is ended by a ring; the later ones are."""
         self.timeouts: list[float | None] = []
+        self.looks = 0
+        """How often it was asked whether it had been rung, before a wait."""
         segment = local_segment(spec())
         self.counters = Counters(segment.words, segment.layout.collector_counters())
-        self.loop = Loop(cast(Collector, self), cast(Watched, self), self.counters)
+        self.loop = Loop(cast(Collector, self), cast(Wakeup, self), self.counters, SPIN_NS)
 
     def step(self, now_ns: int) -> int | None:
         return self.until_ns
@@ -38,6 +43,11 @@ class Scripted:
 
     def has_news(self) -> bool:
         return self.news
+
+    @property
+    def rung(self) -> bool:
+        self.looks += 1
+        return True
 
     def wait(self, timeout_s: float | None = None) -> bool:
         self.timeouts.append(timeout_s)
@@ -52,6 +62,18 @@ def test_with_nothing_under_way_it_sleeps_until_somebody_rings() -> None:
     scripted = Scripted()
     scripted.loop.turn()
     assert scripted.timeouts == [None]
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "rung_for_requests", "looks"), [(0, True, 1), (1, True, 0), (0, False, 0)]
+)
+def test_it_watches_the_doorbell_only_where_nothing_but_requests_can_ring(
+    in_flight: int, rung_for_requests: bool, looks: int
+) -> None:
+    scripted = Scripted()
+    scripted.in_flight, scripted.rung_for_requests = in_flight, rung_for_requests
+    scripted.loop.turn()
+    assert scripted.looks == looks
 
 
 def test_with_requests_under_way_it_looks_at_everything_now_and_then() -> None:
@@ -156,7 +178,7 @@ def test_a_request_that_did_not_ring_was_missed_only_where_a_worker_was_idle(
     for number in range(busy):
         stand.send(number)
     counters = Counters(stand.segment.words, stand.segment.layout.collector_counters())
-    bell = cast(Watched, Silent(lambda: stand.send(9)))
+    bell = cast(Wakeup, Silent(lambda: stand.send(9)))
     loop = Loop(stand.collector, bell, counters)
     loop.turn()
     assert counters[CollectorCounter.MISSED_WAKEUPS] == missed

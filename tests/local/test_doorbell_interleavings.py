@@ -41,7 +41,7 @@ from ringbatch.shm.layout import (
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
-from ringbatch.shm.spinning import Watched
+from ringbatch.shm.wakeup import Wakeup
 
 SLOTS = 4
 BELL = RING_COLLECTOR // WORD + 8
@@ -155,7 +155,7 @@ class Site:
     def collect(self) -> None:
         """What the collector's process does, for ever."""
         counters = Counters(self.words, self.layout.collector_counters())
-        loop = Loop(self.collector, cast(Watched, self.bell), counters)
+        loop = Loop(self.collector, cast(Wakeup, self.bell), counters)
         while True:
             loop.turn()
 

@@ -34,8 +34,8 @@ from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import DONE, PAGE, SLOT_SIZE, WORD
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import FLAG_BITS
-from ringbatch.shm.spinning import Watched
 from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.wakeup import Wakeup
 
 FRONTENDS: Final = 2
 LANES: Final = 2 * FRONTENDS
@@ -316,7 +316,7 @@ class Engine:
         )
         self.collector = collector
         counters = Counters(segment.words, segment.layout.collector_counters())
-        loop = Loop(collector, cast(Watched, self.collector_bell), counters)
+        loop = Loop(collector, cast(Wakeup, self.collector_bell), counters)
         while True:
             while self._deaths:
                 number, killed = self._deaths.pop(0)
