@@ -319,8 +319,11 @@ class Collector:
 
     def _batch_done(self, worker: Worker, kind: ReportKind, run_ns: int, now_ns: int) -> None:
         model = worker.model
-        cycle_ns = max(now_ns - worker.began_ns, 0)
-        model.cycle_ns += (cycle_ns - model.cycle_ns) // (_SERVICE_SHARE if model.cycle_ns else 1)
+        if run_ns:
+            cycle_ns = max(now_ns - worker.began_ns, 0)
+            share = _SERVICE_SHARE if model.cycle_ns else 1
+            model.cycle_ns += (cycle_ns - model.cycle_ns) // share
+            model.service_ns += (run_ns - model.service_ns) // _SERVICE_SHARE
         for request in worker.batches.pop(0).requests:
             del self._known[request.ref]
         model.let_go(worker)
@@ -329,7 +332,6 @@ class Collector:
         elif not worker.ending and not worker.leaving:
             model.idle.append(worker)
             model.health.moves()
-        model.service_ns += (run_ns - model.service_ns) // _SERVICE_SHARE
         model.counters.add(ModelCounter.RUN_NS, run_ns)
         if kind is ReportKind.FAILED:
             model.counters.add(ModelCounter.FAILED)

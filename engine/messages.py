@@ -39,7 +39,8 @@ class ReportKind(IntEnum):
     READY = 0
     """The worker takes tasks; first is its process id."""
     DONE = 1
-    """A batch is answered; first is its number, second how long it ran in nanoseconds."""
+    """A batch is answered; first is its number, second how long it ran in nanoseconds, 0 where
+    nobody waited for any of it any more."""
     FAILED = 2
     """As DONE, but the model failed for at least one of its requests."""
     RUNS_AGAIN = 3

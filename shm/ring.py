@@ -4,17 +4,24 @@ Each side keeps its own position in private memory and publishes it with one ali
 store: the producer its TAIL, after the words it covers; the consumer its HEAD, after it has copied
 them out. Neither ever writes the other's word, so no compare-and-swap is needed. The order of
 stores is the processor's (total store order on x86-64, see ringbatch.shm.platform), and
-`memoryview` items of format ``Q`` are stored and loaded whole.
+`memoryview` items of format ``Q`` are stored and loaded whole. Those of a slice may be stored in any
+order among themselves, but all before what is stored next (Intel SDM volume 3, section "Fast-String
+Operation and Out-of-Order Stores").
 
 After L. Lamport, "Proving the Correctness of Multiprocess Programs", 1977, section 3: a bounded
 buffer of one producer and one consumer needs no mutual exclusion.
 """
 
+from array import array
 from collections.abc import Sequence
 from itertools import compress
 from operator import ne
+from typing import Final
 
 from ringbatch.shm.layout import RING_HEAD, RING_TAIL, RING_WORDS, WORD
+
+_RUN: Final = 8
+"""As many words or more are stored sooner together than one by one."""
 
 
 class CorruptRingError(Exception):
@@ -43,12 +50,20 @@ class Producer:
     def offer(self, items: Sequence[int]) -> bool:
         """Publish all of `items` at once; False, and nothing moved, where they do not fit."""
         words, position, first = self._words, self.position, self._first
-        end = position + len(items)
+        count = len(items)
+        end = position + count
         if end - words[self._head] > self._capacity:
             return False
         mask = self._capacity - 1
-        for number, item in enumerate(items, position):
-            words[first + (number & mask)] = item
+        if count < _RUN:
+            for number, item in enumerate(items, position):
+                words[first + (number & mask)] = item
+        else:
+            run = array("Q", items)
+            start = position & mask
+            unwrapped = min(count, self._capacity - start)
+            words[first + start : first + start + unwrapped] = run[:unwrapped]
+            words[first : first + count - unwrapped] = run[unwrapped:]
         self.position = words[self._tail] = end
         return True
 

@@ -19,6 +19,7 @@ run is over and is checked as it stands.
 """
 
 import threading
+from array import array
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -167,8 +168,15 @@ class _Words:
             return _Loaded([self._load(number) for number in numbers])
         return self._load(int(index))
 
-    def __setitem__(self, index: SupportsIndex, value: int) -> None:
-        number = int(index)
+    def __setitem__(self, index: SupportsIndex | slice, value: "int | array[int]") -> None:
+        if isinstance(index, slice):
+            numbers = range(*index.indices(len(self._words)))
+            for number, item in zip(numbers, cast("array[int]", value), strict=True):
+                self._store(number, item)
+        else:
+            self._store(int(index), cast(int, value))
+
+    def _store(self, number: int, value: int) -> None:
         thread = self._run.before_step(number)
         if thread is None:
             self._words[number] = value

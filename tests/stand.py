@@ -52,7 +52,7 @@ class HandWorker:
             self._memory[start : start + len(result)] = result
             self.holder.answer(ref, Status.OK, len(result), task.mark, 0)
 
-    def finish(self, task: Task, kind: ReportKind = ReportKind.DONE, run_ns: int = 0) -> None:
+    def finish(self, task: Task, kind: ReportKind = ReportKind.DONE, run_ns: int = 1) -> None:
         self.write(task)
         self.holder.flush()
         self._say(kind, task.mark.batch, run_ns)

@@ -502,6 +502,16 @@ def test_the_backlog_is_published_and_withdrawn() -> None:
     assert backlog(stand) == (0, CYCLE // 2)
 
 
+def test_a_batch_of_which_nothing_was_run_says_nothing_of_how_long_batches_take() -> None:
+    stand = busy_stand(0)
+    batch = stand.workers[0].task().mark.batch
+    before = backlog(stand)
+    stand.workers[0].say_dropped(batch, expired=0, cancelled=1)
+    stand.workers[0].say_done(batch)
+    stand.step(1001)
+    assert backlog(stand) == (0, before[1])
+
+
 def test_where_much_waits_no_place_is_given_to_what_would_be_late() -> None:
     stand = busy_stand(0)
     late = [stand.send(n, deadline_ns=1150) for n in (0, 1)]

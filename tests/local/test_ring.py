@@ -146,7 +146,7 @@ def test_100000_random_operations_are_those_of_a_queue(seed: int) -> None:
     for number in range(100_000):
         operation = chance.randrange(20)
         if operation < 14:
-            items = [number << 8 | i for i in range(chance.randint(0, min(4, capacity)))]
+            items = [number << 8 | i for i in range(chance.randint(0, min(20, capacity)))]
             fits = ring.producer.offer(items)
             assert fits == (len(queue) + len(items) <= capacity)
             if fits:
@@ -224,7 +224,7 @@ def test_10000_random_operations_are_those_of_several_queues(seed: int) -> None:
     for number in range(10_000):
         if chance.randrange(4):
             ring = chance.randrange(count)
-            items = [number << 8 | i for i in range(chance.randint(0, min(4, capacity)))]
+            items = [number << 8 | i for i in range(chance.randint(0, min(20, capacity)))]
             if rings.producers[ring].offer(items):
                 queues[ring] += items
         else:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 from interleave import Actor, Explored, Scenario, Violation, Watch, explore, fence
 
+from ringbatch.shm import ring as ring_module
 from ringbatch.shm.layout import RING_HEAD, RING_TAIL, RING_WORDS, WORD, ring_size
 from ringbatch.shm.ring import Consumer, Producer
 
@@ -66,13 +67,26 @@ THREE_TIMES = [[11], [12], [13]]
 PAIRS = [[11, 12], [13, 14]]
 
 
+@pytest.mark.parametrize("run", [0, 8], ids=["together", "one by one"])
 @pytest.mark.parametrize("store_buffers", [False, True], ids=["in order", "buffered"])
 @pytest.mark.parametrize(
-    ("offers", "takes"), [(TWICE, 2), (THREE_TIMES, 3), (PAIRS, 2), ([*TWICE, [13], [14]], 2)]
+    ("offers", "takes"),
+    [
+        (TWICE, 2),
+        (THREE_TIMES, 3),
+        (PAIRS, 2),
+        ([[11], [12, 13], [14]], 2),
+        ([*TWICE, [13], [14]], 2),
+    ],
 )
 def test_nothing_is_lost_doubled_reordered_or_read_early_in_any_order(
-    offers: list[list[int]], takes: int, store_buffers: bool
+    offers: list[list[int]],
+    takes: int,
+    store_buffers: bool,
+    run: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(ring_module, "_RUN", run)
     explored = explore(ring(Producer, Consumer, offers, takes), store_buffers=store_buffers)
     print(explored)
     assert explored.schedules > 30
