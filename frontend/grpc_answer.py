@@ -28,9 +28,11 @@ from ringbatch.shm.tensor import Tensor
 
 _TENSORS_KEPT: Final = 256
 _LENGTH_DELIMITED: Final = 2
+_BATCH_PARAMETER: Final = "batch_id"
 _ALL_RAW: Final = (Want(0, binary=True),)
 """What is mostly wanted of a model with one output."""
 _Response: Final = inference("ModelInferResponse")
+_Parameter: Final = inference("InferParameter")
 _Tensor: Final = inference("ModelInferResponse.InferOutputTensor")
 _Contents: Final = inference("InferTensorContents")
 
@@ -43,6 +45,11 @@ def _tag(message: Any, field: str) -> int:
 
 
 _ID: Final = _tag(_Response, "id")
+_BATCH_ID_LENGTH: Final = 36
+_BATCH: Final = _Response(
+    parameters={_BATCH_PARAMETER: _Parameter(string_param="-" * _BATCH_ID_LENGTH)}
+).SerializeToString()[:-_BATCH_ID_LENGTH]
+"""The field with the batch's id, up to that id."""
 _OUTPUT: Final = _tag(_Response, "outputs")
 _RAW: Final = _tag(_Response, "raw_output_contents")
 _OF_TENSOR: Final = _tag(_Tensor, "contents")
@@ -71,7 +78,7 @@ class GrpcAnswers:
         self._row_bytes = spec.outputs[0].row_bytes or 0 if len(spec.outputs) == 1 else 0
 
     def render(
-        self, parts: Sequence[tuple[int, memoryview]], wants: GrpcWants, identity: bytes
+        self, parts: Sequence[tuple[int, memoryview]], wants: GrpcWants, fields: bytes
     ) -> bytes:
         """Write an answer.
 
@@ -79,7 +86,7 @@ class GrpcAnswers:
             parts: rows and result of each part in order; none where there were no instances,
                 which is possible where the shapes of the outputs are fixed.
             wants: what the request asked for.
-            identity: the request's `id_field`.
+            fields: what stands before the outputs: `id_field` and `batch_field`.
 
         Raises:
             ModelFailed: a result does not fit the model's outputs.
@@ -88,8 +95,8 @@ class GrpcAnswers:
         if len(parts) == 1 and wants.outputs == _ALL_RAW and not wants.typed:
             ((rows, memory),) = parts
             if 0 < memory.nbytes == rows * self._row_bytes:
-                return b"".join((self._start, identity, self._middle(rows), memory))
-        pieces: list[Bytes] = [self._start, identity]
+                return b"".join((self._start, fields, self._middle(rows), memory))
+        pieces: list[Bytes] = [self._start, fields]
         raw: list[Bytes] = []
         targets: list[tuple[Target, list[memoryview]]] = []
         try:
@@ -145,6 +152,14 @@ def id_field(identity: str) -> bytes:
     """The field of an answer with the request's id; empty where it has none."""
     data = identity.encode()
     return _opening(_ID, len(data)) + data if data else b""
+
+
+def batch_field(batch_id: str) -> bytes:
+    """The field of an answer with the id of the batch that the request was in, a parameter; empty
+    where it was in none."""
+    data = batch_id.encode()
+    assert len(data) in (0, _BATCH_ID_LENGTH), "a UUID"
+    return _BATCH + data if data else b""
 
 
 def _opening(tag: int, size: int) -> bytes:

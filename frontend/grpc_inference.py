@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.message import DecodeError
 
 from ringbatch.frontend.calls import Answered, Call, Model, Results, Task
-from ringbatch.frontend.grpc_answer import GrpcAnswers, id_field
+from ringbatch.frontend.grpc_answer import GrpcAnswers, batch_field, id_field
 from ringbatch.frontend.grpc_heads import Heads
 from ringbatch.frontend.grpc_messages import inference
 from ringbatch.frontend.grpc_request import GrpcWants, reader
@@ -38,7 +38,7 @@ class Pending:
             read.
         response: the bytes of a ModelInferResponse; empty where there is an error.
         error: why there is none.
-        trailing: metadata with the batch that the request was in; empty where it was in none.
+        trailing: metadata with the batch that the request failed in; empty where it was in none.
         call: on which the answer depends; None where it has ended.
     """
 
@@ -187,8 +187,8 @@ class GrpcTask(Task):
 
     def render(self, results: Results, batch_id: str) -> Answered:
         """As in `Task`."""
-        response = self._own.render(results, self._wants, self._pending.id)
-        return response, ((BATCH_HEADER, batch_id),)
+        fields = self._pending.id + batch_field(batch_id)
+        return self._own.render(results, self._wants, fields), ()
 
     def fail(self, error: RequestError, batch_id: str) -> None:
         """As in `Task`."""

@@ -4,9 +4,9 @@ Each side keeps its own position in private memory and publishes it with one ali
 store: the producer its TAIL, after the words it covers; the consumer its HEAD, after it has copied
 them out. Neither ever writes the other's word, so no compare-and-swap is needed. The order of
 stores is the processor's (total store order on x86-64, see ringbatch.shm.platform), and
-`memoryview` items of format ``Q`` are stored and loaded whole. Those of a slice may be stored in any
-order among themselves, but all before what is stored next (Intel SDM volume 3, section "Fast-String
-Operation and Out-of-Order Stores").
+`memoryview` items of format ``Q`` are stored and loaded whole. Those of a slice may be stored in
+any order among themselves, but all before what is stored next (Intel SDM volume 3, section
+"Fast-String Operation and Out-of-Order Stores").
 
 After L. Lamport, "Proving the Correctness of Multiprocess Programs", 1977, section 3: a bounded
 buffer of one producer and one consumer needs no mutual exclusion.

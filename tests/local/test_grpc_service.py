@@ -149,9 +149,11 @@ def test_a_request_is_answered_with_its_batch() -> None:
         answering = asyncio.create_task(stage.inferences.one(message(7, id="i"), call))
         (request,) = await stage.taken(1)
         stage.answer(request)
-        assert numbers_in(await answering) == [7]
-        ((name, batch_id),) = call.trailing
-        assert (name, len(batch_id)) == ("x-batch-id", 36)
+        response = inference("ModelInferResponse").FromString(await answering)
+        assert numbers_in(response) == [7]
+        assert (response.id, [*response.parameters]) == ("i", ["batch_id"])
+        assert len(response.parameters["batch_id"].string_param) == 36
+        assert call.trailing == ()
         assert stage.lane.in_flight == 0
 
     on_loop(test)

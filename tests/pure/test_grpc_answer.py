@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rig import pack, spec
 
-from ringbatch.frontend.grpc_answer import GrpcAnswers, id_field
+from ringbatch.frontend.grpc_answer import GrpcAnswers, batch_field, id_field
 from ringbatch.frontend.grpc_messages import inference
 from ringbatch.frontend.grpc_request import GrpcWants
 from ringbatch.frontend.payload import Bytes
@@ -53,6 +53,18 @@ def test_a_raw_answer_has_the_bytes_of_the_protocol() -> None:
         "0a 06 61 64 64 6f 6e 65 12 01 31 1a 02 34 32 2a 0d 0a 01 79 12 04 46 50 33 32 1a 02 01 02 "
         "32 08 00 00 00 40 00 00 40 40"
     )
+
+
+def test_the_batch_is_a_parameter_of_the_answer() -> None:
+    batch_id = "0f0e0d0c-0b0a-4909-8807-060504030201"
+    for own in (wants(0), wants(0, typed=True)):
+        fields = id_field("42") + batch_field(batch_id)
+        answer = inference("ModelInferResponse").FromString(
+            GrpcAnswers(ADDONE).render([(1, RESULT)], own, fields)
+        )
+        found = {name: value.string_param for name, value in answer.parameters.items()}
+        assert (answer.id, found) == ("42", {"batch_id": batch_id})
+    assert batch_field("") == b""
 
 
 def test_a_typed_answer_has_the_bytes_of_the_protocol() -> None:

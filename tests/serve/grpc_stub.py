@@ -113,10 +113,12 @@ class Started:
     def __call__(self) -> End:
         code, text = self._future.code(), self._future.details()
         trailing = dict(self._future.trailing_metadata() or ())
-        response = None
+        response, batch_id = None, trailing.get("x-batch-id", "")
         if code is grpc.StatusCode.OK:
             response = self._response.FromString(self._future.result())
-        return End(code.name, text, response, trailing.get("x-batch-id", ""))
+            if "parameters" in response.DESCRIPTOR.fields_by_name:
+                batch_id = response.parameters["batch_id"].string_param
+        return End(code.name, text, response, batch_id)
 
     def cancel(self) -> None:
         """Want no answer any more."""
