@@ -11,6 +11,7 @@ SCENARIOS = [
     "speed",
     "v2",
     "grpc_unary",
+    "grpc_scaling",
     "client",
     "overload",
     "sidecar",

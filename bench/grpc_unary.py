@@ -56,14 +56,19 @@ Runs = Mapping[str, Sequence[Mapping[str, Run]]]
 
 def command(name: str, port: int, folder: Path) -> Command:
     """Return how to start a server that speaks gRPC on a port."""
-    ready_port = free_port()
     if name.startswith("echo"):
+        ready_port = free_port()
         argv = [sys.executable, str(SERVICES / "grpc_echo.py")]
         argv += f"--port {port} --ready-port {ready_port}".split()
         argv += ["--threads"] * (name == "echo-threads")
         return Command(argv, ready_port, "/")
+    return ringbatch(port, int(name.partition("-")[2] or 1), folder)
+
+
+def ringbatch(port: int, frontends: int, folder: Path) -> Command:
+    """Return how to start ringbatch with so many frontends for gRPC on a port."""
+    ready_port = free_port()
     file = folder / "ringbatch.toml"
-    frontends = int(name.partition("-")[2] or 1)
     file.write_text(
         toml(
             {
@@ -140,11 +145,14 @@ def measure(name: str, seconds: float, pin: bool) -> dict[str, Run]:
 
 def _give_a_core(pid: int) -> None:
     """Move every thread of the processes that speak gRPC to the first core."""
-    family = procfs.sample_tree(pid)
-    speakers = [one for one in family.values() if "grpc" in one.title]
-    for speaker in speakers:
-        for task in Path(f"/proc/{speaker.pid}/task").iterdir():
+    for speaker in speakers(pid):
+        for task in Path(f"/proc/{speaker}/task").iterdir():
             os.sched_setaffinity(int(task.name), {CORES[0]})
+
+
+def speakers(pid: int) -> list[int]:
+    """Return the processes that speak gRPC, of those at and below one."""
+    return [one.pid for one in procfs.sample_tree(pid).values() if "grpc" in one.title]
 
 
 def _cpu_us(

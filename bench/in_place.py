@@ -1,8 +1,9 @@
 """ringbatch's own frontends with the model called in place: no engine, no batching.
 
 What it answers is what is left when everything between frontend and model costs nothing, so it is
-the measure of that everything. Only `Service.predict` is another; reading, decoding, encoding and
-writing are ringbatch's. The segment is there because a frontend wants one, and is not used.
+the measure of that everything. What the fast lane calls with a request is another; reading,
+decoding, encoding and writing are ringbatch's. The segment is there because a frontend wants one,
+and is not used.
 """
 
 import argparse
@@ -11,15 +12,18 @@ import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ringbatch.engine.listener import listen
 from ringbatch.engine.model import Model
 from ringbatch.engine.runtime_python import import_model
+from ringbatch.frontend import gunicorn_worker
 from ringbatch.frontend.calls import Body, Call, Reply
+from ringbatch.frontend.fastlane import FastLaneSettings, Predict
 from ringbatch.frontend.outcome import JSON
-from ringbatch.frontend.service import Service
+from ringbatch.frontend.v1 import V1Codec
 from ringbatch.shm import manifest
 from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, PAGE, WORD, Layout, aligned
 from ringbatch.shm.manifest import ModelSpec
@@ -28,24 +32,16 @@ from ringbatch.shm.segment import Segment
 BATCH_ID = "00000000-0000-4000-8000-000000000000"
 
 
-InPlace = Callable[[Service, str, Body, Reply, int, bytes | None], Call | None]
-
-
-def in_place_predict(model: Model) -> InPlace:
+def in_place_predict(model: Model, spec: ModelSpec) -> Predict:
     """Return what takes the place of `Service.predict`, for a model of one vector in and out."""
     (tensor,) = model.inputs
     dtype, columns = np.dtype(tensor.datatype.numpy), tensor.shape[0]
+    codec = V1Codec(spec)
 
     def predict(
-        service: Service,
-        name: str,
-        body: Body,
-        reply: Reply,
-        timeout_ns: int = 0,
-        origin: bytes | None = None,
+        name: str, body: Body, reply: Reply, timeout_ns: int = 0, origin: bytes | None = None
     ) -> Call | None:
-        del timeout_ns, origin  # nothing waits, and nothing is passed on
-        codec = service.models[name].codec
+        del name, timeout_ns, origin  # there is one model, and nothing waits or is passed on
         parts, by_column = codec.parse(body)
         results = []
         for rows, payload, _ in parts:
@@ -57,9 +53,18 @@ def in_place_predict(model: Model) -> InPlace:
     return predict
 
 
-def make_segment(name: str, model: Model, lanes: int) -> Segment:
-    """Return a segment in which one model stands as ready."""
-    spec = ModelSpec(
+def settings_with(predict: Predict) -> Callable[..., FastLaneSettings]:
+    """Return what makes the fast lane's settings, but for what it calls with a request."""
+
+    def settings(**given: Any) -> FastLaneSettings:
+        return FastLaneSettings(**given | {"predict": predict})
+
+    return settings
+
+
+def make_spec(name: str, model: Model) -> ModelSpec:
+    """Return what the segment says of the model."""
+    return ModelSpec(
         index=0,
         name=name,
         platform="python",
@@ -71,6 +76,10 @@ def make_segment(name: str, model: Model, lanes: int) -> Segment:
         policy="eager",
         workers=(0,),
     )
+
+
+def make_segment(spec: ModelSpec, lanes: int) -> Segment:
+    """Return a segment in which one model stands as ready."""
     layout = Layout(
         lanes=lanes,
         slots=64,
@@ -95,9 +104,11 @@ def main() -> None:
 
     model = import_model(options.model)
     model.load()
-    # Type checkers refuse to replace a method, and that is what this script is for.
-    setattr(Service, "predict", in_place_predict(model))  # noqa: B010
-    segment = make_segment(options.model.stem, model, 2 * options.frontends)
+    spec = make_spec(options.model.stem, model)
+    # Type checkers refuse to replace a class, and that is what this script is for.
+    settings = settings_with(in_place_predict(model, spec))
+    setattr(gunicorn_worker, "FastLaneSettings", settings)  # noqa: B010
+    segment = make_segment(spec, 2 * options.frontends)
     listener = listen("127.0.0.1", options.port)
     sys.argv = [
         "ringbatch.frontend",

@@ -19,6 +19,17 @@ def test_a_run_is_read_in_the_units_of_the_fields() -> None:
     assert h2load.parse(OUTPUT % (0, 168), 42, 8, 4) == expected
 
 
+@pytest.mark.parametrize("data_bytes", [4 * 42, 36 * 42])
+def test_calls_under_way_at_the_end_may_have_their_message(data_bytes: int) -> None:
+    assert h2load.parse(OUTPUT % (0, data_bytes), 42, 8, 4).requests == 4
+
+
+@pytest.mark.parametrize("data_bytes", [3 * 42, 37 * 42, 5 * 42 - 1])
+def test_no_more_than_these_have_it_and_each_has_all_of_it(data_bytes: int) -> None:
+    with pytest.raises(LoadFailed, match="of 4 answers"):
+        h2load.parse(OUTPUT % (0, data_bytes), 42, 8, 4)
+
+
 @pytest.mark.parametrize("text", [OUTPUT % (1, 168), OUTPUT % (0, 126), "", "finished in 1s"])
 def test_a_run_with_a_failed_call_is_refused(text: str) -> None:
     """One that failed has an answer without a message, so there are bytes too few."""

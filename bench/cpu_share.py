@@ -1,0 +1,84 @@
+"""A share of a core for each of several processes, by control groups of the kernel's.
+
+So there can be more such processes than cores, each as on a core of its own that is slower. It
+takes root, or the right to make groups.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+PERIOD_US = 100_000
+"""The kernel's own default, and systemd's. In shorter ones a process of several threads is stopped
+more often while one of them holds what the others wait for."""
+
+Hold = Callable[[int, float], None]
+"""``hold(pid, share)``: from now on the process gets that part of one core and no more."""
+
+
+class NoControlGroups(RuntimeError):
+    """The kernel has none for CPU time, or this user may not make any."""
+
+
+@contextmanager
+def cpu_shares(root: Path | None = None) -> Iterator[Hold]:
+    """Yield what holds a process to a share; every one must have ended when the context does.
+
+    Args:
+        root: where groups for CPU time are made; found in /proc/mounts by default.
+
+    Raises:
+        NoControlGroups: also from `Hold`.
+    """
+    place = root or mounted(Path("/proc/mounts").read_text())
+    with ExitStack() as undo:
+
+        def hold(pid: int, share: float) -> None:
+            group = place / f"ringbatch-bench-{os.getpid()}-{pid}"
+            try:
+                group.mkdir()
+            except OSError as error:
+                raise NoControlGroups(f"{group} cannot be made: {error.strerror}") from None
+            undo.callback(group.rmdir)
+            for name, text in limits(share, unified=_is_unified(place)).items():
+                (group / name).write_text(text)
+            (group / "cgroup.procs").write_text(str(pid))
+
+        yield hold
+
+
+def mounted(mounts: str) -> Path:
+    """Return where groups for CPU time are made.
+
+    Args:
+        mounts: the text of /proc/mounts.
+
+    Raises:
+        NoControlGroups: nowhere.
+    """
+    for line in mounts.splitlines():
+        _, place, kind, options, *_ = line.split()
+        path = Path(place)
+        if kind == "cgroup" and "cpu" in options.split(","):
+            return path
+        if kind == "cgroup2" and _is_unified(path):
+            return path
+    raise NoControlGroups("no control groups for CPU time are mounted")
+
+
+def limits(share: float, *, unified: bool) -> dict[str, str]:
+    """Return what is written into which file of a group.
+
+    Sources: https://docs.kernel.org/scheduler/sched-bwc.html and, where all controllers share one
+    hierarchy, https://docs.kernel.org/admin-guide/cgroup-v2.html, "CPU Interface Files".
+    """
+    quota_us = round(share * PERIOD_US)
+    if unified:
+        return {"cpu.max": f"{quota_us} {PERIOD_US}"}
+    return {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": str(quota_us)}
+
+
+def _is_unified(place: Path) -> bool:
+    controllers = place / "cgroup.subtree_control"
+    return controllers.exists() and "cpu" in controllers.read_text().split()
