@@ -15,11 +15,11 @@ from ringbatch.engine import process
 from ringbatch.engine.collector import Collector
 from ringbatch.engine.collector_loop import Loop
 from ringbatch.engine.messages import ControlSocket
-from ringbatch.engine.placement import usable_cpus
 from ringbatch.shm.counters import Counters
 from ringbatch.shm.owner import start_time_of
 from ringbatch.shm.process import settle
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.spinning import where_cpus_allow
 
 SPIN_NS = 60_000
 """How long the collector watches its doorbell: some twice what it takes to wake a process on
@@ -68,8 +68,7 @@ def main() -> int:
     settle()
     control.send(ready=True)
     counters = Counters(segment.words, segment.layout.collector_counters())
-    # Where there is but one CPU, whoever could ring waits for this process to sleep.
-    loop = Loop(collector, doorbell, counters, SPIN_NS if usable_cpus() > 1 else 0)
+    loop = Loop(collector, doorbell, counters, where_cpus_allow(SPIN_NS))
     while not stopping:
         while not deaths.empty():
             number, killed = deaths.get()

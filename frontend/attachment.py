@@ -10,11 +10,13 @@ from ringbatch.frontend.service import Service
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.platform import require_ordered_stores
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.spinning import where_cpus_allow
 
 _SWEEP_S: Final = 1.0
 """How long an object may be kept open whose region is registered no longer."""
-"""Allocations between two runs of the garbage collector. A request's objects go when the last
-reference does; the collector, which looks for cycles, would find none and cost every request."""
+_SPIN_NS: Final = 200_000
+"""How long the event loop stays awake for answers: some twice what a request takes through the
+engine where each of its processes has to be woken on a virtual machine."""
 
 
 class Attachment:
@@ -34,7 +36,7 @@ class Attachment:
         self._segment = segment
         self.lane = lane
         self._loop = asyncio.get_running_loop()
-        self._gateway = Gateway(lane, self._loop)
+        self._gateway = Gateway(lane, self._loop, spin_ns=where_cpus_allow(_SPIN_NS))
         self._gateway.listen(segment.lane_doorbell(lane.index))
         self.service = Service(segment, self._gateway, time.monotonic_ns, shared)
         self._sweeping: asyncio.TimerHandle | None = None

@@ -37,6 +37,7 @@ from ringbatch.shm.layout import MODEL_SERVED, WORD
 from ringbatch.shm.manifest import ModelSpec, defaults
 from ringbatch.shm.platform import require_ordered_stores
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.spinning import where_cpus_allow
 
 _SPIN_US: Final = 150
 _SHOWN_CHARACTERS: Final = 128
@@ -76,8 +77,7 @@ class Client:
     ) -> None:
         require_ordered_stores()
         self._pid, self._segment = pid, segment
-        alone = len(os.sched_getaffinity(0)) == 1
-        self._spin_ns = 0 if alone else spin_us * 1000
+        self._spin_ns = where_cpus_allow(spin_us * 1000)
         self._opening = threading.Lock()
         self._closed = False
         self._open()

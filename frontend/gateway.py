@@ -8,6 +8,9 @@ doorbell, which the loop watches among the connections. A long turn is cut where
 flight waits to be announced: else all requests would move in one bunch, and everybody but the one
 process that has it would wait.
 
+While answers are under way that usually come soon, the loop does not sleep: it looks for them at
+every turn, so that no core has to be woken for them; see `ringbatch.shm.spinning`.
+
 There is one timer for all requests. It is armed for the earliest deadline and, while anything is
 in flight, fires at least once a second: then requests whose time is over are given up, and answers
 that stood in their slots a whole period without anybody being told are delivered and counted as
@@ -15,6 +18,7 @@ missed wake-ups. With nothing in flight there is no timer, and nothing runs.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
@@ -23,6 +27,7 @@ from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Status
+from ringbatch.shm.spinning import Patience
 
 SWEEP_NS: Final = 1_000_000_000
 """The longest time between two looks at everything in flight."""
@@ -30,6 +35,9 @@ RESWEEP_NS: Final = 250_000_000
 """The same, while answers stand there that nobody was told of."""
 BUNCH: Final = 8
 """The fewest requests for which a turn is cut."""
+GIVE_WAY_NS: Final = 60_000
+"""How long the loop stays awake for answers before it lets others use its core. With cores for all
+of them, those woken meanwhile then go to another one; without, they get this one soon enough."""
 _NEVER: Final = 1 << 63
 _TIMER_GRAIN_S: Final = 0.001
 """The loop's timers count milliseconds and may fire early by a fraction of one."""
@@ -58,6 +66,9 @@ class Gateway:
         lane: this process holds it.
         loop: where waiters are called.
         clock: monotonic nanoseconds.
+        spin_ns: how long the loop stays awake for answers, where they usually come as soon; 0 for
+            never.
+        give_way: lets others use the core.
     """
 
     def __init__(
@@ -65,11 +76,18 @@ class Gateway:
         lane: Lane,
         loop: asyncio.AbstractEventLoop,
         clock: Callable[[], int] = time.monotonic_ns,
+        *,
+        spin_ns: int = 0,
+        give_way: Callable[[], object] = os.sched_yield,
     ) -> None:
         self.lane = lane
         self._loop = loop
         self._call_soon = loop.call_soon
         self._clock = clock
+        self._patience = Patience(spin_ns)
+        self._give_way = give_way
+        self._waited_from_ns = clock()
+        """Since when answers have been under way and none has come."""
         self._waiting: list[Waiter | None] = [None] * lane.capacity
         self._turn_is_due = False
         self._unannounced = 0
@@ -91,6 +109,7 @@ class Gateway:
 
     def close(self) -> None:
         """Stop listening; whatever is still in flight is given up."""
+        self._patience = Patience(0)
         if self._timer is not None:
             self._timer.cancel()
         for slot in range(self.lane.capacity):
@@ -134,7 +153,13 @@ class Gateway:
 
     def _turn(self) -> None:
         self._turn_is_due = False
-        self._announce()
+        if self._unannounced:
+            self._announce()
+        else:
+            self.collect()
+        if self._stays_awake():
+            self._turn_is_due = True
+            self._call_soon(self._turn)
 
     def _announce(self) -> None:
         lane, unannounced = self.lane, self._unannounced
@@ -144,11 +169,26 @@ class Gateway:
         lane.announce()
         if unanswered > unannounced:
             self.collect()
+        else:
+            self._waited_from_ns = self._clock()
+
+    def _stays_awake(self) -> bool:
+        """Whether to look for answers at the next turn of the loop, instead of sleeping."""
+        patience = self._patience
+        if not (patience.pays and self.lane.unanswered):
+            return False
+        waited_ns = self._clock() - self._waited_from_ns
+        if waited_ns > GIVE_WAY_NS:
+            self._give_way()
+        return waited_ns < patience.limit_ns
 
     def collect(self) -> None:
         """Pass on every answer that has come."""
         found = self.lane.collect()
         if found:
+            now = self._clock()
+            self._patience.learn(now - self._waited_from_ns)
+            self._waited_from_ns = now
             waiting, release = self._waiting, self.lane.release
             calls = [
                 release if (waiter := waiting[slot]) is None else waiter.answered for slot in found

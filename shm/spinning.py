@@ -10,12 +10,18 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from ringbatch.shm.cpus import usable_cpus
 from ringbatch.shm.wakeup import Wakeup
 
 _SHARE: Final = 8
 """The usual wait follows the latest by one part in this many."""
 _LONGEST: Final = 8
 """A wait counts as no longer than this many times the limit, so that it is soon forgotten."""
+
+
+def where_cpus_allow(limit_ns: int) -> int:
+    """The limit of a `Patience`; 0 where there is but one CPU, which who is waited for needs."""
+    return limit_ns if usable_cpus() > 1 else 0
 
 
 class Patience:

@@ -1,16 +1,14 @@
-"""The gateway and the service on it, with a lane in this process, an engine that is stepped by
-hand, and a loop and a clock that move when told to."""
+"""The gateway and the service on it: who gets which answer when, and what is refused."""
 
 import asyncio
 import math
 import struct
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
+from stage import SECOND_NS, TIMEOUT_NS, Stage, predictions, typed, untyped
 
 from ringbatch.frontend.batch_ids import BatchIds
 from ringbatch.frontend.calls import Call, Task
@@ -21,182 +19,15 @@ from ringbatch.frontend.service import Service
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import InvalidRequest, ModelNotReady
-from ringbatch.shm.holder import BatchMark, Holder, Request
+from ringbatch.shm.holder import BatchMark
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import (
     MODEL_ANSWER_NS,
-    MODEL_READY,
     MODEL_ROW_NS,
     MODEL_SERVED,
     WORD,
-    Layout,
 )
-from ringbatch.shm.manifest import ModelSpec
-from ringbatch.shm.ring import Consumer
-from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, Status
-from ringbatch.shm.tensor import Tensor
-
-SECOND_NS = 1_000_000_000
-TIMEOUT_NS = 60 * SECOND_NS
-
-
-class Timer:
-    def __init__(self, when_ns: int, call: Callable[[], None]) -> None:
-        self.when_ns = when_ns
-        self.call = call
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-class SteppedLoop:
-    """As much of an event loop as the gateway uses; its clock is `now_ns`."""
-
-    def __init__(self) -> None:
-        self.now_ns = 5 * SECOND_NS
-        self.soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        self.timers: list[Timer] = []
-
-    def call_soon(self, call: Callable[..., None], *arguments: Any) -> None:
-        self.soon.append((call, arguments))
-
-    call_soon_threadsafe = call_soon
-
-    def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
-        self.timers.append(Timer(self.now_ns + round(delay_s * 1e9), call))
-        return self.timers[-1]
-
-    @property
-    def armed(self) -> list[Timer]:
-        return [timer for timer in self.timers if not timer.cancelled]
-
-    def turn(self) -> None:
-        due, self.soon = self.soon, []
-        for call, arguments in due:
-            call(*arguments)
-
-    def advance(self, duration_ns: int) -> None:
-        """Let time pass and fire what is due, in order; a call that fires may arm again."""
-        end = self.now_ns + duration_ns
-        while due := [timer for timer in self.armed if timer.when_ns <= end]:
-            timer = min(due, key=lambda timer: timer.when_ns)
-            self.now_ns = timer.when_ns
-            timer.cancel()
-            timer.call()
-        self.now_ns = end
-
-
-class Replies:
-    """Collects what `reply` is called with, by the number of the request."""
-
-    def __init__(self) -> None:
-        self.got: dict[int, tuple[int, Any, dict[str, str]]] = {}
-
-    def to(self, number: int) -> Callable[[int, bytes, Headers], None]:
-        def reply(status: int, body: bytes, headers: Headers) -> None:
-            assert number not in self.got, "replied twice"
-            self.got[number] = status, orjson.loads(body), dict(headers)
-
-        return reply
-
-
-def untyped(name: str = "echo", **changes: Any) -> ModelSpec:
-    fields: dict[str, Any] = {
-        "index": 0,
-        "name": name,
-        "platform": "python",
-        "inputs": (),
-        "outputs": (),
-        "max_batch_size": 4,
-        "max_latency_ns": SECOND_NS,
-        "timeout_ns": TIMEOUT_NS,
-        "policy": "eager",
-        "workers": (0,),
-    }
-    return ModelSpec(**fields | changes)
-
-
-def typed(**changes: Any) -> ModelSpec:
-    return untyped(
-        "double",
-        inputs=(Tensor("x", "FP32", [2]),),
-        outputs=(Tensor("y", "FP32", [2]),),
-        **changes,
-    )
-
-
-class Stage:
-    """A service and everything under it."""
-
-    def __init__(self, spec: ModelSpec, slots: int = 8, lane_bytes: int = 1 << 18) -> None:
-        layout = Layout(
-            lanes=1, slots=slots, lane_bytes=lane_bytes, workers=1, models=1, manifest_bytes=4096
-        )
-        self.segment = Segment.local(layout, (spec,))
-        self.loop = SteppedLoop()
-        self.wakes = 0
-        self.lane = Lane(self.segment, 0, self._wake)
-        self.gateway = Gateway(self.lane, self.loop, lambda: self.loop.now_ns)  # type: ignore[arg-type]
-        self.service = Service(self.segment, self.gateway, lambda: self.loop.now_ns)
-        self.name = spec.name
-        self.replies = Replies()
-        self.ready(1)
-        self.holder = Holder(self.segment, 0, lambda _lane: None)
-        self.submitted = Consumer(self.segment.words, layout.submission_ring(0), slots)
-        self.batch = 0
-
-    def _wake(self) -> None:
-        self.wakes += 1
-
-    def ready(self, workers: int) -> None:
-        offset = self.segment.layout.model(0)
-        self.segment.words[(offset + MODEL_READY) // WORD] = workers
-        if workers:
-            self.segment.words[(offset + MODEL_SERVED) // WORD] = 1
-
-    def predict(self, number: int, instances: Any, **members: Any) -> Call | None:
-        body = orjson.dumps({"instances": instances, **members})
-        return self.service.predict(self.name, body, self.replies.to(number))
-
-    def taken(self) -> list[Request]:
-        """What the engine finds."""
-        found = [self.holder.read(ref) for ref in self.submitted.take()]
-        assert None not in found
-        return [request for request in found if request is not None]
-
-    def payload(self, request: Request) -> bytes:
-        start = request.request_offset
-        return bytes(self.segment.memory[start : start + request.request_bytes])
-
-    def answer(self, requests: list[Request], status: Status = Status.OK, text: str = "") -> None:
-        """Answer as one batch: with the payload itself, or with a status and its text."""
-        self.batch += 1
-        mark = BatchMark(self.batch, sum(r.rows for r in requests), Reason.IDLE, self.loop.now_ns)
-        for request in requests:
-            if status is Status.OK:
-                result = self.payload(request)
-                if len(result) > request.result_capacity:
-                    self.holder.answer(
-                        request.ref, Status.RESULT_TOO_LARGE, len(result), mark, self.loop.now_ns
-                    )
-                    continue
-                start = request.result_offset
-                self.segment.memory[start : start + len(result)] = result
-                self.holder.answer(request.ref, status, len(result), mark, self.loop.now_ns)
-            else:
-                self.holder.fail(request, status, text, mark, self.loop.now_ns)
-        self.holder.flush()
-
-    def count(self, counter: LaneCounter) -> int:
-        return self.lane.counters[counter]
-
-
-def predictions(stage: Stage, number: int) -> Any:
-    status, body, _ = stage.replies.got[number]
-    assert status == 200, body
-    return body["predictions"]
 
 
 class Gone(Unread):
