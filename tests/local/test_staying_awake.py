@@ -84,6 +84,17 @@ def test_every_answer_starts_the_limit_anew() -> None:
     assert stage.loop.soon == []
 
 
+def test_time_in_which_nothing_was_under_way_is_no_wait() -> None:
+    stage = spinning()
+    for number in range(3):
+        stage.loop.now_ns += LATE_NS
+        ask(stage, number, SOON_NS)
+    stage.loop.now_ns += LATE_NS
+    stage.predict(3, [3])
+    turn(stage)
+    assert stage.loop.soon
+
+
 def test_a_request_that_follows_is_announced_in_the_same_turns() -> None:
     stage = spinning()
     stage.predict(0, [0])
