@@ -6,81 +6,68 @@ root.
 """
 
 import argparse
-import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 import grpc_unary
 import h2load
-import procfs
 from cpu_share import cpu_shares
-from harness import HOST, Server, free_port
 from report import Report
 from rounds import ratios, run_rounds, spread, table
 
 FRONTENDS = (1, 2, 4)
-CONNECTIONS, STREAMS = 32, 4
-"""The kernel spreads connections at random; with so many under way on each, a frontend that got few
-of them has enough to do as well."""
+SHAPE = (32, 4)
+"""Connections, and calls under way on each. The kernel spreads connections at random; with so many
+calls, a frontend that got few connections has enough to do as well."""
 AT_LEAST = 0.85
 """Of so many times the rate of one."""
 
 
-def measure(frontends: int, share: float, seconds: int) -> tuple[h2load.H2Run, float]:
-    """Return what so many frontends did, and the CPU time of theirs for a request, in µs."""
-    port, sent = free_port(), grpc_unary.request()
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        cpu_shares() as hold,
-        Server(grpc_unary.ringbatch(port, frontends, Path(folder))) as server,
-    ):
-        speakers = grpc_unary.speakers(server.pid)
-        if len(speakers) != frontends:
-            raise RuntimeError(f"{frontends} frontends for gRPC were asked for: {speakers}")
-        for pid in speakers:
-            hold(pid, share)
-        answer = grpc_unary.checked_answer("ringbatch", port, sent)
-        url = f"http://{HOST}:{port}{grpc_unary.METHOD}"
-        expected_bytes = len(h2load.framed(answer))
+def measure(frontends: int, share: float, seconds: float) -> grpc_unary.Run:
+    """Return what so many frontends did."""
+    with cpu_shares() as hold:
 
-        def load(seconds: int) -> h2load.H2Run:
-            return h2load.for_a_while(url, sent, expected_bytes, CONNECTIONS, STREAMS, seconds)
+        def confine(speakers: Sequence[int]) -> None:
+            if len(speakers) != frontends:
+                raise RuntimeError(f"{frontends} frontends were asked for, {len(speakers)} found")
+            for pid in speakers:
+                hold(pid, share)
 
-        load(1)
-        before = procfs.sample_tree(server.pid)
-        found = load(seconds)
-        after = procfs.sample_tree(server.pid)
-        grpc_unary.checked_answer("ringbatch", port, sent)
-    cpu_ns = sum(after[pid].cpu_ns - before[pid].cpu_ns for pid in speakers)
-    return found, cpu_ns / 1e3 / found.requests
+        (found,) = grpc_unary.measure(f"ringbatch-{frontends}", seconds, confine, [SHAPE]).values()
+    return found
+
+
+def frontends_cpu_us(run: grpc_unary.Run) -> float:
+    """Return the CPU time that frontends took for a request, together."""
+    return sum(cpu_us for title, cpu_us in run.cpu_us.items() if title.startswith("grpc frontend"))
 
 
 def main() -> int:
     """Run the scenario; the exit status is 1 when a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=int, default=5, help="length of one run")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of one run")
     parser.add_argument("--share", type=float, default=0.2, help="of a core, for each frontend")
     options = parser.parse_args()
 
     h2load.require()
     report = Report("grpc_scaling", vars(options))
 
-    def run(turn: int, frontends: int) -> tuple[h2load.H2Run, float]:
-        found, cpu_us = measure(frontends, options.share, options.seconds)
-        report.run(round=turn, frontends=frontends, result=asdict(found), cpu_us=cpu_us)
-        return found, cpu_us
+    def run(turn: int, frontends: int) -> grpc_unary.Run:
+        found = measure(frontends, options.share, options.seconds)
+        report.run(round=turn, frontends=frontends, result=asdict(found))
+        return found
 
     runs = run_rounds(FRONTENDS, options.rounds, run)
     rates = {
-        frontends: [found.requests_per_s for found, _ in runs[frontends]] for frontends in runs
+        frontends: [one.load.requests_per_s for one in found] for frontends, found in runs.items()
     }
     rows = [
         [
             str(frontends),
             str(spread(rates[frontends])),
             str(ratios(rates[frontends], rates[1])),
-            str(spread([cpu_us for _, cpu_us in runs[frontends]])),
+            str(spread([frontends_cpu_us(one) for one in runs[frontends]])),
         ]
         for frontends in FRONTENDS
     ]

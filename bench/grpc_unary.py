@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -52,23 +52,20 @@ class Run:
 
 Runs = Mapping[str, Sequence[Mapping[str, Run]]]
 """Server, then round, then load."""
+Confine = Callable[[Sequence[int]], None]
+"""Does something to the processes that speak gRPC, once they are ready."""
 
 
 def command(name: str, port: int, folder: Path) -> Command:
     """Return how to start a server that speaks gRPC on a port."""
+    ready_port = free_port()
     if name.startswith("echo"):
-        ready_port = free_port()
         argv = [sys.executable, str(SERVICES / "grpc_echo.py")]
         argv += f"--port {port} --ready-port {ready_port}".split()
         argv += ["--threads"] * (name == "echo-threads")
         return Command(argv, ready_port, "/")
-    return ringbatch(port, int(name.partition("-")[2] or 1), folder)
-
-
-def ringbatch(port: int, frontends: int, folder: Path) -> Command:
-    """Return how to start ringbatch with so many frontends for gRPC on a port."""
-    ready_port = free_port()
     file = folder / "ringbatch.toml"
+    frontends = int(name.partition("-")[2] or 1)
     file.write_text(
         toml(
             {
@@ -116,7 +113,9 @@ def checked_answer(name: str, port: int, sent: bytes) -> bytes:
     return received
 
 
-def measure(name: str, seconds: float, pin: bool) -> dict[str, Run]:
+def measure(
+    name: str, seconds: float, confine: Confine, shapes: Sequence[tuple[int, int]] = SHAPES
+) -> dict[str, Run]:
     """Start one server, check it, and drive it at each load."""
     port, sent = free_port(), request()
     found = {}
@@ -124,10 +123,10 @@ def measure(name: str, seconds: float, pin: bool) -> dict[str, Run]:
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         Server(command(name, port, Path(folder))) as server,
     ):
-        if pin:
-            _give_a_core(server.pid)
+        family = procfs.sample_tree(server.pid).values()
+        confine([one.pid for one in family if "grpc" in one.title])
         answer = checked_answer(name, port, sent)
-        for connections, streams in SHAPES:
+        for connections, streams in shapes:
             before = procfs.sample_tree(server.pid)
             load = h2load.h2load(
                 f"http://{HOST}:{port}{METHOD}",
@@ -143,16 +142,15 @@ def measure(name: str, seconds: float, pin: bool) -> dict[str, Run]:
     return found
 
 
-def _give_a_core(pid: int) -> None:
+def _give_a_core(speakers: Sequence[int]) -> None:
     """Move every thread of the processes that speak gRPC to the first core."""
-    for speaker in speakers(pid):
+    for speaker in speakers:
         for task in Path(f"/proc/{speaker}/task").iterdir():
             os.sched_setaffinity(int(task.name), {CORES[0]})
 
 
-def speakers(pid: int) -> list[int]:
-    """Return the processes that speak gRPC, of those at and below one."""
-    return [one.pid for one in procfs.sample_tree(pid).values() if "grpc" in one.title]
+def _leave_alone(_speakers: Sequence[int]) -> None:
+    """Let them run on all cores."""
 
 
 def _cpu_us(
@@ -203,7 +201,7 @@ def main() -> int:
     """Run the scenario; the exit status is 1 when a limit is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5.0, help="about the length of one run")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of one run")
     parser.add_argument("--servers", nargs="+", choices=list(NOTES), default=list(NOTES))
     parser.add_argument("--pin", action=argparse.BooleanOptionalAction, default=len(CORES) > 1)
     options = parser.parse_args()
@@ -216,7 +214,7 @@ def main() -> int:
         os.sched_setaffinity(0, set(CORES[1:]))
 
     def run(turn: int, name: str) -> dict[str, Run]:
-        found = measure(name, options.seconds, options.pin)
+        found = measure(name, options.seconds, _give_a_core if options.pin else _leave_alone)
         for load, one in found.items():
             report.run(round=turn, server=name, load=load, result=asdict(one))
         return found

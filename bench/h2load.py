@@ -51,52 +51,38 @@ def framed(message: bytes) -> bytes:
 def h2load(
     url: str, request: bytes, answer_bytes: int, connections: int, streams: int, seconds: float
 ) -> H2Run:
-    """Send one message over and over, after a warm-up that also tells for how many there is time.
-
-    Every connection sends as many, so one server for all of them is assumed.
+    """Send one message over and over, after a warm-up.
 
     Args:
         url: with the path of the method.
         request: the message.
         answer_bytes: of each right answer, framed.
         connections, streams: see `H2Run`.
-        seconds: about so long.
+        seconds: so long, however many requests each connection gets to send.
 
     Raises:
         LoadFailed: requests failed, or answers were not of that length.
     """
-
-    def run(requests: int, limit_s: float) -> H2Run:
-        text = _run(url, request, f"-n {requests} -c {connections} -m {streams}", limit_s)
-        return parse(text, answer_bytes, connections, streams)
-
-    warm = run(WARM_UP_REQUESTS, 60)
-    return run(max(1, int(warm.requests_per_s * seconds)), 4 * seconds + 60)
-
-
-def for_a_while(
-    url: str, request: bytes, answer_bytes: int, connections: int, streams: int, seconds: int
-) -> H2Run:
-    """Do the same for so many whole seconds, without a warm-up and however many requests each
-    connection gets to send."""
-    text = _run(url, request, f"-D {seconds} -c {connections} -m {streams}", 4 * seconds + 60)
-    return parse(text, answer_bytes, connections, streams)
-
-
-def _run(url: str, request: bytes, options: str, limit_s: float) -> str:
     with tempfile.TemporaryDirectory(prefix="bench-h2load-") as folder:
         body = Path(folder, "body")
         body.write_bytes(framed(request))
-        headers = ("-H", "content-type: application/grpc", "-H", "te: trailers")
-        done = subprocess.run(
-            ["h2load", *options.split(), "-d", str(body), *headers, url],
-            capture_output=True,
-            text=True,
-            timeout=limit_s,
-        )
-    if done.returncode != 0:
-        raise LoadFailed(f"h2load ended with {done.returncode}:\n{done.stderr or done.stdout}")
-    return done.stdout
+
+        def run(extent: str) -> H2Run:
+            command = f"h2load {extent} -c {connections} -m {streams}".split()
+            headers = ("-H", "content-type: application/grpc", "-H", "te: trailers")
+            done = subprocess.run(
+                [*command, "-d", str(body), *headers, url],
+                capture_output=True,
+                text=True,
+                timeout=seconds + 60,
+            )
+            if done.returncode != 0:
+                words = done.stderr or done.stdout
+                raise LoadFailed(f"h2load ended with {done.returncode}:\n{words}")
+            return parse(done.stdout, answer_bytes, connections, streams)
+
+        run(f"-n {WARM_UP_REQUESTS}")
+        return run(f"-D {round(seconds * 1e3)}ms")
 
 
 def parse(text: str, answer_bytes: int, connections: int, streams: int) -> H2Run:

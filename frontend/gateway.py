@@ -109,6 +109,7 @@ class Gateway:
 
     def close(self) -> None:
         """Stop listening; whatever is still in flight is given up."""
+        # A turn that is due comes yet, and is the last.
         self._patience = Patience(0)
         if self._timer is not None:
             self._timer.cancel()

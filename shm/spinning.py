@@ -2,7 +2,7 @@
 
 To wake a process on a core that idles takes several times as long as most of what is done here
 with one request, on a virtual machine above all. Whoever watches needs no waking; and it gives way
-to whatever else its core could do, at every look.
+to whatever else its core could do, at every look, or soon.
 """
 
 import os

@@ -4,7 +4,8 @@ from typing import cast
 
 import pytest
 
-from ringbatch.shm.spinning import Patience, Watched
+from ringbatch.shm import spinning
+from ringbatch.shm.spinning import Patience, Watched, where_cpus_allow
 from ringbatch.shm.wakeup import Wakeup
 
 LIMIT_NS = 60_000
@@ -102,3 +103,11 @@ def test_with_a_limit_of_0_it_never_watches() -> None:
     patience.learn(0)
     patience.learn(5)
     assert not patience.pays
+
+
+@pytest.mark.parametrize(("cpus", "limit_ns"), [(1, 0), (2, LIMIT_NS)])
+def test_with_one_cpu_nobody_watches(
+    monkeypatch: pytest.MonkeyPatch, cpus: int, limit_ns: int
+) -> None:
+    monkeypatch.setattr(spinning, "usable_cpus", lambda: cpus)
+    assert where_cpus_allow(LIMIT_NS) == limit_ns
