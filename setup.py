@@ -40,6 +40,9 @@ def extensions() -> list[Extension]:
     found: list[Extension] = mypycify(
         [*flags, *files], debug_level="0", separate=[(files, "ringbatch.shm.compiled")]
     )
+    for extension in found:
+        # What nobody outside calls is called without a detour through the dynamic linker's table.
+        extension.extra_compile_args.append("-fvisibility=hidden")
     return found
 
 

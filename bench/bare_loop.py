@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 from procfs import cpu_busy_s
 
-from ringbatch.engine.model import Options
-from ringbatch.engine.runtimes import open_model
+from ringbatch.engine.runtimes.model import Options
+from ringbatch.engine.runtimes.opening import open_model
 
 
 def main() -> None:

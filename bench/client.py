@@ -60,7 +60,7 @@ class Asked:
 @contextmanager
 def ringbatch(cap: int) -> Iterator[Asked]:
     """A fresh engine with one worker, and a client of it."""
-    settings: dict[str, TomlValue] = {"max_batch_size": cap, "max_latency_ms": 1, "workers": 1}
+    settings: dict[str, TomlValue] = {"max_batch_size": cap, "workers": 1}
     peer = Ringbatch(NAME, MODEL, frontends=1, settings=settings)
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,

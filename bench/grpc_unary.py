@@ -23,7 +23,7 @@ from peers import MODELS, SERVICES, toml
 from report import Report
 from rounds import number, ratios, run_rounds, spread, table
 
-from ringbatch.frontend.grpc_messages import inference
+from ringbatch.frontend.grpc.messages import inference
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 SHAPES = ((1, 1), (8, 4), (32, 1))

@@ -51,7 +51,7 @@ def hold_to_limits(report: Report, processes: list[procfs.ProcessUsage]) -> None
     report.limit("collectors seen", float(roles.count("collector")), at_least=1, at_most=1)
     for p in processes:
         name = p.title[:40] or str(p.pid)
-        if role(p.title) in ("frontend", "collector"):
+        if role(p.title) in ("frontend", "collector", "standby"):
             rss = p.rss_bytes / MIB
             report.limit(f"resident, {name}", rss, at_most=MAX_RSS_MIB, unit="MiB")
         wakes = p.voluntary_switches_per_s

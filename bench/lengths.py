@@ -24,7 +24,7 @@ from peers import MODELS, Ringbatch, TomlValue
 from report import Report
 from rounds import number, ratios, run_rounds, spread, table
 
-from ringbatch.engine.status import snapshot
+from ringbatch.engine.report.status import snapshot
 from ringbatch.frontend import Client
 
 MODEL: Final = MODELS / "attention.py"

@@ -73,7 +73,7 @@ def ringbatch(folder: Path) -> Command:
         "sleep",
         MODELS / "sleep_20ms.py",
         frontends=1,
-        settings={"max_batch_size": CAP, "timeout_s": TIMEOUT_S, "max_latency_ms": 100},
+        settings={"max_batch_size": CAP, "timeout_s": TIMEOUT_S},
     )
     return peer.command(folder)
 

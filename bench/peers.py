@@ -306,7 +306,7 @@ def _matmul16(frontends: int) -> Ringbatch:
         "matmul16",
         MODELS / "matmul16.py",
         frontends=frontends,
-        settings={"max_batch_size": 32, "max_latency_ms": 1, "workers": 1, "policy": "eager"},
+        settings={"max_batch_size": 32, "workers": 1, "policy": "eager"},
     )
 
 
@@ -316,7 +316,7 @@ PEERS = {
         Peer(
             "ringbatch",
             _matmul16(frontends=1).command,
-            note="1 frontend, 1 worker, eager, cap 32, 1 ms",
+            note="1 frontend, 1 worker, eager, cap 32",
         ),
         Peer(
             "ringbatch-2",

@@ -7,7 +7,7 @@ answer; the ideal is 0.5 + 0.5 * ceil(N / (5 * workers)) seconds.
 The policy is `fixed` with a short wait. All images arrive within a few milliseconds, and every
 batch but the last can be full. `eager` would start a batch as soon as the first image is there: a
 batch of one, half a second, and one batch too many in the end (N = 10 on one worker: 1 + 5 + 4).
-`fixed` waits for company, so the wait has to outlast the arrival of five images and no more: it is
+`fixed` waits for more, so the wait has to outlast the arrival of five images and no more: it is
 added in full where the last batch is not full, as it never is for N = 1.
 """
 

@@ -16,7 +16,7 @@ import load
 from peers import BENCH, Environment, frozen_packages
 from rounds import number
 
-from ringbatch.shm.platform import is_compiled
+from ringbatch.shm.host.platform import is_compiled
 
 QUIET_LOAD = 0.5
 """Above it something else is running, or an earlier scenario has only just ended."""

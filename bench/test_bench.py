@@ -11,6 +11,7 @@ from email.message import Message
 from pathlib import Path
 
 import answers
+import compare
 import load
 import numpy as np
 import peers
@@ -339,6 +340,15 @@ def test_table_of_cpu_time_has_the_spread_of_the_rounds() -> None:
     run = load.parse_wrk(WRK % 0, 32)
     text = v2.cpu_table({"triton": [{32: v2.Found(run, us)} for us in (80, 70, 90)]}, [32])
     assert "80 (70..90)" in text
+
+
+def test_a_comparison_gives_each_figure_with_its_ratio() -> None:
+    runs = {
+        "before": [{"rate": 100.0}, {"rate": 200.0}],
+        "after": [{"rate": 50.0}, {"rate": 300.0}],
+    }
+    *_, line = compare.show(runs).splitlines()
+    assert " ".join(line.split()) == "rate 150.0 (100.0..200.0) 175.0 (50..300.0) 1 (0.5..1.5)"
 
 
 def test_tables_of_speed_name_every_peer() -> None:

@@ -74,13 +74,13 @@ def ringbatch_entry(subject: Subject, form: Format, frontends: int) -> Entry:
         subject.name,
         MODELS / f"{subject.name}.py",
         frontends=frontends,
-        settings={"max_batch_size": 32, "max_latency_ms": 1, "workers": 1, "policy": "eager"},
+        settings={"max_batch_size": 32, "workers": 1, "policy": "eager"},
     )
     return Entry(
         "ringbatch" if frontends == 1 else f"ringbatch-{frontends}",
         server.command,
         form,
-        note=f"{frontends} frontend{'s'[: frontends > 1]}, 1 worker, eager, cap 32, 1 ms",
+        note=f"{frontends} frontend{'s'[: frontends > 1]}, 1 worker, eager, cap 32",
     )
 
 

@@ -3,7 +3,7 @@
 A model file imports from here what it needs to describe itself.
 """
 
-from ringbatch.engine.model import InvalidInput
+from ringbatch.engine.runtimes.model import InvalidInput
 from ringbatch.shm.tensor import Tensor
 
 __all__ = ["InvalidInput", "Tensor"]

@@ -2,7 +2,7 @@
 
 import sys
 
-from ringbatch.engine.cli import main
+from ringbatch.engine.command.cli import main
 
 __all__ = ["main"]
 

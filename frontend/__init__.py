@@ -3,9 +3,9 @@
 A program on the same host imports from here what it needs to use the engine.
 """
 
-from ringbatch.frontend.client import Client
-from ringbatch.frontend.client_errors import ClientClosed, EngineGone, Interrupted
-from ringbatch.frontend.client_many import Many
+from ringbatch.frontend.client.client import Client
+from ringbatch.frontend.client.errors import ClientClosed, EngineGone, Interrupted
+from ringbatch.frontend.client.many import Many
 from ringbatch.shm.errors import (
     DeadlineExceeded,
     Draining,

@@ -3,9 +3,9 @@
 import argparse
 import sys
 
-from ringbatch.frontend.credential_flags import add_flags, given_credentials
-from ringbatch.frontend.gunicorn_worker import FrontendOptions
-from ringbatch.frontend.server import run
+from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
+from ringbatch.frontend.server.arbiter import run
+from ringbatch.frontend.server.gunicorn_worker import FrontendOptions
 from ringbatch.shm.errors import StartupError
 
 
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--compress-answers", action="store_true", help="where clients accept it")
     parser.add_argument("--max-connections", type=int, default=1 << 14, metavar="N")
     parser.add_argument("--idle-timeout-s", type=float, default=75.0, metavar="S")
-    parser.add_argument("--pass-through", metavar="URL", help="server for what is for nothing here")
+    parser.add_argument("--pass-through", metavar="URL", help="server for requests for other paths")
     add_flags(parser)
     parser.add_argument("--drain-s", required=True, type=float, metavar="S")
     parser.add_argument("--log-level", default="warning", metavar="L")

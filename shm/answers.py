@@ -1,7 +1,7 @@
-"""Looking at many answers of one lane at once, for its owner."""
+"""What stands in the slots of a lane beside their answers, for its owner: one, or many at once."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,29 @@ from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import FLAG_BITS, Status
 
 _OK: Final = np.uint64(Status.OK)
+
+
+class Answer(NamedTuple):
+    """What the holder wrote beside its answer.
+
+    Attributes:
+        status: how the request ended.
+        size: bytes of the result, or of the text where `status` is not OK; for
+            RESULT_TOO_LARGE the bytes it would take.
+        batch: the number of the batch, the same for all requests in it.
+        batch_rows: instances in that batch.
+        reason: the `Reason` it was closed for.
+        dispatched_ns: when the collector gave the batch to a worker.
+        finished_ns: when the answer stood in the slot.
+    """
+
+    status: Status
+    size: int
+    batch: int
+    batch_rows: int
+    reason: int
+    dispatched_ns: int
+    finished_ns: int
 
 
 class Answers:

@@ -16,9 +16,9 @@ class LaneCounter(IntEnum):
     """Written by a lane's frontend."""
 
     REQUESTS = 0
-    """Requests published."""
+    """Requests published, each once, also where it is split or sent again."""
     ANSWERS = 1
-    """Answers collected for requests that still wanted one."""
+    """Requests whose answers, or the first of them, were collected while one was wanted."""
     REFUSED = 2
     """Requests refused because slots or payload memory were used up."""
     TIMEOUTS = 3
@@ -58,7 +58,7 @@ class ModelCounter(IntEnum):
     """Written by the collector, for each model."""
 
     REQUESTS = 0
-    """Requests collected."""
+    """Requests collected, each part for itself, and each time that one is sent."""
     ROWS = 1
     """Instances in them."""
     EXPIRED = 2
@@ -73,6 +73,10 @@ class ModelCounter(IntEnum):
     """Batches that the model failed."""
     RETRIED = 7
     """Requests dispatched again because a batch failed or its worker died."""
+    PARTS = 8
+    """Of the requests collected, those that belong to one that was counted before."""
+    DISPATCHED_ROWS = 9
+    """Instances in the batches dispatched."""
 
 
 class WorkerCounter(IntEnum):
@@ -122,18 +126,26 @@ class Counters:
         offset: where the block starts, in bytes.
     """
 
-    __slots__ = ("_first", "_words")
+    __slots__ = ("_first", "_values", "_words")
 
     def __init__(self, words: memoryview, offset: int) -> None:
         self._words = words
         self._first = offset // WORD
+        self._values: list[int] = []
+        """The writer's own copy, which it has from its first `add` on: a look at the segment takes
+        as long as all the rest."""
 
     def add(self, counter: int, amount: int = 1) -> None:
-        """Count, modulo 2**64; by the block's writer alone."""
-        words, index = self._words, self._first + counter
-        value = words[index] + amount
-        # Rare, and slow for numbers of more than 62 bits, of which the mask is one.
-        words[index] = value & _WORD_MASK if value > _LARGE else value
+        """Count, modulo 2**64; each counter by one object alone."""
+        values, first = self._values, self._first
+        if not values:
+            values += self._words[first : first + COUNTER_WORDS].tolist()
+        value = values[counter] + amount
+        if value > _LARGE:
+            # Rare, and slow for numbers of more than 62 bits, of which the mask is one.
+            value &= _WORD_MASK
+        values[counter] = value
+        self._words[first + counter] = value
 
     def add_each(self, amounts: Iterable[int]) -> None:
         """`add` to the first counters of the block, in their order."""

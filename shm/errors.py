@@ -3,8 +3,18 @@
 The text of a `RequestError` is written for the client: it names what is wrong with the request
 and never a path, a process or a name in shared memory. The text of a `StartupError` is written
 for the operator: what was found, and what would be right. Which HTTP status each of them gets is
-decided in one table, `ringbatch.frontend.outcome`.
+decided in one table, `ringbatch.frontend.codec.outcome`.
 """
+
+import errno
+from typing import Final
+
+_SHORTAGES: Final = {
+    errno.EMFILE: "its supervisor may have no more files open (ulimit -n)",
+    errno.ENFILE: "this host may have no more files open",
+    errno.EAGAIN: "no more processes are allowed (pids.max, ulimit -u)",
+    errno.ENOMEM: "there is no memory for it",
+}
 
 
 class RingbatchError(Exception):
@@ -115,3 +125,14 @@ class ModelServerDown(RequestError):
 
 class WorkerDied(RequestError):
     """The process that ran the request died, and so did the one that tried again."""
+
+
+def shortage(number: int, otherwise: str = "") -> str:
+    """That no process can be started, and why.
+
+    Args:
+        number: the kernel's reason, an errno.
+        otherwise: what to say where that is no shortage.
+    """
+    why = _SHORTAGES.get(number) or otherwise or errno.errorcode.get(number, f"error {number}")
+    return f"no process can be started: {why}"

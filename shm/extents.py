@@ -5,11 +5,13 @@ again as they are, which makes the usual case, many requests of one size, two li
 Only when nothing fits are they merged with their neighbours. Small extents are cut from the low
 end and large ones from the high end, so that small ones do not break up the room for large ones;
 and large ones leave a reserve that only small ones may use, so that one large request never keeps
-small ones out.
+small ones out. It is smaller beside one alone, which may so be about as large as the memory.
 
 After D. Lea's allocator (quick lists before coalescing) and Knuth's first fit, TAOCP volume 1,
 section 2.5.
 """
+
+from collections.abc import Iterable
 
 from ringbatch.shm.layout import ALIGNMENT, aligned
 
@@ -17,6 +19,8 @@ LARGE_SHARE = 16
 """An extent over the size of the memory divided by this is large."""
 RESERVE_SHARE = 8
 """The part of the memory that large extents leave to small ones."""
+LONE_SHARE = 64
+"""The part that a large one leaves where there is no other."""
 
 
 class Extents:
@@ -33,6 +37,7 @@ class Extents:
         self._used_by_large = 0
         self._large = size // LARGE_SHARE
         self._large_limit = size - size // RESERVE_SHARE
+        self._lone_limit = size - size // LONE_SHARE
         self._quick: dict[int, list[int]] = {}
         self._free: dict[int, int] = {0: size}
         """Start to end of every free run that is on no quick list."""
@@ -71,10 +76,19 @@ class Extents:
                 return True
         return False
 
+    def could_hold(self, sizes: Iterable[int]) -> bool:
+        """Whether extents of these sizes have room together where nothing else is."""
+        taken = [aligned(size) or ALIGNMENT for size in sizes]
+        large = [size for size in taken if size > self._large]
+        limit = self._large_limit if len(large) > 1 else self._lone_limit
+        return sum(taken) <= self.size and sum(large) <= limit
+
     def _cut(self, size: int) -> int | None:
         large = size > self._large
-        if large and self._used_by_large + size > self._large_limit:
-            return None
+        if large:
+            limit = self._large_limit if self._used_by_large else self._lone_limit
+            if self._used_by_large + size > limit:
+                return None
         fitting = [start for start, end in self._free.items() if end - start >= size]
         if not fitting:
             return None

@@ -8,7 +8,7 @@ would miss the other's store. Both must fence between their store and their load
 Taking and dropping a lock executes a locked instruction, and on x86-64 no load passes one (Intel
 SDM volume 3, section "Memory Ordering": locked instructions have a total order, and loads and
 stores are not reordered with them). Elsewhere a lock is no full fence; ringbatch runs on x86-64
-only, see ringbatch.shm.platform.
+only, see ringbatch.shm.host.platform.
 """
 
 import threading

@@ -18,10 +18,11 @@ slot comes back through `collect` once its holder is done with it.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Final, NamedTuple
+from typing import Final
 
+from ringbatch.shm.answers import Answer
 from ringbatch.shm.counters import Counters, LaneCounter
 from ringbatch.shm.errors import NoFreeLane
 from ringbatch.shm.extents import Extents
@@ -45,6 +46,7 @@ from ringbatch.shm.slot import (
     DROPPED,
     FLAG_BITS,
     FLAG_MASK,
+    PART,
     SLOT_BITS,
     WANTED,
     State,
@@ -58,29 +60,6 @@ _HEADER: Final = struct.Struct("@9Q")
 _SLOT_WORDS: Final = SLOT_SIZE // WORD
 _OUTCOME: Final = struct.Struct("@3Q")
 _REST: Final = struct.Struct("@24x4Q")
-
-
-class Answer(NamedTuple):
-    """What the holder wrote beside its answer.
-
-    Attributes:
-        status: how the request ended.
-        size: bytes of the result, or of the text where `status` is not OK; for
-            RESULT_TOO_LARGE the bytes it would take.
-        batch: the number of the batch, the same for all requests in it.
-        batch_rows: instances in that batch.
-        reason: the `Reason` it was closed for.
-        dispatched_ns: when the collector gave the batch to a worker.
-        finished_ns: when the answer stood in the slot.
-    """
-
-    status: Status
-    size: int
-    batch: int
-    batch_rows: int
-    reason: int
-    dispatched_ns: int
-    finished_ns: int
 
 
 _REQUESTS: Final = int(LaneCounter.REQUESTS)
@@ -131,6 +110,8 @@ class Lane:
         self._held_back = False
         """Whether the submission ring had no room for what is unannounced."""
         self._cancelled: set[int] = set()
+        self._parts: set[int] = set()
+        """Slots whose requests belong to one that is counted already."""
         self.capacity = layout.slots
         self.request_offset = [0] * layout.slots
         """Where each slot's request starts, in bytes from the start of the segment."""
@@ -279,6 +260,13 @@ class Lane:
         self._extent[slot] = None
         self._free.append(slot)
 
+    def could_hold(self, requests: Iterable[tuple[int, int]]) -> bool:
+        """Whether requests of so many bytes, with so many for their answers, have room together
+        where nothing else is in flight."""
+        return self._extents.could_hold(
+            aligned(request_bytes) + result_bytes for request_bytes, result_bytes in requests
+        )
+
     def abort(self, slot: int) -> None:
         """Give back a claimed slot that was not published."""
         self.release(slot)
@@ -378,6 +366,11 @@ class Lane:
             expected[ref] = slot
             unannounced.append(ref)
 
+    def count_no_more(self, slot: int) -> None:
+        """What was published last, in this slot, belongs to a request that is counted already."""
+        self._unannounced[-1] |= PART
+        self._parts.add(slot)
+
     def announce(self) -> None:
         """Tell the collector of everything published since the last call."""
         if self._unannounced:
@@ -386,7 +379,10 @@ class Lane:
             # slots by a new collector before. What found no room goes with the next call.
             self._held_back = not self._submissions.offer(self._unannounced)
             if not self._held_back:
-                self.counters.add(_REQUESTS, len(self._unannounced))
+                count = len(self._unannounced)
+                if self._parts:
+                    count -= sum(ref >= PART for ref in self._unannounced)
+                self.counters.add(_REQUESTS, count)
                 self._unannounced.clear()
             full_fence()
             if self._words[RING_COLLECTOR // WORD]:
@@ -416,7 +412,11 @@ class Lane:
             usual = unanswered - len(expected) == len(slots) and not self._cancelled
             found += slots if usual else self._wanted(slots)
         if found:
-            self.counters.add(_ANSWERS, len(found))
+            count = len(found)
+            if self._parts:
+                count -= len(self._parts.intersection(found))
+                self._parts.difference_update(found)
+            self.counters.add(_ANSWERS, count)
         if self._held_back:
             self._forget_answered()
             self.announce()
@@ -427,13 +427,14 @@ class Lane:
         wanted = [slot for slot in slots if slot != _NO_SLOT and slot not in self._cancelled]
         for slot in self._cancelled.intersection(slots):
             self._cancelled.remove(slot)
+            self._parts.discard(slot)
             self.release(slot)
         self.counters.add(LaneCounter.LATE_ANSWERS, len(slots) - len(wanted))
         return wanted
 
     def _forget_answered(self) -> None:
         """Announce no longer what a takeover left unannounced and was answered since."""
-        self._unannounced = [ref for ref in self._unannounced if ref in self._expected]
+        self._unannounced = [ref for ref in self._unannounced if ref & ~PART in self._expected]
 
     def answer(self, slot: int) -> Answer:
         """What stands beside the answer of a collected slot, checked against its memory."""

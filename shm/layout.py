@@ -7,7 +7,7 @@ own; L is the number of lanes, S of slots in a lane, W of places for workers, M 
     region       holds
     -----------  ---------------------------------------------------------------
     header       the words below
-    manifest     two copies of the table of models, JSON, see ringbatch.shm.table
+    manifest     two copies of the table of models, JSON, see ringbatch.shm.model_table
     lanes        L entries of a lane's words
     workers      W entries of a worker's words
     trials       W tables of a worker's trials
@@ -24,10 +24,11 @@ own; L is the number of lanes, S of slots in a lane, W of places for workers, M 
 Header. Written by the supervisor when it makes the segment, read by everyone; MAGIC comes last
 and says that the rest is complete. RING_COLLECTOR is 0 while the collector does not want to be
 woken for requests, because no worker is idle; COLLECTOR_NS is when it last looked for something to
-do, which it does at least once a second while it has requests. The last CLIENT_LANES lanes are for
-programs that use ringbatch.frontend.client, those before them for frontends. MODEL_CONTROL is 1
-where frontends may ask the supervisor to load and unload models. TABLE is the number of the table
-of models that holds; it is in the copy of that number modulo 2.
+do, which it does at least twice a second; the supervisor makes it 0 where the collector has ended.
+The last CLIENT_LANES lanes are for programs that use ringbatch.frontend.client, those before them
+for frontends. MODEL_CONTROL is 1 where frontends may ask the supervisor to load and unload models.
+TABLE is the number of the table of models that holds; it is in the copy of that number modulo 2.
+COLLECTOR_ERRNO is the kernel's reason where no collector can be started, 0 otherwise.
 
     offset  size  field            written by
     ------  ----  ---------------  ----------
@@ -45,6 +46,7 @@ of models that holds; it is in the copy of that number modulo 2.
         88     8  MODEL_CONTROL    supervisor
        128     8  DRAINING         supervisor
        136     8  TABLE            supervisor
+       144     8  COLLECTOR_ERRNO  supervisor
        256     8  RING_COLLECTOR   collector
        264     8  COLLECTOR_NS     collector
 
@@ -55,12 +57,16 @@ on is for models of that table or a later one.
     ------  ----  -----------------  ----------
          0     8  LANE_TABLE         frontend
 
-A worker's words. WORKER_STATE is a `WorkerState`.
+A worker's words. WORKER_STATE is a `WorkerState`; the supervisor stores ABSENT once the worker has
+ended. WORKER_MODEL is the reference of the model that it holds. WORKER_ERRNO is the kernel's reason
+where no process can be started for it, 0 otherwise.
 
     offset  size  field              written by
     ------  ----  -----------------  ----------
          0     8  WORKER_STATE       worker
          8     8  WORKER_PID         worker
+        16     8  WORKER_MODEL       worker
+       128     8  WORKER_ERRNO       supervisor
 
 A worker's trials: what its batches took in warm-up. TRIAL_COUNT says how many of the MAX_TRIALS
 records behind it hold one; it is 0 while they are written. A record's words are the rows, the size
@@ -97,7 +103,7 @@ with number n stands at n modulo the capacity. Each has a cache-line pair of its
        256     -  RING_WORDS  producer
 
 The registry of clients' memory. It has no writer of its own: the registrar is whichever frontend
-holds its lock, see ringbatch.shm.registry.
+holds its lock, see ringbatch.shm.region_registry.
 
     offset  size  field           written by
     ------  ----  --------------  ----------
@@ -119,7 +125,7 @@ while the record is empty. The text is the region's name and then its key, in UT
 
 A slot. The first cache-line pair belongs to the frontend, the second to whoever holds the
 request: the collector until it dispatches it, then the worker. CONTROL and DONE are the words of
-ringbatch.shm.slot. MODEL is the reference of a model, see ringbatch.shm.manifest.
+ringbatch.shm.slot. MODEL is the reference of a model, see ringbatch.shm.model_spec.
 
     offset  size  field            written by
     ------  ----  ---------------  ----------
@@ -157,7 +163,7 @@ ALIGNMENT: Final = 64
 
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
-LAYOUT_VERSION: Final = 4
+LAYOUT_VERSION: Final = 5
 
 MAGIC: Final = 0
 VERSION: Final = 8
@@ -173,8 +179,11 @@ CLIENT_LANES: Final = 80
 MODEL_CONTROL: Final = 88
 DRAINING: Final = 128
 TABLE: Final = 136
+COLLECTOR_ERRNO: Final = 144
 RING_COLLECTOR: Final = 256
 COLLECTOR_NS: Final = 264
+BEAT_S: Final = 0.5
+"""How often the collector, and whoever else is watched, shows that it moves."""
 HEADER_SIZE: Final = 384
 
 LANE_TABLE: Final = 0
@@ -182,7 +191,9 @@ LANE_SIZE: Final = PAIR
 
 WORKER_STATE: Final = 0
 WORKER_PID: Final = 8
-WORKER_SIZE: Final = PAIR
+WORKER_MODEL: Final = 16
+WORKER_ERRNO: Final = PAIR
+WORKER_SIZE: Final = 2 * PAIR
 
 TRIAL_COUNT: Final = 0
 TRIAL_RECORDS: Final = 8

@@ -3,7 +3,7 @@
 Each side keeps its own position in private memory and publishes it with one aligned 8-byte
 store: the producer its TAIL, after the words it covers; the consumer its HEAD, after it has copied
 them out. Neither ever writes the other's word, so no compare-and-swap is needed. The order of
-stores is the processor's (total store order on x86-64, see ringbatch.shm.platform), and
+stores is the processor's (total store order on x86-64, see ringbatch.shm.host.platform), and
 `memoryview` items of format ``Q`` are stored and loaded whole. Those of a slice may be stored in
 any order among themselves, but all before what is stored next (Intel SDM volume 3, section
 "Fast-String Operation and Out-of-Order Stores").
@@ -96,6 +96,17 @@ class Consumer:
 
     def take_up_to(self, end: int) -> list[int]:
         """`take`, where the producer's position was read already."""
+        items = self.peek_up_to(end)
+        if items:
+            self.position = self._words[self._head] = end
+        return items
+
+    def peek(self) -> list[int]:
+        """As `take`, but the words keep their places until they are released."""
+        return self.peek_up_to(self._words[self._tail])
+
+    def peek_up_to(self, end: int) -> list[int]:
+        """`peek`, where the producer's position was read already."""
         words, position = self._words, self.position
         if end == position:
             return []
@@ -111,8 +122,11 @@ class Consumer:
         else:
             items = words[first : stop - wrap].tolist()
             items += words[self._first : self._first + wrap].tolist()
-        self.position = words[self._head] = end
         return items
+
+    def release(self, count: int) -> None:
+        """Free the places of so many of the oldest words."""
+        self.position = self._words[self._head] = self.position + count
 
     @property
     def waiting(self) -> bool:

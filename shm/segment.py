@@ -1,40 +1,29 @@
-"""The shared memory object: made, attached, checked, removed.
+"""The shared memory object: made, attached, checked, removed."""
 
-Names are ``/ringbatch.PID.START.RANDOM``, where PID and START identify the supervisor that made
-it; its semaphores and pipes carry the same name with a suffix. So whatever a killed engine left
-in /dev/shm can be told from a living one's, and `sweep` removes it.
-"""
-
-import fcntl
 import mmap
 import os
 import secrets
 import stat
-import struct
-from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
+from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Final
 
 import posix_ipc
 
 from ringbatch.shm import layout as at
-from ringbatch.shm import wakeup
+from ringbatch.shm import object_names
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.errors import LayoutMismatch, SegmentNotReady, StartupError
+from ringbatch.shm.lane_locks import LaneLocks
 from ringbatch.shm.layout import WORD, Layout
-from ringbatch.shm.manifest import ModelSpec
-from ringbatch.shm.owner import Owner
-from ringbatch.shm.table import Table
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.model_table import Table
 from ringbatch.shm.wakeup import Wakeup
 
-PREFIX: Final = "ringbatch"
-DIRECTORY: Final = Path("/dev/shm")
-_NAME_DOTS: Final = 3
-_FLOCK: Final = struct.Struct("@hhqqi4x")
-_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC
 _REGISTRY_LOCK: Final = at.MAX_LANES
-"""The byte behind those of the lanes."""
+"""The byte that the registrar locks."""
+_COLLECTOR_LOCK: Final = object_names.LIFE_LOCK + 1
+_ANOTHER_USERS: Final = "the engine's shared memory belongs to another user"
 
 
 class Segment:
@@ -49,11 +38,15 @@ class Segment:
         models: the entries of that table, as they were when it was last looked at.
     """
 
-    def __init__(self, name: str, layout: Layout, mapping: mmap.mmap, fd: int) -> None:
+    def __init__(
+        self, name: str, layout: Layout, mapping: mmap.mmap, fd: int, life: int = -1
+    ) -> None:
         self.name = name
         self.layout = layout
         self._mapping = mapping
         self._fd = fd
+        self._life = life
+        self._lanes = LaneLocks(partial(_lane_bell, name))
         self.memory = memoryview(mapping)
         self.words = self.memory.cast("Q")
         self.table = Table(self.words, self.memory, layout)
@@ -63,27 +56,31 @@ class Segment:
     def create(cls, layout: Layout, models: tuple[ModelSpec, ...]) -> "Segment":
         """Make a segment with all its memory really there, and its doorbells.
 
+        It is alive until its maker ends or detaches.
+
         Raises:
             StartupError: where /dev/shm has no room or allows no further semaphore; nothing
                 is left behind then.
         """
-        owner = Owner.current()
-        name = f"/{PREFIX}.{owner.pid}.{owner.start_time}.{secrets.token_hex(8)}"
         try:
-            fd = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600).fd
-            try:
-                os.posix_fallocate(fd, 0, layout.size)
-                mapping = mmap.mmap(fd, layout.size)
-                segment = cls(name, layout, mapping, fd)
+            with object_names.modes_as_asked(), ExitStack() as undo:
+                name, fd, locks = object_names.made_and_locked()
+                undo.callback(os.close, locks)
+                undo.callback(object_names.unlink, name)
+                try:
+                    os.posix_fallocate(fd, 0, layout.size)
+                    mapping = mmap.mmap(fd, layout.size)
+                finally:
+                    os.close(fd)
                 for suffix in _semaphore_suffixes(layout):
                     Wakeup.create(name + suffix).close()
-                for lane in range(layout.lanes):
-                    Bell.create(_lane_bell(name, lane))
+                for pipe in _pipes(name, layout):
+                    Bell.create(pipe)
+                life = os.open(_life_pipe(name), os.O_RDWR | object_names.FLAGS)
+                undo.callback(os.close, life)
+                segment = cls(name, layout, mapping, locks, life)
                 segment._fill(models)
-            except BaseException:
-                os.close(fd)
-                unlink(name)
-                raise
+                undo.pop_all()
         except OSError as error:
             raise StartupError(_no_room(layout.size, error)) from None
         return segment
@@ -100,36 +97,61 @@ class Segment:
         """Map an existing segment.
 
         Raises:
-            StartupError: where there is none, or it belongs to somebody else.
+            StartupError: where there is none, it belongs to somebody else, or this process cannot
+                have it.
             SegmentNotReady: where its maker has not finished it.
             LayoutMismatch: where another version of ringbatch made it.
         """
         try:
             fd = posix_ipc.SharedMemory(name).fd
-        except (posix_ipc.ExistentialError, posix_ipc.PermissionsError):
+        except posix_ipc.ExistentialError:
             raise StartupError(
                 "the engine's shared memory is gone; has the engine stopped?"
             ) from None
+        except posix_ipc.PermissionsError:
+            raise StartupError(_ANOTHER_USERS) from None
+        found = os.fstat(fd)
         try:
-            found = os.fstat(fd)
             if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o600:
-                raise StartupError("the engine's shared memory belongs to another user")
+                raise StartupError(_ANOTHER_USERS)
             layout = _read_header(fd, found.st_size)
             mapping = mmap.mmap(fd, layout.size)
-            # Locks belong to the open file, and the mapping keeps a copy of the descriptor it was
-            # made from. One of its own lets a forked child close all that it has of the locks.
-            segment = cls(name, layout, mapping, os.open(f"/proc/self/fd/{fd}", _FLAGS))
+            segment = cls(name, layout, mapping, object_names.opened_anew(fd))
+        except OSError as error:
+            raise StartupError(
+                f"cannot map {found.st_size >> 20} MiB of shared memory: {error.strerror}"
+            ) from None
         finally:
             os.close(fd)
         segment.read_models()
         return segment
 
     @property
-    def owner(self) -> Owner:
-        """The supervisor that made it; its death is the end of the engine."""
-        owner = _owner_of(self.name.removeprefix("/"))
-        assert owner is not None, "a process-local twin was made by nobody"
-        return owner
+    def pid(self) -> int:
+        """Of the supervisor that made it, where that runs; for people."""
+        return int(self.name.split(".")[1])
+
+    @property
+    def alive(self) -> bool:
+        """Whether the supervisor that made it still runs; its death is the end of the engine."""
+        return (
+            self._life >= 0
+            or self._fd < 0
+            or object_names.is_locked(self._fd, object_names.LIFE_LOCK)
+        )
+
+    def watch_life(self) -> int:
+        """A new descriptor on which `poll` finds something soon after the supervisor has ended.
+
+        It is a hint, as all wake-ups: `alive` says whether it has.
+
+        Raises:
+            StartupError: the engine has ended.
+        """
+        try:
+            return os.open(_life_pipe(self.name), os.O_RDONLY | object_names.FLAGS)
+        except OSError:
+            raise StartupError("the engine's shared memory is gone") from None
 
     @property
     def identity(self) -> int:
@@ -159,6 +181,23 @@ class Segment:
         """Say that the engine is to finish what it has; by the supervisor alone."""
         self.words[at.DRAINING // WORD] = 1
 
+    def say_worker_start(self, worker: int, errno: int) -> None:
+        """Say why no process can be started for a worker, or 0; by the supervisor alone."""
+        self.words[(self.layout.worker(worker) + at.WORKER_ERRNO) // WORD] = errno
+
+    def say_collector_start(self, errno: int) -> None:
+        """Say why no collector can be started, or 0; by the supervisor alone."""
+        self.words[at.COLLECTOR_ERRNO // WORD] = errno
+
+    @property
+    def collector_ns(self) -> int:
+        """When the collector last looked for something to do; 0 where there is none."""
+        return self.words[at.COLLECTOR_NS // WORD]
+
+    def collector_gone(self) -> None:
+        """Say that there is no collector; by the supervisor alone, once it has proof of that."""
+        self.words[at.COLLECTOR_NS // WORD] = 0
+
     def lane_doorbell(self, lane: int) -> Bell:
         """What wakes the frontend of a lane."""
         return Bell.attach(_lane_bell(self.name, lane))
@@ -172,26 +211,41 @@ class Segment:
         return Wakeup.attach(f"{self.name}.c")
 
     def lock_lane(self, lane: int) -> bool:
-        """Hold the lane's lock until this process ends or detaches; False where another does.
+        """Own the lane until this process ends or detaches; False where another does, be it another
+        attachment in this process.
 
         The kernel drops the lock when its holder is gone, however it went: a lane whose lock can
-        be taken has no living frontend. It is a lock of the open file, so two attachments in one
-        process exclude each other too.
+        be taken has no living frontend.
+
+        Raises:
+            StartupError: the engine has ended.
         """
-        return self._lock(lane)
+        return self._lanes.lock(lane)
 
     def lock_registry(self) -> bool:
         """Become the registrar of clients' memory; False where another process is it.
 
-        As with `lock_lane`, the kernel drops the lock where its holder dies.
+        The kernel drops the lock where its holder dies.
         """
-        return self._fd < 0 or self._lock(_REGISTRY_LOCK)
+        return self._fd < 0 or object_names.lock(self._fd, _REGISTRY_LOCK)
 
     def unlock_registry(self) -> None:
         """Be the registrar no longer."""
         if self._fd >= 0:
-            unlock = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, _REGISTRY_LOCK, 1, 0)
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, unlock)
+            object_names.unlock(self._fd, _REGISTRY_LOCK)
+
+    def lock_collector(self) -> None:
+        """Wait until no process is the collector, and be it until this process ends.
+
+        The kernel drops the lock when its holder is gone, after its last store. So no two processes
+        are the collector, and whoever waits for it needs nobody to tell of a death.
+        """
+        object_names.await_lock(self._fd, _COLLECTOR_LOCK)
+
+    def worker_ended(self, worker: int) -> None:
+        """Say that no process is this worker; by the supervisor alone, which has seen it end."""
+        state = (self.layout.worker(worker) + at.WORKER_STATE) // WORD
+        self.words[state] = at.WorkerState.ABSENT
 
     def held_lanes(self) -> int:
         """How many of the frontends' lanes have an owner, other than this attachment."""
@@ -200,11 +254,7 @@ class Segment:
     def lane_is_held(self, lane: int) -> bool:
         """Whether the lane has an owner other than this attachment; a process-local twin, which
         has no locks, says that it has."""
-        if self._fd < 0:
-            return True
-        wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, lane, 1, 0)
-        kind, *_ = _FLOCK.unpack(fcntl.fcntl(self._fd, fcntl.F_OFD_GETLK, wanted))
-        return bool(kind != fcntl.F_UNLCK)
+        return self._fd < 0 or self._lanes.has_another_owner(lane)
 
     def detach(self) -> None:
         """Unmap it and drop its locks. Views that others still hold keep the mapping alive."""
@@ -214,10 +264,8 @@ class Segment:
             self._mapping.close()
         if self._fd >= 0:
             # A forked child, or a mapping that stays alive, may have it too, and with it the locks.
-            unlock = _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0)
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, unlock)
-            os.close(self._fd)
-            self._fd = -1
+            object_names.unlock_all(self._fd)
+            self.disown()
 
     def disown(self) -> None:
         """In a forked child: have no part in the locks of the process that attached.
@@ -225,20 +273,15 @@ class Segment:
         They are shared with it until then, and would outlive it; to drop them, as `detach` does,
         would drop them for it too.
         """
+        self._lanes.release()
         os.close(self._fd)
-        self._fd = -1
+        if self._life >= 0:
+            os.close(self._life)
+        self._fd = self._life = -1
 
     def unlink(self) -> None:
         """Remove its name and those of its doorbells."""
-        unlink(self.name)
-
-    def _lock(self, byte: int) -> bool:
-        request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-        try:
-            fcntl.fcntl(self._fd, fcntl.F_OFD_SETLK, request)
-        except BlockingIOError:
-            return False
-        return True
+        object_names.unlink(self.name)
 
     def _header(self, offset: int) -> int:
         value: int = self.words[offset // WORD]
@@ -255,51 +298,20 @@ class Segment:
         words[at.MAGIC // WORD] = at.MAGIC_VALUE
 
 
-def names(pid: int | None = None) -> Iterator[str]:
-    """The names of segments in /dev/shm, of one supervisor or of all."""
-    start = f"{PREFIX}." if pid is None else f"{PREFIX}.{pid}."
-    for entry in sorted(DIRECTORY.glob(f"{start}*")):
-        if _owner_of(entry.name) is not None and entry.name.count(".") == _NAME_DOTS:
-            yield f"/{entry.name}"
-
-
-def sweep() -> list[str]:
-    """Remove what dead supervisors of this user left in /dev/shm, and say what it was."""
-    removed = []
-    for entry in sorted(DIRECTORY.iterdir()):
-        owner = _owner_of(entry.name.removeprefix("sem."))
-        with suppress(FileNotFoundError):
-            if owner is None or owner.alive() or entry.stat().st_uid != os.geteuid():
-                continue
-            entry.unlink()
-            removed.append(entry.name)
-    return removed
-
-
-def unlink(name: str) -> None:
-    """Remove a segment's name and those of its doorbells, whichever are still there."""
-    base = name.removeprefix("/")
-    for pipe in DIRECTORY.glob(f"{base}.*"):
-        pipe.unlink(missing_ok=True)
-    for entry in DIRECTORY.glob(f"sem.{base}.*"):
-        wakeup.unlink(f"/{entry.name.removeprefix('sem.')}")
-    with suppress(posix_ipc.ExistentialError):
-        posix_ipc.unlink_shared_memory(name)
-
-
-def _owner_of(name: str) -> Owner | None:
-    parts = name.split(".")
-    if len(parts) < 4 or parts[0] != PREFIX or not all(map(str.isdecimal, parts[1:3])):
-        return None
-    return Owner(int(parts[1]), int(parts[2]))
-
-
 def _semaphore_suffixes(layout: Layout) -> list[str]:
     return [".c", *(f".w{worker}" for worker in range(layout.workers))]
 
 
 def _lane_bell(name: str, lane: int) -> str:
-    return f"{DIRECTORY}{name}.l{lane}"
+    return f"{object_names.DIRECTORY}{name}.l{lane}"
+
+
+def _life_pipe(name: str) -> str:
+    return f"{object_names.DIRECTORY}{name}.life"
+
+
+def _pipes(name: str, layout: Layout) -> list[str]:
+    return [_life_pipe(name), *(_lane_bell(name, lane) for lane in range(layout.lanes))]
 
 
 def _header_values(layout: Layout) -> dict[int, int]:
@@ -350,8 +362,7 @@ def _read_header(fd: int, size: int) -> Layout:
 
 
 def _no_room(size: int, error: OSError) -> str:
-    room = os.statvfs(DIRECTORY)
-    free = room.f_bavail * room.f_frsize
+    free = object_names.free_bytes() or 0
     return (
         f"cannot allocate {size >> 20} MiB of shared memory: {error.strerror}; /dev/shm has "
         f"{free >> 20} MiB free. Make /dev/shm larger, or lower [server] max_request_bytes, "

@@ -15,8 +15,10 @@ There is no word for a claimed slot: until it is published, a claim is private t
 and a frontend that dies before it leaves a free slot behind. An answer whose generation is not
 CONTROL's is late; it is dropped and counted.
 
-A reference names one request of one slot in a single word: the generation in the upper 40 bits,
-the slot's number in the lower 24. References are what the rings carry.
+A reference names one request of one slot in a single word: the generation in 39 bits, the slot's
+number in the lower 24. References are what the rings carry. The highest bit is 0, but that a lane
+announces with PART what belongs to a request of which it has announced another part, or the same
+part, before; it counts no other time.
 """
 
 from enum import Enum, IntEnum
@@ -27,7 +29,8 @@ DROPPED: Final = 2
 
 SLOT_BITS: Final = 24
 SLOT_MASK: Final = (1 << SLOT_BITS) - 1
-GENERATION_MAX: Final = (1 << 40) - 1
+GENERATION_MAX: Final = (1 << 39) - 1
+PART: Final = 1 << 63
 FLAG_BITS: Final = 8
 FLAG_MASK: Final = (1 << FLAG_BITS) - 1
 

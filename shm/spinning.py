@@ -68,12 +68,13 @@ class Watched:
         self._clock_ns = clock_ns
         self._give_way = give_way
 
-    def wait(self) -> None:
-        """As `Wakeup.wait`, without a timeout."""
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """As `Wakeup.wait`; what is watched before counts for nothing of the timeout."""
         began_ns = self._clock_ns()
         if self._patience.pays:
             until_ns = began_ns + self._patience.limit_ns
             while not self._doorbell.rung and self._clock_ns() < until_ns:
                 self._give_way()
-        self._doorbell.wait()
+        rung = self._doorbell.wait(timeout_s)
         self._patience.learn(self._clock_ns() - began_ns)
+        return rung

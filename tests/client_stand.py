@@ -4,18 +4,17 @@ The engine is a holder in the place of collector and worker: it takes what clien
 and answers one request after the other, without batches.
 """
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from ringbatch.shm.holder import BatchMark, Holder, Request
+from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import MODEL_SERVED, PAGE, WORD, Layout, aligned
-from ringbatch.shm.manifest import ModelSpec, dumps
+from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slot import Reason, Status
+from ringbatch.shm.slot import PART, Reason, Status
 
 MARK = BatchMark(1, 1, Reason.IDLE, 1)
 Answer = bytes | tuple[Status, str]
@@ -54,7 +53,7 @@ class ClientStand:
         )
         self.segment = Segment.create(layout, tuple(models))
         self._bells = [self.segment.lane_doorbell(lane) for lane in range(layout.lanes)]
-        self._holder = Holder(self.segment, 0, lambda lane: self._bells[lane].wake())
+        self._port = EnginePort(self.segment, 0, lambda lane: self._bells[lane].wake())
         self._submissions = [
             Consumer(self.segment.words, layout.submission_ring(lane), layout.slots)
             for lane in range(layout.lanes)
@@ -74,6 +73,10 @@ class ClientStand:
         self.segment.unlink()
         self.segment.detach()
 
+    def end(self) -> None:
+        """Be as an engine whose supervisor has ended: hold nothing that says that it lives."""
+        self.segment.disown()
+
     @property
     def name(self) -> str:
         """For `Client(segment=...)`."""
@@ -81,11 +84,11 @@ class ClientStand:
 
     def take(self) -> list[int]:
         """References to the requests announced since the last call."""
-        return [ref for ring in self._submissions for ref in ring.take()]
+        return [ref & ~PART for ring in self._submissions for ref in ring.take()]
 
     def payload(self, ref: int) -> tuple[bytes, Request]:
         """A request and its header."""
-        request = self._holder.read(ref)
+        request = self._port.read(ref)
         assert request is not None, "published before its header"
         start = request.request_offset
         return bytes(self.segment.memory[start : start + request.request_bytes]), request
@@ -96,14 +99,14 @@ class ClientStand:
             payload, request = self.payload(ref)
             result = predict(payload, request)
             if isinstance(result, tuple):
-                self._holder.fail(request, *result, MARK, 1)
+                self._port.fail(request, *result, MARK, 1)
             elif len(result) > request.result_capacity:
-                self._holder.answer(ref, Status.RESULT_TOO_LARGE, len(result), MARK, 1)
+                self._port.answer(ref, Status.RESULT_TOO_LARGE, len(result), MARK, 1)
             else:
                 start = request.result_offset
                 self.segment.memory[start : start + len(result)] = result
-                self._holder.answer(ref, Status.OK, len(result), MARK, 1)
-        self._holder.flush()
+                self._port.answer(ref, Status.OK, len(result), MARK, 1)
+        self._port.flush()
 
     def serve(self, predict: Predict = echo) -> threading.Thread:
         """Answer everything from now on, in a thread of its own; until the end, or until joined
@@ -132,22 +135,3 @@ class ClientStand:
         heir = Lane(self.segment, lane, lambda: None)
         heir.collect()
         return heir.in_flight == 0
-
-
-class Life:
-    """Stands for the engine's process: a descriptor that is readable once it has ended."""
-
-    def __init__(self) -> None:
-        self._reading, self._writing = os.pipe()
-
-    def descriptor(self, _pid: int) -> int:
-        """In the place of `os.pidfd_open`."""
-        return os.dup(self._reading)
-
-    def end(self) -> None:
-        """The engine ends."""
-        os.close(self._writing)
-
-    def close(self) -> None:
-        """Forget it."""
-        os.close(self._reading)

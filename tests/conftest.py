@@ -6,69 +6,165 @@ because with pytest's importlib mode a test cannot import from here.
 
 import os
 import random
+import re
+import signal
 import socket
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from tiers import MARKER, OPTION
+
+import ringbatch.engine
+from ringbatch.shm import object_names
 
 T = TypeVar("T")
 
 DEV_SHM = Path("/dev/shm")
 LEFTOVER_PREFIXES = ("ringbatch", "sem.ringbatch")
 LEFTOVER_GRACE_S = 10.0
+ROOT: Final = Path(__file__).resolve().parents[1]
+EXAMPLES: Final = 25
+EXAMPLES_IF_EXHAUSTIVE: Final = 100
 
-# No example has a time limit: the machine may be busy with something else.
-settings.register_profile("ci", derandomize=True, database=None, deadline=None, max_examples=100)
-settings.register_profile("dev", deadline=None, max_examples=100)
-settings.load_profile("ci" if os.environ.get("CI") else "dev")
-
-
-def _own_names() -> set[str]:
-    return {entry.name for entry in DEV_SHM.iterdir() if entry.name.startswith(LEFTOVER_PREFIXES)}
+_names_before: Final = pytest.StashKey[set[str]]()
+_left: Final = pytest.StashKey[list[str]]()
 
 
-def _held_by_another_process(name: str) -> bool:
-    """Whether a living process other than this one has the object mapped."""
-    # A pipe or semaphore belongs to the segment of the same name, less its suffix.
-    needle = f"{DEV_SHM}/" + ".".join(name.removeprefix("sem.").split(".")[:4])
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        if maps.parent.name == str(os.getpid()):
-            continue
-        try:
-            if needle in maps.read_text(errors="replace"):
-                return True
-        except OSError:  # the process ended, or belongs to someone else
-            continue
-    return False
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        OPTION,
+        action="store_true",
+        help=f"run the second tier of tests too; with -m {MARKER}, run it alone",
+    )
 
 
-def _leftovers(before: set[str]) -> set[str]:
-    """New names; on a shared machine without those that a living process still uses."""
-    new = _own_names() - before
-    if os.environ.get("CI"):
-        return new
-    return {name for name in new if not _held_by_another_process(name)}
+def pytest_configure(config: pytest.Config) -> None:
+    in_ci = bool(os.environ.get("CI"))
+    # No example has a time limit: the machine may be busy with something else.
+    settings.register_profile(
+        "ringbatch",
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        max_examples=EXAMPLES_IF_EXHAUSTIVE if config.getoption(OPTION) else EXAMPLES,
+        derandomize=in_ci,
+        **({"database": None} if in_ci else {}),
+    )
+    settings.load_profile("ringbatch")
 
 
-@pytest.fixture(scope="session", autouse=True)
-def nothing_left_in_dev_shm() -> Iterator[None]:
-    """The run fails where it leaves a segment or a semaphore of ringbatch behind.
+def pytest_report_header() -> str:
+    """Which ringbatch is tested: an installed copy is not what one edits beside the tests."""
+    found = Path(str(ringbatch.engine.__file__)).resolve().parent
+    kind = "this working copy" if found == ROOT / "engine" else "an installed copy"
+    return f"ringbatch: {kind}, {found.parent}"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without the option, leave out the second tier; with it, count among it what tries more
+    examples then, before `-m` selects by it."""
+    if config.getoption(OPTION):
+        for item in items:
+            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+                item.add_marker(MARKER)
+        return
+    second = [item for item in items if item.get_closest_marker(MARKER)]
+    if second:
+        config.hook.pytest_deselected(items=second)
+        items[:] = [item for item in items if not item.get_closest_marker(MARKER)]
+
+
+# What is left behind. The processes of pytest-xdist run the tests, and the one that started them
+# looks afterwards, for all.
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        session.config.stash[_names_before] = _own_names()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """The run fails where it leaves a process, a segment or a semaphore of ringbatch behind.
 
     A name that goes away within a few seconds was no leftover: it belonged to a process that
     was still ending, or to another test run on this machine.
     """
-    before = _own_names()
-    yield
+    before = session.config.stash.get(_names_before, None)
+    if before is None:
+        return
+    folder = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
     give_up_at = time.monotonic() + LEFTOVER_GRACE_S
-    while (left := _leftovers(before)) and time.monotonic() < give_up_at:
+    while (left := _leftovers(before, folder)) and time.monotonic() < give_up_at:
         time.sleep(0.1)
     if left:
-        pytest.fail(f"left behind in {DEV_SHM}: {', '.join(sorted(left))}", pytrace=False)
+        session.config.stash[_left] = left
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    for pid in _processes_in(folder):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if left := config.stash.get(_left, None):
+        terminalreporter.section("left behind by the tests", red=True)
+        for what in left:
+            terminalreporter.write_line(what)
+
+
+def _leftovers(before: set[str], folder: Path) -> list[str]:
+    names = [f"in {DEV_SHM}: {name}" for name in sorted(_own_names() - before) if _is_dead(name)]
+    return names + [f"process {pid}: {_title(pid)}" for pid in _processes_in(folder)]
+
+
+def _own_names() -> set[str]:
+    """Those of this user; what another's processes hold, only that user can see."""
+    found = set()
+    for entry in DEV_SHM.iterdir():
+        with suppress(FileNotFoundError):
+            if entry.name.startswith(LEFTOVER_PREFIXES) and entry.stat().st_uid == os.geteuid():
+                found.add(entry.name)
+    return found
+
+
+def _is_dead(name: str) -> bool:
+    """Whether that is no object of an engine that lives, which may be another test run's."""
+    segment = re.match(r"(?:sem\.)?(ringbatch[^.]*\.\d+\.[0-9a-f]{16})", name)
+    if segment is None:
+        return True
+    try:
+        fd = os.open(DEV_SHM / segment[1], os.O_RDWR | object_names.FLAGS)
+    except FileNotFoundError:
+        return (DEV_SHM / name).exists()
+    try:
+        return not object_names.is_locked(fd, object_names.LIFE_LOCK)
+    finally:
+        os.close(fd)
+
+
+def _processes_in(folder: Path) -> list[int]:
+    """Living processes that run in a folder of the tests."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cwd"):
+        with suppress(OSError):  # it has ended, or is another user's
+            if Path(os.readlink(entry)).is_relative_to(folder):
+                found.append(int(entry.parent.name))
+    return found
+
+
+def _title(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
+    except OSError:
+        return "ended meanwhile"
 
 
 @pytest.fixture

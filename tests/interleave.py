@@ -1,7 +1,7 @@
 """Every interleaving of what a few small actors do to shared memory.
 
 An actor is real code that touches an instrumented stand-in for the segment's words. It runs in a
-thread of its own and stops before each load and each store of a single word; `explore` decides
+greenlet of its own and stops before each load and each store of a single word; `explore` decides
 who goes next, and tries every order. A run cannot be wound back, so each new order is a fresh run
 of the scenario with the same choices up to the point where it departs.
 
@@ -18,12 +18,13 @@ An actor may sleep at a `Doorbell`. Where only sleepers are left, and nobody to 
 run is over and is checked as it stands.
 """
 
-import threading
 from array import array
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import SupportsIndex, cast
+from typing import Any, SupportsIndex, cast
+
+from greenlet import getcurrent, greenlet
 
 Body = Callable[[], None]
 Watch = Callable[[memoryview], memoryview]
@@ -59,7 +60,7 @@ class Explored:
 
 
 class _Killed(BaseException):
-    """Unwinds the thread of an actor that will not run on."""
+    """Unwinds the greenlet of an actor that will not run on."""
 
 
 @dataclass(frozen=True, order=True)
@@ -69,7 +70,7 @@ class _Choice:
 
 
 @dataclass
-class _Thread:
+class _Player:
     """One actor in one run; `resume` lets it take a step and go on to just before the next."""
 
     name: str
@@ -84,20 +85,17 @@ class _Thread:
     asleep: Callable[[], bool] = lambda: False
     """Whether it cannot take its next step."""
     _killed: bool = False
-    _go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
-    _stopped: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    _greenlet: Any = None
 
     def resume(self) -> None:
-        if self.started:
-            self._go.release()
-        else:
+        if not self.started:
             self.started = True
-            threading.Thread(target=self._run, name=self.name, daemon=True).start()
-        self._stopped.acquire()
+            self._greenlet = greenlet(self._run)
+            self._greenlet.player = self
+        self._greenlet.switch()
 
     def stop_before_step(self) -> None:
-        self._stopped.release()
-        self._go.acquire()
+        self._greenlet.parent.switch()
         if self._killed:
             raise _Killed
 
@@ -108,7 +106,6 @@ class _Thread:
         self.finished = True
 
     def _run(self) -> None:
-        _current.thread = self
         try:
             self.body()
         except _Killed:
@@ -116,10 +113,8 @@ class _Thread:
         except BaseException as failure:
             self.failure = failure
         self.finished = True
-        self._stopped.release()
 
 
-_current = threading.local()
 _NO_WORD = -1
 
 
@@ -177,59 +172,59 @@ class _Words:
             self._store(int(index), cast(int, value))
 
     def _store(self, number: int, value: int) -> None:
-        thread = self._run.before_step(number)
-        if thread is None:
+        player = self._run.before_step(number)
+        if player is None:
             self._words[number] = value
             return
-        thread.seen += (None,)
-        self._run.steps.append(f"{thread.name} stores {value:#x} at {number}")
+        player.seen += (None,)
+        self._run.steps.append(f"{player.name} stores {value:#x} at {number}")
         if self._run.store_buffers:
-            thread.buffer.append((number, value))
+            player.buffer.append((number, value))
         else:
             self.commit(number, value)
 
     def fence(self) -> None:
-        thread = self._run.before_step(_NO_WORD)
-        if thread is not None:
-            thread.seen += (None,)
-            self._run.steps.append(f"{thread.name} fences")
-            self._drain(thread)
+        player = self._run.before_step(_NO_WORD)
+        if player is not None:
+            player.seen += (None,)
+            self._run.steps.append(f"{player.name} fences")
+            self._drain(player)
 
     def ring(self, number: int) -> None:
-        thread = self._run.before_step(_NO_WORD)
-        if thread is not None:
-            thread.seen += (None,)
-            self._run.steps.append(f"{thread.name} rings at {number}")
-            self._drain(thread)
+        player = self._run.before_step(_NO_WORD)
+        if player is not None:
+            player.seen += (None,)
+            self._run.steps.append(f"{player.name} rings at {number}")
+            self._drain(player)
         self.commit(number, self._words[number] + 1)
 
     def sleep(self, number: int) -> None:
-        thread = self._run.before_step(_NO_WORD, asleep=lambda: not self._words[number])
-        if thread is not None:
-            thread.seen += (None,)
-            self._run.steps.append(f"{thread.name} wakes at {number}")
-            self._drain(thread)
+        player = self._run.before_step(_NO_WORD, asleep=lambda: not self._words[number])
+        if player is not None:
+            player.seen += (None,)
+            self._run.steps.append(f"{player.name} wakes at {number}")
+            self._drain(player)
         assert self._words[number], "nobody has rung, and nobody ever will"
         self.commit(number, 0)
 
-    def _drain(self, thread: _Thread) -> None:
-        while thread.buffer:
-            self.commit(*thread.buffer.popleft())
+    def _drain(self, player: _Player) -> None:
+        while player.buffer:
+            self.commit(*player.buffer.popleft())
 
     def commit(self, number: int, value: int) -> None:
         self._words[number] = self.stored[number] = value
 
     def _load(self, number: int) -> int:
-        thread = self._run.before_step(number)
-        if thread is None:
+        player = self._run.before_step(number)
+        if player is None:
             untouched: int = self._words[number]
             return untouched
         value: int = self._words[number]
-        for buffered, stored in thread.buffer:
+        for buffered, stored in player.buffer:
             if buffered == number:
                 value = stored
-        thread.seen += (value,)
-        self._run.steps.append(f"{thread.name} loads {value:#x} from {number}")
+        player.seen += (value,)
+        self._run.steps.append(f"{player.name} loads {value:#x} from {number}")
         return value
 
 
@@ -251,38 +246,38 @@ class _Run:
         self._private = private
         self._words: list[_Words] = []
         actors, self._check = scenario(self._watch)
-        self._threads = [_Thread(actor.name, actor.body, actor.heir) for actor in actors]
-        for number in range(len(self._threads)):
+        self._players = [_Player(actor.name, actor.body, actor.heir) for actor in actors]
+        for number in range(len(self._players)):
             self._resume(number)
 
     def before_step(
         self, number: int, asleep: Callable[[], bool] = lambda: False
-    ) -> _Thread | None:
+    ) -> _Player | None:
         """Wait to be chosen; None where the access is no step, or not an actor's."""
-        thread: _Thread | None = getattr(_current, "thread", None)
-        if thread is None or (number != _NO_WORD and self._private(number)):
+        player: _Player | None = getattr(getcurrent(), "player", None)
+        if player is None or (number != _NO_WORD and self._private(number)):
             return None
-        thread.asleep = asleep
-        thread.stop_before_step()
-        return thread
+        player.asleep = asleep
+        player.stop_before_step()
+        return player
 
     def choices(self) -> list[_Choice]:
         found = []
-        for number, thread in enumerate(self._threads):
-            if not thread.finished:
-                if not thread.asleep():
+        for number, player in enumerate(self._players):
+            if not player.finished:
+                if not player.asleep():
                     found.append(_Choice(number))
-                if thread.heir is not None:
+                if player.heir is not None:
                     found.append(_Choice(number, "kill"))
-            if thread.buffer:
+            if player.buffer:
                 found.append(_Choice(number, "drain"))
         return found
 
     def take(self, choice: _Choice) -> None:
-        thread = self._threads[choice.actor]
+        player = self._players[choice.actor]
         if choice.kind == "drain":
-            number, value = thread.buffer.popleft()
-            self.steps.append(f"{thread.name}'s store at {number} reaches memory")
+            number, value = player.buffer.popleft()
+            self.steps.append(f"{player.name}'s store at {number} reaches memory")
             self._words[0].commit(number, value)
         elif choice.kind == "kill":
             self._replace(choice.actor)
@@ -292,7 +287,7 @@ class _Run:
     def state(self) -> Hashable:
         return (
             tuple(frozenset(words.stored.items()) for words in self._words),
-            tuple((t.name, t.finished, t.seen, tuple(t.buffer)) for t in self._threads),
+            tuple((t.name, t.finished, t.seen, tuple(t.buffer)) for t in self._players),
         )
 
     def check(self) -> None:
@@ -302,21 +297,21 @@ class _Run:
             raise self._violation(failure) from failure
 
     def abandon(self) -> None:
-        for thread in self._threads:
-            thread.kill()
+        for player in self._players:
+            player.kill()
 
     def _watch(self, words: memoryview) -> memoryview:
         self._words.append(_Words(self, words))
         return cast(memoryview, self._words[-1])
 
     def _resume(self, number: int) -> None:
-        thread = self._threads[number]
-        thread.resume()
-        if thread.failure is not None:
-            raise self._violation(thread.failure) from thread.failure
+        player = self._players[number]
+        player.resume()
+        if player.failure is not None:
+            raise self._violation(player.failure) from player.failure
 
     def _replace(self, number: int) -> None:
-        dead = self._threads[number]
+        dead = self._players[number]
         assert dead.heir is not None
         dead.kill()
         self.steps.append(f"{dead.name} is killed")
@@ -324,7 +319,7 @@ class _Run:
         while dead.buffer:
             self._words[0].commit(*dead.buffer.popleft())
         # What the dead actor saw stays part of the state, for the check may ask what it did.
-        self._threads[number] = _Thread(f"{dead.name}'s heir", dead.heir, None, seen=dead.seen)
+        self._players[number] = _Player(f"{dead.name}'s heir", dead.heir, None, seen=dead.seen)
         self._resume(number)
 
     def _violation(self, failure: BaseException) -> Violation:

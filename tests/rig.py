@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringbatch.shm.lane import Answer, Lane
-from ringbatch.shm.layout import PAGE, Layout, aligned
-from ringbatch.shm.manifest import ModelSpec, dumps
+from ringbatch.shm.answers import Answer
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.layout import COLLECTOR_NS, PAGE, WORD, Layout, aligned
+from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tensor import Tensor
 
@@ -30,6 +31,7 @@ def spec(
     max_latency_ns: int = 1_000,
     policy: str = "eager",
     workers: tuple[int, ...] = (0,),
+    spares: int = 0,
     timeout_ns: int = FAR_NS,
     batch_timeout_ns: int = FAR_NS,
 ) -> ModelSpec:
@@ -45,8 +47,13 @@ def spec(
         timeout_ns=timeout_ns,
         policy=policy,
         workers=workers,
+        spares=spares,
         batch_timeout_ns=batch_timeout_ns,
     )
+
+
+ALWAYS = 1 << 62
+"""An instant that never passes: there is a collector, for all that is said, which moves."""
 
 
 def local_segment(
@@ -65,7 +72,9 @@ def local_segment(
         models=len(models) + spare,
         manifest_bytes=aligned(len(dumps(models)), PAGE) + spare * PAGE,
     )
-    return Segment.local(layout, models)
+    segment = Segment.local(layout, models)
+    segment.words[COLLECTOR_NS // WORD] = ALWAYS
+    return segment
 
 
 class Reply(NamedTuple):

@@ -5,6 +5,7 @@ packages breaks it, and that snippets which do break it are reported.
 """
 
 import ast
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,24 +39,37 @@ class Module:
         return self.name.split(".")[1]
 
     @property
+    def room(self) -> str:
+        """The sub-package, such as ``engine.worker``; of what lies in none, the package."""
+        return room_of(self.name)
+
+    @property
     def stem(self) -> str:
         return self.name.split(".")[-1]
+
+
+def room_of(name: str) -> str:
+    """The room of a module or of what is in it, by its full name."""
+    _, package, *rest = name.split(".")
+    inside = rest and (ROOT / package / rest[0]).is_dir()
+    return f"{package}.{rest[0]}" if inside else package
 
 
 Rule = Callable[[Module], Iterator[str]]
 
 
 def module_name(path: Path) -> str:
-    package = f"ringbatch.{path.parent.name}"
-    return package if path.stem == "__init__" else f"{package}.{path.stem}"
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(["ringbatch", *(parts[:-1] if parts[-1] == "__init__" else parts)])
 
 
 def sources() -> list[Path]:
     return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
-def modules() -> list[Module]:
-    return [Module.parse(module_name(path), path.read_text()) for path in sources()]
+@functools.cache
+def modules() -> tuple[Module, ...]:
+    return tuple([Module.parse(module_name(path), path.read_text()) for path in sources()])
 
 
 def assert_holds(rule: Rule) -> None:

@@ -5,19 +5,20 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
+from rig import ALWAYS
 
-from ringbatch.frontend.calls import Call
-from ringbatch.frontend.gateway import Gateway
-from ringbatch.frontend.outcome import Headers
-from ringbatch.frontend.service import Service
+from ringbatch.frontend.codec.outcome import Headers
+from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.frontend.request.service import Service
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.holder import BatchMark, Holder, Request
+from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, WORD, Layout
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.layout import COLLECTOR_NS, MODEL_READY, MODEL_SERVED, WORD, Layout
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slot import Reason, Status
+from ringbatch.shm.slot import PART, Reason, Status
 from ringbatch.shm.tensor import Tensor
 
 SECOND_NS = 1_000_000_000
@@ -120,6 +121,7 @@ class Stage:
             lanes=1, slots=slots, lane_bytes=lane_bytes, workers=1, models=1, manifest_bytes=4096
         )
         self.segment = Segment.local(layout, (spec,))
+        self.segment.words[COLLECTOR_NS // WORD] = ALWAYS
         self.loop = SteppedLoop()
         self.wakes = 0
         self.lane = Lane(self.segment, 0, self._wake)
@@ -135,7 +137,7 @@ class Stage:
         self.name = spec.name
         self.replies = Replies()
         self.ready(1)
-        self.holder = Holder(self.segment, 0, lambda _lane: None)
+        self.port = EnginePort(self.segment, 0, lambda _lane: None)
         self.submitted = Consumer(self.segment.words, layout.submission_ring(0), slots)
         self.batch = 0
 
@@ -157,7 +159,7 @@ class Stage:
 
     def taken(self) -> list[Request]:
         """What the engine finds."""
-        found = [self.holder.read(ref) for ref in self.submitted.take()]
+        found = [self.port.read(ref & ~PART) for ref in self.submitted.take()]
         assert None not in found
         return [request for request in found if request is not None]
 
@@ -173,16 +175,16 @@ class Stage:
             if status is Status.OK:
                 result = self.payload(request)
                 if len(result) > request.result_capacity:
-                    self.holder.answer(
+                    self.port.answer(
                         request.ref, Status.RESULT_TOO_LARGE, len(result), mark, self.loop.now_ns
                     )
                     continue
                 start = request.result_offset
                 self.segment.memory[start : start + len(result)] = result
-                self.holder.answer(request.ref, status, len(result), mark, self.loop.now_ns)
+                self.port.answer(request.ref, status, len(result), mark, self.loop.now_ns)
             else:
-                self.holder.fail(request, status, text, mark, self.loop.now_ns)
-        self.holder.flush()
+                self.port.fail(request, status, text, mark, self.loop.now_ns)
+        self.port.flush()
 
     def count(self, counter: LaneCounter) -> int:
         return self.lane.counters[counter]

@@ -4,57 +4,89 @@ from typing import Any
 
 from rig import Client, local_segment, spec
 
-from ringbatch.engine.collector import Collector
-from ringbatch.engine.messages import ReportKind, Task, report_words, tasks
-from ringbatch.engine.status import EngineStatus, ModelStatus, read
-from ringbatch.shm.holder import Holder
-from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, REPORT_WORDS, TASK_WORDS, WORD
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.engine.batch.messages import ReportKind, Task, report_words, task_size, tasks
+from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.report.status import EngineStatus, ModelStatus, read
+from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.layout import (
+    MODEL_READY,
+    MODEL_SERVED,
+    REPORT_WORDS,
+    TASK_WORDS,
+    WORD,
+    WORKER_MODEL,
+    WORKER_STATE,
+    WorkerState,
+)
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
 
 LATENCY = 1_000
-DEAD_PID = 4
 
 
 class HandWorker:
     """A worker's rings, used as the test says."""
 
     def __init__(self, segment: Segment, number: int) -> None:
-        layout = segment.layout
-        self._tasks = Consumer(segment.words, layout.task_ring(number), TASK_WORDS)
-        self._reports = Producer(segment.words, layout.report_ring(number), REPORT_WORDS)
-        self.holder = Holder(segment, number, lambda _lane: None)
+        self.segment = segment
+        self.number = number
+        self.port = EnginePort(segment, number, lambda _lane: None)
         self._memory = segment.memory
-        self._given: list[Task] = []
-        self._tasks.skip()
+        self._begin()
 
-    def ready(self, pid: int = 1) -> None:
-        self._say(ReportKind.READY, pid, 0)
+    def _begin(self) -> None:
+        layout, words = self.segment.layout, self.segment.words
+        self._tasks = Consumer(words, layout.task_ring(self.number), TASK_WORDS)
+        self._reports = Producer(words, layout.report_ring(self.number), REPORT_WORDS)
+        self._taken = 0
+        """How many of the tasks in the ring the test has."""
+
+    def ready(self, model: ModelSpec | None = None) -> None:
+        """A process of this number has loaded its model, by default that of the table."""
+        self._begin()
+        own = [model] if model else [m for m in self.segment.models if self.number in m.workers]
+        for held in own:
+            self._store(WORKER_MODEL, held.reference)
+        self._store(WORKER_STATE, WorkerState.READY)
+        self._say(ReportKind.READY, 0, 0)
+
+    def _store(self, word: int, value: int) -> None:
+        self.segment.words[(self.segment.layout.worker(self.number) + word) // WORD] = value
 
     def tasks(self) -> list[Task]:
         """All that were given and not taken yet."""
-        given, self._given = [*self._given, *tasks(self._tasks.take())], []
+        given = tasks(self._tasks.peek())[self._taken :]
+        self._taken += len(given)
         return given
 
     def task(self) -> Task:
         """The first of them."""
-        task, *self._given = self.tasks()
-        return task
+        given = tasks(self._tasks.peek())[self._taken]
+        self._taken += 1
+        return given
+
+    def let_go(self, batch: int) -> None:
+        """Of the first of those in the ring, if that is it."""
+        first, *_ = [*tasks(self._tasks.peek()), None]
+        if first is not None and first.mark.batch == batch:
+            self._tasks.release(task_size(first.references))
+            self._taken = max(self._taken - 1, 0)
 
     def write(self, task: Task, result: bytes = b"done") -> None:
         """Put the answers into the slots and announce nothing."""
         for ref in task.references:
-            request = self.holder.read(ref)
+            request = self.port.read(ref)
             assert request is not None
             start = request.result_offset
             self._memory[start : start + len(result)] = result
-            self.holder.answer(ref, Status.OK, len(result), task.mark, 0)
+            self.port.answer(ref, Status.OK, len(result), task.mark, 0)
 
     def finish(self, task: Task, kind: ReportKind = ReportKind.DONE, run_ns: int = 1) -> None:
         self.write(task)
-        self.holder.flush()
+        self.port.flush()
+        self.let_go(task.mark.batch)
         self._say(kind, task.mark.batch, run_ns)
 
     def say_dropped(self, batch: int, expired: int, cancelled: int) -> None:
@@ -62,6 +94,7 @@ class HandWorker:
         self._say(ReportKind.CANCELLED, batch, cancelled)
 
     def say_done(self, batch: int) -> None:
+        self.let_go(batch)
         self._say(ReportKind.DONE, batch, 0)
 
     def runs_again(self, batch: int) -> None:
@@ -90,11 +123,19 @@ class Stand:
             self.segment,
             self.lane_wakes.append,
             self.worker_wakes.append,
-            first_batch=1000 * self.collectors,
-            alive=lambda pid: pid != DEAD_PID,
             end_worker=self.ended.append,
+            say=self.say,
         )
+        self.collector.start(1000 * self.collectors)
         return self.collector
+
+    def say(self, **_what: Any) -> None:
+        """What the collector tells the supervisor."""
+
+    def dies(self, number: int, now_ns: int, *, killed: bool = False) -> bool:
+        """A worker's process ends; the supervisor finds out, and tells the collector."""
+        self.segment.worker_ended(number)
+        return self.collector.worker_died(number, now_ns, killed=killed)
 
     def begin(self, now_ns: int = 0) -> "Stand":
         """All workers are ready."""
@@ -122,7 +163,7 @@ class Stand:
         """The numbers that the requests of a task hold."""
         found = []
         for ref in task.references:
-            request = self.workers[0].holder.read(ref)
+            request = self.workers[0].port.read(ref)
             assert request is not None
             start = request.request_offset
             found.append(int(bytes(self.segment.memory[start : start + request.request_bytes])))

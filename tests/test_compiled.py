@@ -14,7 +14,9 @@ def compiled() -> frozenset[str]:
     config.read(ROOT / "setup.cfg")
     packages = config["compiled"].items()
     return frozenset(
-        f"ringbatch.{package}.{stem}" for package, stems in packages for stem in stems.split()
+        f"ringbatch.{package}.{path}".replace("/", ".")
+        for package, paths in packages
+        for path in paths.split()
     )
 
 
@@ -74,20 +76,20 @@ def test_what_is_to_be_compiled_can_be() -> None:
     ("name", "source"),
     [
         (
-            "ringbatch.engine.runner",
+            "ringbatch.engine.worker.runner",
             "def f():\n try:\n  g()\n except A as e:\n  pass\n except B as e:\n  pass",
         ),
-        ("ringbatch.engine.runner", "class C(NamedTuple):\n    memory: memoryview"),
-        ("ringbatch.engine.runner", "@dataclass\nclass C:\n    memory: memoryview"),
-        ("ringbatch.engine.runner", "import weakref"),
-        ("ringbatch.engine.runner", "from weakref import ref"),
+        ("ringbatch.engine.worker.runner", "class C(NamedTuple):\n    memory: memoryview"),
+        ("ringbatch.engine.worker.runner", "@dataclass\nclass C:\n    memory: memoryview"),
+        ("ringbatch.engine.worker.runner", "import weakref"),
+        ("ringbatch.engine.worker.runner", "from weakref import ref"),
         (
-            "ringbatch.engine.model",
-            "from ringbatch.engine.runner import JsonCodec\nclass C(JsonCodec):\n    pass",
+            "ringbatch.engine.runtimes.model",
+            "from ringbatch.engine.worker.runner import JsonCodec\nclass C(JsonCodec):\n    pass",
         ),
         (
-            "ringbatch.engine.model",
-            "from ringbatch.engine.runner import Codec as Base\nclass C(Base[int]):\n    pass",
+            "ringbatch.engine.runtimes.model",
+            "from ringbatch.engine.worker.runner import Codec as B\nclass C(B[int]):\n    pass",
         ),
     ],
 )
@@ -99,14 +101,17 @@ def test_what_cannot_be_compiled_is_reported(name: str, source: str) -> None:
     ("name", "source"),
     [
         (
-            "ringbatch.engine.runner",
+            "ringbatch.engine.worker.runner",
             "def f():\n try:\n  g()\n except A as e:\n  pass\n except B as b:\n  pass",
         ),
-        ("ringbatch.engine.runner", "class C(NamedTuple):\n    memory: memoryview | bytes"),
-        ("ringbatch.engine.model", "import weakref\nclass C(NamedTuple):\n    m: memoryview"),
+        ("ringbatch.engine.worker.runner", "class C(NamedTuple):\n    memory: memoryview | bytes"),
         (
-            "ringbatch.engine.forwarder",
-            "from ringbatch.engine.runner import JsonCodec\nclass C(JsonCodec):\n    pass",
+            "ringbatch.engine.runtimes.model",
+            "import weakref\nclass C(NamedTuple):\n    m: memoryview",
+        ),
+        (
+            "ringbatch.engine.worker.forwarder",
+            "from ringbatch.engine.worker.runner import JsonCodec\nclass C(JsonCodec):\n    pass",
         ),
     ],
 )

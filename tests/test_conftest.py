@@ -3,6 +3,7 @@
 import os
 import re
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -12,7 +13,12 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from start_times import start_time_of
+from tiers import first_of, only
 
+from ringbatch import engine
+
+PYTEST = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:schemathesis")
 CONFTEST = Path(__file__).with_name("conftest.py")
 
 LEAVES = """
@@ -24,22 +30,71 @@ LEAVES = """
 CLEANS_UP = LEAVES + "        Path('/dev/shm', {name!r}).unlink()\n"
 
 
-def run_pytest(folder: Path, test: str, grace_s: float) -> subprocess.CompletedProcess[str]:
+LEAVES_A_PROCESS = """
+    import subprocess
+
+    def test_starts_it(tmp_path):
+        subprocess.Popen(["sleep", "3600"], cwd=tmp_path).returncode = 0
+
+    def test_nothing():
+        pass
+"""
+MAKES_A_SEGMENT = """
+    import subprocess, sys
+
+    def test_starts_it():
+        code = (
+            "import os, sys, time; from ringbatch.shm import object_names as objects;"
+            "made = objects.made_and_locked();"
+            "print('made', made[0], 'in', os.getpid(), flush=True);"
+            "os.close(1); time.sleep(60)"
+        )
+        made = subprocess.Popen([sys.executable, "-c", code], cwd="/", stdout=subprocess.PIPE)
+        made.returncode = 0
+        print(made.stdout.readline().decode())
+        made.stdout.close()
+"""
+TIERS = """
+    import pytest
+    from hypothesis import given, settings, strategies
+
+    def test_first():
+        print("\\nran first")
+
+    @pytest.mark.exhaustive
+    def test_second():
+        print("\\nran second")
+
+    @given(strategies.none())
+    def test_both(_):
+        print("\\nran both", settings.default.max_examples)
+"""
+
+
+def run_pytest(
+    folder: Path, test: str, *arguments: str, grace_s: float = 10
+) -> subprocess.CompletedProcess[str]:
     conftest, changes = re.subn(
         r"(?m)^LEFTOVER_GRACE_S = .*", f"LEFTOVER_GRACE_S = {grace_s}", CONFTEST.read_text()
     )
     assert changes == 1
     (folder / "conftest.py").write_text(conftest)
     (folder / "test_it.py").write_text(textwrap.dedent(test))
+    # A configuration in the folder keeps pytest from reading the folders above it, which may be
+    # another user's.
+    (folder / "pytest.ini").write_text(
+        f"[pytest]\npythonpath = {CONFTEST.parent}\nmarkers = exhaustive\n"
+    )
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, str(folder)],
+        [*PYTEST, str(folder), *arguments],
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
 
 
-@pytest.mark.parametrize("prefix", ["ringbatch-", "sem.ringbatch-"])
+@pytest.mark.parametrize("prefix", first_of(["ringbatch-", "sem.ringbatch-"], 1))
 def test_a_run_that_leaves_an_object_fails_and_names_it(tmp_path: Path, prefix: str) -> None:
     name = f"{prefix}selftest-{secrets.token_hex(4)}"
     try:
@@ -47,13 +102,72 @@ def test_a_run_that_leaves_an_object_fails_and_names_it(tmp_path: Path, prefix: 
     finally:
         Path("/dev/shm", name).unlink(missing_ok=True)
     assert run.returncode == 1
-    assert f"left behind in /dev/shm: {name}" in run.stdout
+    assert "left behind by the tests" in run.stdout
+    assert f"in /dev/shm: {name}" in run.stdout
 
 
 def test_a_run_that_cleans_up_passes(tmp_path: Path) -> None:
     name = f"ringbatch-selftest-{secrets.token_hex(4)}"
-    run = run_pytest(tmp_path, CLEANS_UP.format(name=name), grace_s=10)
+    run = run_pytest(tmp_path, CLEANS_UP.format(name=name))
     assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_another_user_has_there_is_no_leftover(tmp_path: Path) -> None:
+    name = f"ringbatch-selftest-{secrets.token_hex(4)}"
+    given_away = LEAVES + "        __import__('os').chown('/dev/shm/{name}', 65534, 65534)\n"
+    try:
+        run = run_pytest(tmp_path, given_away.format(name=name), grace_s=0)
+    finally:
+        Path("/dev/shm", name).unlink(missing_ok=True)
+    assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", only({"distributed": ["-n", "2"], "alone": []}, "distributed")
+)
+def test_a_run_that_leaves_a_process_fails_and_ends_it(
+    tmp_path: Path, arguments: list[str]
+) -> None:
+    run = run_pytest(tmp_path, LEAVES_A_PROCESS, *arguments, grace_s=0)
+    left = re.findall(r"process (\d+): sleep 3600", run.stdout)
+    assert (run.returncode, len(left)) == (1, 1), run.stdout
+    assert start_time_of(int(left[0])) is None
+
+
+def test_what_a_living_engine_of_another_run_has_is_no_leftover(tmp_path: Path) -> None:
+    """It is made meanwhile, and outlives the run."""
+    run = run_pytest(tmp_path, MAKES_A_SEGMENT, "-rP", grace_s=0)
+    (name, pid) = re.findall(r"made /(\S+) in (\d+)", run.stdout)[0]
+    try:
+        assert run.returncode == 0, run.stdout
+        assert Path("/dev/shm", name).exists()
+    finally:
+        os.kill(int(pid), signal.SIGKILL)
+        Path("/dev/shm", name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ran"),
+    [
+        ((), "first both"),
+        (("--exhaustive",), "first second both"),
+        (("--exhaustive", "-m", "exhaustive"), "second both"),
+    ],
+)
+def test_the_second_tier_is_chosen_by_one_option(
+    tmp_path: Path, arguments: tuple[str, ...], ran: str
+) -> None:
+    run = run_pytest(tmp_path, TIERS, *arguments, "-rP")
+    found = re.findall(r"^ran (\w+)", run.stdout, re.MULTILINE)
+    assert (run.returncode, " ".join(dict.fromkeys(found))) == (0, ran), run.stdout
+    assert f"ran both {100 if arguments else 25}" in run.stdout
+
+
+def test_the_header_says_which_ringbatch_is_tested(tmp_path: Path) -> None:
+    run = run_pytest(tmp_path, "def test_nothing(): pass")
+    folder = Path(str(engine.__file__)).resolve().parents[1]
+    assert re.search(rf"^ringbatch: .*{re.escape(str(folder))}$", run.stdout, re.MULTILINE)
 
 
 def test_wait_until_returns_the_first_true_value(wait_until: Callable[..., object]) -> None:
@@ -88,7 +202,6 @@ def test_tmp_model_writes_the_source_without_its_indentation(
     assert path.read_text().lstrip().startswith("def predict(instances):\n    return")
 
 
-def test_examples_have_no_time_limit_and_are_repeatable_in_ci() -> None:
-    assert settings.get_profile("ci").derandomize
-    assert settings.get_profile("ci").deadline is None
-    assert settings.get_profile("dev").deadline is None
+def test_examples_have_no_time_limit() -> None:
+    assert settings.default is not None
+    assert settings.default.deadline is None

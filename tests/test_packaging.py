@@ -65,7 +65,9 @@ def test_only_the_namespace_is_installed(version: str) -> None:
     files = importlib.metadata.files("ringbatch")
     assert files
     # The command lies outside site-packages, and so starts with "..".
-    assert strays([str(file) for file in files if file.parts[0] != ".."]) == []
+    installed = [str(file) for file in files if file.parts[0] != ".."]
+    # An editable installation has links to the tree instead.
+    assert strays([name for name in installed if "__editable__" not in name]) == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -127,8 +129,15 @@ def test_the_wheel_says_of_each_package_that_it_is_typed(wheel_names: list[str])
 
 def test_the_wheel_carries_the_weights_of_the_digits_model(wheel_names: list[str]) -> None:
     assert [name for name in wheel_names if name.endswith(".npz")] == [
-        "ringbatch/engine/digits.npz"
+        "ringbatch/engine/demo/digits.npz"
     ]
+
+
+def test_the_wheel_carries_what_grpc_s_messages_are_made_of(wheel_names: list[str]) -> None:
+    descriptors = [path for path in (ROOT / "frontend" / "grpc").iterdir() if path.suffix != ".py"]
+    expected = {f"ringbatch/frontend/grpc/{path.name}" for path in descriptors if path.is_file()}
+    assert "ringbatch/frontend/grpc/messages.pb" in expected
+    assert expected <= set(wheel_names)
 
 
 def test_the_wheel_carries_the_licence(wheel_names: list[str]) -> None:
@@ -138,7 +147,7 @@ def test_the_wheel_carries_the_licence(wheel_names: list[str]) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "engine/batching.py",
+        "engine/collector/batching.py",
         "ringbatch/extra/x.py",
         "ringbatch/engine.py",
         "tests/conftest.py",
@@ -151,7 +160,7 @@ def test_a_stray_file_in_a_wheel_is_reported(name: str) -> None:
     assert strays([*ours, name]) == [name]
 
 
-# The commands of README.md
+# The commands of README.md and of CONTRIBUTING.md
 
 
 @pytest.mark.parametrize("mark", README_MARKS)
@@ -159,7 +168,7 @@ def test_ci_runs_the_command_that_the_readme_gives(mark: str) -> None:
     told = run(CI_RUN, "command", mark, cwd=ROOT)
     assert told.returncode == 0, told.stderr
     assert told.stdout == readme_command((ROOT / "README.md").read_text(), mark) + "\n"
-    assert f"run_readme_command {mark}\n" in CI_RUN.read_text()
+    assert re.search(rf"run_readme_command {mark}\b", CI_RUN.read_text())
 
 
 @pytest.mark.parametrize(
@@ -176,6 +185,25 @@ def test_a_readme_command_is_one_line_that_installs_and_runs(mark: str, steps: l
     assert "\n" not in command
     assert len(parts) == len(steps)
     assert [step for part, step in zip(parts, steps, strict=True) if step not in part] == []
+
+
+def test_ci_runs_what_contributing_gives() -> None:
+    """All but the tests of every run, which are README's."""
+    text, script = (ROOT / "CONTRIBUTING.md").read_text(), CI_RUN.read_text()
+    marks = re.findall(r"<!-- ci:(\w+) -->\n```sh", text)
+    unmarked = re.findall(r"(?<!-->\n)```sh\n(.*?)\n```", text, re.DOTALL)
+    assert marks == ["edit", "file", "check", "proofs"]
+    assert all(f"contributing {mark}\n" in script for mark in marks)
+    assert [command.split("/")[-1] for command in unmarked] == [
+        readme_command((ROOT / "README.md").read_text(), "test").split("/")[-1]
+    ]
+
+
+def test_the_files_that_contributing_names_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    named = set(re.findall(r"`((?:engine|frontend|shm|tests)/[\w./]+)`", text))
+    assert len(named) > 20
+    assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 @pytest.mark.parametrize(

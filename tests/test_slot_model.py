@@ -5,8 +5,10 @@ import ast
 import functools
 import os
 import re
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 import pytest
@@ -22,12 +24,26 @@ from model.check import (
     verify,
     verify_control,
 )
+from model.traces import Forbidden, Replay, Rights, references, rights
+from rig import local_segment, spec
+from simulation.engine import LANES
+from simulation.life import Life
+from simulation.mutants import MUTANTS
+from simulation.search import failure, quiet
+from tiers import exhaustive, only
+
+from ringbatch.engine.batch.messages import task_words
+from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.layout import DONE, RING_TAIL, RING_WORDS, WORD
+from ringbatch.shm.slot import DROPPED, FLAG_BITS, WANTED, Reason, reference
 
 ROOT: Final = Path(__file__).parents[1]
+PACKAGES: Final = {"shm", "engine", "frontend", "tests"}
 MODEL: Final = sorted(FOLDER.glob("*.pml"))
 README: Final = (FOLDER / "README.md").read_text()
-NAMED: Final = re.compile(r"((?:shm|engine|frontend)/\w+\.py): (.*?)(?=;|\. |\.?$)")
-NAME: Final = re.compile(r"\b([A-Z][a-z]\w*(?:\.\w+)?)\b|\b(\w+)\(\)")
+
+LIVES: Final = 60
+"""Of the simulation, in which every store is looked at."""
 
 searches = pytest.mark.timeout(1800)
 """Searches of seconds, on a machine that may be busy with something else."""
@@ -46,13 +62,6 @@ def tools() -> None:
 def verified(name: str) -> Result:
     configuration = CONFIGURATIONS[name]
     return verify(configuration.defines, comes_to_rest=configuration.comes_to_rest)
-
-
-def references(comment: str) -> Iterator[tuple[str, str]]:
-    """What a comment names, as file and function, class or method."""
-    for file, names in NAMED.findall(comment):
-        for dotted, called in NAME.findall(names):
-            yield file, dotted or called
 
 
 def named(source: str) -> set[tuple[str, str]]:
@@ -93,13 +102,14 @@ def steps(source: str) -> Iterator[int]:
 
 @searches
 @pytest.mark.usefixtures("tools")
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", only({name: name for name in CONFIGURATIONS}, "both", "killer"))
 def test_the_properties_hold_in_every_state(name: str) -> None:
     result = verified(name)
     assert (result.violated, result.errors) == ("", 0), result.output
     assert result.exhaustive, result.output
 
 
+@exhaustive
 @searches
 @pytest.mark.usefixtures("tools")
 def test_every_line_of_the_model_is_led_to() -> None:
@@ -108,7 +118,9 @@ def test_every_line_of_the_model_is_led_to() -> None:
 
 @searches
 @pytest.mark.usefixtures("tools")
-@pytest.mark.parametrize("name", CONTROLS)
+@pytest.mark.parametrize(
+    "name", only({name: name for name in CONTROLS}, "NO_GENERATION", "DONE_FIRST")
+)
 def test_a_model_that_is_wrong_in_one_respect_is_found_wrong(name: str) -> None:
     result = verify_control(name)
     assert result.violated in CONTROLS[name].breaks, result.output
@@ -156,12 +168,12 @@ def test_the_tables_of_the_readme_are_complete() -> None:
     ("comment", "found"),
     [
         ("shm/lane.py: Lane.publish, CONTROL", {("shm/lane.py", "Lane.publish")}),
-        ("engine/collect.py: main(), buried", {("engine/collect.py", "main")}),
+        ("engine/collector/role.py: main(), reclaimed", {("engine/collector/role.py", "main")}),
         (
-            "Its end. shm/holder.py: Holder, Holder.flush; shm/lane.py: Lane. Nobody waits.",
+            "Its end. shm/engine_port.py: EnginePort, EnginePort.flush; shm/lane.py: Lane. No.",
             {
-                ("shm/holder.py", "Holder"),
-                ("shm/holder.py", "Holder.flush"),
+                ("shm/engine_port.py", "EnginePort"),
+                ("shm/engine_port.py", "EnginePort.flush"),
                 ("shm/lane.py", "Lane"),
             },
         ),
@@ -170,6 +182,129 @@ def test_the_tables_of_the_readme_are_complete() -> None:
 )
 def test_names_are_found_in_comments(comment: str, found: set[tuple[str, str]]) -> None:
     assert set(references(comment)) == found
+
+
+Table = dict[tuple[str, str], set[tuple[str, str]]]
+
+
+@functools.cache
+def short(path: str) -> str:
+    """A path from the folder of its package on, as the model's comments name files."""
+    parts = Path(path).parts
+    start = max((n for n, part in enumerate(parts) if part in PACKAGES), default=-2)
+    return "/".join(parts[start:])
+
+
+def code() -> set[tuple[str, str]]:
+    """The functions of ringbatch's that run, the files that they are in by folder and name."""
+    found = set()
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found.add((short(frame.f_code.co_filename), frame.f_code.co_name))
+        frame = frame.f_back
+    return found
+
+
+def replayed(seeds: Iterable[int], table: Rights) -> set[tuple[str, str]]:
+    """Hold every word that the processes of these lives store against the model: the roles and the
+    variables that they stored."""
+    seen = set()
+    for seed in seeds:
+        life = Life(seed)
+        engine = life.engine
+        replay = Replay(engine.segment.layout, engine.raw, table, LANES)
+
+        def store(role: str, own: int, number: int, value: int, replay: Replay = replay) -> None:
+            replay.store(role, own, number, value, code)
+
+        engine.observer = store
+        if what := failure(life):
+            raise Forbidden(f"seed {seed}: {what}")
+        seen |= replay.seen
+    return seen
+
+
+@pytest.fixture
+def allowed() -> Iterator[Table]:
+    """What the model lets each role store, on the simulation's machine."""
+    with quiet():
+        yield rights(path.read_text() for path in MODEL)
+
+
+def test_whatever_is_stored_in_a_simulated_life_is_a_step_of_the_model(allowed: Table) -> None:
+    seen = replayed(range(LIVES), allowed)
+    assert seen == set(allowed)
+
+
+@pytest.mark.parametrize(
+    "right", [("frontend", "dropped"), ("collector", "done"), ("worker", "tasks?")]
+)
+def test_a_store_that_the_model_has_no_step_for_is_refused(
+    allowed: Table, right: tuple[str, str]
+) -> None:
+    del allowed[right]
+    with pytest.raises(Forbidden, match=f"a {right[0]} does not store {re.escape(right[1])}"):
+        replayed(range(LIVES), allowed)
+
+
+def test_a_store_by_code_that_no_step_names_is_refused(allowed: Table) -> None:
+    allowed["collector", "tasks!"] = {("engine/collector/collector.py", "_adopt")}
+    with pytest.raises(Forbidden, match="a collector stores tasks! in"):
+        replayed(range(LIVES), allowed)
+
+
+def test_an_answer_that_is_announced_before_done_is_refused(allowed: Table) -> None:
+    mutant = MUTANTS["an answer is announced before DONE"]
+    with mutant.applied(), pytest.raises(Forbidden, match=r"completions! .* is not so far"):
+        replayed(range(LIVES), allowed)
+
+
+CONTROL, GIVEN, ANSWERED = "control", "given", "done"
+
+
+@pytest.mark.parametrize(
+    ("stores", "said"),
+    [
+        ([(CONTROL, 1, WANTED), (CONTROL, 2, WANTED)], "CONTROL 0x201 follows 0x101"),
+        ([(CONTROL, 2, WANTED)], "CONTROL 0x201 follows 0x0"),
+        ([(CONTROL, 1, DROPPED)], "CONTROL 0x102 follows 0x0"),
+        ([(CONTROL, 1, WANTED), (ANSWERED, 1, 0)], "worker 0 answers 0x1000000, which it was not"),
+        ([(CONTROL, 1, WANTED), (GIVEN, 1, 0), *[(ANSWERED, 1, 0)] * 2], "DONE 0x100 is stored"),
+        ([(CONTROL, 1, WANTED), (GIVEN, 1, 0), (ANSWERED, 2, 0)], "DONE 0x200 is stored"),
+        ([(GIVEN, 1, 0)], "tasks! 0x1000000, and its slot is not so far"),
+    ],
+)
+def test_a_step_that_the_model_forbids_is_refused(
+    stores: list[tuple[str, int, int]], said: str
+) -> None:
+    segment = local_segment(spec())
+    layout, words = segment.layout, segment.words
+    every = {("frontend", "control"), ("frontend", "dropped"), ("collector", "tasks!")}
+    here = {("tests/test_slot_model.py", "code")}
+    replay = Replay(layout, words, dict.fromkeys({*every, ("worker", "done")}, here), 1)
+    first = layout.slot(0) // WORD
+    mark = BatchMark(1, 1, Reason.FULL, 0)
+    ring = layout.task_ring(0)
+
+    def store(generation: int, kind: str, flag: int) -> None:
+        if kind == GIVEN:
+            task = task_words(mark, [reference(generation, 0)])
+            items = (ring + RING_WORDS) // WORD
+            for place, word in enumerate(task, items):
+                words[place] = word
+            role, number, value = "collector", (ring + RING_TAIL) // WORD, len(task)
+        else:
+            role = "frontend" if kind == CONTROL else "worker"
+            number = first if kind == CONTROL else first + DONE // WORD
+            value = generation << FLAG_BITS | flag
+        replay.store(role, 0, number, value, lambda: here)
+        words[number] = value
+
+    *before, (kind, generation, flag) = stores
+    for earlier, number, flags in before:
+        store(number, earlier, flags)
+    with pytest.raises(Forbidden, match=re.escape(said)):
+        store(generation, kind, flag)
 
 
 REPORT: Final = """

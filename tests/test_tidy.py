@@ -25,71 +25,74 @@ from sources import (
 MAX_LINES = 500
 
 PURE_MODULES = (
-    "ringbatch.engine.addresses",
-    "ringbatch.engine.backlog",
-    "ringbatch.engine.batching",
-    "ringbatch.engine.changes",
-    "ringbatch.engine.costs",
-    "ringbatch.engine.culprits",
-    "ringbatch.engine.declared",
-    "ringbatch.engine.demo_report",
-    "ringbatch.engine.dimensions",
-    "ringbatch.engine.entries",
-    "ringbatch.engine.health",
-    "ringbatch.engine.kinds",
-    "ringbatch.engine.plan",
-    "ringbatch.engine.predictions",
-    "ringbatch.engine.respawn",
-    "ringbatch.engine.settings",
-    "ringbatch.engine.shape_rules",
-    "ringbatch.engine.shaping",
-    "ringbatch.engine.v2_messages",
-    "ringbatch.frontend.address",
-    "ringbatch.frontend.api_keys",
-    "ringbatch.frontend.arrays",
-    "ringbatch.frontend.bytes_tensor",
-    "ringbatch.frontend.classification",
-    "ringbatch.frontend.content_coding",
-    "ringbatch.frontend.docs_page",
-    "ringbatch.frontend.forwarded",
-    "ringbatch.frontend.grpc_answer",
-    "ringbatch.frontend.grpc_heads",
-    "ringbatch.frontend.grpc_messages",
-    "ringbatch.frontend.grpc_reflection",
-    "ringbatch.frontend.grpc_request",
-    "ringbatch.frontend.grpc_schema",
-    "ringbatch.frontend.grpc_status",
-    "ringbatch.frontend.head",
-    "ringbatch.frontend.json_to_tensor",
-    "ringbatch.frontend.json_values",
-    "ringbatch.frontend.openapi",
-    "ringbatch.frontend.openapi_tensors",
-    "ringbatch.frontend.outcome",
-    "ringbatch.frontend.payload",
-    "ringbatch.frontend.readiness",
-    "ringbatch.frontend.request_timeout",
-    "ringbatch.frontend.rooms",
-    "ringbatch.frontend.tensor_to_json",
-    "ringbatch.frontend.v1_answer",
-    "ringbatch.frontend.v1_request",
-    "ringbatch.frontend.v2",
-    "ringbatch.frontend.v2_answer",
-    "ringbatch.frontend.v2_documents",
-    "ringbatch.frontend.v2_input",
-    "ringbatch.frontend.v2_memory",
-    "ringbatch.frontend.v2_request",
-    "ringbatch.frontend.v2_signature",
-    "ringbatch.frontend.v2_texts",
-    "ringbatch.frontend.v2_wants",
-    "ringbatch.shm.key_headers",
+    "ringbatch.engine.config.addresses",
+    "ringbatch.engine.collector.backlog",
+    "ringbatch.engine.collector.batching",
+    "ringbatch.engine.supervisor.model_diff",
+    "ringbatch.engine.collector.costs",
+    "ringbatch.engine.worker.bisect",
+    "ringbatch.engine.config.declared",
+    "ringbatch.engine.demo.report",
+    "ringbatch.engine.config.dimensions",
+    "ringbatch.engine.supervisor.model_versions",
+    "ringbatch.engine.collector.health",
+    "ringbatch.engine.config.kinds",
+    "ringbatch.engine.supervisor.notices",
+    "ringbatch.engine.process.plan",
+    "ringbatch.engine.runtimes.predictions",
+    "ringbatch.engine.process.respawn",
+    "ringbatch.engine.config.settings",
+    "ringbatch.engine.config.shape_rules",
+    "ringbatch.engine.batch.shaping",
+    "ringbatch.engine.runtimes.v2_messages",
+    "ringbatch.engine.supervisor.watch",
+    "ringbatch.frontend.codec.model_address",
+    "ringbatch.frontend.security.api_keys",
+    "ringbatch.frontend.client.arrays",
+    "ringbatch.frontend.codec.bytes_tensor",
+    "ringbatch.frontend.codec.classification",
+    "ringbatch.frontend.http.content_coding",
+    "ringbatch.frontend.falcon.docs_page",
+    "ringbatch.frontend.v1.forwarded",
+    "ringbatch.frontend.grpc.answer",
+    "ringbatch.frontend.grpc.remembered_heads",
+    "ringbatch.frontend.grpc.messages",
+    "ringbatch.frontend.grpc.reflection",
+    "ringbatch.frontend.grpc.request",
+    "ringbatch.frontend.grpc.status",
+    "ringbatch.frontend.http.head",
+    "ringbatch.frontend.codec.json_to_tensor",
+    "ringbatch.frontend.v1.json_values",
+    "ringbatch.frontend.falcon.openapi",
+    "ringbatch.frontend.falcon.openapi_tensors",
+    "ringbatch.frontend.codec.outcome",
+    "ringbatch.frontend.codec.payload",
+    "ringbatch.frontend.http.phases",
+    "ringbatch.frontend.request.readiness",
+    "ringbatch.frontend.codec.request_timeout",
+    "ringbatch.frontend.codec.result_sizes",
+    "ringbatch.frontend.codec.tensor_to_json",
+    "ringbatch.frontend.v1.answer",
+    "ringbatch.frontend.v1.request",
+    "ringbatch.frontend.v2.protocol",
+    "ringbatch.frontend.v2.answer",
+    "ringbatch.frontend.v2.documents",
+    "ringbatch.frontend.v2.input",
+    "ringbatch.frontend.v2.shared_memory",
+    "ringbatch.frontend.v2.request",
+    "ringbatch.frontend.v2.signature",
+    "ringbatch.frontend.v2.remembered_texts",
+    "ringbatch.frontend.v2.requested_outputs",
+    "ringbatch.shm.host.key_headers",
+    "ringbatch.shm.brain_floats",
     "ringbatch.shm.counters",
     "ringbatch.shm.errors",
     "ringbatch.shm.extents",
     "ringbatch.shm.forward",
     "ringbatch.shm.frame",
-    "ringbatch.shm.jsontext",
+    "ringbatch.shm.host.json_text",
     "ringbatch.shm.layout",
-    "ringbatch.shm.manifest",
+    "ringbatch.shm.model_spec",
     "ringbatch.shm.region",
     "ringbatch.shm.ring",
     "ringbatch.shm.slot",
@@ -98,29 +101,28 @@ PURE_MODULES = (
 )
 ROLE_TOPS = (
     "ringbatch.engine.__main__",
-    "ringbatch.engine.collector",
-    "ringbatch.engine.supervisor",
-    "ringbatch.engine.work",
-    "ringbatch.frontend.calls",
-    "ringbatch.frontend.client_calls",
-    "ringbatch.frontend.grpc_inference",
-    "ringbatch.frontend.grpc_service",
-    "ringbatch.frontend.service",
+    "ringbatch.engine.collector.collector",
+    "ringbatch.engine.supervisor.loop",
+    "ringbatch.engine.worker.role",
+    "ringbatch.frontend.request.calls",
+    "ringbatch.frontend.client.calls",
+    "ringbatch.frontend.grpc.inference",
+    "ringbatch.frontend.grpc.service",
+    "ringbatch.frontend.request.service",
 )
 CALLERS_OF_MODELS = (
-    "ringbatch.engine.model",
-    "ringbatch.engine.runner",
-    "ringbatch.engine.runtime_sklearn",
-    "ringbatch.engine.tensors",
-    "ringbatch.engine.warmup",
+    "ringbatch.engine.runtimes.model",
+    "ringbatch.engine.worker.runner",
+    "ringbatch.engine.runtimes.sklearn",
+    "ringbatch.engine.worker.tensors",
+    "ringbatch.engine.worker.warmup",
 )
 PRINTERS = (
-    "ringbatch.engine.cli",
-    "ringbatch.engine.demo*",
-    "ringbatch.engine.digits_train",
-    "ringbatch.engine.listing",
-    "ringbatch.engine.reload",
-    "ringbatch.engine.supervisor",
+    "ringbatch.engine.command.cli",
+    "ringbatch.engine.command.reload",
+    "ringbatch.engine.demo.*",
+    "ringbatch.engine.report.listing",
+    "ringbatch.engine.supervisor.supervisor",
 )
 
 IMPURE_IMPORTS = {
@@ -286,11 +288,7 @@ def has_a_name_that_says_something(module: Module) -> Iterator[str]:
 
 
 def test_every_package_has_sources_to_check() -> None:
-    assert {path.parent.name for path in sources()} == set(PACKAGES)
-
-
-def test_packages_are_flat() -> None:
-    assert [path for path in sources() if path.parent.parent != ROOT] == []
+    assert {path.relative_to(ROOT).parts[0] for path in sources()} == set(PACKAGES)
 
 
 def test_every_module_listed_as_pure_exists() -> None:
@@ -335,12 +333,15 @@ def test_modules_are_named_after_what_they_do() -> None:
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("ringbatch.engine.collector", "from ringbatch.frontend.v1 import decode"),
-        ("ringbatch.engine.collector", "from ringbatch import frontend"),
-        ("ringbatch.engine.collector", "import ringbatch.frontend"),
-        ("ringbatch.frontend.app", "import ringbatch.engine.config as c"),
-        ("ringbatch.frontend.app", "def f():\n    from ringbatch.engine import Tensor"),
-        ("ringbatch.frontend.app", "from . import v1"),
+        (
+            "ringbatch.engine.collector.collector",
+            "from ringbatch.frontend.v1.protocol import decode",
+        ),
+        ("ringbatch.engine.collector.collector", "from ringbatch import frontend"),
+        ("ringbatch.engine.collector.collector", "import ringbatch.frontend"),
+        ("ringbatch.frontend.falcon.app", "import ringbatch.engine.config.document as c"),
+        ("ringbatch.frontend.falcon.app", "def f():\n    from ringbatch.engine import Tensor"),
+        ("ringbatch.frontend.falcon.app", "from . import v1"),
         ("ringbatch.shm.ring", "from ..engine import batching"),
         ("ringbatch.shm.ring", "from ringbatch.engine import batching"),
         ("ringbatch.shm.ring", "import orjson"),
@@ -354,10 +355,13 @@ def test_an_import_against_the_direction_is_reported(name: str, source: str) -> 
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("ringbatch.engine.collector", "from ringbatch.shm.ring import Lane\nimport orjson"),
-        ("ringbatch.engine.collector", "from ringbatch.engine import batching"),
-        ("ringbatch.engine.collector", "import ringbatch.frontend_of_someone_else"),
-        ("ringbatch.frontend.app", "from ringbatch.shm import ring\nimport falcon"),
+        (
+            "ringbatch.engine.collector.collector",
+            "from ringbatch.shm.ring import Lane\nimport orjson",
+        ),
+        ("ringbatch.engine.collector.collector", "from ringbatch.engine import batching"),
+        ("ringbatch.engine.collector.collector", "import ringbatch.frontend_of_someone_else"),
+        ("ringbatch.frontend.falcon.app", "from ringbatch.shm import ring\nimport falcon"),
         ("ringbatch.shm.ring", "import mmap\nimport numpy as np\nimport posix_ipc"),
         ("ringbatch.shm.ring", "from ringbatch.shm import layout"),
         ("ringbatch.shm.ring", "from collections.abc import Iterator"),
@@ -385,14 +389,14 @@ def test_an_import_in_the_direction_is_not_reported(name: str, source: str) -> N
     ],
 )
 def test_a_banned_import_is_reported(source: str) -> None:
-    assert breaks(imports_nothing_banned, "ringbatch.engine.model", source)
+    assert breaks(imports_nothing_banned, "ringbatch.engine.runtimes.model", source)
 
 
 @pytest.mark.parametrize(
     "source", ["import ringbatch.engine", "import pickletools", "load(path, allow_pickle=False)"]
 )
 def test_what_only_looks_like_a_banned_import_is_not_reported(source: str) -> None:
-    assert not breaks(imports_nothing_banned, "ringbatch.engine.model", source)
+    assert not breaks(imports_nothing_banned, "ringbatch.engine.runtimes.model", source)
 
 
 @pytest.mark.parametrize(
@@ -440,7 +444,7 @@ def test_a_pure_module_among_its_like_is_not_reported(name: str, source: str) ->
 )
 def test_catching_everything_elsewhere_is_reported(source: str) -> None:
     assert breaks(
-        catches_everything_only_where_anything_can_come, "ringbatch.frontend.client", source
+        catches_everything_only_where_anything_can_come, "ringbatch.frontend.client.client", source
     )
 
 
@@ -448,12 +452,12 @@ def test_catching_everything_elsewhere_is_reported(source: str) -> None:
     ("name", "source"),
     [
         (ROLE_TOPS[0], "try:\n    f()\nexcept Exception:\n    pass"),
-        ("ringbatch.frontend.client", "try:\n    f()\nexcept OSError:\n    pass"),
+        ("ringbatch.frontend.client.client", "try:\n    f()\nexcept OSError:\n    pass"),
         (
-            "ringbatch.frontend.client",
+            "ringbatch.frontend.client.client",
             "try:\n    f()\nexcept BaseException:\n    undo()\n    raise",
         ),
-        ("ringbatch.frontend.client", "with suppress(FileNotFoundError):\n    f()"),
+        ("ringbatch.frontend.client.client", "with suppress(FileNotFoundError):\n    f()"),
     ],
 )
 def test_catching_what_is_expected_is_not_reported(name: str, source: str) -> None:
@@ -467,8 +471,8 @@ def test_print_below_the_surface_is_reported() -> None:
 @pytest.mark.parametrize(
     ("name", "source"),
     [
-        ("ringbatch.engine.cli", "print(1)"),
-        ("ringbatch.engine.demo_report", "print(1)"),
+        ("ringbatch.engine.command.cli", "print(1)"),
+        ("ringbatch.engine.demo.report", "print(1)"),
         ("ringbatch.shm.ring", "'print(1)'\nreport.print(1)"),
     ],
 )

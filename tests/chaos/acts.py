@@ -1,7 +1,9 @@
 """What can be played: kills, stops, poison, a soak."""
 
 import asyncio
+import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,14 @@ from chaos.keyed import Deed
 from chaos.play import Play, Setup, playing
 
 STEADY_S = 12.0
-"""A process that lived this long is started again at once; see `ringbatch.engine.respawn`."""
+"""A process that lived this long is started again at once; see `engine.process.respawn`."""
+_OWN_STEADY_S = 2.0
+"""The same for a collector, which another one stands by for by then."""
 _MEASURED_S = 5.0
 _POISONINGS = 3
 _TOLD_EVERY = 25
 _POISON_LIMIT_S = 90.0
+_SERVES_AGAIN_S = 60.0
 _GRPC_CLIENTS = 16
 
 
@@ -33,7 +38,7 @@ async def kills(
     """
     played = Setup(**setup, killing=True, grpc_clients=_GRPC_CLIENTS * (role == "grpc"))
     if every_s is None:
-        every_s = STEADY_S / played.count(role)
+        every_s = _OWN_STEADY_S if role == "collector" else STEADY_S / played.count(role)
     async with playing(folder, played) as play:
         await _answers(play, 10 * played.clients)
         for _ in range(count):
@@ -69,6 +74,87 @@ async def stops(folder: Path, role: str, count: int, seconds: float, **setup: An
         for _ in range(count):
             await play.havoc.stop(role, played.count(role), seconds)
             _tell(play)
+            await _answers(play, 2 * played.clients)
+    return play
+
+
+async def wedges(folder: Path, role: str, count: int, **setup: Any) -> Play:
+    """Stop processes of a role for ever, one after the other.
+
+    Args:
+        folder, role, count, setup: as for `kills`.
+    """
+    played = Setup(
+        **setup,
+        workers=2,
+        killing=True,
+        control=role == "control",
+        model={"batch_timeout_s": 2.0},
+        grpc_clients=_GRPC_CLIENTS * (role == "grpc"),
+    )
+    async with playing(folder, played) as play:
+        await _answers(play, 10 * played.clients)
+        for _ in range(count):
+            wanted = play.ledger.right + played.clients
+            await play.havoc.kill(
+                role,
+                played.count(role),
+                lambda wanted=wanted: play.ledger.right >= wanted,  # type: ignore[misc]
+                signal.SIGSTOP,
+            )
+            _tell(play)
+    return play
+
+
+async def faults(
+    folder: Path,
+    fault: str,
+    afflicted: Sequence[str],
+    killed: Sequence[str],
+    *,
+    times: int = 1,
+    seconds: float = 3.0,
+    **setup: Any,
+) -> Play:
+    """The host refuses something for a while, and processes are killed meanwhile.
+
+    Args:
+        folder, setup: as for `kills`.
+        fault: a key of `FAULTS`.
+        afflicted: the roles whose processes are refused it.
+        killed: the roles of which one process each is killed.
+        times: how often.
+        seconds: how long each time.
+    """
+    played = Setup(**setup, workers=2, killing="grpc" in killed, fault=fault)
+    async with playing(folder, played) as play:
+        await _answers(play, 10 * played.clients)
+        for _ in range(times):
+            victims = {}
+            with play.around.afflict([pid for role in afflicted for pid in play.havoc.of(role)]):
+                for role in killed:
+                    victims[role] = await play.havoc.strike(role, played.count(role))
+                await asyncio.sleep(seconds)
+            for role, victim in victims.items():
+                await play.havoc.refilled(role, played.count(role), victim, lambda: True)
+            async with asyncio.timeout(_SERVES_AGAIN_S):
+                await _answers(play, 2 * played.clients)
+    return play
+
+
+async def squeezed(folder: Path, *, times: int = 1, **setup: Any) -> Play:
+    """All processes share less memory than a request makes the model ask for; the kernel kills.
+
+    Args:
+        folder, setup: as for `kills`.
+        times: how often.
+    """
+    played = Setup(**setup, workers=1, timeout_s=30.0, fault="control-group")
+    async with playing(folder, played) as play:
+        await _answers(play, 10 * played.clients)
+        with play.around.afflict(play.server.living()):
+            for number in range(times):
+                await _poisoned(play, Deed.ALLOCATES, number)
             await _answers(play, 2 * played.clients)
     return play
 

@@ -9,7 +9,7 @@ from chaos.clients import Scene
 from chaos.keyed import INPUTS, NONCES, keyed
 from serve.grpc_stub import infer_request
 
-from ringbatch.frontend.grpc_messages import INFERENCE_SERVICE, inference
+from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE, inference
 
 _METHOD = f"/{INFERENCE_SERVICE}/ModelInfer"
 _WORD = 8

@@ -18,6 +18,7 @@ ROLES = {
     "frontend": "frontend ",
     "grpc": "grpc frontend ",
     "arbiter": "frontends",
+    "control": "control",
     "supervisor": "supervisor",
 }
 """How the titles of each role begin, after the name of the engine."""
@@ -50,21 +51,39 @@ class Havoc:
             if (title == start if exact else title.startswith(start))
         ]
 
-    async def kill(self, role: str, count: int, settle: Callable[[], bool]) -> None:
-        """Kill one process of a role with SIGKILL, and wait until there are as many as before.
+    async def kill(
+        self,
+        role: str,
+        count: int,
+        settle: Callable[[], bool],
+        number: signal.Signals = signal.SIGKILL,
+    ) -> None:
+        """Kill one process of a role, and wait until there are as many as before.
 
         Args:
             role: a key of `ROLES`.
             count: how many there are.
             settle: whether enough has happened since that the next kill is another one.
+            number: SIGKILL, or SIGSTOP for a process that will never go on by itself.
         """
+        victim = await self.strike(role, count, number)
+        await self.refilled(role, count, victim, settle)
+
+    async def strike(self, role: str, count: int, number: signal.Signals = signal.SIGKILL) -> int:
+        """The first half of `kill`: the process that was killed."""
         victim = await self._oldest(role, count)
         if role == "frontend":
             # Stopped, it accepts no connection between the look at them and its end.
             os.kill(victim, signal.SIGSTOP)
             self._scene.doomed |= connections_of(victim, self._server.port)
-        os.kill(victim, signal.SIGKILL)
+        os.kill(victim, number)
         self.done += 1
+        return victim
+
+    async def refilled(
+        self, role: str, count: int, victim: int, settle: Callable[[], bool]
+    ) -> None:
+        """The second half of `kill`."""
         began = time.monotonic()
         while True:
             present = self.of(role)

@@ -32,12 +32,13 @@ def keyed(values: tuple[int, int, int, int], key: int) -> list[int]:
     return [first, (first * 97 + values[2]) & _MASK]
 
 
-def source(key: int, run_s: float) -> str:
+def source(key: int, run_s: float, load_s: float = 0.0) -> str:
     """The model file.
 
     Args:
         key: of this run.
         run_s: seconds that every run takes at least.
+        load_s: seconds that loading it takes.
     """
     return f"""
 import ctypes
@@ -50,6 +51,10 @@ from ringbatch.engine import Tensor
 inputs = [Tensor("x", "INT64", [{INPUTS}])]
 outputs = [Tensor("y", "INT64", [2])]
 factors = np.array({list(_FACTORS)})
+
+
+def load():
+    time.sleep({load_s})
 
 
 def predict(x):

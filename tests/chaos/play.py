@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from chaos.clients import Client, Scene, Ticker
+from chaos.faults import Scenery, scenery
 from chaos.havoc import Havoc
 from chaos.keyed import source
 from chaos.ledger import GRACE_S, Ledger
 from chaos.watch import Held, Watch, held, role_of
 from serve.server import Server, configured
 
-from ringbatch.shm.holder import Holder
-from ringbatch.shm.segment import Segment, names
+from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.object_names import names
+from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import State
 
 LOOK_EVERY_S = 5.0
@@ -38,11 +40,15 @@ class Setup:
         clients: connections over HTTP.
         grpc_clients: channels over gRPC.
         workers, frontends, grpc_frontends: of the server.
+        spares: of the model, beside its workers.
         run_s: seconds that every run of the model takes.
+        load_s: seconds that a worker takes to load it.
         timeout_s: of the model.
         rate_per_s: requests of all clients; None for as many as there can be.
         model: further settings of the model.
         killing: whether gRPC frontends are killed.
+        control: whether there is a control address.
+        fault: what the host refuses at times, a key of `chaos.faults.FAULTS`; None for nothing.
         grace_s: how long after its deadline a request may be answered.
     """
 
@@ -50,21 +56,26 @@ class Setup:
     clients: int = 64
     grpc_clients: int = 0
     workers: int = 4
+    spares: int = 0
     frontends: int = 2
     grpc_frontends: int = 2
     run_s: float = 0.002
+    load_s: float = 0.0
     timeout_s: float = 60.0
     rate_per_s: float | None = None
     model: dict[str, Any] = field(default_factory=dict)
     killing: bool = False
+    control: bool = False
+    fault: str | None = None
     grace_s: float = GRACE_S
 
     def count(self, role: str) -> int:
         """How many processes have a role."""
         counts = {
-            "worker": self.workers,
+            "worker": self.workers + self.spares,
             "frontend": self.frontends,
             "grpc": self.grpc_frontends if self.grpc_clients else 0,
+            "control": int(self.control),
         }
         return counts.get(role, 1)
 
@@ -83,6 +94,7 @@ class Play:
     scene: Scene
     havoc: Havoc
     watch: Watch
+    around: Scenery
     problems: list[str] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
 
@@ -131,24 +143,33 @@ async def playing(folder: Path, setup: Setup) -> AsyncIterator[Play]:
     draw = random.Random(setup.seed)
     key = draw.getrandbits(_KEY_BITS)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "keyed.py").write_text(source(key, setup.run_s))
+    (folder / "keyed.py").write_text(source(key, setup.run_s, setup.load_s))
     model = {
         "path": "keyed.py",
         "workers": setup.workers,
+        "spares": setup.spares,
         "timeout_s": setup.timeout_s,
         "threads": 1,
     }
     keys: dict[str, Any] = {"frontends": setup.frontends, "drain_s": 10.0}
     if setup.grpc_clients:
         keys |= {"grpc_port": 0, "grpc_frontends": setup.grpc_frontends}
-    server = Server(folder, *configured(folder, {"keyed": model | setup.model}, **keys))
+    if setup.control:
+        keys["control_port"] = 0
+    around = scenery(setup.fault, folder) if setup.fault else Scenery()
+    server = Server(
+        folder,
+        *configured(folder, {"keyed": model | setup.model}, **keys),
+        program=around.program,
+        environment=around.environment,
+    )
     try:
         server.wait_ready()
         ticker = Ticker()
         scene = Scene(server.port, key, setup.timeout_s, Ledger(setup.grace_s), draw, ticker)
         scene.rate_per_s = setup.rate_per_s
         scene.clients = setup.clients + setup.grpc_clients
-        play = Play(setup, server, scene, Havoc(server, scene, draw), Watch())
+        play = Play(setup, server, scene, Havoc(server, scene, draw), Watch(), around)
         before = _held_now(server)
         tasks = [asyncio.create_task(ticker.run()), asyncio.create_task(_keep_looking(play))]
         runs = [asyncio.create_task(client.run()) for client in _clients(play)]
@@ -209,7 +230,7 @@ async def _reckon(play: Play, before: dict[str, Held]) -> None:
         play.problems.append(f"the server ended with status {server.process.returncode}")
     if not names or not server.gone():
         play.problems.append(f"left behind: {server.names()}, processes {server.living()}")
-    if "Traceback" in server.stderr.replace(_ASKED_FOR, ""):
+    if not play.around.tongue_tied and "Traceback" in server.stderr.replace(_ASKED_FOR, ""):
         play.problems.append(f"a traceback in the log:\n{server.stderr[-3000:]}")
 
 
@@ -217,7 +238,7 @@ def _unfinished(play: Play, before: dict[str, Held]) -> list[str]:
     """What is not as it was before the clients came."""
     found = []
     setup, server = play.setup, play.server
-    for role in ("worker", "collector", "frontend", "grpc"):
+    for role in ("worker", "collector", "frontend", "grpc", "control"):
         count = len(play.havoc.of(role))
         if count != setup.count(role):
             found.append(f"{count} processes are {role}, not {setup.count(role)}")
@@ -230,8 +251,8 @@ def _unfinished(play: Play, before: dict[str, Held]) -> list[str]:
             found.append(f"{title}: {was.threads} threads before, {now.threads} now")
     for name in names(server.pid):
         segment = Segment.attach(name)
-        holder = Holder(segment, 0, lambda _lane: None)
-        taken = sum(state is not State.FREE for _, state in holder.published())
+        port = EnginePort(segment, 0, lambda _lane: None)
+        taken = sum(state is not State.FREE for _, state in port.published())
         segment.detach()
         if taken:
             found.append(f"{taken} slots are not free")

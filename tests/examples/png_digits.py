@@ -13,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 from PIL import Image
 
-from ringbatch.engine import InvalidInput, digits
+from ringbatch.engine import InvalidInput
+from ringbatch.engine.demo import digits
 
 SIDE: Final = 8
 LARGEST_SIDE: Final = 1024

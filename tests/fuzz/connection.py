@@ -1,40 +1,92 @@
-"""The same bytes on two connections: through the fast lane, and past it.
+"""The same connection twice: through the fast lane, and past it.
 
-What the models are asked for and what the clients are answered must be the same. And whatever the
-fast lane takes must be one request to h11 too, a third and strict parser, that ends in the same
-place: behind a proxy that reads it otherwise, what one takes for a body is a request to the other.
+What the models are asked for and what the clients are answered must be the same, and nothing that
+h11 reads otherwise may be served (`fuzz.strict`). Whatever is sent or kept back, some clock ends
+every connection, and until then it holds little memory and takes little time.
 """
 
 import asyncio
 import functools
 import hashlib
+import random
+import time
+import tracemalloc
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final
+from operator import eq
+from typing import Any, Final, TypeVar
 
-import h11
+from fuzz.limits import Difference, Endless, Overrun
+from fuzz.strict import Parsed, check_head, first_stranger, requests_of
+from fuzz.talk import (
+    IDLE_S,
+    KEYS,
+    Deaf,
+    Flood,
+    Keys,
+    Seconds,
+    Step,
+    expected,
+    flood,
+    sound,
+    spoilt,
+    steps_of,
+)
 from rig import local_segment, spec
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from ringbatch.frontend.anyhttp import AnyHttp
-from ringbatch.frontend.app import create_app
-from ringbatch.frontend.body_budget import BodyBudget
-from ringbatch.frontend.calls import Body, Reply
-from ringbatch.frontend.fastlane import FastLane, FastLaneSettings
-from ringbatch.frontend.gateway import Gateway
-from ringbatch.frontend.head import END, HeadReader, read_head
-from ringbatch.frontend.outcome import JSON
-from ringbatch.frontend.response_heads import ResponseHeads
-from ringbatch.frontend.service import Service
+from ringbatch.frontend.codec.outcome import JSON
+from ringbatch.frontend.falcon.app import create_app
+from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.fallback import FallbackProtocol
+from ringbatch.frontend.http.fast_lane import FastLane, FastLaneSettings
+from ringbatch.frontend.http.head import HeadReader
+from ringbatch.frontend.http.response_heads import ResponseHeads
+from ringbatch.frontend.request.calls import Body, Reply
+from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.frontend.request.service import Service
+from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.tensor import Tensor
 
+Result = TypeVar("Result")
+
 MAX_REQUEST_BYTES: Final = 1 << 12
+FLOOD_BYTES: Final = 1 << 20
+MEMORY_BYTES: Final = 6 << 20
+"""What a connection may take at most beside its answers. The largest head, of the shortest lines,
+is 2 MiB of objects, and some stand twice."""
+CPU_S: Final = 1.0
+"""What a connection may take at most, and as much again for each `FLOOD_BYTES`."""
+_FLOOD_CPU_S: Final = 8.0
+_FLOOD_EVERY: Final = 100
 _NOW_NS: Final = 1_000_000_000
-_BAD_REQUEST: Final = 400
+_CONTINUE: Final = 100
+_REFUSALS: Final = frozenset({400, 408, 431})
+_PIECE_BYTES: Final = 1 << 15
 _TURNS: Final = 6
 """Of the event loop, in which nothing comes, before a connection counts as quiet."""
 _TURNS_AT_MOST: Final = 5_000
+_ENDS_IN_S: Final = 200
+"""Some clock ends a connection on which nothing comes."""
+
+
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """A loop whose clock is told the time."""
+
+    now_s = 0.0
+
+    def time(self) -> float:
+        """As the base class's."""
+        return self.now_s
+
+
+def in_virtual_time(coroutine: Coroutine[Any, Any, Result]) -> Result:
+    """Run it to its end."""
+    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+        return runner.run(coroutine)
 
 
 @dataclass
@@ -43,35 +95,62 @@ class Seen:
 
     asked: list[tuple[Any, ...]] = field(default_factory=list)
     """Of the models."""
+    headers: list[tuple[bytes, list[tuple[bytes, bytes]]]] = field(default_factory=list)
+    """Path and headers of what Falcon served, once it had."""
     written: bytes = b""
+    """To a client that reads."""
+    unread_bytes: int = 0
+    """Written to one that does not."""
     closed: bool = False
-    fast: int = 0
-    """Requests that the fast lane served."""
+    taken: list[tuple[Any, ...]] = field(default_factory=list)
+    """Of what the models were asked, what came by the fast lane."""
+    peak_bytes: int = 0
+    """What it took at most, where that was measured."""
+    cpu_s: float = 0.0
 
 
 class _Transport(asyncio.Transport):
+    """Keeps what is written. A deaf client never takes anything."""
+
     def __init__(self, seen: Seen) -> None:
         super().__init__()
         self.protocol: Any = None
         self._seen = seen
         self._reading = True
+        self._closing = False
+        self._deaf = False
 
     def write(self, data: Any) -> None:
-        if not self._seen.closed:
+        if self._closing:
+            return
+        if self._deaf:
+            self._seen.unread_bytes += len(data)
+            self.protocol.pause_writing()
+        else:
             self._seen.written += bytes(data)
 
+    def turn_deaf(self) -> None:
+        self._deaf = True
+
     def close(self) -> None:
+        self._closing = True
+        if not self.get_write_buffer_size():
+            self.abort()
+
+    def abort(self) -> None:
+        self._closing = True
         if not self._seen.closed:
             self._seen.closed = True
-            self.protocol.connection_lost(None)
+            asyncio.get_running_loop().call_soon(self._lost)
 
-    abort = close
+    def _lost(self) -> None:
+        self.protocol.connection_lost(None)
 
     def is_closing(self) -> bool:
-        return self._seen.closed
+        return self._closing
 
     def is_reading(self) -> bool:
-        return self._reading
+        return self._reading and not self._closing
 
     def pause_reading(self) -> None:
         self._reading = False
@@ -83,53 +162,113 @@ class _Transport(asyncio.Transport):
         self.protocol = protocol
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self._seen.unread_bytes
 
 
 class Pair:
-    """Both ways into one process, whose models answer with what they were asked."""
+    """Both ways into one process, whose models answer with what they were asked.
 
-    def __init__(self) -> None:
+    Args:
+        asks_for_keys: whether clients must have one of `KEYS`.
+    """
+
+    def __init__(self, *, asks_for_keys: bool = False) -> None:
         self._seen = Seen()
+        self._keys = ApiKeys(()) if asks_for_keys else None
         tensor = Tensor("x", "FP32", [-1])
         segment = local_segment(spec(0, [tensor], [tensor], name="m"))
         loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualTimeLoop)
+        self._loop = loop
         gateway = Gateway(Lane(segment, 0, lambda: None), loop)
         service = Service(segment, gateway, lambda: _NOW_NS)
         service.predict = self._predict  # type: ignore[method-assign]
         service.infer = self._infer  # type: ignore[method-assign]
-        app = create_app(service, MAX_REQUEST_BYTES)
+        self._app: Any = create_app(service, MAX_REQUEST_BYTES, keys=self._keys)
         self._config = Config(
-            app, lifespan="off", ws="none", log_config=None, interface="asgi3", proxy_headers=False
+            self._watched,
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            interface="asgi3",
+            proxy_headers=False,
+            timeout_keep_alive=IDLE_S,
         )
         self._config.load()
-        self._loop = loop
 
-    async def both(self, pieces: list[bytes]) -> tuple[Seen, Seen]:
-        """What comes of the bytes through the fast lane, and past it."""
-        return await self._one(pieces, fast=True), await self._one(pieces, fast=False)
+    async def both(self, steps: Sequence[Step]) -> tuple[Seen, Seen]:
+        """What comes of the steps through the fast lane, and past it."""
+        return await self._one(steps, fast=True), await self._one(steps, fast=False)
 
-    async def _one(self, pieces: list[bytes], *, fast: bool) -> Seen:
+    async def _watched(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._app(scope, receive, send)
+        self._seen.headers.append((scope["raw_path"], list(scope["headers"])))
+
+    async def _one(self, steps: Sequence[Step], *, fast: bool) -> Seen:
         self._seen = seen = Seen()
         state = ServerState()
         state.default_headers = [(b"date", b"today")]
+        heads = HeadReader(MAX_REQUEST_BYTES, keys=self._keys)
         transport = _Transport(seen)
-        protocol = self._fast_lane(state) if fast else AnyHttp(self._config, state, {}, self._loop)
+        protocol = (
+            self._fast_lane(state, heads)
+            if fast
+            else FallbackProtocol(self._config, state, {}, self._loop)
+        )
         transport.protocol = protocol
+        self._put_in_force(KEYS, state, heads)
         protocol.connection_made(transport)
-        for piece in pieces:
-            if not seen.closed:
-                transport.protocol.data_received(piece)
-            await self._settle(state)
-        closed = seen.closed
-        if not closed:
-            transport.protocol.connection_lost(None)
-        transport.protocol = None
+        with _measured(seen, memory=any(isinstance(step, Flood) for step in steps)):
+            for step in steps:
+                if isinstance(step, Seconds):
+                    await self._pass(step.count, state)
+                elif isinstance(step, Keys):
+                    self._put_in_force(step.valid, state, heads)
+                elif isinstance(step, Deaf):
+                    transport.turn_deaf()
+                else:
+                    await self._deliver(_pieces(step), transport, state)
+            await self._pass(_ENDS_IN_S, state)
+        if not seen.closed:
+            raise Endless(f"after {_ENDS_IN_S} s of silence the connection is open")
         for task in list(state.tasks):
             task.cancel()
         await self._settle(state)
-        seen.closed = closed
+        transport.protocol = None
         return seen
+
+    async def _deliver(
+        self, pieces: Sequence[bytes], transport: _Transport, state: ServerState
+    ) -> None:
+        """Bytes have come. What is not read waits, and with it what comes later; where nothing is
+        read any more, the rest is lost."""
+        for piece in pieces:
+            if not transport.is_reading():
+                return
+            transport.protocol.data_received(piece)
+            await self._settle(state)
+
+    def _put_in_force(
+        self, valid: tuple[bytes, ...], state: ServerState, heads: HeadReader
+    ) -> None:
+        if self._keys is not None:
+            self._keys.replace(hashlib.sha256(key).digest() for key in valid)
+            heads.forget()
+            for connection in list(state.connections):
+                connection.forget()  # type: ignore[union-attr]
+
+    async def _pass(self, seconds: int, state: ServerState) -> None:
+        """Let time pass, as `TickingServer` does."""
+        for _ in range(seconds):
+            if self._seen.closed:
+                return
+            before = len(self._seen.written), len(self._seen.asked)
+            self._loop.now_s += 1
+            for connection in list(state.connections):
+                connection.tick()  # type: ignore[union-attr]
+            await asyncio.sleep(0)
+            if self._seen.closed or before != (len(self._seen.written), len(self._seen.asked)):
+                await self._settle(state)
 
     async def _settle(self, state: ServerState) -> None:
         quiet, before = 0, (-1, -1)
@@ -140,16 +279,16 @@ class Pair:
             before = now
             if quiet >= _TURNS * (1 + 4 * bool(state.tasks)):
                 return
-        raise AssertionError("there is no end to it")
+        raise Endless("there is no end to it")
 
-    def _fast_lane(self, state: ServerState) -> FastLane:
+    def _fast_lane(self, state: ServerState, heads: HeadReader) -> FastLane:
         settings = FastLaneSettings(
             predict=functools.partial(self._fast, self._predict),
             infer=functools.partial(self._fast, self._infer),
-            expect=lambda *_: None,
-            heads=HeadReader(MAX_REQUEST_BYTES),
+            prepare=lambda *_: None,
+            heads=heads,
             response_heads=ResponseHeads(state),
-            idle_timeout_s=60,
+            idle_timeout_s=IDLE_S,
             handed_over=lambda: None,
             stopping=lambda: False,
             budget=BodyBudget.of(MAX_REQUEST_BYTES),
@@ -157,8 +296,9 @@ class Pair:
         return FastLane(settings, self._config, state, {}, self._loop)
 
     def _fast(self, call: Any, *arguments: Any) -> None:
-        self._seen.fast += 1
+        before = len(self._seen.asked)
         call(*arguments)
+        self._seen.taken += self._seen.asked[before:]
 
     def _predict(
         self,
@@ -181,57 +321,139 @@ class Pair:
         reply(200, b'{"asked":"%b"}' % digest.encode(), JSON)
 
 
-async def check(pair: Pair, pieces: list[bytes]) -> Seen:
-    """Send bytes both ways.
+async def live(pairs: Mapping[bool, Pair], seed: int) -> Seen:
+    """The connection of that seed: sound, flooding, or spoilt.
 
-    Returns:
-        What came of them through the fast lane.
+    Args:
+        pairs: by whether they ask for keys.
+        seed: decides all.
 
     Raises:
-        AssertionError: it is not the same, or another parser would differ.
+        As `check`; Difference, too, where a sound one is not answered as the model says.
     """
-    fast, slow = await pair.both(pieces)
-    assert fast.asked == slow.asked, f"asked {fast.asked}, past the fast lane {slow.asked}"
-    answers, expected = _answers(fast.written), _answers(slow.written)
-    unsound = bool(expected) and expected[-1][0] == _BAD_REQUEST
-    if unsound and answers == expected[:-1] and not fast.closed:
-        # A head that is wrong already, and has not ended: the fast lane waits for its end.
-        return fast
-    assert answers == expected, f"answers {answers}, past the fast lane {expected}"
-    assert fast.closed == slow.closed, f"closed {fast.closed}, past the fast lane {slow.closed}"
+    chance = random.Random(seed)
+    asks_for_keys = chance.random() < 0.5
+    if seed % _FLOOD_EVERY == _FLOOD_EVERY - 1:
+        return await check(pairs[asks_for_keys], flood(chance, FLOOD_BYTES))
+    if seed % 3:
+        steps = spoilt(seed)
+        check_head(b"".join(step for step in steps if isinstance(step, bytes)), MAX_REQUEST_BYTES)
+        return await check(pairs[asks_for_keys], steps)
+    talk = sound(chance)
+    seen = await check(pairs[asks_for_keys], steps_of(talk, chance))
+    wanted = expected(talk, asks_for_keys=asks_for_keys)
+    statuses = [status for status, _, _ in answers_of(seen) if status != _CONTINUE]
+    if statuses != wanted:
+        raise Difference(f"answered with {statuses}, due was {wanted}")
+    return seen
+
+
+async def check(pair: Pair, steps: Sequence[Step]) -> Seen:
+    """Let a connection take its course both ways.
+
+    Returns:
+        What came of it through the fast lane.
+
+    Raises:
+        Difference: it is not the same, or another parser would differ.
+        Overrun: it takes too much.
+        Endless: it never ends.
+    """
+    fast, slow = await pair.both(steps)
+    deaf = Deaf() in steps
+    if not _alike(fast.asked, slow.asked, deaf):
+        raise Difference(f"asked {fast.asked}, past the fast lane {slow.asked}")
+    answers, others = answers_of(fast), answers_of(slow)
+    if not _alike(answers, others, deaf) and not _refused_sooner(answers, others):
+        raise Difference(f"answers {answers}, past the fast lane {others}")
+    _check_strictly(steps, fast, slow)
+    for seen in (fast, slow):
+        _check_budget(steps, seen)
     return fast
 
 
-def check_head(data: bytes) -> bool:
-    """Whether the fast lane takes the head that the bytes begin with.
+def answers_of(seen: Seen) -> list[tuple[int, bytes, bool]]:
+    """Status and body of each answer, and whether it says that it was the last."""
+    return _answers(seen.written)
 
-    Raises:
-        AssertionError: it does, and h11 reads it otherwise.
-    """
-    end = data.find(END)
-    head = data[: end + len(END)]
-    verdict = None if end < 0 else read_head(head, MAX_REQUEST_BYTES)
-    if verdict is None:
+
+def _alike(some: Sequence[Any], others: Sequence[Any], deaf: bool) -> bool:
+    """How far is gone on with a client that reads nothing is for each way to say."""
+    return some == others or (deaf and all(map(eq, some, others)))
+
+
+def _refused_sooner(answers: list[Any], others: list[Any]) -> bool:
+    """Whether only the last one differs, of a request that is wrong before its head has ended: the
+    fast lane waits for that end."""
+    if not answers or len(answers) != len(others) or answers[:-1] != others[:-1]:
         return False
-    parser = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 16)
-    parser.receive_data(head + b"x" * verdict.content_length + b"GET ")
+    return {answers[-1][0], others[-1][0]} <= _REFUSALS
+
+
+def _check_strictly(steps: Sequence[Step], fast: Seen, slow: Seen) -> None:
+    """Nothing is served that h11 reads otherwise; and by the fast lane nothing that it refuses. Of
+    heads llhttp, which reads them past the fast lane, takes some that h11 does not."""
+    if any(isinstance(step, Flood) for step in steps):
+        return
+    found, refused = requests_of(b"".join(step for step in steps if isinstance(step, bytes)))
+    strangers = [first_stranger(fast.taken, found, _is_asked_for_by)]
+    if not refused:
+        strangers += [
+            first_stranger(slow.asked, found, _is_asked_for_by),
+            first_stranger(fast.headers, found, _has_the_headers_of),
+            first_stranger(slow.headers, found, _has_the_headers_of),
+        ]
+    for stranger in strangers:
+        if stranger is not None:
+            raise Difference(f"h11 sees no such request: {stranger}")
+
+
+def _is_asked_for_by(asked: tuple[Any, ...], request: Parsed) -> bool:
+    _, name, body, *_ = asked
+    named = request.method == b"POST" and name.encode() in request.target
+    coded = request.values(b"content-encoding") not in ([], [b"identity"])
+    return named and request.whole and (coded or body == request.body)
+
+
+def _has_the_headers_of(served: tuple[bytes, list[tuple[bytes, bytes]]], request: Parsed) -> bool:
+    # The wish for another protocol may have been left out, as nobody is to act on it.
+    headers, others = (
+        [line for line in lines if line[0] != b"upgrade"] for lines in (served[1], request.headers)
+    )
+    return [(name.lower(), value.strip()) for name, value in headers] == others
+
+
+def _check_budget(steps: Sequence[Step], seen: Seen) -> None:
+    flooded = any(isinstance(step, Flood) for step in steps)
+    limit_bytes = MEMORY_BYTES + 4 * (len(seen.written) + seen.unread_bytes)
+    if seen.peak_bytes > limit_bytes:
+        raise Overrun(f"it takes {seen.peak_bytes >> 10} KiB of memory")
+    if seen.cpu_s > CPU_S + _FLOOD_CPU_S * flooded:
+        raise Overrun(f"it takes {seen.cpu_s:.1f} s of CPU time")
+
+
+@contextmanager
+def _measured(seen: Seen, *, memory: bool) -> Iterator[None]:
+    if memory:
+        tracemalloc.start()
+    began_s = time.process_time()
     try:
-        request = parser.next_event()
-        body = b""
-        while isinstance(event := parser.next_event(), h11.Data):
-            body += bytes(event.data)
-    except h11.RemoteProtocolError as error:
-        raise AssertionError(f"h11 refuses what the fast lane takes: {error}") from error
-    assert isinstance(request, h11.Request)
-    assert isinstance(event, h11.EndOfMessage)
-    assert request.method == b"POST"
-    assert verdict.model.encode() in request.target
-    assert len(body) == verdict.content_length, "h11 sees another end of the body"
-    return True
+        yield
+    finally:
+        seen.cpu_s = time.process_time() - began_s
+        if memory:
+            seen.peak_bytes = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+
+
+def _pieces(step: bytes | Flood) -> list[bytes]:
+    if isinstance(step, bytes):
+        return [step]
+    data = step.piece * max(_PIECE_BYTES // len(step.piece), 1)
+    return [data] * max(step.count * len(step.piece) // len(data), 1)
 
 
 def _answers(written: bytes) -> list[tuple[int, bytes, bool]]:
-    """Status and body of each answer, and whether it says that it was the last."""
     found = []
     while written:
         head, _, rest = written.partition(b"\r\n\r\n")

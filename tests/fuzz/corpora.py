@@ -8,7 +8,7 @@ from typing import Final
 from fuzz.mutate import Mutator
 from fuzz.requests import CORPUS, TOKENS
 
-from ringbatch.frontend.grpc_messages import inference
+from ringbatch.frontend.grpc.messages import inference
 from ringbatch.shm.region import Region, encode
 
 TYPES: Final = ("BOOL", "INT8", "UINT64", "FP32", "FP64", "INT64")

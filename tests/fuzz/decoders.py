@@ -6,36 +6,38 @@ protocols' decoders is put into memory and read back by the engine.
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
-from fuzz.connection import check_head
+from fuzz.connection import MAX_REQUEST_BYTES
 from fuzz.corpora import TYPES
+from fuzz.strict import check_head
 from google.protobuf.message import DecodeError
 from rig import spec
 
-from ringbatch.engine.model import Model
-from ringbatch.engine.runner import JsonCodec, TensorCodec
-from ringbatch.frontend import bytes_tensor
-from ringbatch.frontend.classification import classes_of
-from ringbatch.frontend.content_coding import (
+from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.worker.runner import JsonCodec, TensorCodec
+from ringbatch.frontend.codec import bytes_tensor
+from ringbatch.frontend.codec.classification import classes_of
+from ringbatch.frontend.codec.payload import LazyBytes
+from ringbatch.frontend.codec.request_timeout import timeout_ns_of
+from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.grpc.request import reader
+from ringbatch.frontend.http.content_coding import (
     CODINGS,
     CodingNotSupported,
     Expander,
     acceptance,
     coding_of,
 )
-from ringbatch.frontend.grpc_messages import inference
-from ringbatch.frontend.grpc_request import reader
-from ringbatch.frontend.payload import Unread
-from ringbatch.frontend.request_timeout import timeout_ns_of
-from ringbatch.frontend.v1 import V1Codec
-from ringbatch.frontend.v2 import V2Codec
-from ringbatch.frontend.v2_memory import Place, object_name, place_of, registration
+from ringbatch.frontend.v1.protocol import V1Codec
+from ringbatch.frontend.v2.protocol import V2Codec
+from ringbatch.frontend.v2.shared_memory import RegionSpan, object_name, registration, span_of
+from ringbatch.shm.engine_port import Request
 from ringbatch.shm.errors import RequestError, RequestTooLarge
-from ringbatch.shm.holder import Request
 from ringbatch.shm.layout import aligned
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.region import FIELDS, decode, text_words
 from ringbatch.shm.tensor import Tensor
 
@@ -68,18 +70,18 @@ class Region:
     def expect_on(self) -> None:
         """It is."""
 
-    def source(self, place: Place) -> Unread:
+    def source(self, span: RegionSpan) -> LazyBytes:
         """Too large is refused, as by the real one."""
-        if place.size > LIMIT_BYTES:
+        if span.size > LIMIT_BYTES:
             raise RequestTooLarge
-        return _Elsewhere(place.size)
+        return _Elsewhere(span.size)
 
-    def target(self, place: Place) -> Any:
+    def target(self, span: RegionSpan) -> Any:
         """Anything."""
-        return place
+        return span
 
 
-class _Elsewhere(Unread):
+class _Elsewhere(LazyBytes):
     def __init__(self, size: int) -> None:
         self._size = size
 
@@ -102,7 +104,7 @@ def _readable(model: ModelSpec) -> Callable[[Any], None]:
         for rows, payload, key_bytes in parts:
             assert 1 <= rows <= model.cap
             assert 0 <= key_bytes <= len(payload)
-            if isinstance(payload, Unread):
+            if isinstance(payload, LazyBytes):
                 continue
             size = len(payload)
             assert size <= len(_MEMORY) // 2
@@ -127,7 +129,7 @@ def _v2(model: ModelSpec) -> Callable[[bytes], None]:
         length, newline, body = data.partition(b"\n")
         json_bytes = int(length) if newline and length.isdigit() and len(length) < 9 else None
         if json_bytes is not None:
-            codec.expected(body[:json_bytes], len(body) + 4 - json_bytes)
+            codec.outline(body[:json_bytes], len(body) + 4 - json_bytes)
         check(codec.parse(body, json_bytes)[0])
 
     return read
@@ -176,8 +178,8 @@ def _shared_memory(data: bytes) -> None:
 def _parameters(data: bytes) -> None:
     value = json.loads(data)
     if isinstance(value, dict):
-        place = place_of(value, "it", Region())
-        assert place is None or (place.offset >= 0 and place.size >= 0)
+        span = span_of(value, "it", Region())
+        assert span is None or (span.offset >= 0 and span.size >= 0)
 
 
 def _region_words(data: bytes) -> None:
@@ -199,7 +201,7 @@ TARGETS: Final[dict[str, Target]] = {
     **{f"v1 {model.name}": (_v1(model), (RequestError,)) for model in SPECS},
     **{f"v2 {model.name}": (_v2(model), (RequestError,)) for model in SPECS},
     **{f"grpc {model.name}": (_grpc(model), (RequestError, DecodeError)) for model in SPECS},
-    "head": (check_head, ()),
+    "head": (partial(check_head, max_request_bytes=MAX_REQUEST_BYTES), ()),
     "bytes tensor": (_bytes_tensor, (bytes_tensor.Unsound,)),
     **{coding: (_expanded(coding), (RequestError,)) for coding in CODINGS},
     "accept encoding": (_accept_encoding, ()),

@@ -8,29 +8,42 @@ The last needs the package atheris, and runs until something is found or it is i
 """
 
 import argparse
-import asyncio
 import logging
+import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from fuzz.connection import Pair, check, check_head
+from fuzz.connection import Pair, in_virtual_time, live
 from fuzz.corpora import mutator
 from fuzz.decoders import TARGETS, try_one
-from fuzz.mutate import Mutator, cuts
-from fuzz.requests import CORPUS, TOKENS
+from fuzz.http2 import Target
+from fuzz.limits import Difference, Endless, Overrun
 from fuzz.segment import live_beside_hostility
 
-CONNECTION, SEGMENT = "connection", "segment"
+CONNECTION, SEGMENT, HTTP2 = "connection", "segment", "http2"
 _LEAD_BATCH = 100
+_HANG_S = 60
+_TOLD = 3
+"""Failures of a target, in full."""
+_KINDS = {
+    Difference: "differences",
+    Endless: "hangs",
+    Overrun: "budget overruns",
+    Exception: "crashes",
+}
 
 
 def main() -> int:
     """Exit status 1 where something was found; it is printed with what repeats it."""
-    names = [CONNECTION, SEGMENT, *TARGETS]
+    names = [CONNECTION, SEGMENT, HTTP2, *TARGETS]
     parser = argparse.ArgumentParser(description="Fuzz whatever reads strangers' bytes.")
     parser.add_argument("--target", choices=names, help="one alone; by default all, in turn")
     parser.add_argument("--seconds", type=float, default=60, help="for all targets together")
@@ -41,48 +54,67 @@ def main() -> int:
     targets = [options.target] if options.target else names
     if options.atheris:
         return _led_by_coverage(targets[0])
-    return asyncio.run(_fuzz(targets, options.first, options.seconds / len(targets)))
+    signal.signal(signal.SIGVTALRM, _too_long)
+    return in_virtual_time(_fuzz(targets, options.first, options.seconds / len(targets)))
 
 
 async def _fuzz(targets: list[str], first: int, each_s: float) -> int:
-    failed = 0
+    totals: Counter[str] = Counter()
     for target in targets:
-        attempt = _attempt(target)
         seed, until = first, time.monotonic() + each_s
-        try:
+        found: Counter[str] = Counter()
+        with _attempts(target) as attempt:
             while time.monotonic() < until:
                 for _ in range(_LEAD_BATCH):
-                    await attempt(seed)
+                    # A loop that never ends would otherwise never be heard of.
+                    signal.setitimer(signal.ITIMER_VIRTUAL, _HANG_S)
+                    try:
+                        await attempt(seed)
+                    except Exception as failure:
+                        found[_kind_of(failure)] += 1
+                        if found.total() <= _TOLD:
+                            what = f"{type(failure).__name__}: {failure}"
+                            print(f"{target}, seed {seed}: {what}", flush=True)
                     seed += 1
-        except Exception as failure:
-            failed = 1
-            print(f"{target}, seed {seed}: {type(failure).__name__}: {failure}", flush=True)
-        print(f"{target:20} {seed - first:12,} inputs", flush=True)
-    return failed
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        print(f"{target:20} {seed - first:12,} executions, {_told(found)}", flush=True)
+        totals += found
+        totals["executions"] += seed - first
+    print(f"in all: {totals['executions']:,} executions, {_told(totals)}", flush=True)
+    return 1 if any(totals[kind] for kind in _KINDS.values()) else 0
 
 
-def _attempt(target: str) -> Callable[[int], Awaitable[object]]:
+def _kind_of(failure: Exception) -> str:
+    return next(name for kind, name in _KINDS.items() if isinstance(failure, kind))
+
+
+def _told(found: Counter[str]) -> str:
+    return ", ".join(f"{found[kind]} {kind}" for kind in _KINDS.values())
+
+
+def _too_long(_signal: int, _frame: object) -> None:
+    raise Endless(f"it takes more than {_HANG_S} s of CPU time")
+
+
+@contextmanager
+def _attempts(target: str) -> Iterator[Callable[[int], Awaitable[object]]]:
     if target == SEGMENT:
-        return _beside_hostility
-    if target == CONNECTION:
-        made, pair = Mutator(CORPUS, TOKENS), Pair()
-
-        async def talk(seed: int) -> None:
-            data = made.make(seed)
-            await check(pair, cuts(data, seed))
-            check_head(data)
-
-        return talk
-    inputs = mutator(target)
-
-    async def decode(seed: int) -> None:
-        try_one(target, inputs.make(seed))
-
-    return decode
+        yield _awaitable(live_beside_hostility)
+    elif target == CONNECTION:
+        yield partial(live, {asks: Pair(asks_for_keys=asks) for asks in (False, True)})
+    elif target == HTTP2:
+        with TemporaryDirectory() as folder, Target(Path(folder)) as server:
+            yield _awaitable(server.attempt)
+    else:
+        inputs = mutator(target)
+        yield _awaitable(lambda seed: try_one(target, inputs.make(seed)))
 
 
-async def _beside_hostility(seed: int) -> None:
-    live_beside_hostility(seed)
+def _awaitable(call: Callable[[int], object]) -> Callable[[int], Awaitable[object]]:
+    async def attempt(seed: int) -> None:
+        call(seed)
+
+    return attempt
 
 
 def _led_by_coverage(target: str) -> int:

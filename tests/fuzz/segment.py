@@ -11,12 +11,12 @@ from typing import Final
 from rig import Client, local_segment, pack, spec, unpack
 from simulation.hostile import HostileLane
 
-from ringbatch.engine.collector import Collector
-from ringbatch.engine.model import Model
-from ringbatch.engine.runner import Runner
-from ringbatch.engine.worker import Worker
+from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm import layout as at
-from ringbatch.shm.holder import Holder
+from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.layout import PAGE, WORD, ring_size
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
@@ -44,14 +44,13 @@ def live_beside_hostility(seed: int) -> int:
         segment,
         lambda _lane: None,
         lambda _worker: None,
-        first_batch=1,
-        alive=lambda _pid: True,
         end_worker=lambda _worker: None,
     )
+    collector.start(1)
     model = Model((_X,), (_X,), lambda: None, lambda x: x + 1)
-    holder = Holder(segment, 0, lambda _lane: None)
-    runner = Runner(model, "m", holder, lambda: 0)
-    worker = Worker(segment, 0, runner, holder, lambda: None, lambda: 0)
+    port = EnginePort(segment, 0, lambda _lane: None)
+    runner = Runner(model, "m", port, lambda: 0)
+    worker = Worker(segment, 0, runner, port, lambda: None, lambda: 0)
     worker.begin()
     spans = _own_words(segment.layout)
     now_ns = _STEP_NS

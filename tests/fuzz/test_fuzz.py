@@ -3,23 +3,43 @@
 `python tests/fuzz/run.py --help` goes on for as long as one likes.
 """
 
-import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
-from fuzz.connection import MAX_REQUEST_BYTES, Pair, check, check_head
+from fuzz import http2
+from fuzz.connection import (
+    FLOOD_BYTES,
+    MAX_REQUEST_BYTES,
+    Pair,
+    Seen,
+    check,
+    in_virtual_time,
+    live,
+)
 from fuzz.corpora import mutator
 from fuzz.decoders import TARGETS, try_one
-from fuzz.mutate import Mutator, cuts
-from fuzz.requests import CORPUS, SMUGGLED, TOKENS, request
+from fuzz.http2 import Target
+from fuzz.requests import BODY, CORPUS, SMUGGLED, bare, request
 from fuzz.segment import live_beside_hostility
+from fuzz.strict import check_head
+from fuzz.talk import AGE_S, Flood, Keys, Seconds, Step
+from tiers import first_of
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from ringbatch.frontend import head
+from ringbatch.frontend.falcon import exchange
+from ringbatch.frontend.http import head
+from ringbatch.frontend.http.fallback import FallbackProtocol
+from ringbatch.frontend.http.fast_lane import FastLane
 
-CONNECTIONS = 6_000
+Caught = Callable[..., str]
+
+CONNECTIONS_EACH = 2_000
 INPUTS_OF_A_DECODER = 3_000
 HOSTILE_LIVES = 250
+HTTP2_CONNECTIONS = 300
 NEVER_ACCEPTED = {"v2 untyped", "grpc untyped"}
 """Such models are served over V1 alone."""
 
@@ -32,36 +52,49 @@ def _failures_are_not_logged() -> Iterator[None]:
     logging.disable(before)
 
 
-def converse(inputs: Iterator[tuple[bytes, list[bytes]]]) -> int:
-    """Send each both ways; how many requests the fast lane served."""
+def converse(connections: Iterator[Sequence[Step]], *, asks_for_keys: bool = False) -> int:
+    """Let each take its course both ways; how many requests the fast lane served."""
 
     async def talk() -> int:
-        pair, fast = Pair(), 0
-        for data, pieces in inputs:
+        pair, fast = Pair(asks_for_keys=asks_for_keys), 0
+        for steps in connections:
             try:
-                fast += (await check(pair, pieces)).fast
-                check_head(data)
+                fast += len((await check(pair, steps)).taken)
             except AssertionError as failure:
-                raise AssertionError(f"{failure}\nfor {pieces}") from failure
+                raise type(failure)(f"{failure}\nfor {steps}") from failure
         return fast
 
-    return asyncio.run(talk())
+    return in_virtual_time(talk())
 
 
-def test_the_fast_lane_serves_nothing_that_others_read_differently() -> None:
-    made = Mutator(CORPUS, TOKENS)
-    inputs = ((data, cuts(data, seed)) for seed in range(CONNECTIONS) if (data := made.make(seed)))
-    assert converse(inputs) > CONNECTIONS // 50
+@pytest.mark.parametrize("part", first_of(range(4), 1))
+def test_whatever_comes_both_ways_answer_alike_and_no_connection_is_for_ever(part: int) -> None:
+    async def talk() -> Iterator[Seen]:
+        pairs = {asks: Pair(asks_for_keys=asks) for asks in (False, True)}
+        seen = []
+        for seed in range(part * CONNECTIONS_EACH, (part + 1) * CONNECTIONS_EACH):
+            try:
+                seen.append(await live(pairs, seed))
+            except AssertionError as failure:
+                raise type(failure)(f"seed {seed}: {failure}") from failure
+        return iter(seen)
+
+    assert sum(len(seen.taken) for seen in in_virtual_time(talk())) > CONNECTIONS_EACH // 50
 
 
 def test_every_cut_of_the_corpus_is_read_alike() -> None:
-    inputs = ((data, [data[:cut], data[cut:]]) for data in CORPUS for cut in range(0, len(data), 7))
-    assert converse(inputs)
+    assert converse([data[:cut], data[cut:]] for data in CORPUS for cut in range(0, len(data), 7))
 
 
 def test_of_requests_to_smuggle_only_those_are_served_that_h11_reads_alike() -> None:
-    assert any(map(check_head, SMUGGLED))
-    assert not all(map(check_head, SMUGGLED))
+    taken = [check_head(data, MAX_REQUEST_BYTES) for data in SMUGGLED]
+    assert any(taken)
+    assert not all(taken)
+
+
+def test_no_model_is_asked_with_a_body_that_broke_off() -> None:
+    begun = bare(b"Transfer-Encoding: chunked", body=b"11\r\n%b\r\n" % BODY)
+    converse(iter([[begun, b"x\r\n"], [begun, Seconds(AGE_S)], [begun + b"\r\n"]]))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -87,23 +120,86 @@ def test_a_hostile_lane_harms_nobody_else() -> None:
     assert answered > HOSTILE_LIVES
 
 
+def test_frames_of_http2_harm_neither_the_process_nor_its_other_clients(tmp_path: Path) -> None:
+    with Target(tmp_path) as server:
+        for seed in range(HTTP2_CONNECTIONS):
+            try:
+                server.attempt(seed)
+            except AssertionError as failure:
+                raise type(failure)(f"seed {seed}: {failure}") from failure
+        server.check()
+
+
+def test_a_path_that_is_not_utf_8_costs_others_one_more_try_at_most(tmp_path: Path) -> None:
+    call = http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.head(b"/\xbf"))
+    with Target(tmp_path) as server:
+        server.send([http2.PREFACE + http2.frame(http2.SETTINGS, 0, 0, b"") + call])
+        server.check()
+
+
 # Wrong ones, each caught
 
 
-def test_a_fast_lane_that_overlooks_a_header_is_caught(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(head, "_NEVER", frozenset[bytes]())
-    data = request(b"Expect: 100-continue")
-    with pytest.raises(AssertionError, match="past the fast lane"):
-        converse(iter([(data, [data])]))
+@pytest.fixture
+def caught(monkeypatch: pytest.MonkeyPatch) -> Caught:
+    """Runs one connection, with something of the server's replaced, in which that is seen."""
+
+    def run(
+        owner: object, name: str, value: object, steps: Sequence[Step], *, keys: bool = False
+    ) -> str:
+        monkeypatch.setattr(owner, name, value)
+        with pytest.raises(AssertionError) as failure:
+            converse(iter([steps]), asks_for_keys=keys)
+        return f"{failure.typename}: {failure.value}"
+
+    return run
 
 
-def test_a_fast_lane_with_another_limit_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fast_lane_that_overlooks_a_header_is_caught(caught: Caught) -> None:
+    what = caught(head, "_NEVER", frozenset[bytes](), [request(b"Expect: 100-continue")])
+    assert "past the fast lane" in what
+
+
+def test_a_fast_lane_with_another_limit_is_caught(caught: Caught) -> None:
+    def read(data: bytes, most: int, *more: Any) -> object:
+        return original(data, 2 * most, *more)
+
     original = head.read_head
-    monkeypatch.setattr(
-        head, "read_head", lambda data, most, *more: original(data, 2 * most, *more)
-    )
-    data = request(body=b"x" * (MAX_REQUEST_BYTES + 1))
-    with pytest.raises(AssertionError, match="past the fast lane"):
-        converse(iter([(data, [data])]))
+    what = caught(head, "read_head", read, [request(body=b"x" * (MAX_REQUEST_BYTES + 1))])
+    assert "past the fast lane" in what
+
+
+def test_a_key_that_works_on_after_its_end_is_caught(caught: Caught) -> None:
+    asked = request(b"X-API-Key: first")
+    steps = [asked, Keys(()), b"\0" * asked.index(BODY) + BODY]
+
+    def forget(lane: FastLane) -> None:
+        lane._head_text = b"\0"
+
+    assert "past the fast lane" in caught(FastLane, "forget", forget, steps, keys=True)
+
+
+def test_trailers_that_become_headers_are_caught(caught: Caught) -> None:
+    body = b"11\r\n%b\r\n0\r\nX-Forwarded-User: root\r\n\r\n" % BODY
+    steps = [bare(b"Transfer-Encoding: chunked", body=body)]
+    what = caught(FallbackProtocol, "on_header", HttpToolsProtocol.on_header, steps)
+    assert "h11 sees no such request" in what
+
+
+def test_trailers_that_are_kept_are_caught(caught: Caught) -> None:
+    def keep(connection: FallbackProtocol, name: bytes, value: bytes) -> None:
+        HttpToolsProtocol.on_header(connection, name, value)
+        connection._line_bytes = 0
+
+    beginning = bare(b"Transfer-Encoding: chunked", body=b"0\r\n")
+    steps = [beginning, Flood(b"a:b\r\n", FLOOD_BYTES // 5)]
+    assert caught(FallbackProtocol, "on_header", keep, steps).startswith("Overrun")
+
+
+def test_a_connection_that_no_clock_ends_is_caught(caught: Caught) -> None:
+    assert caught(FallbackProtocol, "tick", lambda _: None, [b"\r\n"]).startswith("Endless")
+
+
+def test_a_model_asked_with_half_a_body_is_caught(caught: Caught) -> None:
+    begun = bare(b"Transfer-Encoding: chunked", body=b"1\r\n[\r\n")
+    assert "h11 sees no such request" in caught(exchange, "WHOLE", "ringbatch.none", [begun])

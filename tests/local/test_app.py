@@ -7,15 +7,21 @@ from typing import Any
 import orjson
 import pytest
 from falcon.testing import Result, TestClient
+from http_stand import Transport
 from rig import local_segment, spec
+from uvicorn.config import Config
+from uvicorn.server import ServerState
 
-from ringbatch.frontend.app import create_app
-from ringbatch.frontend.calls import Body, Reply
-from ringbatch.frontend.forwarded import Origins
-from ringbatch.frontend.outcome import JSON, outcome
-from ringbatch.frontend.regions import NOTHING_SHARED, Regions
+from ringbatch.frontend.codec.outcome import JSON, outcome
+from ringbatch.frontend.falcon import memory_resources, v2_resources
+from ringbatch.frontend.falcon.app import create_app
+from ringbatch.frontend.http.fallback import FallbackProtocol
+from ringbatch.frontend.request.calls import Body, Reply
+from ringbatch.frontend.v1.forwarded import Origins
+from ringbatch.frontend.v2.regions import NOTHING_SHARED, Regions
 from ringbatch.shm.errors import Draining, ModelNotFound, ModelNotReady
-from ringbatch.shm.registry import Registry
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.region_registry import Registry
 
 MAX_REQUEST_BYTES = 100
 
@@ -30,11 +36,12 @@ class ScriptedService:
     draining = False
     model_control = False
 
-    def check(self, name: str, version: str = "") -> None:
+    def check(self, name: str, version: str = "") -> ModelSpec:
         if name == "loading":
             raise ModelNotReady("still loading")
         if name != "good" or version not in ("", "2"):
             raise ModelNotFound(f"no {name}")
+        return spec(name=name)
 
     def expect_ready(self) -> None:
         if self.draining:
@@ -93,6 +100,95 @@ def test_what_can_be_read_is_json_and_head_is_the_same_without_a_body(
     head = ask("HEAD", path)
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers["content-length"] == str(len(got.content))
+
+
+FOREIGN = {
+    "cross-site": {"Sec-Fetch-Site": "cross-site"},
+    "another-port": {"Sec-Fetch-Site": "same-site", "Origin": "http://engine:9090"},
+    "old-browser": {"Origin": "http://elsewhere.example"},
+    "no-origin": {"Origin": "null"},
+}
+OWN: dict[str, dict[str, str]] = {
+    "no-browser": {},
+    "own-page": {"Sec-Fetch-Site": "same-origin", "Origin": "http://engine:8080"},
+    "own-page-behind-a-proxy": {"Sec-Fetch-Site": "same-origin", "Origin": "https://x.y"},
+    "own-page-in-an-old-browser": {"Origin": "http://engine:8080"},
+    "its-user": {"Sec-Fetch-Site": "none"},
+}
+HERE = {"host": "engine", "port": 8080}
+CHANGES = [
+    "/v2/repository/models/good/load",
+    "/v2/repository/models/good/unload",
+    "/v2/systemsharedmemory/region/r/register",
+    "/v2/systemsharedmemory/region/r/unregister",
+    "/v2/systemsharedmemory/unregister",
+    "/v2/cudasharedmemory/unregister",
+    "/v2/logging",
+]
+
+
+@pytest.mark.parametrize("path", CHANGES)
+def test_pages_of_other_sites_change_nothing(path: str) -> None:
+    for case, headers in FOREIGN.items():
+        got = ask("POST", path, headers=headers, **HERE)
+        assert got.status_code == 403, case
+        assert "another site" in got.json["error"]
+    for case, headers in OWN.items():
+        assert ask("POST", path, headers=headers, **HERE).status_code != 403, case
+
+
+@pytest.mark.parametrize("path", CHANGES[:5])
+@pytest.mark.parametrize("framing", [b"Content-Length: 2", b"Transfer-Encoding: chunked"])
+def test_a_request_that_broke_off_changes_nothing(
+    path: str, framing: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes: list[object] = []
+
+    async def change(*wanted: object) -> None:
+        changes.append(wanted)
+
+    async def test() -> None:
+        monkeypatch.setattr(v2_resources, "control_model", change)
+        monkeypatch.setattr(memory_resources, "patiently", change)
+        monkeypatch.setattr(Regions, "expect_on", lambda _: None)
+        app = create_app(ScriptedService(), MAX_REQUEST_BYTES)  # type: ignore[arg-type]
+        config = Config(app, lifespan="off", ws="none", log_config=None, interface="asgi3")
+        transport = Transport()
+        loop = asyncio.get_running_loop()
+        transport.protocol = FallbackProtocol(config, ServerState(), {}, loop)
+        transport.protocol.connection_made(transport)
+        head = b"POST %b HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % (path.encode(), framing)
+        transport.protocol.data_received(head)
+        await settle()
+        transport.protocol.connection_lost(None)
+        await settle()
+
+    asyncio.run(test())
+    assert changes == []
+
+
+async def settle() -> None:
+    """Let everything run that is ready to."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_whatever_is_new_and_can_be_posted_to_is_taken_for_a_change() -> None:
+    app = create_app(ScriptedService(), MAX_REQUEST_BYTES)  # type: ignore[arg-type]
+
+    class New:
+        async def on_post(self, _req: Any, _resp: Any) -> None:
+            """Nothing."""
+
+    app.add_route("/new", New())
+    got = TestClient(app).simulate_post("/new", headers=FOREIGN["cross-site"])
+    assert got.status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/v1/models/good:predict", "/v2/models/good/infer"])
+def test_what_changes_nothing_may_be_asked_by_any_page(path: str) -> None:
+    for headers in FOREIGN.values():
+        assert ask("POST", path, headers=headers, body=b"{}", **HERE).status_code != 403
 
 
 def test_ready_means_that_every_model_is() -> None:
@@ -166,7 +262,7 @@ def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, allowed: 
         ({"Content-Encoding": "deflate"}, zlib.compress(b"x" * 101), 413),
         ({"Content-Encoding": "deflate"}, zlib.compress(b"{}") + bytes(100), 413),
         ({"Content-Type": "application/cloudevents+json"}, b"{}", 415),
-        ({"Upgrade": "h2c"}, b"{}", 400),
+        ({"Upgrade": "h2c"}, b"{}", 200),
         ({"Content-Length": "101"}, b"x" * 101, 413),
         ({"Transfer-Encoding": "chunked"}, b"x" * 101, 413),
         ({"Transfer-Encoding": "chunked"}, b"x" * 100, 200),

@@ -14,22 +14,22 @@ from rig import local_segment, spec
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from ringbatch.frontend.anyhttp import BODY_TIMEOUT_S
-from ringbatch.frontend.app import create_app
-from ringbatch.frontend.arrival import LARGE_BYTES
-from ringbatch.frontend.body_budget import BodyBudget
-from ringbatch.frontend.fastlane import FastLane, FastLaneSettings
-from ringbatch.frontend.gateway import Gateway
-from ringbatch.frontend.head import HeadReader
-from ringbatch.frontend.receiver import HEAD_BYTES, Receiver
-from ringbatch.frontend.response_heads import ResponseHeads
-from ringbatch.frontend.service import Service
-from ringbatch.shm.holder import BatchMark, Holder, Request
+from ringbatch.frontend.falcon.app import create_app
+from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.fast_lane import FastLane, FastLaneSettings
+from ringbatch.frontend.http.head import HeadReader
+from ringbatch.frontend.http.phases import BODY_TIMEOUT_S, BODY_TOO_SLOW
+from ringbatch.frontend.http.receiver import HEAD_BYTES, Receiver
+from ringbatch.frontend.http.response_heads import ResponseHeads
+from ringbatch.frontend.request.arrival import LARGE_BYTES
+from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.frontend.request.service import Service
+from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, RING_COLLECTOR, WORD
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer
-from ringbatch.shm.slot import Reason, Status
+from ringbatch.shm.slot import PART, Reason, Status
 from ringbatch.shm.tensor import Tensor
 
 EACH = LARGE_BYTES // 4
@@ -116,7 +116,7 @@ class Stage:
         self.lane = Lane(self.segment, 0, lambda: None)
         self.gateway = Gateway(self.lane, loop)
         self.service = Service(self.segment, self.gateway, time.monotonic_ns)
-        self._holder = Holder(self.segment, 0, lambda _lane: None)
+        self._port = EnginePort(self.segment, 0, lambda _lane: None)
         self._submitted = Consumer(self._words, layout.submission_ring(0), layout.slots)
         self._batch = 0
         self.needed_bytes = 0
@@ -127,7 +127,7 @@ class Stage:
         settings = FastLaneSettings(
             predict=self.service.predict,
             infer=self._infer,
-            expect=self.service.expect,
+            prepare=self.service.prepare,
             heads=HeadReader(MAX_REQUEST_BYTES),
             response_heads=ResponseHeads(state),
             idle_timeout_s=60,
@@ -179,10 +179,10 @@ class Stage:
         for _ in range(20):
             await asyncio.sleep(0)
             for ref in self._submitted.take():
-                request = self._holder.read(ref)
+                request = self._port.read(ref & ~PART)
                 assert request is not None
                 self._answer(request)
-            self._holder.flush()
+            self._port.flush()
             self.gateway.collect()
 
     def _answer(self, request: Request) -> None:
@@ -194,9 +194,9 @@ class Stage:
         self.segment.memory[start : start + sums.nbytes] = sums.tobytes()
         mark = BatchMark(self._batch, request.rows, Reason.IDLE, 0)
         if self.needed_bytes:
-            self._holder.answer(request.ref, Status.RESULT_TOO_LARGE, self.needed_bytes, mark, 0)
+            self._port.answer(request.ref, Status.RESULT_TOO_LARGE, self.needed_bytes, mark, 0)
         else:
-            self._holder.answer(request.ref, Status.OK, sums.nbytes, mark, 0)
+            self._port.answer(request.ref, Status.OK, sums.nbytes, mark, 0)
 
 
 def scenario(test: Callable[[Stage], Any]) -> Callable[[], None]:
@@ -394,7 +394,7 @@ async def test_a_body_that_does_not_come_is_refused_and_gives_the_slot_back(stag
         assert not stage.transport.closed
         stage.connection.tick()
     ((status, text),) = await stage.answers()
-    assert (status, text) == (408, f"the body did not come within {BODY_TIMEOUT_S} s")
+    assert (status, text) == (408, BODY_TOO_SLOW)
     assert stage.transport.closed
 
 
@@ -457,12 +457,12 @@ async def test_a_connection_with_a_large_body_can_be_handed_over_afterwards(stag
 async def test_senders_that_owe_bytes_hold_half_of_the_memory_at_most(stage: Stage) -> None:
     text = text_of(values(0, 2))
     owing = []
-    while (arrival := stage.service.expect("sum", text, 8 * EACH)) is not None:
+    while (arrival := stage.service.prepare("sum", text, 8 * EACH)) is not None:
         owing.append(arrival)
     assert sum(arrival.size for arrival in owing) <= LANE_BYTES // 2
     assert sum(arrival.size for arrival in owing) + owing[0].size > LANE_BYTES // 2
     owing.pop().abandon()
-    again = stage.service.expect("sum", text, 8 * EACH)
+    again = stage.service.prepare("sum", text, 8 * EACH)
     assert again is not None
     for arrival in (*owing, again):
         arrival.abandon()
@@ -471,7 +471,7 @@ async def test_senders_that_owe_bytes_hold_half_of_the_memory_at_most(stage: Sta
 @scenario
 async def test_without_a_free_slot_a_body_is_gathered(stage: Stage) -> None:
     slots = [stage.lane.claim(8, 512) for _ in range(8)]
-    assert stage.service.expect("sum", text_of(values(0)), 4 * EACH) is None
+    assert stage.service.prepare("sum", text_of(values(0)), 4 * EACH) is None
     for slot in slots:
         assert slot is not None
         stage.lane.abort(slot)

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 from rig import spec
-from stand import DEAD_PID, HandWorker, Stand, eager
+from stand import HandWorker, Stand, eager
 
-from ringbatch.engine.collector import RETRY_NS, Collector
-from ringbatch.engine.members import PATIENCE_NS
+from ringbatch.engine.collector.collector import RETRY_NS
+from ringbatch.engine.collector.model_pool import PATIENCE_NS
 from ringbatch.shm.layout import LANE_TABLE, WORD, ring_size
-from ringbatch.shm.manifest import LOADING, RETIRING, SERVING, ModelSpec
+from ringbatch.shm.model_spec import LOADING, RETIRING, SERVING, ModelSpec
 from ringbatch.shm.ring import Inbox
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
@@ -37,18 +37,8 @@ class Change(Stand):
                 self.workers[number].ready()
         self.step(0)
 
-    def new_collector(self) -> Collector:
-        self.collectors += 1
-        self.collector = Collector(
-            self.segment,
-            self.lane_wakes.append,
-            self.worker_wakes.append,
-            first_batch=1000 * self.collectors,
-            alive=lambda pid: pid != DEAD_PID,
-            end_worker=self.ended.append,
-            say=lambda **what: self.said.append(what),
-        )
-        return self.collector
+    def say(self, **what: Any) -> None:
+        self.said.append(what)
 
     def publish(self, *models: ModelSpec) -> None:
         self.segment.table.publish(models)
@@ -201,7 +191,7 @@ def test_what_a_retiring_model_cannot_run_any_more_goes_to_its_successor() -> No
         stand.step(1)
     stand.workers[0].task()
     stand.switch()
-    stand.collector.worker_died(0, 2)
+    stand.dies(0, 2)
     stand.step(2)
     answers: list[int] = []
     for _ in range(3):
@@ -213,22 +203,6 @@ def test_what_a_retiring_model_cannot_run_any_more_goes_to_its_successor() -> No
     stand.acknowledge()
     stand.step(4)
     assert stand.said[-1] == {"drained": OLD.reference}
-
-
-def test_the_next_collector_knows_who_serves_and_who_retires() -> None:
-    stand = Change(OLD)
-    stand.send(1)
-    stand.step(1)
-    stand.switch()
-    stand.new_collector()
-    stand.workers[1].ready()
-    stand.send(2, model=NEW.reference)
-    stand.step(5)
-    seen = stand.running(1)
-    assert seen in ([1], [2]), "the old one's workers are gone with the collector"
-    stand.acknowledge()
-    stand.step(6)
-    assert {"drained": OLD.reference} in stand.said
 
 
 def test_more_workers_join_and_fewer_leave_when_their_batch_is_done() -> None:
@@ -261,12 +235,12 @@ def test_a_worker_that_dies_while_it_leaves_gives_back_its_batch() -> None:
     assert stand.running(1) == [1]
     stand.publish(replace(OLD, workers=(0,)))
     stand.step(2)
-    stand.collector.worker_died(1, 3)
+    stand.dies(1, 3)
     stand.step(3)
     assert stand.said == [{"released": 1}]
     assert stand.running(0) == [1]
     assert stand.ready_word() == 1
-    stand.collector.worker_died(1, 4)
+    stand.dies(1, 4)
 
 
 def test_a_number_that_another_model_has_is_no_longer_the_old_worker() -> None:

@@ -7,13 +7,13 @@ import pytest
 from rig import FAR_NS, Reply, pack, spec, unpack
 from stand import LATENCY, Stand, eager, fixed
 
-from ringbatch.engine.members import NEXT_FROM_NS, NEXT_UP_TO_NS
-from ringbatch.engine.messages import ReportKind
-from ringbatch.engine.model import Model
-from ringbatch.engine.runner import Runner
-from ringbatch.engine.worker import Worker
+from ringbatch.engine.batch.messages import ReportKind
+from ringbatch.engine.collector.model_pool import NEXT_FROM_NS, NEXT_UP_TO_NS
+from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm import layout as at
-from ringbatch.shm.holder import Holder
+from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tensor import Tensor
@@ -182,7 +182,7 @@ def test_frontends_ring_for_a_batch_to_go_on_with_where_it_pays(cycle_ns: int, r
     stand = Stand(eager()).begin().measure(cycle_ns)
     stand.send(0)
     stand.step(cycle_ns)
-    stand.collector.may_sleep()
+    stand.collector.prepare_to_sleep()
     assert stand.segment.words[at.RING_COLLECTOR // WORD] == rings
 
 
@@ -273,7 +273,7 @@ def test_requests_of_different_signature_never_share_a_batch() -> None:
     for task in batches:
         found = set()
         for ref in task.references:
-            request = stand.workers[0].holder.read(ref)
+            request = stand.workers[0].port.read(ref)
             assert request is not None
             found.add(bytes(stand.segment.memory[request.request_offset :][:1]))
         keys.append(found)
@@ -302,7 +302,7 @@ def test_signatures_take_turns_by_the_age_of_their_oldest() -> None:
     stand.step(6)
     stand.workers[0].finish(running)
     stand.step(7)
-    request = stand.workers[0].holder.read(stand.workers[0].task().references[0])
+    request = stand.workers[0].port.read(stand.workers[0].task().references[0])
     assert request is not None
     assert request.accepted_ns == 3
 
@@ -420,13 +420,13 @@ def test_news_are_requests_and_reports_that_no_step_has_seen() -> None:
 def test_it_sleeps_only_where_a_request_will_ring_or_nobody_could_run_one() -> None:
     stand = Stand(eager()).begin()
     word = at.RING_COLLECTOR // WORD
-    assert stand.collector.may_sleep()
+    assert stand.collector.prepare_to_sleep()
     assert stand.segment.words[word] == 1, "a worker is idle: requests must ring"
     stand.send(0)
-    assert not stand.collector.may_sleep(), "one has come before it could know that it must"
+    assert not stand.collector.prepare_to_sleep(), "one has come before it could know that it must"
     stand.step(1)
     stand.send(1)
-    assert stand.collector.may_sleep()
+    assert stand.collector.prepare_to_sleep()
     assert stand.segment.words[word] == 0, "all are busy: the report will ring"
     stand.workers[0].finish(stand.workers[0].task())
     stand.step(2)
@@ -436,10 +436,10 @@ def test_it_sleeps_only_where_a_request_will_ring_or_nobody_could_run_one() -> N
 def test_with_a_real_worker_the_whole_way_in_one_process() -> None:
     x = Tensor("x", "FP32", [-1])
     stand = Stand(spec(0, [x], [x], max_batch_size=8))
-    holder = Holder(stand.segment, 0, stand.lane_wakes.append)
+    port = EnginePort(stand.segment, 0, stand.lane_wakes.append)
     model = Model((x,), (x,), lambda: None, lambda v: v * 2)
-    runner = Runner(model, "m", holder, lambda: 0)
-    worker = Worker(stand.segment, 0, runner, holder, lambda: None, lambda: 0)
+    runner = Runner(model, "m", port, lambda: 0)
+    worker = Worker(stand.segment, 0, runner, port, lambda: None, lambda: 0)
     worker.begin()
     sent = {}
     for number in range(20):

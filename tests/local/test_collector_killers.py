@@ -4,8 +4,8 @@ import pytest
 from rig import Reply
 from stand import Stand, eager
 
-from ringbatch.engine.suspects import REMEMBERED_NS, REPLACED_NS
-from ringbatch.frontend.readiness import obstacle
+from ringbatch.engine.collector.quarantine import REMEMBERED_NS, REPLACED_NS
+from ringbatch.frontend.request.readiness import obstacle
 from ringbatch.shm.slot import Status
 
 SLOW_NS = 1_000_000_000
@@ -37,8 +37,7 @@ class Life:
             self.now_ns += run_ns
             if self.killers & set(self.runs[-1]):
                 self.deaths += 1
-                collector = self.stand.collector
-                self.explained += collector.worker_died(0, self.now_ns, killed=self.killed)
+                self.explained += self.stand.dies(0, self.now_ns, killed=self.killed)
                 self.stand.workers[0].ready()
             else:
                 self.stand.workers[0].finish(task)
@@ -106,7 +105,7 @@ def test_a_worker_that_hung_and_was_killed_died_of_what_it_ran() -> None:
         now_ns += HUNG
         stand.step(now_ns)
         assert stand.ended == [0] * (death + 1)
-        stand.collector.worker_died(0, now_ns, killed=True)
+        stand.dies(0, now_ns, killed=True)
         stand.workers[0].ready()
     stand.step(now_ns)
     assert stand.clients[0].collect()[slot].answer.status is Status.WORKER_DIED
@@ -145,7 +144,7 @@ def test_requests_in_a_group_that_runs_again_expire_each_at_its_own_deadline() -
     ]
     stand.step(REPLACED_NS)
     stand.workers[0].task()
-    stand.collector.worker_died(0, REPLACED_NS + 1)
+    stand.dies(0, REPLACED_NS + 1)
     assert stand.step(REPLACED_NS + 2) == REPLACED_NS + 1000
     assert stand.step(REPLACED_NS + 1000) == REPLACED_NS + 2000
     early = {slots[n] for n in range(0, 64, 2)}
@@ -179,14 +178,13 @@ def test_a_model_whose_only_worker_does_not_come_back_is_not_ready_and_is_again(
     offset = stand.segment.layout.model(0)
 
     def complaint(now_ns: int) -> str:
-        return obstacle(stand.segment.words, offset, now_ns, waiting=False)
+        stand.step(now_ns)
+        return obstacle(stand.segment.words, offset, now_ns)
 
     stand.send(0)
-    stand.step(0)
     assert complaint(SLOW_NS) == ""
     assert "not finished" in complaint(10 * SLOW_NS)
     stand.workers[0].finish(stand.workers[0].task())
-    stand.step(10 * SLOW_NS)
     assert complaint(10 * SLOW_NS) == ""
 
 
@@ -196,10 +194,10 @@ def test_a_crash_loop_is_said_and_a_found_killer_is_none() -> None:
     for number in range(3):
         life.stand.send(number, accepted_ns=life.now_ns)
         life.go_on()
-    assert obstacle(life.stand.segment.words, offset, life.now_ns, waiting=False) == ""
+    assert obstacle(life.stand.segment.words, offset, life.now_ns) == ""
     for _ in range(3):
-        life.stand.collector.worker_died(0, life.now_ns)
+        life.stand.dies(0, life.now_ns)
         life.stand.workers[0].ready()
         life.stand.step(life.now_ns)
-    complaint = obstacle(life.stand.segment.words, offset, life.now_ns, waiting=False)
+    complaint = obstacle(life.stand.segment.words, offset, life.now_ns)
     assert "come and go: 3 deaths" in complaint

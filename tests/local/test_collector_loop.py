@@ -8,8 +8,8 @@ import pytest
 from rig import local_segment, spec
 from stand import Stand, eager
 
-from ringbatch.engine.collector import Collector
-from ringbatch.engine.collector_loop import GRACE_S, SWEEP_S, Loop
+from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.collector.loop import GRACE_S, SWEEP_S, Loop
 from ringbatch.shm.counters import CollectorCounter, Counters
 from ringbatch.shm.wakeup import Wakeup
 
@@ -38,7 +38,7 @@ class Scripted:
     def step(self, now_ns: int) -> int | None:
         return self.until_ns
 
-    def may_sleep(self) -> bool:
+    def prepare_to_sleep(self) -> bool:
         return self.may
 
     def has_news(self) -> bool:
@@ -58,10 +58,11 @@ class Scripted:
         return self.counters[CollectorCounter.MISSED_WAKEUPS]
 
 
-def test_with_nothing_under_way_it_sleeps_until_somebody_rings() -> None:
+def test_with_nothing_under_way_it_steps_all_the_same_to_show_that_it_moves() -> None:
     scripted = Scripted()
+    scripted.rings = [False]
     scripted.loop.turn()
-    assert scripted.timeouts == [None]
+    assert scripted.timeouts == [SWEEP_S]
 
 
 @pytest.mark.parametrize(

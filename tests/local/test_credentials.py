@@ -1,17 +1,21 @@
 """Files with certificates and keys: read, refused in words, and read again when they change."""
 
+import dataclasses
+import errno
 import os
+import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 
-from ringbatch.engine.credentials import credentials_of
-from ringbatch.engine.settings import ServerConfig
-from ringbatch.frontend.security import Security
-from ringbatch.shm.credentials import Credentials, expiry, key_digests, server_context
+from ringbatch.engine.config.credentials import credentials_of
+from ringbatch.engine.config.settings import ServerConfig
+from ringbatch.frontend.security.credentials import Changes, Security, Watched
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.credentials import Credentials, key_digests, objection, server_tls
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
 DIGEST = "sha256:9f9f5111f7b27a781f1f1ddde5ebc2dd2b796bfc7365c9c28b548e564176929f"
@@ -28,10 +32,8 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
-def certified(
-    authority: trustme.CA, folder: Path, name: str = "server", ends: datetime | None = None
-) -> Credentials:
-    made = authority.issue_cert("localhost", not_after=ends)
+def certified(authority: trustme.CA, folder: Path, name: str = "server") -> Credentials:
+    made = authority.issue_cert("localhost")
     certificate = private(folder / f"{name}.pem", made.cert_chain_pems[0].bytes().decode())
     key = private(folder / f"{name}.key", made.private_key_pem.bytes().decode())
     return Credentials(certificate, key)
@@ -83,8 +85,8 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_certificate_and_its_key_make_a_context(tmp_path: Path, authority: trustme.CA) -> None:
-    assert server_context(Credentials()) is None
-    assert server_context(certified(authority, tmp_path)) is not None
+    assert server_tls(Credentials()) is None
+    assert server_tls(certified(authority, tmp_path)) is not None
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path: Path, authority: trustme.CA) -> None:
@@ -108,26 +110,45 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path, authority: trustme.
         (Credentials(certificate, key, missing), "missing: cannot be read"),
     ):
         with pytest.raises(StartupError, match=words):
-            server_context(found)
+            server_tls(found)
     assert key is not None
     key.chmod(0o644)
     with pytest.raises(StartupError, match="every user of this machine"):
-        server_context(good)
+        server_tls(good)
 
 
-@pytest.mark.parametrize("days", [-3, 40, 365 * 40])
-def test_the_end_of_a_certificate_is_read(tmp_path: Path, authority: trustme.CA, days: int) -> None:
-    ends = (datetime.now(UTC) + timedelta(days=days)).replace(microsecond=0)
-    certificate = certified(authority, tmp_path, ends=ends).tls_certificate
-    assert certificate is not None
-    assert expiry(certificate) == ends
+DAY = timedelta(days=1)
 
 
-@pytest.mark.parametrize("body", ["", "MAAA", "MIIB", "AAAA" * 100, "####"])
-def test_what_is_no_certificate_has_no_end(tmp_path: Path, body: str) -> None:
-    text = f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n"
-    with pytest.raises(StartupError, match="holds no certificate"):
-        expiry(private(tmp_path / "c.pem", text))
+@pytest.mark.parametrize(
+    ("since", "until", "words"),
+    [
+        (-2 * DAY, DAY, None),
+        (-2 * DAY, -DAY, "certificate has expired"),
+        (DAY, 2 * DAY, "certificate is not yet valid"),
+        (-DAY, 365 * 40 * DAY, None),
+    ],
+)
+@pytest.mark.parametrize("between", [0, 1], ids=["signed-by-the-authority", "one-between"])
+def test_what_clients_would_object_to_is_told(
+    tmp_path: Path,
+    authority: trustme.CA,
+    since: timedelta,
+    until: timedelta,
+    words: str | None,
+    between: int,
+) -> None:
+    signer = authority.create_child_ca() if between else authority
+    now = datetime.now(UTC)
+    made = signer.issue_cert("localhost", not_before=now + since, not_after=now + until)
+    chain = "# é\n" + "".join(pem.bytes().decode() for pem in made.cert_chain_pems)
+    certificate = private(tmp_path / "c.pem", chain)
+    key = private(tmp_path / "k.pem", made.private_key_pem.bytes().decode())
+    authorities = private(tmp_path / "ca.pem", "# é\n" + authority.cert_pem.bytes().decode())
+    for of_clients in (None, authorities):
+        tls = server_tls(Credentials(certificate, key, of_clients))
+        assert tls is not None
+        assert objection(tls) == words
 
 
 # Where they are
@@ -153,19 +174,155 @@ def test_systemd_s_files_are_taken_where_none_are_configured(
 # Changes
 
 
-def test_a_changed_file_is_in_force_and_a_broken_one_is_not(tmp_path: Path) -> None:
+NOTHING, KEYS, AUTHORITIES = Changes(False, False), Changes(True, False), Changes(False, True)
+
+
+def allowed(security: Security) -> list[str]:
+    assert security.keys is not None
+    return [key for key in (KEY, OTHER) if security.keys.allow(None, key)]
+
+
+def test_a_changed_file_is_in_force_and_a_broken_one_is_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = private(tmp_path / "keys", KEY)
     security = Security(Credentials(api_keys=path))
-    assert security.keys is not None
-    assert not security.look()
+    assert security.look() == NOTHING
     path.unlink()
-    assert not security.look()
-    assert security.keys.allow(None, KEY)
+    for _ in range(3):
+        assert security.look() == NOTHING
+    assert allowed(security) == [KEY]
     private(path, "short")
-    assert not security.look()
-    assert security.keys.allow(None, KEY)
+    assert security.look() == NOTHING
+    assert allowed(security) == [KEY]
+    assert len(caplog.records) == 2
     private(path, OTHER)
     os.utime(path, ns=(1, 1))
-    assert security.look()
-    assert (security.keys.allow(None, KEY), security.keys.allow(None, OTHER)) == (False, True)
-    assert not security.look()
+    assert security.look() == KEYS
+    assert allowed(security) == [OTHER]
+    assert security.look() == NOTHING
+
+
+def test_a_file_that_changed_without_a_trace_but_its_inode_s_is_read(tmp_path: Path) -> None:
+    path = private(tmp_path / "keys", KEY)
+    before = path.stat()
+    security = Security(Credentials(api_keys=path))
+    path.write_text(OTHER)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert security.look() == KEYS
+    assert allowed(security) == [OTHER]
+
+
+def test_a_file_that_could_not_be_read_for_a_moment_is_read_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that was taken away would stay in force otherwise, whoever used up the descriptors."""
+    path = private(tmp_path / "keys", KEY)
+    security = Security(Credentials(api_keys=path))
+    private(path, OTHER)
+    with monkeypatch.context() as patch:
+
+        def refuse(*_: object, **_named: object) -> None:
+            raise OSError(errno.EMFILE, "too many")
+
+        patch.setattr(Path, "open", refuse)
+        assert security.look() == NOTHING
+    assert security.look() == KEYS
+    assert allowed(security) == [OTHER]
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path) -> None:
+    path = private(tmp_path / "keys", KEY)
+
+    def read() -> str:
+        text = path.read_text()
+        path.write_text(OTHER)
+        return text
+
+    watched = Watched((path,), read)
+    assert watched.value == KEY
+    assert watched.look()
+    assert watched.value == OTHER
+
+
+def test_certificate_and_key_are_those_that_were_checked_whatever_lies_there_by_then(
+    tmp_path: Path, authority: trustme.CA
+) -> None:
+    """While they are replaced one after the other they do not belong together."""
+    credentials = certified(authority, tmp_path)
+    security = Security(credentials)
+    assert security.context is not None
+    before = security.context.current
+    other = certified(authority, tmp_path, "other")
+    assert credentials.tls_certificate is not None
+    assert other.tls_certificate is not None
+    assert credentials.tls_key is not None
+    assert other.tls_key is not None
+    other.tls_certificate.rename(credentials.tls_certificate)
+    assert security.look() == NOTHING
+    assert security.context.current is before
+    other.tls_key.rename(credentials.tls_key)
+    assert security.look() == NOTHING
+    assert security.context.current is not before
+
+
+def test_every_file_is_read_once(
+    tmp_path: Path, authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = []
+    plain = Path.open
+
+    def counting(path: Path, *arguments: Any, **named: Any) -> Any:
+        opened.append(path.name)
+        return plain(path, *arguments, **named)
+
+    credentials = certified(authority, tmp_path)
+    monkeypatch.setattr(Path, "open", counting)
+    load, loaded = ssl.SSLContext.load_cert_chain, []
+
+    def noting(context: ssl.SSLContext, *files: Any, **named: Any) -> None:
+        loaded.append(files)
+        load(context, *files, **named)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", noting)
+    assert server_tls(credentials) is not None
+    assert sorted(opened) == ["server.key", "server.pem"]
+    ((certificate, key),) = loaded
+    assert str(tmp_path) not in certificate + key
+
+
+def test_other_authorities_are_in_force_at_once(tmp_path: Path, authority: trustme.CA) -> None:
+    credentials = certified(authority, tmp_path)
+    authorities = private(tmp_path / "ca", authority.cert_pem.bytes().decode())
+    security = Security(dataclasses.replace(credentials, tls_client_ca=authorities))
+    assert security.context is not None
+    other = trustme.CA()
+    private(authorities, other.cert_pem.bytes().decode())
+    assert security.look() == AUTHORITIES
+    client = ssl.create_default_context()
+    authority.configure_trust(client)
+    authority.issue_cert("someone").configure_cert(client)
+    with pytest.raises(ssl.SSLError, match="verify failed"):
+        shake_hands(security.context, client)
+    other.issue_cert("someone").configure_cert(client)
+    shake_hands(security.context, client)
+
+
+def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    """In memory, until both have what they need."""
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        server.wrap_bio(up, down, server_side=True),
+        client.wrap_bio(down, up, server_hostname="localhost"),
+    ]
+    waiting = ends
+    while waiting:
+        waiting = [end for end in waiting if not _done(end)]
+
+
+def _done(end: ssl.SSLObject) -> bool:
+    try:
+        end.do_handshake()
+    except ssl.SSLWantReadError:
+        return False
+    return True

@@ -1,219 +1,34 @@
 """The fast lane over a transport that records: one connection, fed by hand."""
 
 import asyncio
-import functools
+import hashlib
 import itertools
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
 
 import pytest
+from http_stand import (
+    ESCAPED,
+    IDLE_TIMEOUT_S,
+    Connection,
+    request,
+    response,
+    scenario,
+)
 from hypothesis import given
 from hypothesis import strategies as st
-from uvicorn.config import Config
-from uvicorn.server import ServerState
 
-from ringbatch.frontend.anyhttp import BODY_TIMEOUT_S, HEAD_TIMEOUT_S, MAX_HEAD_BYTES, AnyHttp
-from ringbatch.frontend.body_budget import BodyBudget
-from ringbatch.frontend.calls import Body, Reply
-from ringbatch.frontend.fastlane import (
-    MAX_WAITING_BYTES,
-    FastLane,
-    FastLaneSettings,
+from ringbatch.frontend.codec.outcome import JSON
+from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES
+from ringbatch.frontend.http.fallback import MAX_HEAD_BYTES, FallbackProtocol
+from ringbatch.frontend.http.fast_lane import MAX_WAITING_BYTES
+from ringbatch.frontend.http.phases import (
+    BODY_TIMEOUT_S,
+    HEAD_TIMEOUT_S,
+    LEAST_TAKEN_BYTES,
+    WRITE_TIMEOUT_S,
 )
-from ringbatch.frontend.head import HeadReader
-from ringbatch.frontend.outcome import JSON
-from ringbatch.frontend.response_heads import ResponseHeads
-from ringbatch.frontend.slow_reader import LEAST_BYTES, WRITE_TIMEOUT_S
-
-IDLE_TIMEOUT_S = 20
-MAX_REQUEST_BYTES = 1 << 20
-
-
-class Transport(asyncio.Transport):
-    """Keeps what is written; the protocol is told of a close at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.protocol: Any = None
-        self.written = b""
-        self.closed = False
-        self.reading = True
-        self.left_bytes = 0
-
-    def write(self, data: Any) -> None:
-        assert not self.closed, "written after the close"
-        self.written += bytes(data)
-
-    def close(self) -> None:
-        if not self.closed and not self.left_bytes:
-            self.closed = True
-            self.protocol.connection_lost(None)
-
-    def abort(self) -> None:
-        self.left_bytes = 0
-        self.close()
-
-    def get_write_buffer_size(self) -> int:
-        return self.left_bytes
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def is_reading(self) -> bool:
-        return self.reading
-
-    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        self.protocol = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        protocol: asyncio.BaseProtocol = self.protocol
-        return protocol
-
-    def pause_reading(self) -> None:
-        assert self.reading
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        assert not self.reading
-        self.reading = True
-
-
-class Pending:
-    """A call of `predict` that the test answers."""
-
-    def __init__(self, model: str, body: bytes, reply: Reply) -> None:
-        self.model = model
-        self.body = body
-        self.reply = reply
-        self.abandoned = False
-
-    def abandon(self) -> None:
-        assert not self.abandoned
-        self.abandoned = True
-
-    def answer(self, status: int = 200) -> None:
-        self.reply(status, b'{"echo":%d}' % len(self.body), JSON)
-
-
-async def app(scope: Any, receive: Any, send: Any) -> None:
-    """Stands for Falcon: notes the request, and answers with one word."""
-    body, more = b"", True
-    while more:
-        event = await receive()
-        body, more = body + event.get("body", b""), event.get("more_body", False)
-    scope["state"]["seen"].append((f"{scope['method']} {scope['path']}", body))
-    headers = [(b"content-length", b"6")]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": b"falcon"})
-
-
-@functools.cache
-def uvicorn_config() -> Config:
-    config = Config(
-        app, lifespan="off", ws="none", log_config=None, interface="asgi3", proxy_headers=False
-    )
-    config.load()
-    return config
-
-
-class Connection:
-    """A fast lane, its transport and what it asked the service for."""
-
-    def __init__(
-        self,
-        *,
-        at_once: bool = False,
-        stopping: bool = False,
-        budget: BodyBudget = BodyBudget.of(MAX_REQUEST_BYTES),  # noqa: B008
-    ) -> None:
-        self.at_once = at_once
-        self.calls: list[Pending] = []
-        self.json_bytes: list[int | None] = []
-        self.timeouts_ns: list[int] = []
-        self.handed_over = 0
-        self.seen: list[tuple[str, bytes]] = []
-        self.state = ServerState()
-        self.state.default_headers = [(b"date", b"today")]
-        settings = FastLaneSettings(
-            predict=self._predict,
-            infer=self._infer,
-            expect=lambda *_: None,
-            heads=HeadReader(MAX_REQUEST_BYTES),
-            response_heads=ResponseHeads(self.state),
-            idle_timeout_s=IDLE_TIMEOUT_S,
-            handed_over=self._count_handover,
-            stopping=lambda: stopping,
-            budget=budget,
-        )
-        self.transport = Transport()
-        state = {"seen": self.seen}
-        loop = asyncio.get_running_loop()
-        self.lane = FastLane(settings, uvicorn_config(), self.state, state, loop)
-        self.transport.protocol = self.lane
-        self.lane.connection_made(self.transport)
-
-    def _count_handover(self) -> None:
-        self.handed_over += 1
-
-    def _predict(
-        self,
-        model: str,
-        body: Body,
-        reply: Reply,
-        timeout_ns: int,
-        _origin: bytes | None = None,
-    ) -> Pending | None:
-        self.timeouts_ns.append(timeout_ns)
-        call = Pending(model, bytes(body), reply)
-        self.calls.append(call)
-        if self.at_once:
-            call.answer()
-            return None
-        return call
-
-    def _infer(
-        self, model: str, body: Body, json_bytes: int | None, reply: Reply, timeout_ns: int
-    ) -> Pending | None:
-        self.json_bytes.append(json_bytes)
-        return self._predict(model, body, reply, timeout_ns)
-
-    def feed(self, data: bytes) -> None:
-        """What the transport would do with bytes from the network."""
-        if not self.transport.closed:
-            self.transport.protocol.data_received(data)
-
-    async def settle(self) -> None:
-        """Let everything run that is ready to."""
-        for _ in range(20):
-            await asyncio.sleep(0)
-
-
-def scenario(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Runs a test on a loop of its own."""
-
-    def run() -> None:
-        asyncio.run(test())  # type: ignore[arg-type]
-
-    run.__name__ = test.__name__
-    run.__doc__ = test.__doc__
-    return run
-
-
-def request(body: bytes, *lines: bytes, path: bytes = b"/v1/models/m:predict") -> bytes:
-    head = [b"POST %b HTTP/1.1" % path, b"Host: x", b"Content-Length: %d" % len(body), *lines]
-    return b"\r\n".join([*head, b"", body])
-
-
-def response(size: int, *, close: bool = False) -> bytes:
-    body = b'{"echo":%d}' % size
-    return (
-        b"HTTP/1.1 200 OK\r\ndate: today\r\ncontent-type: application/json\r\n%b"
-        b"content-length: %d\r\n\r\n%b"
-        % (b"connection: close\r\n" if close else b"", len(body), body)
-    )
-
-
-ESCAPED = b"/v1/models/m%3Apredict"
+from ringbatch.frontend.security.api_keys import ApiKeys
 
 
 @scenario
@@ -370,7 +185,7 @@ async def test_a_foreign_request_is_handed_over_with_every_byte() -> None:
         ("POST /v1/models/m:predict", b"second"),
     ]
     assert connection.transport.written.count(b"falcon") == 2
-    assert isinstance(connection.transport.protocol, AnyHttp)
+    assert isinstance(connection.transport.protocol, FallbackProtocol)
     assert connection.state.connections == {connection.transport.protocol}
     assert connection.handed_over == 1
     assert connection.calls == []
@@ -519,6 +334,38 @@ async def test_an_idle_connection_is_closed_after_its_time_and_a_busy_one_is_not
     assert connection.transport.written == response(2)
 
 
+KEY = b"a-key-of-the-tests"
+KEYED = request(b"{}", b"X-API-Key: " + KEY)
+
+
+@pytest.mark.parametrize(
+    "head", [KEYED[:-2], b"\0" * (len(KEYED) - 2)], ids=["the-same", "no-head"]
+)
+def test_nothing_that_a_removed_key_allowed_is_allowed_any_more(head: bytes) -> None:
+    async def test() -> None:
+        keys = ApiKeys([hashlib.sha256(KEY).digest()])
+        connection = Connection(at_once=True, keys=keys)
+        connection.feed(KEYED)
+        assert len(connection.calls) == 1
+        keys.replace([hashlib.sha256(b"another").digest()])
+        connection.heads.forget()
+        connection.lane.forget()
+        connection.feed(head + b"{}")
+        assert len(connection.calls) == 1
+        assert connection.handed_over == 1
+
+    asyncio.run(test())
+
+
+@scenario
+async def test_an_answer_is_encoded_as_its_own_request_accepts_whatever_changes_meanwhile() -> None:
+    connection = Connection()
+    connection.feed(request(b"{}", b"Accept-Encoding: gzip"))
+    connection.lane.forget()
+    connection.calls[0].reply(200, b"x" * MIN_ENCODED_BYTES, JSON)
+    assert b"content-encoding: gzip" in connection.transport.written
+
+
 LARGE = request(b"x" * 100_000)
 
 
@@ -581,7 +428,7 @@ async def test_a_client_that_never_reads_is_given_up_after_a_handover_too() -> N
     connection.feed(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
     await connection.settle()
     protocol = connection.transport.protocol
-    assert isinstance(protocol, AnyHttp)
+    assert isinstance(protocol, FallbackProtocol)
     connection.transport.left_bytes = 1 << 20
     protocol.pause_writing()
     for _ in range(WRITE_TIMEOUT_S):
@@ -597,7 +444,7 @@ async def test_a_client_that_reads_slowly_is_waited_for() -> None:
     connection.feed(request(b"{}"))
     connection.lane.pause_writing()
     for second in range(4 * WRITE_TIMEOUT_S):
-        connection.transport.left_bytes = (1 << 30) - second * (LEAST_BYTES // 10)
+        connection.transport.left_bytes = (1 << 30) - second * (LEAST_TAKEN_BYTES // 10)
         connection.lane.tick()
     connection.lane.resume_writing()
     assert not connection.transport.closed

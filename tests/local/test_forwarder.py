@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 import rig
 
-from ringbatch.engine.forwarder import Forwarder
-from ringbatch.engine.model import ServerFailed
-from ringbatch.frontend.forwarded import ForwardedRequests
+from ringbatch.engine.runtimes.model import ServerFailed
+from ringbatch.engine.worker.bisect import PROBES
+from ringbatch.engine.worker.forwarder import Forwarder
+from ringbatch.frontend.v1.forwarded import ForwardedRequests
+from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.forward import KEY_BYTES, Forwarded
-from ringbatch.shm.holder import BatchMark, Holder
-from ringbatch.shm.manifest import Forward
+from ringbatch.shm.model_spec import Forward
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, Status
@@ -50,10 +51,10 @@ class Stand:
         self.client = rig.Client(self.segment)
         self.server = Server()
         self.now_ns = 1
-        holder = Holder(self.segment, 0, lambda _lane: None)
+        port = EnginePort(self.segment, 0, lambda _lane: None)
         self.again: list[int] = []
-        self.forwarder = Forwarder(self.server, "m", holder, lambda: self.now_ns, self.again.append)
-        self._holder = holder
+        self.forwarder = Forwarder(self.server, "m", port, lambda: self.now_ns, self.again.append)
+        self._port = port
         layout = self.segment.layout
         self._taken = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
 
@@ -64,7 +65,7 @@ class Stand:
     def run(self) -> dict[int, rig.Reply]:
         """Everything sent, as one batch."""
         self.forwarder.run(self._taken.take(), BatchMark(7, 3, Reason.FULL, 5))
-        self._holder.flush()
+        self._port.flush()
         return self.client.collect()
 
 
@@ -136,6 +137,34 @@ def test_an_instance_that_the_server_refuses_is_its_own_requests_failure(stand: 
     assert replies[slots[2]].answer.status is Status.SERVER_ANSWERED
     assert len(stand.server.asked) == 5
     assert stand.again == [7] * 4
+
+
+@pytest.mark.parametrize("status", [Status.SERVER_BROKEN, Status.SERVER_MISCOUNTED])
+def test_an_answer_that_is_of_no_use_because_of_one_instance_fails_that_one_alone(
+    stand: Stand, status: Status
+) -> None:
+    def spoil(lists: Sequence[bytes]) -> list[bytes]:
+        if b"[13]" in lists:
+            raise ServerFailed(status, "it holds NaN", isolates=True)
+        return list(lists)
+
+    stand.server.answer = spoil
+    slots = [stand.send(b'{"instances":[%d]}' % n) for n in range(17)]
+    replies = stand.run()
+    assert [replies[slot].answer.status for slot in slots] == [
+        status if n == 13 else Status.OK for n in range(17)
+    ]
+
+
+def test_a_server_whose_answers_are_never_of_use_is_soon_asked_no_more(stand: Stand) -> None:
+    def spoil(_lists: Sequence[bytes]) -> list[bytes]:
+        raise ServerFailed(Status.SERVER_BROKEN, "it is no JSON", isolates=True)
+
+    stand.server.answer = spoil
+    for n in range(32):
+        stand.send(b'{"instances":[%d]}' % n)
+    assert statuses(stand.run()) == [Status.SERVER_BROKEN] * 32
+    assert len(stand.server.asked) == 3 + PROBES
 
 
 def test_who_has_gone_meanwhile_is_not_asked_for_again(stand: Stand) -> None:

@@ -1,6 +1,8 @@
-"""What the supervisor knows of its frontends before it starts any: ports, lanes, places."""
+"""What the supervisor knows of its frontends before it starts any: ports, lanes, process slots."""
 
+import re
 import socket
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -10,9 +12,9 @@ from typing import Any
 import pytest
 import trustme
 
-from ringbatch.engine import frontends
-from ringbatch.engine.frontends import Frontends
-from ringbatch.engine.settings import ServerConfig
+from ringbatch.engine.config.settings import ServerConfig
+from ringbatch.engine.supervisor import frontends
+from ringbatch.engine.supervisor.frontends import Frontends
 from ringbatch.shm.errors import StartupError
 
 
@@ -23,18 +25,19 @@ def made(**settings: Any) -> Frontends:
 
 def test_without_a_port_there_is_no_grpc() -> None:
     with closing(made(grpc_frontends=3)) as found:
-        assert ([place.title for place in found.places], found.lanes) == (["frontends"], 4)
+        assert [slot.title for slot in found.slots] == ["frontends"]
         assert "gRPC" not in found.welcome("m")
 
 
 def test_every_frontend_for_grpc_has_a_place_and_a_lane() -> None:
     with closing(made(grpc_port=0, grpc_frontends=3)) as found:
-        titles = [place.title for place in found.places]
+        titles = [slot.title for slot in found.slots]
         assert titles == ["frontends", *(f"grpc frontend {number}" for number in range(3))]
-        assert found.lanes == 4 + 3
 
 
-def test_they_serve_once_all_hold_lanes_and_listen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_serve_once_all_hold_lanes_and_listen(
+    monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., object]
+) -> None:
     asked: list[socket.socket] = []
 
     def answers_ready(listener: socket.socket, *, tls: bool) -> bool:
@@ -45,11 +48,31 @@ def test_they_serve_once_all_hold_lanes_and_listen(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(frontends, "answers_ready", answers_ready)
     with closing(made(grpc_port=0, grpc_frontends=2)) as found:
         assert not found.all_serve(4)
-        for place in found.grpc:
-            place.ready_ns = 1
+        for slot in found.grpc:
+            slot.ready_ns = 1
         assert not found.all_serve(3)
         assert asked == []
-        assert found.all_serve(4)
+        wait_until(lambda: found.all_serve(4), "they serve")
+
+
+def test_a_frontend_that_does_not_answer_keeps_nobody_waiting(
+    monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., object]
+) -> None:
+    silent = threading.Event()
+    asked: list[socket.socket] = []
+
+    def answers_ready(listener: socket.socket, *, tls: bool) -> bool:
+        assert not tls
+        asked.append(listener)
+        return silent.wait()
+
+    monkeypatch.setattr(frontends, "answers_ready", answers_ready)
+    with closing(made()) as found:
+        for _ in range(3):
+            assert not found.all_serve(4)
+        silent.set()
+        wait_until(lambda: found.all_serve(4), "they serve")
+    assert len(asked) == 1, "one question at a time"
 
 
 def test_both_ports_are_named_and_free_again_afterwards(
@@ -80,8 +103,7 @@ def test_a_port_that_cannot_be_had_leaves_the_other_free(
 def test_the_control_address_has_a_place_and_no_lane(free_port_factory: Callable[[], int]) -> None:
     port = free_port_factory()
     with closing(made(control_port=port)) as found:
-        assert [place.title for place in found.places] == ["frontends", "control"]
-        assert found.lanes == 4
+        assert [slot.title for slot in found.slots] == ["frontends", "control"]
         assert found.welcome("m").endswith(f"serving metrics on http://127.0.0.1:{port}/metrics")
         with pytest.raises(StartupError, match="choose another with --control-port"):
             made(control_port=port)
@@ -112,3 +134,25 @@ def test_credentials_that_cannot_be_used_end_the_start_before_a_port_is_taken(
     with pytest.raises(StartupError, match="line 1 is no API key"):
         made(port=port, api_keys_file=keys)
     made(port=port).close()
+
+
+def test_closed_to_newcomers_every_port_for_http_refuses_them() -> None:
+    with closing(made(control_port=0)) as found:
+        found.close_to_newcomers()
+        ports = [int(port) for port in re.findall(r"http://127\.0\.0\.1:(\d+)", found.welcome("m"))]
+        assert len(ports) == 2
+        for port in ports:
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port))
+        assert not found.awaits_newcomers()
+
+
+def test_where_newcomers_cannot_be_turned_away_the_stop_goes_on_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(frontends, "close_to_newcomers", lambda listener: False)
+    with closing(made()) as found:
+        found.close_to_newcomers()
+        found.awaits_newcomers()
+    (record,) = caplog.records
+    assert "this kernel refuses" in record.message

@@ -10,16 +10,16 @@ import orjson
 import pytest
 from stage import SECOND_NS, TIMEOUT_NS, Stage, predictions, typed, untyped
 
-from ringbatch.frontend.batch_ids import BatchIds
-from ringbatch.frontend.calls import Call, Task
-from ringbatch.frontend.gateway import BUNCH, RESWEEP_NS, SWEEP_NS, Gateway
-from ringbatch.frontend.outcome import Headers
-from ringbatch.frontend.payload import Unread, UnreadPart
-from ringbatch.frontend.service import Service
+from ringbatch.frontend.codec.batch_ids import BatchIds
+from ringbatch.frontend.codec.outcome import Headers
+from ringbatch.frontend.codec.payload import LazyBytes, LazyPart
+from ringbatch.frontend.request.calls import Call, Task
+from ringbatch.frontend.request.gateway import BUNCH, RESWEEP_NS, SWEEP_NS, Gateway
+from ringbatch.frontend.request.service import Service
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.engine_port import BatchMark
 from ringbatch.shm.errors import InvalidRequest, ModelNotReady
-from ringbatch.shm.holder import BatchMark
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import (
     MODEL_ANSWER_NS,
@@ -30,7 +30,7 @@ from ringbatch.shm.layout import (
 from ringbatch.shm.slot import Reason, Status
 
 
-class Gone(Unread):
+class Gone(LazyBytes):
     """Bytes that were there when they were promised."""
 
     def __len__(self) -> int:
@@ -47,7 +47,7 @@ def test_what_cannot_be_read_into_its_slot_leaves_the_slot_free() -> None:
     for number in range(3 * stage.lane.capacity):
         task = Task(model, False, stage.replies.to(number), 0, TIMEOUT_NS)
         with pytest.raises(InvalidRequest, match="gone"):
-            task.send(stage.service.engine, UnreadPart(1, Gone(), 0), 64)
+            task.send(stage.service.engine, LazyPart(1, Gone(), 0), 64)
     assert stage.lane.in_flight == 0
     stage.loop.turn()
     assert stage.submitted.take() == []
@@ -97,8 +97,8 @@ def test_a_result_that_is_not_what_the_signature_says_fails_and_costs_no_slot(
         start = request.result_offset
         stage.segment.memory[start : start + len(result)] = result
         mark = BatchMark(number, 1, Reason.IDLE, 0)
-        stage.holder.answer(request.ref, Status.OK, len(result), mark, 0)
-        stage.holder.flush()
+        stage.port.answer(request.ref, Status.OK, len(result), mark, 0)
+        stage.port.flush()
         stage.gateway.collect()
         assert stage.replies.got[number][0] == 500
     assert stage.lane.in_flight == 0
@@ -258,7 +258,7 @@ def test_a_request_is_given_up_at_its_deadline_and_its_late_answer_reaches_nobod
     status, body, _ = stage.replies.got[0]
     assert (status, body) == (504, {"error": "no answer came within 3 s"})
     assert stage.count(LaneCounter.TIMEOUTS) == 1
-    assert not stage.holder.wanted(late[0].ref)
+    assert not stage.port.wanted(late[0].ref)
 
     assert stage.lane.in_flight == 1, "a worker may still write there"
     stage.predict(1, ["next"])
@@ -323,7 +323,7 @@ def test_what_found_no_room_is_announced_though_no_answer_comes_before() -> None
     stage = Stage(untyped(), slots=2)
     for number in range(2):
         stage.predict(number, [number])
-    found = [stage.holder.read(ref) for ref, _ in stage.holder.published()]
+    found = [stage.port.read(ref) for ref, _ in stage.port.published()]
     stage.answer([request for request in found if request is not None])
     stage.loop.turn()
     stage.gateway.collect()
@@ -331,7 +331,7 @@ def test_what_found_no_room_is_announced_though_no_answer_comes_before() -> None
     stage.predict(2, [2])
     stage.loop.turn()
     assert stage.lane.held_back
-    assert not any(map(stage.holder.is_open, stage.submitted.take()))
+    assert not any(map(stage.port.is_open, stage.submitted.take()))
     stage.loop.advance(SWEEP_NS + 2_000_000)
     stage.answer(stage.taken())
     stage.gateway.collect()
@@ -363,7 +363,7 @@ def test_an_abandoned_call_is_cancelled_and_its_answer_reaches_nobody() -> None:
     (request,) = stage.taken()
     call.abandon()
     call.abandon()
-    assert not stage.holder.wanted(request.ref)
+    assert not stage.port.wanted(request.ref)
     stage.answer([request])
     stage.gateway.collect()
     assert stage.replies.got == {}
@@ -411,8 +411,8 @@ def test_a_result_larger_than_its_room_is_asked_for_again_with_more() -> None:
     (request,) = stage.taken()
     needed = request.result_capacity + 5000
     mark = BatchMark(1, 1, Reason.IDLE, 0)
-    stage.holder.answer(request.ref, Status.RESULT_TOO_LARGE, needed, mark, 0)
-    stage.holder.flush()
+    stage.port.answer(request.ref, Status.RESULT_TOO_LARGE, needed, mark, 0)
+    stage.port.flush()
     stage.gateway.collect()
     assert stage.replies.got == {}
     stage.loop.turn()
@@ -432,8 +432,8 @@ def test_a_result_larger_than_the_lane_fails_in_words() -> None:
     stage.loop.turn()
     (request,) = stage.taken()
     mark = BatchMark(1, 1, Reason.IDLE, 0)
-    stage.holder.answer(request.ref, Status.RESULT_TOO_LARGE, 1 << 30, mark, 0)
-    stage.holder.flush()
+    stage.port.answer(request.ref, Status.RESULT_TOO_LARGE, 1 << 30, mark, 0)
+    stage.port.flush()
     stage.gateway.collect()
     status, body, headers = stage.replies.got[0]
     assert status == 500
@@ -446,10 +446,11 @@ def test_room_for_results_grows_with_what_was_seen() -> None:
     stage = Stage(untyped())
     model = stage.service.models["echo"]
     first = model.result_bytes(1, 100)
-    model.learn(20_000)
+    for _ in range(2):
+        model.learn(100, 20_000)
     assert model.result_bytes(1, 100) >= 20_000 > first
     for _ in range(20_000):
-        model.learn(10)
+        model.learn(100, 10)
     assert model.result_bytes(1, 100) == first
 
 
@@ -484,7 +485,7 @@ def test_the_first_part_that_fails_fails_the_whole_request_once(together: bool) 
     stage.answer([bad], Status.MODEL_FAILED, "too bad")
     if not together:
         stage.gateway.collect()
-        assert not stage.holder.wanted(last.ref)
+        assert not stage.port.wanted(last.ref)
     stage.answer([last])
     stage.gateway.collect()
     status, body, _ = stage.replies.got[0]
@@ -636,8 +637,8 @@ def test_a_result_that_is_not_the_models_signature_is_the_models_failure() -> No
     (request,) = stage.taken()
     start = request.result_offset
     stage.segment.memory[start : start + 3] = b"[1]"
-    stage.holder.answer(request.ref, Status.OK, 3, BatchMark(1, 2, Reason.IDLE, 0), 0)
-    stage.holder.flush()
+    stage.port.answer(request.ref, Status.OK, 3, BatchMark(1, 2, Reason.IDLE, 0), 0)
+    stage.port.flush()
     stage.gateway.collect()
     assert stage.replies.got[0][0] == 500
     assert stage.lane.in_flight == 0
@@ -648,7 +649,7 @@ def test_closing_cancels_what_is_in_flight() -> None:
     stage.predict(0, [0])
     stage.gateway.close()
     (request,) = stage.taken()
-    assert not stage.holder.wanted(request.ref)
+    assert not stage.port.wanted(request.ref)
     assert stage.loop.armed == []
 
 

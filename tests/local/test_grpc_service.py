@@ -11,20 +11,21 @@ import grpc
 import pytest
 from rig import local_segment, spec
 
-from ringbatch.frontend import grpc_calls, grpc_inference
-from ringbatch.frontend.gateway import Gateway
-from ringbatch.frontend.grpc_calls import Calls
-from ringbatch.frontend.grpc_inference import Inference
-from ringbatch.frontend.grpc_messages import SCHEMA, inference
-from ringbatch.frontend.grpc_service import WINDOW, Control, Health, Inferences, Reflection
-from ringbatch.frontend.service import Service
+from ringbatch.frontend.grpc import calls as grpc_calls
+from ringbatch.frontend.grpc import inference as grpc_inference
+from ringbatch.frontend.grpc.calls import Calls
+from ringbatch.frontend.grpc.inference import Inference
+from ringbatch.frontend.grpc.messages import SCHEMA, inference
+from ringbatch.frontend.grpc.service import WINDOW, Control, Health, Inferences, Reflection
+from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.frontend.request.service import Service
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.holder import BatchMark, Holder, Request
+from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, WORD
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer
-from ringbatch.shm.slot import Reason, Status
+from ringbatch.shm.slot import PART, Reason, Status
 from ringbatch.shm.tensor import Tensor
 
 SLOTS = 256
@@ -79,7 +80,7 @@ class Stage:
         self.service = Service(self.segment, self.gateway, time.monotonic_ns)
         self.calls = Calls()
         self.inferences = Inferences(Inference(self.service, time.monotonic_ns), self.calls)
-        self.holder = Holder(self.segment, 0, lambda _lane: None)
+        self.port = EnginePort(self.segment, 0, lambda _lane: None)
         self._submitted = Consumer(
             self.segment.words, self.segment.layout.submission_ring(0), SLOTS
         )
@@ -97,7 +98,7 @@ class Stage:
         while len(found) < count:
             await asyncio.sleep(0)
             for ref in self._submitted.take():
-                request = self.holder.read(ref)
+                request = self.port.read(ref & ~PART)
                 assert request is not None
                 found.append(request)
         assert len(found) == count
@@ -117,10 +118,10 @@ class Stage:
                 size, start = request.request_bytes, request.request_offset
                 end = request.result_offset
                 self.segment.memory[end : end + size] = self.segment.memory[start : start + size]
-                self.holder.answer(request.ref, status, size, mark, 0)
+                self.port.answer(request.ref, status, size, mark, 0)
             else:
-                self.holder.fail(request, status, text, mark, 0)
-        self.holder.flush()
+                self.port.fail(request, status, text, mark, 0)
+        self.port.flush()
         self.gateway.collect()
 
 
@@ -373,7 +374,7 @@ def test_a_call_that_its_client_cancels_gives_its_slot_up() -> None:
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert not stage.holder.wanted(request.ref)
+        assert not stage.port.wanted(request.ref)
         stage.answer(request)
         assert stage.lane.in_flight == 0
 
@@ -453,7 +454,7 @@ def test_a_stream_that_its_client_cancels_gives_its_slots_up() -> None:
         with pytest.raises(asyncio.CancelledError):
             await stream
         await stage.quiet()
-        assert not any(stage.holder.wanted(request.ref) for request in requests)
+        assert not any(stage.port.wanted(request.ref) for request in requests)
 
     on_loop(test)
 

@@ -10,7 +10,7 @@ import pytest
 import uvloop
 from uvicorn.config import Config
 
-from ringbatch.frontend.ticking_server import TickingServer
+from ringbatch.frontend.http.server import TickingServer
 
 QUEUED = 3
 
@@ -43,18 +43,33 @@ async def no_app(scope: Any, receive: Any, send: Any) -> None:
     raise AssertionError("no request gets here")
 
 
-def stopped_over_queue(end: Callable[[list[socket.socket]], None]) -> list[socket.socket]:
+class Slow(TickingServer):
+    """Has shaken hands with nobody before it does so with everybody."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._hands = asyncio.Barrier(QUEUED)
+
+    async def _join(self, connection: socket.socket) -> None:
+        await self._hands.wait()
+        await super()._join(connection)
+
+
+def stopped_over_queue(
+    end: Callable[[list[socket.socket]], None], kind: type[TickingServer] = TickingServer
+) -> list[socket.socket]:
     """The clients of a server that was stopped before it had accepted any of them.
 
     Args:
         end: called once the server waits for them.
+        kind: of server.
     """
     clients: list[socket.socket] = []
 
     async def run() -> None:
         config = Config(no_app, http=LastWords, lifespan="off", log_config=None)
         config.load()
-        server = TickingServer(config)
+        server = kind(config)
         server.lifespan = config.lifespan_class(config)
         await server.startup([])
         listener = socket.create_server(("127.0.0.1", 0))
@@ -76,11 +91,12 @@ def stopped_over_queue(end: Callable[[list[socket.socket]], None]) -> list[socke
     return clients
 
 
-def test_a_stop_serves_the_connections_that_nobody_accepted() -> None:
+@pytest.mark.parametrize("kind", [TickingServer, Slow])
+def test_a_stop_serves_the_connections_that_nobody_accepted(kind: type[TickingServer]) -> None:
     def end(clients: list[socket.socket]) -> None:
         for client in clients:
             client.shutdown(socket.SHUT_WR)
 
     with ExitStack() as stack:
-        clients = [stack.enter_context(client) for client in stopped_over_queue(end)]
+        clients = [stack.enter_context(client) for client in stopped_over_queue(end, kind)]
         assert [client.recv(100) for client in clients] == [b"queued 0", b"queued 1", b"queued 2"]

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.shm import holder as holder_module
+from ringbatch.shm import engine_port as holder_module
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm import layout as at
-from ringbatch.shm.alike import Alike, AlikeReader
+from ringbatch.shm.answers import Answer
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.holder import BatchMark, Holder, Request
-from ringbatch.shm.lane import Answer, Lane
+from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, WORD, Layout
-from ringbatch.shm.manifest import ModelSpec, dumps
+from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import (
@@ -36,6 +36,7 @@ from ringbatch.shm.slot import (
     reference,
     state_of,
 )
+from ringbatch.shm.uniform_batch import UniformBatch, UniformBatchReader
 
 MODEL = ModelSpec(0, "m", "python", (), (), 1, 0, 1, "eager", (0,))
 MARK = BatchMark(batch=7, rows=3, reason=Reason.LATENCY, dispatched_ns=11)
@@ -167,7 +168,7 @@ class Recorded:
 
     segment: Segment
     lane: Lane
-    worker: Holder
+    worker: EnginePort
     submissions: Consumer
     log: Log
     wakes: list[str] = field(default_factory=list)
@@ -192,7 +193,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     log = Log()
     segment = Segment.local(LAYOUT, (MODEL,))
     plain = segment.memory
-    worker = Holder(segment, WORKER, lambda lane: log.add(f"wake lane {lane}"))
+    worker = EnginePort(segment, WORKER, lambda lane: log.add(f"wake lane {lane}"))
     segment.words = cast(memoryview, RecordingWords(segment.words, log))
     segment.memory = cast(memoryview, RecordingMemory(plain, log))
     lane = Lane(segment, 0, lambda: log.add("wake collector"))
@@ -283,11 +284,11 @@ def test_answers_to_requests_that_are_alike_are_stored_in_the_same_order(
 ) -> None:
     slots = [ask(recorded.lane) for _ in range(2)]
     recorded.lane.announce()
-    alike = recorded.worker.read_alike(recorded.submissions.take())
+    alike = recorded.worker.read_uniform(recorded.submissions.take())
     assert alike is not None
     recorded.log.entries.clear()
     recorded.log.actor = Actor.HOLDER
-    recorded.worker.answer_alike(alike, Status.OK, 2, MARK, 12)
+    recorded.worker.answer_uniform(alike, Status.OK, 2, MARK, 12)
     recorded.worker.flush()
     assert [what for _, what in recorded.log.entries] == [
         *(f"{what} of {slot}" for slot in slots for what in ("result header", "DONE")),
@@ -352,8 +353,8 @@ class Rig:
 
     def __post_init__(self) -> None:
         self.lane = self.next_owner()
-        self.worker = Holder(self.segment, WORKER, self.lane_wakes.append)
-        self.collector = Holder(self.segment, COLLECTOR, self.lane_wakes.append)
+        self.worker = EnginePort(self.segment, WORKER, self.lane_wakes.append)
+        self.collector = EnginePort(self.segment, COLLECTOR, self.lane_wakes.append)
         ring = LAYOUT.submission_ring(self.index)
         self.submissions = Consumer(self.segment.words, ring, SLOTS)
 
@@ -371,11 +372,11 @@ class Rig:
                 self.answer(request)
         self.worker.flush()
 
-    def answer(self, request: Request, holder: Holder | None = None) -> None:
+    def answer(self, request: Request, port: EnginePort | None = None) -> None:
         start, memory = request.request_offset, self.segment.memory
         result = bytes(memory[start : start + request.request_bytes]).upper()
         memory[request.result_offset : request.result_offset + len(result)] = result
-        (holder or self.worker).answer(request.ref, Status.OK, len(result), MARK, 12)
+        (port or self.worker).answer(request.ref, Status.OK, len(result), MARK, 12)
 
     def result(self, slot: int, lane: Lane | None = None) -> bytes:
         owner = lane or self.lane
@@ -580,7 +581,7 @@ def test_of_the_answers_that_find_no_room_those_stay_that_nobody_has_seen(rig: R
     unseen = ask(rig.lane)
     rig.lane.announce()
     (request,) = rig.requests()
-    rig.answer(request, Holder(rig.segment, WORKER, rig.lane_wakes.append))
+    rig.answer(request, EnginePort(rig.segment, WORKER, rig.lane_wakes.append))
     rig.collector.repeat(request.ref)
     for request in earlier:
         rig.collector.repeat(request.ref)
@@ -681,9 +682,9 @@ LANE_0 = LAYOUT.lane_payload(0)
 LANE_1 = LAYOUT.lane_payload(1)
 
 
-def ways_to_read(rig: Rig) -> list[Callable[[list[int]], Alike | None]]:
+def ways_to_read(rig: Rig) -> list[Callable[[list[int]], UniformBatch | None]]:
     """Of a batch: few requests, and as many as are handled as arrays."""
-    reader = AlikeReader(rig.segment)
+    reader = UniformBatchReader(rig.segment)
     return [reader.read, reader._read_many]
 
 
@@ -765,7 +766,7 @@ def test_requests_answered_together_are_answered_like_single_ones(rig: Rig, way:
     rig.lane.announce()
     alike = ways_to_read(rig)[way](rig.submissions.take())
     assert alike is not None
-    rig.worker.answer_alike(alike, Status.OK, 4, MARK, 12)
+    rig.worker.answer_uniform(alike, Status.OK, 4, MARK, 12)
     rig.worker.flush()
     assert rig.lane_wakes == [rig.index]
     assert rig.lane.collect() == slots

@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 
 import pytest
 from interleave import Actor, Scenario, Violation, Watch, explore
+from tiers import exhaustive
 
-from ringbatch.shm import holder as holder_module
+from ringbatch.shm import engine_port as holder_module
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm import layout as at
+from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.extents import RESERVE_SHARE
-from ringbatch.shm.holder import BatchMark, Holder
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, WORD, Layout
-from ringbatch.shm.manifest import ModelSpec, dumps
+from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import (
@@ -95,7 +96,7 @@ class World:
     slots: int
     watch: Watch
     lane_type: type[Lane] = Lane
-    holder_type: type[Holder] = Holder
+    holder_type: type[EnginePort] = EnginePort
     published: list[int] = field(default_factory=list)
     answers: list[tuple[int, int]] = field(default_factory=list)
     """Number asked with and number answered, as frontends found them."""
@@ -167,23 +168,23 @@ class Engine:
     def __init__(self, world: World, producer: int) -> None:
         layout = world.segment.layout
         self.world = world
-        self.holder = world.holder_type(world.segment, producer, lambda lane: None)
+        self.port = world.holder_type(world.segment, producer, lambda lane: None)
         self.submissions = Consumer(world.words, layout.submission_ring(0), layout.slots)
 
     def serve(self) -> None:
         for ref in self.submissions.take():
             # A lane's next owner may announce what is answered already.
-            if self.holder.is_open(ref):
+            if self.port.is_open(ref):
                 self.answer(ref)
-        self.holder.flush()
+        self.port.flush()
 
     def answer(self, ref: int) -> None:
-        request = self.holder.read(ref)
+        request = self.port.read(ref)
         assert request is not None, "published before its header"
         number = self.world.words[request.request_offset // WORD]
         assert number == request.rows, "the request's memory is not its own"
         self.world.words[request.result_offset // WORD] = number + ANSWERED
-        self.holder.answer(ref, Status.OK, WORD, MARK, 1)
+        self.port.answer(ref, Status.OK, WORD, MARK, 1)
 
 
 def finish(world: World, frontend: Frontend, engine: Engine) -> None:
@@ -205,7 +206,7 @@ def reusing(
     *,
     cancels: bool = False,
     lane_type: type[Lane] = Lane,
-    holder_type: type[Holder] = Holder,
+    holder_type: type[EnginePort] = EnginePort,
     frontend_type: type[Frontend] = Frontend,
 ) -> Scenario:
     """A frontend that publishes what finds room, beside an engine that answers."""
@@ -271,14 +272,14 @@ def worker_dies(lane_type: type[Lane] = Lane) -> Scenario:
         def run() -> None:
             for ref in batch:
                 worker.answer(ref)
-            worker.holder.flush()
+            worker.port.flush()
             world.words[world.segment.layout.report_ring(0) // WORD] = 1
 
         def take_back() -> None:
             for ref in batch:
-                if not collector.holder.repeat(ref):
+                if not collector.port.repeat(ref):
                     collector.answer(ref)
-            collector.holder.flush()
+            collector.port.flush()
 
         def ask() -> None:
             for _ in range(2):
@@ -336,6 +337,7 @@ def frontend_dies(lane_type: type[Lane] = Lane) -> Scenario:
     return scenario
 
 
+@exhaustive
 def test_a_frontend_killed_at_any_point_leaves_a_whole_lane_to_the_next() -> None:
     explored = explore(frontend_dies(), private=is_private(2))
     print(explored)
@@ -389,7 +391,7 @@ class BelievesEveryAnswer(Lane):
         ]
 
 
-class DoneLast(Holder):
+class DoneLast(EnginePort):
     """Wrong: announces an answer before it stands in the slot."""
 
     def answer(

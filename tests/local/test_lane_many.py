@@ -4,7 +4,7 @@ import pytest
 from rig import FAR_NS, local_segment, spec
 
 from ringbatch.shm.answers import Answers
-from ringbatch.shm.holder import BatchMark, Holder
+from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
@@ -38,11 +38,11 @@ def test_what_is_published_together_is_what_is_published_one_by_one() -> None:
         assert [first.request_offset[s] for s in many] == [second.request_offset[s] for s in many]
         for lane, segment in ((first, one_by_one), (second, together)):
             lane.announce()
-            holder = Holder(segment, 0, lambda _lane: None)
+            port = EnginePort(segment, 0, lambda _lane: None)
             refs = submitted(segment)
             for ref in refs:
-                holder.answer(ref, Status.OK, 0, MARK, 1)
-            holder.flush()
+                port.answer(ref, Status.OK, 0, MARK, 1)
+            port.flush()
             assert lane.collect() == sorted(many)
             for slot in sorted(many):
                 lane.release(slot)
@@ -77,12 +77,12 @@ def test_an_answer_is_ok_where_it_is_so_and_of_the_size(status: Status) -> None:
     slots = lane.claim_many(3, REQUEST_BYTES, RESULT_BYTES)
     lane.publish_many(slots, 0, 1, 0, FAR_NS, REQUEST_BYTES)
     lane.announce()
-    holder = Holder(segment, 0, lambda _lane: None)
+    port = EnginePort(segment, 0, lambda _lane: None)
     good, other, larger = submitted(segment)
-    holder.answer(good, Status.OK, 40, MARK, 1)
-    holder.answer(other, status, 40, MARK, 1)
-    holder.answer(larger, Status.OK, 41, MARK, 1)
-    holder.flush()
+    port.answer(good, Status.OK, 40, MARK, 1)
+    port.answer(other, status, 40, MARK, 1)
+    port.answer(larger, Status.OK, 41, MARK, 1)
+    port.flush()
     assert lane.collect() == slots
     expected = [True, status is Status.OK, False]
     assert Answers(segment, 1).ok(slots, 40).tolist() == expected
@@ -94,9 +94,9 @@ def test_an_answer_to_an_earlier_request_of_the_slot_is_not_ok() -> None:
     (slot,) = lane.claim_many(1, REQUEST_BYTES, RESULT_BYTES)
     lane.publish_many([slot], 0, 1, 0, FAR_NS, REQUEST_BYTES)
     lane.announce()
-    holder = Holder(segment, 0, lambda _lane: None)
-    holder.answer(submitted(segment)[0], Status.OK, 40, MARK, 1)
-    holder.flush()
+    port = EnginePort(segment, 0, lambda _lane: None)
+    port.answer(submitted(segment)[0], Status.OK, 40, MARK, 1)
+    port.flush()
     answers = Answers(segment, 1)
     assert answers.ok([slot], 40).all()
     lane.collect()

@@ -2,15 +2,27 @@
 
 from enum import IntEnum
 
+import orjson
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from stage import SteppedLoop
 from stand import Stand, eager
 
-from ringbatch.frontend import metrics
-from ringbatch.frontend.metrics import EngineMetrics
-from ringbatch.shm.counters import CollectorCounter, LaneCounter, ModelCounter, WorkerCounter
+from ringbatch.frontend.metrics import exposition
+from ringbatch.frontend.metrics.exposition import EngineMetrics
+from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.frontend.request.service import Service
+from ringbatch.shm.counters import (
+    CollectorCounter,
+    Counters,
+    LaneCounter,
+    ModelCounter,
+    WorkerCounter,
+)
+from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Status
 
 
 @pytest.fixture(autouse=True)
@@ -33,10 +45,10 @@ def samples(stand: Stand) -> dict[tuple[str, ...], float]:
 @pytest.mark.parametrize(
     ("counters", "names"),
     [
-        (LaneCounter, metrics.LANE_NAMES),
-        (CollectorCounter, metrics.COLLECTOR_NAMES),
-        (ModelCounter, metrics.MODEL_NAMES),
-        (WorkerCounter, metrics.WORKER_NAMES),
+        (LaneCounter, exposition.LANE_NAMES),
+        (CollectorCounter, exposition.COLLECTOR_NAMES),
+        (ModelCounter, exposition.MODEL_NAMES),
+        (WorkerCounter, exposition.WORKER_NAMES),
     ],
 )
 def test_every_counter_is_a_metric(counters: type[IntEnum], names: dict[IntEnum, object]) -> None:
@@ -74,3 +86,53 @@ def test_a_request_is_in_flight_from_lane_to_answer() -> None:
     assert found["ringbatch_model_run_seconds_total", "m", "1"] == 2
     assert found["ringbatch_model_requests_total", "m", "1"] == 1
     assert found["ringbatch_model_instances_total", "m", "1"] == 2
+
+
+def test_the_sizes_of_batches_add_up_to_what_was_dispatched_whoever_ran_before() -> None:
+    """A worker's place may have counted for a model that was unloaded."""
+    stand = Stand(eager(max_batch_size=4)).begin()
+    worker = stand.segment.layout.worker_counters(0)
+    Counters(stand.segment.words, worker).add(WorkerCounter.ROWS, 1000)
+    for rows in (2, 3):
+        stand.send(rows=rows)
+        stand.step(1_000)
+        stand.workers[0].finish(stand.workers[0].task())
+        stand.step(2_000)
+    found = samples(stand)
+    assert found["ringbatch_model_batch_instances_count", "m", "1"] == 2
+    assert found["ringbatch_model_batch_instances_sum", "m", "1"] == 5
+    stand.segment.table.clear_place(0)
+    found = samples(stand)
+    assert found["ringbatch_model_batch_instances_count", "m", "1"] == 0
+    assert found["ringbatch_model_batch_instances_sum", "m", "1"] == 0
+
+
+def test_a_request_counts_once_also_where_it_is_split_or_sent_again() -> None:
+    stand = Stand(eager(max_batch_size=4)).begin()
+    lane, loop = stand.clients[1].lane, SteppedLoop()
+    gateway = Gateway(lane, loop, lambda: 1)  # type: ignore[arg-type]
+    service = Service(stand.segment, gateway, lambda: 1)
+    service.predict("m", orjson.dumps({"instances": [*range(10)]}), lambda *_: None)
+    service.predict("m", b'{"instances":[1]}', lambda *_: None)
+    loop.turn()
+    worker, port = stand.workers[0], EnginePort(stand.segment, 0, lambda _: None)
+    stand.step(1)
+    for status, size in ((Status.RESULT_TOO_LARGE, 9_000), (Status.OK, 3)):
+        answered = 0
+        while answered < 4:
+            for task in worker.tasks():
+                for ref in task.references:
+                    port.answer(ref, status, size, task.mark, 1)
+                    answered += 1
+                port.flush()
+                worker.say_done(task.mark.batch)
+            stand.step(1)
+        gateway.collect()
+        loop.turn()
+        stand.step(1)
+    found = samples(stand)
+    assert found["ringbatch_model_requests_total", "m", "1"] == 2
+    assert found["ringbatch_model_instances_total", "m", "1"] == 22, "collected twice"
+    assert found["ringbatch_lane_requests_total", "1"] == 2
+    assert found["ringbatch_lane_answers_total", "1"] == 2
+    assert stand.model().requests == 2

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rig import Array, Client, Reply, local_segment, pack, spec, unpack
 
-from ringbatch.engine import padding as padding_module
-from ringbatch.engine.model import InvalidInput, Model
-from ringbatch.engine.padding import PaddedCodec, padding
-from ringbatch.engine.runner import Runner
-from ringbatch.engine.shaping import Unfit
-from ringbatch.shm.alike import FEW
-from ringbatch.shm.holder import BatchMark, Holder
+from ringbatch.engine.batch.shaping import Unfit
+from ringbatch.engine.runtimes.model import InvalidInput, Model
+from ringbatch.engine.worker import padding as padding_module
+from ringbatch.engine.worker.padding import PaddedCodec, padding
+from ringbatch.engine.worker.runner import Runner
+from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import SLOT_MASK, Reason, Status
 from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.uniform_batch import FEW
 
 MARK = BatchMark(batch=1, rows=1, reason=Reason.FULL, dispatched_ns=0)
 IDS = Tensor("ids", "INT64", [-1])
@@ -59,13 +59,13 @@ class Stage:
         self.inputs, self.outputs = model.inputs, model.outputs
         self.segment = local_segment(spec(0, self.inputs, self.outputs), lane_bytes=256 * PAGE)
         self.client = Client(self.segment)
-        self.holder = Holder(self.segment, 0, lambda _lane: None)
+        self.port = EnginePort(self.segment, 0, lambda _lane: None)
         layout = self.segment.layout
         self.submitted = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
         self.runner = Runner(
             model,
             "m",
-            self.holder,
+            self.port,
             lambda: 0,
             sizes=sizes,
             codec=(
@@ -84,7 +84,7 @@ class Stage:
 
     def run(self, *references: int) -> list[Reply]:
         self.runner.run(list(references), MARK)
-        self.holder.flush()
+        self.port.flush()
         replies = self.client.collect()
         assert len(replies) == len(references)
         return [replies[ref & SLOT_MASK] for ref in references]
@@ -271,6 +271,15 @@ def test_only_whose_own_answer_is_no_number_fails() -> None:
     good, bad = stage.run(stage.send([[1, 2]]), stage.send([[1, 0]]))
     assert answer(stage, good)[0].shape == (1, 2, 2)
     assert bad.answer.status is Status.MODEL_FAILED
+
+
+def test_only_whose_own_numbers_are_beyond_the_type_fails() -> None:
+    bytes_of = Tensor("bytes", "UINT8", [-1])
+    stage = Stage(lambda ids: np.where(ids, ids, 999).astype("u4"), [IDS], [bytes_of], edges=(8,))
+    good, bad, other = stage.run(stage.send([[1, 2]]), stage.send([[1, 256]]), stage.send([[3]]))
+    assert [answer(stage, reply)[0].tolist() for reply in (good, other)] == [[[1, 2]], [[3]]]
+    assert bad.answer.status is Status.MODEL_FAILED
+    assert b"output 'bytes' holds numbers beyond the declared UINT8" in bad.data
 
 
 def test_an_answer_that_does_not_fit_says_how_much_it_takes() -> None:

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rig import spec
 
-from ringbatch.frontend.placed_answers import PlacedAnswers
-from ringbatch.frontend.v1_answer import NumberAnswers
+from ringbatch.frontend.v1.answer import NumberAnswers
+from ringbatch.frontend.v1.placed_answers import PlacedAnswers
 from ringbatch.shm.layout import ALIGNMENT
+from ringbatch.shm.strided_view import StridedView
 from ringbatch.shm.tensor import DATATYPES, Tensor
-from ringbatch.shm.windows import Windows
 
 BATCH_ID = "123e4567-e89b-42d3-a456-426614174000"
 PLACES = 64
@@ -26,7 +26,7 @@ class Stage:
         output = Tensor("y", datatype, shape)
         self.memory = memoryview(bytearray(PLACES * ALIGNMENT))
         self.answers = NumberAnswers(spec(0, [output], [output]))
-        self.placed = PlacedAnswers(self.answers, Windows(self.memory))
+        self.placed = PlacedAnswers(self.answers, StridedView(self.memory))
 
     def put(self, place: int, data: bytes) -> int:
         offset = place * ALIGNMENT

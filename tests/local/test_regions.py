@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from rig import local_segment, spec
 
-from ringbatch.frontend.outcome import NotSupported
-from ringbatch.frontend.regions import NOTHING_SHARED, Regions, SharedMemory, patiently
-from ringbatch.frontend.v2_memory import Place
+from ringbatch.frontend.codec.outcome import NotSupported
+from ringbatch.frontend.v2.regions import NOTHING_SHARED, Regions, SharedMemory, patiently
+from ringbatch.frontend.v2.shared_memory import RegionSpan
 from ringbatch.shm.errors import (
     InvalidRequest,
     MemoryNotFound,
@@ -28,9 +28,9 @@ from ringbatch.shm.errors import (
     RequestTooLarge,
 )
 from ringbatch.shm.layout import MAX_REGIONS, REGISTRY_SIZE, WORD
+from ringbatch.shm.object_names import DIRECTORY
 from ringbatch.shm.region import Region, encode
-from ringbatch.shm.registry import Registry, RegistryBusy
-from ringbatch.shm.segment import DIRECTORY
+from ringbatch.shm.region_registry import Registry, RegistryBusy
 
 DATA = bytes(range(64))
 ALLOWED = SharedMemory(("/app_",), 4096)
@@ -66,11 +66,11 @@ def open_files() -> int:
 
 
 def read(regions: Regions, offset: int = 0, size: int = 64, name: str = "r") -> bytes:
-    return bytes(regions.source(Place(name, offset, size)).read())
+    return bytes(regions.source(RegionSpan(name, offset, size)).read())
 
 
 def write(regions: Regions, data: bytes, offset: int = 0, name: str = "r") -> None:
-    regions.target(Place(name, offset, len(data))).write([memoryview(data)])
+    regions.target(RegionSpan(name, offset, len(data))).write([memoryview(data)])
 
 
 def refused(kind: type[RequestError], function: Callable[..., Any], *given: Any) -> str:
@@ -146,7 +146,7 @@ def test_a_region_may_be_any_stretch_of_its_object(regions: Regions, tmp_path: P
 def test_a_tensor_beyond_its_region_is_refused(regions: Regions, offset: int, size: int) -> None:
     regions.register("r", "/app_x", 5, 7)
     for use in (regions.source, regions.target):
-        assert refused(InvalidRequest, use, Place("r", offset, size)) == (
+        assert refused(InvalidRequest, use, RegionSpan("r", offset, size)) == (
             f'{size} bytes from offset {offset} are not within shared memory region "r", '
             "which has 7"
         )
@@ -304,7 +304,7 @@ def test_an_object_made_shorter_is_an_error_and_no_more(
 ) -> None:
     one = frontends[0]
     one.register("r", "/app_x", 0, 64)
-    known = one.source(Place("r", 0, 64)), one.target(Place("r", 0, 64))
+    known = one.source(RegionSpan("r", 0, 64)), one.target(RegionSpan("r", 0, 64))
     os.truncate(tmp_path / "app_x", 40)
     for regions in frontends:
         assert read(regions, 0, 40) == DATA[:40]
@@ -342,7 +342,7 @@ def test_reads_and_writes_that_come_in_pieces_are_put_together(
     monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, data[:5], at))
     regions.register("r", "/app_x", 1, 63)
     assert read(regions, 1, 62) == DATA[2:]
-    target = regions.target(Place("r", 0, 30))
+    target = regions.target(RegionSpan("r", 0, 30))
     target.write([memoryview(b"a" * 12), b"", memoryview(b"b" * 9)])
     assert (tmp_path / "app_x").read_bytes() == DATA[:1] + b"a" * 12 + b"b" * 9 + DATA[22:]
 
@@ -408,9 +408,9 @@ def test_a_record_that_a_hostile_process_wrote_opens_nothing(tmp_path: Path) -> 
 
 def test_inputs_are_no_larger_than_a_request_may_be(regions: Regions) -> None:
     regions.register("r", "/app_x", 0, 64)
-    place = Place("r", 0, 4097)
-    assert "at most 4096 are accepted" in refused(RequestTooLarge, regions.source, place)
-    refused(InvalidRequest, regions.target, place)
+    span = RegionSpan("r", 0, 4097)
+    assert "at most 4096 are accepted" in refused(RequestTooLarge, regions.source, span)
+    refused(InvalidRequest, regions.target, span)
 
 
 def test_a_request_on_its_way_keeps_what_it_uses(
@@ -418,7 +418,7 @@ def test_a_request_on_its_way_keeps_what_it_uses(
 ) -> None:
     one, other = frontends
     one.register("r", "/app_x", 0, 64)
-    target = one.target(Place("r", 0, 4))
+    target = one.target(RegionSpan("r", 0, 4))
     other.unregister("r")
     one.sweep()
     target.write([b"kept"])
@@ -434,8 +434,8 @@ def test_where_it_is_off_nothing_is_done(registry: Registry, tmp_path: Path) -> 
         lambda: regions.unregister(None),
         lambda: regions.status(None),
         lambda: regions.status("r"),
-        lambda: regions.target(Place("r", 0, 1)),
-        lambda: regions.source(Place("r", 0, 0)),
+        lambda: regions.target(RegionSpan("r", 0, 1)),
+        lambda: regions.source(RegionSpan("r", 0, 0)),
         regions.expect_on,
     ):
         assert "switched off here" in refused(NotSupported, call)
@@ -462,7 +462,7 @@ def test_registering_waits_its_turn_without_stopping_others() -> None:
 
 
 def test_registering_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ringbatch.frontend.regions._TRIES", 3)
+    monkeypatch.setattr("ringbatch.frontend.v2.regions._TRIES", 3)
 
     def attempt() -> None:
         raise RegistryBusy

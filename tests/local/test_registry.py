@@ -16,7 +16,7 @@ from ringbatch.shm.layout import (
     WORD,
 )
 from ringbatch.shm.region import Region
-from ringbatch.shm.registry import Registry, RegistryBusy
+from ringbatch.shm.region_registry import Registry, RegistryBusy
 
 A = Region("a", "/app_a", 0, 64, 26, 7)
 B = Region("b", "/app_b", 8, 16, 26, 8)

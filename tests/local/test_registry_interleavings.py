@@ -7,7 +7,7 @@ from interleave import Actor, Scenario, Violation, Watch, explore
 
 from ringbatch.shm.layout import REGION_SIZE, REGISTRY_SIZE
 from ringbatch.shm.region import FIELDS, Region, decode, encode, text_words
-from ringbatch.shm.registry import _FIELDS, _RECORD, _TEXT, Entry, Registry
+from ringbatch.shm.region_registry import _FIELDS, _RECORD, _TEXT, Entry, Registry
 
 OLD = Region("a", "/old", 1, 11, 111, 1111)
 NEW = Region("b", "/new", 2, 22, 222, 2222)

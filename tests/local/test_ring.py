@@ -99,6 +99,25 @@ def test_a_taken_word_may_be_overwritten() -> None:
     assert taken == [1, 2]
 
 
+@given(capacities, starts, st.lists(st.integers(1, 4), max_size=20))
+def test_what_is_peeked_at_keeps_its_place_until_it_is_released(
+    capacity: int, start: int, releases: list[int]
+) -> None:
+    ring = Ring(capacity, start)
+    held: deque[int] = deque()
+    for number, count in enumerate(releases):
+        while ring.producer.offer([number]):
+            held.append(number)
+        assert len(held) == capacity
+        assert ring.consumer.peek() == list(held) == ring.consumer.peek()
+        released = min(count, capacity)
+        ring.consumer.release(released)
+        for _ in range(released):
+            held.popleft()
+        assert Consumer(ring.words, OFFSET, capacity).peek() == list(held)
+    assert ring.consumer.take() == list(held)
+
+
 def test_a_new_end_goes_on_where_the_old_one_stopped() -> None:
     ring = Ring(4)
     ring.producer.offer([1, 2, 3])

@@ -11,20 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rig import Client, Reply, local_segment, pack, spec, unpack
 
-from ringbatch.engine.model import InvalidInput, Model
-from ringbatch.engine.runner import Runner
+from ringbatch.engine.runtimes.model import InvalidInput, Model
+from ringbatch.engine.worker.bisect import PROBES
+from ringbatch.engine.worker.runner import Runner
 from ringbatch.shm import layout as at
-from ringbatch.shm.alike import FEW
-from ringbatch.shm.holder import BatchMark, Holder
+from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import SLOT_MASK, Reason, Status
 from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.uniform_batch import FEW
 
 X = Tensor("x", "FP32", [2])
 Y = Tensor("y", "FP32", [2])
 OPEN = Tensor("x", "FP32", [-1])
 TEXT = Tensor("x", "BYTES", [])
+TWO = [Y, Tensor("z", "FP32", [2])]
 MARK = BatchMark(batch=77, rows=9, reason=Reason.FULL, dispatched_ns=5)
 
 
@@ -44,7 +46,7 @@ class Stage:
         self.segment = local_segment(spec(0, inputs, outputs), lanes=2)
         self.clients = [Client(self.segment, lane) for lane in range(2)]
         self.wakes: list[int] = []
-        self.holder = Holder(self.segment, 0, self.wakes.append)
+        self.port = EnginePort(self.segment, 0, self.wakes.append)
         layout = self.segment.layout
         self.submitted = [
             Consumer(self.segment.words, layout.submission_ring(lane), layout.slots)
@@ -56,7 +58,7 @@ class Stage:
             return predict(*arguments)
 
         model = Model(self.inputs, self.outputs, lambda: None, counting)
-        self.runner = Runner(model, "m", self.holder, lambda: 123, batched=batched)
+        self.runner = Runner(model, "m", self.port, lambda: 123, batched=batched)
 
     def send(self, payload: bytes, rows: int = 1, lane: int = 0, **more: Any) -> int:
         """Publish; the reference."""
@@ -85,7 +87,7 @@ class Stage:
     def run(self, *references: int) -> list[Reply]:
         """Run the batch; the replies in the order of the references."""
         self.runner.run(list(references), MARK)
-        self.holder.flush()
+        self.port.flush()
         slots = self.segment.layout.slots
         replies = [client.collect() for client in self.clients]
         found = [
@@ -272,7 +274,7 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str, Status]] = {
     "wrong-shape": (lambda x: x[:, :1], "output 'y' has shape", Status.MODEL_FAILED),
     "nothing": (lambda x: None, "output 'y' has shape []", Status.MODEL_FAILED),
     "ragged": (
-        lambda x: [[1], [2, 3]] * (len(x) // 2),
+        lambda x: [[1], [2, 3]] * len(x),
         "output 'y' is no array",
         Status.MODEL_FAILED,
     ),
@@ -285,16 +287,115 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str, Status]] = {
 }
 
 
-@pytest.mark.parametrize("count", [2, 32])
+@pytest.mark.parametrize(("count", "runs"), [(1, 1), (2, 3), (32, 3 + PROBES)])
 @pytest.mark.parametrize(("predict", "words", "status"), WRONG.values(), ids=WRONG.keys())
-def test_a_wrong_result_fails_the_batch_in_words_and_is_not_asked_for_again(
-    predict: Callable[[Any], Any], words: str, status: Status, count: int
+def test_a_model_whose_results_are_always_wrong_costs_a_few_runs_and_all_hear_of_it(
+    predict: Callable[[Any], Any], words: str, status: Status, count: int, runs: int
 ) -> None:
     stage = Stage(predict, [X], [Y])
     replies = stage.run(*(stage.send_tensor([[i, 0]]) for i in range(count)))
     assert all(failed(reply, status, words) for reply in replies)
+    assert len(stage.calls) == runs
+    assert stage.runner.failed
+
+
+BAD = 7
+TOLD_BY_ROW: dict[str, tuple[Tensor, Callable[[Any], Any]]] = {
+    "beyond": (Tensor("y", "INT32", []), lambda x: np.where(x[:, 0] == BAD, 2**31, 1)),
+    "nothing": (TEXT, lambda x: [None if row[0] == BAD else "text" for row in x]),
+    "half-a-pair": (TEXT, lambda x: ["\ud800" if row[0] == BAD else "text" for row in x]),
+    "masked": (Tensor("y", "FP32", []), lambda x: np.ma.masked_equal(x[:, 0], BAD)),
+}
+TOLD_TOGETHER: dict[str, tuple[Tensor | list[Tensor], Callable[[Any], Any]]] = {
+    "ragged": (Y, lambda x: [[1] if row[0] == BAD else [1, 2] for row in x]),
+    "left-out": (Y, lambda x: x[x[:, 0] != BAD]),
+    "objects": (Y, lambda x: [[None, 1] if row[0] == BAD else [1, 2] for row in x]),
+    "numbers-too-large": (
+        Tensor("y", "INT64", []),
+        lambda x: [2**70 if row[0] == BAD else 1 for row in x],
+    ),
+    "another-kind": (TWO, lambda x: x if (x[:, 0] == BAD).any() else (x, x)),
+}
+
+
+@pytest.mark.parametrize("count", [17, FEW + 9])
+@pytest.mark.parametrize(("output", "predict"), TOLD_BY_ROW.values(), ids=TOLD_BY_ROW.keys())
+def test_a_value_that_cannot_be_told_fails_its_own_request_in_the_same_run(
+    output: Tensor, predict: Callable[[Any], Any], count: int
+) -> None:
+    stage = Stage(predict, [X], [output])
+    replies = stage.run(*(stage.send_tensor([[i, 0]], lane=i % 2) for i in range(count)))
+    assert failed(replies.pop(BAD), Status.MODEL_FAILED, f"output '{output.name}' holds")
+    assert {reply.answer.status for reply in replies} == {Status.OK}
     assert stage.calls == [count]
     assert stage.runner.failed
+
+
+@pytest.mark.parametrize("count", [17, FEW + 9])
+@pytest.mark.parametrize(("outputs", "predict"), TOLD_TOGETHER.values(), ids=TOLD_TOGETHER.keys())
+def test_what_is_wrong_as_a_whole_because_of_one_input_fails_that_one_alone(
+    outputs: Tensor | list[Tensor], predict: Callable[[Any], Any], count: int
+) -> None:
+    stage = Stage(predict, [X], outputs if isinstance(outputs, list) else [outputs])
+    replies = stage.run(*(stage.send_tensor([[i, 0]], lane=i % 2) for i in range(count)))
+    bad = replies.pop(BAD).answer.status
+    assert bad in (Status.MODEL_FAILED, Status.WRONG_COUNT)
+    assert {reply.answer.status for reply in replies} == {Status.OK}
+    assert len(stage.calls) <= bound(count)
+
+
+def test_predictions_that_are_too_few_because_of_one_input_fail_that_one_alone() -> None:
+    stage = Stage(lambda instances: [x for x in instances if x != BAD])
+    replies = stage.run(*(stage.send_json(f"[{i}]") for i in range(17)))
+    assert failed(replies.pop(BAD), Status.WRONG_COUNT, "0 predictions for 1 instances")
+    assert [stage.value(reply) for reply in replies] == [[i] for i in range(17) if i != BAD]
+
+
+class Speechless(InvalidInput):
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise KeyError("no words")
+
+    __repr__ = __str__
+
+
+class Garbled(str):
+    """A text that is of no use."""
+
+    def encode(self, *_arguments: Any, **_more: Any) -> bytes:
+        raise ValueError
+
+    split = lower = __format__ = encode  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "data"),
+    [
+        (Speechless(), Status.INVALID, b"the model refused the input"),
+        (InvalidInput(Speechless()), Status.INVALID, b"the model refused the input"),
+        (InvalidInput(Garbled("words")), Status.INVALID, b"words"),
+        (InvalidInput({"a": 1}), Status.INVALID, b"{'a': 1}"),
+        (RuntimeError(Speechless()), Status.MODEL_FAILED, b"model 'm' raised RuntimeError"),
+        (RuntimeError(Garbled("a")), Status.MODEL_FAILED, b"model 'm' raised RuntimeError"),
+        (MemoryError(Speechless()), Status.MODEL_FAILED, b"model 'm' ran out of memory"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_cannot_even_be_said_is_one_requests_failure(
+    error: Exception, status: Status, data: bytes, count: int
+) -> None:
+    def predict(x: Any) -> Any:
+        if (x[:, 0] == 0).any():
+            raise error
+        return x
+
+    stage = Stage(predict, [X], [Y])
+    first, *others = stage.run(*(stage.send_tensor([[i, 0]]) for i in range(count)))
+    assert first.answer.status is status
+    assert first.data.startswith(data)
+    assert {reply.answer.status for reply in others} <= {Status.OK}
 
 
 LIES: dict[str, tuple[Tensor, Callable[[Stage, int], None]]] = {
@@ -474,8 +575,8 @@ def test_numpy_values_in_a_json_result_are_written_as_json(
 
 
 JSON_WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "too-few": (lambda xs: xs[1:], "returned 2 predictions for 3 instances"),
-    "too-many": (lambda xs: [*xs, 1], "returned 4 predictions for 3 instances"),
+    "too-few": (lambda xs: xs[1:], "returned 0 predictions for 1 instances"),
+    "too-many": (lambda xs: [*xs, 1], "returned 2 predictions for 1 instances"),
     "no-list": (lambda xs: {"a": 1}, "returned a dict, not a list"),
     "a-text": (lambda xs: "abc", "returned a str, not a list"),
     "a-lone-number": (lambda xs: np.array(3), "returned a int, not a list"),
@@ -484,14 +585,14 @@ JSON_WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 
 @pytest.mark.parametrize(("predict", "words"), JSON_WRONG.values(), ids=JSON_WRONG.keys())
-def test_a_wrong_list_fails_the_batch_in_words_and_is_not_asked_for_again(
+def test_a_list_that_is_always_wrong_is_told_in_words(
     predict: Callable[[Any], Any], words: str
 ) -> None:
     stage = Stage(predict)
     replies = stage.run(*(stage.send_json("[1]") for _ in range(3)))
     status = Status.WRONG_COUNT if "predictions for" in words else Status.MODEL_FAILED
     assert all(failed(reply, status, words) for reply in replies)
-    assert stage.calls == [3]
+    assert stage.calls == [3, 1, 2, 1, 1]
 
 
 def circular() -> list[Any]:

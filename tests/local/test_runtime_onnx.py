@@ -13,8 +13,8 @@ import pytest
 from model_files import Shape, graph, identity, linear_onnx
 from onnx import TensorProto, helper
 
-from ringbatch.engine.model import InvalidInput, Model, Options
-from ringbatch.engine.runtimes import open_model
+from ringbatch.engine.runtimes.model import InvalidInput, Model, Options
+from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
 
@@ -232,8 +232,9 @@ def test_a_session_has_the_threads_of_its_worker(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(linear_onnx())
     program = (
-        "import os, onnxruntime; from pathlib import Path; from ringbatch.engine import model\n"
-        "from ringbatch.engine.runtimes import open_model\n"
+        "import os, onnxruntime; from pathlib import Path\n"
+        "from ringbatch.engine.runtimes import model\n"
+        "from ringbatch.engine.runtimes.opening import open_model\n"
         "def opened(threads):\n"
         "    options = model.Options(max_batch_size=1, threads=threads)\n"
         f"    return open_model('onnx', Path({str(path)!r}), options)\n"

@@ -1,13 +1,15 @@
 """Model files: what the good ones give, and the words that each bad one gets."""
 
+import importlib
+import pickle
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.model import failure
-from ringbatch.engine.runtime_python import import_model
+from ringbatch.engine.runtimes.model import failure
+from ringbatch.engine.runtimes.python import import_model
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
 
@@ -38,6 +40,27 @@ def test_a_module_gives_its_parts(tmp_model: WriteModel) -> None:
     assert model.outputs == (Tensor("y", "FP32", [-1]),)
     assert model.load() is None
     assert model.predict(1, 2) == 3
+
+
+@pytest.mark.parametrize("name", ["digits", "digits-2"])
+def test_a_model_file_is_the_module_that_its_folder_has_by_that_name(
+    tmp_path: Path, name: str
+) -> None:
+    path = tmp_path / f"{name}.py"
+    path.write_text("def predict(instances):\n    return instances")
+    model = import_model(path)
+    assert importlib.import_module(name).predict is model.predict
+    assert pickle.loads(pickle.dumps(model.predict)) is model.predict
+
+
+@pytest.mark.parametrize("name", ["pytest", "colorsys", "digits.v2"])
+def test_a_model_file_takes_no_other_modules_name(tmp_path: Path, name: str) -> None:
+    path = tmp_path / f"{name}.py"
+    path.write_text("def predict(instances):\n    return instances")
+    before = sys.modules.get(name)
+    model = import_model(path)
+    assert sys.modules.get(name) is before
+    assert pickle.loads(pickle.dumps(model.predict)) is model.predict
 
 
 def test_without_inputs_it_is_untyped(tmp_model: WriteModel) -> None:

@@ -26,8 +26,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
 
-from ringbatch.engine.model import InvalidInput, Model, Options
-from ringbatch.engine.runtimes import open_model
+from ringbatch.engine.runtimes.model import InvalidInput, Model, Options
+from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
 

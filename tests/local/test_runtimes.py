@@ -11,9 +11,9 @@ import pytest
 from model_files import EVERY, INPUTS, LINEAR, OUTPUTS, ROWS, expected, written
 from model_server import ModelServer, running
 
-from ringbatch.engine.model import Model, Options
-from ringbatch.engine.runtimes import OPENERS, open_model
-from ringbatch.engine.settings import RUNTIMES
+from ringbatch.engine.config.kinds import RUNTIMES
+from ringbatch.engine.runtimes.model import Model, Options
+from ringbatch.engine.runtimes.opening import OPENERS, open_model
 from ringbatch.shm.errors import StartupError
 
 OPTIONS = Options(max_batch_size=32, threads=1)
@@ -144,9 +144,10 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
 def test_nothing_optional_is_imported_before_a_file_needs_it(tmp_path: Path) -> None:
     """A worker with a python model neither waits for these packages nor needs them."""
     program = (
-        "import sys; from pathlib import Path; from ringbatch.engine import runtimes, model\n"
+        "import sys; from pathlib import Path\n"
+        "from ringbatch.engine.runtimes import model, opening\n"
         "options = model.Options(max_batch_size=1, threads=1)\n"
-        f"runtimes.open_model('python', Path({str(written(tmp_path, 'python'))!r}), options)\n"
+        f"opening.open_model('python', Path({str(written(tmp_path, 'python'))!r}), options)\n"
         "print({'onnxruntime', 'sklearn', 'skops', 'joblib', 'torch'} & sys.modules.keys())"
     )
     done = subprocess.run(

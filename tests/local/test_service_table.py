@@ -5,13 +5,15 @@ from typing import Any, cast
 
 import pytest
 from rig import local_segment, spec
+from stage import Stage as FullStage
+from stage import predictions, untyped
 
-from ringbatch.frontend.gateway import Gateway
-from ringbatch.frontend.service import Service
+from ringbatch.frontend.request.gateway import SWEEP_NS, Gateway
+from ringbatch.frontend.request.service import Service
 from ringbatch.shm.errors import ModelNotFound
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import LANE_TABLE, WORD
-from ringbatch.shm.manifest import LOADING, RETIRING, ModelSpec
+from ringbatch.shm.model_spec import LOADING, RETIRING, ModelSpec
 from ringbatch.shm.tensor import Tensor
 
 X = (Tensor("x", "FP32", [1]),)
@@ -88,3 +90,43 @@ def test_versions_are_named_where_one_is_missing() -> None:
     assert stage.service.versions("m") == ["1", "2"]
     with pytest.raises(ModelNotFound, match='has version "1" and "2" and no version "3"'):
         stage.service.model("m", "3")
+
+
+def sending(slots: int = 8) -> FullStage:
+    return FullStage(untyped(), slots=slots)
+
+
+def acknowledged(stage: FullStage) -> bool:
+    word = (stage.segment.layout.lane(0) + LANE_TABLE) // WORD
+    return bool(stage.segment.words[word] == stage.segment.table.number)
+
+
+def test_what_was_sent_before_a_table_was_followed_is_announced_before_that_is_said() -> None:
+    stage = sending()
+    stage.predict(0, [0])
+    stage.segment.table.publish(stage.segment.models)
+    assert (acknowledged(stage), stage.submitted.waiting) == (False, False)
+    stage.service.keep_up()
+    assert (acknowledged(stage), stage.submitted.waiting) == (True, True)
+
+
+def test_a_table_is_not_followed_as_long_as_there_is_no_room_to_announce_what_was_sent() -> None:
+    stage = sending(slots=2)
+    for number in range(2):
+        stage.predict(number, [number])
+    found = [stage.port.read(ref) for ref, _ in stage.port.published()]
+    stage.answer([request for request in found if request is not None])
+    stage.loop.turn()
+    stage.gateway.collect()
+    stage.predict(2, [2])
+    stage.segment.table.publish(stage.segment.models)
+    stage.service.keep_up()
+    assert stage.lane.held_back
+    before = acknowledged(stage)
+    stage.submitted.take()
+    stage.loop.turn()
+    stage.loop.advance(SWEEP_NS + 2_000_000)
+    assert (before, acknowledged(stage), stage.submitted.waiting) == (False, True, True)
+    stage.answer(stage.taken())
+    stage.gateway.collect()
+    assert predictions(stage, 2) == [2]

@@ -7,15 +7,15 @@ import pytest
 from rig import pack, spec
 from stand import Stand
 
-from ringbatch.engine.model_table import mean_trials, table
+from ringbatch.engine.report.models import mean_trials, table
+from ringbatch.shm import cost_profile
 from ringbatch.shm import layout as at
-from ringbatch.shm import trials
+from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.counters import BATCHES_BY_REASON, Counters
 from ringbatch.shm.layout import WORD
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import SLOT_MASK, Reason
 from ringbatch.shm.tensor import Tensor
-from ringbatch.shm.trials import Trial
 
 IDS = Tensor("ids", "INT8", [-1])
 SUM = Tensor("sum", "INT64", [])
@@ -112,7 +112,7 @@ def test_under_fixed_a_batch_that_is_full_of_elements_waits_for_nothing() -> Non
 
 def warmed(model: ModelSpec, *tried: Trial) -> Stand:
     stand = Stand(model)
-    trials.write(stand.segment, 0, tried)
+    cost_profile.write(stand.segment, 0, tried)
     return stand.begin()
 
 
@@ -154,8 +154,8 @@ def test_what_a_model_serves_is_told_with_what_its_batches_took() -> None:
         allowed_batch_sizes=(1, 4),
     )
     stand = Stand(model)
-    trials.write(stand.segment, 0, [Trial(1, 32, 1_000_000), Trial(4, 32, 2_000_000)])
-    trials.write(stand.segment, 1, [Trial(1, 32, 3_000_000)])
+    cost_profile.write(stand.segment, 0, [Trial(1, 32, 1_000_000), Trial(4, 32, 2_000_000)])
+    cost_profile.write(stand.segment, 1, [Trial(1, 32, 3_000_000)])
     stand.begin()
     assert table(stand.segment).splitlines() == [
         "m: python, 2 of 2 workers ready",

@@ -1,11 +1,12 @@
 """The counters of an engine as others read them."""
 
 import os
+from pwd import getpwuid
 
 import pytest
 from rig import local_segment, spec
 
-from ringbatch.engine.status import describe, main, read, snapshot
+from ringbatch.engine.report.status import describe, main, read, snapshot
 from ringbatch.shm.counters import (
     BATCHES_BY_REASON,
     BATCHES_BY_ROWS,
@@ -16,6 +17,7 @@ from ringbatch.shm.counters import (
     WorkerCounter,
     rows_bucket,
 )
+from ringbatch.shm.engines import only
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import (
     MODEL_ANSWER_NS,
@@ -90,13 +92,15 @@ def test_for_people_it_says_the_same_in_words() -> None:
     for line in (
         "a: 1 of 2 workers ready",
         "  requests 8, instances 20, dropped 3, retried 4, failed batches 1",
-        "  mean wait 2.000 ms, mean run 3.000 ms a batch, an answer now takes 5.500 ms",
+        "  mean wait for a batch 2.000 ms, mean run of a batch 3.000 ms, "
+        "a request sent now is answered in about 5.500 ms",
+        "  mean wait for a batch 0.000 ms, mean run of a batch 0.000 ms, no requests wait",
         "  batches by reason: full 2, retry 1",
         "  batches by size:   1 1, 9-16 2",
         "  batches by reason: none",
-        "worker 0 (not started): batches 0, rows 0, run_ns 0",
-        "worker 1 (loading, process 0): batches 0, rows 0, run_ns 0",
-        "worker 2 (ready, process 4711): batches 9, rows 0, run_ns 0",
+        "worker 0 (not started): batches 0, instances 0, time in the model 0.000 s",
+        "worker 1 (loading, process 0): batches 0, instances 0, time in the model 0.000 s",
+        "worker 2 (ready, process 4711): batches 9, instances 0, time in the model 0.000 s",
     ):
         assert line in text.splitlines()
 
@@ -106,6 +110,21 @@ def test_where_no_engine_runs_it_says_so(capsys: pytest.CaptureFixture[str]) -> 
         snapshot(NO_PID)
     assert main(NO_PID) == 1
     assert f"process id {NO_PID} is running" in capsys.readouterr().err
+
+
+def test_another_users_engine_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    layout = Layout(lanes=1, slots=2, lane_bytes=PAGE, workers=1, models=1, manifest_bytes=PAGE)
+    segment = Segment.create(layout, (spec(name="theirs"),))
+    own = getpwuid(os.geteuid()).pw_name
+    another = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: another)
+    try:
+        for pid in (os.getpid(), None):
+            with pytest.raises(StartupError, match=rf"user {own}\b.* sudo -u"):
+                only(pid)
+    finally:
+        segment.unlink()
+        segment.detach()
 
 
 def test_a_running_engines_segment_is_found_by_its_supervisor(

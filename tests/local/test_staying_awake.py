@@ -3,7 +3,7 @@
 import pytest
 from stage import Stage, predictions, untyped
 
-from ringbatch.frontend.gateway import GIVE_WAY_NS
+from ringbatch.frontend.request.gateway import GIVE_WAY_NS
 
 SPIN_NS = 200_000
 SOON_NS = 20_000

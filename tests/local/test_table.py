@@ -7,9 +7,9 @@ from rig import local_segment, spec
 
 from ringbatch.shm.counters import Counters
 from ringbatch.shm.layout import MODEL_READY, TABLE, WORD
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.model_table import Table
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.table import Table
 
 ONE = (spec(name="one"),)
 TWO = (spec(name="one"), spec(1, name="two", workers=(0,)))

@@ -9,16 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rig import Array, Client, local_segment, pack, spec, unpack
 
-from ringbatch.engine import tensors as tensors_module
-from ringbatch.engine.model import Model
-from ringbatch.engine.runner import TensorCodec
-from ringbatch.engine.tensors import Scatterer, WrongResult
-from ringbatch.shm.alike import FEW
-from ringbatch.shm.holder import Holder, Request
+from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.worker import tensors as tensors_module
+from ringbatch.engine.worker.outputs import Checker, WrongResult
+from ringbatch.engine.worker.runner import TensorCodec
+from ringbatch.shm.engine_port import EnginePort, Request
 from ringbatch.shm.layout import PAGE
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.tensor import DATATYPES, Tensor
-from ringbatch.shm.windows import Windows
+from ringbatch.shm.uniform_batch import FEW
 
 X = Tensor("x", "FP32", [2])
 
@@ -31,7 +30,7 @@ class Bench:
         self.inputs = inputs
         self.segment = local_segment(spec(0, inputs, outputs))
         self.client = Client(self.segment)
-        self.holder = Holder(self.segment, 0, lambda _lane: None)
+        self.port = EnginePort(self.segment, 0, lambda _lane: None)
         layout = self.segment.layout
         self.submitted = Consumer(self.segment.words, layout.submission_ring(0), layout.slots)
         model = Model(tuple(inputs), tuple(outputs), lambda: None, lambda: None)
@@ -41,7 +40,7 @@ class Bench:
         payload, key_bytes = pack(self.inputs, values)
         self.client.send(payload, rows, key_bytes=key_bytes, result_bytes=result_bytes)
         (ref,) = self.submitted.take()
-        request = self.holder.read(ref)
+        request = self.port.read(ref)
         assert request is not None
         return request
 
@@ -174,9 +173,9 @@ def test_a_good_result_is_written_as_declared(
     bench = Bench([X], [output])
     requests = [bench.request([[0, 0]]), bench.request([[0, 0]])]
     if alike:
-        together = bench.holder.read_alike([request.ref for request in requests])
+        together = bench.port.read_uniform([request.ref for request in requests])
         assert together is not None
-        size = bench.codec.write_alike(bench.codec.check(returned, [1, 1]), together)
+        size = bench.codec.write_uniform(bench.codec.check(returned, [1, 1]), together)
         if size is None:
             assert output.row_bytes is None, "only sizes that are open are written one by one"
             return
@@ -199,14 +198,14 @@ def test_requests_that_are_alike_are_read_and_written_like_single_ones(
     bench = Bench(kinds, kinds)
     sent = [[numbers(t, (2, *t.shape), 7 * n) for t in kinds] for n in range(count)]
     requests = [bench.request(*v, rows=2, result_bytes=2 * 64 + 8 * size) for v in sent]
-    together = bench.holder.read_alike([request.ref for request in requests])
+    together = bench.port.read_uniform([request.ref for request in requests])
     assert together is not None
-    gathered = bench.codec.read_alike(together)
+    gathered = bench.codec.read_uniform(together)
     assert gathered is not None
     for array, values in zip(gathered, zip(*sent, strict=True), strict=True):
         assert np.array_equal(array, np.concatenate(values))
         assert array.flags.writeable
-    written = bench.codec.write_alike(bench.codec.check(tuple(gathered), [2] * count), together)
+    written = bench.codec.write_uniform(bench.codec.check(tuple(gathered), [2] * count), together)
     assert written is not None
     for request, own in zip(requests, sent, strict=True):
         result = unpack(kinds, 2, bytes(bench.segment.memory[request.result_offset :][:written]))
@@ -228,13 +227,7 @@ WRONG = {
     "complex": (ONE, np.zeros((2, 2), complex), r"is complex128, declared is FP32"),
     "floats-for-integers": ([Tensor("y", "INT64", [])], [1.0, 2.0],
         r"output 'y' is float64, declared is INT64"),
-    "integers-beyond-the-type": ([Tensor("y", "INT8", [])], [1, 128],
-        r"output 'y' holds numbers beyond the declared INT8"),
     "numbers-for-bool": ([Tensor("y", "BOOL", [])], [1, 0], r"is int64, declared is BOOL"),
-    "numbers-for-bytes": ([Tensor("y", "BYTES", [])], [1, 2],
-        r"output 'y' holds a int, declared is BYTES"),
-    "lists-for-bytes": ([Tensor("y", "BYTES", [])], [[1], [2, 3]],
-        r"output 'y' holds a list, declared is BYTES"),
     "one-output-of-two": (TWO, [[1, 2], [3, 4]], r"output 'p' has shape \[2\]"),
     "a-single-array-for-two": (TWO, np.zeros((2, 2)), r"returned one value, declared are 2"),
     "three-outputs-for-two": (TWO, (1, 2, 3), r"returned 3 values, declared are 2 outputs"),
@@ -253,17 +246,96 @@ class Unconvertible:
 def test_a_wrong_result_is_refused_in_words(
     outputs: list[Tensor], returned: object, words: str
 ) -> None:
-    segment = local_segment(spec())
-    scatterer = Scatterer(segment.memory, Windows(segment.memory), outputs)
     with pytest.raises(WrongResult, match=words):
-        scatterer.arrays(returned, 2)
+        Checker(outputs).outputs(returned, 2)
 
 
 def test_what_cannot_become_an_array_is_refused_in_words() -> None:
-    segment = local_segment(spec())
-    scatterer = Scatterer(segment.memory, Windows(segment.memory), ONE)
     with pytest.raises(WrongResult, match="output 'y' is no array: on the wrong device"):
-        scatterer.arrays(Unconvertible(), 2)
+        Checker(ONE).outputs(Unconvertible(), 2)
+
+
+Y8, TEXTS = Tensor("y", "INT8", [2]), Tensor("y", "BYTES", [2])
+FAULTS = {
+    "numbers-beyond": (Y8, [[1, 127], [128, 1]], "holds numbers beyond the declared INT8"),
+    "numbers-below": (Y8, [[1, 2], [-129, 1]], "holds numbers beyond the declared INT8"),
+    "numbers-for-texts": (TEXTS, [["a", b"b"], [1, "c"]], "holds a int, declared is BYTES"),
+    "nothing-for-a-text": (TEXTS, [["a", "b"], [None, ""]], "holds a NoneType, declared is"),
+    "a-list-for-a-text": (TEXTS, [["a", "b"], [[], "c"]], "holds a list, declared is BYTES"),
+    "half-a-pair": (TEXTS, [["a", "b"], ["\ud800", "c"]], "holds half of a surrogate pair"),
+    "masked": (
+        Y8,
+        np.ma.masked_array([[1, 2], [3, 4]], [[False, False], [True, False]]),
+        "holds masked values",
+    ),
+}
+
+
+@pytest.mark.parametrize(("output", "returned", "words"), FAULTS.values(), ids=FAULTS.keys())
+def test_elements_that_cannot_be_told_are_a_fault_of_theirs_alone(
+    output: Tensor, returned: Any, words: str
+) -> None:
+    told = Checker([output]).outputs(returned, 2)
+    (array,), (fault,) = told.arrays, told.faults
+    assert fault.output == 0
+    assert fault.elements.tolist() == [[False, False], [True, False]]
+    assert str(fault.error).startswith(f"output 'y' {words}")
+    good = [b"a", b"b"] if output is TEXTS else np.asarray(returned)[0].tolist()
+    assert array[0].tolist() == good
+
+
+def test_without_a_batch_dimension_a_fault_is_the_only_rows() -> None:
+    told = Checker([Y8], batched=False).outputs([1, 128], 1)
+    (array,), (fault,) = told.arrays, told.faults
+    assert array.shape == (1, 2)
+    assert fault.elements.tolist() == [[False, True]]
+
+
+def test_bf16_is_rounded_to_the_nearest() -> None:
+    tensor = Tensor("x", "BF16", [2])
+    bench = Bench([X], [tensor])
+    nan = np.frombuffer(bytes.fromhex("0100807f"), "<f4")
+    ((written,),) = bench.write(
+        np.array([[1 + 2**-8 + 2**-20, nan[0]]], np.float32), bench.request([[0, 0]])
+    )
+    assert written[0, 0] == 1 + 2**-7
+    assert np.isnan(written[0, 1])
+
+
+class Crooked(np.ndarray):
+    """Has two of what there is one, wherever a part of it is taken."""
+
+    def __getitem__(self, key: Any) -> Any:
+        return np.asarray(self)[key] * 2
+
+    def tobytes(self, *_arguments: Any, **_more: Any) -> bytes:
+        return bytes(self.nbytes)
+
+
+KINDS = {
+    "masked": lambda values: np.ma.masked_array(values, np.zeros(values.shape, bool)),
+    "matrix": np.asmatrix,
+    "crooked": lambda values: values.view(Crooked),
+}
+
+
+@pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+@pytest.mark.parametrize("count", [1, 2, FEW + 1])
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS.keys())
+def test_a_kind_of_array_is_the_array_that_it_is_whatever_its_company(
+    kind: Any, count: int
+) -> None:
+    bench = Bench([X], [Tensor("y", "FP32", [2])])
+    values = np.arange(2 * count, dtype=np.float32).reshape(count, 2)
+    requests = [bench.request([[0, 0]]) for _ in range(count)]
+    written = bench.write(kind(values), *requests)
+    assert [rows.tolist() for (rows,) in written] == [[row] for row in values.tolist()]
+    together = bench.port.read_uniform([request.ref for request in requests])
+    assert together is not None
+    size = bench.codec.write_uniform(bench.codec.check(kind(values), [1] * count), together)
+    assert size == 8
+    for request, row in zip(requests, values, strict=True):
+        assert bytes(bench.segment.memory[request.result_offset :][:8]) == row.tobytes()
 
 
 @pytest.mark.parametrize("output", [Tensor("y", "FP32", [4]), Tensor("y", "BYTES", [-1])], ids=str)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.model import Options
-from ringbatch.engine.runtimes import open_model
-from ringbatch.engine.torch_files import TorchFile, kind_of
+from ringbatch.engine.runtimes.model import Options
+from ringbatch.engine.runtimes.opening import open_model
+from ringbatch.engine.runtimes.torch_files import TorchFile, kind_of
 from ringbatch.shm.errors import StartupError
 
 EXPORT = "save the model with torch.export.save (.pt2) or torch.jit.save (.pt)"

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from ringbatch.engine.model import ServerFailed
-from ringbatch.engine.upstream import (
+from ringbatch.engine.runtimes.model import ServerFailed
+from ringbatch.engine.runtimes.upstream import (
     MAX_HEAD_BYTES,
     Address,
     Answer,
@@ -262,7 +262,7 @@ def test_a_server_that_reads_nothing_is_late() -> None:
         done.wait()
 
     with served(handle, answering(OK)) as upstream:
-        error = failure(upstream, SOON_NS, bytes(1 << 24))
+        error = failure(upstream, 10 * SOON_NS, bytes(1 << 24))
         done.set()
         assert error.status is Status.EXPIRED
         assert post(upstream).body == b"ok"
@@ -328,6 +328,61 @@ def test_a_server_that_answers_before_it_has_read_all_is_heard() -> None:
         assert post(upstream, body)[::2] == (413, b"big")
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_server_that_answers_and_reads_no_further_is_not_waited_for(kept: bool) -> None:
+    """It keeps the connection open, whose rest it would take for another request."""
+    body = bytes(1 << 24)
+
+    def handle(connection: socket.socket) -> None:
+        if kept:
+            request_of(connection)
+            connection.sendall(OK)
+        connection.recv(100)
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        connection.sendall(b"HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nbig")
+        done.wait()
+
+    done = threading.Event()
+    with served(handle, answering(OK)) as upstream:
+        if kept:
+            post(upstream)
+        try:
+            assert post(upstream, body)[::2] == (413, b"big")
+        finally:
+            done.set()
+        assert post(upstream).body == b"ok"
+
+
+def test_what_follows_a_whole_answer_is_no_part_of_it() -> None:
+    other = b"HTTP/1.1 500 Oops\r\nRetry-After: 9\r\ncontent-length: 4\r\n\r\nelse"
+    with served(answering(OK + other), answering(OK)) as upstream:
+        assert post(upstream) == Answer(200, {"content-length": "2"}, b"ok")
+        assert post(upstream) == Answer(200, {"content-length": "2"}, b"ok")
+
+
+def test_trailers_are_no_headers() -> None:
+    answer = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"2\r\nok\r\n0\r\nContent-Encoding: gzip\r\nTransfer-Encoding: x\r\n\r\n"
+    )
+    with served(answering(answer, OK)) as upstream:
+        assert post(upstream) == Answer(200, {"transfer-encoding": "chunked"}, b"ok")
+        assert post(upstream).body == b"ok"
+
+
+@pytest.mark.parametrize("status", [200, 299, 400, 499, 520, 598, 599])
+def test_a_status_need_have_no_name(status: int) -> None:
+    with served(answering(OK.replace(b"200 OK", b"%d Nobody Knows" % status))) as upstream:
+        assert post(upstream)[::2] == (status, b"ok")
+
+
+@pytest.mark.parametrize("status", [b"000", b"099", b"600", b"799", b"999", b"1000", b"99", b"-1"])
+def test_what_is_no_status_is_no_answer(status: bytes) -> None:
+    with served(answering(OK.replace(b"200", status)), answering(OK)) as upstream:
+        assert failure(upstream).status is Status.SERVER_BROKEN
+        assert post(upstream).body == b"ok"
+
+
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
@@ -375,7 +430,17 @@ def test_an_address_has_host_port_and_path(url: str, address: Address) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["https://h:1", "http://", "h:1", "http://u@h", "http://h?q", "http://h:99999", "http://h/ü"],
+    [
+        "https://h:1",
+        "http://",
+        "h:1",
+        "http://u@h",
+        "http://h?q",
+        "http://h:99999",
+        "http://h/ü",
+        "http://" + "h" * 64,
+        "http://a..b",
+    ],
 )
 def test_another_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011

@@ -14,20 +14,20 @@ from rig import Array, local_segment, pack, spec, unpack
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from ringbatch.frontend.app import create_app
-from ringbatch.frontend.body_budget import BodyBudget
-from ringbatch.frontend.fastlane import FastLane, FastLaneSettings
-from ringbatch.frontend.gateway import Gateway
-from ringbatch.frontend.head import HeadReader
-from ringbatch.frontend.response_heads import ResponseHeads
-from ringbatch.frontend.service import Service
+from ringbatch.frontend.falcon.app import create_app
+from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.fast_lane import FastLane, FastLaneSettings
+from ringbatch.frontend.http.head import HeadReader
+from ringbatch.frontend.http.response_heads import ResponseHeads
+from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.frontend.request.service import Service
 from ringbatch.shm.counters import BATCHES_BY_REASON, Counters, ModelCounter
-from ringbatch.shm.holder import BatchMark, Holder, Request
+from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, PAGE, RING_COLLECTOR, WORD
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer
-from ringbatch.shm.slot import Reason, Status
+from ringbatch.shm.slot import PART, Reason, Status
 from ringbatch.shm.tensor import Tensor
 
 MAX_REQUEST_BYTES = 4096
@@ -86,7 +86,7 @@ class Stage:
         self.gateway = Gateway(self.lane, self._loop)
         self.service = Service(self.segment, self.gateway, time.monotonic_ns)
         self.app = create_app(self.service, MAX_REQUEST_BYTES)
-        self._holder = Holder(self.segment, 0, lambda _lane: None)
+        self._port = EnginePort(self.segment, 0, lambda _lane: None)
         self._submitted = Consumer(words, layout.submission_ring(0), layout.slots)
         self._batch = 0
 
@@ -97,12 +97,12 @@ class Stage:
         self._loop.call_soon(self._run)
 
     def _run(self) -> None:
-        requests = [self._holder.read(ref) for ref in self._submitted.take()]
+        requests = [self._port.read(ref & ~PART) for ref in self._submitted.take()]
         for request in requests:
             assert request is not None
             if MODELS[request.model][0].name != "silent":
                 self._answer(request)
-        self._holder.flush()
+        self._port.flush()
         self._loop.call_soon(self.gateway.collect)
 
     def _answer(self, request: Request) -> None:
@@ -114,11 +114,11 @@ class Stage:
         arrays = function(*unpack(given.inputs, request.rows, payload))
         result, _ = pack(given.outputs, arrays)
         if len(result) > request.result_capacity:
-            self._holder.answer(request.ref, Status.RESULT_TOO_LARGE, len(result), mark, 0)
+            self._port.answer(request.ref, Status.RESULT_TOO_LARGE, len(result), mark, 0)
             return
         start = request.result_offset
         self.segment.memory[start : start + len(result)] = result
-        self._holder.answer(request.ref, Status.OK, len(result), mark, 0)
+        self._port.answer(request.ref, Status.OK, len(result), mark, 0)
 
     def close(self) -> None:
         self.gateway.close()
@@ -150,7 +150,7 @@ async def over_fast_lane(stage: Stage, target: str, body: bytes, header: str | N
     settings = FastLaneSettings(
         predict=stage.service.predict,
         infer=stage.service.infer,
-        expect=stage.service.expect,
+        prepare=stage.service.prepare,
         heads=HeadReader(MAX_REQUEST_BYTES),
         response_heads=ResponseHeads(state),
         idle_timeout_s=60,
@@ -528,6 +528,27 @@ def test_statistics_of_all_models_are_in_one_list() -> None:
     stats = read("/v2/models/stats").json["model_stats"]
     assert [entry["name"] for entry in stats] == [given.name for given, _ in MODELS]
     assert read("/v2/models/sum/stats").json["model_stats"] == [stats[3]]
+
+
+@pytest.mark.parametrize("rest", ["", "/stats", "/versions/1", "/versions/1/stats"])
+@pytest.mark.parametrize("name", ["stats", "versions", "ready", "index", "infer", "models"])
+def test_a_model_may_be_called_like_any_part_of_a_path(name: str, rest: str) -> None:
+    async def asked() -> tuple[Any, Any]:
+        tensor = Tensor("x", "FP32", [2])
+        segment = local_segment(*(spec(i, [tensor], [tensor], name=n) for i, n in enumerate(names)))
+        gateway = Gateway(Lane(segment, 0, lambda: None), asyncio.get_running_loop())
+        app = create_app(Service(segment, gateway, time.monotonic_ns), MAX_REQUEST_BYTES)
+        async with ASGIConductor(app) as conductor:
+            found = [await conductor.simulate_get(f"/v2/models/{one}{rest}") for one in names]
+        gateway.close()
+        return found[0].json, found[1].json
+
+    names = (name, "plain")
+    one, plain = asyncio.run(asked())
+    if "model_stats" in plain:
+        (one,), (plain,) = one["model_stats"], plain["model_stats"]
+    assert (one.pop("name"), plain.pop("name")) == names
+    assert one == plain
 
 
 @pytest.mark.parametrize(

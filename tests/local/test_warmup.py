@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from rig import local_segment, spec
 
-from ringbatch.engine.model import InvalidInput, Model
-from ringbatch.engine.padding import PaddedCodec, padding
-from ringbatch.engine.runner import Runner
-from ringbatch.engine.samples import Samples, made_up
-from ringbatch.engine.warmup import (
+from ringbatch.engine.runtimes.model import InvalidInput, Model
+from ringbatch.engine.worker.padding import PaddedCodec, padding
+from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.samples import Samples, made_up
+from ringbatch.engine.worker.warmup import (
     Progress,
     Wanted,
     lengths_to_try,
@@ -25,13 +25,13 @@ from ringbatch.engine.warmup import (
     warm_up,
     warmed_up,
 )
-from ringbatch.shm import trials
+from ringbatch.shm import cost_profile
+from ringbatch.shm.cost_profile import Trial
+from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.holder import Holder
 from ringbatch.shm.layout import MAX_TRIALS, TRIAL_COUNT, WORD
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
-from ringbatch.shm.trials import Trial
 
 X = Tensor("x", "FP32", [2])
 IDS = Tensor("ids", "INT64", [-1])
@@ -64,7 +64,7 @@ class Stage:
             return predict(*arguments)
 
         segment = local_segment(model)
-        holder = Holder(segment, 0, lambda _lane: None)
+        port = EnginePort(segment, 0, lambda _lane: None)
         opened = Model(model.inputs, model.outputs, lambda: None, watched)
         codec = None
         if model.pad_variable_length:
@@ -73,7 +73,7 @@ class Stage:
         self.runner = Runner(
             opened,
             "m",
-            holder,
+            port,
             self.clock,
             batched=model.batched,
             sizes=model.allowed_batch_sizes,
@@ -333,16 +333,16 @@ def test_a_person_on_a_terminal_sees_how_far_it_is() -> None:
 
 def test_trials_are_read_as_they_were_written() -> None:
     segment = local_segment(spec(workers=(0, 1)))
-    assert trials.read(segment, 0) == []
+    assert cost_profile.read(segment, 0) == []
     found = [Trial(rows, 32, rows * 100) for rows in range(1, 200)]
-    trials.write(segment, 1, found)
-    assert trials.read(segment, 0) == []
-    assert trials.read(segment, 1) == found[:MAX_TRIALS]
-    trials.write(segment, 1, found[:1])
-    assert trials.read(segment, 1) == found[:1]
+    cost_profile.write(segment, 1, found)
+    assert cost_profile.read(segment, 0) == []
+    assert cost_profile.read(segment, 1) == found[:MAX_TRIALS]
+    cost_profile.write(segment, 1, found[:1])
+    assert cost_profile.read(segment, 1) == found[:1]
 
 
 def test_a_count_beyond_the_table_reads_no_further() -> None:
     segment = local_segment(spec())
     segment.words[(segment.layout.worker_trials(0) + TRIAL_COUNT) // WORD] = 1 << 60
-    assert len(trials.read(segment, 0)) == MAX_TRIALS
+    assert len(cost_profile.read(segment, 0)) == MAX_TRIALS

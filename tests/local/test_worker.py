@@ -1,15 +1,17 @@
 """The worker, stepped: tasks in, answers, reports and counts out."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from rig import Client, local_segment, spec
 
-from ringbatch.engine.messages import TOO_LATE, Report, ReportKind, reports, task_words
-from ringbatch.engine.model import Model
-from ringbatch.engine.runner import Runner
-from ringbatch.engine.status import read
-from ringbatch.engine.worker import WAITED_NS, Worker
-from ringbatch.shm.holder import BatchMark, Holder
+from ringbatch.engine.batch.messages import TOO_LATE, Report, ReportKind, reports, task_words
+from ringbatch.engine.collector.takeover import held
+from ringbatch.engine.report.status import read
+from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.worker import WAITED_NS, Worker
+from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.layout import REPORT_WORDS, ROWS, SLOT_SIZE, TASK_WORDS, WORD
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.slot import Reason, Status, reference
@@ -40,10 +42,10 @@ class Stand:
         def ring() -> None:
             self.rings += 1
 
-        holder = Holder(self.segment, 0, lambda _lane: None)
+        port = EnginePort(self.segment, 0, lambda _lane: None)
         model = Model((), (), lambda: None, predict)
-        runner = Runner(model, "m", holder, lambda: self.now_ns)
-        return Worker(self.segment, 0, runner, holder, ring, lambda: self.now_ns)
+        runner = Runner(model, "m", port, lambda: self.now_ns)
+        return Worker(self.segment, 0, runner, port, ring, lambda: self.now_ns)
 
     def hand_over(self, batch: int, *references: int, rows: int = 0) -> None:
         mark = BatchMark(batch, rows or len(references), Reason.IDLE, 0)
@@ -53,13 +55,11 @@ class Stand:
         return list(reports(self.reports.take()))
 
 
-def test_it_says_once_that_it_is_ready_with_its_process_id() -> None:
+def test_it_says_once_that_it_is_ready() -> None:
     stand = Stand()
     assert stand.said() == []
     stand.worker.begin()
-    ((kind, pid, _),) = stand.said()
-    assert kind is ReportKind.READY
-    assert pid > 0
+    assert stand.said() == [Report(ReportKind.READY, 0, 0)]
     assert stand.rings == 1
 
 
@@ -157,12 +157,37 @@ def test_answers_are_announced_before_the_report_that_frees_the_worker() -> None
     assert seen == [1]
 
 
-def test_a_worker_leaves_the_tasks_of_the_one_before_it_alone() -> None:
+def test_a_batch_stays_in_the_ring_until_its_answers_are_announced() -> None:
+    """So that a collector that takes another's place finds what the worker holds."""
     stand = Stand()
+    seen = []
+    for batch in (1, 2):
+        stand.hand_over(batch, reference(1, stand.client.send(b"[0]")))
+
+    def wake_lane(_lane: int) -> None:
+        seen.append(([task.mark.batch for task in held(stand.segment, 0)], stand.said()))
+
+    stand.worker._port._wake_lane = wake_lane
+    stand.worker.step()
+    done = [Report(ReportKind.DONE, batch, RUN_NS) for batch in (1, 2)]
+    assert seen == [([1, 2], []), ([2], done[:1])]
+    assert stand.said() == done[1:]
+
+
+def test_a_batch_has_left_the_ring_when_it_is_reported() -> None:
+    """What is reported already would not be reported again to a collector that finds it held."""
+    stand = Stand()
+    seen = []
     stand.hand_over(1, reference(1, stand.client.send(b"[0]")))
-    stand.worker = stand.new_worker()
-    assert stand.worker.step() == 0
-    assert stand.client.collect() == {}
+    offer = stand.worker._reports.offer
+
+    def report(words: list[int]) -> bool:
+        seen.append(held(stand.segment, 0))
+        return offer(words)
+
+    stand.worker._reports = cast(Any, SimpleNamespace(offer=report))
+    stand.worker.step()
+    assert seen == [[]]
 
 
 def test_answers_that_find_no_room_are_announced_by_a_later_step() -> None:

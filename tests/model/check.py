@@ -95,12 +95,20 @@ CONFIGURATIONS: Final = {
         {"SLOTS": 2, "REQUESTS": 2, "WORKER_DEATHS": 2},
     ),
     "collector": Configuration(
-        "the collector's death, which ends the workers; the next one's takeover; a worker's death",
+        "the collector's death, the next one's takeover from workers that go on; a worker's death",
         {"REQUESTS": 2, "COLLECTOR_DEATHS": 1, "WORKER_DEATHS": 1},
     ),
     "collectors": Configuration(
         "two collectors' deaths, amid the takeover too",
         {"REQUESTS": 2, "COLLECTOR_DEATHS": 2},
+    ),
+    "takeover": Configuration(
+        "the collector's death with two slots and batches of two",
+        {"SLOTS": 2, "REQUESTS": 2, "COLLECTOR_DEATHS": 1},
+    ),
+    "wedge": Configuration(
+        "a batch that runs too long, of which one collector knows and the next does not",
+        {"REQUESTS": 2, "HANGS": 1, "COLLECTOR_DEATHS": 1},
     ),
     "frontends": Configuration(
         "two frontends' deaths, amid the adoption too, and a worker's",
@@ -148,6 +156,18 @@ LARGE: Final = {
         "the collector's death, three requests in two slots",
         {"SLOTS": 2, "REQUESTS": 3, "COLLECTOR_DEATHS": 1},
     ),
+    "collector and worker, two slots": Configuration(
+        "the collector's death and a worker's, two slots",
+        {"SLOTS": 2, "REQUESTS": 2, "COLLECTOR_DEATHS": 1, "WORKER_DEATHS": 1},
+    ),
+    "collectors and worker": Configuration(
+        "two collectors' deaths and a worker's",
+        {"REQUESTS": 2, "COLLECTOR_DEATHS": 2, "WORKER_DEATHS": 1},
+    ),
+    "collectors, ring by ring": Configuration(
+        "two collectors' deaths, between any two rings that a frontend empties",
+        {"FINE": 1, "REQUESTS": 3, "COLLECTOR_DEATHS": 2},
+    ),
     "frontend, ring by ring": Configuration(
         "a frontend's death between any two rings that it empties, and a worker's",
         {"FINE": 1, "SLOTS": 2, "REQUESTS": 2, "FRONTEND_DEATHS": 1, "WORKER_DEATHS": 1},
@@ -164,6 +184,7 @@ LARGE: Final = {
 }
 
 _ONE_WORKER: Final = {"REQUESTS": 2, "CANCELS": 1, "WORKER_DEATHS": 1}
+_ONE_COLLECTOR: Final = {"REQUESTS": 2, "COLLECTOR_DEATHS": 1}
 _TAKEOVERS: Final = {"REQUESTS": 2, "FRONTEND_DEATHS": 1, "COLLECTOR_DEATHS": 1}
 
 CONTROLS: Final = {
@@ -222,18 +243,39 @@ CONTROLS: Final = {
         _TAKEOVERS,
         ("g_answered_twice", "g_mixed_up"),
     ),
-    "WORKERS_SURVIVE": Control(
-        "workers go on when the collector is dead", _TAKEOVERS, ("g_lost", "g_answered_twice")
+    "ADOPT_WHAT_IS_HELD": Control(
+        "a new collector takes in what a worker still holds", _ONE_COLLECTOR, ("g_answered_twice",)
     ),
-    "RESTART_UNBURIED": Control(
+    "SLOTS_FIRST": Control(
+        "a new collector looks at what workers hold after it has looked at the slots",
+        _ONE_COLLECTOR,
+        ("g_answered_twice",),
+    ),
+    "RELEASE_FIRST": Control(
+        "a worker lets go of a batch before it is answered", _ONE_COLLECTOR, ("g_answered_twice",)
+    ),
+    "REPORT_FIRST": Control(
+        "a worker reports a batch before it lets go of it", _ONE_COLLECTOR, ("g_lost",)
+    ),
+    "BURIAL_LEAVES_TASKS": Control(
+        "what a dead worker held stays in its ring for the next one",
+        {"REQUESTS": 2, "WORKER_DEATHS": 1},
+        ("g_answered_twice",),
+    ),
+    "DEATH_LEAVES_STATE": Control(
+        "a dead worker still says that it is ready",
+        {"REQUESTS": 2, "COLLECTOR_DEATHS": 1, "WORKER_DEATHS": 1},
+        ("g_assertion_of_the_code",),
+    ),
+    "TELL_DEATHS_ONCE": Control(
+        "a death that a collector was told of and has not dealt with is not told to the next",
+        {"REQUESTS": 2, "COLLECTOR_DEATHS": 1, "WORKER_DEATHS": 1},
+        ("g_lost",),
+    ),
+    "RESTART_UNRECLAIMED": Control(
         "a worker is replaced before the collector knows of its death",
         {"REQUESTS": 2, "WORKER_DEATHS": 1},
-        ("g_assertion_of_the_code",),
-    ),
-    "BELIEVE_THE_DEAD": Control(
-        "a new collector believes a dead worker that says it is ready",
-        {"REQUESTS": 2, "COLLECTOR_DEATHS": 2, "WORKER_DEATHS": 1},
-        ("g_assertion_of_the_code",),
+        ("g_lost", "g_assertion_of_the_code"),
     ),
     "ADOPT_AS_FREE": Control(
         "a lane's next owner takes all slots for free", _TAKEOVERS, ("g_handed_out_again",)

@@ -1,4 +1,4 @@
-/* shm/holder.py: Holder.fail, by the collector. Nobody reads what it writes until DONE is stored,
+/* shm/engine_port.py: EnginePort.fail, by the collector. Nobody reads what it writes until DONE is stored,
  * and a successor writes it anew; so all of it is one step. */
 inline fail(number) {
     ref = REF(control[number], number);
@@ -11,49 +11,45 @@ inline fail(number) {
 
 #define GIVEN(worker) (batch[(worker) * MOST] || batch[(worker) * MOST + 1])
 #define IN_BATCH(worker, ref) SAME(REF(batch[(worker) * MOST + SLOT(ref)], SLOT(ref)), ref)
-/* engine/collector.py: Collector._known */
+/* engine/collector/collector.py: Collector._known */
 #define KNOWN(ref) \
     (SAME(REF(queue[SLOT(ref)], SLOT(ref)), ref) || IN_BATCH(0, ref) || IN_BATCH(1, ref))
 
-/* engine/collector.py: Collector._take_in */
+/* engine/collector/collector.py: Collector._take_in */
 inline take_in(reference) {
     MUST_HOLD(header_ref[SLOT(reference)] == reference, g_mixed_up);
     MUST_HOLD(queue[SLOT(reference)] == 0, g_handed_out_again);
     queue[SLOT(reference)] = GENERATION(reference)
 }
 
-#ifdef BELIEVE_THE_DEAD
-#define IS_BEGUN(report) ((report) != ANSWERED)
-#else
-/* engine/collect.py: main(), what `alive` is there */
-#define IS_BEGUN(report) ((report) == BEGUN)
-#endif
+#define FIRST(worker, number) \
+    (behind[(worker) * MOST + number] -> 0 : batch[(worker) * MOST + number])
 
-/* engine/collector.py: Collector._take_reports, Collector._worker_ready, Collector._batch_done */
+/* engine/collector/collector.py: Collector._take_reports, Collector._worker_ready, Collector._batch_done */
 inline take_reports(worker) {
     do
     :: HAS(reports[worker]) ->
-        reports[worker]?ref;
+        reports[worker]?ref,slot;
         if
-        :: ref == ANSWERED && GIVEN(worker) ->
+        :: ref == 0 && slot == 0 && !ready[worker] ->
+            ready[worker] = 1;
+            idle[worker] = 1
+        :: (ref || slot) && ref == FIRST(worker, 0) && slot == FIRST(worker, 1) ->
             for (i : worker * MOST .. worker * MOST + MOST - 1) {
                 batch[i] = (behind[i] -> batch[i] : 0);
                 batch_deaths[i] = 0;
                 behind[i] = 0
             }
             idle[worker] = !ending[worker] && !GIVEN(worker)
-        :: IS_BEGUN(ref) ->
-            MUST_HOLD(!ready[worker], g_assertion_of_the_code);
-            ready[worker] = 1;
-            idle[worker] = 1
         :: else -> skip
         fi
     :: else -> break
     od;
-    ref = 0
+    ref = 0;
+    slot = 0
 }
 
-/* engine/collector.py: Collector._take_back, Collector._unanswered; shm/holder.py: Holder.repeat */
+/* engine/collector/collector.py: Collector._take_back, Collector._unanswered; shm/engine_port.py: EnginePort.repeat */
 inline take_back(worker) {
     for (i : 0 .. MOST - 1) {
         count = worker * MOST + i;
@@ -80,10 +76,17 @@ inline take_back(worker) {
     }
 }
 
-/* engine/collector.py: Collector.worker_died; engine/collect.py: main(), buried */
-inline bury(worker) {
+/* engine/collector/collector.py: Collector.worker_died; engine/collector/takeover.py: reclaim(); engine/collector/role.py:
+ * main(), reclaimed */
+inline reclaim(worker) {
     take_reports(worker);
     take_back(worker);
+#ifndef BURIAL_LEAVES_TASKS
+    do
+    :: HAS(tasks[worker]) -> tasks[worker]?_,_
+    :: else -> break
+    od;
+#endif
     ready[worker] = 0;
     idle[worker] = 0;
     ending[worker] = 0;
@@ -110,6 +113,7 @@ inline drop(number) {
 #define CAN_RUN(number) (queue[number] && !again[number] && !dropped[number])
 
 inline give(worker, number) {
+    MUST_HOLD(!may_start[worker], g_assertion_of_the_code);
     batch[worker * MOST + number] = queue[number];
     batch_deaths[worker * MOST + number] = queue_deaths[number];
     idle[worker] = 0;
@@ -133,6 +137,43 @@ inline prepare(worker, number) {
     SEND_TASK(worker, 1)
 }
 
+#ifdef SLOTS_FIRST
+#define BEGINNING_WITH SCANNING
+#define AFTER_SLOTS ASKING
+#define AFTER_WORKERS STEPPING
+#else
+#define BEGINNING_WITH ASKING
+#define AFTER_SLOTS STEPPING
+#define AFTER_WORKERS SCANNING
+#endif
+
+inline learn_request(worker, number, learnt, later) {
+    if
+    :: learnt ->
+        batch[worker * MOST + number] = learnt;
+        behind[worker * MOST + number] = later;
+#ifdef SLOTS_FIRST
+        leave_queue(number)
+#endif
+    :: else -> skip
+    fi
+}
+
+/* engine/collector/takeover.py: held(); shm/ring.py: Consumer.peek */
+inline learn_tasks(worker) {
+    for (count : 1 .. len(tasks[worker])) {
+        tasks[worker]?ref,slot;
+        tasks[worker]!ref,slot;
+#ifndef ADOPT_WHAT_IS_HELD
+        learn_request(worker, 0, ref, count > 1);
+        learn_request(worker, 1, slot, count > 1)
+#endif
+    }
+    ref = 0;
+    slot = 0;
+    count = 0
+}
+
 /* Two idle workers are alike unless one of these tells them apart. */
 #define ARE_TOLD_APART \
     (worker_at[0] != worker_at[1] || HAS(completions[0]) || HAS(completions[1]) || \
@@ -151,11 +192,11 @@ proctype collector() {
 end:
     do
 
-    /* engine/collector.py: Collector.step; Collector._take_reports */
+    /* engine/collector/collector.py: Collector.step; Collector._take_reports */
     :: d_step { collector_at == STEPPING && HAS(reports[0]) -> take_reports(0) }
     :: d_step { collector_at == STEPPING && HAS(reports[1]) -> take_reports(1) }
 
-    /* engine/collector.py: Collector._take_submissions. Whether a reference that is not known is
+    /* engine/collector/collector.py: Collector._take_submissions. Whether a reference that is not known is
      * open changes for nobody but its holder, so that all are looked at in one step. */
     :: d_step {
             collector_at == STEPPING && HAS(submissions) ->
@@ -175,7 +216,7 @@ end:
             ref = 0
         }
 
-    /* engine/dispatcher.py: Dispatcher._serve_again, Dispatcher._dispatch */
+    /* engine/collector/dispatcher.py: Dispatcher._serve_retries, Dispatcher._dispatch */
     :: atomic {
             collector_at == STEPPING && (idle[0] || idle[1]) && (CAN_RETRY(0) || CAN_RETRY(1)) ->
             choose_worker();
@@ -187,7 +228,7 @@ end:
             chosen = 0
         }
 
-    /* engine/dispatcher.py: Dispatcher._serve_queue, Dispatcher._dispatch */
+    /* engine/collector/dispatcher.py: Dispatcher._serve_queue, Dispatcher._dispatch */
     :: atomic {
             collector_at == STEPPING && (idle[0] || idle[1]) && !again[0] && !again[1] &&
                 (CAN_RUN(0) || CAN_RUN(1)) ->
@@ -201,7 +242,7 @@ end:
             chosen = 0
         }
 
-    /* engine/dispatcher.py: Dispatcher._serve_queue, Dispatcher._dispatch; engine/members.py:
+    /* engine/collector/dispatcher.py: Dispatcher._serve_queue, Dispatcher._dispatch; engine/collector/model_pool.py:
      * Model.takes_next */
     :: atomic {
             collector_at == STEPPING && !again[0] && !again[1] &&
@@ -215,12 +256,12 @@ end:
             fi
         }
 
-    /* engine/dispatcher.py: Dispatcher._drop, Dispatcher._drop_expired; engine/collector.py:
+    /* engine/collector/dispatcher.py: Dispatcher._drop, Dispatcher._drop_expired; engine/collector/collector.py:
      * Collector._take_in */
     :: d_step { CAN_DROP(0) -> drop(0) }
     :: d_step { CAN_DROP(1) -> drop(1) }
 
-    /* engine/collector.py: Collector._watch; engine/supervisor.py: Supervisor._end_hung */
+    /* engine/collector/collector.py: Collector._watch; engine/supervisor/keeper.py: Keeper.end_hung */
     :: atomic {
             collector_at == STEPPING && hangs_left && (IS_OVERDUE(0) || IS_OVERDUE(1)) ->
             if
@@ -236,21 +277,22 @@ end:
             chosen = 0
         }
 
-    /* engine/collector.py: Collector.worker_died; engine/supervisor.py: Supervisor._heard */
-    :: d_step { collector_at == STEPPING && told_dead[0] -> bury(0) }
-    :: d_step { collector_at == STEPPING && told_dead[1] -> bury(1) }
+    /* engine/collector/collector.py: Collector.worker_died; engine/supervisor/supervisor.py: Supervisor.heard */
+    :: d_step { collector_at == STEPPING && told_dead[0] -> reclaim(0) }
+    :: d_step { collector_at == STEPPING && told_dead[1] -> reclaim(1) }
 
-    /* shm/holder.py: Holder.flush, the ring; again every RETRY_NS where something found no room */
+    /* shm/engine_port.py: EnginePort.flush, the ring; again every RETRY_NS where something found no room */
     :: d_step {
             collector_at == STEPPING && !lane_to_wake && CAN_FLUSH(COLLECTOR) ->
             flush(COLLECTOR);
             lane_to_wake = 1
         }
 
-    /* shm/holder.py: Holder.flush, the doorbell */
+    /* shm/engine_port.py: EnginePort.flush, the doorbell */
     :: d_step { lane_to_wake -> lane_to_wake = 0; lane_bell = 1 }
 
-    /* Its death. engine/supervisor.py: Supervisor._restart_engine */
+    /* Its death. What it was told and has not done, the next one is told. engine/supervisor/collectors.py:
+     * Collectors.ready */
     :: d_step {
             collector_at != STOPPED && collector_deaths_left ->
             collector_deaths_left--;
@@ -258,11 +300,9 @@ end:
                 ready[i] = 0;
                 idle[i] = 0;
                 ending[i] = 0;
-                told_dead[i] = 0;
-#ifndef WORKERS_SURVIVE
-                must_end[i] = (worker_at[i] != ABSENT);
+#ifdef TELL_DEATHS_ONCE
+                told_dead[i] = 0
 #endif
-                may_start[i] = (worker_at[i] == ABSENT)
             }
             for (i : 0 .. MOST - 1) { leave_queue(i) }
             for (i : 0 .. WORKERS * MOST - 1) {
@@ -276,25 +316,44 @@ end:
             collector_at = STOPPED
         }
 
-    /* The next one. engine/supervisor.py: Supervisor._start_collector; engine/collector.py:
-     * Collector._adopt, rings */
+    /* The next one. shm/segment.py: Segment.lock_collector; engine/collector/collector.py:
+     * Collector._adopt, rings of submissions */
     :: d_step {
-            collector_at == STOPPED && !must_end[0] && !must_end[1] ->
+            collector_at == STOPPED ->
             do
             :: HAS(submissions) -> submissions?_
             :: else -> break
             od;
-            collector_at = SCANNING
+            collector_at = BEGINNING_WITH
         }
 
-    /* engine/collector.py: Collector._adopt, one slot after the other; Collector._take_in;
-     * shm/holder.py: Holder.published, Holder.repeat */
+    /* engine/collector/collector.py: Collector._adopt_worker; engine/collector/takeover.py: says_ready() */
+    :: d_step {
+            collector_at == ASKING ->
+            ready[scanned] = says_ready[scanned];
+            collector_at = LEARNING
+        }
+
+    /* engine/collector/collector.py: Collector._adopt_worker, the ring of tasks */
+    :: d_step {
+            collector_at == LEARNING ->
+            learn_tasks(scanned);
+            idle[scanned] = ready[scanned] && !GIVEN(scanned);
+            if
+            :: scanned + 1 < WORKERS -> scanned++; collector_at = ASKING
+            :: else -> scanned = 0; collector_at = AFTER_WORKERS
+            fi
+        }
+
+    /* engine/collector/collector.py: Collector._adopt_slots, one slot after the other; Collector._take_in;
+     * shm/engine_port.py: EnginePort.published, EnginePort.repeat */
     :: d_step {
             collector_at == SCANNING ->
             ref = REF(control[scanned], scanned);
             if
             :: control[scanned] == 0 -> skip
-            :: control[scanned] && IS_OPEN(ref) -> take_in(ref)
+            :: control[scanned] && IS_OPEN(ref) && !KNOWN(ref) -> take_in(ref)
+            :: control[scanned] && IS_OPEN(ref) && KNOWN(ref) -> skip
 #ifdef ADOPT_ONLY_THE_OPEN
             :: else -> skip
 #else
@@ -303,7 +362,7 @@ end:
             fi;
             if
             :: scanned + 1 < SLOTS -> scanned++
-            :: else -> scanned = 0; collector_at = STEPPING
+            :: else -> scanned = 0; collector_at = AFTER_SLOTS
             fi
         }
     od

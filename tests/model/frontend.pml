@@ -108,7 +108,7 @@ proctype frontend() {
 end:
     do
 
-    /* frontend/calls.py: Passage.send; shm/lane.py: Lane.claim; and the request is written.
+    /* frontend/request/calls.py: SlotRequest.send; shm/lane.py: Lane.claim; and the request is written.
      * As long as the lane is unused its slots are alike. */
     :: atomic {
             frontend_at == SERVING && requests_left && (free[0] || free[1]) ->
@@ -142,7 +142,7 @@ end:
             frontend_at = WRITTEN
         }
 
-    /* shm/lane.py: Lane.send, Lane.publish_many, CONTROL; frontend/gateway.py: Gateway.expect */
+    /* shm/lane.py: Lane.send, Lane.publish_many, CONTROL; frontend/request/gateway.py: Gateway.wait_for */
     :: d_step {
             frontend_at == WRITTEN ->
 #ifndef PUBLISH_FIRST
@@ -152,7 +152,7 @@ end:
             frontend_at = SERVING
         }
 
-    /* frontend/gateway.py: Gateway._announce; shm/lane.py: Lane.unanswered, Lane.announce */
+    /* frontend/request/gateway.py: Gateway._announce; shm/lane.py: Lane.unanswered, Lane.announce */
     :: d_step {
             frontend_at == SERVING && turn_is_due ->
             turn_is_due = 0;
@@ -160,7 +160,7 @@ end:
             announce();
         }
 
-    /* frontend/gateway.py: Gateway._rung */
+    /* frontend/request/gateway.py: Gateway._rung */
     :: d_step {
             frontend_at == SERVING && lane_bell ->
 #ifndef HUSH_LAST
@@ -201,10 +201,10 @@ end:
     /* shm/lane.py: Lane.collect, what was held back */
     :: d_step { frontend_at == HELD_BACK -> announce(); frontend_at = FOUND }
 
-    /* frontend/gateway.py: Gateway.collect; frontend/calls.py: Passage.answered; shm/lane.py: Lane.outcome */
+    /* frontend/request/gateway.py: Gateway.collect; frontend/request/calls.py: SlotRequest.answered; shm/lane.py: Lane.outcome */
     :: d_step { frontend_at == FOUND -> deliver(); frontend_at = SERVING }
 
-    /* frontend/gateway.py: Gateway.sweep, Gateway.cancel; shm/lane.py: Lane.cancel */
+    /* frontend/request/gateway.py: Gateway.sweep, Gateway.cancel; shm/lane.py: Lane.cancel */
     :: atomic {
             frontend_at == SERVING && cancels_left && (waiting[0] || waiting[1]) ->
             if
@@ -224,7 +224,7 @@ end:
         }
 
 #ifndef SWEEP_ANNOUNCES_NOTHING
-    /* frontend/gateway.py: Gateway.sweep, what was held back */
+    /* frontend/request/gateway.py: Gateway.sweep, what was held back */
     :: d_step {
             frontend_at == SERVING && held_back && SOME_WAIT &&
                 len(submissions) + unannounced[0] + unannounced[1] <= SLOTS ->

@@ -33,7 +33,7 @@
 #define COLLECTOR_DEATHS 0
 #endif
 #ifndef WORKER_DEATHS
-#define WORKER_DEATHS 0     /* those that the collector's death and a hang bring come on top */
+#define WORKER_DEATHS 0     /* those that a hang brings come on top */
 #endif
 /* shm/layout.py: Layout.completion_words */
 #ifdef NARROW_RINGS
@@ -57,7 +57,7 @@
 #define IS_LATEST(ref) true
 #else
 #define SAME(one, other) ((one) == (other))
-/* shm/holder.py: Holder.is_open */
+/* shm/engine_port.py: EnginePort.is_open */
 #define IS_OPEN(ref) (control[SLOT(ref)] == GENERATION(ref) && done[SLOT(ref)] != GENERATION(ref))
 #define IS_LATEST(ref) (control[SLOT(ref)] == GENERATION(ref))
 #endif
@@ -81,21 +81,19 @@ byte request[MOST], result[MOST];        /* whose bytes stand in each extent of 
 chan submissions = [SLOTS] of { byte };
 chan completions[WORKERS + 1] = [COMPLETIONS] of { byte };
 chan tasks[WORKERS] = [2] of { byte, byte };  /* a batch: the generation in each slot, or 0 */
-chan reports[WORKERS] = [6] of { byte };
+chan reports[WORKERS] = [6] of { byte, byte };  /* the batch that is answered; none for READY */
+bit says_ready[WORKERS] = 1;             /* WORKER_STATE: whether it is READY */
 bit lane_bell;
 
 #define TORN 255                         /* bytes of a request whose last ones are not written */
 #define COLLECTOR WORKERS                /* its number as a producer of completions */
-#define BEGUN 1                          /* what reports say: READY, */
-#define BEGUN_BY_THE_DEAD 2              /* READY, of a process that is dead by now, */
-#define ANSWERED 3                       /* DONE */
 
 byte g_owner[MOST];                      /* the reference that an extent was handed out to */
 
 #define HAS(ring) (len(ring) > 0)
 #define HAS_COMPLETION_ROOM(producer) (len(completions[producer]) < COMPLETIONS)
 
-/* A frontend: shm/lane.py: Lane; frontend/gateway.py: Gateway */
+/* A frontend: shm/lane.py: Lane; frontend/request/gateway.py: Gateway */
 
 mtype = { DEAD, SERVING, CLAIMED, WRITTEN, TAKING, HELD_BACK, FOUND, ADOPTING, ADOPTED };
 mtype frontend_at = SERVING;
@@ -107,11 +105,11 @@ byte outdated[MOST];                     /* how many earlier ones are unannounce
 bit turn_is_due, held_back;
 byte requests_left = REQUESTS, cancels_left = CANCELS, frontend_deaths_left = FRONTEND_DEATHS;
 
-/* The collector: engine/collector.py: Collector */
+/* The collector: engine/collector/collector.py: Collector */
 
-mtype = { STOPPED, SCANNING, STEPPING };
+mtype = { STOPPED, ASKING, LEARNING, SCANNING, STEPPING };
 mtype collector_at = STEPPING;
-byte scanned;
+byte scanned;                            /* the worker or the slot that a new one is at */
 byte queue[MOST];                        /* generations */
 bit again[MOST];                         /* to be run once more, alone */
 byte queue_deaths[MOST];
@@ -124,21 +122,24 @@ bit ending[WORKERS];
 bit lane_to_wake;
 byte collector_deaths_left = COLLECTOR_DEATHS, hangs_left = HANGS, expiries_left = EXPIRIES;
 
-/* The supervisor: engine/supervisor.py: Supervisor */
+/* The supervisor: engine/supervisor/supervisor.py: Supervisor */
 
-bit must_end[WORKERS];                   /* it hangs, or the collector is dead */
-bit told_dead[WORKERS];                  /* the collector has yet to read of its death */
+bit must_end[WORKERS];                   /* it hangs */
+bit is_dead[WORKERS];                    /* and the supervisor has yet to find out */
+bit told_dead[WORKERS];                  /* a collector has yet to reclaim what it held */
 bit may_start[WORKERS];
 
-/* Workers: engine/worker.py: Worker; engine/runner.py: Runner */
+/* Workers: engine/worker/worker.py: Worker; engine/worker/runner.py: Runner */
 
-mtype = { ABSENT, ASLEEP, TAKEN, RUNNING, WRITING, ANSWERING, WAKING, REPORTING, RINGING };
+mtype = { ABSENT, BEGINNING, ASLEEP, TAKEN, RUNNING, WRITING, ANSWERING, WAKING,
+    RELEASING, REPORTING, RINGING };
 mtype worker_at[WORKERS] = ASLEEP;
-byte held[WORKERS * MOST];               /* generations */
+byte held[WORKERS * MOST];               /* generations that it has not answered */
+byte given[WORKERS * MOST];              /* all those of its batch */
 byte held_extent[WORKERS * MOST];
 byte worker_deaths_left = WORKER_DEATHS;
 
-chan answered[WORKERS + 1] = [6] of { byte };  /* shm/holder.py: Holder._answered */
+chan answered[WORKERS + 1] = [6] of { byte };  /* shm/engine_port.py: EnginePort._answered */
 
 /* For use within one step; what is looked at after a choice must be a part of the state. */
 byte chosen;
@@ -166,7 +167,7 @@ init {
         MUST_HOLD(free[0] && free[1] == (SLOTS > 1), g_lost);
         MUST_HOLD(!extent_used[0] && !extent_used[1], g_lost);
         MUST_HOLD(collector_at == STEPPING && !queue[0] && !queue[1], g_lost);
-        MUST_HOLD(idle[0] && idle[1], g_lost);
+        MUST_HOLD(idle[0] && idle[1] && len(tasks[0]) == 0 && len(tasks[1]) == 0, g_lost);
         MUST_HOLD(worker_at[0] == ASLEEP && worker_at[1] == ASLEEP, g_lost);
         MUST_HOLD(len(submissions) == 0 && len(answered[COLLECTOR]) == 0, g_lost)
     }

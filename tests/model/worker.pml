@@ -70,27 +70,44 @@ inline each_held_first() {
     skip
 }
 
+inline release_task(number) {
+#ifndef RELEASE_FIRST
+    tasks[number]?_,_
+#else
+    skip
+#endif
+}
+
+inline report(number) { reports[number]!given[number * MOST],given[number * MOST + 1] }
+
 proctype worker(byte number) {
 end:
     do
 
-    /* engine/supervisor.py: Supervisor._fill; engine/worker.py: Worker.__init__, Worker.begin */
+    /* engine/supervisor/keeper.py: Keeper.fill; engine/worker/role.py: _say() */
     :: d_step {
-            worker_at[number] == ABSENT && may_start[number] &&
-                (collector_at != STOPPED || (!must_end[0] && !must_end[1])) ->
+            worker_at[number] == ABSENT && may_start[number] ->
             may_start[number] = 0;
-            do
-            :: HAS(tasks[number]) -> tasks[number]?_,_
-            :: else -> break
-            od;
-            reports[number]!BEGUN;
+            says_ready[number] = 1;
+            worker_at[number] = BEGINNING
+        }
+
+    /* engine/worker/worker.py: Worker.begin */
+    :: d_step {
+            worker_at[number] == BEGINNING ->
+            reports[number]!0,0;
             worker_at[number] = ASLEEP
         }
 
-    /* engine/worker.py: Worker.step */
+    /* engine/worker/worker.py: Worker.step; shm/ring.py: Consumer.peek */
     :: d_step {
             worker_at[number] == ASLEEP && HAS(tasks[number]) ->
-            tasks[number]?HOLDS(0),HOLDS(1);
+            tasks[number]?<HOLDS(0),HOLDS(1)>;
+            given[number * MOST] = HOLDS(0);
+            given[number * MOST + 1] = HOLDS(1);
+#ifdef RELEASE_FIRST
+            tasks[number]?_,_;
+#endif
 #ifdef FINE
             worker_at[number] = TAKEN
 #else
@@ -99,14 +116,14 @@ end:
 #endif
         }
 
-    /* engine/runner.py: Runner.run, Codec.read; shm/holder.py: Holder.read */
+    /* engine/worker/runner.py: Runner.run, Codec.read; shm/engine_port.py: EnginePort.read */
     :: d_step {
             worker_at[number] == TAKEN ->
             read_requests();
             worker_at[number] = RUNNING
         }
 
-    /* engine/runner.py: Codec.write, the first byte of a result */
+    /* engine/worker/runner.py: Codec.write, the first byte of a result */
     :: d_step {
             worker_at[number] == RUNNING ->
             each_held_first();
@@ -114,35 +131,52 @@ end:
             worker_at[number] = WRITING
         }
 
-    /* engine/runner.py: Codec.write, the last byte */
+    /* engine/worker/runner.py: Codec.write, the last byte */
     :: d_step {
             worker_at[number] == WRITING ->
             write_results(true);
             worker_at[number] = ANSWERING
         }
 
-    /* shm/holder.py: Holder.answer, Holder.answer_alike, one after the other */
+    /* shm/engine_port.py: EnginePort.answer, EnginePort.answer_uniform, one after the other */
     :: d_step { worker_at[number] == ANSWERING && HOLDS(0) -> answer(0) }
     :: d_step { worker_at[number] == ANSWERING && !HOLDS(0) && HOLDS(1) -> answer(1) }
 
-    /* shm/holder.py: Holder.flush, the ring */
+    /* shm/engine_port.py: EnginePort.flush, the ring */
     :: d_step {
             worker_at[number] == ANSWERING && !HOLDS(0) && !HOLDS(1) ->
             flush(number);
             worker_at[number] = WAKING
         }
 
-    /* shm/holder.py: Holder.flush, the doorbell */
-    :: d_step { worker_at[number] == WAKING -> lane_bell = 1; worker_at[number] = REPORTING }
+    /* shm/engine_port.py: EnginePort.flush, the doorbell */
+    :: d_step { worker_at[number] == WAKING -> lane_bell = 1; worker_at[number] = RELEASING }
 
-    /* engine/worker.py: Worker._report */
+    /* engine/worker/worker.py: Worker.step; shm/ring.py: Consumer.release */
+    :: d_step {
+            worker_at[number] == RELEASING ->
+#ifdef REPORT_FIRST
+            report(number);
+#else
+            release_task(number);
+#endif
+            worker_at[number] = REPORTING
+        }
+
+    /* engine/worker/worker.py: Worker._report */
     :: d_step {
             worker_at[number] == REPORTING ->
-            reports[number]!ANSWERED;
+#ifdef REPORT_FIRST
+            release_task(number);
+#else
+            report(number);
+#endif
+            given[number * MOST] = 0;
+            given[number * MOST + 1] = 0;
             worker_at[number] = ASLEEP
         }
 
-    /* engine/worker.py: Worker.step, again every RETRY_S where something found no room */
+    /* engine/worker/worker.py: Worker.step, again every RETRY_S where something found no room */
     :: d_step {
             worker_at[number] == ASLEEP && CAN_FLUSH(number) ->
             flush(number);
@@ -150,28 +184,32 @@ end:
         }
     :: d_step { worker_at[number] == RINGING -> lane_bell = 1; worker_at[number] = ASLEEP }
 
-    /* Its death. engine/supervisor.py: Supervisor._died, Supervisor._restart_engine */
+    /* Its death. engine/supervisor/child.py: Child.kill */
     :: d_step {
             worker_at[number] != ABSENT && (worker_deaths_left || must_end[number]) ->
             worker_deaths_left = worker_deaths_left - !must_end[number];
             must_end[number] = 0;
             for (i : number * MOST .. number * MOST + MOST - 1) {
                 held[i] = 0;
-                held_extent[i] = 0
+                held_extent[i] = 0;
+                given[i] = 0
             }
             lose_answered(number);
-            for (i : 1 .. len(reports[number])) {
-                reports[number]?ref;
-                reports[number]!(ref == BEGUN -> BEGUN_BY_THE_DEAD : ref)
-            }
-            ref = 0;
-            told_dead[number] = (collector_at != STOPPED);
-#ifdef RESTART_UNBURIED
-            may_start[number] = 1;
-#else
-            may_start[number] = (collector_at == STOPPED);
-#endif
+            is_dead[number] = 1;
             worker_at[number] = ABSENT
+        }
+
+    /* engine/supervisor/supervisor.py: Supervisor.ended; shm/segment.py: Segment.worker_ended */
+    :: d_step {
+            is_dead[number] ->
+            is_dead[number] = 0;
+#ifndef DEATH_LEAVES_STATE
+            says_ready[number] = 0;
+#endif
+            told_dead[number] = 1;
+#ifdef RESTART_UNRECLAIMED
+            may_start[number] = 1
+#endif
         }
     od
 }

@@ -1,19 +1,26 @@
 """The socket on which an engine takes orders, with whatever may come to it."""
 
 import os
-import selectors
+import resource
 import socket
 import stat
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.control import ControlServer, ask
-from ringbatch.shm.control import MAX_LINE_BYTES, Order, Report, socket_path
+from ringbatch.engine.supervisor.control import ControlServer, ask
+from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.owner import Owner
+from ringbatch.shm.host.control_socket import (
+    MAX_LINE_BYTES,
+    Order,
+    Report,
+    read_report,
+    socket_path,
+)
 
 RELOAD = b'{"do":"reload","model":null}\n'
 
@@ -22,12 +29,11 @@ class Site:
     """A socket, and a loop as the supervisor's that waits for what comes to it."""
 
     def __init__(self) -> None:
-        own = Owner.current()
-        self.name = f"/ringbatch.{own.pid}.{own.start_time}.{os.urandom(4).hex()}"
+        self.name = f"/ringbatch.{os.getpid()}.{os.urandom(8).hex()}"
         self.path = Path(socket_path(self.name))
         self.orders: list[tuple[Order, Callable[[Report], None]]] = []
-        self.selector = selectors.DefaultSelector()
-        self.server = ControlServer(self.name, self.selector, self._take)
+        self.loop = Loop()
+        self.server = ControlServer(self.name, self.loop, self._take)
         self._going = True
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -39,8 +45,7 @@ class Site:
 
     def _run(self) -> None:
         while self._going:
-            for key, _ in self.selector.select(0.01):
-                key.data()
+            self.loop.turn(0.01)
 
     def connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
@@ -51,7 +56,7 @@ class Site:
         self._going = False
         self._thread.join()
         self.server.close()
-        self.selector.close()
+        assert not self.loop.broken
 
 
 @pytest.fixture
@@ -97,6 +102,42 @@ def test_who_leaves_or_says_nothing_harms_nobody(site: Site) -> None:
     reply(Report("done", ()))
     for connection in silent:
         connection.close()
+
+
+def test_without_descriptors_whoever_comes_is_turned_away_and_the_loop_sleeps() -> None:
+    site = Site()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+        connection = socket.socket(socket.AF_UNIX)
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        connection.connect(str(site.path))
+        connection.settimeout(30)
+        assert connection.recv(100) == b""
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        connection.close()
+    assert ask(site.name, Order("load", "m")) == Report("done", ("m",))
+    site.end()
+    site.server.close()
+
+
+def test_the_longest_answer_fits_though_nobody_reads_it_yet(site: Site) -> None:
+    with site.connect() as late:
+        late.sendall(b'{"do":"load","model":"later"}\n')
+        assert ask(site.name, Order("reload", None)).end == "done"
+        (_, reply), _ = site.orders
+        longest = Report("done", ("x" * (MAX_LINE_BYTES - 100),))
+        reply(longest)
+        line = b""
+        while data := late.recv(MAX_LINE_BYTES):
+            line += data
+        assert read_report(line) == longest
 
 
 def test_an_engine_that_is_gone_is_named(site: Site) -> None:

@@ -6,13 +6,14 @@ import os
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ringbatch.engine import demo_client, demo_server
-from ringbatch.engine.demo_server import DemoFailed, left_behind, names_in_shm, served
+from ringbatch.engine.demo import client as demo_client
+from ringbatch.engine.demo import server as demo_server
+from ringbatch.engine.demo.server import DemoFailed, left_behind, served
+from ringbatch.shm.object_names import DIRECTORY
 
 READY = "print('ringbatch: serving digits on http://127.0.0.1:4711', flush=True)"
 
@@ -117,28 +118,17 @@ def test_output_beyond_a_pipe_holds_nobody_up() -> None:
     assert server.last_words()[-1] == "  line 19999"
 
 
-def test_what_is_new_in_shm_is_named_unless_a_process_elsewhere_uses_it() -> None:
-    before = names_in_shm()
-    name = f"ringbatch-test-{os.getpid()}-{time.monotonic_ns()}"
-    path = demo_server.DEV_SHM / name
+def test_what_a_server_left_in_shm_is_named_and_nothing_of_others() -> None:
+    own, another = f"ringbatch.{os.getpid()}.0", f"ringbatch.{os.getpid()}0.0"
+    left = [own, f"{own}.l0", f"sem.{own}.c"]
     try:
-        path.write_bytes(b"\0" * 4096)
-        assert name in left_behind(before, os.getpid())
-        source = f"""
-            import mmap
-            file = open({str(path)!r}, "r+b")
-            memory = mmap.mmap(file.fileno(), 4096)
-            {READY}
-            while True:
-                signal.pause()
-        """
-        with served(program(source)) as server:
-            server.wait_ready(30)
-            assert name not in left_behind(before, os.getpid())
-            assert name in left_behind(before, server.pid)
+        for name in [*left, another]:
+            (DIRECTORY / name).touch()
+        assert left_behind(os.getpid()) == left
     finally:
-        path.unlink()
-    assert name not in left_behind(before, os.getpid())
+        for name in [*left, another]:
+            (DIRECTORY / name).unlink(missing_ok=True)
+    assert left_behind(os.getpid()) == []
 
 
 def send(

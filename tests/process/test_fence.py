@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tiers import exhaustive
+
 ROUNDS = 100_000
 GIVE_UP_S = 4
 COLD_BYTES = 1 << 26
@@ -76,6 +78,7 @@ def run(path: Path, *, fenced: bool) -> tuple[int, int]:
     return len(found), found.count((2, 2))
 
 
+@exhaustive
 def test_with_the_fence_one_of_two_processes_always_sees_the_other(tmp_path: Path) -> None:
     for fenced in (False, True):
         rounds, both_missed = run(tmp_path / "words", fenced=fenced)

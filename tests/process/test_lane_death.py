@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from ringbatch.shm.holder import BatchMark, Holder, Request
+from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, SLOT_SIZE, WORD, Layout
-from ringbatch.shm.manifest import ModelSpec, dumps
+from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import FLAG_BITS, SLOT_BITS, SLOT_MASK, Reason, Status
@@ -142,14 +142,14 @@ class Engine:
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
-        self.holder = Holder(segment, LAYOUT.workers, lambda lane: None)
+        self.port = EnginePort(segment, LAYOUT.workers, lambda lane: None)
         self.submissions = Consumer(segment.words, LAYOUT.submission_ring(0), SLOTS)
         self.held: dict[int, Request] = {}
 
     def take(self) -> None:
         for ref in self.submissions.take():
-            if ref not in self.held and self.holder.is_open(ref):
-                request = self.holder.read(ref)
+            if ref not in self.held and self.port.is_open(ref):
+                request = self.port.read(ref)
                 assert request is not None
                 self.held[ref] = request
 
@@ -166,9 +166,9 @@ class Engine:
         for request in list(self.held.values())[:limit]:
             result, start = self.text(request).upper(), request.result_offset
             self.segment.memory[start : start + len(result)] = result
-            self.holder.answer(request.ref, Status.OK, len(result), MARK, 1)
+            self.port.answer(request.ref, Status.OK, len(result), MARK, 1)
             del self.held[request.ref]
-        self.holder.flush()
+        self.port.flush()
 
 
 def ask(lane: Lane, text: bytes) -> int | None:
@@ -275,7 +275,7 @@ def test_a_dead_owners_request_is_not_wanted(segment: Segment) -> None:
     with successor(segment) as lane:
         engine.take()
         (ref,) = engine.held
-        assert not engine.holder.wanted(ref)
+        assert not engine.port.wanted(ref)
         assert lane.in_flight == 1
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.memory_limits import HEAP_VARIABLES, heap_environment
+from ringbatch.engine.process.memory_limits import HEAP_VARIABLES, heap_environment
 
 TAKES = """
 import sys
 import numpy as np
-from ringbatch.engine.memory_limits import limit_memory
+from ringbatch.engine.process.memory_limits import limit_memory
 limit_memory({limit})
 shared = np.memmap(sys.argv[1], np.uint8, "w+", shape=1 << 30)
 try:
@@ -39,7 +39,7 @@ def test_what_is_asked_for_beyond_the_limit_fails_and_shared_memory_is_not_count
 
 def test_a_worker_goes_before_others() -> None:
     code = (
-        "from ringbatch.engine.memory_limits import go_first\n"
+        "from ringbatch.engine.process.memory_limits import go_first\n"
         "go_first()\nprint(open('/proc/self/oom_score_adj').read())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,9 +1,13 @@
 """What a process of the engine does with the signal that ends it."""
 
+import contextlib
+import json
+import os
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +18,7 @@ from contextlib import suppress
 from functools import partial
 from operator import call
 from posix_ipc import SignalError
-from ringbatch.engine.process import stop_on_sigterm
+from ringbatch.engine.process.startup import stop_on_sigterm
 from ringbatch.shm import wakeup
 from ringbatch.shm.wakeup import Wakeup
 
@@ -52,3 +56,104 @@ def test_sigterm_ends_the_loop_whatever_it_is_at(
             assert child.wait() == 0
         finally:
             child.kill()
+
+
+FORKS = """
+import os, signal, sys
+from ringbatch.engine.process import startup
+from ringbatch.engine.process.control_socket import ControlSocket
+
+control = ControlSocket.from_fd(int(sys.argv[1]))
+startup.begin("parent", "warning", control)
+startup.stop_on_sigterm(lambda: None)
+if child := os.fork():
+    os.write(1, b"%d\\n" % child)
+while True:
+    signal.pause()
+"""
+
+
+@pytest.fixture
+def forked() -> Iterator[tuple[subprocess.Popen[str], int, socket.socket]]:
+    """A process of the engine, the one that it has forked, and the supervisor's end."""
+    ours, theirs = socket.socketpair()
+    words = [sys.executable, "-c", FORKS, str(theirs.fileno())]
+    with (
+        ours,
+        subprocess.Popen(
+            words, stdout=subprocess.PIPE, text=True, pass_fds=[theirs.fileno()]
+        ) as parent,
+    ):
+        theirs.close()
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        try:
+            yield parent, child, ours
+        finally:
+            parent.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child, signal.SIGKILL)
+
+
+def test_what_a_process_has_forked_does_not_pass_for_it(
+    forked: tuple[subprocess.Popen[str], int, socket.socket],
+) -> None:
+    parent, child, supervisors = forked
+    parent.kill()
+    parent.wait()
+    supervisors.settimeout(60)
+    assert supervisors.recv(1) == b""
+    os.kill(child, 0)
+
+
+def test_what_a_process_has_forked_is_ended_by_sigterm(
+    forked: tuple[subprocess.Popen[str], int, socket.socket], wait_until: Callable[..., object]
+) -> None:
+    parent, child, _ = forked
+    os.kill(child, signal.SIGTERM)
+    zombie = Path(f"/proc/{child}/stat")
+    wait_until(lambda: zombie.read_text().rpartition(") ")[2][0] == "Z", "the child's end")
+    assert parent.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("module", "start", "arguments"),
+    [
+        ("ringbatch.engine.collector.role", {"segment": "/rb.gone", "log_level": "info"}, []),
+        (
+            "ringbatch.frontend.metrics.control_server",
+            None,
+            ["--segment=/rb.gone", "--listen-fd=0", f"--parent-pid={os.getpid()}"],
+        ),
+        (
+            "ringbatch.frontend.grpc.server",
+            None,
+            [
+                *("--segment=/rb.gone", "--address=127.0.0.1:0", f"--parent-pid={os.getpid()}"),
+                *("--number=0", "--max-request-bytes=1", "--max-connections=1"),
+                *("--idle-timeout-s=1", "--drain-s=1"),
+            ],
+        ),
+    ],
+    ids=["collector", "control", "grpc"],
+)
+def test_who_finds_no_segment_says_so_in_words(
+    module: str, start: dict[str, str] | None, arguments: list[str]
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        if start is not None:
+            ours.sendall(json.dumps(start).encode() + b"\n")
+        ended = subprocess.run(
+            [sys.executable, "-m", module, f"--control-fd={theirs.fileno()}", *arguments],
+            pass_fds=(theirs.fileno(),),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert ended.returncode == 1
+        assert "Traceback" not in ended.stderr
+        assert json.loads(ours.recv(4096)) == {
+            "error": "the engine's shared memory is gone; has the engine stopped?"
+        }

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from ringbatch.shm.layout import PAGE, Layout
-from ringbatch.shm.manifest import ModelSpec, dumps
+from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.region import Region
-from ringbatch.shm.registry import Registry, RegistryBusy
+from ringbatch.shm.region_registry import Registry, RegistryBusy
 from ringbatch.shm.segment import Segment
 
 MODELS = (ModelSpec(0, "m", "python", (), (), 1, 0, 1, "eager", (0,)),)
@@ -25,7 +25,7 @@ B = Region("b", "/app_b", 8, 16, 26, 8)
 REGISTRAR = f"""
 import os, signal, sys
 from ringbatch.shm.region import Region
-from ringbatch.shm.registry import Registry
+from ringbatch.shm.region_registry import Registry
 from ringbatch.shm.segment import Segment
 
 segment = Segment.attach(sys.argv[1])

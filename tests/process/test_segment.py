@@ -2,13 +2,16 @@
 
 import os
 import secrets
+import select
 import shutil
 import signal
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +19,17 @@ import posix_ipc
 import pytest
 
 from ringbatch.shm import layout as at
-from ringbatch.shm import segment as segments
+from ringbatch.shm import object_names
+from ringbatch.shm.engines import only
 from ringbatch.shm.errors import LayoutMismatch, NoFreeLane, SegmentNotReady, StartupError
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, WORD, Layout
-from ringbatch.shm.manifest import ModelSpec, dumps
-from ringbatch.shm.owner import Owner, start_time_of
+from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.segment import Segment
 
 SHM = Path("/dev/shm")
+OWN = f"ringbatch-{os.getpid()}"
+"""What names begin with here: no other engine's start sweeps up what these tests look at."""
 MODELS = (ModelSpec(0, "m", "python", (), (), 1, 0, 1, "eager", (0,)),)
 LAYOUT = Layout(
     lanes=2,
@@ -36,9 +41,11 @@ LAYOUT = Layout(
 )
 PRELUDE = f"""
 import os, sys, time
+from ringbatch.shm import object_names as objects
+objects.PREFIX = {OWN!r}
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import Layout
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
 layout = {LAYOUT!r}
 models = ({MODELS[0]!r},)
@@ -49,10 +56,15 @@ def stay():
 """
 
 
+@pytest.fixture(autouse=True)
+def _own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_names, "PREFIX", OWN)
+
+
 @contextmanager
-def child(script: str) -> Iterator[subprocess.Popen[str]]:
+def child(script: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A process that runs the script; whatever it does, it is gone afterwards."""
-    command = [sys.executable, "-c", PRELUDE + script]
+    command = [sys.executable, "-c", PRELUDE + script, *arguments]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -75,6 +87,10 @@ def segment() -> Iterator[Segment]:
     made.unlink()
 
 
+def lives(segment: Segment) -> bool:
+    return segment.alive
+
+
 def objects_of(name: str) -> list[Path]:
     """The segment and its doorbells."""
     return sorted(SHM.glob(f"*{name.removeprefix('/')}*"))
@@ -83,7 +99,7 @@ def objects_of(name: str) -> list[Path]:
 @contextmanager
 def raw_object(size: int) -> Iterator[str]:
     """A shared memory object that nobody has filled."""
-    name = f"/ringbatch.{os.getpid()}.{start_time_of(os.getpid())}.{secrets.token_hex(4)}"
+    name = f"/{OWN}.{os.getpid()}.{secrets.token_hex(8)}"
     memory = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=size)
     try:
         yield name
@@ -113,24 +129,27 @@ def test_two_segments_differ_in_name_and_identity(segment: Segment) -> None:
     other.detach()
 
 
-@pytest.mark.parametrize("umask", [0, 0o022])
-def test_objects_are_for_their_user_alone_and_carry_pid_and_start_time(umask: int) -> None:
+@pytest.mark.parametrize("umask", [0, 0o022, 0o777])
+def test_objects_are_for_their_user_alone_and_carry_the_pid(umask: int) -> None:
     before = os.umask(umask)
     try:
         made = Segment.create(LAYOUT, MODELS)
     finally:
-        os.umask(before)
+        left = os.umask(before)
+    assert left == umask
+    Segment.attach(made.name).detach()
     paths = objects_of(made.name)
     modes = {stat.S_IMODE(path.stat().st_mode) for path in paths}
     made.detach()
     made.unlink()
-    owner = Owner.current()
-    assert made.name.startswith(f"/ringbatch.{owner.pid}.{owner.start_time}.")
+    assert made.name.startswith(f"/{OWN}.{os.getpid()}.")
+    assert made.pid == os.getpid()
     base = made.name[1:]
     assert [path.name for path in paths] == [
         base,
         f"{base}.l0",
         f"{base}.l1",
+        f"{base}.life",
         f"sem.{base}.c",
         f"sem.{base}.w0",
     ]
@@ -147,6 +166,27 @@ def test_memory_is_really_there_from_the_start(segment: Segment) -> None:
 def test_a_segment_that_is_gone_is_an_error_in_words(segment: Segment) -> None:
     with pytest.raises(StartupError, match="is gone; has the engine stopped"):
         Segment.attach(segment.name + "0")
+
+
+def test_who_may_not_have_so_much_memory_is_told_so() -> None:
+    large = Segment.create(replace(LAYOUT, lane_bytes=32 << 20), MODELS)
+    script = """
+import resource
+from ringbatch.shm.errors import StartupError
+pages = int(open("/proc/self/statm").read().split()[0])
+limit = pages * resource.getpagesize() + (16 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+try:
+    Segment.attach(sys.argv[1])
+except StartupError as error:
+    say(error)
+"""
+    try:
+        with child(script, large.name) as process:
+            assert line(process) == "cannot map 64 MiB of shared memory: Cannot allocate memory"
+    finally:
+        large.detach()
+        large.unlink()
 
 
 @pytest.mark.parametrize("size", [0, 100, at.HEADER_SIZE, LAYOUT.size])
@@ -268,7 +308,7 @@ def test_semaphores_that_do_not_fit_are_a_startup_error_and_leave_nothing() -> N
     run = on_a_small_dev_shm(str(LAYOUT.size + PAGE), CREATE)
     assert run.returncode == 0, run.stderr
     message, left = run.stdout.splitlines()
-    assert "cannot make the semaphore /ringbatch." in message
+    assert f"cannot make the semaphore /{OWN}." in message
     assert "no space left" in message
     assert left == "[]"
 
@@ -286,13 +326,13 @@ MAKE = "made = Segment.create(layout, models)\nsay(made.name)\nstay()\n"
 def test_what_a_killed_creator_left_is_swept_up() -> None:
     with child(MAKE) as process:
         name = line(process)
-        assert len(objects_of(name)) == 5
-        assert name in list(segments.names(process.pid))
+        assert len(objects_of(name)) == 6
+        assert name in list(object_names.names(process.pid))
         process.send_signal(signal.SIGKILL)
         process.wait()
-        removed = segments.sweep()
+        removed = object_names.sweep()
     assert {entry.removeprefix("sem.") for entry in removed} >= {
-        name[1:] + suffix for suffix in ("", ".c", ".l0", ".l1", ".w0")
+        name[1:] + suffix for suffix in ("", ".c", ".l0", ".l1", ".life", ".w0")
     }
     assert objects_of(name) == []
 
@@ -301,60 +341,165 @@ def test_a_zombie_is_dead(wait_until: Callable[..., object]) -> None:
     """Killed and not waited for: its process id is still taken."""
     with child(MAKE) as process:
         name = line(process)
-        owner = Owner(int(name.split(".")[1]), int(name.split(".")[2]))
-        assert owner.pid == process.pid
-        assert owner.alive()
+        other = Segment.attach(name)
+        assert lives(other)
         os.kill(process.pid, signal.SIGKILL)
         stat_file = Path(f"/proc/{process.pid}/stat")
         wait_until(lambda: stat_file.read_text().split(") ")[1][0] == "Z", "a zombie")
-        assert not owner.alive()
-        assert name[1:] in segments.sweep()
+        wait_until(lambda: not other.alive, "its threads have ended as well")
+        other.detach()
+        assert name[1:] in object_names.sweep()
 
 
 def test_what_the_living_use_stays(segment: Segment) -> None:
     with child(MAKE) as process:
         name = line(process)
         before = objects_of(name) + objects_of(segment.name)
-        removed = segments.sweep()
+        removed = object_names.sweep()
         assert objects_of(name) + objects_of(segment.name) == before
         assert not {path.name for path in before} & set(removed)
         Segment.attach(name).detach()
-        segments.unlink(name)
+        object_names.unlink(name)
         assert objects_of(name) == []
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "other.{pid}.1.x",
-        "ringbatch",
-        "ringbatch.{pid}.1",
-        "ringbatch..1.x",
-        "ringbatch.{pid}..x",
-        "ringbatch.{pid}.one.x",
-        "ringbatch-{pid}.1.2.x",
-        "sem.other.{pid}.1.x",
+        "other.{pid}.0123456789abcdef",
+        "{own}",
+        "{own}.{pid}",
+        "{own}.{pid}.0123456789abcde",
+        "{own}.{pid}.0123456789abcdef0",
+        "{own}.{pid}.0123456789abcdeg",
+        "{own}..0123456789abcdef",
+        "{own}.one.0123456789abcdef",
+        "{own}-{pid}.0123456789abcdef",
+        "{own}.{pid}.4711.0123456789abcdef",
+        "sem.other.{pid}.0123456789abcdef",
     ],
 )
 def test_a_foreign_name_stays(name: str) -> None:
-    path = SHM / name.format(pid=f"{os.getpid()}0")
+    path = SHM / name.format(own=OWN, pid=f"{os.getpid()}0")
     path.touch()
     try:
-        assert path.name not in segments.sweep()
-        assert f"/{path.name}" not in list(segments.names())
+        assert path.name not in object_names.sweep()
+        assert f"/{path.name}" not in list(object_names.names())
         assert path.exists()
     finally:
         path.unlink()
 
 
-def test_a_process_id_that_was_given_out_again_is_another_process() -> None:
-    mine = Owner.current()
-    assert mine.alive()
-    assert not Owner(mine.pid, mine.start_time + 1).alive()
-    left = SHM / f"ringbatch.{mine.pid}.{mine.start_time + 1}.x"
+def test_a_living_process_that_holds_no_lock_keeps_nothing() -> None:
+    left = [SHM / f"{OWN}.{os.getpid()}.{secrets.token_hex(8)}{end}" for end in ("", ".l0")]
+    for path in left:
+        path.touch()
+    assert {path.name for path in left} <= set(object_names.sweep())
+    assert not any(path.exists() for path in left)
+
+
+def test_what_is_left_beside_a_segment_that_is_gone_is_swept_up() -> None:
+    left = SHM / f"sem.{OWN}.{os.getpid()}.{secrets.token_hex(8)}.w0"
     left.touch()
-    assert left.name in segments.sweep()
+    assert left.name in object_names.sweep()
     assert not left.exists()
+
+
+def test_who_makes_a_segment_while_another_sweeps_has_one_that_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Between the name and its lock it looks like a dead engine's."""
+    usual = object_names.opened_anew
+    sweeps: list[list[str]] = []
+
+    def swept(fd: int) -> int:
+        if len(sweeps) < 3:
+            sweeps.append(object_names.sweep())
+        return usual(fd)
+
+    monkeypatch.setattr(object_names, "opened_anew", swept)
+    made = Segment.create(LAYOUT, MODELS)
+    assert [len(removed) for removed in sweeps] == [1, 1, 1]
+    other = Segment.attach(made.name)
+    assert other.alive
+    assert made.name[1:] not in object_names.sweep()
+    other.detach()
+    made.unlink()
+    made.detach()
+
+
+def test_a_segment_is_alive_as_long_as_its_maker_holds_it(segment: Segment) -> None:
+    other = Segment.attach(segment.name)
+    life = other.watch_life()
+    poll = select.poll()
+    poll.register(life, select.POLLIN)
+    assert (segment.alive, other.alive, poll.poll(0)) == (True, True, [])
+    segment.detach()
+    assert not other.alive
+    assert [fd for fd, _ in poll.poll(0)] == [life]
+    os.close(life)
+    other.detach()
+
+
+def test_no_program_that_the_maker_started_keeps_its_engine_alive() -> None:
+    """Whether it forks and runs another program, or forks and goes on as it is and lets go."""
+    start = (
+        "import subprocess\nmade = Segment.create(layout, models)\n"
+        "subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL)\n"
+        "done, ready = os.pipe()\n"
+        "if os.fork() == 0:\n"
+        "    made.disown()\n    os.write(ready, b'.')\n    os.close(1)\n    time.sleep(60)\n"
+        "os.read(done, 1)\nsay(made.name)\nstay()\n"
+    )
+    with child("os.setpgid(0, 0)\n" + start) as process:
+        try:
+            name = line(process)
+            other = Segment.attach(name)
+            assert lives(other)
+            process.kill()
+            process.wait()
+            assert not other.alive
+            other.detach()
+            assert name[1:] in object_names.sweep()
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+# In another place than the engine
+
+
+def elsewhere(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script where no process of this one's is seen, and /dev/shm is the same."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        pytest.skip("there is no unshare command here")
+    user = [] if os.geteuid() == 0 else ["--user", "--map-current-user"]
+    begin = [unshare, *user, "--pid", "--fork", "--mount-proc"]
+    tried = subprocess.run([*begin, "true"], capture_output=True, text=True, check=False)
+    if tried.returncode:
+        pytest.skip(f"no processes may be hidden here: {tried.stderr.strip()}")
+    command = [*begin, sys.executable, "-c", PRELUDE + script, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_who_sees_other_processes_removes_nothing_of_a_living_engine(segment: Segment) -> None:
+    before = objects_of(segment.name)
+    run = elsewhere("from ringbatch.shm.object_names import sweep\nprint(sweep())\n")
+    assert run.returncode == 0, run.stderr
+    assert segment.name[1:] not in run.stdout
+    assert objects_of(segment.name) == before
+
+
+def test_who_sees_other_processes_finds_a_living_engine(segment: Segment) -> None:
+    run = elsewhere(
+        "from ringbatch.frontend.client.engines import attach\n"
+        "from ringbatch.shm.engines import only\n"
+        "segment, life = attach(segment=sys.argv[1])\n"
+        "print(segment.alive, only(int(sys.argv[2])) == sys.argv[1])\n",
+        segment.name,
+        str(os.getpid()),
+    )
+    assert run.stdout == "True True\n", run.stderr
 
 
 def test_removing_a_segment_twice_does_no_harm() -> None:
@@ -411,6 +556,25 @@ def test_a_lane_is_held_once_within_a_process_too(segment: Segment) -> None:
     assert segment.lock_lane(1)
 
 
+def test_the_next_collector_is_it_when_the_one_before_is_gone(segment: Segment) -> None:
+    got = threading.Event()
+    waiting = Segment.attach(segment.name)
+
+    def wait() -> None:
+        waiting.lock_collector()
+        got.set()
+
+    attach = f"segment = Segment.attach({segment.name!r})\n"
+    with child(f"{attach}segment.lock_collector()\nsay('it is')\nstay()\n") as process:
+        assert line(process) == "it is"
+        threading.Thread(target=wait, daemon=True).start()
+        assert segment.lock_lane(0), "that has nothing to do with lanes"
+        assert not got.is_set()
+        process.kill()
+        got.wait()
+    waiting.detach()
+
+
 def test_a_program_started_by_the_holder_does_not_keep_its_lane(segment: Segment) -> None:
     holder = Segment.attach(segment.name)
     assert holder.lock_lane(0)
@@ -430,3 +594,52 @@ def test_who_detaches_drops_the_lock_though_arrays_still_show_the_memory(
     other.detach()
     assert segment.lock_lane(0)
     assert array[LAYOUT.payload] == 7
+
+
+BARE_FORK = """
+import ctypes, signal
+segment = Segment.attach(os.environ["SEGMENT"])
+lane = Lane.attach(segment, lambda: None)
+libc = ctypes.PyDLL(None)
+pid = libc.fork()
+if pid == 0:
+    libc.pause()
+    libc._exit(0)
+say(f"{lane.index} {pid}")
+stay()
+"""
+
+
+@pytest.mark.usefixtures("_segment_in_environment")
+def test_a_lane_is_free_once_its_owner_has_died_whoever_forked_past_python(
+    segment: Segment,
+) -> None:
+    """Such a child has copies of all that its parent had open."""
+    with child(BARE_FORK) as process:
+        index, orphan = map(int, line(process).split())
+        try:
+            other = Segment.attach(segment.name)
+            assert other.lane_is_held(index)
+            assert not other.lock_lane(index)
+            process.kill()
+            process.wait()
+            assert os.path.exists(f"/proc/{orphan}")
+            assert [segment.lane_is_held(index), other.lane_is_held(index)] == [False, False]
+            assert other.lock_lane(index)
+            assert not segment.lock_lane(index)
+            assert [segment.lane_is_held(index), other.lane_is_held(index)] == [True, False]
+            with child(HOLD) as next_one:
+                assert line(next_one) == str(1 - index)
+            other.detach()
+            assert segment.lock_lane(index)
+        finally:
+            os.kill(orphan, signal.SIGKILL)
+
+
+def test_who_asks_for_another_users_engine_by_its_process_id_is_told_so(segment: Segment) -> None:
+    assert only(os.getpid()) == segment.name
+    (SHM / segment.name[1:]).chmod(0o666)
+    with pytest.raises(StartupError, match="belongs to another user"):
+        only(os.getpid())
+    with pytest.raises(StartupError, match="process id 4194305 is running"):
+        only(4194305)

@@ -9,17 +9,18 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from start_times import start_time_of
+from tiers import exhaustive, only
 
-from ringbatch.engine.listener import listen
-from ringbatch.engine.status import snapshot
-from ringbatch.shm.owner import start_time_of
-from ringbatch.shm.segment import DIRECTORY, names, sweep
+from ringbatch.engine.report.status import snapshot
+from ringbatch.engine.supervisor.listener import listen
+from ringbatch.shm.object_names import DIRECTORY, names, sweep
 
 WaitUntil = Callable[..., Any]
 WriteModel = Callable[..., Path]
@@ -43,18 +44,31 @@ HELD = """
 """
 
 
+PROGRAM = ("-m", "ringbatch.engine")
+APART = f"ringbatch-{os.getpid()}"
+SERVES_APART = f"""
+import sys
+from ringbatch.shm import object_names as objects
+objects.PREFIX = {APART!r}
+from ringbatch.engine.__main__ import main
+sys.exit(main())
+"""
+"""The command, with names in /dev/shm that no other engine's start sweeps up."""
+
+
 class Server:
     """A ``ringbatch serve`` and everything it started."""
 
-    def __init__(self, folder: Path, port: int, *arguments: str) -> None:
+    def __init__(
+        self, folder: Path, port: int, *arguments: str, program: Sequence[str] = PROGRAM
+    ) -> None:
         self.port = port
         self._out, self._err = folder / "stdout", folder / "stderr"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
                 [
                     sys.executable,
-                    "-m",
-                    "ringbatch.engine",
+                    *program,
                     "serve",
                     *arguments,
                     "--port",
@@ -112,7 +126,11 @@ class Server:
         return not alive and not self.names()
 
     def names(self) -> list[str]:
-        return [e.name for e in DIRECTORY.iterdir() if f"ringbatch.{self.pid}." in e.name]
+        return [
+            e.name
+            for e in DIRECTORY.iterdir()
+            if re.match(rf"(sem\.)?ringbatch[^.]*\.{self.pid}\.", e.name)
+        ]
 
     def post(self, path: str, body: object) -> tuple[int, Any]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -136,10 +154,10 @@ def launch(tmp_path: Path, free_port_factory: Callable[[], int]) -> Iterator[Sta
     """`launch(*arguments)` starts a server; all that it started ends with the test."""
     servers: list[Server] = []
 
-    def begin(*arguments: str, port: int | None = None) -> Server:
+    def begin(*arguments: str, port: int | None = None, program: Sequence[str] = PROGRAM) -> Server:
         folder = tmp_path / f"server{len(servers)}"
         folder.mkdir()
-        servers.append(Server(folder, port or free_port_factory(), *arguments))
+        servers.append(Server(folder, port or free_port_factory(), *arguments, program=program))
         return servers[-1]
 
     yield begin
@@ -160,8 +178,8 @@ def launch(tmp_path: Path, free_port_factory: Callable[[], int]) -> Iterator[Sta
 def start(launch: Start, wait_until: WaitUntil) -> Start:
     """`start(*arguments)` starts a server and waits until it serves."""
 
-    def begin(*arguments: str, port: int | None = None) -> Server:
-        server = launch(*arguments, "--frontends", "1", port=port)
+    def begin(*arguments: str, **given: Any) -> Server:
+        server = launch(*arguments, "--frontends", "1", **given)
         wait_until(server.serving, "the server serves", 60)
         server.family()
         return server
@@ -195,6 +213,23 @@ def in_engine(server: Server) -> int:
     return sum(model.requests for model in snapshot(server.pid).models.values())
 
 
+def has(server: Server, title: str) -> bool:
+    """Whether a living process has that title."""
+    with suppress(AssertionError):
+        return bool(server.role(title))
+    return False
+
+
+def runs(server: Server, pid: int) -> bool:
+    """Whether the very process that was seen under that id still runs."""
+    return start_time_of(pid) == server.seen[pid]
+
+
+def stopped_now(pid: int) -> bool:
+    """Whether the kernel has stopped a process."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def lane_requests(server: Server) -> int:
     """Requests that frontends have published."""
     return snapshot(server.pid).frontends["requests"]
@@ -215,6 +250,7 @@ def test_it_starts_answers_and_stops_and_nothing_stays(
     assert "Traceback" not in server.stderr
 
 
+@exhaustive
 def test_ctrl_c_stops_it_as_sigterm_does(start: Start, tmp_model: WriteModel) -> None:
     server = start(str(tmp_model(DOUBLE)))
     server.process.send_signal(signal.SIGINT)
@@ -243,7 +279,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize(("source", "words"), BAD.values(), ids=BAD.keys())
+@pytest.mark.parametrize(("source", "words"), only(BAD, "load-raises", "dies-in-load"))
 def test_a_bad_model_file_is_a_start_up_error_in_words_and_nothing_stays(
     launch: Start, tmp_model: WriteModel, source: str, words: str
 ) -> None:
@@ -375,26 +411,58 @@ def test_a_killed_collector_is_replaced_and_every_request_is_answered(
     asking = Asking(server, 8)
     wait_until((tmp_path / "running").exists, "a batch runs")
     wait_until(lambda: in_engine(server) == 8, "all requests are in the engine")
-    killed = server.role("collector")
-    os.kill(killed, signal.SIGKILL)
+    worker = server.role("worker model/0")
+    for _ in range(3):
+        wait_until(lambda: has(server, "collector") and has(server, "standby"), "both are there")
+        killed = server.role("collector")
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda pid=killed: not runs(server, pid), "it has ended")
+    (tmp_path / "go").touch()
+    assert asking.join() == [(200, [number + 1000]) for number in range(8)]
+    assert server.predict(7) == (200, [1007])
+    assert server.role("worker model/0") == worker, "nothing is loaded again"
+    assert snapshot(server.pid).models["model"].retried == 0
+
+
+@exhaustive
+def test_the_deaths_of_collector_and_worker_at_once_cost_nobody_an_answer(
+    start: Start, tmp_model: WriteModel, wait_until: WaitUntil, tmp_path: Path
+) -> None:
+    server = start(str(tmp_model(HELD)))
+    asking = Asking(server, 8)
+    wait_until((tmp_path / "running").exists, "a batch runs")
+    wait_until(lambda: in_engine(server) == 8, "all requests are in the engine")
+    # Stopped, the supervisor hears of both deaths only when there is another collector.
+    os.kill(server.pid, signal.SIGSTOP)
+    killed = [server.role(title) for title in ("collector", "worker model/0")]
+    for pid in killed:
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: has(server, "collector"), "whoever stood by is the collector")
+    os.kill(server.pid, signal.SIGCONT)
     (tmp_path / "go").touch()
     assert asking.join() == [(200, [number + 1000]) for number in range(8)]
 
-    def replaced() -> bool:
-        # The worker may have answered before the next collector is there.
-        with suppress(AssertionError):
-            return server.role("collector") != killed
-        return False
 
-    wait_until(replaced, "another collector is there")
-    wait_until(lambda: server.predict(7) == (200, [1007]), "it serves as before")
+@exhaustive
+def test_a_collector_that_is_stopped_is_not_joined_by_a_second_one(
+    start: Start, tmp_model: WriteModel, wait_until: WaitUntil
+) -> None:
+    server = start(str(tmp_model(DOUBLE)))
+    wait_until(lambda: has(server, "standby"), "another collector stands by")
+    stopped, waits = server.role("collector"), server.role("standby")
+    os.kill(stopped, signal.SIGSTOP)
+    wait_until(lambda: stopped_now(stopped), "it is stopped")
+    assert server.role("standby") == waits
+    os.kill(stopped, signal.SIGKILL)
+    wait_until(lambda: has(server, "collector") and server.role("collector") == waits, "its turn")
+    assert server.predict([1, 2]) == (200, [[2.0, 4.0]])
 
 
 def test_after_kill_9_of_the_supervisor_no_process_and_no_name_is_left(
     start: Start, tmp_model: WriteModel, wait_until: WaitUntil
 ) -> None:
     server = start(str(tmp_model(DOUBLE)))
-    assert len(server.family()) == 5
+    wait_until(lambda: len(server.family()) == 6, "all are there, another collector stands by")
     os.kill(server.pid, signal.SIGKILL)
     server.process.wait()
     wait_until(server.gone, "everything is gone")
@@ -403,37 +471,44 @@ def test_after_kill_9_of_the_supervisor_no_process_and_no_name_is_left(
 def test_after_kill_9_in_the_worst_order_the_next_start_sweeps_and_serves(
     start: Start, tmp_model: WriteModel, wait_until: WaitUntil
 ) -> None:
-    """The collector cleans up behind a dead supervisor, unless it is killed as well."""
+    """The collector cleans up behind a dead supervisor, or the standby; but both may be killed."""
     model = str(tmp_model(DOUBLE))
-    old = start(model)
-    collector = old.role("collector")
-    os.kill(collector, signal.SIGSTOP)
+    apart = ("-c", SERVES_APART)
+    old = start(model, program=apart)
+    wait_until(lambda: has(old, "standby"), "another collector stands by")
+    collectors = [old.role(title) for title in ("collector", "standby")]
+    for pid in collectors:
+        os.kill(pid, signal.SIGSTOP)
     os.kill(old.pid, signal.SIGKILL)
     old.process.wait()
-    os.kill(collector, signal.SIGKILL)
+    for pid in collectors:
+        os.kill(pid, signal.SIGKILL)
     alive = [pid for pid in old.seen if pid != old.pid]
     wait_until(
         lambda: not any(start_time_of(pid) == old.seen[pid] for pid in alive), "all have ended"
     )
     assert old.names()
-    new = start(model, port=old.port)
+    new = start(model, port=old.port, program=apart)
     assert old.names() == []
     assert new.predict([1, 2]) == (200, [[2.0, 4.0]])
 
 
-def test_a_worker_whose_model_file_changed_its_signature_does_not_serve(
+@exhaustive
+def test_a_worker_whose_model_changed_its_signature_does_not_serve(
     start: Start, tmp_model: WriteModel, wait_until: WaitUntil
 ) -> None:
-    """The manifest is made once; a worker that reads other tensors would answer nonsense."""
-    server = start(str(tmp_model(DOUBLE)))
-    tmp_model(DOUBLE.replace("[2]", "[1]"))
+    """The manifest is made once; a worker that reads other tensors would answer nonsense. What a
+    model file imports is read anew by each worker."""
+    tmp_model(DOUBLE, "beside_it.py")
+    server = start(str(tmp_model("from beside_it import inputs, outputs, predict")))
+    tmp_model(DOUBLE.replace("[2]", "[1]"), "beside_it.py")
     os.kill(server.role("worker model/0"), signal.SIGKILL)
     wait_until(
         lambda: "now declares other inputs or outputs" in server.stderr, "the change is noticed"
     )
     asking = Asking(server, 2, make=lambda number: [number, number])
     wait_until(lambda: lane_requests(server) == 2, "the requests wait for a worker")
-    tmp_model(DOUBLE)
+    tmp_model(DOUBLE, "beside_it.py")
     assert asking.join() == [(200, [[2.0 * number, 2.0 * number]]) for number in range(2)]
 
 
@@ -459,6 +534,7 @@ def test_sigterm_under_load_finishes_what_was_accepted(
     assert server.gone()
 
 
+@exhaustive
 def test_several_models_and_workers(start: Start, tmp_model: WriteModel, tmp_path: Path) -> None:
     tmp_model(DOUBLE, name="a.py")
     tmp_model("def predict(instances): return [str(i) for i in instances]", name="b.py")

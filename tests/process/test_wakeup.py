@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -255,3 +256,33 @@ def test_a_ring_that_comes_when_the_time_is_up_is_for_the_next_wait(
     assert not bell.wait(0)
     monkeypatch.undo()
     assert bell.wait(0)
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, 0.001, 1.5, 3600.0])
+def test_a_wait_ends_by_the_clock_that_is_never_set_back(
+    monkeypatch: pytest.MonkeyPatch, timeout_s: float
+) -> None:
+    """The wall clock may be, and then every sleep would be as much longer."""
+    asked: list[tuple[int, float]] = []
+
+    def until(_semaphore: object, clock: int, instant: object) -> int:
+        seconds, nanoseconds = instant._obj  # type: ignore[attr-defined]
+        asked.append((clock, seconds + nanoseconds / 1e9))
+        return -1
+
+    name = f"/ringbatch-wakeup-{os.getpid()}"
+    with made(Kind(Wakeup, name)) as bell:
+        monkeypatch.setattr(wakeup, "_WAIT_UNTIL", until)
+        before = time.monotonic()
+        assert not bell.wait(timeout_s)
+        ((clock, instant),) = asked
+        assert clock == time.CLOCK_MONOTONIC
+        assert before + timeout_s - 1e-6 <= instant <= time.monotonic() + timeout_s + 1e-6
+
+
+@pytest.mark.parametrize("timeout_s", [0.0, 0.01, 0.1])
+def test_a_wait_takes_its_time_and_little_more(timeout_s: float) -> None:
+    with made(Kind(Wakeup, f"/ringbatch-wakeup-{os.getpid()}")) as bell:
+        before = time.monotonic()
+        assert not bell.wait(timeout_s)
+        assert time.monotonic() - before >= timeout_s

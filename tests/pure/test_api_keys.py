@@ -5,8 +5,8 @@ import hmac
 
 import pytest
 
-from ringbatch.frontend.api_keys import ApiKeys
-from ringbatch.frontend.head import HeadReader
+from ringbatch.frontend.http.head import HeadReader
+from ringbatch.frontend.security.api_keys import ApiKeys
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"
 
@@ -76,16 +76,16 @@ def test_the_fast_lane_takes_heads_with_a_key_and_forgets_them_with_the_keys() -
     heads = HeadReader(100, keys=known)
     good = head(f"Authorization: Bearer {KEY}")
     for _ in range(2):
-        assert heads.verdict(good) is not None
-        assert heads.verdict(head(f"x-api-key: {KEY}")) is not None
+        assert heads.read(good) is not None
+        assert heads.read(head(f"x-api-key: {KEY}")) is not None
         for bad in (
             head(),
             head(f"Authorization: Bearer {OTHER}"),
             head(f"Authorization: Bearer {KEY}", f"Authorization: Bearer {KEY}"),
             head(f"X-API-Key: {KEY}", "X-API-Key: x"),
         ):
-            assert heads.verdict(bad) is None
+            assert heads.read(bad) is None
     known.replace([hashlib.sha256(OTHER.encode()).digest()])
     heads.forget()
-    assert heads.verdict(good) is None
-    assert heads.verdict(head(f"Authorization: Bearer {OTHER}")) is not None
+    assert heads.read(good) is None
+    assert heads.read(head(f"Authorization: Bearer {OTHER}")) is not None

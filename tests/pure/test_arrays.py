@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from rig import pack, spec, unpack
 
-from ringbatch.frontend.arrays import ArrayCodec, RowCodec
-from ringbatch.frontend.v2 import V2Codec
+from ringbatch.frontend.client.arrays import ArrayCodec, RowCodec
+from ringbatch.frontend.v2.protocol import V2Codec
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.tensor import DATATYPES, Tensor
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.backlog import NOTHING, estimate
+from ringbatch.engine.collector.backlog import NOTHING, estimate
 
 CYCLE = 1000
 

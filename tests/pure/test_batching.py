@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.batching import Pending, Policy, Wait, decide, fitting, taking
+from ringbatch.engine.collector.batching import Pending, Policy, Wait, decide, fitting, taking
 from ringbatch.shm.slot import Reason
 
 MAX = 8
@@ -26,8 +26,15 @@ def pending(
     oldest_ns: int = ACCEPTED,
     deadline_ns: int = FAR,
     others: bool = False,
+    first: bool = True,
+    retry: bool = False,
 ) -> Pending:
-    return Pending(requests, requests if rows is None else rows, oldest_ns, deadline_ns, others)
+    rows = requests if rows is None else rows
+    return Pending(requests, rows, oldest_ns, deadline_ns, others, first=first, retry=retry)
+
+
+BUSY = {"idle_workers": 0}
+AHEAD = {"idle_workers": 0, "takes_next": True}
 
 
 CASES = {
@@ -78,6 +85,24 @@ CASES = {
         Wait(None)),
     "no-idle-worker-even-when-draining": (EAGER, pending(), DUE,
         {"idle_workers": 0, "draining": True}, Wait(None)),
+    "full-goes-ahead-to-a-busy-worker": (EAGER, pending(rows=MAX), ACCEPTED, AHEAD, Reason.FULL),
+    "fixed-goes-ahead-when-full-too": (FIXED, pending(rows=MAX + 1), ACCEPTED, AHEAD, Reason.FULL),
+    "one-row-below-the-cap-does-not-go-ahead": (EAGER, pending(rows=MAX - 1), DUE, AHEAD,
+        Wait(None)),
+    "full-of-elements-does-not-go-ahead": (EAGER, pending()._replace(full=True), DUE, AHEAD,
+        Wait(None)),
+    "none-goes-ahead-of-an-older-one": (EAGER, pending(rows=MAX, first=False), DUE, AHEAD,
+        Wait(None)),
+    "a-newer-one-goes-to-an-idle-worker": (EAGER, pending(rows=MAX, first=False), ACCEPTED, {},
+        Reason.FULL),
+    "retried-at-once-eager": (EAGER, pending(retry=True), ACCEPTED, {}, Reason.RETRY),
+    "retried-at-once-fixed": (FIXED, pending(retry=True), ACCEPTED, {}, Reason.RETRY),
+    "retry-is-the-reason-even-when-full": (FIXED, pending(rows=MAX, retry=True), DUE, {},
+        Reason.RETRY),
+    "retry-is-the-reason-even-when-draining": (FIXED, pending(retry=True), DUE,
+        {"draining": True}, Reason.RETRY),
+    "retry-waits-for-an-idle-worker": (FIXED, pending(retry=True), DUE, BUSY, Wait(None)),
+    "retry-does-not-go-ahead": (FIXED, pending(rows=MAX, retry=True), DUE, AHEAD, Wait(None)),
 }  # fmt: skip
 
 
@@ -103,6 +128,9 @@ waiting_queues = st.builds(
     oldest_ns=instants,
     deadline_ns=instants,
     others=st.booleans(),
+    full=st.booleans(),
+    first=st.booleans(),
+    retry=st.booleans(),
 )
 workers = st.integers(1, 4)
 service_times = st.integers(0, 10**5)
@@ -156,15 +184,37 @@ def test_with_a_worker_idle_nothing_waits_longer_than_the_latency(
     assert isinstance(decide(waiting, at_ns, policy, idle_workers=idle), Reason)
 
 
-@given(waiting_queues, instants, policies, service_times, st.booleans())
-def test_without_an_idle_worker_nothing_closes_and_no_instant_is_named(
-    waiting: Pending, now_ns: int, policy: Policy, service_ns: int, draining: bool
+@given(waiting_queues, instants, policies, st.booleans(), service_times, st.booleans())
+def test_without_an_idle_worker_only_the_oldest_closes_where_full_and_no_instant_is_named(
+    waiting: Pending,
+    now_ns: int,
+    policy: Policy,
+    takes_next: bool,
+    service_ns: int,
+    draining: bool,
 ) -> None:
     decision = decide(
-        waiting, now_ns, policy, idle_workers=0, service_ns=service_ns, draining=draining
+        waiting,
+        now_ns,
+        policy,
+        idle_workers=0,
+        takes_next=takes_next,
+        service_ns=service_ns,
+        draining=draining,
     )
-    assert isinstance(decision, Wait)
-    assert decision.until_ns is None
+    full = waiting.rows >= policy.max_batch_size
+    if takes_next and full and waiting.first and not waiting.retry:
+        assert decision is Reason.FULL
+    else:
+        assert decision == Wait(None)
+
+
+@given(waiting_queues, instants, policies, workers, st.booleans())
+def test_retry_is_the_reason_for_what_runs_once_more_and_for_nothing_else(
+    waiting: Pending, now_ns: int, policy: Policy, idle: int, draining: bool
+) -> None:
+    decision = decide(waiting, now_ns, policy, idle_workers=idle, draining=draining)
+    assert (decision is Reason.RETRY) is waiting.retry
 
 
 @given(waiting_queues, instants, policies, st.integers(0, 4), st.integers(0, 10**6))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringbatch.frontend.body_budget import BodyBudget
+from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.shm.errors import Overloaded
 
 

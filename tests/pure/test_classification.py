@@ -11,13 +11,13 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from rig import pack, spec
 
-from ringbatch.frontend.bytes_tensor import elements
-from ringbatch.frontend.classification import classes_of
-from ringbatch.frontend.outcome import NotSupported
-from ringbatch.frontend.v2 import Answer, V2Codec
-from ringbatch.frontend.v2_wants import WantsReader
+from ringbatch.frontend.codec.bytes_tensor import elements
+from ringbatch.frontend.codec.classification import classes_of
+from ringbatch.frontend.codec.outcome import NotSupported
+from ringbatch.frontend.v2.protocol import InferResponse, V2Codec
+from ringbatch.frontend.v2.requested_outputs import RequestedOutputsReader
 from ringbatch.shm.errors import InvalidRequest
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
 
 X = Tensor("x", "FP32", [1])
@@ -63,7 +63,7 @@ def test_it_is_a_stable_sort_from_above(values: NDArray[Any], count: int) -> Non
 
 def answered(
     model: ModelSpec, values: Any, parameters: dict[str, Any], parts: int = 1
-) -> tuple[Answer, dict[str, Any]]:
+) -> tuple[InferResponse, dict[str, Any]]:
     """The answer to one request for the model's one output, and that output in its text."""
     (output,) = model.outputs
     codec = V2Codec(model)
@@ -71,13 +71,13 @@ def answered(
     shape = [rows, 1] if model.batched else [1]
     entry = {"name": "x", "shape": shape, "datatype": "FP32", "data": [0] * rows}
     wanted = [{"name": output.name, "parameters": parameters}]
-    _, wants = codec.parse(json.dumps({"inputs": [entry], "outputs": wanted}).encode(), None)
+    _, requested = codec.parse(json.dumps({"inputs": [entry], "outputs": wanted}).encode(), None)
     step = rows // parts
     results = [values[at : at + step] for at in range(0, rows, step)]
     if not model.batched:
         results = [[values]]
     answer = codec.render(
-        [(len(part), memoryview(pack([output], [part])[0])) for part in results], wants, "b"
+        [(len(part), memoryview(pack([output], [part])[0])) for part in results], requested, "b"
     )
     headers = dict(answer.headers)
     text = answer.body[: int(headers.get("inference-header-content-length", len(answer.body)))]
@@ -141,4 +141,4 @@ def test_a_datatype_without_classes_is_refused(datatype: str) -> None:
 def test_who_cannot_send_classes_refuses_them() -> None:
     wanted = {"outputs": [{"name": "y", "parameters": {"classification": 1}}]}
     with pytest.raises(NotSupported):
-        WantsReader(FLOATS).read(wanted)
+        RequestedOutputsReader(FLOATS).read(wanted)

@@ -11,9 +11,15 @@ from typing import Any
 import pytest
 
 from ringbatch.engine import __main__ as entry
-from ringbatch.engine import cli
-from ringbatch.engine.config import BUNDLED_PATH, Config, ModelConfig, ServerConfig, bundled
-from ringbatch.engine.settings import settings
+from ringbatch.engine.command import cli
+from ringbatch.engine.config.document import (
+    BUNDLED_PATH,
+    Config,
+    ModelConfig,
+    ServerConfig,
+    bundled,
+)
+from ringbatch.engine.config.settings import settings
 from ringbatch.shm.errors import SegmentNotReady
 
 STATUS = 7
@@ -31,10 +37,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         return STATUS
 
     for module, function in (
-        ("supervisor", "run"),
-        ("demo", "run"),
-        ("status", "main"),
-        ("reload", "main"),
+        ("supervisor.supervisor", "run"),
+        ("demo.demo", "run"),
+        ("report.status", "main"),
+        ("command.reload", "main"),
     ):
         stand_in = ModuleType(module)
         setattr(stand_in, function, record)
@@ -347,7 +353,7 @@ def test_a_startup_error_of_the_engine_is_printed_without_a_traceback(
     def fail(config: Config, reread: Callable[[], Config]) -> int:
         raise SegmentNotReady("first line\nsecond line")
 
-    monkeypatch.setattr(sys.modules["ringbatch.engine.supervisor"], "run", fail)
+    monkeypatch.setattr(sys.modules["ringbatch.engine.supervisor.supervisor"], "run", fail)
     assert cli.main(["serve"]) == 2
     assert capsys.readouterr().err == "ringbatch: first line\nringbatch: second line\n"
 
@@ -358,7 +364,7 @@ def test_an_interrupt_ends_with_status_130(
     def interrupted(requests: int, clients: int) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["ringbatch.engine.demo"], "run", interrupted)
+    monkeypatch.setattr(sys.modules["ringbatch.engine.demo.demo"], "run", interrupted)
     assert cli.main(["demo"]) == 130
 
 
@@ -406,6 +412,43 @@ def test_check_prints_the_configuration(capsys: pytest.CaptureFixture[str], file
     assert "[models.mnist]\n" in captured.out
     assert "max_batch_size = 5\n" in captured.out
     assert "port = 8080\n" in captured.out
+
+
+NO_WAIT = "has no effect, because policy is eager; only under fixed do batches wait\n"
+
+
+@pytest.mark.parametrize("key", ["max_latency_ms", "maxLatency"])
+@pytest.mark.parametrize("policy", ['policy = "eager"\n', ""])
+def test_check_and_serve_say_that_a_wait_has_no_effect_under_eager(
+    capsys: pytest.CaptureFixture[str],
+    calls: list[tuple[Any, ...]],
+    files: Files,
+    key: str,
+    policy: str,
+) -> None:
+    path = str(files(f"{ONE}{key} = 20\n{policy}"))
+    notice = f"ringbatch: {path}: [models.mnist] {key}: {NO_WAIT}"
+    assert cli.main(["check", "--config", path]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == notice
+    assert "max_latency_ms = 20.0  # has no effect under policy eager\n" in captured.out
+    assert served(calls, "--config", path).models[0].policy == "eager"
+    assert capsys.readouterr().err == notice
+
+
+def test_a_flag_that_has_no_effect_is_named_as_it_was_given(
+    capsys: pytest.CaptureFixture[str], calls: list[tuple[Any, ...]]
+) -> None:
+    served(calls, "--max-latency-ms", "5")
+    assert capsys.readouterr().err == f"ringbatch: --max-latency-ms: {NO_WAIT}"
+
+
+@pytest.mark.parametrize("settings", ['policy = "fixed"\nmax_latency_ms = 20\n', ""])
+def test_nothing_is_said_where_the_wait_has_effect_or_is_not_set(
+    capsys: pytest.CaptureFixture[str], files: Files, settings: str
+) -> None:
+    assert cli.main(["check", "--config", str(files(ONE + settings))]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_check_prints_every_problem(capsys: pytest.CaptureFixture[str], files: Files) -> None:
@@ -478,7 +521,9 @@ def test_the_module_runs_as_a_program() -> None:
 def test_nothing_heavy_is_loaded_before_the_configuration_is_checked() -> None:
     """Threads of math libraries are set by the environment, so numpy must not be loaded yet."""
     program = (
-        "import sys; from ringbatch.engine import cli, config, placement, respawn; "
+        "import sys; from ringbatch.engine.command import cli; "
+        "from ringbatch.engine.config import document; "
+        "from ringbatch.engine.process import placement, respawn; "
         "print(sorted({'numpy', 'uvloop', 'falcon', 'posix_ipc'} & sys.modules.keys()))"
     )
     done = subprocess.run(

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine import config as configuration
-from ringbatch.engine.config import (
+from ringbatch.engine.config import document as configuration
+from ringbatch.engine.config.dimensions import lane_bytes
+from ringbatch.engine.config.document import (
     Config,
     ConfigError,
     ModelConfig,
@@ -22,9 +23,9 @@ from ringbatch.engine.config import (
     load,
     read,
 )
-from ringbatch.engine.settings import settings
+from ringbatch.engine.config.settings import settings
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.layout import PAGE, Layout
+from ringbatch.shm.layout import Layout
 
 BASE = Path("/srv")
 
@@ -70,7 +71,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "grpc_port": None,
         "grpc_frontends": 1,
         "client_lanes": 2,
-        "max_request_bytes": 16 * 1024 * 1024,
+        "max_request_bytes": None,
         "max_connections": 16384,
         "idle_timeout_s": 75.0,
         "max_in_flight": 1024,
@@ -93,6 +94,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "spare_workers": None,
         "model_control": False,
         "drain_s": 30.0,
+        "hang_timeout_s": 2,
         "log_level": "info",
         "default_version": None,
         "runtime": None,
@@ -103,6 +105,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "length_buckets": (),
         "padding_values": (),
         "lengths_input": None,
+        "load_timeout_s": 600.0,
         "warm_up": True,
         "warm_up_s": 30.0,
         "warm_up_length": 16,
@@ -114,6 +117,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "batch_timeout_s": None,
         "policy": "eager",
         "workers": 1,
+        "spares": 0,
         "threads": None,
         "device": "cpu",
         "inputs": (),
@@ -148,6 +152,7 @@ def test_every_key_can_be_set() -> None:
         lane_bytes = 2097152
         shared_memory_prefixes = ["/app_", "b"]
         drain_s = 1.5
+        hang_timeout_s = 5
         log_level = "debug"
         [models.a]
         runtime = "python"
@@ -187,6 +192,7 @@ def test_every_key_can_be_set() -> None:
         lane_bytes=2 << 20,
         shared_memory_prefixes=("/app_", "b"),
         drain_s=1.5,
+        hang_timeout_s=5,
         log_level="debug",
     )
     assert config.models == (
@@ -769,23 +775,6 @@ def test_the_bundled_model_is_served_without_any_setting() -> None:
     assert config.models[0].path == configuration.BUNDLED_PATH
 
 
-@pytest.mark.parametrize(
-    ("request_bytes", "lane_bytes", "payload_bytes"),
-    [
-        (16 << 20, None, 32 << 20),
-        (1, None, 4 << 20),
-        ((2 << 20) + 1, None, (4 << 20) + PAGE),
-        (1, 2, PAGE),
-        (PAGE, 3 * PAGE, 3 * PAGE),
-    ],
-)
-def test_lane_payload_is_derived_in_whole_pages(
-    request_bytes: int, lane_bytes: int | None, payload_bytes: int
-) -> None:
-    section = ServerConfig(max_request_bytes=request_bytes, lane_bytes=lane_bytes)
-    assert section.lane_payload_bytes == payload_bytes
-
-
 legal_servers = st.fixed_dictionaries(
     {},
     optional={
@@ -799,6 +788,7 @@ legal_servers = st.fixed_dictionaries(
         "max_in_flight": st.integers(0, 14).map(lambda bits: 1 << bits),
         "lane_bytes": st.integers(2 << 30, 1 << 36),
         "drain_s": st.floats(0, 86400),
+        "hang_timeout_s": st.integers(1, 3600),
         "log_level": st.sampled_from(["debug", "info", "warning", "error"]),
     },
 )
@@ -854,7 +844,7 @@ def test_a_legal_configuration_fits_a_segment(document: dict[str, Any]) -> None:
     Layout(
         lanes=config.server.frontends + config.server.client_lanes,
         slots=config.server.max_in_flight,
-        lane_bytes=config.server.lane_payload_bytes,
+        lane_bytes=lane_bytes(config.server),
         workers=sum(m.workers for m in config.models),
         models=len(config.models),
         manifest_bytes=1,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.content_coding import (
+from ringbatch.frontend.http.content_coding import (
     CODINGS,
     PLAIN,
     Acceptance,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.shm.control import (
+from ringbatch.shm.host.control_socket import (
     ACTIONS,
     MAX_LINE_BYTES,
     Order,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringbatch.engine.costs import costs_ns, full_batch_ns
+from ringbatch.engine.collector.costs import costs_ns, full_batch_ns
 
 Trials = list[tuple[int, int, int]]
 

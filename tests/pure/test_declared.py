@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.declared import declared, is_declaration
+from ringbatch.engine.config.declared import declared, is_declaration
 from ringbatch.shm.tensor import DATATYPES, Tensor
 
 

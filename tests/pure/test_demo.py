@@ -9,9 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ringbatch.engine import demo, demo_client, demo_report
-from ringbatch.engine.demo_client import Answer, Head
-from ringbatch.engine.demo_report import ASCII, BLOCKS, Progress, Sample
+from ringbatch.engine.demo import client as demo_client
+from ringbatch.engine.demo import demo
+from ringbatch.engine.demo import report as demo_report
+from ringbatch.engine.demo.client import Answer, Head
+from ringbatch.engine.demo.report import ASCII, BLOCKS, Progress, Sample
 
 SCORES = [0.0, 0.25, 0.5, 0.125, 0.125, 0.0, 0.0, 0.0, 0.0, 0.0]
 

@@ -12,18 +12,21 @@ from hypothesis.stateful import (
     rule,
 )
 
-from ringbatch.shm.extents import LARGE_SHARE, RESERVE_SHARE, Extents
+from ringbatch.shm.extents import LARGE_SHARE, LONE_SHARE, RESERVE_SHARE, Extents
 from ringbatch.shm.layout import ALIGNMENT, PAGE, aligned
 
 SIZE = 4 * PAGE
 LARGE = SIZE // LARGE_SHARE
 RESERVE = SIZE // RESERVE_SHARE
+LONE_RESERVE = SIZE // LONE_SHARE
 
 Held = tuple[int, int]
 """Offset and size, as they were asked for."""
 
 sizes = st.one_of(
-    st.sampled_from([0, 1, 63, 64, 65, LARGE, LARGE + 1, SIZE - RESERVE, SIZE]),
+    st.sampled_from(
+        [0, 1, 63, 64, 65, LARGE, LARGE + 1, SIZE - RESERVE, SIZE - LONE_RESERVE, SIZE]
+    ),
     st.integers(0, SIZE + PAGE),
     st.integers(0, 512),
 )
@@ -62,7 +65,7 @@ class Allocations(RuleBasedStateMachine):
         assert offset % ALIGNMENT == 0
         if taken(size) > LARGE:
             large = sum(taken(held) for _, held in self.held if taken(held) > LARGE)
-            assert large + taken(size) <= SIZE - RESERVE
+            assert large + taken(size) <= SIZE - (RESERVE if large else LONE_RESERVE)
         self.held.append((offset, size))
         return offset, size
 
@@ -118,7 +121,7 @@ def test_a_freed_extent_is_the_next_of_its_size() -> None:
     assert memory.allocate(65) == first
 
 
-@given(st.lists(st.integers(LARGE + 1, SIZE), max_size=30), st.integers(0, LARGE))
+@given(st.lists(st.integers(LARGE + 1, SIZE - RESERVE), max_size=30), st.integers(0, LARGE))
 def test_large_extents_never_keep_a_small_one_out(large: list[int], small: int) -> None:
     memory = Extents(SIZE)
     for size in large:
@@ -201,3 +204,16 @@ def test_an_extent_that_was_reserved_can_be_freed_like_any_other() -> None:
     assert memory.reserve(1024, 100)
     memory.free(1024, 100)
     assert memory.allocate(100) == 1024
+
+
+@given(st.lists(sizes, min_size=1, max_size=6))
+def test_what_could_be_held_is_what_an_empty_memory_holds(wanted: list[int]) -> None:
+    memory = Extents(SIZE)
+    assert memory.could_hold(wanted) == all(memory.allocate(n) is not None for n in wanted)
+
+
+@given(sizes, st.integers(0, LONE_RESERVE - ALIGNMENT))
+def test_beside_a_large_one_alone_there_is_room_for_a_small_one(large: int, small: int) -> None:
+    memory = Extents(SIZE)
+    memory.allocate(large)
+    assert memory.allocate(small) is not None

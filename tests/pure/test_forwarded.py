@@ -10,12 +10,12 @@ import rig
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.forwarded import ForwardedRequests, Origins, origin
-from ringbatch.frontend.json_values import ValueCodec
-from ringbatch.frontend.v1 import V1Codec
+from ringbatch.frontend.v1.forwarded import ForwardedRequests, Origins, origin
+from ringbatch.frontend.v1.json_values import ValueCodec
+from ringbatch.frontend.v1.protocol import V1Codec
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.forward import KEY_BYTES, Forwarded, list_start, opened
-from ringbatch.shm.manifest import Forward, dumps, loads
+from ringbatch.shm.model_spec import Forward, dumps, loads
 
 FORWARD = Forward("/v1/models/m:predict", ("authorization", "x-tenant"), any_path=False)
 SPEC = replace(rig.spec(max_batch_size=3), forward=FORWARD)
@@ -59,6 +59,7 @@ def one(body: str) -> tuple[bytes, str, bytes]:
         ('{"instances":["\\ud800"]}', '["\\ud800"]'),
         ('{"instances":[123456789012345678901234567890]}', "[123456789012345678901234567890]"),
         ('{"instances":["é"]}', '["é"]'),
+        ('{"instances":[1e400]}', "[1e400]"),
     ],
 )
 def test_instances_travel_as_they_were_written(body: str, text: str) -> None:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from rig import pack, spec
 
-from ringbatch.frontend.grpc_answer import GrpcAnswers, batch_field, id_field
-from ringbatch.frontend.grpc_messages import inference
-from ringbatch.frontend.grpc_request import GrpcWants
-from ringbatch.frontend.payload import Bytes
-from ringbatch.frontend.v2_wants import Want
+from ringbatch.frontend.codec.payload import Bytes
+from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field
+from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.grpc.request import GrpcRequestedOutputs
+from ringbatch.frontend.v2.requested_outputs import RequestedOutput
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import DATATYPES, Tensor
 
 ADDONE = spec(0, [Tensor("x", "FP32", [2])], [Tensor("y", "FP32", [2])], name="addone")
@@ -36,19 +36,21 @@ TYPED_VALUES: dict[str, list[Any]] = {
 
 
 def rendered(
-    model: ModelSpec, wants: GrpcWants, *parts: tuple[int, bytes], identity: str = ""
+    model: ModelSpec, requested: GrpcRequestedOutputs, *parts: tuple[int, bytes], identity: str = ""
 ) -> Any:
     results = [(rows, memoryview(part)) for rows, part in parts]
-    data = GrpcAnswers(model).render(results, wants, id_field(identity))
+    data = GrpcAnswers(model).render(results, requested, id_field(identity))
     return inference("ModelInferResponse").FromString(data)
 
 
-def wants(*outputs: int, typed: bool = False) -> GrpcWants:
-    return GrpcWants(tuple(Want(output, True) for output in outputs), typed, 0)
+def requested(*outputs: int, typed: bool = False) -> GrpcRequestedOutputs:
+    return GrpcRequestedOutputs(
+        tuple(RequestedOutput(output, True) for output in outputs), typed, 0
+    )
 
 
 def test_a_raw_answer_has_the_bytes_of_the_protocol() -> None:
-    answer = GrpcAnswers(ADDONE).render([(1, RESULT)], wants(0), id_field("42"))
+    answer = GrpcAnswers(ADDONE).render([(1, RESULT)], requested(0), id_field("42"))
     assert answer.hex(" ") == (
         "0a 06 61 64 64 6f 6e 65 12 01 31 1a 02 34 32 2a 0d 0a 01 79 12 04 46 50 33 32 1a 02 01 02 "
         "32 08 00 00 00 40 00 00 40 40"
@@ -57,7 +59,7 @@ def test_a_raw_answer_has_the_bytes_of_the_protocol() -> None:
 
 def test_the_batch_is_a_parameter_of_the_answer() -> None:
     batch_id = "0f0e0d0c-0b0a-4909-8807-060504030201"
-    for own in (wants(0), wants(0, typed=True)):
+    for own in (requested(0), requested(0, typed=True)):
         fields = id_field("42") + batch_field(batch_id)
         answer = inference("ModelInferResponse").FromString(
             GrpcAnswers(ADDONE).render([(1, RESULT)], own, fields)
@@ -68,7 +70,7 @@ def test_the_batch_is_a_parameter_of_the_answer() -> None:
 
 
 def test_a_typed_answer_has_the_bytes_of_the_protocol() -> None:
-    answer = GrpcAnswers(ADDONE).render([(1, RESULT)], wants(0, typed=True), b"")
+    answer = GrpcAnswers(ADDONE).render([(1, RESULT)], requested(0, typed=True), b"")
     assert answer.hex(" ") == (
         "0a 06 61 64 64 6f 6e 65 12 01 31 2a 19 0a 01 79 12 04 46 50 33 32 1a 02 01 02 "
         "2a 0a 32 08 00 00 00 40 00 00 40 40"
@@ -79,7 +81,7 @@ def test_a_typed_answer_has_the_bytes_of_the_protocol() -> None:
 def test_every_datatype_comes_back_typed(datatype: str) -> None:
     values = TYPED_VALUES[datatype]
     model = spec(0, [Tensor("x", "FP32", [])], [Tensor("y", datatype, [])])
-    answer = rendered(model, wants(0, typed=True), (2, pack(model.outputs, [values])[0]))
+    answer = rendered(model, requested(0, typed=True), (2, pack(model.outputs, [values])[0]))
     (output,) = answer.outputs
     ((_, contents),) = output.contents.ListFields()
     assert (list(contents), list(output.shape)) == (values, [2])
@@ -95,7 +97,7 @@ def test_raw_outputs_are_as_they_stand_in_the_slot_and_in_the_order_asked_for() 
         (rows.stop - rows.start, pack(MANY, [numbers[rows], texts[rows], halves[rows]])[0])
         for rows in (slice(0, 2), slice(2, 3))
     ]
-    answer = rendered(model, wants(2, 0, 1), *parts, identity="é")
+    answer = rendered(model, requested(2, 0, 1), *parts, identity="é")
     assert (answer.model_name, answer.model_version, answer.id) == ("m", "1", "é")
     assert [(o.name, o.datatype, list(o.shape)) for o in answer.outputs] == [
         ("h", "FP16", [3, 1]),
@@ -104,7 +106,7 @@ def test_raw_outputs_are_as_they_stand_in_the_slot_and_in_the_order_asked_for() 
     ]
     data = b"".join(len(text).to_bytes(4, "little") + text for row in texts for text in row)
     assert list(answer.raw_output_contents) == [halves.tobytes(), numbers.tobytes(), data]
-    typed = rendered(model, wants(0, 1, typed=True), *parts)
+    typed = rendered(model, requested(0, 1, typed=True), *parts)
     assert list(typed.outputs[0].contents.int64_contents) == list(range(9))
     assert list(typed.outputs[1].contents.bytes_contents) == [t for row in texts for t in row]
 
@@ -114,7 +116,7 @@ def test_results_of_any_length_are_read_back(size: int) -> None:
     """At each of these lengths, or one less, the length itself takes a byte more."""
     model = spec(0, [Tensor("x", "FP32", [])], [Tensor("y", "UINT8", [size])])
     result = bytes(range(256)) * (size // 256 + 1)
-    assert rendered(model, wants(0), (1, result[:size])).raw_output_contents == [result[:size]]
+    assert rendered(model, requested(0), (1, result[:size])).raw_output_contents == [result[:size]]
 
 
 @pytest.mark.parametrize("datatype", sorted(name for name, d in DATATYPES.items() if d.fixed))
@@ -129,8 +131,8 @@ def test_an_answer_in_one_part_is_that_of_its_parts(datatype: str, cap: int) -> 
         row = len(result) // rows
         parts = [(1, memoryview(result[at : at + row])) for at in range(0, len(result), row)]
         for identity in (b"", id_field("é" * 100)):
-            once = answers.render([(rows, memoryview(result))], wants(0), identity)
-            assert once == answers.render([*parts, (0, memoryview(b""))], wants(0), identity)
+            once = answers.render([(rows, memoryview(result))], requested(0), identity)
+            assert once == answers.render([*parts, (0, memoryview(b""))], requested(0), identity)
 
 
 class Target:
@@ -149,7 +151,7 @@ def test_an_output_in_shared_memory_is_written_there(typed: bool) -> None:
     outputs = [Tensor("a", "INT8", []), Tensor("b", "INT8", [])]
     model = spec(0, [Tensor("x", "FP32", [])], outputs)
     target = Target(2)
-    wanted = GrpcWants((Want(0, target), Want(1, True)), typed, 0)
+    wanted = GrpcRequestedOutputs((RequestedOutput(0, target), RequestedOutput(1, True)), typed, 0)
     answer = rendered(model, wanted, *((1, pack(outputs, [[n], [n + 4]])[0]) for n in (1, 2)))
     assert target.written == b"\1\2"
     assert [output.name for output in answer.outputs] == ["a", "b"]
@@ -159,35 +161,35 @@ def test_an_output_in_shared_memory_is_written_there(typed: bool) -> None:
     with pytest.raises(InvalidRequest, match='output "a" has 2 bytes, more than the 1 of shared'):
         rendered(
             model,
-            GrpcWants((Want(0, target),), False, 0),
+            GrpcRequestedOutputs((RequestedOutput(0, target),), False, 0),
             (2, pack(outputs, [[1, 2], [3, 4]])[0]),
         )
     assert target.written == b""
 
 
 def test_no_instances_are_answered_with_empty_outputs() -> None:
-    answer = rendered(ADDONE, wants(0))
+    answer = rendered(ADDONE, requested(0))
     assert (list(answer.outputs[0].shape), list(answer.raw_output_contents)) == ([0, 2], [b""])
-    assert not rendered(ADDONE, wants(0, typed=True)).raw_output_contents
+    assert not rendered(ADDONE, requested(0, typed=True)).raw_output_contents
 
 
 def test_a_result_that_does_not_fit_the_outputs_is_the_models_failure() -> None:
     for rows, result in ((1, bytes(7)), (2, bytes(8)), (1, b"")):
         with pytest.raises(ModelFailed, match="does not fit the model's outputs"):
-            rendered(ADDONE, wants(0), (rows, result))
+            rendered(ADDONE, requested(0), (rows, result))
     model = spec(0, [Tensor("x", "FP32", [])], [Tensor("y", "INT8", [-1])])
     parts = [(1, pack(model.outputs, [[row]])[0]) for row in ([1], [1, 2])]
     with pytest.raises(ModelFailed, match='the parts of output "y" differ in shape'):
-        rendered(model, wants(0), *parts)
+        rendered(model, requested(0), *parts)
     strings = spec(0, [Tensor("x", "FP32", [])], [Tensor("s", "BYTES", [])])
     lying = pack(strings.outputs, [[b"abc"]])[0].replace(b"\3\0\0\0abc", b"\4\0\0\0abc")
     with pytest.raises(ModelFailed, match="lengths of the strings"):
-        rendered(strings, wants(0, typed=True), (1, lying))
+        rendered(strings, requested(0, typed=True), (1, lying))
 
 
 def test_a_model_without_a_batch_dimension_answers_shapes_without_one() -> None:
     model = spec(0, [Tensor("x", "FP32", [2])], [Tensor("y", "FP32", [2])], max_batch_size=0)
-    answer = rendered(model, wants(0), (1, bytes(RESULT)))
+    answer = rendered(model, requested(0), (1, bytes(RESULT)))
     assert list(answer.outputs[0].shape) == [2]
 
 
@@ -196,6 +198,6 @@ def test_shapes_are_remembered_but_not_for_ever() -> None:
     answers = GrpcAnswers(model)
     for size in [*range(600), 3]:
         result = memoryview(pack(model.outputs, [np.zeros((1, size))])[0])
-        data = answers.render([(1, result)], wants(0), b"")
+        data = answers.render([(1, result)], requested(0), b"")
         answer = inference("ModelInferResponse").FromString(data)
         assert list(answer.outputs[0].shape) == [1, size]

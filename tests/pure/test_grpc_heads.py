@@ -8,9 +8,9 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.grpc_answer import id_field
-from ringbatch.frontend.grpc_heads import Heads
-from ringbatch.frontend.grpc_messages import inference
+from ringbatch.frontend.grpc.answer import id_field
+from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.grpc.remembered_heads import Heads
 
 Request = inference("ModelInferRequest")
 NAME, VERSION, ID, PARAMETERS, INPUT, OUTPUT, RAW, UNKNOWN = (

@@ -2,17 +2,23 @@
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from ringbatch.frontend.grpc_messages import (
+from ringbatch.frontend.grpc import messages
+from ringbatch.frontend.grpc.messages import (
     HEALTH_SERVICE,
     INFERENCE_SERVICE,
+    REFLECTION_VERSIONS,
     SCHEMA,
+    Schema,
     inference,
 )
-from ringbatch.frontend.grpc_schema import Package, Schema
+
+PROTOS = Path(messages.__file__).parent
 
 RAW_REQUEST = (
     "0a 06 61 64 64 6f 6e 65 1a 02 34 32 2a 0d 0a 01 78 12 04 46 50 33 32 1a 02 01 02 "
@@ -108,28 +114,49 @@ def test_every_method_takes_and_gives_what_tritons_client_expects() -> None:
 
 def test_the_messages_stand_in_nobodys_way() -> None:
     """Whichever is imported first, generated code with the same names can be imported too."""
-    ours, theirs = "ringbatch.frontend.grpc_messages", "tritonclient.grpc.service_pb2"
+    ours, theirs = "ringbatch.frontend.grpc.messages", "tritonclient.grpc.service_pb2"
     for first, second in ((ours, theirs), (theirs, ours)):
         subprocess.run([sys.executable, "-c", f"import {first}, {second}"], check=True)
 
 
-def test_a_table_becomes_messages() -> None:
-    package = Package(
-        "a.b",
-        {
-            "Out": "rep int64 n=1, map Out.In by_name=2, kind string text=3, kind Out.Way way=4",
-            "Out.In": "double d=7",
-        },
-        {"Out.Way": "UP DOWN"},
-        {"S": {"M": "stream Out -> Out"}},
+def compiled(folder: Path, output: Path) -> bytes:
+    """What protoc makes of the .proto files of a folder."""
+    files = sorted(folder.glob("*.proto"))
+    command = (sys.executable, "-m", "grpc_tools.protoc", "-I", folder)
+    subprocess.run([*command, f"--descriptor_set_out={output}", *files], check=True)
+    return output.read_bytes()
+
+
+def test_the_descriptors_are_what_protoc_makes_of_the_proto_files(tmp_path: Path) -> None:
+    made = FileDescriptorSet.FromString(compiled(PROTOS, tmp_path / "messages.pb"))
+    kept = FileDescriptorSet.FromString((PROTOS / "messages.pb").read_bytes())
+    assert kept == made, "make messages.pb again: frontend/grpc/messages.py says how"
+    assert [file.name for file in kept.file] == [
+        path.name for path in sorted(PROTOS.glob("*.proto"))
+    ]
+
+
+def test_both_versions_of_reflection_are_the_same() -> None:
+    first, second = (
+        SCHEMA.pool.FindFileByName(f"grpc.reflection.{version}.proto")
+        for version in REFLECTION_VERSIONS
     )
-    schema = Schema([package])
-    message = schema.message("a.b.Out")(n=[1, 300], by_name={"k": {"d": 0.5}}, way="DOWN")
+    older, newer = ((PROTOS / file.name).read_text() for file in (second, first))
+    _, _, declared = newer.replace(first.package, second.package).partition("\npackage ")
+    assert older.endswith(declared)
+    assert declared.startswith(f"{second.package};")
+
+
+def test_a_schema_has_messages_and_methods_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "a.proto").write_text(
+        'syntax = "proto3"; package a.b;'
+        "message Out { repeated int64 n = 1; oneof kind { string text = 3; double way = 4; } }"
+        "service S { rpc M(stream Out) returns (Out); }"
+    )
+    schema = Schema(compiled(tmp_path, tmp_path / "a.pb"))
+    message = schema.message("a.b.Out")(n=[1, 300], way=0.5)
     assert message.WhichOneof("kind") == "way"
-    again = schema.message("a.b.Out").FromString(message.SerializeToString())
-    assert (list(again.n), again.by_name["k"].d, again.way) == ([1, 300], 0.5, 1)
-    again.text = "x"
-    assert again.WhichOneof("kind") == "text"
     assert message.SerializeToString()[:5] == bytes.fromhex("0a0301ac02"), "numbers are packed"
     method = schema.services["a.b.S"]["M"]
     assert (method.streams_requests, method.streams_responses) == (True, False)
+    assert method.request is method.response is schema.message("a.b.Out")

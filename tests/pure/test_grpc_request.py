@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from rig import pack, spec
 
-from ringbatch.frontend.grpc_messages import inference
-from ringbatch.frontend.grpc_request import GrpcRequest, reader
-from ringbatch.frontend.outcome import NotSupported
-from ringbatch.frontend.payload import Bytes, Unread
-from ringbatch.frontend.v2 import V2Codec
-from ringbatch.frontend.v2_memory import Place
+from ringbatch.frontend.codec.outcome import NotSupported
+from ringbatch.frontend.codec.payload import Bytes, LazyBytes
+from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.grpc.request import GrpcRequest, reader
+from ringbatch.frontend.v2.protocol import V2Codec
+from ringbatch.frontend.v2.shared_memory import RegionSpan
 from ringbatch.shm.errors import InvalidRequest
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
 
 ADDONE = spec(0, [Tensor("x", "FP32", [2])], [Tensor("y", "FP32", [2])], name="addone")
@@ -46,14 +46,14 @@ def test_raw_contents_are_the_payload() -> None:
     request = raw(ADDONE, [tensor("x", "FP32", [1, 2])], ONES, id="42")
     ((rows, payload, key_bytes),) = request.parts
     assert (rows, bytes(payload), key_bytes) == (1, ONES, 0)
-    assert request.wants == (((0, True, 0),), False, 0)
+    assert request.requested == (((0, True, 0),), False, 0)
 
 
 def test_typed_contents_are_the_same_payload_and_wanted_back_as_such() -> None:
     request = read(ADDONE, inputs=[tensor("x", "FP32", [1, 2], contents={"fp32_contents": [1, 2]})])
     ((rows, payload, key_bytes),) = request.parts
     assert (rows, bytes(payload), key_bytes) == (1, ONES, 0)
-    assert request.wants == (((0, True, 0),), True, 0)
+    assert request.requested == (((0, True, 0),), True, 0)
 
 
 def test_a_request_is_the_same_bytes_as_over_rest() -> None:
@@ -202,8 +202,8 @@ def test_what_is_remembered_of_a_request_is_not_its_id_nor_its_values() -> None:
         request = asked(data, id=identity)
         assert bytes(request.parts[0].payload) == data
     assert asked(ONES * 2, (2, 2)).parts[0].rows == 2
-    assert asked(ONES, parameters={"timeout": {"int64_param": 7}}).wants.timeout_ns == 7000
-    assert asked(ONES).wants.timeout_ns == 0
+    assert asked(ONES, parameters={"timeout": {"int64_param": 7}}).requested.timeout_ns == 7000
+    assert asked(ONES).requested.timeout_ns == 0
     for _ in range(2):
         with pytest.raises(InvalidRequest, match="has 9 bytes"):
             asked(ONES + b"\0")
@@ -232,8 +232,8 @@ def test_half_floats_are_raw_only_and_make_the_whole_answer_raw() -> None:
         tensor("n", "INT64", [1, 1], contents={"int64_contents": [1]}),
         tensor("s", "BYTES", [1, 2], contents={"bytes_contents": [b"", b""]}),
     ]
-    assert not read(TWO, inputs=given).wants.typed
-    assert read(TWO, inputs=given, outputs=[{"name": "n"}]).wants.typed
+    assert not read(TWO, inputs=given).requested.typed
+    assert read(TWO, inputs=given, outputs=[{"name": "n"}]).requested.typed
 
 
 def test_lengths_of_strings_that_make_no_sense_are_refused() -> None:
@@ -253,7 +253,7 @@ def test_outputs_are_given_in_the_order_asked_for() -> None:
     wanted = [{"name": "s", "parameters": {"binary_data": {"bool_param": False}}}, {"name": "n"}]
     given = [tensor("n", "INT64", [1, 0]), tensor("s", "BYTES", [1, 2])]
     request = raw(TWO, given, b"", bytes(8), outputs=wanted)
-    assert [want.output for want in request.wants.outputs] == [2, 0]
+    assert [output.output for output in request.requested.outputs] == [2, 0]
     for names, words in (
         (["n", "n"], "wanted twice"),
         (["y"], 'model "two" gives "n"'),
@@ -287,7 +287,7 @@ def test_parameters_are_checked_as_over_rest(case: str) -> None:
         with pytest.raises(InvalidRequest):
             raw(ADDONE, [X], ONES, parameters=parameters)
     else:
-        assert raw(ADDONE, [X], ONES, parameters=parameters).wants.timeout_ns == timeout_ns
+        assert raw(ADDONE, [X], ONES, parameters=parameters).requested.timeout_ns == timeout_ns
 
 
 def test_shared_memory_is_refused_where_it_is_off() -> None:
@@ -311,26 +311,26 @@ class Memory:
     def expect_on(self) -> None:
         pass
 
-    def source(self, place: Place) -> "Stretch":
-        return Stretch(self, place)
+    def source(self, span: RegionSpan) -> "RegionBytes":
+        return RegionBytes(self, span)
 
     target = source
 
 
-class Stretch(Unread):
+class RegionBytes(LazyBytes):
     """Bytes of the region."""
 
-    def __init__(self, memory: Memory, place: Place) -> None:
+    def __init__(self, memory: Memory, span: RegionSpan) -> None:
         self._memory = memory
-        self._place = place
-        self.size = place.size
+        self._span = span
+        self.size = span.size
 
     def __len__(self) -> int:
         return self.size
 
     def read_into(self, memory: memoryview) -> None:
         self._memory.reads += 1
-        memory[:] = self._memory.data[self._place.offset :][: self.size]
+        memory[:] = self._memory.data[self._span.offset :][: self.size]
 
     def write(self, pieces: Sequence[Bytes]) -> None:
         raise AssertionError("nothing is written here")
@@ -358,7 +358,7 @@ def test_an_input_in_shared_memory_has_no_entry_and_is_read_into_its_slot() -> N
         request = inference("ModelInferRequest")(inputs=inputs, raw_input_contents=[entry])
         (part,) = read_shared(request).parts
         payload = part.payload
-        assert (payload.read() if isinstance(payload, Unread) else payload) == expected
+        assert (payload.read() if isinstance(payload, LazyBytes) else payload) == expected
 
 
 def test_an_input_in_shared_memory_is_not_read_before_it_has_its_slot() -> None:
@@ -366,13 +366,13 @@ def test_an_input_in_shared_memory_is_not_read_before_it_has_its_slot() -> None:
     request = inference("ModelInferRequest")(
         inputs=[X | shared(0, 8)], outputs=[{"name": "y"} | shared(0, 8)]
     )
-    (part,), wants = reader(ADDONE, memory)(request)
+    (part,), requested = reader(ADDONE, memory)(request)
     assert memory.reads == 0
-    assert isinstance(part.payload, Unread)
+    assert isinstance(part.payload, LazyBytes)
     assert part.payload.read() == ONES
-    (want,) = wants.outputs
-    assert isinstance(want.binary, Stretch)
-    assert not wants.typed
+    (output,) = requested.outputs
+    assert isinstance(output.binary, RegionBytes)
+    assert not requested.typed
 
 
 @pytest.mark.parametrize(

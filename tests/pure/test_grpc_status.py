@@ -5,10 +5,10 @@ from typing import Any
 import grpc
 import pytest
 
-from ringbatch.frontend.grpc_messages import SCHEMA
-from ringbatch.frontend.grpc_reflection import REFLECTION_SERVICES, reflected
-from ringbatch.frontend.grpc_status import CODES, grpc_status
-from ringbatch.frontend.outcome import RULES, InternalError
+from ringbatch.frontend.codec.outcome import RULES, InternalError
+from ringbatch.frontend.grpc.messages import SCHEMA
+from ringbatch.frontend.grpc.reflection import REFLECTION_SERVICES, reflected
+from ringbatch.frontend.grpc.status import CODES, grpc_status
 from ringbatch.shm import errors
 
 BY_STATUS = {
@@ -49,7 +49,11 @@ def test_an_error_of_a_narrower_kind_has_the_code_of_its_base() -> None:
     [
         (400, "INVALID_ARGUMENT"),
         (404, "NOT_FOUND"),
+        (413, "RESOURCE_EXHAUSTED"),
         (418, "INTERNAL"),
+        (422, "INVALID_ARGUMENT"),
+        (499, "INTERNAL"),
+        (520, "INTERNAL"),
         (429, "UNAVAILABLE"),
         (500, "INTERNAL"),
         (503, "UNAVAILABLE"),

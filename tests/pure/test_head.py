@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.head import HeadReader, Verdict, read_head
+from ringbatch.frontend.http.head import MAX_HEADERS, HeadReader, RequestHead, read_head
 
 LIMIT = 1000
 LINE = b"POST /v1/models/mnist:predict HTTP/1.1"
@@ -15,8 +15,8 @@ def head(*lines: bytes, line: bytes = LINE) -> bytes:
     return b"\r\n".join([line, *lines, b"", b""])
 
 
-def verdict_of(text: bytes, *, keep_alive: bool = True, length: int = 12) -> Verdict:
-    return Verdict("mnist", len(text), length, len(text) + length, keep_alive)
+def head_of(text: bytes, *, keep_alive: bool = True, length: int = 12) -> RequestHead:
+    return RequestHead("mnist", len(text), length, len(text) + length, keep_alive)
 
 
 TAKEN = {
@@ -28,6 +28,15 @@ TAKEN = {
     "keep-alive": head(*PLAIN, b"Connection: Keep-Alive"),
     "identity": head(*PLAIN, b"Content-Encoding: identity"),
     "leading-zeros": head(b"Host: x", b"Content-Length: 0012"),
+    "java": head(
+        *PLAIN,
+        b"Connection: Upgrade, HTTP2-Settings",
+        b"Upgrade: h2c",
+        b"HTTP2-Settings: AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA",
+    ),
+    "websocket": head(*PLAIN, b"Connection: keep-alive,upgrade", b"Upgrade: websocket"),
+    "upgrade-alone": head(*PLAIN, b"Upgrade: TLS/1.0"),
+    "as-many-lines-as-may-be": head(*PLAIN, *[b"A: b"] * (MAX_HEADERS - 2)),
     "same-header-twice": head(*PLAIN, b"Accept: a", b"Accept: b"),
 }
 
@@ -66,9 +75,13 @@ LEFT = {
     "length-and-chunked": head(*PLAIN, b"Transfer-Encoding: chunked"),
     "length-and-identity": head(*PLAIN, b"Transfer-Encoding: identity"),
     "expect": head(*PLAIN, b"Expect: 100-continue"),
-    "upgrade": head(*PLAIN, b"Connection: upgrade", b"Upgrade: h2c"),
-    "upgrade-alone": head(*PLAIN, b"Upgrade: h2c"),
-    "http2-settings": head(*PLAIN, b"HTTP2-Settings: AAMAAABk"),
+    "upgrade-and-chunked": head(
+        b"Host: x", b"Connection: upgrade", b"Upgrade: h2c", b"Transfer-Encoding: chunked"
+    ),
+    "upgrade-and-two-lengths": head(
+        *PLAIN, b"Connection: upgrade", b"Upgrade: h2c", b"Content-Length: 13"
+    ),
+    "connection-of-a-header": head(*PLAIN, b"Connection: content-length"),
     "gzip": head(*PLAIN, b"Content-Encoding: gzip"),
     "cloudevents": head(*PLAIN, b"Content-Type: application/cloudevents+json"),
     "connection-list": head(*PLAIN, b"Connection: close, x"),
@@ -85,6 +98,7 @@ LEFT = {
     "nul": head(*PLAIN, b"X: a\0b"),
     "all-bare-lf": head(*PLAIN).replace(b"\r\n", b"\n"),
     "leading-empty-line": b"\r\n" + head(*PLAIN),
+    "too-many-lines": head(*PLAIN, *[b"A: b"] * (MAX_HEADERS - 1)),
     "no-end": head(*PLAIN)[:-2],
     "with-body": head(*PLAIN) + b"x",
     "two-heads": head(*PLAIN) + head(*PLAIN),
@@ -95,7 +109,12 @@ LEFT = {
 
 @pytest.mark.parametrize("text", TAKEN.values(), ids=TAKEN)
 def test_a_plain_request_is_taken(text: bytes) -> None:
-    assert read_head(text, LIMIT) == verdict_of(text)
+    assert read_head(text, LIMIT) == head_of(text)
+
+
+def test_an_upgrade_of_a_request_without_a_body_is_ignored_too() -> None:
+    text = head(b"Host: x", b"Content-Length: 0", b"Connection: Upgrade", b"Upgrade: h2c")
+    assert read_head(text, LIMIT) == head_of(text, length=0)
 
 
 @pytest.mark.parametrize("text", LEFT.values(), ids=LEFT)
@@ -103,14 +122,15 @@ def test_anything_else_is_left_to_the_other_path(text: bytes) -> None:
     assert read_head(text, LIMIT) is None
 
 
-def test_connection_close_is_understood() -> None:
-    text = head(*PLAIN, b"Connection: Close")
-    assert read_head(text, LIMIT) == verdict_of(text, keep_alive=False)
+@pytest.mark.parametrize("wishes", [b"Close", b"close, Upgrade", b"keep-alive ,\tclose"])
+def test_connection_close_is_understood(wishes: bytes) -> None:
+    text = head(*PLAIN, b"Connection: " + wishes, b"Upgrade: h2c")
+    assert read_head(text, LIMIT) == head_of(text, keep_alive=False)
 
 
 def test_a_body_of_just_the_limit_is_taken() -> None:
     text = head(b"Host: x", b"Content-Length: 1000")
-    assert read_head(text, LIMIT) == verdict_of(text, length=1000)
+    assert read_head(text, LIMIT) == head_of(text, length=1000)
 
 
 @given(st.sampled_from(sorted(TAKEN)), st.integers(0, 200), st.binary(min_size=1, max_size=3))
@@ -119,30 +139,30 @@ def test_a_head_with_bytes_put_into_it_is_left_or_still_ends_where_it_ends(
 ) -> None:
     text = TAKEN[name]
     text = text[:place] + noise + text[place:]
-    verdict = read_head(text, LIMIT)
-    assert verdict is None or (
-        verdict.head_bytes == len(text)
+    found = read_head(text, LIMIT)
+    assert found is None or (
+        found.head_bytes == len(text)
         and text.endswith(b"\r\n\r\n")
         and text.lower().count(b"content-length") == 1
     )
 
 
-def test_the_same_bytes_get_the_same_verdict_without_being_read_again() -> None:
+def test_the_same_bytes_get_the_same_head_without_being_read_again() -> None:
     reader = HeadReader(LIMIT)
     text = head(*PLAIN)
-    first = reader.verdict(text)
-    assert first == verdict_of(text)
-    assert reader.verdict(bytes(bytearray(text))) is first
+    first = reader.read(text)
+    assert first == head_of(text)
+    assert reader.read(bytes(bytearray(text))) is first
 
 
 def test_the_memory_of_heads_is_bounded() -> None:
     reader = HeadReader(LIMIT)
     kept = head(*PLAIN)
-    first = reader.verdict(kept)
+    first = reader.read(kept)
     for number in range(5000):
         text = head(*PLAIN, b"X-Request-Id: %d" % number)
-        assert reader.verdict(text) == verdict_of(text)
-    again = reader.verdict(kept)
+        assert reader.read(text) == head_of(text)
+    again = reader.read(kept)
     assert again == first
     assert again is not first
 
@@ -150,9 +170,9 @@ def test_the_memory_of_heads_is_bounded() -> None:
 def test_a_long_head_is_taken_but_not_remembered() -> None:
     reader = HeadReader(LIMIT)
     text = head(*PLAIN, b"X: " + b"a" * 4000)
-    first = reader.verdict(text)
-    assert first == verdict_of(text)
-    assert reader.verdict(text) is not first
+    first = reader.read(text)
+    assert first == head_of(text)
+    assert reader.read(text) is not first
 
 
 @pytest.mark.parametrize(
@@ -170,12 +190,12 @@ def test_what_a_client_accepts_is_read_where_answers_are_compressed(
 ) -> None:
     text = head(*PLAIN, *lines)
     for _ in range(2):
-        assert HeadReader(LIMIT).verdict(text) == verdict_of(text)
+        assert HeadReader(LIMIT).read(text) == head_of(text)
         compressing = HeadReader(LIMIT, compress_answers=True)
-        assert compressing.verdict(text) == verdict_of(text)._replace(coding=coding)
+        assert compressing.read(text) == head_of(text)._replace(coding=coding)
 
 
 def test_who_refuses_plain_answers_is_left_where_answers_are_compressed() -> None:
     text = head(*PLAIN, b"Accept-Encoding: gzip, identity;q=0")
-    assert HeadReader(LIMIT).verdict(text) == verdict_of(text)
-    assert HeadReader(LIMIT, compress_answers=True).verdict(text) is None
+    assert HeadReader(LIMIT).read(text) == head_of(text)
+    assert HeadReader(LIMIT, compress_answers=True).read(text) is None

@@ -1,13 +1,26 @@
 """What the collector says of a model's workers, and what a frontend makes of it."""
 
-import pytest
+import errno
 
-from ringbatch.engine.health import LOOP, PATIENCE_NS, ModelHealth
-from ringbatch.engine.respawn import STEADY_NS
-from ringbatch.frontend.readiness import obstacle
-from ringbatch.shm.layout import COLLECTOR_NS, HEADER_SIZE, MODEL_SIZE, WORD
+import pytest
+from rig import ALWAYS
+
+from ringbatch.engine.collector.health import LOOP, PATIENCE_NS, ModelHealth
+from ringbatch.engine.process.respawn import STEADY_NS
+from ringbatch.frontend.request.readiness import obstacle
+from ringbatch.shm.layout import (
+    BEAT_S,
+    COLLECTOR_ERRNO,
+    COLLECTOR_NS,
+    HEADER_SIZE,
+    MODEL_SIZE,
+    WORD,
+    WORKER_ERRNO,
+    WORKER_SIZE,
+)
 
 OFFSET = HEADER_SIZE
+WORKER = OFFSET + MODEL_SIZE
 S = 1_000_000_000
 
 
@@ -15,12 +28,13 @@ class Patient:
     """A model with workers, one of which is ready at time 0."""
 
     def __init__(self, workers: int = 1) -> None:
-        self.words = memoryview(bytearray(HEADER_SIZE + MODEL_SIZE)).cast("Q")
+        self.words = memoryview(bytearray(WORKER + WORKER_SIZE)).cast("Q")
         self.health = self.new_collector(workers)
+        self.words[COLLECTOR_NS // WORD] = ALWAYS
         self.up(0, 0)
 
-    def new_collector(self, workers: int = 1) -> ModelHealth:
-        self.health = ModelHealth(self.words, OFFSET, range(workers))
+    def new_collector(self, workers: int = 1, now_ns: int = 0) -> ModelHealth:
+        self.health = ModelHealth(self.words, OFFSET, range(workers), now_ns)
         return self.health
 
     def up(self, now_ns: int, number: int = 0) -> None:
@@ -31,8 +45,8 @@ class Patient:
         self.health.worker_died(number, now_ns)
         self.health.ready(left)
 
-    def complaint(self, now_ns: int, *, waiting: bool = False) -> str:
-        return obstacle(self.words, OFFSET, now_ns, waiting=waiting)
+    def complaint(self, now_ns: int) -> str:
+        return obstacle(self.words, OFFSET, now_ns, [WORKER])
 
 
 def test_a_model_with_a_worker_is_ready_and_one_without_is_not() -> None:
@@ -124,18 +138,62 @@ def test_a_new_worker_is_free() -> None:
     assert patient.complaint(100 * S) == ""
 
 
-def test_a_collector_that_has_requests_and_does_not_move_is_noticed() -> None:
+def test_a_collector_that_does_not_move_is_noticed_whether_or_not_somebody_waits() -> None:
     patient = Patient()
     patient.words[COLLECTOR_NS // WORD] = S
-    assert patient.complaint(6 * S, waiting=True) == ""
-    assert "nobody has looked for requests for 7 s" in patient.complaint(8 * S, waiting=True)
-    assert patient.complaint(8 * S, waiting=False) == ""
+    assert patient.complaint(S + int(2 * BEAT_S * S)) == ""
+    assert patient.complaint(S + 1 + int(2 * BEAT_S * S)).startswith("nobody has looked for requ")
+    assert "for 7.0 s" in patient.complaint(8 * S)
 
 
-def test_a_new_collector_knows_nothing_of_what_was() -> None:
+def test_a_collector_that_has_ended_is_noticed_at_once() -> None:
     patient = Patient()
-    loop(patient, LOOP)
+    patient.words[COLLECTOR_NS // WORD] = 0
+    assert "the collector has ended" in patient.complaint(1)
+
+
+def test_a_loop_is_not_over_because_the_collector_is_another() -> None:
+    patient = Patient()
+    now_ns = loop(patient, LOOP)
+    patient.new_collector(now_ns=now_ns)
+    assert f"{LOOP} deaths in a row" in patient.complaint(now_ns)
+    patient.up(now_ns + S)
+    patient.down(now_ns + 2 * S)
+    patient.up(now_ns + 2 * S)
+    assert f"{LOOP + 1} deaths in a row" in patient.complaint(now_ns + 2 * S)
+    assert patient.complaint(now_ns + 2 * S + STEADY_NS) == ""
+
+
+def test_a_loop_that_is_over_does_not_begin_again_with_another_collector() -> None:
+    patient = Patient()
+    now_ns = loop(patient, LOOP) + STEADY_NS
+    patient.new_collector(now_ns=now_ns)
+    patient.up(now_ns)
+    assert patient.complaint(now_ns) == ""
+    patient.down(now_ns + S)
+    patient.up(now_ns + S)
+    assert patient.complaint(now_ns + S) == ""
+
+
+def test_a_new_collector_with_an_idle_worker_finds_nobody_stuck() -> None:
+    patient = Patient()
     patient.health.all_busy(0, 0, S)
     patient.new_collector()
     patient.up(20 * S)
     assert patient.complaint(21 * S) == ""
+
+
+def test_why_a_worker_cannot_be_started_is_said_while_no_other_holds_the_model() -> None:
+    patient = Patient()
+    patient.words[(WORKER + WORKER_ERRNO) // WORD] = errno.EMFILE
+    assert patient.complaint(1) == ""
+    patient.down(2)
+    assert "no worker holds it now, and no process can be started: its" in patient.complaint(3)
+    patient.words[(WORKER + WORKER_ERRNO) // WORD] = 0
+    assert patient.complaint(4) == "no worker holds it now"
+
+
+def test_why_no_collector_can_be_started_is_said() -> None:
+    patient = Patient()
+    patient.words[COLLECTOR_ERRNO // WORD] = errno.EAGAIN
+    assert "no more processes are allowed" in patient.complaint(1)

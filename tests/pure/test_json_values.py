@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rig import spec
 
-from ringbatch.frontend.json_values import ValueCodec
+from ringbatch.frontend.v1.json_values import ValueCodec
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
 
 MINE = ValueCodec(spec(max_batch_size=3, timeout_ns=1))
@@ -50,6 +50,8 @@ def test_what_is_no_list_of_values_is_refused_in_words(inputs: Any, words: str) 
         (b"[1", "the answer is no JSON list"),
         (b"{}", "the answer is no JSON list"),
         (b"\xff", "the answer is no JSON list"),
+        (b"[1e400]", "the answer is no JSON list: .*infinity"),
+        (b"[NaN]", "the answer is no JSON list: it holds NaN"),
         (b"[1,2]", "size of prediction is not equal"),
     ],
 )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.shm.jsontext import (
+from ringbatch.shm.host.json_text import (
     MAX_NESTING,
     UnsoundText,
     elements,

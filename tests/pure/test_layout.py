@@ -239,9 +239,9 @@ def test_nothing_that_is_written_overlaps(layout: Layout) -> None:
     assert all(end <= following for (_, end), (following, _) in pairwise(stretches))
 
 
-def test_the_numbers_of_version_4() -> None:
+def test_the_numbers_of_version_5() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert at.LAYOUT_VERSION == 4
+    assert at.LAYOUT_VERSION == 5
     assert at.MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert {name: offset for name, offset, _, _ in fields()} == {
         "MAGIC": 0,
@@ -258,11 +258,14 @@ def test_the_numbers_of_version_4() -> None:
         "MODEL_CONTROL": 88,
         "DRAINING": 128,
         "TABLE": 136,
+        "COLLECTOR_ERRNO": 144,
         "RING_COLLECTOR": 256,
         "COLLECTOR_NS": 264,
         "LANE_TABLE": 0,
         "WORKER_STATE": 0,
         "WORKER_PID": 8,
+        "WORKER_MODEL": 16,
+        "WORKER_ERRNO": 128,
         "TRIAL_COUNT": 0,
         "TRIAL_RECORDS": 8,
         "MODEL_READY": 0,

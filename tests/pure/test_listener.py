@@ -1,13 +1,22 @@
 """The listening socket: where it can be had, and the words where it cannot."""
 
 import errno
+import os
 import select
 import socket
 from contextlib import ExitStack
+from typing import Any, cast
 
 import pytest
 
-from ringbatch.engine.listener import address, close_to_newcomers, hold, listen, listen_all
+from ringbatch.engine.supervisor.listener import (
+    address,
+    close_to_newcomers,
+    half_open,
+    hold,
+    listen,
+    listen_all,
+)
 from ringbatch.shm.errors import StartupError
 
 
@@ -112,25 +121,101 @@ def test_an_unknown_host_is_named_with_its_setting(host: str) -> None:
         listen(host, 0)
 
 
-def test_closed_to_newcomers_it_keeps_the_connections_it_has() -> None:
+class Refusing:
+    """A socket of a kernel that refuses options.
+
+    Attributes:
+        asked: the numbers of the options that were asked for.
+    """
+
+    def __init__(self, real: socket.socket, *refused: int) -> None:
+        self._real = real
+        self._refused = refused
+        self.asked: list[int] = []
+
+    def setsockopt(self, level: int, option: int, value: Any) -> None:
+        """As a socket's."""
+        self.asked.append(option)
+        if option in self._refused:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+        self._real.setsockopt(level, option, value)
+
+
+BIND_TO_INTERFACE, ATTACH_FILTER = 62, 26
+
+
+def filters_are_allowed() -> bool:
+    """Some kernels want a privilege."""
+    with listen("127.0.0.1", 0) as listener:
+        return close_to_newcomers(cast(socket.socket, Refusing(listener, BIND_TO_INTERFACE)))
+
+
+WAYS = {
+    "listens nowhere": (),
+    "drops first packets": pytest.param(
+        (BIND_TO_INTERFACE,),
+        marks=pytest.mark.skipif(not filters_are_allowed(), reason="no filters without privileges"),
+    ),
+}
+
+
+@pytest.mark.parametrize("refused", WAYS.values(), ids=WAYS.keys())
+def test_closed_to_newcomers_it_keeps_the_connections_it_has(refused: tuple[int, ...]) -> None:
     with ExitStack() as stack:
         listener = stack.enter_context(listen("127.0.0.1", 0))
         address = listener.getsockname()
         queued = stack.enter_context(socket.create_connection(address))
         queued.sendall(b"before")
-        close_to_newcomers(listener)
+        # The server's kernel takes the next for connected when it has sent something.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 30)
+        assert not half_open({address[1]})
+        begun = stack.enter_context(socket.create_connection(address))
+        assert half_open({address[1]})
+        assert close_to_newcomers(cast(socket.socket, Refusing(listener, *refused)))
         late = stack.enter_context(socket.socket())
         late.setblocking(False)
-        # On the loopback a connection is open or refused before this returns.
+        # On the loopback a connection is open before this returns.
         assert late.connect_ex(address) == errno.EINPROGRESS
-        accepted = stack.enter_context(listener.accept()[0])
-        assert accepted.recv(100) == b"before"
+        begun.sendall(b"begun")
+        assert not half_open({address[1]})
+        for text in (b"before", b"begun"):
+            accepted = stack.enter_context(listener.accept()[0])
+            assert accepted.recv(100) == text
         queued.sendall(b"after")
+        begun.sendall(b"after")
         assert accepted.recv(100) == b"after"
         listener.setblocking(False)
         with pytest.raises(BlockingIOError):
             listener.accept()
         listener.close()
-        # Refused at its second attempt, never reset.
+        # Refused, at its second attempt at the latest, and never reset.
         select.select([], [late], [])
         assert late.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == errno.ECONNREFUSED
+
+
+def test_where_the_kernel_refuses_everything_that_is_said_and_not_raised() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        refusing = Refusing(listener, BIND_TO_INTERFACE, ATTACH_FILTER)
+        assert not close_to_newcomers(cast(socket.socket, refusing))
+        assert refusing.asked == [BIND_TO_INTERFACE, ATTACH_FILTER]
+
+
+def test_who_connects_to_another_port_or_by_another_protocol_is_told_apart() -> None:
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(listen(host, 0)) for host in hosts()]
+        for listener in listeners:
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 30)
+            port = listener.getsockname()[1]
+            assert not half_open({port})
+            stack.enter_context(socket.create_connection(listener.getsockname()[:2]))
+            assert half_open({port, 1})
+            assert not half_open({1})
+
+
+def hosts() -> list[str]:
+    """The loopback addresses of this machine."""
+    try:
+        listen("::1", 0).close()
+    except StartupError:
+        return ["127.0.0.1"]
+    return ["127.0.0.1", "::1"]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.shm.manifest import (
+from ringbatch.shm.model_spec import (
     INDEX_MASK,
     LOADING,
     RETIRING,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringbatch.engine.memory_cap import FIRST_PATIENCE, MemoryCap, ran_out_of_memory
+from ringbatch.engine.worker.memory_cap import FIRST_PATIENCE, MemoryCap, ran_out_of_memory
 
 
 def test_nothing_is_known_at_first() -> None:

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.messages import (
-    ControlSocket,
+from ringbatch.engine.batch.messages import (
     Report,
     ReportKind,
     Task,
@@ -18,8 +17,9 @@ from ringbatch.engine.messages import (
     task_words,
     tasks,
 )
-from ringbatch.engine.settings import LARGEST_BATCH
-from ringbatch.shm.holder import BatchMark
+from ringbatch.engine.config.settings import LARGEST_BATCH
+from ringbatch.engine.process.control_socket import ControlSocket
+from ringbatch.shm.engine_port import BatchMark
 from ringbatch.shm.layout import TASK_WORDS
 from ringbatch.shm.ring import CorruptRingError
 from ringbatch.shm.slot import Reason

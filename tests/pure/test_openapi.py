@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from rig import spec
 
-from ringbatch.frontend.docs_page import POLICY, page
-from ringbatch.frontend.openapi import document
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.frontend.falcon.docs_page import POLICY, page
+from ringbatch.frontend.falcon.openapi import document
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import DATATYPES, Tensor
 
 NASTY = "</script><b>&\"'"

@@ -3,15 +3,18 @@
 import orjson
 import pytest
 
-from ringbatch.frontend.outcome import (
+from ringbatch.engine.collector.quarantine import REMEMBERED_NS
+from ringbatch.frontend.codec.outcome import (
     ERRORS,
+    NO_INSTANCES,
+    REFUSED_S,
     RULES,
+    UNREADABLE,
     InternalError,
     NotSupported,
     error_of,
     outcome,
 )
-from ringbatch.frontend.v1_request import NO_INSTANCES, UNREADABLE
 from ringbatch.shm import errors
 from ringbatch.shm.errors import (
     DeadlineExceeded,
@@ -89,7 +92,12 @@ def test_an_error_without_a_text_gets_one(kind: type[RequestError]) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind, rule in RULES.items() if rule.status == 503])
 def test_what_may_be_tried_again_says_when(kind: type[RequestError]) -> None:
-    assert ("retry-after", "1") in outcome(kind()).headers
+    wanted_s = REFUSED_S if kind is WorkerDied else 1
+    assert ("retry-after", str(wanted_s)) in outcome(kind()).headers
+
+
+def test_what_workers_died_of_may_be_tried_again_once_it_is_no_longer_refused() -> None:
+    assert REFUSED_S * 1_000_000_000 == REMEMBERED_NS
 
 
 def test_every_status_but_ok_stands_for_an_error() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.placement import (
+from ringbatch.engine.process.placement import (
     THREAD_VARIABLES,
     host,
     on_cpus,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.plan import (
+from ringbatch.engine.process.plan import (
     Cpus,
     Host,
     Misplaced,
@@ -25,7 +25,7 @@ NUMA = Host(tuple(range(16)), {0: tuple(range(8)), 1: tuple(range(8, 16))}, 16)
 QUOTA = Host(tuple(range(64)), {}, 4)
 
 
-def seats(host: Host, *wishes: Wish, auto: bool = True, **more: Any) -> Plan:
+def cpu_sets(host: Host, *wishes: Wish, auto: bool = True, **more: Any) -> Plan:
     return plan(host, wishes, auto=auto, **{"frontends": 2, "frontend_cpus": None} | more)
 
 
@@ -59,35 +59,35 @@ def cpus(found: Plan) -> list[str | None]:
 def test_auto_divides_the_host(
     host: Host, workers: int, placed: list[str | None], threads: list[int]
 ) -> None:
-    found = seats(host, *[worker()] * workers)
+    found = cpu_sets(host, *[worker()] * workers)
     assert cpus(found) == placed
-    assert [seat.threads for seat in found.workers] == threads
+    assert [cpu_set.threads for cpu_set in found.workers] == threads
 
 
 def test_by_default_everything_runs_everywhere() -> None:
-    found = seats(NUMA, worker(), worker(), auto=False)
+    found = cpu_sets(NUMA, worker(), worker(), auto=False)
     assert cpus(found) == [None, None, None]
-    assert [seat.threads for seat in found.workers] == [8, 8]
+    assert [cpu_set.threads for cpu_set in found.workers] == [8, 8]
 
 
 def test_what_the_configuration_says_wins() -> None:
     wishes = worker(cpus="4-5"), worker(cpus="numa:1", threads=3), worker()
-    assert cpus(seats(NUMA, *wishes, auto=False)) == [None, "4-5", "8-15", None]
-    found = seats(NUMA, *wishes, frontend_cpus="15")
+    assert cpus(cpu_sets(NUMA, *wishes, auto=False)) == [None, "4-5", "8-15", None]
+    found = cpu_sets(NUMA, *wishes, frontend_cpus="15")
     assert cpus(found) == ["15", "4-5", "8-15", "0-14"]
-    assert [seat.threads for seat in found.workers] == [2, 3, 15]
+    assert [cpu_set.threads for cpu_set in found.workers] == [2, 3, 15]
 
 
 def test_workers_on_the_same_cpus_share_their_threads() -> None:
-    found = seats(EIGHT, worker(cpus="0-3"), worker(cpus="0-3"), auto=False)
-    assert [seat.threads for seat in found.workers] == [2, 2]
+    found = cpu_sets(EIGHT, worker(cpus="0-3"), worker(cpus="0-3"), auto=False)
+    assert [cpu_set.threads for cpu_set in found.workers] == [2, 2]
 
 
 def test_one_that_only_waits_takes_no_cpus_from_others() -> None:
-    found = seats(EIGHT, worker(waits=True), worker(), worker(waits=True, cpus="7"))
+    found = cpu_sets(EIGHT, worker(waits=True), worker(), worker(waits=True, cpus="7"))
     assert cpus(found) == ["0-1", "0-1", "2-7", "7"]
-    assert [seat.threads for seat in found.workers] == [1, 6, 1]
-    shared = seats(EIGHT, *[worker(waits=True)] * 16, worker(), auto=False)
+    assert [cpu_set.threads for cpu_set in found.workers] == [1, 6, 1]
+    shared = cpu_sets(EIGHT, *[worker(waits=True)] * 16, worker(), auto=False)
     assert shared.workers[-1].threads == 8
 
 
@@ -102,9 +102,9 @@ def test_one_that_only_waits_takes_no_cpus_from_others() -> None:
 )
 def test_cpus_that_are_not_there_are_refused(text: str, words: str) -> None:
     with pytest.raises(Misplaced, match=words):
-        seats(TWO, worker(cpus=text))
+        cpu_sets(TWO, worker(cpus=text))
     with pytest.raises(Misplaced, match=words):
-        seats(TWO, worker(), frontend_cpus=text)
+        cpu_sets(TWO, worker(), frontend_cpus=text)
 
 
 def test_a_node_without_usable_cpus_is_refused() -> None:
@@ -127,12 +127,12 @@ def test_a_list_of_cpus_is_read_as_it_was_written(numbers: set[int]) -> None:
 
 def test_the_plan_is_told_in_words() -> None:
     wishes = [Wish("a/0"), Wish("a/1"), Wish("b/0", cpus="7")]
-    assert described(seats(EIGHT, *wishes), wishes, EIGHT) == (
+    assert described(cpu_sets(EIGHT, *wishes), wishes, EIGHT) == (
         "frontends and collector on CPUs 0-1; a/0 on CPUs 2-4, 3 threads; "
         "a/1 on CPUs 5-7, 3 threads; b/0 on CPUs 7, 1 thread"
     )
     alike = wishes[:2]
-    assert described(seats(TWO, *alike), alike, TWO) == (
+    assert described(cpu_sets(TWO, *alike), alike, TWO) == (
         "frontends and collector on CPUs 0-1; a/0, a/1 on CPUs 0-1, 1 thread each"
     )
 
@@ -151,12 +151,12 @@ def hosts(draw: st.DrawFn) -> Host:
 def test_every_plan_uses_cpus_there_are_and_no_more_threads_than_these_or_one_each(
     host: Host, workers: int, frontends: int, auto: bool
 ) -> None:
-    found = seats(host, *[worker()] * workers, auto=auto, frontends=frontends)
+    found = cpu_sets(host, *[worker()] * workers, auto=auto, frontends=frontends)
     used: set[int] = set(found.frontends or host.cpus)
-    for seat in found.workers:
-        assert seat.threads >= 1
-        assert seat.cpus is None or set(seat.cpus) <= set(host.cpus)
-        assert seat.cpus != ()
-        used |= set(seat.cpus or host.cpus)
+    for cpu_set in found.workers:
+        assert cpu_set.threads >= 1
+        assert cpu_set.cpus is None or set(cpu_set.cpus) <= set(host.cpus)
+        assert cpu_set.cpus != ()
+        used |= set(cpu_set.cpus or host.cpus)
     assert used == set(host.cpus), "no CPU is left idle by the plan"
-    assert sum(seat.threads for seat in found.workers) <= max(len(host.cpus), workers)
+    assert sum(cpu_set.threads for cpu_set in found.workers) <= max(len(host.cpus), workers)

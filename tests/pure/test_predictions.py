@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.predictions import Miscounted, NoPredictions, joined, shared_out, shown
+from ringbatch.engine.runtimes.predictions import (
+    Miscounted,
+    NoPredictions,
+    joined,
+    shared_out,
+    shown,
+)
 from ringbatch.shm.forward import Forwarded
 
 JSON = st.recursive(

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from ringbatch.engine.batching import fitting
-from ringbatch.engine.queues import Queue, Queues
-from ringbatch.shm.holder import Request
+from ringbatch.engine.collector.batching import Pending, fitting
+from ringbatch.engine.collector.queues import Queue, Queues
+from ringbatch.shm.engine_port import Request
 
 CAP = 8
 
@@ -34,6 +34,10 @@ def add(queue: Queue, added: Request) -> None:
 
 def add_of(queues: Queues, key: bytes, added: Request) -> None:
     queues.extend(key, [added], added.rows, added.deadline_ns)
+
+
+def seen(queue: Queue, cap: int = CAP, *, others: bool = False, idle: bool = True) -> Pending:
+    return queue.pending(cap, others=others, first=True, idle=idle)
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -73,7 +77,7 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule(cap=st.integers(1, 3 * CAP), others=st.booleans())
     def look(self, cap: int, others: bool) -> None:
-        found = self.queue.pending(cap, others=others)
+        found = seen(self.queue, cap, others=others)
         assert found.requests == len(self.model)
         assert found.rows == sum(r.rows for r in self.model)
         assert found.oldest_ns == self.model[0].accepted_ns
@@ -109,8 +113,9 @@ def test_a_full_queue_does_not_look_for_its_earliest_deadline() -> None:
     for ref, deadline_ns in enumerate([5, 90, 80, 70]):
         add(queue, request(ref, rows=4, deadline_ns=deadline_ns))
     queue.take(4)
-    assert queue.pending(4, others=False).deadline_ns == 5, "a lower bound is enough there"
-    assert queue.pending(16, others=False).deadline_ns == 70
+    assert seen(queue, cap=4).deadline_ns == 5, "a lower bound is enough there"
+    assert seen(queue, cap=16, idle=False).deadline_ns == 5, "and without an idle worker"
+    assert seen(queue, cap=16).deadline_ns == 70
 
 
 @given(st.lists(st.tuples(st.sampled_from([b"", b"a", b"b"]), st.integers(0, 50)), min_size=1))
@@ -162,7 +167,7 @@ def test_a_queue_is_full_where_a_further_request_would_not_fit() -> None:
     queue = Queue(in_pairs)
     for number, full in enumerate([False, False, True, True], start=1):
         add(queue, request(number))
-        assert queue.pending(CAP, others=False).full is full
+        assert seen(queue).full is full
 
 
 def test_another_bound_takes_fewer_than_the_rows_would() -> None:

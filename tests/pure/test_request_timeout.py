@@ -2,8 +2,8 @@
 
 import pytest
 
-from ringbatch.frontend.head import read_head
-from ringbatch.frontend.request_timeout import shortest_ns, timeout_ns_of
+from ringbatch.frontend.codec.request_timeout import shortest_ns, timeout_ns_of
+from ringbatch.frontend.http.head import read_head
 from ringbatch.shm.errors import InvalidRequest
 
 GOOD = {"2": 2_000_000_000, "0.25": 250_000_000, "0.000000001": 1, "007": 7_000_000_000}
@@ -19,16 +19,16 @@ def head(*timeouts: str) -> bytes:
 @pytest.mark.parametrize(("text", "timeout_ns"), GOOD.items())
 def test_seconds_are_read(text: str, timeout_ns: int) -> None:
     assert timeout_ns_of(text) == timeout_ns
-    verdict = read_head(head(text), 100)
-    assert verdict is not None
-    assert verdict.timeout_ns == timeout_ns
+    found = read_head(head(text), 100)
+    assert found is not None
+    assert found.timeout_ns == timeout_ns
 
 
 def test_who_does_not_say_has_no_limit_of_its_own() -> None:
     assert timeout_ns_of(None) == 0
-    verdict = read_head(head(), 100)
-    assert verdict is not None
-    assert verdict.timeout_ns == 0
+    found = read_head(head(), 100)
+    assert found is not None
+    assert found.timeout_ns == 0
 
 
 @pytest.mark.parametrize("text", BAD)

@@ -1,16 +1,16 @@
-"""Restart now, later, or not at all."""
+"""Restart now or later."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.engine.respawn import (
+from ringbatch.engine.process.respawn import (
     MOST_DELAY_S,
     MOST_OWN_DELAY_S,
+    OWN_STEADY_NS,
     STEADY_NS,
-    GiveUp,
     Restart,
-    decide,
+    again,
     next_delay,
 )
 
@@ -42,8 +42,7 @@ def test_delays_double_up_to_half_a_minute(
 
 @given(failures, jitters)
 def test_a_process_of_our_own_waits_less_long(failures_in_a_row: int, jitter: float) -> None:
-    decision = decide(
-        ever_ready=True,
+    decision = again(
         failures_in_a_row=failures_in_a_row,
         lived_ns=5,
         jitter=jitter,
@@ -54,29 +53,19 @@ def test_a_process_of_our_own_waits_less_long(failures_in_a_row: int, jitter: fl
 
 
 @pytest.mark.parametrize(
-    ("ever_ready", "failures_in_a_row", "lived_ns", "decision"),
+    ("failures_in_a_row", "lived_ns", "decision"),
     [
-        pytest.param(False, 0, 0, GiveUp(), id="failed-in-the-first-start"),
-        pytest.param(True, 0, 5, Restart(0.0, 1), id="first-death-is-answered-at-once"),
-        pytest.param(True, 1, 5, Restart(0.75, 2), id="second-death-waits"),
-        pytest.param(True, 2, 0, Restart(1.5, 3), id="a-restart-that-fails-to-load-waits-longer"),
-        pytest.param(True, 9, STEADY_NS - 1, Restart(22.5, 10), id="a-nanosecond-too-short-a-life"),
-        pytest.param(True, 9, STEADY_NS, Restart(0.0, 1), id="a-long-life-forgets-the-failures"),
-        pytest.param(True, 9, STEADY_NS + 1, Restart(0.0, 1), id="a-longer-life-as-well"),
+        pytest.param(0, 5, Restart(0.0, 1), id="first-death-is-answered-at-once"),
+        pytest.param(1, 5, Restart(0.75, 2), id="second-death-waits"),
+        pytest.param(2, 0, Restart(1.5, 3), id="a-restart-that-fails-to-load-waits-longer"),
+        pytest.param(9, STEADY_NS - 1, Restart(22.5, 10), id="a-nanosecond-too-short-a-life"),
+        pytest.param(9, STEADY_NS, Restart(0.0, 1), id="a-long-life-forgets-the-failures"),
+        pytest.param(9, STEADY_NS + 1, Restart(0.0, 1), id="a-longer-life-as-well"),
     ],
 )
-def test_decision(
-    ever_ready: bool, failures_in_a_row: int, lived_ns: int, decision: Restart | GiveUp
-) -> None:
-    assert (
-        decide(
-            ever_ready=ever_ready,
-            failures_in_a_row=failures_in_a_row,
-            lived_ns=lived_ns,
-            jitter=0.5,
-        )
-        == decision
-    )
+def test_decision(failures_in_a_row: int, lived_ns: int, decision: Restart) -> None:
+    found = again(failures_in_a_row=failures_in_a_row, lived_ns=lived_ns, jitter=0.5)
+    assert found == decision
 
 
 @given(failures, jitters)
@@ -100,16 +89,16 @@ def test_the_count_handed_on_is_that_of_deaths_since_the_last_long_life(
 ) -> None:
     count = expected = 0
     for lived_ns, jitter in deaths:
-        decision = decide(
-            ever_ready=True, failures_in_a_row=count, lived_ns=lived_ns, jitter=jitter
-        )
-        assert isinstance(decision, Restart)
+        decision = again(failures_in_a_row=count, lived_ns=lived_ns, jitter=jitter)
         expected = 1 if lived_ns >= STEADY_NS else expected + 1
         assert decision == Restart(next_delay(expected, jitter), expected)
         count = decision.failures_in_a_row
 
 
-@given(failures, st.integers(0, 2 * STEADY_NS), jitters)
-def test_whatever_was_never_ready_is_given_up(count: int, lived_ns: int, jitter: float) -> None:
-    decision = decide(ever_ready=False, failures_in_a_row=count, lived_ns=lived_ns, jitter=jitter)
-    assert decision == GiveUp()
+def test_what_counts_as_a_long_life_is_up_to_the_caller() -> None:
+    lived = [
+        again(failures_in_a_row=3, lived_ns=lived_ns, jitter=0.0, steady_ns=OWN_STEADY_NS)
+        for lived_ns in (OWN_STEADY_NS, OWN_STEADY_NS - 1)
+    ]
+    assert [restart.failures_in_a_row for restart in lived] == [1, 4]
+    assert lived[0].delay_s == 0

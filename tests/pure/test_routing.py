@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from falcon.routing import CompiledRouter
 
-from ringbatch.frontend.routing import has_route, is_prediction, is_probe, is_ready_path
+from ringbatch.frontend.proxy.routing import has_route, is_for_sidecar, is_probe, is_ready_path
 
 
 def scope(path: str, method: str = "GET", **headers: str) -> dict[str, Any]:
@@ -50,6 +50,7 @@ class Named:
         ("/v2/models/b/infer", False),
         ("/v2/models/c/infer", False),
         ("/v2/models/stats", True),
+        ("*", True),
         ("/v2/systemsharedmemory/region/c/status", True),
         ("/v1/models/a/metadata", False),
         ("/anything", False),
@@ -71,7 +72,7 @@ def test_beside_models_of_ours_what_is_for_them_stays(ours: Any, path: str, stay
     ],
 )
 def test_as_a_sidecar_predictions_alone_stay(path: str, method: str, stays: bool) -> None:
-    assert is_prediction(scope(path, method)) is stays
+    assert is_for_sidecar(scope(path, method)) is stays
 
 
 @pytest.mark.parametrize(

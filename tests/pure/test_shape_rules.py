@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.config import Config, ConfigError, conclude, describe
-from ringbatch.engine.settings import ModelConfig
+from ringbatch.engine.config.document import Config, ConfigError, conclude, describe
+from ringbatch.engine.config.settings import ModelConfig
 
 
 def concluded(**keys: object) -> ModelConfig:

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from ringbatch.engine import cli
-from ringbatch.engine.settings import Config
+from ringbatch.engine.command import cli
+from ringbatch.engine.config.settings import Config
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
         found.append(config)
         return 0
 
-    monkeypatch.setattr("ringbatch.engine.supervisor.run", run)
+    monkeypatch.setattr("ringbatch.engine.supervisor.supervisor.run", run)
     return found
 
 

@@ -37,7 +37,7 @@ class Scripted:
     def rung(self) -> bool:
         return self.now_ns >= self.rings_ns
 
-    def wait(self) -> bool:
+    def wait(self, timeout_s: float | None = None) -> bool:
         self.slept_ns.append(max(self.rings_ns - self.now_ns, 0))
         self.now_ns = max(self.now_ns, self.rings_ns)
         return True

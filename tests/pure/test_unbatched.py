@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rig import pack, spec, unpack
 
-from ringbatch.frontend.openapi import document
-from ringbatch.frontend.v1 import V1Codec
-from ringbatch.frontend.v2 import V2Codec
-from ringbatch.frontend.v2_documents import model_metadata
+from ringbatch.frontend.falcon.openapi import document
+from ringbatch.frontend.v1.protocol import V1Codec
+from ringbatch.frontend.v2.documents import model_metadata
+from ringbatch.frontend.v2.protocol import V2Codec
 from ringbatch.shm.errors import InvalidRequest
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
 
 BATCH_ID = "123e4567-e89b-42d3-a456-426614174000"
@@ -71,10 +71,10 @@ GOOD = {
 def test_a_v2_request_is_one_instance_and_its_answer_has_its_shapes(case: str) -> None:
     model, entries, expected = GOOD[case]
     codec = V2Codec(model)
-    (part,), wants = codec.parse(body(*entries), None)
+    (part,), requested = codec.parse(body(*entries), None)
     assert part.rows == 1
     assert [t.tolist() for t in unpack(model.inputs, 1, bytes(part.payload))] == expected
-    answer = codec.render([(1, memoryview(bytes(part.payload)))], wants, BATCH_ID)
+    answer = codec.render([(1, memoryview(bytes(part.payload)))], requested, BATCH_ID)
     for output, given_entry in zip(json.loads(answer.body)["outputs"], entries, strict=True):
         assert output["shape"] == given_entry["shape"]
         flat = np.array(given_entry["data"]).reshape(-1).tolist()
@@ -98,9 +98,9 @@ def test_binary_and_raw_tensors_are_of_one_instance_too() -> None:
         }
     ).encode()
     for sent, json_bytes in ((text + data, len(text)), (data, 0)):
-        (part,), wants = codec.parse(sent, json_bytes)
+        (part,), requested = codec.parse(sent, json_bytes)
         assert bytes(part.payload) == data
-        answer = codec.render([(1, memoryview(data))], wants, BATCH_ID)
+        answer = codec.render([(1, memoryview(data))], requested, BATCH_ID)
         assert answer.body.endswith(b'"shape":[2],"parameters":{"binary_data_size":8}}]}' + data)
     (part,), _ = V2Codec(TEXT).parse("é".encode(), 0)
     assert unpack(TEXT.inputs, 1, bytes(part.payload))[0].tolist() == ["é".encode()]

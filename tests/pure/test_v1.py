@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
-from ringbatch.frontend.v1 import UNREADABLE, Parsed, Part, V1Codec
+from ringbatch.frontend.codec.outcome import UNREADABLE
+from ringbatch.frontend.codec.payload import Part
+from ringbatch.frontend.v1.protocol import V1Codec
+from ringbatch.frontend.v1.request import Parsed
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.frame import Frame
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import DATATYPES, Tensor
 
 BATCH_ID = "123e4567-e89b-42d3-a456-426614174000"

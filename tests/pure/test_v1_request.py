@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.v1 import NO_INSTANCES, UNREADABLE, Parsed, Part, V1Codec
-from ringbatch.frontend.v1_request import TypedRequests, VectorRequests, parser
+from ringbatch.frontend.codec.outcome import NO_INSTANCES, UNREADABLE
+from ringbatch.frontend.codec.payload import Part
+from ringbatch.frontend.v1.protocol import V1Codec
+from ringbatch.frontend.v1.request import Parsed, TypedRequests, VectorRequests, parser
 from ringbatch.shm.errors import InvalidRequest
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
 
 FP32_RANGE = "FP32, numbers from -3.40282347e+38 to 3.40282347e+38"
@@ -111,6 +113,29 @@ def test_numbers_that_are_none_are_named(model: V1Codec, name: str, before: str)
     assert complaint.startswith(UNREADABLE)
     assert f" {name}" in complaint
     assert "is no JSON number" in complaint
+
+
+BEYOND = ["1e400", "-1e400", "1E+309", "2" * 250 + "e60", "9" * 400 + ".0", "0.1e310"]
+
+
+@pytest.mark.parametrize("model", [UNTYPED, SCALAR, VECTOR])
+@pytest.mark.parametrize("number", BEYOND)
+@pytest.mark.parametrize("around", ["%s", "[%s]", '{"a":[0.5,{"b":%s}]}', '["e",%s]', "0],[%s"])
+def test_a_number_too_large_for_one_is_not_taken_for_infinity(
+    model: V1Codec, number: str, around: str
+) -> None:
+    complaint = refusal(model, f'{{"instances":[[{around % number}]]}}')
+    assert complaint.startswith(UNREADABLE)
+    assert len(complaint) < 200
+    if model is UNTYPED:
+        words = f"it holds {number[:20]}, which is too large a number"
+        assert complaint == UNREADABLE + words
+
+
+def test_a_number_as_large_as_one_can_be_is_taken() -> None:
+    for text in ("1.7976931348623157e308", "-1.7976931348623157E+308", "1e-400", "0e999"):
+        (part,), _ = UNTYPED.parse(f'{{"instances":[{text}]}}'.encode())
+        assert bytes(part[1]) == f"[{text}]".encode()
 
 
 @pytest.mark.parametrize("model", [UNTYPED, SCALAR, VECTOR])

@@ -13,11 +13,11 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from rig import pack, spec, unpack
 
-from ringbatch.frontend.outcome import NotSupported
-from ringbatch.frontend.v1 import V1Codec
-from ringbatch.frontend.v2 import Answer, Request, V2Codec
-from ringbatch.frontend.v2_answer import InferAnswers, OneAnswer
-from ringbatch.frontend.v2_wants import Want, Wants
+from ringbatch.frontend.codec.outcome import NotSupported
+from ringbatch.frontend.v1.protocol import V1Codec
+from ringbatch.frontend.v2.answer import InferAnswers, OneAnswer
+from ringbatch.frontend.v2.protocol import InferResponse, Request, V2Codec
+from ringbatch.frontend.v2.requested_outputs import RequestedOutput, RequestedOutputs
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.tensor import DATATYPES, Tensor
 
@@ -52,11 +52,11 @@ def payload(request: Request) -> bytes:
     return bytes(part.payload)
 
 
-def rendered(model: V2Codec, request: Request, *results: bytes) -> Answer:
+def rendered(model: V2Codec, request: Request, *results: bytes) -> InferResponse:
     parts = [
         (part.rows, memoryview(result)) for part, result in zip(request.parts, results, strict=True)
     ]
-    return model.render(parts, request.wants, BATCH_ID)
+    return model.render(parts, request.requested, BATCH_ID)
 
 
 def binary_answer(text: bytes, data: bytes) -> tuple[bytes, dict[str, str]]:
@@ -333,13 +333,15 @@ def test_an_answer_that_is_written_at_once_is_that_of_the_long_way(data: st.Data
         parts = [(rows, memoryview((some * size)[:size]))]
         binary = data.draw(st.booleans()) or name in ("FP16", "BF16")
         classes = data.draw(st.sampled_from([0, 0, 0, 2])) if name not in ("FP16", "BF16") else 0
-        wants = Wants(
-            data.draw(st.sampled_from([b"", b'"id":"a",'])), (Want(0, binary, classes),), 0
+        requested = RequestedOutputs(
+            data.draw(st.sampled_from([b"", b'"id":"a",'])),
+            (RequestedOutput(0, binary, classes),),
+            0,
         )
         answers: list[Any] = []
         for answering in (fast, slow):
             try:
-                answers.append(answering.render(parts, wants, batch_id))
+                answers.append(answering.render(parts, requested, batch_id))
             except InvalidRequest as error:
                 answers.append(str(error))
         assert answers[0] == answers[1]
@@ -362,8 +364,8 @@ def test_few_numbers_are_written_as_many_are(name: str) -> None:
 
     def written(array: NDArray[Any]) -> bytes:
         model = codec([X], [Tensor("y", name, [array.size])])
-        wants = Wants(b"", (Want(0, binary=False),), 0)
-        body = model.render([(1, memoryview(array.tobytes()))], wants, "").body
+        requested = RequestedOutputs(b"", (RequestedOutput(0, binary=False),), 0)
+        body = model.render([(1, memoryview(array.tobytes()))], requested, "").body
         return body[body.index(b'"data":[') + 8 : -4]
 
     assert written(every) == b",".join(written(every[at : at + 1]) for at in range(every.size))
@@ -446,7 +448,7 @@ def test_a_raw_body_is_one_instance(tensor: Tensor, body: bytes, shape: tuple[in
         assert array.reshape(-1).tolist() == [body]
     else:
         assert array.tobytes() == body
-    assert [want.binary for want in request.wants.outputs] == [True]
+    assert [output.binary for output in request.requested.outputs] == [True]
 
 
 def test_more_instances_than_a_batch_holds_are_split_and_joined() -> None:
@@ -465,7 +467,7 @@ def test_a_request_without_instances_has_an_answer_at_once() -> None:
     body = b'{"inputs":[{"name":"x","shape":[0,2],"datatype":"FP32","data":[]}]}'
     request = ADDONE.parse(body, None)
     assert request.parts == ()
-    answer = ADDONE.render((), request.wants, "")
+    answer = ADDONE.render((), request.requested, "")
     assert answer == (
         b'{"model_name":"addone","model_version":"1","outputs":[{"name":"y","datatype":"FP32",'
         b'"shape":[0,2],"data":[]}]}',
@@ -510,8 +512,8 @@ def test_outputs_are_as_they_are_asked_for(
     outputs: Any, parameters: Any, wanted: list[tuple[int, bool]]
 ) -> None:
     request = {"inputs": pair(), "outputs": outputs, "parameters": parameters, "other": None}
-    wants = PAIR.parse(json.dumps(request).encode(), None).wants
-    assert [(want.output, want.binary) for want in wants.outputs] == wanted
+    requested = PAIR.parse(json.dumps(request).encode(), None).requested
+    assert [(output.output, output.binary) for output in requested.outputs] == wanted
 
 
 def test_an_id_is_the_requests_own_whatever_came_before() -> None:
@@ -534,7 +536,7 @@ def test_an_id_is_the_requests_own_whatever_came_before() -> None:
             (b'{"id":"b",', hidden, b'"id":"last",'),
         ):
             text = opening + tail
-            assert model.parse(text + ONE_TWO, len(text)).wants.id == expected
+            assert model.parse(text + ONE_TWO, len(text)).requested.id == expected
         for opening in (b'{"id":"a\n",', b'{"id":"\xff",', b'{"id":"a",,', b'{"id":5,'):
             text = opening + rest
             with pytest.raises(InvalidRequest):
@@ -543,7 +545,7 @@ def test_an_id_is_the_requests_own_whatever_came_before() -> None:
 
 def test_a_timeout_is_in_microseconds() -> None:
     request = {"inputs": pair(), "parameters": {"timeout": 1500}}
-    assert PAIR.parse(json.dumps(request).encode(), None).wants.timeout_ns == 1_500_000
+    assert PAIR.parse(json.dumps(request).encode(), None).requested.timeout_ns == 1_500_000
 
 
 def pair(**changes: Any) -> list[dict[str, Any]]:

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.outcome import NotSupported
-from ringbatch.frontend.payload import Assembly, Unread, framed, laid_out
-from ringbatch.frontend.v2_memory import (
+from ringbatch.frontend.codec.outcome import NotSupported
+from ringbatch.frontend.codec.payload import Assembly, LazyBytes, framed, laid_out
+from ringbatch.frontend.v2.shared_memory import (
     OFF,
-    Place,
+    RegionSpan,
     Registration,
     expect_region_name,
     object_name,
-    place_of,
     region_document,
     registration,
+    span_of,
     start_of,
 )
 from ringbatch.shm.errors import InvalidRequest
@@ -41,7 +41,7 @@ class On:
     def expect_on(self) -> None:
         pass
 
-    def source(self, place: Place) -> Unread:
+    def source(self, span: RegionSpan) -> LazyBytes:
         raise AssertionError
 
     target: Any = source
@@ -54,17 +54,17 @@ def refused(function: Any, *given: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "place"),
+    ("parameters", "span"),
     [
         ({}, None),
         ({"binary_data": True}, None),
-        ({REGION: "r", SIZE: 8}, Place("r", 0, 8)),
-        ({REGION: "r", SIZE: 0}, Place("r", 0, 0)),
-        ({REGION: "", OFFSET: 3, SIZE: MAX_BYTES}, Place("", 3, MAX_BYTES)),
+        ({REGION: "r", SIZE: 8}, RegionSpan("r", 0, 8)),
+        ({REGION: "r", SIZE: 0}, RegionSpan("r", 0, 0)),
+        ({REGION: "", OFFSET: 3, SIZE: MAX_BYTES}, RegionSpan("", 3, MAX_BYTES)),
     ],
 )
-def test_parameters_give_a_place(parameters: dict[str, Any], place: Place | None) -> None:
-    assert place_of(parameters, "it", On()) == place
+def test_parameters_give_a_span(parameters: dict[str, Any], span: RegionSpan | None) -> None:
+    assert span_of(parameters, "it", On()) == span
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ def test_parameters_give_a_place(parameters: dict[str, Any], place: Place | None
     ],
 )
 def test_parameters_that_make_no_sense_are_refused(parameters: dict[str, Any], text: str) -> None:
-    assert text in refused(place_of, parameters, "it", On())
+    assert text in refused(span_of, parameters, "it", On())
 
 
 @pytest.mark.parametrize("name", [REGION, OFFSET, SIZE, "shared_memory_x"])
 def test_where_it_is_off_the_rest_is_not_looked_at(name: str) -> None:
     with pytest.raises(NotSupported, match="switched off here"):
-        place_of({name: []}, "it", OFF)
-    assert place_of({"binary_data": True}, "it", OFF) is None
+        span_of({name: []}, "it", OFF)
+    assert span_of({"binary_data": True}, "it", OFF) is None
 
 
 def region(offset: int, size: int) -> Region:
@@ -105,13 +105,13 @@ def region(offset: int, size: int) -> Region:
 def test_a_place_is_within_its_region_or_refused(
     start: int, offset: int, size: int, wanted: int
 ) -> None:
-    place = Place("r", offset, wanted)
+    span = RegionSpan("r", offset, wanted)
     if offset <= size and wanted <= size - offset:
-        at = start_of(place, region(start, size))
+        at = start_of(span, region(start, size))
         assert start <= at
         assert at + wanted <= start + size
     else:
-        text = refused(start_of, place, region(start, size))
+        text = refused(start_of, span, region(start, size))
         assert str(wanted) in text
         assert '"r"' in text
 
@@ -240,7 +240,7 @@ def test_a_region_is_shown_as_it_was_registered() -> None:
     assert shown == {"name": "r", "key": "/k", "offset": 4, "byte_size": 64}
 
 
-class Far(Unread):
+class Far(LazyBytes):
     """Bytes that are copied when they are asked for."""
 
     def __init__(self, data: bytes) -> None:

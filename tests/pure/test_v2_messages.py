@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ringbatch.engine.v2_messages import UnsoundAnswer, answered, request
+from ringbatch.engine.runtimes.v2_messages import UnsoundAnswer, answered, request
 from ringbatch.shm.tensor import DATATYPES, Tensor
 
 NUMBERS = [name for name in DATATYPES if name not in ("BYTES", "BF16", "BOOL")]
@@ -118,3 +118,24 @@ def test_texts_shorter_than_they_say_are_refused(data: bytes) -> None:
     )
     with pytest.raises(UnsoundAnswer):
         answered([Tensor("y", "BYTES", [])], text + data, len(text))
+
+
+@pytest.mark.parametrize("value", [300, -1, 2**70])
+def test_numbers_beyond_their_type_are_refused(value: int) -> None:
+    with pytest.raises(UnsoundAnswer):
+        answered(
+            [Tensor("y", "UINT8", [])], answer(datatype="UINT8", shape=[1], data=[value]), None
+        )
+
+
+@pytest.mark.parametrize("shape", [[1 << 60], [-1], [1 << 40, 1 << 40]])
+def test_a_shape_of_more_texts_than_there_are_bytes_is_refused(shape: list[int]) -> None:
+    text = answer(datatype="BYTES", shape=shape, data=None, parameters={"binary_data_size": 4})
+    with pytest.raises(UnsoundAnswer):
+        answered([Tensor("y", "BYTES", [])], text + bytes(4), len(text))
+
+
+def test_bf16_goes_out_rounded_to_the_nearest() -> None:
+    x = Tensor("x", "BF16", [1])
+    body, length = request([x], [np.array([[1 + 2**-8 + 2**-20]], np.float32)], binary=True)
+    assert body[length:] == b"\x81\x3f"

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rig import pack, spec
 
-from ringbatch.frontend.payload import Bytes, Unread
-from ringbatch.frontend.v2 import Request, V2Codec
-from ringbatch.frontend.v2_memory import Place
+from ringbatch.frontend.codec.payload import Bytes, LazyBytes
+from ringbatch.frontend.v2.protocol import Request, V2Codec
+from ringbatch.frontend.v2.shared_memory import RegionSpan
 from ringbatch.shm.errors import InvalidRequest, MemoryNotFound
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
 
 REGION, OFFSET, SIZE = (
@@ -48,34 +48,34 @@ class Memory:
     def expect_on(self) -> None:
         pass
 
-    def source(self, place: Place) -> "Stretch":
-        if place.region not in self.regions:
-            raise MemoryNotFound(place.region)
-        return Stretch(self, place)
+    def source(self, span: RegionSpan) -> "RegionBytes":
+        if span.region not in self.regions:
+            raise MemoryNotFound(span.region)
+        return RegionBytes(self, span)
 
     target = source
 
 
-class Stretch(Unread):
+class RegionBytes(LazyBytes):
     """Bytes of a region."""
 
-    def __init__(self, memory: Memory, place: Place) -> None:
+    def __init__(self, memory: Memory, span: RegionSpan) -> None:
         self._memory = memory
-        self._place = place
-        self.size = place.size
+        self._span = span
+        self.size = span.size
 
     def __len__(self) -> int:
         return self.size
 
     def read_into(self, memory: memoryview) -> None:
         self._memory.reads += 1
-        start = self._place.offset
-        memory[:] = self._memory.regions[self._place.region][start : start + self.size]
+        start = self._span.offset
+        memory[:] = self._memory.regions[self._span.region][start : start + self.size]
 
     def write(self, pieces: Sequence[Bytes]) -> None:
         data = b"".join(pieces)
-        start = self._place.offset
-        self._memory.regions[self._place.region][start : start + len(data)] = data
+        start = self._span.offset
+        self._memory.regions[self._span.region][start : start + len(data)] = data
 
 
 def model(inputs: Sequence[Tensor], outputs: Sequence[Tensor], **more: Any) -> ModelSpec:
@@ -127,11 +127,11 @@ def strings(*texts: bytes) -> bytes:
 def test_t18_is_read_from_the_region_and_written_to_it() -> None:
     memory = Memory(r0=ONE_TWO + bytes(56))
     codec = V2Codec(ADDONE, memory)
-    (part,), wants = codec.parse(T18, None)
+    (part,), requested = codec.parse(T18, None)
     assert (part.rows, part.key_bytes, len(part.payload)) == (1, 0, 8)
     assert memory.reads == 0, "read before there is a slot for it"
     assert bytes(part.payload) == ONE_TWO
-    answer = codec.render([(1, memoryview(TWO_THREE))], wants, "")
+    answer = codec.render([(1, memoryview(TWO_THREE))], requested, "")
     assert answer.body == T18_ANSWER
     assert dict(answer.headers)["content-type"] == "application/json"
     assert memory.regions["r0"] == ONE_TWO + bytes(24) + TWO_THREE + bytes(24)
@@ -195,9 +195,9 @@ def test_outputs_of_all_three_kinds_in_one_answer() -> None:
         {"name": "h", "parameters": {"binary_data": True}},
         {"name": "n"},
     ]
-    _, wants = codec.parse(asked(*inputs, outputs=outputs, id="7"), None)
+    _, requested = codec.parse(asked(*inputs, outputs=outputs, id="7"), None)
     result, _ = pack(MANY.outputs, [[[1, 2]], [5], [[b"ab", b""]]])
-    answer = codec.render([(1, memoryview(result))], wants, "")
+    answer = codec.render([(1, memoryview(result))], requested, "")
     size = int(dict(answer.headers)["inference-header-content-length"])
     assert json.loads(answer.body[:size])["outputs"] == [
         {"name": "t", "datatype": "BYTES", "shape": [1, 2]},
@@ -222,9 +222,9 @@ def test_what_json_cannot_carry_may_be_in_shared_memory() -> None:
         tensor("c", "BYTES", [1], data=["ab"]),
     ]
     outputs = [{"name": "h", "parameters": at("r", 4) | {"binary_data": False}}]
-    _, wants = codec.parse(asked(*inputs, outputs=outputs), None)
+    _, requested = codec.parse(asked(*inputs, outputs=outputs), None)
     result, _ = pack(MANY.outputs, [[[1, 2]], [5], [[b"ab", b"\xff"]]])
-    codec.render([(1, memoryview(result))], wants, "")
+    codec.render([(1, memoryview(result))], requested, "")
     assert memory.regions["r"] == bytes.fromhex("003c0040") + bytes(4)
 
 
@@ -237,7 +237,7 @@ def test_more_instances_than_a_batch_are_split_and_put_together() -> None:
     assert payloads(request) == [ONE_TWO * 2, TWO_THREE]
     assert memory.reads == 1
     results = [(2, memoryview(TWO_THREE * 2)), (1, memoryview(ONE_TWO))]
-    answer = codec.render(results, request.wants, "")
+    answer = codec.render(results, request.requested, "")
     assert json.loads(answer.body)["outputs"][0]["shape"] == [3, 2]
     assert memory.regions["r0"] == data + TWO_THREE * 2 + ONE_TWO
 
@@ -249,9 +249,9 @@ def test_no_instances_are_no_bytes() -> None:
         tensor("x", "FP32", [0, 2], parameters=at("r0", 0)),
         outputs=[{"name": "y", "parameters": at("r0", 0)}],
     )
-    parts, wants = codec.parse(body, None)
+    parts, requested = codec.parse(body, None)
     assert parts == ()
-    assert json.loads(codec.render((), wants, "").body)["outputs"][0]["shape"] == [0, 2]
+    assert json.loads(codec.render((), requested, "").body)["outputs"][0]["shape"] == [0, 2]
 
 
 def test_strings_are_read_once_and_checked_as_they_were_read() -> None:
@@ -313,9 +313,9 @@ def test_an_output_larger_than_its_place_is_refused_and_nothing_is_written() -> 
     memory = Memory(r0=ONE_TWO)
     codec = V2Codec(ADDONE, memory)
     body = asked(x(), outputs=[{"name": "y", "parameters": at("r0", 4)}])
-    _, wants = codec.parse(body, None)
+    _, requested = codec.parse(body, None)
     with pytest.raises(InvalidRequest) as caught:
-        codec.render([(1, memoryview(TWO_THREE))], wants, "")
+        codec.render([(1, memoryview(TWO_THREE))], requested, "")
     assert str(caught.value) == (
         'output "y" has 8 bytes, more than the 4 of shared memory that the request gives for it'
     )
@@ -326,8 +326,8 @@ def test_an_output_smaller_than_its_place_leaves_the_rest() -> None:
     memory = Memory(r0=b"\xaa" * 16)
     codec = V2Codec(ADDONE, memory)
     body = asked(x(), outputs=[{"name": "y", "parameters": at("r0", 16)}])
-    _, wants = codec.parse(body, None)
-    codec.render([(1, memoryview(TWO_THREE))], wants, "")
+    _, requested = codec.parse(body, None)
+    codec.render([(1, memoryview(TWO_THREE))], requested, "")
     assert memory.regions["r0"] == TWO_THREE + b"\xaa" * 8
 
 

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rig import spec
 
-from ringbatch.frontend.v2 import V2Codec
-from ringbatch.frontend.v2_texts import Texts, around_values
+from ringbatch.frontend.v2.protocol import V2Codec
+from ringbatch.frontend.v2.remembered_texts import Texts, around_values
 from ringbatch.shm.errors import RequestError
-from ringbatch.shm.manifest import ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
 
 MODELS = {
@@ -32,10 +32,10 @@ Body = tuple[bytes, int | None]
 
 def outcome(codec: V2Codec, body: Body) -> Any:
     try:
-        parts, wants = codec.parse(*body)
+        parts, requested = codec.parse(*body)
     except RequestError as error:
         return type(error), str(error)
-    return [(part.rows, bytes(part.payload), part.key_bytes) for part in parts], wants
+    return [(part.rows, bytes(part.payload), part.key_bytes) for part in parts], requested
 
 
 def expect_no_difference(model: ModelSpec, bodies: Sequence[Body]) -> None:
@@ -229,9 +229,9 @@ def test_only_the_values_of_a_text_seen_before_are_read(monkeypatch: pytest.Monk
     expected = [outcome(V2Codec(MODELS["vector"]), body) for body in bodies_of(changed)]
     for body in bodies_of(usual):
         codec.parse(*body)
-    monkeypatch.setattr("ringbatch.frontend.v2_request._decoded", None)
+    monkeypatch.setattr("ringbatch.frontend.v2.request._decoded", None)
     assert [outcome(codec, body) for body in bodies_of(changed)] == expected
-    assert [wants.id for _, wants in expected] == [b"", b'"id":"b",', b'"id":"b",', b""]
+    assert [requested.id for _, requested in expected] == [b"", b'"id":"b",', b'"id":"b",', b""]
 
 
 def test_texts_are_remembered_but_not_for_ever_nor_long_ones() -> None:

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from serve.server import Server, Start, configured
 
-from ringbatch.shm.segment import sweep
+from ringbatch.shm.object_names import sweep
 
 
 def starter(folder: Path) -> Iterator[Start]:
     """Gives out a function that starts servers; afterwards they are ended."""
     servers: list[Server] = []
 
-    def start(models: dict[str, dict[str, Any]], **keys: Any) -> Server:
+    def start(models: dict[str, dict[str, Any]], *, privileged: bool = True, **keys: Any) -> Server:
         own = folder / f"server{len(servers)}"
         own.mkdir()
-        servers.append(Server(own, *configured(own, models, **keys)))
+        servers.append(Server(own, *configured(own, models, **keys), privileged=privileged))
         return servers[-1].wait_ready()
 
     yield start

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import grpc
 from serve.server import Server
 
-from ringbatch.frontend.grpc_messages import (
+from ringbatch.frontend.grpc.messages import (
     HEALTH_SERVICE,
     INFERENCE_SERVICE,
     SCHEMA,

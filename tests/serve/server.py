@@ -5,33 +5,46 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ringbatch.engine.status import EngineStatus, snapshot
-from ringbatch.shm.owner import start_time_of
-from ringbatch.shm.segment import DIRECTORY
+from start_times import start_time_of
+
+from ringbatch.engine.report.status import EngineStatus, snapshot
+from ringbatch.shm.object_names import DIRECTORY
 
 MODELS: Final = Path(__file__).with_name("models")
 COMMAND: Final = (sys.executable, "-m", "ringbatch.engine")
 
+_LAST: Final = "ringbatch: standby"
+"""The process that is started when all others are there."""
 _READY: Final = re.compile(
     r"^ringbatch: serving (.+) on https?://127\.0\.0\.1:(\d+)$", re.MULTILINE
 )
 _START_LIMIT_S: Final = 60
 _LISTENED: Final = "0A"
 
-_LIBC: Final = ctypes.CDLL(None)
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_SYS_PIDFD_GETFD: Final = 438
 _PR_SET_PDEATHSIG: Final = 1
+_PR_CAPBSET_DROP: Final = 24
 
 
 def _stop_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def _give_up_privileges() -> None:
+    """What is executed next has none, not even as root; whoever has none keeps none."""
+    number = 0
+    while _LIBC.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
+        number += 1
 
 
 class Server:
@@ -44,21 +57,38 @@ class Server:
         folder: where its output goes, and its working directory.
         arguments: after the command.
         command: of ringbatch's.
+        privileged: whether root's server may do what only root may.
+        program: what runs ringbatch.
+        environment: added to this process's.
     """
 
-    def __init__(self, folder: Path, *arguments: str, command: str = "serve") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *arguments: str,
+        command: str = "serve",
+        privileged: bool = True,
+        program: Sequence[str] = COMMAND,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        def prepare() -> None:
+            # A test run that its watchdog ends has no time to clean up.
+            _stop_with_parent()
+            if not privileged:
+                _give_up_privileges()
+
         self._out, self._err = folder / "stdout", folder / "stderr"
         self.config = folder / "ringbatch.toml"
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self.process = subprocess.Popen(
-                [*COMMAND, command, *arguments],
+                [*program, command, *arguments],
+                env=os.environ | dict(environment or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 cwd=folder,
                 start_new_session=True,
-                # A test run that its watchdog ends has no time to clean up.
-                preexec_fn=_stop_with_parent,
+                preexec_fn=prepare,
             )
         self.pid = self.process.pid
         self.port = 0
@@ -75,9 +105,9 @@ class Server:
         return self._err.read_text()
 
     def wait_ready(self) -> "Server":
-        """Until the line that says where it serves; the port stands in it."""
+        """Until the line that says where it serves, in which the port stands, and all are there."""
         give_up_at = time.monotonic() + _START_LIMIT_S
-        while (ready := _READY.search(self.stdout)) is None:
+        while (ready := _READY.search(self.stdout)) is None or _LAST not in self.titles():
             self.watch()
             tail = self.stderr[-3000:]
             assert self.process.poll() is None, f"it ended before it served:\n{tail}"
@@ -147,6 +177,19 @@ class Server:
                             return pid
         return None
 
+    @contextmanager
+    def listeners(self) -> Iterator[list[socket.socket]]:
+        """Its listening sockets for HTTP, which are this process's too for a while."""
+        inodes = {f"socket:[{row[9]}]" for row in _tcp_rows() if _listens(row, self.port)}
+        with ExitStack() as stack:
+            holder = os.pidfd_open(self.pid)
+            stack.callback(os.close, holder)
+            yield [
+                stack.enter_context(socket.socket(fileno=_duplicate(holder, int(entry.name))))
+                for entry in Path(f"/proc/{self.pid}/fd").iterdir()
+                if os.readlink(entry) in inodes
+            ]
+
     def stop(self) -> int:
         """SIGTERM; the exit status."""
         self.watch()
@@ -203,6 +246,18 @@ def unread(server_port: int, client_port: int) -> int:
         if _ports(row) == (server_port, client_port) and row[3] != _LISTENED:
             return int(row[4].split(":")[1], 16)
     return 0
+
+
+def _duplicate(pidfd: int, fd: int) -> int:
+    """A descriptor of our own for what another process has open."""
+    own = _LIBC.syscall(_SYS_PIDFD_GETFD, pidfd, fd, 0)
+    if own < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
+    return int(own)
+
+
+def _listens(row: list[str], port: int) -> bool:
+    return row[3] == _LISTENED and _ports(row)[0] == port
 
 
 def _tcp_rows() -> list[list[str]]:

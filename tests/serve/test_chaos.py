@@ -1,16 +1,21 @@
-"""The chaos harness, short: roles killed, stopped and poisoned under load, and the reckoning.
+"""The chaos harness, short: roles killed, stopped and poisoned under load, and hosts that refuse
+things; and the reckoning.
 
 `python tests/chaos/run.py --help` says how it is run for longer.
 """
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos.acts import kills, poison, stops
+from chaos.acts import faults, kills, poison, squeezed, stops, wedges
+from chaos.faults import Impossible
 from chaos.keyed import Deed
 from chaos.play import Play
+from tiers import exhaustive, first_of
 
 FEW: dict[str, Any] = {"seed": 1, "clients": 16, "rate_per_s": 300.0, "grace_s": 60.0}
 """A loaded machine answers late; only the long runs, on a quiet one, look at the clock."""
@@ -23,7 +28,7 @@ def lawful(play: Play) -> Play:
 
 
 @pytest.mark.parametrize(
-    ("role", "count"), [("worker", 4), ("collector", 2), ("frontend", 2), ("grpc", 1)]
+    ("role", "count"), first_of([("worker", 4), ("collector", 2), ("frontend", 2), ("grpc", 1)], 1)
 )
 def test_kills_under_load_fail_nobody_but_those_on_a_killed_frontend(
     tmp_path: Path, role: str, count: int
@@ -34,7 +39,17 @@ def test_kills_under_load_fail_nobody_but_those_on_a_killed_frontend(
     assert role in ("frontend", "grpc") or not play.ledger.broken
 
 
-@pytest.mark.parametrize("role", ["worker", "collector", "frontend"])
+@exhaustive
+def test_kills_of_the_only_worker_and_its_spare_fail_nobody(tmp_path: Path) -> None:
+    given = FEW | {"workers": 1, "spares": 1}
+    play = lawful(asyncio.run(kills(tmp_path, "worker", 4, every_s=0.0, **given)))
+    assert play.havoc.done == 4
+    assert not play.ledger.refused
+    assert not play.ledger.broken
+
+
+@exhaustive
+@pytest.mark.parametrize("role", first_of(["frontend", "worker", "collector"], 1))
 def test_who_was_stopped_for_a_while_goes_on_and_nobody_gets_what_is_anothers(
     tmp_path: Path, role: str
 ) -> None:
@@ -43,10 +58,76 @@ def test_who_was_stopped_for_a_while_goes_on_and_nobody_gets_what_is_anothers(
 
 
 @pytest.mark.parametrize(
-    ("deed", "times"), [(Deed.RAISES, 1), (Deed.EXITS, 2), (Deed.ALLOCATES, 1)]
+    ("deed", "times"), first_of([(Deed.EXITS, 2), (Deed.RAISES, 1), (Deed.ALLOCATES, 1)], 1)
 )
 def test_poison_harms_nobody_but_who_sent_it(tmp_path: Path, deed: Deed, times: int) -> None:
     play = lawful(asyncio.run(poison(tmp_path, deed, times=times, limit_s=20.0, **FEW)))
     assert play.ledger.refused.total() == times
     # Where it is known what a worker died of, nobody waits longer for the next.
     assert "starts again in" not in play.server.stderr
+
+
+@exhaustive
+@pytest.mark.parametrize(
+    "role", first_of(["collector", "worker", "frontend", "grpc", "control"], 1)
+)
+def test_who_never_goes_on_is_replaced(tmp_path: Path, role: str) -> None:
+    play = lawful(asyncio.run(wedges(tmp_path, role, 1, **FEW)))
+    assert play.havoc.done == 1
+    assert not play.ledger.refused
+    assert role in ("frontend", "grpc") or not play.ledger.broken
+
+
+FAULTS: dict[str, tuple[str, list[str], list[str]]] = {
+    "supervisor cannot open anything": ("descriptors", ["supervisor"], ["worker", "collector"]),
+    "arbiter cannot open anything": ("descriptors", ["arbiter"], ["frontend"]),
+    "nobody else can": ("descriptors", ["frontend", "collector", "worker"], []),
+    "supervisor has no memory for others": ("memory", ["supervisor"], ["worker", "collector"]),
+    "collector has no memory": ("memory", ["collector"], ["worker"]),
+    "disk for logs is full": ("log-disk", [], ["worker", "collector", "frontend"]),
+    "clock goes forward and back": ("clock", [], ["worker"]),
+}
+"""What is refused, to whom, and who is killed meanwhile."""
+
+
+@pytest.mark.parametrize("case", first_of(FAULTS, 1))
+def test_what_the_host_refuses_for_a_while_fails_no_request(tmp_path: Path, case: str) -> None:
+    fault, afflicted, killed = FAULTS[case]
+    try:
+        play = asyncio.run(faults(tmp_path, fault, afflicted, killed, **FEW))
+    except Impossible as reason:
+        pytest.skip(str(reason))
+    assert not lawful(play).ledger.refused
+    assert play.havoc.done == len(killed)
+
+
+@exhaustive
+def test_who_asks_for_more_than_a_control_group_has_is_refused_alone(tmp_path: Path) -> None:
+    try:
+        play = asyncio.run(squeezed(tmp_path, **FEW))
+    except Impossible as reason:
+        pytest.skip(str(reason))
+    assert lawful(play).ledger.refused.total() == 1
+
+
+IN_SMALL_SHM = (
+    *("unshare", "--map-root-user", "--mount", "sh", "-c"),
+    'mount -t tmpfs -o size=64m,mode=1777 tmpfs /dev/shm && exec "$@"',
+    "sh",
+)
+
+
+@exhaustive
+@pytest.mark.parametrize("role", ["worker", "collector", "frontend"])
+def test_a_full_dev_shm_fails_no_request(role: str) -> None:
+    if subprocess.run([*IN_SMALL_SHM, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespaces on this host")
+    run = Path(__file__).parents[1] / "chaos" / "run.py"
+    flags = ["--fault", "shared-memory", "--role", role, "--rate", "300", "--clients", "16"]
+    played = subprocess.run(
+        [*IN_SMALL_SHM, sys.executable, run, *flags, "--seconds", "2"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert played.returncode == 0, played.stdout

@@ -149,7 +149,6 @@ def test_the_death_of_a_process_of_the_engine_costs_no_answer(
     with asleep(server, client, 0.4, wait_until) as asking:
         os.kill(server.role(role), signal.SIGKILL)
     assert asking.answer == [{"nap_s": 0.4}]
-    # Where the collector died, all the workers have to come back.
     assert client.infer("matmul", np.zeros((1, 16), np.float32)).tolist() == [[0.0] * 10]
 
 

@@ -21,6 +21,7 @@ from serve.client import (
     request,
 )
 from serve.server import Server, Start
+from tiers import exhaustive
 
 WaitUntil = Callable[..., Any]
 
@@ -164,6 +165,17 @@ def test_a_half_closed_connection_is_closed_and_its_request_given_up(
         connection.half_close()
         assert connection.ended()
         wait_until(lambda: open_files(server) <= before, "the connection to be closed")
+
+
+@exhaustive
+def test_empty_lines_do_not_keep_a_connection(start: Start) -> None:
+    server = start({"matmul": {"path": "matmul.py"}}, idle_timeout_s=1)
+    for begun in (b"", fast("matmul", instances([0] * 16)), request("/", method="GET")):
+        with Rude(server.port) as connection:
+            if begun:
+                assert connection.ask(begun).status == 200
+            connection.send(b"\r\n")
+            assert connection.ended()
 
 
 SLEEP = instances("sleep")

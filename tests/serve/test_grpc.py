@@ -20,7 +20,7 @@ from serve.server import Server, Start
 from tritonclient.utils import InferenceServerException
 from tritonclient.utils import shared_memory as shm
 
-from ringbatch.frontend.grpc_messages import HEALTH_SERVICE, SCHEMA
+from ringbatch.frontend.grpc.messages import HEALTH_SERVICE, SCHEMA
 
 WaitUntil = Callable[..., Any]
 
@@ -129,6 +129,8 @@ def test_tritons_client_learns_all_of_the_server(client: triton.InferenceServerC
     assert client.is_server_ready()
     assert client.is_model_ready("echo")
     assert client.is_model_ready("echo", "1")
+    assert not client.is_model_ready("nope")
+    assert not client.is_model_ready("echo", "7")
     metadata = client.get_server_metadata(as_json=True)
     assert metadata["name"] == "ringbatch"
     assert "system_shared_memory" in metadata["extensions"]

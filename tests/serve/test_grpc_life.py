@@ -16,8 +16,8 @@ from serve.client import Connection, fast, instances
 from serve.grpc_stub import Held, Stub, grpc_port, infer_request
 from serve.server import COMMAND, Server, Start
 
-from ringbatch.engine.listener import listen
-from ringbatch.frontend.grpc_messages import INFERENCE_SERVICE, SCHEMA
+from ringbatch.engine.supervisor.listener import listen
+from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE, SCHEMA
 
 WaitUntil = Callable[..., Any]
 

@@ -1,7 +1,9 @@
 """Stopping and dying under load: what was accepted is answered, and nothing stays behind."""
 
 import os
+import resource
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -12,6 +14,7 @@ import pytest
 from serve.client import Closed, Connection, assert_serves, escaped, fast, instances, request
 from serve.load import BROKEN, CLIENTS, Load
 from serve.server import Server, Start
+from tiers import exhaustive, first_of, only
 
 WaitUntil = Callable[..., Any]
 
@@ -20,11 +23,30 @@ MODELS: dict[str, dict[str, Any]] = {
     "echo": {"path": "moody.py"},
 }
 DRAIN_S = 10.0
+HELD = """
+import os, time
+from pathlib import Path
+def load():
+    while Path(__file__).with_name("hold").exists():
+        time.sleep(0.01)
+def predict(instances):
+    return [os.getpid() for _ in instances]
+"""
 
 
 @pytest.fixture
-def server(start: Start) -> Server:
-    return start(MODELS, frontends=2, drain_s=DRAIN_S)
+def privileged() -> bool:
+    return True
+
+
+@pytest.fixture
+def server(start: Start, privileged: bool) -> Server:
+    return start(MODELS, frontends=2, drain_s=DRAIN_S, privileged=privileged)
+
+
+whoever_runs_it = pytest.mark.parametrize(
+    "privileged", only({"unprivileged": False, "privileged": True}, "unprivileged")
+)
 
 
 @pytest.fixture
@@ -36,14 +58,19 @@ def load(server: Server, wait_until: WaitUntil) -> Iterator[Load]:
     load.stop()
 
 
+def refused(port: int) -> bool:
+    """Whether nobody can connect any more."""
+    try:
+        Connection(port).close()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def goes_on(load: Load, wait_until: WaitUntil) -> None:
     """Wait until many more requests are answered."""
     wanted = load.answered + 50 * CLIENTS
     wait_until(lambda: load.answered >= wanted or load.failures, "more requests are answered")
-
-
-FRONTENDS = 2
-"""Each has a socket of its own, and the kernel may have half a connection in hand for each."""
 
 
 def kill_9(server: Server, role: str, wait_until: WaitUntil) -> None:
@@ -55,7 +82,8 @@ def kill_9(server: Server, role: str, wait_until: WaitUntil) -> None:
     )
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@whoever_runs_it
+@pytest.mark.parametrize("number", first_of([signal.SIGTERM, signal.SIGINT], 1))
 def test_a_stop_under_load_answers_everything_that_was_accepted(
     server: Server, load: Load, number: signal.Signals
 ) -> None:
@@ -66,20 +94,79 @@ def test_a_stop_under_load_answers_everything_that_was_accepted(
     # The drain limit is a promise of the server's own, and far above what this takes.
     assert time.monotonic() - began < DRAIN_S
     load.join()
-    assert load.failures == []
-    assert load.refused == CLIENTS
-    assert load.unaccepted <= FRONTENDS
+    assert (load.failures, load.refused, load.unaccepted) == ([], CLIENTS, 0)
     assert server.gone()
     assert "Traceback" not in server.stderr
 
 
+@exhaustive
 def test_a_stop_right_after_the_start_loses_nothing(server: Server) -> None:
     """Both frontends take part from the moment the server says that it serves."""
     load = Load(server)
     assert server.stop() == 0
     load.join()
-    assert (load.failures, load.refused) == ([], CLIENTS)
-    assert load.unaccepted <= FRONTENDS
+    assert (load.failures, load.refused, load.unaccepted) == ([], CLIENTS, 0)
+    assert "Error" not in server.stderr
+
+
+@whoever_runs_it
+def test_a_stop_lets_in_who_has_begun_to_connect(server: Server, wait_until: WaitUntil) -> None:
+    with server.listeners() as listeners:
+        assert len(listeners) == 2
+        for listener in listeners:
+            # The client is connected, and the server waits for more before it thinks so too: as
+            # for as long as the client's last packet of the handshake is on its way.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 30)
+    with ExitStack() as stack:
+        begun = [stack.enter_context(Connection(server.port)) for _ in range(8)]
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: refused(server.port), "new connections are refused")
+        for number, connection in enumerate(begun):
+            connection.send(fast("echo", instances(number)))
+        answers = [connection.receive() for connection in begun]
+        assert [answer.json["predictions"] for answer in answers] == [[n] for n in range(8)]
+    assert server.process.wait() == 0
+    assert server.gone()
+
+
+@exhaustive
+def test_a_stop_finishes_what_has_begun_where_nothing_more_can_be_opened(
+    server: Server, wait_until: WaitUntil
+) -> None:
+    with ExitStack() as stack:
+        connections = [stack.enter_context(Connection(server.port)) for _ in range(4)]
+        for number, connection in enumerate(connections):
+            connection.send(fast("echo", instances("sleep", number)))
+        wait_until(lambda: server.status().frontends["requests"] >= 4, "they are in the engine")
+        for frontend in range(2):
+            pid = server.role(f"frontend {frontend}")
+            taken = {int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+            first_free = min(set(range(len(taken) + 1)) - taken)
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (first_free, first_free))
+        server.process.send_signal(signal.SIGTERM)
+        answers = [connection.receive() for connection in connections]
+        assert [a.json["predictions"] for a in answers] == [["sleep", n] for n in range(4)]
+    assert server.process.wait() == 0
+    assert "Traceback" not in server.stderr
+
+
+@exhaustive
+def test_a_stop_does_not_wait_for_ever_for_who_has_begun_to_connect(server: Server) -> None:
+    with server.listeners() as listeners:
+        for listener in listeners:
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 1000)
+    with Connection(server.port):
+        assert server.stop() == 0
+    assert server.gone()
+
+
+def test_a_start_that_fails_without_privileges_says_why(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("import no_such_module\n")
+    arguments = ("model.py", "--port", "0")
+    server = Server(tmp_path, *arguments, privileged=False)
+    assert server.process.wait() == 2
+    assert "no_such_module" in server.stderr.splitlines()[-1]
+    assert "Traceback" not in server.stderr
 
 
 def test_a_stop_waits_for_what_is_running_on_every_path_and_refuses_what_is_new(
@@ -96,15 +183,7 @@ def test_a_stop_waits_for_what_is_running_on_every_path_and_refuses_what_is_new(
         half.send(data[:-1])
         wait_until(lambda: server.status().frontends["requests"] >= 4, "they are in the engine")
         server.process.send_signal(signal.SIGTERM)
-
-        def refused() -> bool:
-            try:
-                Connection(server.port).close()
-            except ConnectionRefusedError:
-                return True
-            return False
-
-        wait_until(refused, "new connections are refused")
+        wait_until(lambda: refused(server.port), "new connections are refused")
         half.send(data[-1:])
         answers = [connection.receive() for connection in connections]
         assert [a.json["predictions"] for a in answers] == [["sleep", n] for n in range(4)]
@@ -115,6 +194,18 @@ def test_a_stop_waits_for_what_is_running_on_every_path_and_refuses_what_is_new(
     assert server.gone()
 
 
+@exhaustive
+def test_a_stop_is_in_order_though_processes_are_stopped(server: Server) -> None:
+    with Connection(server.port) as connection:
+        assert connection.ask(fast("echo", instances(1))).status == 200
+        for role in ("frontends", "collector", "worker echo/0"):
+            os.kill(server.role(role), signal.SIGSTOP)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait() == 0
+    assert "did not stop in time" not in server.stderr
+
+
+@exhaustive
 def test_a_stop_does_not_wait_longer_than_the_drain_limit(
     start: Start, wait_until: WaitUntil
 ) -> None:
@@ -164,6 +255,30 @@ def test_kill_9_of_a_worker_under_load_fails_no_request(
     assert server.status().collector["worker_deaths"] == 2
 
 
+@exhaustive
+def test_a_spare_goes_on_for_the_only_worker_while_the_next_one_loads(
+    start: Start, wait_until: WaitUntil, tmp_path: Path
+) -> None:
+    held = tmp_path / "held.py"
+    held.write_text(HELD)
+    server = start({"held": {"path": str(held), "spares": 1}})
+    (tmp_path / "hold").touch()
+    with Connection(server.port) as connection:
+        first = connection.ask(fast("held", instances(0))).json["predictions"][0]
+        os.kill(first, signal.SIGKILL)
+        second = connection.ask(fast("held", instances(0))).json["predictions"][0]
+        assert second != first
+        (tmp_path / "hold").unlink()
+
+        def both() -> bool:
+            states = server.status().states.values()
+            return all(state.startswith("ready") for state in states)
+
+        wait_until(both, "the next spare")
+        assert connection.ask(fast("held", instances(0))).json["predictions"] == [second]
+
+
+@exhaustive
 def test_kill_9_of_a_worker_that_has_a_batch_to_go_on_with_fails_neither(
     start: Start, wait_until: WaitUntil
 ) -> None:
@@ -195,6 +310,7 @@ def test_kill_9_of_the_collector_under_load_fails_no_request(
     assert_serves(server.port)
 
 
+@exhaustive
 def test_kill_9_of_a_frontend_breaks_its_own_connections_only(
     server: Server, wait_until: WaitUntil
 ) -> None:

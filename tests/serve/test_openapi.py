@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from serve.client import Connection, fast, instances, request
 from serve.server import Server, Start
+from tiers import exhaustive
 
 SEED = 1
 EXAMPLES = 10
@@ -97,6 +98,7 @@ def test_the_headers_below_choose_the_way(
 
 
 # The watchdog's usual time is for tests that take no thousands of requests.
+@exhaustive
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("headers", [FAST, FALCON], ids=["fast", "falcon"])
 def test_schemathesis_finds_nothing(

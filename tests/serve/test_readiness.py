@@ -1,13 +1,18 @@
 """Readiness: red with the reason when work is not done, and green again by itself."""
 
 import os
+import re
 import signal
 from collections.abc import Callable
 from typing import Any
 
 from serve.client import Connection, fast, instances, request
+from serve.grpc_stub import Stub, grpc_port
 from serve.load import CLIENTS, Load
 from serve.server import Server, Start
+from tiers import exhaustive
+
+from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE, SCHEMA
 
 WaitUntil = Callable[..., Any]
 LOOP = 3
@@ -21,6 +26,7 @@ def complaint(server: Server) -> str:
     return "" if answer.status == 200 else answer.error
 
 
+@exhaustive
 def test_a_crash_loop_is_said_and_ends_by_itself(start: Start, wait_until: WaitUntil) -> None:
     server = start({"echo": {"path": "moody.py"}})
     for _ in range(LOOP):
@@ -41,7 +47,7 @@ def test_a_crash_loop_is_said_and_ends_by_itself(start: Start, wait_until: WaitU
 def test_where_no_batch_is_finished_it_is_not_ready_until_one_is(
     start: Start, wait_until: WaitUntil
 ) -> None:
-    server = start({"echo": {"path": "moody.py", "batch_timeout_s": 50.0}})
+    server = start({"echo": {"path": "moody.py", "batch_timeout_s": 50.0}}, hang_timeout_s=3600)
     assert not complaint(server)
     for role, reason in {
         "worker echo/0": "not finished a batch",
@@ -84,3 +90,41 @@ def test_frontends_that_are_replaced_on_sighup_lose_no_request(
     load.stop()
     assert load.failures == []
     assert load.refused == 0
+
+
+def told(server: Server, stub: Stub) -> dict[str, bool]:
+    """What each way of asking says, of the server or of its model."""
+    serves = re.search(r"serving metrics on http://127\.0\.0\.1:(\d+)", server.stdout)
+    assert serves is not None, server.stdout
+    paths = ("/v2/health/ready", "/v2/models/echo/ready", "/v1/models/echo")
+    found = {}
+    with Connection(server.port) as connection:
+        for path in paths:
+            found[path] = connection.ask(request(path, method="GET")).status == 200
+    with Connection(int(serves[1])) as connection:
+        ready = connection.ask(request("/v2/health/ready", method="GET"))
+        assert (ready.status == 200) is ("why" not in ready.json["models"]["echo"])
+        found["control"] = ready.status == 200
+        metrics = connection.ask(request("/metrics", method="GET")).body.decode()
+        found["metrics"] = 'ringbatch_model_ready{model="echo",version="1"} 1.0' in metrics
+    methods = SCHEMA.services[INFERENCE_SERVICE]
+    name = methods["ModelReady"].request(name="echo").SerializeToString()
+    found["ServerReady"] = stub.start(b"", "ServerReady")().response.ready
+    found["ModelReady"] = stub.start(name, "ModelReady")().response.ready
+    found["Check"] = stub.health().response.status == 1
+    return found
+
+
+def test_every_way_of_asking_says_that_nothing_is_answered_and_that_it_is_again(
+    start: Start, wait_until: WaitUntil
+) -> None:
+    ports = {"grpc_port": 0, "control_port": 0}
+    server = start({"echo": {"path": "moody.py"}}, **ports, hang_timeout_s=3600)
+    pid = server.role("collector")
+    with Stub(grpc_port(server)) as stub:
+        wait_until(lambda: all(told(server, stub).values()), "all say that it is ready")
+        os.kill(pid, signal.SIGSTOP)
+        # Though nobody waits for an answer.
+        wait_until(lambda: not any(told(server, stub).values()), "all say that it is not")
+        os.kill(pid, signal.SIGCONT)
+        wait_until(lambda: all(told(server, stub).values()), "all say that it is again")

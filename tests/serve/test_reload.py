@@ -17,6 +17,7 @@ import tritonclient.http
 from serve.client import Connection, Response, fast, instances, request
 from serve.grpc_stub import grpc_port
 from serve.server import COMMAND, Server, Start, toml
+from tiers import exhaustive
 from tritonclient.utils import InferenceServerException
 
 from ringbatch.frontend import Client
@@ -217,6 +218,7 @@ def test_a_model_is_reloaded_under_load_and_no_answer_is_an_old_one(
     assert site.server.status().collector["worker_deaths"] == deaths
 
 
+COLLECTOR = "ringbatch: collector"
 BROKEN_MODELS = {
     "the file": ("import nothing_that_is_there\n", "No module named 'nothing_that_is_there'"),
     "load()": (
@@ -230,6 +232,7 @@ BROKEN_MODELS = {
 }
 
 
+@exhaustive
 def test_a_model_that_cannot_be_loaded_leaves_the_old_one_serving(site: Site, load: Load) -> None:
     for text, words in BROKEN_MODELS.values():
         (site.folder / "m.py").write_text(text)
@@ -254,7 +257,7 @@ def test_a_model_that_cannot_be_loaded_leaves_the_old_one_serving(site: Site, lo
     assert site.number() == 2
 
 
-def test_the_death_of_the_collector_amid_a_reload_leaves_the_old_model_and_the_next_works(
+def test_a_reload_goes_on_whatever_becomes_of_the_collector(
     site: Site, load: Load, wait_until: WaitUntil
 ) -> None:
     (site.folder / "hold").touch()
@@ -262,16 +265,19 @@ def test_the_death_of_the_collector_amid_a_reload_leaves_the_old_model_and_the_n
     with ThreadPoolExecutor() as threads:
         reloading = threads.submit(site.reload)
         wait_until(lambda: ("m", "1", "LOADING") in site.index(), "the new one is entered")
+        deaths = site.server.status().collector["worker_deaths"]
         killed = site.server.role("collector")
         os.kill(killed, signal.SIGKILL)
-        done = reloading.result()
+        wait_until(
+            lambda: site.server.titles().get(COLLECTOR, killed) != killed, "there is another"
+        )
+        goes_on(load, wait_until)
+        assert ("m", "1", "LOADING") in site.index()
         (site.folder / "hold").unlink()
-    assert done.returncode == 1
-    assert "the collector died meanwhile; try again" in done.stderr
-    goes_on(load, wait_until)
-    assert site.index() == [("m", "1", "READY")]
-    done = site.reload()
+        done = reloading.result()
     assert (done.returncode, done.stderr) == (0, "")
+    assert site.server.status().collector["worker_deaths"] == deaths, "nothing is loaded again"
+    wait_until(lambda: site.index() == [("m", "1", "READY")], "the old one is gone")
     load.least = 2
     goes_on(load, wait_until)
     wait_until(lambda: site.workers() == ["m/0"], "no other workers are left")
@@ -282,12 +288,38 @@ def test_the_death_of_the_collector_amid_a_reload_leaves_the_old_model_and_the_n
     assert site.reload().returncode == 0
 
 
-@pytest.mark.parametrize("role", ["worker m/0", "collector"])
+def test_a_worker_that_takes_the_place_of_another_serves_what_was_loaded(
+    site: Site, wait_until: WaitUntil
+) -> None:
+    def says_another() -> bool:
+        with Connection(site.server.port) as connection:
+            ready = connection.ask(request("/v2/models/m/ready", method="GET"))
+        return "model_file" in ready.json
+
+    assert not says_another()
+    site.write(2)
+    worker = site.server.role("worker m/0")
+    os.kill(worker, signal.SIGKILL)
+    assert site.number() == 1, "what lies there now is for a reload to take"
+    assert site.server.role("worker m/0") != worker
+    wait_until(says_another, "readiness to tell of the other file")
+    told = subprocess.run(
+        [*COMMAND, "status", "--pid", str(site.server.pid)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "1 of 1 workers ready; the model file is another by now" in told.stdout
+    assert site.reload().returncode == 0
+    assert site.number() == 2
+    assert not says_another()
+
+
 def test_what_the_old_workers_cannot_finish_is_answered_by_the_new_ones(
-    site: Site, wait_until: WaitUntil, role: str
+    site: Site, wait_until: WaitUntil
 ) -> None:
     (site.folder / "pause").touch()
-    killed = site.server.role(role)
+    killed = site.server.role("worker m/0")
     with ThreadPoolExecutor() as threads:
         waiting = [threads.submit(site.ask, "held") for _ in range(2)]
         wait_until(lambda: site.server.status().models["m"].requests == 2, "they wait")
@@ -302,8 +334,9 @@ def test_what_the_old_workers_cannot_finish_is_answered_by_the_new_ones(
     wait_until(lambda: site.workers() == ["m/0"], "the old worker is gone")
 
 
+@pytest.mark.parametrize("killing", [False, True], ids=["calm", "a collector is killed"])
 def test_what_was_sent_before_is_answered_by_the_old_workers(
-    site: Site, wait_until: WaitUntil
+    site: Site, wait_until: WaitUntil, killing: bool
 ) -> None:
     (site.folder / "pause").touch()
     with ThreadPoolExecutor() as threads:
@@ -313,6 +346,8 @@ def test_what_was_sent_before_is_answered_by_the_old_workers(
         wait_until(lambda: site.server.status().models["m"].requests == 2, "it waits")
         site.write(2)
         assert site.reload().returncode == 0
+        if killing:
+            os.kill(site.server.role("collector"), signal.SIGKILL)
         new = threads.submit(site.ask, "new")
         (site.folder / "pause").unlink()
         answers = [sent.result().json["predictions"] for sent in (running, queued, new)]

@@ -2,11 +2,13 @@
 
 import asyncio
 import http.client
+import socket
 import ssl
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import grpc
@@ -15,13 +17,23 @@ import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http.aio as triton_http
 from prometheus_client.parser import text_string_to_metric_families
-from serve.client import Closed, Connection, Response, instances, predict_target, request
+from serve.client import (
+    Closed,
+    Connection,
+    Response,
+    fast,
+    instances,
+    predict_target,
+    request,
+)
 from serve.grpc_stub import grpc_port
 from serve.secure import KEY, OTHER_KEY, Authority, SecureConnection, bearer, write_private
 from serve.server import COMMAND, Server, Start, configured
 from tritonclient.utils import InferenceServerException
 
 WaitUntil = Callable[..., Any]
+WATCHDOG_S = 60
+"""Shorter than a connection may be idle."""
 
 ADD = """
 from ringbatch.engine import Tensor
@@ -78,6 +90,13 @@ def server(
     )
 
 
+@pytest.fixture(scope="module", autouse=True)
+def silent(server: Server) -> Iterator[Connection]:
+    """Never shakes hands; how it ends is looked at by the last test."""
+    with Connection(server.port) as made:
+        yield made
+
+
 @pytest.fixture
 def connection(server: Server, authority: Authority) -> Iterator[SecureConnection]:
     with SecureConnection(server.port, authority.client_context()) as made:
@@ -103,6 +122,13 @@ def test_nothing_is_told_without_a_key(connection: SecureConnection, case: str) 
 def test_a_key_given_twice_is_none(connection: SecureConnection) -> None:
     twice = request(PATHS["fast"][1], BODY, headers=[*bearer().items(), *bearer().items()])
     assert connection.ask(twice).status == 401
+
+
+def test_a_key_behind_the_body_is_none(connection: SecureConnection) -> None:
+    target = predict_target("echo")
+    chunks = b"%x\r\n%b\r\n0\r\nX-API-Key: %b\r\n\r\n" % (len(BODY), BODY, KEY.encode())
+    data = request(target, chunks, headers={"Transfer-Encoding": "chunked"})
+    assert connection.ask(data).status == 401
 
 
 def test_either_header_will_do_on_the_fast_lane(
@@ -297,9 +323,41 @@ def test_a_new_certificate_is_shown_once_it_is_there(
         wait_until(lambda port=port: shown(port) != before[port], "the new certificate")
 
 
+class Stream:
+    """One call that streams requests, under way."""
+
+    def __init__(self, server: Server, authority: Authority) -> None:
+        credentials = grpc.ssl_channel_credentials(authority.file.read_bytes())
+        self._channel = grpc.secure_channel(f"localhost:{grpc_port(server)}", credentials)
+        self._asked: SimpleQueue[bytes | None] = SimpleQueue()
+        method = "/inference.GRPCInferenceService/ModelStreamInfer"
+        self._call = self._channel.stream_stream(method)(
+            iter(self._asked.get, None), metadata=(("x-api-key", KEY),)
+        )
+
+    def answers(self) -> bool:
+        """Whether another request is answered, with an error as this one deserves it; otherwise it
+        has no key any more."""
+        self._asked.put(b"")
+        try:
+            return bool(next(self._call))
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.UNAUTHENTICATED:
+                raise
+            self._channel.close()
+            return False
+
+
 def test_other_keys_are_in_force_once_they_are_there(
-    server: Server, connection: SecureConnection, keys: Path, triton: Any, wait_until: WaitUntil
+    server: Server,
+    authority: Authority,
+    connection: SecureConnection,
+    keys: Path,
+    triton: Any,
+    wait_until: WaitUntil,
 ) -> None:
+    stream = Stream(server, authority)
+    assert stream.answers()
     assert asked(connection, "fast", bearer()).status == 200
     write_private(keys, "too short\n")
     wait_until(lambda: "is no API key" in server.stderr, "words on what is wrong")
@@ -317,6 +375,7 @@ def test_other_keys_are_in_force_once_they_are_there(
         return False
 
     wait_until(told, "the old key's end over gRPC")
+    wait_until(lambda: not stream.answers(), "the old key's end on an open stream")
     assert triton.get_model_metadata("add", headers={"x-api-key": OTHER_KEY}).name == "add"
     assert OTHER_KEY not in server.stderr
     assert KEY not in server.stderr
@@ -347,6 +406,40 @@ def test_clients_may_have_to_show_a_certificate(start: Start, authority: Authori
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
+def test_whom_an_authority_vouched_for_that_is_none_any_more_is_let_in_no_more(
+    start: Start, authority: Authority, tmp_path: Path
+) -> None:
+    certificate, key = authority.certify("own")
+    authorities = write_private(tmp_path / "authorities", authority.file.read_text())
+    server = start(
+        {"echo": {"path": "moody.py"}},
+        tls_certificate=str(certificate),
+        tls_key=str(key),
+        tls_client_ca=str(authorities),
+    )
+    ask = request("/v1/models", method="GET")
+    context = authority.client_context(authority.certify("client"))
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    other = Authority(tmp_path)
+    known = authority.client_context(other.certify("known"))
+    with SecureConnection(server.port, context) as kept:
+        assert kept.ask(fast("echo", BODY)).status == 200
+        session = kept.tls.session
+        early = socket.create_connection(("127.0.0.1", server.port), WATCHDOG_S)
+        write_private(authorities, other.file.read_text())
+        assert kept.ended()
+    with context.wrap_socket(early, server_hostname="localhost") as late:
+        # It had begun under the old ones, so it is let in, and parted with as soon as none can be.
+        late.sendall(ask)
+        while late.recv(1 << 16):
+            pass
+    with SecureConnection(server.port, known) as made:
+        assert made.ask(ask).status == 200
+    raw = socket.create_connection(("127.0.0.1", server.port))
+    with raw, pytest.raises((ssl.SSLError, ConnectionError)):
+        context.wrap_socket(raw, server_hostname="localhost", session=session)
+
+
 def test_a_key_of_another_certificate_ends_the_start(tmp_path: Path, authority: Authority) -> None:
     certificate, _ = authority.certify("one")
     _, key = authority.certify("two")
@@ -366,3 +459,8 @@ def test_a_key_of_another_certificate_ends_the_start(tmp_path: Path, authority: 
     assert told.stderr.splitlines() == [
         f"ringbatch: {key}: is not the private key of the certificate in {certificate}"
     ]
+
+
+def test_who_never_shakes_hands_is_not_waited_for(silent: Connection) -> None:
+    """The last test, so that the time runs while the others do."""
+    assert silent.ended()

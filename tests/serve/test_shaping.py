@@ -11,8 +11,8 @@ import pytest
 from serve.client import Connection, fast, instances, request
 from serve.server import COMMAND, Server, Start
 
-from ringbatch.engine.memory_limits import HEAP_VARIABLES
-from ringbatch.shm.segment import sweep
+from ringbatch.engine.process.memory_limits import HEAP_VARIABLES
+from ringbatch.shm.object_names import sweep
 
 SIZES = [1, 4, 8]
 TOKENS: dict[str, Any] = {

@@ -14,7 +14,7 @@ from serve.client import Connection, Response, request
 from serve.server import Server, Start
 
 from ringbatch.shm.layout import MAX_REGIONS
-from ringbatch.shm.segment import DIRECTORY
+from ringbatch.shm.object_names import DIRECTORY
 
 ADD = """
 import time

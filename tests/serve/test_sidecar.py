@@ -16,7 +16,7 @@ from serve.client import Closed, Connection, Response, fast, instances, request
 from serve.secure import KEY, write_private
 from serve.server import Server, Start
 
-from ringbatch.shm.key_headers import KEY_HEADERS
+from ringbatch.shm.host.key_headers import KEY_HEADERS
 
 CAP = 4
 HELD = {"policy": "fixed", "max_batch_size": CAP, "max_latency_ms": 60_000}
@@ -210,11 +210,39 @@ def test_a_body_larger_than_the_limit_for_predictions_is_passed_on(
     assert answer.body == str(size).encode()
 
 
-def test_websockets_are_refused(prompt: Server) -> None:
-    headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Key": "a"}
-    with Connection(prompt.port) as connection:
-        connection.send(request("/ws", method="GET", headers=headers))
-        assert connection.receive().status == 501
+def test_what_is_about_no_path_is_answered_here(prompt: Server, behind: ModelServer) -> None:
+    (answer,) = ask(prompt, request("*", method="OPTIONS"))
+    assert (answer.status, answer.headers["allow"]) == (204, "GET, HEAD, OPTIONS, POST")
+    assert behind.asked == []
+
+
+@pytest.mark.parametrize("target", ["*@127.0.0.1:{}/secret", "*", "*/x"])
+def test_no_target_reaches_a_server_that_is_not_the_one_behind(
+    prompt: Server, behind: ModelServer, target: str
+) -> None:
+    with running() as other:
+        (answer,) = ask(prompt, request(target.format(other.port), method="GET"))
+        assert answer.status == 400
+        assert other.asked == behind.asked == []
+
+
+def test_a_target_that_names_a_server_reaches_the_one_behind(
+    prompt: Server, behind: ModelServer
+) -> None:
+    with running() as other:
+        ask(prompt, request(f"http://127.0.0.1:{other.port}", method="GET"))
+        assert other.asked == []
+    assert [asked.target for asked in behind.asked] == ["/"]
+
+
+def test_a_wish_for_another_protocol_is_not_passed_on(prompt: Server, behind: ModelServer) -> None:
+    behind.respond = lambda asked: Answer(asked.body + str(sorted(asked.headers)).encode())
+    headers = {"Upgrade": "h2c", "Connection": "Upgrade, HTTP2-Settings", "HTTP2-Settings": "AAA"}
+    (answer,) = ask(prompt, request("/ws", b"body", headers=headers))
+    assert answer.status == 200
+    assert answer.body.startswith(b"body")
+    for name in headers:
+        assert name.lower().encode() not in answer.body.lower().replace(b"keep-alive", b"")
 
 
 @pytest.mark.parametrize(
@@ -244,14 +272,22 @@ def test_a_failure_of_the_server_is_told_with_its_own_words_or_ours(
     assert good.status == 200
 
 
-@pytest.mark.parametrize("status", [400, 413, 422, 500])
-def test_an_instance_that_the_server_refuses_costs_its_own_request_alone(
-    prompt: Server, behind: ModelServer, wait_until: Any, status: int
+REFUSED = {
+    **{
+        str(status): (answer_json({"error": "no"}, status), status)
+        for status in (400, 413, 422, 500)
+    },
+    "not-json": (Answer(b'{"predictions":[NaN]}'), 502),
+    "left-out": (Answer(b'{"predictions":[]}'), 502),
+}
+
+
+@pytest.mark.parametrize(("refusal", "status"), REFUSED.values(), ids=REFUSED.keys())
+def test_an_instance_that_the_server_cannot_bear_costs_its_own_request_alone(
+    prompt: Server, behind: ModelServer, wait_until: Any, refusal: Answer, status: int
 ) -> None:
     def respond(asked: Asked) -> Answer:
-        if "bad" in asked.json["instances"]:
-            return answer_json({"error": "no such word"}, status)
-        return echo(asked)
+        return refusal if "bad" in asked.json["instances"] else echo(asked)
 
     behind.respond = respond
     behind.gate.clear()
@@ -268,7 +304,7 @@ def test_an_instance_that_the_server_refuses_costs_its_own_request_alone(
         behind.gate.set()
         answers = [connection.receive() for connection in connections]
     assert [answer.status for answer in answers] == [200] * 4 + [status] + [200] * 2
-    assert answers[4].error == "no such word"
+    assert answers[4].error == "no" or status == 502
 
 
 def published(server: Server) -> int:

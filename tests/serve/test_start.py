@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 from serve.server import COMMAND, Server
 
-from ringbatch.shm.segment import DIRECTORY
+from ringbatch.shm.object_names import DIRECTORY
 
 GOOD = "def predict(instances):\n    return instances\n"
 LOADED = f"{GOOD}def load():\n    raise OSError('no weights here')\n"

@@ -119,11 +119,12 @@ def test_it_is_asked_in_binary_too(server: Server) -> None:
 
 
 def test_v1_instances_run_each_alone_and_are_answered_together(server: Server) -> None:
-    before = server.status().models["solo"].requests
+    before = server.status().models["solo"]
     rows = [{"m": [[n, n]], "s": "t", "n": 1} for n in range(4)]
     (answer,) = ask(server, fast("solo", instances(*rows)))
     assert [row["sums"] for row in answer.json["predictions"]] == [[2.0 * n] for n in range(4)]
-    assert server.status().models["solo"].requests - before == 4
+    after = server.status().models["solo"]
+    assert (after.rows - before.rows, after.requests - before.requests) == (4, 1)
 
 
 def test_without_declared_inputs_it_gets_one_value_and_gives_one(server: Server) -> None:

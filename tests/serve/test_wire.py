@@ -18,9 +18,10 @@ from serve.client import (
 )
 from serve.server import Server, Start, unread
 
+from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW
+
 LIMIT = 1 << 16
 HEAD_LIMIT = 1 << 16
-BODY_WAIT_S = 30
 TARGETS = {"fast": predict_target("echo"), "escaped": "/v1/models/echo%3Apredict"}
 both_paths = pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS.keys())
 
@@ -206,6 +207,13 @@ def test_a_path_that_is_nothing_is_named_in_the_error(
         assert len(answer.body) < 500
 
 
+def test_what_there_is_at_all_is_said_without_a_path(server: Server) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(request("*", method="OPTIONS"))
+        assert (answer.status, answer.headers["allow"]) == (204, "GET, HEAD, OPTIONS, POST")
+        assert connection.ask(request("/", method="GET")).status == 200
+
+
 def test_a_query_is_ignored(server: Server) -> None:
     with Connection(server.port) as connection:
         for target in TARGETS.values():
@@ -324,8 +332,11 @@ NOISE = {
         400,
         request(TARGETS["fast"], b"{}", headers={"X": "y\r\n z: 1", "Content-Length": "a"}),
     ),
+    "connect-to-a-path": (400, b"CONNECT /v1/models HTTP/1.1\r\nHost: a\r\n\r\n"),
     "connect": (400, b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n"),
     "a-path-not-in-ascii": (400, b"GET /\xff\xfe HTTP/1.1\r\nHost: a\r\n\r\n"),
+    "no-path": (400, request("*", method="GET")),
+    "no-path-and-more": (400, request("*/x", method="OPTIONS")),
     "zeros": (400, b"\x00" * 100),
 }
 
@@ -340,12 +351,38 @@ def test_noise_is_refused_in_json_and_its_connection_closed(server: Server, case
         assert connection.ended()
 
 
-def test_an_upgrade_is_refused(server: Server) -> None:
-    headers = {"Connection": "Upgrade", "Upgrade": "websocket"}
+UPGRADES = {
+    "java": ("h2c", {"HTTP2-Settings": "AAEAAEAAAAIAAAAAAAMAAAAAAAQBAAAAAAUAAEAAAAYABgAA"}),
+    "websocket": ("websocket", {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ=="}),
+    "tls": ("TLS/1.0", {}),
+}
+
+
+@pytest.mark.parametrize("case", UPGRADES)
+@both_paths
+def test_a_wish_for_another_protocol_is_ignored(server: Server, target: str, case: str) -> None:
+    """On one connection, as Java's client has it: with and without a body, expected and in chunks,
+    and several at once."""
+    protocol, own = UPGRADES[case]
+    tokens = ", ".join(["Upgrade", *(name for name in own if name == "HTTP2-Settings")])
+    headers = {"Connection": tokens, "Upgrade": protocol, **own}
     with Connection(server.port) as connection:
-        answer = connection.ask(request(TARGETS["fast"], instances(1), headers=headers))
-        assert answer.status == 400
-        assert "upgrades" in answer.error
+        for _ in range(2):
+            answer = connection.ask(request(target, instances("a"), headers=headers))
+            assert (answer.status, answer.json["predictions"]) == (200, ["a"])
+            answer = connection.ask(request("/v1/models", method="GET", headers=headers))
+            assert (answer.status, "echo" in answer.json["models"]) == (200, True)
+        body = instances("b")
+        expecting = {**headers, "Expect": "100-continue", "Content-Length": str(len(body))}
+        assert connection.ask(request(target, headers=expecting)).status == 100
+        assert connection.ask(body).json["predictions"] == ["b"]
+        chunks = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
+        in_chunks = request(target, chunks, headers={**headers, "Transfer-Encoding": "chunked"})
+        whole = request(target, instances("c"), headers=headers)
+        connection.send(in_chunks + whole + in_chunks + request(target, b"", headers=headers))
+        answers = [connection.receive() for _ in range(4)]
+        assert [answer.status for answer in answers] == [200, 200, 200, 400]
+        assert [answer.json["predictions"] for answer in answers[:3]] == [["b"], ["c"], ["b"]]
 
 
 def test_pipelined_requests_of_every_kind_are_answered_in_order(server: Server) -> None:
@@ -442,10 +479,10 @@ def test_requests_that_stop_in_the_middle_are_given_up_in_words(
 ) -> None:
     """The last test, so that the time runs while the others do."""
     for name, connection in stalled.items():
-        what, limit_s = ("body", BODY_WAIT_S) if name.startswith("body") else ("head", 10)
+        words = BODY_TOO_SLOW if name.startswith("body") else HEAD_TOO_SLOW
         answer = connection.receive()
         assert (answer.status, answer.headers["connection"]) == (408, "close"), name
-        assert answer.error == f"the {what} did not come within {limit_s} s"
+        assert answer.error == words
         assert connection.ended()
 
 

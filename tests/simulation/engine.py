@@ -6,9 +6,12 @@ whom, and what is started again, each after a while.
 """
 
 import functools
+import json
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any, Final, cast
 from unittest.mock import patch
@@ -16,24 +19,40 @@ from unittest.mock import patch
 import numpy as np
 from rig import local_segment, spec
 from simulation.machine import MILLISECOND_NS, SECOND_NS, Bell, EventLoop, Machine, Process
+from simulation.memory import Items, ItemStridedView, Memory, Packed, WordItems, watched
 
-from ringbatch.engine import collector_loop, tensors, worker
-from ringbatch.engine.collector import Collector
-from ringbatch.engine.collector_loop import Loop
-from ringbatch.engine.model import Model
-from ringbatch.engine.runner import Runner
-from ringbatch.engine.worker import RETRY_S, Worker
-from ringbatch.frontend import service as service_module
-from ringbatch.frontend.gateway import Gateway
-from ringbatch.frontend.service import Service
-from ringbatch.frontend.v1 import V1Codec
-from ringbatch.shm import alike
+from ringbatch.engine.collector import loop as collector_loop
+from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.collector.loop import Loop
+from ringbatch.engine.runtimes.model import InvalidInput, Model, ServerFailed
+from ringbatch.engine.worker import runner as runner_module
+from ringbatch.engine.worker import tensors
+from ringbatch.engine.worker.forwarder import Forwarder
+from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.worker import RETRY_S, Worker
+from ringbatch.frontend.request import service as service_module
+from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.frontend.request.service import Service
+from ringbatch.frontend.v1.protocol import V1Codec
+from ringbatch.shm import engine_port as holder_module
+from ringbatch.shm import lane as lane_module
+from ringbatch.shm import uniform_batch
 from ringbatch.shm.counters import Counters
-from ringbatch.shm.holder import Holder
+from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.forward import Forwarded, Refusal, refusal_text
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import DONE, PAGE, SLOT_SIZE, WORD
+from ringbatch.shm.layout import (
+    DONE,
+    PAGE,
+    SLOT_SIZE,
+    WORD,
+    WORKER_MODEL,
+    WORKER_STATE,
+    WorkerState,
+)
+from ringbatch.shm.model_spec import Forward, ModelSpec
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slot import FLAG_BITS
+from ringbatch.shm.slot import FLAG_BITS, Status
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.wakeup import Wakeup
 
@@ -64,8 +83,11 @@ UNTYPED: Final = spec(
     timeout_ns=3 * SECOND_NS,
     batch_timeout_ns=400 * MILLISECOND_NS,
 )
-SPECS: Final = (TYPED, UNTYPED)
-MODEL_OF: Final = {number: model for model in SPECS for number in model.workers}
+FORWARDED: Final = replace(
+    UNTYPED, name="forwarded", forward=Forward("/v1/models/forwarded:predict", (), any_path=False)
+)
+SERVED: Final = ((TYPED, UNTYPED), (TYPED, FORWARDED))
+"""What an engine may serve."""
 _DUMP_NS: Final = 500 * MILLISECOND_NS
 """From SIGABRT to SIGKILL."""
 _SOON_NS: Final = 2 * MILLISECOND_NS
@@ -79,10 +101,10 @@ Predict = Callable[..., Any]
 
 
 @functools.cache
-def _memory() -> tuple[Segment, memoryview, bytes]:
-    """One segment for all schedules, its words, and how it begins."""
-    segment = local_segment(*SPECS, lanes=LANES + 1, slots=SLOTS, lane_bytes=LANE_BYTES)
-    return segment, segment.words, bytes(segment.memory[: segment.layout.workers_offset])
+def _memory(specs: tuple[ModelSpec, ...]) -> tuple[Segment, memoryview, bytes]:
+    """One segment for all schedules, its memory, and how it begins."""
+    segment = local_segment(*specs, lanes=LANES + 1, slots=SLOTS, lane_bytes=LANE_BYTES)
+    return segment, segment.memory, bytes(segment.memory[: segment.layout.workers_offset])
 
 
 class Host:
@@ -98,11 +120,13 @@ host = Host()
 def installed() -> Iterator[None]:
     """The engine's modules have the host's time and processes, instead of this process's."""
     time = SimpleNamespace(monotonic_ns=lambda: host.machine.now_ns)
-    system = SimpleNamespace(getpid=lambda: host.machine.getpid())
     with (
         patch.object(collector_loop, "time", time),
-        patch.object(worker, "os", system),
-        patch.object(alike, "FEW", _FEW),
+        patch.object(lane_module, "_HEADER", Packed(lane_module._HEADER)),
+        patch.object(holder_module, "_BESIDE", Packed(holder_module._BESIDE)),
+        patch.object(holder_module, "_STORED", Packed(holder_module._STORED)),
+        patch.object(runner_module, "StridedView", ItemStridedView),
+        patch.object(uniform_batch, "FEW", _FEW),
         patch.object(tensors, "FEW", _FEW),
         patch.object(service_module, "V1Codec", _v1_codec),
         patch.object(service_module, "V2Codec", lambda _spec, _regions: None),
@@ -112,6 +136,29 @@ def installed() -> Iterator[None]:
 
 _v1_codec = functools.cache(V1Codec)
 """They are pure, and take longer to make than a schedule to run."""
+
+
+class ModelServer:
+    """The server that runs a model, and where it is asked.
+
+    Args:
+        predict: what its model does.
+    """
+
+    def __init__(self, predict: Predict) -> None:
+        self._predict = predict
+
+    def predictions(
+        self, asked: Forwarded, lists: Sequence[bytes], rows: Sequence[int], until_ns: int
+    ) -> list[bytes]:
+        """As `ringbatch.engine.runtimes.model.Remote` has it."""
+        try:
+            values = iter(self._predict([value for text in lists for value in json.loads(text)]))
+        except (InvalidInput, RuntimeError) as error:
+            status = 400 if isinstance(error, InvalidInput) else 500
+            text = refusal_text(Refusal(status, "", repr(error)))
+            raise ServerFailed(Status.SERVER_ANSWERED, text, isolates=True) from None
+        return [json.dumps(list(islice(values, count))).encode() for count in rows]
 
 
 class Frontend:
@@ -138,53 +185,70 @@ class Engine:
     Args:
         machine: runs them.
         chance: the schedule's random numbers.
+        specs: what it serves.
         predict: of a model's spec, what the model does.
         lost: told of a frontend whose process has ended.
+        loads: see `simulation.memory.watched`.
     """
 
     def __init__(
         self,
         machine: Machine,
         chance: random.Random,
+        specs: tuple[ModelSpec, ...],
         predict: Callable[[str], Predict],
         lost: Callable[[Frontend], object],
+        *,
+        loads: bool,
     ) -> None:
         self.machine = machine
         self._chance = chance
+        self._predict = predict
         self._lost = lost
-        segment, words, beginning = _memory()
-        np.frombuffer(segment.memory, np.uint8)[:] = 0
-        segment.memory[: len(beginning)] = beginning
-        self.raw = words
+        self.specs = specs
+        self._model_of = {number: model for model in specs for number in model.workers}
+        segment, raw, beginning = _memory(specs)
+        np.frombuffer(raw, np.uint8)[:] = 0
+        raw[: len(beginning)] = beginning
+        self.raw = words = raw.cast("Q")
         self._first_slot_word = segment.layout.slots_offset // WORD
+        self._first_done_word = self._first_slot_word + _DONE_WORD
         self._honest_words = range(
             self._first_slot_word, self._first_slot_word + LANES * SLOTS * _SLOT_WORDS
         )
-        segment.words = machine.watched(words, self._check_store)
+        segment.words = watched(machine, words, self._check_store, loads=loads)
+        segment.memory = cast(memoryview, Memory.of(machine, raw))
         segment.lock_lane = self._lock_lane  # type: ignore[method-assign]
         self.segment = segment
         self._owners: dict[int, Process | None] = {HOSTILE_LANE: None}
         self.lane_bells = [Bell(machine) for _ in range(LANES + 1)]
-        self.worker_bells = [Bell(machine) for _ in MODEL_OF]
+        self.worker_bells = [Bell(machine) for _ in self._model_of]
         self.collector_bell = Bell(machine)
         self.collector: Collector | None = None
-        self.collector_process: Process | None = None
-        self._deaths: list[tuple[int, bool]] = []
+        self._inbox: list[tuple[int, bool]] = []
+        """What the collector has yet to read of deaths, and whether each was by SIGKILL."""
+        self._said: list[Callable[[], object]] = []
+        """What collectors have said and the supervisor has yet to hear."""
+        self._dead_workers: dict[int, bool] = {}
+        """Those that have ended, until a collector says that what they held is reclaimed; and
+        whether by SIGKILL."""
+        self._vacant: set[int] = set()
+        """Those of which it has, and that are not started again yet."""
         self.workers: dict[int, Process] = {}
-        self.unburied = 0
-        """Deaths that not everybody knows of yet."""
+        self._pending = 0
+        self.observer: Callable[[str, int, int, int], object] | None = None
+        """Shown the role and the number of a process, and which word is to have which value,
+        before it stores that."""
         self.deaths = 0
         """Of workers, as far as a collector has heard of them."""
         self.life = 0
         """Which of the collectors, one after the other, it is."""
-        self._models = {
-            model.name: Model(model.inputs, model.outputs, lambda: None, predict(model.name))
-            for model in SPECS
-        }
         self.frontends = [Frontend(number) for number in range(FRONTENDS)]
         for frontend in self.frontends:
             self._start_frontend(frontend)
-        self._start_engine(0)
+        self._later(0, self._start_collector)
+        for number in self._model_of:
+            self._later(0, functools.partial(self._start_worker, number))
 
     def role(self, process: Process) -> str:
         """What kind of process it is."""
@@ -199,6 +263,11 @@ class Engine:
 
     def _check_store(self, number: int, value: int) -> None:
         """No answer is written to a slot that does not wait for that very answer."""
+        if self.observer is not None:
+            process = self.machine.current
+            assert process is not None
+            own = process.name.split()[1:]
+            self.observer(self.role(process), int(own[0]) if own else 0, number, value)
         if number in self._honest_words and (number - self._first_slot_word) % _SLOT_WORDS == (
             _DONE_WORD
         ):
@@ -224,75 +293,72 @@ class Engine:
             self._later(_SOON_NS, lambda: self._worker_ended(number, killed))
         elif role == "collector":
             self.collector = None
-            life = self.life
-            self.unburied += 1
-            self._after(_SOON_NS, lambda: self._collector_ended(life))
+            # Mostly another stands by, which has the dead one's lock at once.
+            self._later(self._chance.choice([0, _SOON_NS, _RESTART_NS]), self._start_collector)
         else:
             frontend = self.frontends[int(process.name.split()[1])]
             frontend.process = frontend.lane = frontend.service = None
             frontend.inbox.clear()
             self._lost(frontend)
-            self.unburied += 1
-            self._after(_RESTART_NS, lambda: self._frontend_ended(frontend))
+            self._later(_RESTART_NS, lambda: self._start_frontend(frontend))
 
     def _after(self, most_ns: int, call: Callable[[], object]) -> None:
         self.machine.after(int(self._chance.random() * most_ns), call)
 
     def _later(self, most_ns: int, call: Callable[[], object]) -> None:
-        """As `_after`, unless a new collector is started before that."""
-        life = self.life
-        self.unburied += 1
+        """As `_after`; until then nothing is at rest."""
+        self._pending += 1
 
         def due() -> None:
-            if life == self.life:
-                self.unburied -= 1
-                call()
+            self._pending -= 1
+            call()
 
         self._after(most_ns, due)
 
+    @property
+    def unreclaimed(self) -> int:
+        """Deaths that not everybody knows of yet, and what follows them."""
+        return self._pending + len(self._dead_workers)
+
     def _worker_ended(self, number: int, killed: bool) -> None:
         self.workers.pop(number, None)
-        if self.collector_process is None:
+        self.segment.worker_ended(number)
+        self._dead_workers[number] = killed
+        self._tell_death(number)
+
+    def _tell_death(self, number: int) -> None:
+        self.machine.note(f"the collector is told of the death of worker {number}")
+        self._inbox.append((number, self._dead_workers[number]))
+        self.collector_bell.poke()
+
+    def _heard(self, call: Callable[[], object]) -> None:
+        """A collector says something, which is heard a while later, in the order of saying."""
+        self._said.append(call)
+        self._later(_SOON_NS, lambda: self._said.pop(0)())
+
+    def _collector_ready(self, inbox: list[tuple[int, bool]]) -> None:
+        self._inbox = inbox
+        for number in self._dead_workers:
+            self._tell_death(number)
+
+    def _reclaimed(self, number: int) -> None:
+        if self._dead_workers.pop(number, None) is not None:
+            self._vacant.add(number)
             self._later(_RESTART_NS, functools.partial(self._start_worker, number))
-        elif self.collector_process.alive:
-            self.machine.note(f"the collector is told of the death of worker {number}")
-            self._deaths.append((number, killed))
-            self.unburied += 1
-            self.collector_bell.poke()
 
-    def _collector_ended(self, life: int) -> None:
-        assert life == self.life, "only its death begins another"
-        self.collector_process = None
-        for process in self.workers.values():
-            if process.alive:
-                self.machine.kill(process)
-        self._start_engine(_RESTART_NS)
-
-    def _frontend_ended(self, frontend: Frontend) -> None:
-        self.unburied -= 1
-        self._start_frontend(frontend)
-
-    def _hung(self, number: int) -> None:
-        process = self.workers.get(number)
+    def _hung(self, process: Process | None) -> None:
         if process is not None and process.alive:
-            self.machine.note(f"worker {number} is taken for hung")
+            self.machine.note(f"{process.name} is taken for hung")
             stopped = process.stopped_until_ns > self.machine.now_ns
             limit_ns = _DUMP_NS if stopped else _SOON_NS
             self._later(limit_ns, lambda: self.kill(process))
 
-    def _start_engine(self, most_ns: int) -> None:
-        self.life += 1
-        self._deaths.clear()
-        self.workers.clear()
-        self.unburied = sum(frontend.process is None for frontend in self.frontends)
-        self._later(most_ns, self._start_collector)
-        for number in MODEL_OF:
-            self._later(most_ns, functools.partial(self._start_worker, number))
-
     def _start_collector(self) -> None:
-        self.collector_process = self.machine.spawn("collector", self._collect)
+        self.life += 1
+        self.machine.spawn("collector", self._collect)
 
     def _start_worker(self, number: int) -> None:
+        self._vacant.discard(number)
         self.workers[number] = self.machine.spawn(
             f"worker {number}", functools.partial(self._work, number)
         )
@@ -309,43 +375,60 @@ class Engine:
         collector = Collector(
             segment,
             lambda lane: self.lane_bells[lane].wake(),
-            lambda number: self.worker_bells[number].wake(),
-            first_batch=machine.now_ns,
-            alive=lambda pid: any(process.pid == pid for process in machine.processes),
-            end_worker=lambda number: self._later(_SOON_NS, lambda: self._hung(number)),
+            self._ring_worker,
+            end_worker=self._end_worker,
         )
+        collector.start(machine.now_ns)
         self.collector = collector
         counters = Counters(segment.words, segment.layout.collector_counters())
         loop = Loop(collector, cast(Wakeup, self.collector_bell), counters)
+        inbox: list[tuple[int, bool]] = []
+        self._heard(lambda: self._collector_ready(inbox))
         while True:
-            while self._deaths:
-                number, killed = self._deaths.pop(0)
+            while inbox:
+                number, killed = inbox.pop(0)
                 self.deaths += 1
                 collector.worker_died(number, machine.now_ns, killed=killed)
-                self.unburied -= 1
-                self._later(_RESTART_NS, functools.partial(self._start_worker, number))
+                machine.step()
+                self._heard(functools.partial(self._reclaimed, number))
             loop.turn()
+
+    def _ring_worker(self, number: int) -> None:
+        assert number not in self._vacant, f"worker {number} is given something, whom nobody is"
+        self.worker_bells[number].wake()
+
+    def _end_worker(self, number: int) -> None:
+        process = self.workers.get(number)
+        self._heard(lambda: self._hung(process))
 
     def _work(self, number: int) -> None:
         segment, machine = self.segment, self.machine
-        model = MODEL_OF[number]
+        model = self._model_of[number]
         machine.sleep(int(self._chance.random() * 10 * MILLISECOND_NS))
-        holder = Holder(segment, number, lambda lane: self.lane_bells[lane].wake())
-        holder._dones = _OneByOne(holder._dones, segment, machine)  # type: ignore[assignment]
-        runner = Runner(
-            self._models[model.name],
-            model.name,
-            holder,
-            machine.monotonic_ns,
-            run_again=lambda batch: role.runs_again(batch),
-        )
+        port = EnginePort(segment, number, lambda lane: self.lane_bells[lane].wake())
+        memory = cast(Memory, segment.memory)
+        port._dones = cast(Any, WordItems(segment.words, self._first_done_word, _SLOT_WORDS))
+        port._besides = cast(Any, Items(memory, port._besides))
+        runner = self._runner(model, port, lambda batch: role.runs_again(batch))
         ring, clock_ns = self.collector_bell.wake, machine.monotonic_ns
-        role = Worker(segment, number, runner, holder, ring, clock_ns)
+        role = Worker(segment, number, runner, port, ring, clock_ns)
         bell = self.worker_bells[number]
+        offset = segment.layout.worker(number)
+        segment.words[(offset + WORKER_MODEL) // WORD] = model.reference
+        segment.words[(offset + WORKER_STATE) // WORD] = WorkerState.READY
         role.begin()
         while True:
             role.step()
-            bell.wait(RETRY_S if holder.delayed else None)
+            bell.wait(RETRY_S if port.delayed else None)
+
+    def _runner(
+        self, model: ModelSpec, port: EnginePort, run_again: Callable[[int], object]
+    ) -> Runner | Forwarder:
+        predict, clock_ns = self._predict(model.name), self.machine.monotonic_ns
+        if model is FORWARDED:
+            return Forwarder(ModelServer(predict), model.name, port, clock_ns, run_again)
+        loaded = Model(model.inputs, model.outputs, lambda: None, predict)
+        return Runner(loaded, model.name, port, clock_ns, run_again=run_again)
 
     def _serve(self, frontend: Frontend) -> None:
         segment, machine = self.segment, self.machine
@@ -362,16 +445,3 @@ class Engine:
             loop.run_once()
             if not frontend.inbox:
                 loop.sleep()
-
-
-class _OneByOne:
-    """DONE words of many slots, stored one after the other, so that a death can come between."""
-
-    def __init__(self, dones: Any, segment: Segment, machine: Machine) -> None:
-        self._dones = dones
-        self._words = segment.words
-        self._first = segment.layout.slots_offset // WORD + _DONE_WORD
-
-    def __setitem__(self, slots: Any, values: Any) -> None:
-        for slot, value in zip(slots.tolist(), values.tolist(), strict=True):
-            self._words[self._first + slot * _SLOT_WORDS] = value

@@ -24,8 +24,8 @@ from simulation.engine import (
     FRONTENDS,
     HOSTILE_LANE,
     LANE_BYTES,
+    SERVED,
     SLOTS,
-    SPECS,
     TYPED,
     Engine,
     Frontend,
@@ -34,11 +34,13 @@ from simulation.engine import (
 from simulation.hostile import HostileLane
 from simulation.machine import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, Machine, Process
 
-from ringbatch.engine.collector import MAX_DEATHS
-from ringbatch.engine.model import InvalidInput
-from ringbatch.frontend.calls import Call
-from ringbatch.frontend.outcome import Headers
-from ringbatch.frontend.service import Service
+from ringbatch.engine.collector.collector import MAX_DEATHS
+from ringbatch.engine.collector.takeover import held
+from ringbatch.engine.runtimes.model import InvalidInput
+from ringbatch.frontend.codec.outcome import Headers
+from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.service import Service
+from ringbatch.shm.counters import CollectorCounter, Counters
 from ringbatch.shm.extents import RESERVE_SHARE
 from ringbatch.shm.layout import MODEL_ANSWER_NS, MODEL_READY, WORD
 
@@ -63,12 +65,18 @@ _STATUSES: Final = {
 }
 
 
+_TEXTS: Final = {400: b"refused", 500: b"RuntimeError"}
+"""What a client must be told."""
+
+
 @dataclass(frozen=True)
 class Profile:
     """What may happen in a life, and how often. Rates are chances at each pause of a process."""
 
     requests: int = 10
     stride: int = 12
+    loads: bool = False
+    """Whether processes give way before loads, too."""
     gap_ns: int = MILLISECOND_NS
     """Between two arrivals, about."""
     run_ns: int = 3 * MILLISECOND_NS
@@ -87,6 +95,8 @@ class Profile:
     """Requests that are no harmless ones."""
     fatal: float = 0.0
     """Requests that end or occupy their worker."""
+    alike: float = 0.0
+    """Requests of one instance each to the typed model."""
     hostile: float = 0.0
 
     @staticmethod
@@ -101,6 +111,7 @@ class Profile:
         return Profile(
             requests=chance.randrange(1, 9),
             stride=chance.choice([3, 8, 20, 60]),
+            loads=chance.random() < _LOADS_SHARE,
             gap_ns=chance.choice([50 * MICROSECOND_NS, MILLISECOND_NS, 20 * MILLISECOND_NS]),
             run_ns=chance.choice([100 * MICROSECOND_NS, 3 * MILLISECOND_NS, 60 * MILLISECOND_NS]),
             kills_of_workers=sometimes(0.3),
@@ -120,7 +131,11 @@ class Profile:
     def calm(self) -> "Profile":
         """The same without any misfortune, and with no more requests than a lane has slots for,
         though each is cut into three."""
-        return Profile(min(self.requests, SLOTS // 3), self.stride, self.gap_ns, self.run_ns)
+        return replace(
+            Profile(min(self.requests, SLOTS // 3), self.stride, self.loads),
+            gap_ns=self.gap_ns,
+            run_ns=self.run_ns,
+        )
 
     def simpler(self) -> "list[Profile]":
         """Profiles with less in them, the simplest first."""
@@ -134,7 +149,7 @@ class Profile:
 CROWDED: Final = (
     Profile(
         requests=30,
-        stride=20,
+        stride=60,
         gap_ns=5 * MILLISECOND_NS,
         run_ns=MILLISECOND_NS // 10,
         kills_of_collectors=0.3,
@@ -148,9 +163,12 @@ CROWDED: Final = (
         stops_of_collectors=0.3,
     ),
     Profile(requests=30, stride=3, gap_ns=200 * MICROSECOND_NS, run_ns=100 * MICROSECOND_NS),
+    Profile(requests=16, stride=8, gap_ns=0, kills_of_workers=0.2, alike=1.0),
 )
-"""In the first two rings are full, of what is announced twice; in the last nobody rests."""
-_CROWDED_SHARE: Final = 0.05
+"""In the first two rings are full, of what is announced twice; in the third nobody rests; in the
+last workers die amid large batches."""
+_CROWDED_SHARE: Final = 0.08
+_LOADS_SHARE: Final = 0.1
 
 
 @dataclass
@@ -208,7 +226,15 @@ class Life:
             "frontend": (self.profile.kills_of_frontends, self.profile.stops_of_frontends),
         }
         self._longest_cycle_ns = 0
-        self.engine = Engine(self.machine, chance, self._model, self._frontend_lost)
+        self._specs = specs = chance.choice(SERVED)
+        self.engine = Engine(
+            self.machine,
+            chance,
+            specs,
+            self._model,
+            self._frontend_lost,
+            loads=self.profile.loads,
+        )
         self._hostile = HostileLane(
             self.engine.segment, self.engine.raw, HOSTILE_LANE, random.Random(seed)
         )
@@ -307,13 +333,15 @@ class Life:
             kind = chance.choice([LARGE, REFUSED, POISON])
         elif chance.random() < profile.fatal:
             kind = chance.choice([KILLER, HANGING])
-        model = chance.choice(SPECS)
+        model = chance.choice(self._specs)
         if model is TYPED and kind == LARGE:
             kind = HARMLESS
         timeout_ns = model.timeout_ns
         if chance.random() < profile.short_deadlines:
             timeout_ns = chance.choice([1, 10, 100, 1000]) * MILLISECOND_NS
         rows = chance.choice([1, 1, 1, 1, 1, 2, 3, 10])
+        if chance.random() < profile.alike:
+            model, rows = TYPED, 1
         self._ask(frontend, kind, model.name, rows, timeout_ns)
 
     def _ask(self, frontend: Frontend, kind: int, model: str, rows: int, timeout_ns: int) -> Asked:
@@ -377,6 +405,8 @@ class Life:
             assert late_ns <= TOLERANCE_NS, f"request {asked.number} is late by {late_ns} ns"
         allowed = _STATUSES[asked.kind]
         assert status in allowed, f"request {asked.number} ends with {status}: {body!r}"
+        told = _TEXTS.get(status, b"") in body and rb"\u0000" not in body
+        assert told, f"request {asked.number} ends with {status}, but {body!r}"
         if status == 200:
             assert self._values(asked, json.loads(body)) == [asked.number] * asked.rows
         elif status == 504 and first_ns and not self._stood_still:
@@ -474,13 +504,13 @@ class Life:
 
     def _at_rest(self) -> bool:
         engine = self.engine
-        for model in SPECS:
+        for model in self._specs:
             word = (engine.segment.layout.model(model.index) + MODEL_READY) // WORD
             if engine.raw[word] != len(model.workers):
                 return False
         if engine.collector is None or engine.collector.in_flight:
             return False
-        if engine.unburied or any(
+        if engine.unreclaimed or any(
             process.stopped_until_ns > self.machine.now_ns for process in engine.machine.processes
         ):
             return False
@@ -496,13 +526,18 @@ class Life:
     def _check_sleepers(self) -> None:
         """Time is about to pass: nobody who is well sleeps beside something to do."""
         engine, machine = self.engine, self.machine
-        if engine.unburied or any(not process.asleep for process in machine.processes):
+        if engine.unreclaimed or any(not process.asleep for process in machine.processes):
             return
         if self._is_anybody_stopped():
             return
         for frontend in engine.frontends:
             if frontend.lane is not None:
                 assert not frontend.lane.has_news, f"frontend {frontend.number} sleeps on answers"
+        for number, process in engine.workers.items():
+            waits = process.bell is engine.worker_bells[number]
+            assert not (waits and held(engine.segment, number)), (
+                f"worker {number} sleeps beside a batch"
+            )
         collector = engine.collector
         if collector is None:
             return
@@ -512,7 +547,7 @@ class Life:
         assert not (asked and idle), "the collector sleeps on requests while a worker is idle"
         for model in collector._models.values():
             eager = model.policy.eager and model.queues
-            assert not (model.idle and (eager or model.again)), (
+            assert not (model.idle and (eager or model.retries)), (
                 f"requests of model {model.spec.name} wait while a worker is idle"
             )
 
@@ -522,10 +557,13 @@ class Life:
         answered = sum(bool(asked.status) for asked in self.asked)
         gone = sum(asked.gone for asked in self.asked)
         assert answered + gone == len(self.asked) == sum(self.ends.values()) + gone
-        for model in SPECS:
+        for model in self._specs:
             word = (self.engine.segment.layout.model(model.index) + MODEL_ANSWER_NS) // WORD
             wait_ns = self.engine.raw[word]
             assert not wait_ns, f"with nothing to do, model {model.name} would take {wait_ns} ns"
+        if not self._stood_still and all(asked.kind != HANGING for asked in self.asked):
+            counters = Counters(self.engine.raw, self.engine.segment.layout.collector_counters())
+            assert not counters[CollectorCounter.WORKERS_HUNG], "one that moves is taken for hung"
         largest = LANE_BYTES - LANE_BYTES // RESERVE_SHARE
         for frontend in self.engine.frontends:
             assert frontend.lane is not None
@@ -536,7 +574,7 @@ class Life:
     def _probe(self) -> None:
         """Everything works as at first."""
         for frontend in self.engine.frontends:
-            for model in SPECS:
+            for model in self._specs:
                 asked = self._ask(frontend, HARMLESS, model.name, 1, model.timeout_ns)
                 self._run_until(self._at_rest)
                 assert asked.status == 200, f"afterwards, a request ends with {asked.status}"

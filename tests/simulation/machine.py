@@ -1,9 +1,9 @@
 """A machine in one thread: processes that take turns, a clock that is told the time, doorbells.
 
-A process is real code in a greenlet. It gives way before a store to the words that all share,
-before it rings, and where it sleeps, and there it can be killed, stopped and let on again. Which
-process goes on, and for how many stores, follows from the random numbers that the machine was made
-with, so a seed names a schedule.
+A process is real code in a greenlet. It gives way before it stores a word in the memory that all
+share, before it rings, and where it sleeps, and there it can be killed, stopped and let on again.
+Which process goes on, and for how many stores, follows from the random numbers that the machine was
+made with, so a seed names a schedule.
 
 A process that is killed stands where it stood: what its unwinding would still store is dropped.
 """
@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, cast
+from typing import Any
 
 from greenlet import getcurrent, greenlet
 
@@ -82,7 +82,8 @@ class Machine:
         self._at_pause = at_pause
         self._main = getcurrent()
         self._left = 0
-        self._unwinding = False
+        self.unwinding = False
+        """Whether a process that was killed is being taken down."""
         self._due: list[tuple[int, int, Callable[[], object]]] = []
         self._order = count()
         self._pids = count(_FIRST_PID)
@@ -90,11 +91,6 @@ class Machine:
     def monotonic_ns(self) -> int:
         """The time; as `time.monotonic_ns`."""
         return self.now_ns
-
-    def getpid(self) -> int:
-        """The process that runs; as `os.getpid`."""
-        assert self.current is not None
-        return self.current.pid
 
     def note(self, what: str) -> None:
         """For whoever reads the trace of a schedule that failed."""
@@ -113,13 +109,13 @@ class Machine:
         self.note(f"{process.name} [{process.pid}] is killed")
         process.alive = False
         self.processes.remove(process)
-        running, self._unwinding = self._unwinding, True
+        running, self.unwinding = self.unwinding, True
         try:
             process.greenlet.throw(Killed)
         except Killed:
             pass  # It had not begun.
         finally:
-            self._unwinding = running
+            self.unwinding = running
 
     def close(self) -> None:
         """End everything. What is not ended would be when it is freed, and store in the memory of
@@ -162,6 +158,14 @@ class Machine:
             if self._left <= 0:
                 self._main.switch()
 
+    def steps_at_once(self, count: int) -> bool:
+        """As `step`, so many times, where the running process need not give way meanwhile; else
+        False, and nothing was done."""
+        if count >= self._left:
+            return False
+        self._left -= count
+        return True
+
     def turn(self) -> bool:
         """Let one process go on, or what is due happen; False where nobody can before some time
         has passed."""
@@ -193,34 +197,6 @@ class Machine:
             if until_ns is not None:
                 instants.append(until_ns)
         return min(instants, default=None)
-
-    def watched(
-        self, words: memoryview, check: Callable[[int, int], object] | None = None
-    ) -> memoryview:
-        """Words before each store to which a process may have to give way.
-
-        Args:
-            words: of format ``Q``.
-            check: called with number and value of each store of a process, before it.
-        """
-        machine = self
-
-        class Words:
-            __getitem__ = words.__getitem__
-            __len__ = words.__len__
-
-            def __setitem__(self, number: int, value: int) -> None:
-                if machine.current is not None:
-                    machine._left -= 1
-                    if machine._left <= 0:
-                        machine._main.switch()
-                    if check is not None:
-                        check(number, value)
-                elif machine._unwinding:
-                    return
-                words[number] = value
-
-        return cast(memoryview, Words())
 
 
 class Bell:

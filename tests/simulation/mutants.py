@@ -1,29 +1,35 @@
 """The engine with one thing wrong at a time, each of which the simulation must find.
 
-A mutant is a function of the engine in which one piece of text is replaced by another. Where a
-change of the engine moves that text, the mutant says so and is to be written anew.
+A mutant is a function of the engine in which one piece of text is replaced by another, or one
+statement comes later than it must. Where a change of the engine moves that text, the mutant says so
+and is to be written anew.
 """
 
+import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from types import ModuleType
+from typing import Any, Final
 from unittest.mock import patch
 
-from ringbatch.engine.collector import Collector
-from ringbatch.engine.worker import Worker
-from ringbatch.frontend.gateway import Gateway
-from ringbatch.shm.holder import Holder
+from ringbatch.engine.collector import takeover
+from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.worker import Worker
+from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.lane import Lane
+from ringbatch.shm.segment import Segment
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: in the method of that name, `right` becomes `wrong`."""
+    """One change: in the method or function of that name, `right` becomes `wrong`."""
 
-    owner: type
+    owner: type | ModuleType
     method: str
     right: str
     wrong: str
@@ -42,6 +48,45 @@ class Mutant:
         return source.replace(self.right, self.wrong)
 
 
+@dataclass(frozen=True)
+class Late:
+    """One change of order: in the method of that name, a statement comes only after another of the
+    same block. Each is named by how it begins, spelled as `ast.unparse` does."""
+
+    owner: type
+    method: str
+    what: str
+    behind: str
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The engine has the defect."""
+        function = inspect.unwrap(getattr(self.owner, self.method))
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+        moved = [self._moved(block) for block in _blocks(tree)]
+        where = f"{self.owner.__name__}.{self.method}"
+        assert moved.count(True) == 1, f"{where} has no {self.what!r} before {self.behind!r}"
+        with patch.object(self.owner, self.method, _compiled(function, ast.unparse(tree))):
+            yield
+
+    def _moved(self, block: list[ast.stmt]) -> bool:
+        texts = [ast.unparse(statement) for statement in block]
+        early = [number for number, text in enumerate(texts) if text.startswith(self.what)]
+        late = [number for number, text in enumerate(texts) if text.startswith(self.behind)]
+        if len(early) != 1 or len(late) != 1 or early > late:
+            return False
+        block.insert(late[0], block.pop(early[0]))
+        return True
+
+
+def _blocks(tree: ast.Module) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                yield block
+
+
 def _compiled(function: Callable[..., Any], source: str) -> Callable[..., Any]:
     names: dict[str, Any] = {}
     # The annotations of a method may name its own class.
@@ -51,7 +96,7 @@ def _compiled(function: Callable[..., Any], source: str) -> Callable[..., Any]:
     return result
 
 
-MUTANTS = {
+MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a frontend takes an answer to an earlier request": Mutant(
         Lane,
         "collect",
@@ -60,19 +105,19 @@ MUTANTS = {
         " _NO_SLOT) for word in references]",
     ),
     "the collector takes in a request of an earlier generation": Mutant(
-        Holder,
+        EnginePort,
         "read_open",
         "if control >> FLAG_BITS == generation != words[first + _DONE_WORD] >> FLAG_BITS:",
         "if control >> FLAG_BITS != words[first + _DONE_WORD] >> FLAG_BITS:",
     ),
     "the collector sleeps without a second look": Mutant(
         Collector,
-        "may_sleep",
+        "prepare_to_sleep",
         "return not (self.rung_for_requests and self.has_news())",
         "return True",
     ),
     "an answer is announced before DONE": Mutant(
-        Holder,
+        EnginePort,
         "answer",
         "self._words[first] = done_word(ref >> SLOT_BITS, status)\n"
         "    self._answered.setdefault(slot >> self._lane_shift, []).append(ref)",
@@ -81,12 +126,51 @@ MUTANTS = {
         "    self._words[first] = done_word(ref >> SLOT_BITS, status)",
     ),
     "answers to requests that are alike are announced before DONE": Mutant(
-        Holder,
-        "answer_alike",
+        EnginePort,
+        "answer_uniform",
         "words[first + slot * _SLOT_WORDS] = ref >> SLOT_BITS << FLAG_BITS | status",
         "self._answered.setdefault(slot >> self._lane_shift, []).append(ref)\n"
         "            self.flush()\n"
         "            words[first + slot * _SLOT_WORDS] = ref >> SLOT_BITS << FLAG_BITS | status",
+    ),
+    "many answers that are alike are announced before DONE": Mutant(
+        EnginePort,
+        "answer_uniform",
+        "refs = np.array(references, dtype=np.uint64)\n",
+        "refs = np.array(references, dtype=np.uint64)\n"
+        "        for ref in references:\n"
+        "            self._answered.setdefault(self.lane_of(ref), []).append(ref)\n"
+        "        self.flush()\n",
+    ),
+    "a request is published before its bytes": Late(
+        Lane, "send", "memory[request] = payload", "self._words[control] ="
+    ),
+    "a request is published before its header": Late(
+        Lane, "send", "_HEADER.pack_into(", "self._words[control] ="
+    ),
+    "an answer is DONE before what stands beside it": Late(
+        EnginePort, "answer", "_BESIDE.pack_into(", "self._words[first] ="
+    ),
+    "a few answers that are alike are DONE before what stands beside them": Late(
+        EnginePort, "answer_uniform", "store(memory,", "words[first + slot * _SLOT_WORDS] ="
+    ),
+    "many answers that are alike are DONE before what stands beside them": Late(
+        EnginePort, "answer_uniform", "self._besides[slots] =", "self._dones[slots] ="
+    ),
+    "a forwarded answer is DONE before its bytes": Late(
+        EnginePort, "answer_each", "if fits:", "self.answer("
+    ),
+    "a refusal is DONE before its text": Late(
+        EnginePort, "fail", "self.memory[start:start + len(message)] =", "self.answer("
+    ),
+    "answers of a typed model are DONE before their numbers": Mutant(
+        Runner,
+        "_run_uniform",
+        "size = codec.write_uniform(results, uniform)\n",
+        "size = 8 * sizes.rows\n"
+        "        port.answer_uniform(uniform, _OK, size, mark, self._clock_ns())\n"
+        "        codec.write_uniform(results, uniform)\n"
+        "        return True, None\n",
     ),
     "a cancelled slot is free at once": Mutant(
         Lane, "cancel", "self._cancelled.add(slot)", "self.release(slot)"
@@ -95,7 +179,7 @@ MUTANTS = {
         Lane, "_take_over", "state_of(control, done) is State.FREE", "True"
     ),
     "what a dead worker had answered is run again": Mutant(
-        Collector, "_unanswered", "if self._holder.repeat(request.ref):", "if False:"
+        Collector, "_unanswered", "if self._port.repeat(request.ref):", "if False:"
     ),
     "what a dead worker held is forgotten": Mutant(
         Collector, "_unanswered", "left.append(request)", "pass"
@@ -103,7 +187,7 @@ MUTANTS = {
     "what a dead worker was to go on with is forgotten": Mutant(
         Collector,
         "_take_back",
-        "model.again.add(filter(None, map(self._unanswered, behind)))",
+        "model.retries.add(filter(None, map(self._unanswered, behind)))",
         "for request in (r for batch in behind for r in batch.requests):\n"
         "        del known[request.ref]",
     ),
@@ -111,13 +195,13 @@ MUTANTS = {
         Collector, "_take_back", "KILLED if killed and not hung else CRASHED", "0"
     ),
     "a collector forgets what the one before had queued": Mutant(
-        Collector, "_adopt", "self._adopted.append(ref)", "pass"
+        Collector, "_adopt_slots", "self._adopted.append(ref)", "pass"
     ),
     "a collector does not announce what was answered before it": Mutant(
-        Collector, "_adopt", "self._holder.repeat(ref)", "pass"
+        Collector, "_adopt_slots", "self._port.repeat(ref)", "pass"
     ),
     "a collector leaves the estimate of the one before": Mutant(
-        Collector, "__init__", "self._dispatcher.tell_backlog(model)", "pass"
+        Collector, "start", "self._dispatcher.tell_backlog(model)", "pass"
     ),
     "a hung worker's batch is taken back before its death": Mutant(
         Collector,
@@ -126,16 +210,46 @@ MUTANTS = {
         "self._end_worker(worker.number)\n"
         "    self._take_back(worker, now_ns, hung=True, killed=False)",
     ),
-    "a dead worker is taken for ready": Mutant(
-        Collector, "_take_reports", "if self._alive(first):", "if True:"
+    "a collector takes in what workers hold": Mutant(
+        Collector, "_adopt_worker", "held = takeover.held(self._segment, number)", "held = []"
     ),
-    "a worker runs what was meant for the one before": Mutant(
-        Worker, "__init__", "self._tasks.skip()", "pass"
+    "a collector looks at what workers hold after the slots": Mutant(
+        Collector,
+        "_adopt",
+        "for number in range(self._segment.layout.workers):\n"
+        "        self._adopt_worker(number, now_ns)\n"
+        "    self._adopt_slots()",
+        "self._adopt_slots()\n"
+        "    for number in range(self._segment.layout.workers):\n"
+        "        self._adopt_worker(number, now_ns)",
+    ),
+    "a collector counts on no worker of before": Mutant(
+        Collector, "_adopt_worker", "if ready:\n        self", "if False:\n        self"
+    ),
+    "a worker that has said twice that it is ready is two": Mutant(
+        Collector, "_take_reports", "if not worker.ready:", "if True:"
+    ),
+    "nobody rings for what the collector before gave": Mutant(
+        Collector, "_adopt_worker", "worker.wake()", "pass"
+    ),
+    "a dead worker still says that it is ready": Mutant(
+        Segment, "worker_ended", "self.words[state] = at.WorkerState.ABSENT", "pass"
+    ),
+    "reclaiming leaves the dead worker's tasks": Mutant(
+        takeover, "reclaim", "_ring(segment, worker).skip()", "pass"
+    ),
+    "a worker lets go of a batch before it has answered": Mutant(
+        Worker,
+        "step",
+        "before_ns = runner.run_ns",
+        "self._tasks.release(size)\n        size = 0\n        before_ns = runner.run_ns",
     ),
     "a worker does not ring for its report": Mutant(
         Worker, "_report", "self._wake_collector()", "pass"
     ),
-    "frontends are not rung for answers": Mutant(Holder, "flush", "self._wake_lane(lane)", "pass"),
+    "frontends are not rung for answers": Mutant(
+        EnginePort, "flush", "self._wake_lane(lane)", "pass"
+    ),
     "requests that find no room are not announced later": Mutant(
         Lane, "collect", "if self._held_back:", "if False:"
     ),
@@ -143,7 +257,7 @@ MUTANTS = {
         Gateway, "sweep", "if self.lane.held_back:", "if False:"
     ),
     "no timer for a deadline": Mutant(
-        Gateway, "expect", "if waiter.deadline_ns < self._timer_ns:", "if False:"
+        Gateway, "wait_for", "if waiter.deadline_ns < self._timer_ns:", "if False:"
     ),
     "what is overdue keeps its waiter": Mutant(
         Gateway, "sweep", "self.cancel(slot)", "self.lane.cancel(slot)"

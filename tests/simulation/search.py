@@ -16,6 +16,8 @@ _TRIES: Final = 200
 """Seeds that are tried with a simpler profile."""
 _GARBAGE_AFTER: Final = 200
 """Lives."""
+_ENDLESS: Final = ("no end:", "nothing happens any more", "everybody sleeps for ever")
+"""What `Life` says where nothing comes to rest."""
 _LOGGERS: Final = ("ringbatch.worker", "ringbatch.frontend")
 
 
@@ -29,6 +31,10 @@ class Found:
     seen: Counter[str] = field(default_factory=Counter)
     """Misfortunes by their kind."""
 
+    def with_more(self, more: "Found") -> "Found":
+        """Both together."""
+        return Found(self.lives + more.lives, self.ends + more.ends, self.seen + more.seen)
+
     def __str__(self) -> str:
         ends = ", ".join(f"{count:,} x {status}" for status, count in sorted(self.ends.items()))
         seen = ", ".join(f"{count:,} x {what}" for what, count in sorted(self.seen.items()))
@@ -36,7 +42,22 @@ class Found:
 
 
 class Wrong(AssertionError):
-    """A life in which something did not hold; the text says how to see it again."""
+    """A life in which something did not hold; the text says how to see it again.
+
+    Attributes:
+        seed: of that life.
+        kind: ``hangs`` where it came to no end, ``violations`` where anything else did not hold,
+            ``crashes`` where something was raised that is no assertion.
+        before: the lives before it.
+    """
+
+    def __init__(self, seed: int, what: str, before: Found) -> None:
+        super().__init__(f"seed {seed}: {what}\nto see it: {COMMAND} --from {seed} --seeds 1")
+        self.seed = seed
+        self.before = before
+        crashed = not what.startswith("AssertionError")
+        endless = any(text in what for text in _ENDLESS)
+        self.kind = "crashes" if crashed else "hangs" if endless else "violations"
 
 
 @contextmanager
@@ -78,7 +99,7 @@ def live(seeds: Iterable[int]) -> Found:
             gc.collect()
         life = Life(seed)
         if what := failure(life):
-            raise Wrong(f"seed {seed}: {what}\nto see it: {COMMAND} --from {seed} --seeds 1")
+            raise Wrong(seed, what, found)
         found.lives += 1
         found.ends += life.ends
         found.seen += life.seen

@@ -1,0 +1,129 @@
+"""What a worker is told beside the file of its model: where to run, how to shape batches, what to
+warm up."""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Final
+
+from ringbatch.engine.config.settings import Config, ModelConfig
+from ringbatch.engine.process.plan import CpuSet, Host, Misplaced, Plan, Wish, described, plan
+from ringbatch.shm.errors import StartupError
+
+CpuSetName = tuple[str, str, int]
+"""A model, one of its versions, and which of its workers."""
+WARM_UP_AGAIN_S: Final = 1.0
+"""What the warm-up of a worker may take that takes the place of another: requests wait for it."""
+
+
+def placed(config: Config, host: Host) -> tuple[Plan, str]:
+    """Where everything is to run, the workers in the order of their numbers; and the same in words.
+
+    Raises:
+        StartupError: the configuration names CPUs that cannot be used.
+    """
+    wishes = [
+        Wish(
+            f"{model.name}/{index}",
+            of_worker(model.cpus, index),
+            model.threads,
+            waits=model.platform == "http",
+        )
+        for model in config.models
+        for index in range(model.workers)
+    ]
+    server = config.server
+    try:
+        found = plan(
+            host,
+            wishes,
+            auto=server.placement == "auto",
+            frontends=server.frontends,
+            frontend_cpus=server.frontend_cpus,
+        )
+    except Misplaced as error:
+        raise StartupError(f"the configuration names CPUs {error}") from None
+    return found, described(found, wishes, host)
+
+
+def cpu_set_name(model: ModelConfig, index: int) -> CpuSetName:
+    """The name of the CPU set of one worker: its model, its version, and which of their workers."""
+    return model.name, model.version, index
+
+
+def cpu_sets(config: Config, found: Plan) -> dict[CpuSetName, CpuSet]:
+    """The CPU sets of a plan for that configuration, by name; a spare may go on for whichever of
+    its model's workers, so it runs where any of them does."""
+    names = [cpu_set_name(model, n) for model in config.models for n in range(model.workers)]
+    by_name = dict(zip(names, found.workers, strict=True))
+    for model in config.models:
+        own = [by_name[cpu_set_name(model, n)] for n in range(model.workers)]
+        cpus = [cpu_set.cpus for cpu_set in own if cpu_set.cpus is not None]
+        everywhere = len(cpus) < len(own)
+        spare = CpuSet(None if everywhere else tuple(sorted({*chain(*cpus)})), own[0].threads)
+        for index in range(model.workers, model.processes):
+            by_name[cpu_set_name(model, index)] = spare
+    return by_name
+
+
+def of_worker(each: Sequence[str], index: int) -> str | None:
+    """What a setting with an item for each worker says of one; a short list is begun again."""
+    return each[index % len(each)] if each else None
+
+
+def of(model: ModelConfig, index: int, *, again: bool) -> dict[str, Any]:
+    """What one of a model's workers is told of it.
+
+    Args:
+        model: as it is configured.
+        index: which of its workers.
+        again: whether the worker takes the place of another.
+    """
+    return {
+        "name": model.name,
+        "path": str(model.path),
+        "runtime": model.platform,
+        "options": {
+            "max_batch_size": model.max_batch_size,
+            "device": of_worker(model.devices, index) or model.device,
+            "inputs": model.inputs,
+            "outputs": model.outputs,
+            "autocast": model.autocast,
+            "channels_last": model.channels_last,
+            "trusted_types": model.trusted_types,
+            "trust_pickle": model.trust_pickle,
+            "name": model.name,
+            "protocol": model.protocol,
+            "timeout_s": model.batch_limit_s,
+            "isolate_errors": model.isolate_errors,
+        },
+        "shape": shape(model),
+        "warm_up": warm_up(model, again=again),
+        "worker_memory_bytes": model.worker_memory_bytes or 0,
+    }
+
+
+def shape(model: ModelConfig) -> dict[str, Any]:
+    """How its batches are padded."""
+    return {
+        "max_batch_elements": model.max_batch_elements,
+        "pad_variable_length": model.pad_variable_length,
+        "length_buckets": model.length_buckets,
+        "padding_values": model.padding_values,
+        "lengths_input": model.lengths_input or "",
+    }
+
+
+def warm_up(model: ModelConfig, *, again: bool) -> dict[str, Any] | None:
+    """What it is to warm up; None where nothing is.
+
+    Args:
+        model: another server's is left alone.
+        again: whether the worker takes the place of another.
+    """
+    if not model.warm_up or model.platform == "http":
+        return None
+    return {
+        "limit_s": min(model.warm_up_s, WARM_UP_AGAIN_S) if again else model.warm_up_s,
+        "length": model.warm_up_length,
+        "file": str(model.warm_up_file) if model.warm_up_file else None,
+    }

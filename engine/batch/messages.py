@@ -1,0 +1,117 @@
+"""What crosses between the engine's processes beside the requests themselves.
+
+Tasks and reports are runs of words in the rings of the segment. A task is what the collector
+hands to a worker, a report is what a worker says back; both start with their length, so that
+several can be taken at once.
+
+    task     length, batch, reason, rows, dispatched_ns, references...
+    report   length, kind, first, second
+"""
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.ring import CorruptRingError
+from ringbatch.shm.slot import Reason
+from ringbatch.shm.tuples import new_tuple
+
+_TASK_WORDS: Final = 5
+_REPORT_WORDS: Final = 4
+
+
+class Task(NamedTuple):
+    """One batch to run."""
+
+    mark: BatchMark
+    references: list[int]
+
+
+class ReportKind(IntEnum):
+    """What a report says; `first` and `second` depend on it."""
+
+    READY = 0
+    """The worker takes tasks."""
+    DONE = 1
+    """A batch is answered; first is its number, second how long it ran in nanoseconds, 0 where
+    nobody waited for any of it any more."""
+    FAILED = 2
+    """As DONE, but the model failed for at least one of its requests."""
+    RUNS_AGAIN = 3
+    """A batch takes another run; first is its number."""
+    EXPIRED = 4
+    """Requests of a batch were not run, as their deadlines had come; first is its number, second
+    how many."""
+    CANCELLED = 5
+    """As EXPIRED, but nobody waited for them any more."""
+
+
+TOO_LATE: Final = "the deadline passed before a worker was free"
+"""What a request is told that is not run for that."""
+_REASONS: Final = tuple(Reason)
+_KINDS: Final = tuple(ReportKind)
+
+
+class Report(NamedTuple):
+    """What a worker tells the collector."""
+
+    kind: ReportKind
+    first: int
+    second: int
+
+
+def task_words(mark: BatchMark, references: Sequence[int]) -> list[int]:
+    """A task as words."""
+    return [
+        task_size(references),
+        mark.batch,
+        mark.reason,
+        mark.rows,
+        mark.dispatched_ns,
+        *references,
+    ]
+
+
+def task_size(references: Sequence[int]) -> int:
+    """How many words a task of these takes."""
+    return _TASK_WORDS + len(references)
+
+
+def tasks(words: list[int]) -> list[Task]:
+    """The tasks in words taken from a ring.
+
+    Raises:
+        CorruptRingError: where a length makes no sense.
+    """
+    found = []
+    start = 0
+    while start < len(words):
+        stop = start + words[start]
+        if words[start] < _TASK_WORDS or stop > len(words):
+            raise CorruptRingError(f"a task of {words[start]} words at {start} of {len(words)}")
+        _, batch, reason, rows, dispatched_ns, *references = words[start:stop]
+        mark = new_tuple(BatchMark, (batch, rows, _REASONS[reason], dispatched_ns))
+        found.append(new_tuple(Task, (mark, references)))
+        start = stop
+    return found
+
+
+def report_words(kind: ReportKind, first: int, second: int = 0) -> list[int]:
+    """A `Report` as words."""
+    return [_REPORT_WORDS, kind, first, second]
+
+
+def reports(words: list[int]) -> list[Report]:
+    """The reports in words taken from a ring.
+
+    Raises:
+        CorruptRingError: where a length makes no sense.
+    """
+    found = []
+    for start in range(0, len(words), _REPORT_WORDS):
+        record = words[start : start + _REPORT_WORDS]
+        if len(record) < _REPORT_WORDS or record[0] != _REPORT_WORDS:
+            raise CorruptRingError(f"a report of {record[0]} words at {start} of {len(words)}")
+        found.append(new_tuple(Report, (_KINDS[record[1]], record[2], record[3])))
+    return found

@@ -1,0 +1,158 @@
+"""When a batch closes: a pure function of what is pending, of the workers and of the time.
+
+Requests that may share a batch wait in one queue, oldest first; those whose batch was lost with
+its worker wait in groups of their own, to be run once more. Asked about either, `decide` says
+"close, because" or "wait until this instant", so that nobody has to poll: asked again at that
+instant, with nothing else changed, it closes. Nothing else closes a batch.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from ringbatch.engine.batch.shaping import worthwhile_rows
+from ringbatch.shm.slot import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How one model's batches are formed.
+
+    Attributes:
+        max_batch_size: the most instances a batch may hold; a cap, not only a trigger.
+        max_latency_ns: the longest wait of the oldest request for more to share its batch, while a
+            worker is idle, under ``fixed``; ``eager`` does not use it.
+        eager: close as soon as a worker is idle.
+        sizes: the numbers of rows that a batch is padded to, ascending; none where every number is
+            right.
+        costs_ns: how long a batch of each of these sizes runs; none where that is not known.
+    """
+
+    max_batch_size: int
+    max_latency_ns: int
+    eager: bool
+    sizes: tuple[int, ...] = ()
+    costs_ns: tuple[int, ...] = ()
+
+
+class Pending(NamedTuple):
+    """What waits in one queue, or what waits to be run once more.
+
+    Attributes:
+        requests: how many.
+        rows: instances in all of them.
+        oldest_ns: when the oldest was accepted.
+        deadline_ns: the earliest deadline among them; read only while a worker is idle.
+        others: whether requests of the same model wait that may not join, their shapes being
+            different.
+        full: whether a batch is full before it has `max_batch_size` rows; read only while a worker
+            is idle.
+        first: whether none of those that may not join is older.
+        retry: whether these were in a batch before, whose worker died.
+    """
+
+    requests: int
+    rows: int
+    oldest_ns: int
+    deadline_ns: int
+    others: bool = False
+    full: bool = False
+    first: bool = True
+    retry: bool = False
+
+
+class Wait(NamedTuple):
+    """Nothing to do before `until_ns`, unless a request or a worker comes first; None is ever."""
+
+    until_ns: int | None
+
+
+_FOR_A_WORKER: Final = Wait(None)
+
+
+def decide(
+    pending: Pending,
+    now_ns: int,
+    policy: Policy,
+    idle_workers: int,
+    takes_next: bool = False,
+    service_ns: int = 0,
+    draining: bool = False,
+) -> Reason | Wait:
+    """Why to close a batch of `pending` now, or how long to wait.
+
+    How long a request waits at most, from its acceptance until its batch closes:
+
+        policy   a worker idle                          all workers busy
+        -------  -------------------------------------  --------------------------------------
+        fixed    `max_latency_ns`, the rule of KServe's until a worker is idle and no older
+                 batcher; less where the batch is full  request is left to go before it, if
+                 before, a deadline is near, or the     that is after `max_latency_ns`
+                 engine drains
+        eager    not at all                             until a worker is idle and no older
+                                                        request is left to go before it
+        (retry)  not at all, under either policy        until a worker is idle and no group is
+                                                        left that was to run again before it
+
+    Where n batches go before it and w workers are busy, that is after n // w + 1 runs at most; and
+    never after the request's deadline, when it is answered without having run. While all workers
+    are busy a batch stays open and grows up to `max_batch_size`, so that no small one is frozen
+    behind a busy worker; a full one cannot grow, and `takes_next` closes it at once. What a batch
+    leaves behind because its size would not pay has waited its time, and is the first of the next.
+
+    Args:
+        pending: what waits; not nothing.
+        now_ns: the time, on the clock of the other instants.
+        policy: the model's.
+        idle_workers: workers that could run a batch at once.
+        takes_next: whether, with none idle, a busy one takes a full batch to run after its own.
+        service_ns: how long a batch is expected to run; a batch that waits longer than its
+            earliest deadline minus this would be late.
+        draining: whether no further request will come.
+    """
+    if not idle_workers:
+        ahead = takes_next and pending.first and not pending.retry
+        return Reason.FULL if ahead and pending.rows >= policy.max_batch_size else _FOR_A_WORKER
+    if pending.retry:
+        return Reason.RETRY
+    if pending.full or pending.rows >= policy.max_batch_size:
+        return Reason.FULL
+    if draining:
+        return Reason.DRAIN
+    if policy.eager:
+        return Reason.SHAPE if pending.others else Reason.IDLE
+    due_ns = pending.oldest_ns + policy.max_latency_ns
+    if now_ns >= due_ns:
+        return Reason.LATENCY
+    urgent_ns = pending.deadline_ns - service_ns
+    if now_ns >= urgent_ns:
+        return Reason.DEADLINE
+    return Wait(min(due_ns, urgent_ns))
+
+
+def taking(rows: int, policy: Policy) -> int:
+    """The most rows that a batch closed now takes of those that wait.
+
+    Args:
+        rows: that wait.
+        policy: the model's.
+    """
+    if rows >= policy.max_batch_size:
+        return policy.max_batch_size
+    return worthwhile_rows(rows, policy.sizes, policy.costs_ns)
+
+
+def fitting(rows: Iterable[int], max_batch_size: int) -> int:
+    """How many of the oldest requests a batch may take; at least the first.
+
+    Args:
+        rows: instances of each request, oldest first.
+        max_batch_size: the cap. A request over it never gets here: it is split before.
+    """
+    count = 0
+    for total in accumulate(rows):
+        if total > max_batch_size and count:
+            break
+        count += 1
+    return count

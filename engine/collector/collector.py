@@ -1,0 +1,488 @@
+"""The collector: takes requests out of the lanes, forms batches, hands them to workers.
+
+One process, one thread, no polling. `step` does everything there is to do and says when it wants
+to be called again if nobody rings before. A request belongs to the collector from the moment it
+is published until it is dispatched; what dies here is expired, cancelled or without a worker.
+"""
+
+from collections.abc import Callable
+
+from ringbatch.engine.batch.messages import ReportKind, reports
+from ringbatch.engine.collector import takeover
+from ringbatch.engine.collector.dispatcher import NO_BATCH, Dispatcher
+from ringbatch.engine.collector.model_pool import Batch, Model, ModelPool, Worker
+from ringbatch.engine.collector.quarantine import CRASHED, KILLED, REPLACED_NS, Quarantine, regroup
+from ringbatch.shm import cost_profile
+from ringbatch.shm.counters import CollectorCounter, Counters, ModelCounter
+from ringbatch.shm.engine_port import EnginePort, Request, columns
+from ringbatch.shm.fence import full_fence
+from ringbatch.shm.layout import COLLECTOR_NS, REPORT_WORDS, RING_COLLECTOR, WORD, ring_size
+from ringbatch.shm.model_spec import LOADING
+from ringbatch.shm.ring import CorruptRingError, Inbox
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import PART, State, Status
+
+MAX_DEATHS = 2
+"""A request with which this many workers have crashed, the last of them alone, is given up."""
+RETRY_NS = 10_000_000
+"""How soon answers are announced again that found no room in a lane's ring."""
+UNLOADED = "the model was unloaded or changed while the request was on its way; send it again"
+_FEW = 4
+"""Fewer requests than this are looked at one by one sooner than together."""
+_DROPPED = {
+    ReportKind.EXPIRED: ModelCounter.EXPIRED,
+    ReportKind.CANCELLED: ModelCounter.CANCELLED,
+}
+_NEVER_NS = 1 << 62
+_SERVICE_SHARE = 8
+"""The expected run time follows the measured one by one part in this many."""
+
+
+class Collector:
+    """The role, to be stepped.
+
+    Args:
+        segment: the memory, in which this process is the only collector.
+        wake_lane: rings a frontend's doorbell.
+        wake_worker: rings a worker's doorbell.
+        end_worker: has a worker ended that hangs; its death is told as any other.
+        say: tells the supervisor what has become of the table's latest change: ``loaded`` or
+            ``drained``, a model's reference, or ``released``, a worker's number.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        wake_lane: Callable[[int], None],
+        wake_worker: Callable[[int], None],
+        end_worker: Callable[[int], object],
+        say: Callable[..., object] = lambda **_: None,
+    ) -> None:
+        layout, words = segment.layout, segment.words
+        self._segment = segment
+        self._words = words
+        self._end_worker = end_worker
+        self._say = say
+        self._wake_lane = wake_lane
+        self._port = EnginePort(segment, layout.workers, wake_lane)
+        self._counters = Counters(words, layout.collector_counters())
+        slots, lanes, workers = layout.slots, layout.lanes, layout.workers
+        self._submissions = Inbox(words, layout.submissions, ring_size(slots), lanes, slots)
+        self._reports = Inbox(words, layout.reports, ring_size(REPORT_WORDS), workers, REPORT_WORDS)
+        self._known: dict[int, int] = {}
+        """By reference, the requests taken in and not yet answered: what deaths they are suspected
+        of, see `ringbatch.engine.collector.quarantine`."""
+        self._dispatcher = Dispatcher(segment, self._port, self._known)
+        self._quarantine = Quarantine(segment.memory)
+        self._adopted: list[int] = []
+        """What an earlier collector had not given to a worker, to be taken in by the next step."""
+        self._unclear: set[int] = set()
+        """Workers of which one cannot tell what they hold; nothing is done before they are dead."""
+        self._pool = ModelPool(segment, wake_worker)
+        self._models = self._pool.models
+        self._workers = self._pool.workers
+        self.rung_for_requests = True
+        """Whether frontends have been told to ring."""
+
+    def start(self, now_ns: int) -> None:
+        """Take over what stands in the segment: the models, their workers, and what a collector
+        before this one had under way. To be called once, before the first step."""
+        # Nanoseconds since boot outrun any count of batches, so that no two collectors of a segment
+        # give out the same number.
+        self._dispatcher.next_batch = now_ns
+        self._pool.follow(now_ns)
+        self._adopt(now_ns)
+        for model in self._models.values():
+            model.health.ready(model.ready)
+            self._dispatcher.tell_backlog(model)
+
+    def step(self, now_ns: int) -> int | None:
+        """Do everything there is to do; the instant by which to call again, None for never."""
+        self._counters.add(CollectorCounter.STEPS)
+        self._words[COLLECTOR_NS // WORD] = now_ns
+        if self._unclear:
+            return None
+        pool, port = self._pool, self._port
+        if pool.outdated:
+            self._follow(now_ns)
+        # Before submissions are taken: what was sent until then is among them.
+        acknowledged = bool(pool.retiring) and pool.acknowledged(now_ns)
+        for number, words in self._reports.take():
+            self._take_reports(number, words, now_ns)
+        while self._adopted:
+            self._take_adopted(self._adopted.pop(), now_ns)
+        for lane, references in self._submissions.take():
+            self._take_submissions(lane, references, now_ns)
+        for model in pool.retiring:
+            if not model.ready:
+                # Those that die while they retire are not started again.
+                self._move_on(model, now_ns)
+        wanted = [self._dispatcher.serve(model, now_ns) for model in self._models.values()]
+        workers = self._workers.values()
+        wanted += [self._watch(worker, now_ns) for worker in workers if worker.batches]
+        if pool.retiring or pool.leaving:
+            self._let_go(acknowledged)
+        port.flush()
+        if port.delayed or pool.retiring:
+            wanted.append(now_ns + RETRY_NS)
+        return min([until_ns for until_ns in wanted if until_ns is not None], default=None)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests taken in and not yet answered."""
+        return len(self._known)
+
+    def prepare_to_sleep(self) -> bool:
+        """Say whether requests must ring from now on, and look once more for some.
+
+        While no worker is idle, or can be given a batch to run next, a request could only be put
+        into a queue; that can wait until a worker reports, and the ring saved is most of what a
+        request costs the collector.
+
+        Returns:
+            False where there is something to do before sleeping.
+        """
+        self.rung_for_requests = any(
+            model.idle or model.wants_next for model in self._models.values()
+        )
+        self._words[RING_COLLECTOR // WORD] = self.rung_for_requests
+        full_fence()
+        return not (self.rung_for_requests and self.has_news())
+
+    def has_news(self) -> bool:
+        """Whether the next step would find requests or reports."""
+        return self._submissions.waiting or self._reports.waiting
+
+    def worker_died(self, number: int, now_ns: int, *, killed: bool = False) -> bool:
+        """Take back what a worker held; only after its process is proved to be gone.
+
+        Args:
+            number: the worker's.
+            now_ns: the time.
+            killed: whether it was ended with SIGKILL.
+
+        Returns:
+            Whether it is known which request it died of.
+        """
+        worker = self._workers.get(number)
+        explained = worker is not None and self._reclaim(worker, now_ns, killed=killed)
+        takeover.reclaim(self._segment, number)
+        if number in self._unclear:
+            self._unclear.remove(number)
+            self._adopt_slots()
+        return explained
+
+    def _reclaim(self, worker: Worker, now_ns: int, *, killed: bool) -> bool:
+        for reporter, words in self._reports.take():
+            self._take_reports(reporter, words, now_ns)
+        self._counters.add(CollectorCounter.WORKER_DEATHS)
+        hung, worker.ending = worker.ending, False
+        model = worker.model
+        model.health.worker_died(worker.number, now_ns)
+        self._ready_no_more(worker)
+        explained = bool(worker.batches) and self._take_back(
+            worker, now_ns, hung=hung, killed=killed
+        )
+        if self._models.get(model.spec.reference) is not model:
+            self._move_on(model, now_ns)
+        return explained
+
+    def _ready_no_more(self, worker: Worker) -> None:
+        if worker.ready:
+            worker.ready = False
+            if not worker.leaving:
+                worker.model.leave(worker)
+
+    def _follow(self, now_ns: int) -> None:
+        """Take over what the supervisor has changed in the table of models."""
+        gone = self._pool.follow(now_ns)
+        while self._pool.replaced:
+            worker = self._pool.replaced.pop()
+            if worker.batches:
+                self._take_back(worker, now_ns, hung=False, killed=True)
+                if self._models.get(worker.model.spec.reference) is not worker.model:
+                    gone.append(worker.model)
+        for model in gone:
+            self._move_on(model, now_ns)
+        for model in self._models.values():
+            self._dispatcher.tell_backlog(model)
+        if self._pool.retiring:
+            for lane in range(self._segment.layout.frontend_lanes):
+                self._wake_lane(lane)
+
+    def _move_on(self, model: Model, now_ns: int) -> None:
+        """Give what waits for a model that will not run it to the one in its place."""
+        successor = self._pool.successor(model.spec)
+        for request in model.empty():
+            if successor is None:
+                self._dispatcher.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
+            else:
+                successor.retries.add([[request]])
+
+    def _let_go(self, acknowledged: bool) -> None:
+        """Tell the supervisor of retiring models and leaving workers that are done."""
+        for model in self._pool.retiring:
+            if acknowledged and not model.drained and not self._pool.busy(model):
+                model.drained = True
+                self._say(drained=model.spec.reference)
+        for worker in [worker for worker in self._pool.leaving if not worker.batches]:
+            self._pool.remove(worker)
+            self._say(released=worker.number)
+
+    def _watch(self, worker: Worker, now_ns: int) -> int | None:
+        """Have a worker ended whose batch runs too long; when to look again."""
+        if worker.ending:
+            return None
+        if now_ns < worker.limit_ns:
+            return worker.limit_ns
+        worker.ending = True
+        self._ready_no_more(worker)
+        self._counters.add(CollectorCounter.WORKERS_HUNG)
+        self._end_worker(worker.number)
+        # A spare may go on at once.
+        return self._dispatcher.serve(worker.model, now_ns)
+
+    def _take_back(self, worker: Worker, now_ns: int, *, hung: bool, killed: bool) -> bool:
+        """The requests of a dead worker run again: those of its batch in groups that find a killer,
+        those of the batch it had not begun as they are."""
+        model, known = worker.model, self._known
+        running, *behind = worker.batches
+        worker.batches = []
+        left = self._unanswered(running)
+        first = not any(known[request.ref] for request in left)
+        for request in left:
+            known[request.ref] += KILLED if killed and not hung else CRASHED
+        explained = len(left) == 1 and known[left[0].ref] >= MAX_DEATHS * CRASHED
+        if explained:
+            killer = left.pop()
+            self._quarantine.remember(killer, now_ns)
+            model.health.explained(worker.number, now_ns)
+            text = "the worker process died while it ran this request, and so did a second one"
+            self._dispatcher.fail(killer, Status.WORKER_DIED, text, running.mark, now_ns)
+        death_ns = REPLACED_NS + hung * model.spec.batch_timeout_ns
+        model.retries.add(regroup(left, first=first, run_ns=model.cycle_ns, death_ns=death_ns))
+        model.retries.add(filter(None, map(self._unanswered, behind)))
+        return explained
+
+    def _unanswered(self, batch: Batch) -> list[Request]:
+        """Those of a dead worker's batch that it has not answered; the others are announced."""
+        left = []
+        for request in batch.requests:
+            if self._port.repeat(request.ref):
+                del self._known[request.ref]
+            else:
+                left.append(request)
+        return left
+
+    def _adopt(self, now_ns: int) -> None:
+        """Take over where an earlier collector of this segment stopped, whose workers go on.
+
+        What they hold is looked at before the slots are: what one has let go of by then, it has
+        answered, and its slot says so.
+        """
+        self._submissions.skip()
+        for number in range(self._segment.layout.workers):
+            self._adopt_worker(number, now_ns)
+        self._adopt_slots()
+
+    def _adopt_worker(self, number: int, now_ns: int) -> None:
+        ready = takeover.says_ready(self._segment, number)
+        worker = self._workers.get(number)
+        try:
+            held = takeover.held(self._segment, number)
+        except CorruptRingError:
+            self._counters.add(CollectorCounter.CORRUPT_RINGS)
+            self._end_unclear(number)
+            return
+        if worker is None and held:
+            worker = self._pool.left_over(number, takeover.model_of(self._segment, number))
+            if worker is None:
+                self._end_unclear(number)
+        if worker is None:
+            if ready and not held:
+                self._say(released=number)
+            return
+        for mark, references in held:
+            requests = [self._request(ref, worker.model, now_ns) for ref in references]
+            self._known.update(dict.fromkeys(references, 0))
+            worker.batches.append(Batch(mark, requests))
+        if ready:
+            self._worker_ready(worker, now_ns)
+        if held:
+            # One that is not ready has died, and what it held is to be reclaimed.
+            goes_on = ready and len(held) == 1
+            (self._dispatcher.begins if goes_on else self._dispatcher.runs)(worker, now_ns)
+            worker.began_ns = held[0].mark.dispatched_ns
+            # Whether that was done is not known.
+            worker.wake()
+
+    def _end_unclear(self, number: int) -> None:
+        self._unclear.add(number)
+        self._end_worker(number)
+
+    def _request(self, ref: int, model: Model, now_ns: int) -> Request:
+        """A request that a worker holds, where its words make no sense by now as one without
+        payload; the worker that runs it tells them apart."""
+        request = self._port.read(ref)
+        if request is None:
+            request = Request(ref, model.spec.reference, 1, 0, 0, 0, 0, 0, now_ns, _NEVER_NS)
+        return request
+
+    def _adopt_slots(self) -> None:
+        if self._unclear:
+            return
+        for ref, state in self._port.published():
+            if state is State.FREE:
+                # Whoever answered it may have died before announcing it.
+                self._port.repeat(ref)
+            elif ref not in self._known:
+                self._adopted.append(ref)
+
+    def _take_adopted(self, ref: int, now_ns: int) -> None:
+        request = self._port.read(ref)
+        if request is None:
+            self._refuse_spoilt(ref)
+        else:
+            self._take_in(request, now_ns)
+
+    def _take_reports(self, number: int, words: list[int] | None, now_ns: int) -> None:
+        if words is None:
+            self._counters.add(CollectorCounter.CORRUPT_RINGS)
+            return
+        worker = self._workers.get(number)
+        if worker is None and self._pool.outdated:
+            # The worker may know the other table.
+            self._follow(now_ns)
+            worker = self._workers.get(number)
+        if worker is None:
+            if any(report.kind is ReportKind.READY for report in reports(words)):
+                # The table had it once, and no longer by the time this collector began.
+                self._say(released=number)
+            return
+        for kind, first, second in reports(words):
+            if kind is ReportKind.READY:
+                if not worker.ready:
+                    self._worker_ready(worker, now_ns)
+            elif not worker.batches or worker.batches[0].mark.batch != first:
+                continue
+            elif kind is ReportKind.RUNS_AGAIN:
+                self._dispatcher.runs(worker, now_ns)
+            elif kind in _DROPPED:
+                worker.model.counters.add(_DROPPED[kind], second)
+            else:
+                self._batch_done(worker, kind, second, now_ns)
+
+    def _worker_ready(self, worker: Worker, now_ns: int) -> None:
+        worker.ready = True
+        if worker.leaving:
+            return
+        model = worker.model
+        model.join(worker)
+        model.health.worker_ready(worker.number, now_ns)
+        model.learn(cost_profile.read(self._segment, worker.number))
+        if model.spec.state == LOADING and model.ready == model.running:
+            self._say(loaded=model.spec.reference)
+
+    def _batch_done(self, worker: Worker, kind: ReportKind, run_ns: int, now_ns: int) -> None:
+        model = worker.model
+        if run_ns:
+            cycle_ns = max(now_ns - worker.began_ns, 0)
+            share = _SERVICE_SHARE if model.cycle_ns else 1
+            model.cycle_ns += (cycle_ns - model.cycle_ns) // share
+            model.service_ns += (run_ns - model.service_ns) // _SERVICE_SHARE
+        for request in worker.batches.pop(0).requests:
+            del self._known[request.ref]
+        model.let_go(worker)
+        if worker.batches:
+            self._dispatcher.begins(worker, now_ns)
+        elif not worker.ending and not worker.leaving:
+            model.rest(worker)
+            model.health.moves()
+        model.counters.add(ModelCounter.RUN_NS, run_ns)
+        if kind is ReportKind.FAILED:
+            model.counters.add(ModelCounter.FAILED)
+
+    def _take_submissions(self, lane: int, references: list[int] | None, now_ns: int) -> None:
+        if references is None:
+            self._counters.add(CollectorCounter.CORRUPT_RINGS)
+            return
+        if self._pool.outdated:
+            # Who sent them may know the other table.
+            self._follow(now_ns)
+        requests, spoilt, strays = self._read_new(lane, references)
+        if len(requests) < len(references) and max(references) >= PART:
+            parts = {ref & ~PART for ref in references if ref >= PART}
+            references = [ref & ~PART for ref in references]
+            requests, spoilt, strays = self._read_new(lane, references)
+            self._count_parts([request for request in requests if request.ref in parts])
+        if strays or spoilt:
+            self._counters.add(CollectorCounter.CORRUPT_SLOTS, strays)
+            for ref in spoilt:
+                self._refuse_spoilt(ref)
+        if len(requests) < _FEW or not self._take_in_uniform(requests, now_ns):
+            for request in requests:
+                if request.ref not in self._known:
+                    self._take_in(request, now_ns)
+
+    def _read_new(self, lane: int, references: list[int]) -> tuple[list[Request], list[int], int]:
+        """`EnginePort.read_open` of those that are not known; of one with PART it finds nothing."""
+        if not self._known.keys().isdisjoint(references):
+            references = [ref for ref in references if ref not in self._known]
+        return self._port.read_open(lane, references)
+
+    def _count_parts(self, requests: list[Request]) -> None:
+        for request in requests:
+            model = self._models.get(request.model)
+            if model is not None:
+                model.counters.add(ModelCounter.PARTS)
+
+    def _take_in_uniform(self, requests: list[Request], now_ns: int) -> bool:
+        """Take in requests to one model of which none needs a closer look; False where one does,
+        and nothing was done."""
+        refs, models, rows, _, keys, _, starts, _, accepted_ns, deadlines_ns = columns(requests)
+        model = self._models.get(models[0])
+        fresh = dict.fromkeys(refs, 0)
+        if (
+            model is None
+            or len(fresh) < len(refs)
+            or models.count(models[0]) < len(models)
+            or keys.count(keys[0]) < len(keys)
+            or max(rows) > model.most_rows
+            or self._quarantine.count
+            or min(accepted_ns) < now_ns - model.spec.timeout_ns
+            or max(accepted_ns) > now_ns
+            or (key := model.grouping.shared_key(starts, keys[0])) is None
+        ):
+            return False
+        self._known.update(fresh)
+        model.take_in(key, requests, sum(rows), min(deadlines_ns))
+        return True
+
+    def _refuse_spoilt(self, ref: int) -> None:
+        self._counters.add(CollectorCounter.CORRUPT_SLOTS)
+        self._port.answer(ref, Status.CORRUPT, 0, NO_BATCH, 0)
+
+    def _take_in(self, request: Request, now_ns: int) -> None:
+        self._known[request.ref] = 0
+        model = self._models.get(request.model) or self._pool.heir(request.model)
+        if model is None:
+            self._dispatcher.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
+            return
+        if request.rows > model.most_rows:
+            text = f"a request may hold {model.most_rows} instances"
+            self._dispatcher.fail(request, Status.INVALID, text, NO_BATCH, 0)
+            return
+        if self._quarantine.count and self._quarantine.knows(request, now_ns):
+            self._counters.add(CollectorCounter.KILLERS)
+            text = "the worker processes that ran the same request a moment ago died"
+            self._dispatcher.fail(request, Status.WORKER_DIED, text, NO_BATCH, now_ns)
+            return
+        if not now_ns - model.spec.timeout_ns <= request.accepted_ns <= now_ns:
+            # Accepted after the clock was read, if its frontend is not lying; and nobody else
+            # is to wait longer for a lie.
+            accepted_ns = max(now_ns - model.spec.timeout_ns, 0)
+            request = request._replace(
+                accepted_ns=min(max(request.accepted_ns, accepted_ns), now_ns)
+            )
+        key = model.grouping.key(request) if request.key_bytes else b""
+        model.take_in(key, [request], request.rows, request.deadline_ns)

@@ -1,0 +1,199 @@
+"""Which of the requests that wait go to which worker now.
+
+`serve` is asked for each model whenever anything may have changed. When a batch closes is decided
+in `ringbatch.engine.collector.batching` alone; here it is carried out: a batch goes to a worker,
+what is too late or no longer wanted is answered without one, and the time that a further request
+would take is told.
+"""
+
+from ringbatch.engine.batch.messages import TOO_LATE, task_words
+from ringbatch.engine.collector.backlog import estimate
+from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
+from ringbatch.engine.collector.model_pool import Batch, Model, Worker
+from ringbatch.engine.collector.queues import Queue
+from ringbatch.shm.counters import BATCHES_BY_REASON, BATCHES_BY_ROWS, ModelCounter, rows_bucket
+from ringbatch.shm.engine_port import BatchMark, EnginePort, Request, columns
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Reason, Status
+from ringbatch.shm.tuples import new_tuple
+
+NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
+"""What is said of the batch of a request that was in none."""
+
+
+class Dispatcher:
+    """The collector's hand that gives out batches.
+
+    Args:
+        segment: the memory.
+        port: the collector's.
+        known: the collector's: by reference, the requests taken in and not yet answered.
+    """
+
+    def __init__(self, segment: Segment, port: EnginePort, known: dict[int, int]) -> None:
+        self._segment = segment
+        self._words = segment.words
+        self._port = port
+        self._known = known
+        self.next_batch = 0
+        """The number of the batch that is dispatched next."""
+
+    def serve(self, model: Model, now_ns: int) -> int | None:
+        """Dispatch what can be; the instant by which something else must happen."""
+        if model.taken_requests:
+            model.counters.add(ModelCounter.REQUESTS, model.taken_requests)
+            model.counters.add(ModelCounter.ROWS, model.taken_rows)
+            model.taken_requests = model.taken_rows = 0
+        until_ns = self._serve_retries(model, now_ns) if model.retries else None
+        if model.queues:
+            waits_ns = self._serve_queues(model, now_ns)
+            if until_ns is None or (waits_ns is not None and waits_ns < until_ns):
+                until_ns = waits_ns
+        self._publish_backlog(model)
+        return until_ns
+
+    def _publish_backlog(self, model: Model) -> None:
+        idle, ready = len(model.idle), model.ready
+        backlog = estimate(
+            model.queues.rows,
+            model.policy.max_batch_size,
+            idle,
+            ready,
+            model.cycle_ns,
+            behind=ready - idle - len(model.busy),
+        )
+        if backlog != model.backlog:
+            model.backlog = backlog
+            self.tell_backlog(model)
+
+    def tell_backlog(self, model: Model) -> None:
+        """Say in the segment how long a request to a model would take."""
+        self._words[model.row_word] = model.backlog.row_ns
+        self._words[model.answer_word] = model.backlog.answer_ns
+
+    def _serve_retries(self, model: Model, now_ns: int) -> int | None:
+        """Dispatch what runs once more; the instant by which some of the rest expires."""
+        while model.retries:
+            decision = self._decide(model, model.retries.pending(), now_ns)
+            if isinstance(decision, Wait):
+                break
+            self._dispatch(model, model.retries.take(), decision, now_ns)
+        self._drop(model, model.retries.expire(now_ns), now_ns)
+        return model.retries.earliest_ns
+
+    def _serve_queues(self, model: Model, now_ns: int) -> int | None:
+        """Dispatch what can be of what waits for the first time; when to look again."""
+        until_ns, first = None, True
+        for queue in model.queues:
+            # Where more waits than one batch takes, none of its places is for an answer that
+            # would come too late.
+            crowded = queue.rows > model.policy.max_batch_size
+            for request in queue.expire(now_ns + model.cycle_ns * crowded):
+                self._drop_expired(model, request, now_ns)
+            wait_ns = self._serve_queue(model, queue, now_ns, first=first)
+            if wait_ns is not None:
+                first = False
+                until_ns = wait_ns if until_ns is None else min(until_ns, wait_ns)
+        model.queues.drop_empty()
+        return until_ns
+
+    def _serve_queue(self, model: Model, queue: Queue, now_ns: int, *, first: bool) -> int | None:
+        """Dispatch what can be of one queue; when to look again, None once it is empty.
+
+        Args:
+            model: whose queue it is.
+            queue: of requests that may share a batch.
+            now_ns: the time.
+            first: whether no older request waits in another.
+        """
+        policy = model.policy
+        cap = policy.max_batch_size
+        while queue.rows:
+            others, idle = len(model.queues) > 1, bool(model.idle)
+            pending = queue.pending(cap, others=others, first=first, idle=idle)
+            decision = self._decide(model, pending, now_ns)
+            if isinstance(decision, Wait):
+                until_ns = decision.until_ns
+                return queue.earliest_ns if until_ns is None else min(until_ns, queue.earliest_ns)
+            taken = queue.take(taking(queue.rows, policy))
+            self._dispatch(model, taken, decision, now_ns)
+        return None
+
+    def _decide(self, model: Model, pending: Pending, now_ns: int) -> Reason | Wait:
+        """Whether to close a batch of what waits for a model."""
+        idle_workers = len(model.idle)
+        return decide(
+            pending,
+            now_ns,
+            model.policy,
+            idle_workers,
+            takes_next=not idle_workers and model.takes_next,
+            service_ns=model.service_ns,
+            draining=self._segment.draining,
+        )
+
+    def _dispatch(self, model: Model, requests: list[Request], reason: Reason, now_ns: int) -> None:
+        """Give a batch to a worker, one that is idle before one that is busy."""
+        refs, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
+        if min(deadlines_ns) <= now_ns or not self._port.all_wanted(refs):
+            requests = self._wanted(model, requests, now_ns)
+            if not requests:
+                return
+            refs, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
+        mark = new_tuple(BatchMark, (self.next_batch, sum(rows), reason, now_ns))
+        self.next_batch += 1
+        idle = bool(model.idle)
+        worker = model.idle.pop() if idle else model.busy.pop(0)
+        worker.batches.append(new_tuple(Batch, (mark, requests)))
+        if idle:
+            self.begins(worker, now_ns)
+        fits = worker.tasks.offer(task_words(mark, refs))
+        assert fits, "a worker holds two tasks, and its ring has room for the largest"
+        worker.wake()
+        counters = model.counters
+        counters.add(ModelCounter.WAIT_NS, now_ns * len(refs) - sum(accepted_ns))
+        counters.add(BATCHES_BY_REASON + reason)
+        counters.add(BATCHES_BY_ROWS + rows_bucket(mark.rows))
+        counters.add(ModelCounter.DISPATCHED_ROWS, mark.rows)
+        if reason is Reason.RETRY:
+            counters.add(ModelCounter.RETRIED, len(refs))
+
+    def _wanted(self, model: Model, requests: list[Request], now_ns: int) -> list[Request]:
+        """Those for which somebody still waits; the others are given up."""
+        is_wanted = self._port.wanted
+        wanted = [r for r in requests if r.deadline_ns > now_ns and is_wanted(r.ref)]
+        runs = {request.ref for request in wanted}
+        self._drop(model, [r for r in requests if r.ref not in runs], now_ns)
+        return wanted
+
+    def _drop(self, model: Model, requests: list[Request], now_ns: int) -> None:
+        for request in requests:
+            del self._known[request.ref]
+            status = self._port.give_up(request, TOO_LATE, NO_BATCH, now_ns)
+            expired = status is Status.EXPIRED
+            model.counters.add(ModelCounter.EXPIRED if expired else ModelCounter.CANCELLED)
+
+    def _drop_expired(self, model: Model, request: Request, now_ns: int) -> None:
+        model.counters.add(ModelCounter.EXPIRED)
+        self.fail(request, Status.EXPIRED, TOO_LATE, NO_BATCH, now_ns)
+
+    def runs(self, worker: Worker, now_ns: int) -> None:
+        """A worker begins a run of its batch."""
+        model = worker.model
+        worker.limit_ns = now_ns + model.spec.batch_timeout_ns
+        if not model.idle:
+            model.health.all_busy(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
+
+    def begins(self, worker: Worker, now_ns: int) -> None:
+        """A worker begins with the first batch that it holds."""
+        worker.began_ns = now_ns
+        if not worker.ending and not worker.leaving:
+            worker.model.busy.append(worker)
+        self.runs(worker, now_ns)
+
+    def fail(
+        self, request: Request, status: Status, text: str, mark: BatchMark, now_ns: int
+    ) -> None:
+        """Answer a request with a text, and forget it."""
+        del self._known[request.ref]
+        self._port.fail(request, status, text, mark, now_ns)

@@ -1,0 +1,111 @@
+"""What the collector says of a model's workers: how many there are, that they come and go, or that
+they get nothing finished.
+
+The last two stand in the model's words as instants, so that they begin and end by themselves, and
+whoever is asked whether the model is ready compares them with the clock.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from ringbatch.engine.process.respawn import STEADY_NS
+from ringbatch.shm.layout import (
+    MODEL_DEATHS,
+    MODEL_READY,
+    MODEL_SERVED,
+    MODEL_STUCK_NS,
+    MODEL_UNSTEADY_NS,
+    WORD,
+)
+
+LOOP: Final = 3
+"""Deaths of a worker in a row, none of them after a long life, that make a crash loop."""
+PATIENCE_NS: Final = 2_000_000_000
+"""How long no batch need be finished while all workers have one, whatever is usual."""
+_USUAL: Final = 10
+"""The same in times of what a batch takes."""
+_NEVER: Final = (1 << 64) - 1
+
+
+class ModelHealth:
+    """One model's.
+
+    Args:
+        words: the segment as a memoryview of format ``Q``.
+        offset: where the model's words start, in bytes.
+        workers: the numbers of those that hold it.
+        now_ns: the time. A crash loop that a collector before this one has seen is not over yet
+            where it was not then.
+    """
+
+    def __init__(
+        self, words: memoryview, offset: int, workers: Iterable[int], now_ns: int = 0
+    ) -> None:
+        self._words = words
+        self._deaths_word = (offset + MODEL_DEATHS) // WORD
+        self._unsteady_word = (offset + MODEL_UNSTEADY_NS) // WORD
+        self._stuck_word = (offset + MODEL_STUCK_NS) // WORD
+        unsteady = words[self._unsteady_word] > now_ns
+        self._deaths = dict.fromkeys(workers, words[self._deaths_word] if unsteady else 0)
+        self._ready_ns: dict[int, int] = {}
+        self._ready_word = (offset + MODEL_READY) // WORD
+        self._served_word = (offset + MODEL_SERVED) // WORD
+
+    def held_by(self, workers: Iterable[int]) -> None:
+        """The workers of these numbers hold the model from now on."""
+        self._deaths = {number: self._deaths.get(number, 0) for number in workers}
+
+    def ready(self, workers: int) -> None:
+        """So many workers hold the model now."""
+        self._words[self._ready_word] = workers
+        if workers:
+            self._words[self._served_word] = 1
+
+    def worker_ready(self, number: int, now_ns: int) -> None:
+        """A worker takes batches from now on."""
+        self._ready_ns[number] = now_ns
+        self.moves()
+        if self._in_a_row(now_ns) >= LOOP:
+            self._words[self._unsteady_word] = now_ns + STEADY_NS
+
+    def worker_died(self, number: int, now_ns: int) -> None:
+        """A worker has ended."""
+        if number not in self._deaths:
+            return
+        ready_ns = self._ready_ns.pop(number, now_ns)
+        steady = now_ns - ready_ns >= STEADY_NS
+        self._count(number, 1 if steady else self._deaths[number] + 1, now_ns)
+
+    def explained(self, number: int, now_ns: int) -> None:
+        """It is known what the worker died of, and that will not be tried again."""
+        self._count(number, 0, now_ns)
+
+    def _count(self, number: int, deaths: int, now_ns: int) -> None:
+        self._deaths[number] = deaths
+        self._words[self._deaths_word] = least = self._in_a_row(now_ns)
+        self._words[self._unsteady_word] = _NEVER if least >= LOOP else 0
+
+    def all_busy(self, now_ns: int, cycle_ns: int, limit_ns: int) -> None:
+        """All workers have a batch since now.
+
+        Args:
+            now_ns: the time.
+            cycle_ns: what a batch takes, of late.
+            limit_ns: after which a worker is taken for hung.
+        """
+        patience_ns = min(max(PATIENCE_NS, _USUAL * cycle_ns), limit_ns)
+        self._words[self._stuck_word] = now_ns + patience_ns
+
+    def moves(self) -> None:
+        """A worker has no batch."""
+        self._words[self._stuck_word] = 0
+
+    def _in_a_row(self, now_ns: int) -> int:
+        """Deaths in a row of that worker which has died the least."""
+        return min(
+            (
+                0 if now_ns - self._ready_ns.get(number, now_ns) >= STEADY_NS else deaths
+                for number, deaths in self._deaths.items()
+            ),
+            default=0,
+        )

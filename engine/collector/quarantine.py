@@ -1,0 +1,106 @@
+"""Requests that were there when a worker died, and those that are known to kill.
+
+A death blames everything in the batch; only a request that was alone is guilty. A worker that
+crashed, or hung and was ended, did so because of what it ran. One that was killed from outside was
+killed by an operator, or by a kernel short of memory, which the request may be the cause of or
+not: that weighs half as much.
+"""
+
+import zlib
+from collections.abc import Sequence
+from hashlib import blake2b
+from math import isqrt
+from typing import Final, TypeVar
+
+from ringbatch.shm.engine_port import Request
+
+CRASHED: Final = 2
+"""The weight of a death by the worker's own doing."""
+KILLED: Final = 1
+"""The weight of a death from outside."""
+REPLACED_NS: Final = 2_000_000_000
+"""About how long it takes until another worker is there, once one has died a second time."""
+REMEMBERED_NS: Final = 60_000_000_000
+"""How long the same request is refused then."""
+MAX_QUARANTINED: Final = 256
+_START_BYTES: Final = 256
+
+T = TypeVar("T")
+
+
+def regroup(requests: Sequence[T], *, first: bool, run_ns: int, death_ns: int) -> list[list[T]]:
+    """How the requests of a dead worker's batch are run again.
+
+    Each alone, the killer takes one more worker and no more, but the others wait for as many runs
+    as they are. In groups of about the square root of their number, they wait for two times the
+    root, and the killer takes one worker more.
+
+    Args:
+        requests: not answered yet.
+        first: whether nobody had died of them before.
+        run_ns: how long a run takes, of late.
+        death_ns: how long it takes to notice another death and to replace the worker.
+    """
+    size = isqrt(len(requests))
+    saved_runs = len(requests) - 2 * (size + 1)
+    if not first or saved_runs * run_ns <= death_ns:
+        return [[request] for request in requests]
+    return [list(requests[at : at + size]) for at in range(0, len(requests), size)]
+
+
+class Quarantine:
+    """The latest requests that took workers with them, for a while.
+
+    A request is looked at closely only where its model, its size and its first bytes are those
+    of a killer, so that large ones cost nothing.
+
+    Attributes:
+        count: how many there are; some may be over their while.
+
+    Args:
+        memory: where the payloads lie.
+    """
+
+    def __init__(self, memory: memoryview) -> None:
+        self._memory = memory
+        self._until_ns: dict[tuple[int, int, int], dict[bytes, int]] = {}
+        self.count = 0
+
+    def remember(self, request: Request, now_ns: int) -> None:
+        """This one killed."""
+        if self.count >= MAX_QUARANTINED:
+            self.forget(now_ns)
+        if self.count >= MAX_QUARANTINED:
+            return
+        payload = self._payload(request)
+        known = self._until_ns.setdefault(_start(request.model, payload), {})
+        digest = _digest(payload)
+        self.count += digest not in known
+        known[digest] = now_ns + REMEMBERED_NS
+
+    def knows(self, request: Request, now_ns: int) -> bool:
+        """Whether the same killed a while ago."""
+        payload = self._payload(request)
+        known = self._until_ns.get(_start(request.model, payload))
+        return known is not None and known.get(_digest(payload), 0) > now_ns
+
+    def forget(self, now_ns: int) -> None:
+        """Forget those whose while is over."""
+        for start, known in list(self._until_ns.items()):
+            for digest in [digest for digest, until_ns in known.items() if until_ns <= now_ns]:
+                del known[digest]
+                self.count -= 1
+            if not known:
+                del self._until_ns[start]
+
+    def _payload(self, request: Request) -> memoryview:
+        start = request.request_offset
+        return self._memory[start : start + request.request_bytes]
+
+
+def _start(model: int, payload: memoryview) -> tuple[int, int, int]:
+    return model, len(payload), zlib.crc32(payload[:_START_BYTES])
+
+
+def _digest(payload: memoryview) -> bytes:
+    return blake2b(payload, digest_size=16).digest()

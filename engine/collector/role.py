@@ -1,0 +1,94 @@
+"""The collector process: waits for its turn, steps the collector, watches for its supervisor's end.
+
+Started by the supervisor as ``python -m ringbatch.engine.collector.role``, twice; what it must know
+comes as one message on the control socket. The one that has the collector's lock is the collector,
+the other stands by, with everything done that takes time, until the kernel gives it the lock.
+"""
+
+import argparse
+import faulthandler
+import os
+import sys
+import time
+from queue import SimpleQueue
+from typing import Any
+
+from setproctitle import setproctitle
+
+from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.collector.loop import Loop
+from ringbatch.engine.process import startup as process
+from ringbatch.engine.process.control_socket import ControlSocket
+from ringbatch.shm.counters import Counters
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.process import settle
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.spinning import where_cpus_allow
+
+SPIN_NS = 60_000
+"""How long the collector watches its doorbell: some twice what it takes to wake a process on
+another core of a virtual machine."""
+
+
+def main() -> int:
+    """Run the collector until the supervisor ends it."""
+    parser = argparse.ArgumentParser(prog="ringbatch collector")
+    parser.add_argument("--control-fd", type=int, required=True)
+    control = ControlSocket.from_fd(parser.parse_args().control_fd)
+    messages = control.receive()
+    if messages is None:
+        return 1
+    start, *others = messages
+    process.begin("collector", start["log_level"], control)
+    # One that hangs and is ended says where it stood.
+    faulthandler.enable()
+    try:
+        segment = Segment.attach(start["segment"])
+    except StartupError as error:
+        control.send(error=str(error))
+        return 1
+    lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
+    workers = [segment.worker_doorbell(worker) for worker in range(segment.layout.workers)]
+    doorbell = segment.collector_doorbell()
+    deaths: SimpleQueue[tuple[int, bool]] = SimpleQueue()
+
+    def on_message(message: dict[str, Any]) -> None:
+        if "died" in message:
+            deaths.put((message["died"], message["killed"]))
+        doorbell.wake()
+
+    def on_orphaned() -> None:
+        segment.unlink()
+        os._exit(1)
+
+    for message in others:
+        on_message(message)
+    process.watch(control, on_message, on_orphaned)
+    settle()
+    setproctitle("ringbatch: standby")
+    control.send(standing_by=True)
+    segment.lock_collector()
+    setproctitle("ringbatch: collector")
+    stopping = process.stop_on_sigterm(doorbell.wake)
+    collector = Collector(
+        segment,
+        lambda lane: lanes[lane].wake(),
+        lambda worker: workers[worker].wake(),
+        end_worker=lambda number: control.send(hung=number),
+        say=control.send,
+    )
+    collector.start(time.monotonic_ns())
+    control.send(ready=True)
+    counters = Counters(segment.words, segment.layout.collector_counters())
+    loop = Loop(collector, doorbell, counters, where_cpus_allow(SPIN_NS))
+    while not stopping:
+        while not deaths.empty():
+            number, killed = deaths.get()
+            explained = collector.worker_died(number, time.monotonic_ns(), killed=killed)
+            control.send(reclaimed=number, explained=explained)
+        loop.turn()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,43 @@
+"""What workers hold while one collector takes another's place: it stands in their rings of tasks.
+
+A worker lets go of a batch once all of it is answered, see `ringbatch.engine.worker.worker`. So
+what stands in its ring is what it holds, or held when it died, until `reclaim` empties the ring.
+"""
+
+from ringbatch.engine.batch.messages import Task, tasks
+from ringbatch.shm.layout import TASK_WORDS, WORD, WORKER_MODEL, WORKER_STATE, WorkerState
+from ringbatch.shm.ring import Consumer, CorruptRingError
+from ringbatch.shm.segment import Segment
+
+
+def held(segment: Segment, worker: int) -> list[Task]:
+    """What a worker has not let go of, the batch that it runs in front.
+
+    Raises:
+        CorruptRingError: the ring makes no sense.
+    """
+    try:
+        return tasks(_ring(segment, worker).peek())
+    except IndexError:
+        raise CorruptRingError(f"what worker {worker} is given is no task") from None
+
+
+def reclaim(segment: Segment, worker: int) -> None:
+    """Empty the ring of a worker that is dead, so that the next one of its number finds nothing."""
+    _ring(segment, worker).skip()
+
+
+def says_ready(segment: Segment, worker: int) -> bool:
+    """Whether a worker takes tasks, as it says itself."""
+    word = (segment.layout.worker(worker) + WORKER_STATE) // WORD
+    return bool(segment.words[word] == WorkerState.READY)
+
+
+def model_of(segment: Segment, worker: int) -> int:
+    """The reference of the model that a worker holds, as it says itself."""
+    reference: int = segment.words[(segment.layout.worker(worker) + WORKER_MODEL) // WORD]
+    return reference
+
+
+def _ring(segment: Segment, worker: int) -> Consumer:
+    return Consumer(segment.words, segment.layout.task_ring(worker), TASK_WORDS)

@@ -1,0 +1,437 @@
+"""The command line: what was asked for becomes a configuration, and one function is called.
+
+Flags are made from the same definitions as the keys of a configuration file, are laid over the
+file, and are checked together with it; a wrong one is reported by its own name.
+"""
+
+import argparse
+import importlib.metadata
+import sys
+from collections.abc import Sequence
+from dataclasses import MISSING
+from pathlib import Path
+from typing import Any, Final
+
+from ringbatch.engine.command import sidecar
+from ringbatch.engine.config.document import (
+    ALIASES,
+    BUNDLED_NAME,
+    SERVER_FILES,
+    Config,
+    ConfigError,
+    ModelConfig,
+    Place,
+    ServerConfig,
+    bundled_document,
+    conclude,
+    describe,
+    is_model_name,
+    load,
+    read,
+)
+from ringbatch.engine.config.settings import Setting, settings
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.platform import is_compiled
+from ringbatch.shm.host.process import hold_standard_descriptors
+
+STARTUP_ERROR: Final = 2
+INTERRUPTED: Final = 130
+
+_UNFIT_FOR_FLAGS: Final = {"path"}
+_SIDECAR_KEYS: Final = {
+    "frontends",
+    "max_request_bytes",
+    "max_in_flight",
+    "drain_s",
+    "hang_timeout_s",
+    "log_level",
+    "timeout_s",
+    "policy",
+    "workers",
+    "forward_headers",
+    "isolate_errors",
+    "kserve_errors",
+}
+"""What can be set beside the flags of KServe's agent."""
+
+_ABOUT: Final = "Put concurrent prediction requests together into batches and run each batch once."
+
+_EXAMPLES: Final = """\
+examples:
+  ringbatch serve                          the bundled digits model, on 127.0.0.1:8080
+  ringbatch serve model.py --name mnist    a model of your own
+  ringbatch serve --config ringbatch.toml  everything, in one file
+  ringbatch sidecar --component-port 8501  batching in front of a model server
+  ringbatch demo                           see it work, with real images
+"""
+
+_SERVE_EXAMPLES: Final = """\
+Flags win over the file. Where the file has several models, --name says which one the flags for
+a model are for. MODEL with a --name that the file does not have is served beside the file's own.
+
+examples:
+  ringbatch serve
+  ringbatch serve model.py --name mnist --workers 2
+  ringbatch serve model.onnx --name mnist
+  ringbatch serve http://127.0.0.1:8501 --name mnist
+  ringbatch serve model.py --policy fixed --max-batch-size 32 --max-latency-ms 500
+  ringbatch serve --config ringbatch.toml --port 0
+  ringbatch serve --config ringbatch.toml --name mnist --timeout-s 5
+
+try it:
+  curl localhost:8080/v1/models
+"""
+
+_CHECK_EXAMPLES: Final = """\
+Prints the whole configuration, defaults included, and exits with status 0; or prints everything
+that is wrong with it and exits with status 2. Settings that have no effect together are told on
+standard error. Nothing is started and no model is loaded.
+
+example:
+  ringbatch check --config ringbatch.toml
+"""
+
+
+_RELOAD_EXAMPLES: Final = """\
+Without NAME, the engine reads its configuration again and serves what it says now: models that are
+new, changed, or whose files changed are loaded, others go. With NAME, that model is loaded again
+whatever changed. What is new takes the requests once it is ready, and what it replaces finishes
+those that it has. Where a model cannot be loaded, what served before serves on, and the exit
+status is 1.
+
+examples:
+  ringbatch reload
+  ringbatch reload mnist
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return the exit status; `argv` is without the program's name."""
+    hold_standard_descriptors()
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.command(arguments)
+    except StartupError as error:
+        for line in str(error).splitlines():
+            print(f"ringbatch: {line}", file=sys.stderr)
+        return STARTUP_ERROR
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return status
+
+
+def configure(arguments: argparse.Namespace) -> Config:
+    """The configuration that the arguments of ``serve`` ask for.
+
+    Raises:
+        ConfigError: with every problem of the file and of the flags.
+    """
+    if arguments.config is not None:
+        document, source = read(arguments.config), str(arguments.config)
+        base = arguments.config.parent
+    else:
+        document, source, base = {}, "command line", Path()
+        if arguments.model is None:
+            document = bundled_document(BUNDLED_NAME if arguments.name is None else arguments.name)
+    origins: dict[Place, str] = {}
+    if arguments.name is not None:
+        origins["models", arguments.name] = "--name"
+    server = _given(ServerConfig, arguments)
+    for key in SERVER_FILES & server.keys():
+        flag, path = server[key]
+        server[key] = (flag, _from_here(path, arguments.config))
+    _lay_over(document, ("server",), server, origins)
+    values = _given(ModelConfig, arguments)
+    if "warm_up_file" in values:
+        flag, path = values["warm_up_file"]
+        values["warm_up_file"] = (flag, _from_here(path, arguments.config))
+    if arguments.model is not None:
+        values["path"] = ("MODEL", _from_here(arguments.model, arguments.config))
+    if values:
+        place = ("models", _target(document, arguments, next(iter(values.values()))[0]))
+        _lay_over(document, place, values, origins)
+    elif arguments.config is not None and arguments.name is not None:
+        raise ConfigError("--name: there is no MODEL and no flag for a model that it could be for")
+    return conclude(document, source=source, base=base, origins=origins)
+
+
+def _given(
+    section: type[ServerConfig] | type[ModelConfig], arguments: argparse.Namespace
+) -> dict[str, tuple[str, Any]]:
+    """The flags of a section that were given: their keys, to their own names and values."""
+    values = {key: getattr(arguments, key, None) for key in settings(section)}
+    return {key: (_flag(key), value) for key, value in values.items() if value is not None}
+
+
+def _from_here(model: str, config: Path | None) -> str:
+    """MODEL as the path of a section: it starts at the working directory, even with a file."""
+    return model if config is None or "://" in model else str(Path.cwd() / model)
+
+
+def _target(document: dict[str, Any], arguments: argparse.Namespace, first: str) -> str:
+    """The name of the model that the flags are for; `first` names one of them in an error."""
+    models = document.get("models", {})
+    names = list(models) if isinstance(models, dict) else []
+    if arguments.name is not None:
+        if names and arguments.model is None and arguments.name not in names:
+            raise ConfigError(
+                f'--name: found "{arguments.name}", but it must be the name of a model in '
+                f"{arguments.config}: {', '.join(names)}"
+            )
+        return str(arguments.name)
+    if len(names) > 1:
+        raise ConfigError(
+            f"{first}: {arguments.config} has several models; "
+            f"say with --name which one is meant: {', '.join(names)}"
+        )
+    if names:
+        return str(names[0])
+    if arguments.model is None:
+        raise ConfigError(f"{first}: {arguments.config} has no model that it could be for")
+    stem = Path(arguments.model).stem
+    if not is_model_name(stem) and "://" not in arguments.model:
+        raise ConfigError(f'MODEL: "{stem}" cannot be the name of a model; give one with --name')
+    return stem if is_model_name(stem) else "model"
+
+
+def _lay_over(
+    document: dict[str, Any],
+    place: Place,
+    values: dict[str, tuple[str, Any]],
+    origins: dict[Place, str],
+) -> None:
+    """Put values into the section at `place`, in either spelling's stead, and note their origin.
+
+    A section that is no table stays as it is, for `conclude` to refuse.
+    """
+    section: Any = document
+    for name in place if values else ():
+        section = section.setdefault(name, {})
+        if not isinstance(section, dict):
+            return
+    for key, (origin, value) in values.items():
+        for alias in (alias for alias, canonical in ALIASES.items() if canonical == key):
+            section.pop(alias, None)
+        section[key] = value
+        origins[*place, key] = origin
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    config = configure(arguments)
+    _notify(config)
+    from ringbatch.engine.supervisor.supervisor import run
+
+    return run(config, lambda: configure(arguments))
+
+
+def _sidecar(arguments: argparse.Namespace) -> int:
+    more: dict[Place, tuple[str, Any]] = {
+        (*place, key): value
+        for place, section in (
+            (("server",), ServerConfig),
+            (("models", sidecar.MODEL), ModelConfig),
+        )
+        for key, value in _given(section, arguments).items()
+    }
+    config = sidecar.configuration(arguments, more)
+    for line in sidecar.ignored(arguments):
+        print(f"ringbatch: {line}", file=sys.stderr)
+    _notify(config)
+    from ringbatch.engine.supervisor.supervisor import run
+
+    return run(config)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from ringbatch.engine.demo.demo import run
+
+    return run(arguments.requests, arguments.clients)
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    config = load(arguments.config)
+    _notify(config)
+    print(describe(config))
+    return 0
+
+
+def _notify(config: Config) -> None:
+    for line in config.notices:
+        print(f"ringbatch: {line}", file=sys.stderr)
+
+
+def _reload(arguments: argparse.Namespace) -> int:
+    from ringbatch.engine.command.reload import main as reload_main
+
+    return reload_main(arguments.pid, arguments.name)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from ringbatch.engine.report.status import main as status_main
+
+    return status_main(arguments.pid)
+
+
+def _models(arguments: argparse.Namespace) -> int:
+    from ringbatch.engine.report.models import main as table_main
+
+    return table_main(arguments.pid)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("ringbatch", **_texts(_ABOUT, _EXAMPLES))
+    parser.add_argument("--version", action=_Version, help="print the version and exit")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def add(name: str, about: str, epilog: str, run: Any) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=about, **_texts(f"{about}.", epilog))
+        command.set_defaults(command=run)
+        return command
+
+    _add_serve(add("serve", "serve models over HTTP", _SERVE_EXAMPLES, _serve))
+    _add_sidecar(
+        add("sidecar", "put batching in front of a model server", sidecar.EXAMPLES, _sidecar)
+    )
+    demo = add("demo", "serve the digits model, send it real images, and stop", "", _demo)
+    demo.add_argument(
+        "--requests",
+        type=_count,
+        default=2000,
+        metavar="N",
+        help="number of images that are sent (default: %(default)s)",
+    )
+    demo.add_argument(
+        "--clients",
+        type=_count,
+        default=64,
+        metavar="N",
+        help="number of connections that send them at once (default: %(default)s)",
+    )
+    check = add("check", "say what is wrong with a configuration", _CHECK_EXAMPLES, _check)
+    check.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="the configuration file, TOML"
+    )
+    status = add("status", "print the counters of a running engine", "", _status)
+    models = add(
+        "models", "print what a running engine serves, and how long its batches run", "", _models
+    )
+    reload = add("reload", "load models again while they serve", _RELOAD_EXAMPLES, _reload)
+    reload.add_argument(
+        "name", nargs="?", metavar="NAME", help="a model (default: all that changed)"
+    )
+    for command in (status, models, reload):
+        command.add_argument(
+            "--pid",
+            type=_count,
+            metavar="PID",
+            help="process id of the supervisor (default: that of the one engine that runs)",
+        )
+    return parser
+
+
+def _texts(about: str, epilog: str) -> dict[str, Any]:
+    return {
+        "description": about[0].upper() + about[1:],
+        "epilog": epilog,
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+        "allow_abbrev": False,
+    }
+
+
+def _add_serve(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "ringbatch serve [MODEL] [--name NAME] [--config FILE] [options]"
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="a model file, such as model.py or model.onnx (default: the bundled digits model)",
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="a configuration file, TOML; flags win over it"
+    )
+    server = parser.add_argument_group("the server")
+    for setting in settings(ServerConfig).values():
+        _add_flag(server, setting)
+    model = parser.add_argument_group("the model")
+    model.add_argument(
+        "--name",
+        metavar="NAME",
+        help="what requests call the model (default: the name of its file)",
+    )
+    for setting in settings(ModelConfig).values():
+        if setting.key not in _UNFIT_FOR_FLAGS:
+            _add_flag(model, setting)
+
+
+def _add_sidecar(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "ringbatch sidecar [--component-port N] [--port N] [options]"
+    sidecar.add_arguments(parser)
+    ours = parser.add_argument_group("beside these")
+    for section in (ServerConfig, ModelConfig):
+        for setting in settings(section).values():
+            if setting.key in _SIDECAR_KEYS:
+                _add_flag(ours, setting)
+
+
+def _add_flag(group: Any, setting: Setting) -> None:
+    # Values stay unchecked here, so that all problems are found in one place and at once.
+    default = (
+        "" if setting.default in (None, MISSING, ()) else f" (default: {_shown(setting.default)})"
+    )
+    help_text = setting.sentence + default
+    if not setting.kind.metavar:
+        action = argparse.BooleanOptionalAction
+        group.add_argument(_flag(setting.key), action=action, default=None, help=help_text)
+        return
+    read_value = _number if setting.kind.numeric else str
+    group.add_argument(
+        _flag(setting.key),
+        type=read_value,
+        action="append" if setting.kind.several else "store",
+        metavar=setting.kind.metavar,
+        help=help_text,
+    )
+
+
+def _flag(key: str) -> str:
+    return "--" + key.replace("_", "-")
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, tuple):
+        return ", ".join(default)
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _number(text: str) -> int | float | str:
+    """The number that a flag's text spells; other text as it is, to be refused in words."""
+    for read_number in (int, float):
+        try:
+            return read_number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'found "{text}", but it must be a whole number from 1')
+    return int(text)
+
+
+class _Version(argparse.Action):
+    """Looks the version up only when asked for it."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **more: Any) -> None:
+        super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **more)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        try:
+            version = importlib.metadata.version("ringbatch")
+        except importlib.metadata.PackageNotFoundError:
+            version = "(not installed)"
+        compiled = " (compiled)" if is_compiled() else ""
+        print(f"ringbatch {version}{compiled}")
+        parser.exit()

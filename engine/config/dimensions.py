@@ -1,0 +1,80 @@
+"""How large the segment of an engine is, with the places that live changes need. Pure."""
+
+from dataclasses import replace
+from typing import Final
+
+from ringbatch.engine.config.settings import MIB, Config, ServerConfig
+from ringbatch.shm import model_spec
+from ringbatch.shm.layout import MAX_MODELS, PAGE, Layout, aligned
+from ringbatch.shm.model_spec import ModelSpec
+
+REQUEST_BYTES: Final = 16 * MIB
+"""The limit of requests where none is set."""
+_LANE_BYTES: Final = 4 * MIB
+_LEAST_REQUEST_BYTES: Final = MIB // 16
+"""The limit of requests is not lowered beyond, however small /dev/shm is."""
+_LANES_EACH: Final = 2
+"""For every frontend for HTTP: while Gunicorn replaces them, old and new run side by side."""
+_SPARE_MODELS: Final = 16
+"""Places for models beyond twice those that are configured; they are small."""
+_SPARE_MANIFEST_BYTES: Final = 1 << 16
+"""Of the table of models, beyond four times what it takes at the start."""
+
+
+def request_limit_bytes(server: ServerConfig) -> int:
+    """`max_request_bytes` or what it is by default."""
+    return REQUEST_BYTES if server.max_request_bytes is None else server.max_request_bytes
+
+
+def lane_bytes(server: ServerConfig) -> int:
+    """`lane_bytes` or what it is by default, in whole pages."""
+    if server.lane_bytes is not None:
+        return aligned(server.lane_bytes, PAGE)
+    return aligned(max(_LANE_BYTES, 2 * request_limit_bytes(server)), PAGE)
+
+
+def frontend_lanes(server: ServerConfig) -> int:
+    """How many lanes the frontends need."""
+    # A frontend for gRPC is started when the one before it has ended.
+    grpc = 0 if server.grpc_port is None else server.grpc_frontends
+    return _LANES_EACH * server.frontends + grpc
+
+
+def fitted(config: Config, free_bytes: int | None) -> Config:
+    """The same with lanes and a limit of requests that fit, where none were asked for.
+
+    Args:
+        config: what is configured.
+        free_bytes: of /dev/shm; None for as much as one likes.
+    """
+    server = config.server
+    if free_bytes is None or server.lane_bytes is not None:
+        return config
+    # A quarter is left for everything beside payloads, and for objects of clients.
+    lanes = frontend_lanes(server) + server.client_lanes
+    share = free_bytes * 3 // 4 // lanes // PAGE * PAGE
+    if share >= lane_bytes(server):
+        return config
+    limit = server.max_request_bytes or max(share // 2, _LEAST_REQUEST_BYTES)
+    lane = aligned(max(share, 2 * limit), PAGE)
+    return replace(config, server=replace(server, max_request_bytes=limit, lane_bytes=lane))
+
+
+def layout_of(server: ServerConfig, entries: tuple[ModelSpec, ...]) -> Layout:
+    """The layout for a configuration.
+
+    Args:
+        server: what is configured.
+        entries: of the models that are served from the start.
+    """
+    workers = sum(len(spec.workers) for spec in entries)
+    table_bytes = 4 * len(model_spec.dumps(entries)) + _SPARE_MANIFEST_BYTES
+    return Layout(
+        lanes=frontend_lanes(server) + server.client_lanes,
+        slots=server.max_in_flight,
+        lane_bytes=lane_bytes(server),
+        workers=server.worker_places(workers),
+        models=min(2 * len(entries) + _SPARE_MODELS, MAX_MODELS),
+        manifest_bytes=aligned(table_bytes, PAGE),
+        client_lanes=server.client_lanes,
+    )

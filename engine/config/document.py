@@ -1,0 +1,500 @@
+"""From a TOML document to a checked, frozen configuration, or to all that is wrong with it.
+
+`conclude` reports every problem of a document in one `ConfigError`, because one start for each
+mistake tries patience. What a key may hold stands in `ringbatch.engine.config.settings`; here are
+the rules between keys, and the words.
+"""
+
+import difflib
+import json
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING
+from pathlib import Path
+from typing import Any, Final
+
+from ringbatch.engine.config import shape_rules
+from ringbatch.engine.config.dimensions import REQUEST_BYTES, lane_bytes, request_limit_bytes
+from ringbatch.engine.config.kinds import RUNTIMES, VERSION_WORDS, is_version, runtime_of
+from ringbatch.engine.config.problems import Place, Problems, heading, key_text, quoted
+from ringbatch.engine.config.settings import (
+    Config,
+    ModelConfig,
+    ServerConfig,
+    Setting,
+    settings,
+)
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.layout import MAX_WORKERS
+from ringbatch.shm.model_spec import FIRST_VERSION
+
+__all__ = [
+    "ALIASES",
+    "BUNDLED_NAME",
+    "BUNDLED_PATH",
+    "SERVER_FILES",
+    "Config",
+    "ConfigError",
+    "ModelConfig",
+    "Place",
+    "ServerConfig",
+    "bundled",
+    "bundled_document",
+    "conclude",
+    "describe",
+    "is_model_name",
+    "load",
+    "read",
+]
+
+BUNDLED_NAME: Final = "digits"
+BUNDLED_PATH: Final = Path(__file__).resolve().parents[1] / "demo" / "digits.py"
+
+ALIASES: Final = {
+    "maxBatchSize": "max_batch_size",
+    "maxLatency": "max_latency_ms",
+    "timeout": "timeout_s",
+}
+"""KServe's spellings of a model's keys; the units are the same."""
+
+_VERSIONS: Final = "versions"
+_VERSIONS_KEY: Final = "default_version"
+_SECTIONS: Final = ("server", "models")
+_HOMES: Final = {"[server]": ServerConfig, "[models.NAME]": ModelConfig}
+_RUNTIMES_OF_KEY: Final = {
+    "device": ("onnx", "torch"),
+    "devices": ("onnx", "torch"),
+    "inputs": ("torch",),
+    "outputs": ("torch",),
+    "autocast": ("torch",),
+    "channels_last": ("torch",),
+    "trusted_types": ("sklearn",),
+    "trust_pickle": ("sklearn", "torch"),
+    "protocol": ("http",),
+    "forward_headers": ("http",),
+    "isolate_errors": ("http",),
+}
+SERVER_FILES: Final = frozenset({"tls_certificate", "tls_key", "tls_client_ca", "api_keys_file"})
+"""Keys of the server whose values are paths; relative ones start beside the document."""
+_NEEDED: Final = {
+    "tls_certificate": "tls_key",
+    "tls_key": "tls_certificate",
+    "tls_client_ca": "tls_certificate",
+}
+_DERIVED: Final = {"max_request_bytes": request_limit_bytes, "lane_bytes": lane_bytes}
+_ABSENT: Final = {
+    "grpc_port": "no gRPC",
+    "control_port": "no metrics",
+    "tls_certificate": "no TLS",
+    "tls_key": "no TLS",
+    "tls_client_ca": "clients need no certificate",
+    "api_keys_file": "clients need no key",
+    "pass_through": "the server of the runtime http, where all models are on one",
+    "threads": "the CPUs divided by the workers",
+    "worker_memory_bytes": "no limit",
+    "frontend_cpus": "those of placement",
+    "spare_workers": "as many as are configured, at least 2",
+    "warm_up_file": "values are made up",
+    "lengths_input": "none",
+}
+"""What it means that a key has no value."""
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_NAME_WORDS: Final = (
+    "a model's name must be 1 to 128 letters, digits, dots, dashes or underscores, and not . or .."
+)
+_ENDING_WORDS: Final = (
+    "a file whose ending says what runs it, "
+    + ", ".join(f"{' or '.join(endings)} ({name})" for name, endings in RUNTIMES.items() if endings)
+    + "; runtime says it for any other"
+)
+_SIDECAR_WORDS: Final = (
+    "is for one model of the runtime http with the protocol v1, and no other beside it"
+)
+_ADDRESS_WORDS: Final = "the address of a model server, http://HOST:PORT, for the runtime http"
+_NO_WAIT_WORDS: Final = "has no effect, because policy is eager; only under fixed do batches wait"
+_BATCHES_UNDER_WAY: Final = 4
+"""Workers that ask a model server at once, where nothing is said of them."""
+
+
+class ConfigError(StartupError):
+    """The configuration is wrong.
+
+    Attributes:
+        problems: one line for each; the text of the exception is all of them.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+def load(path: Path) -> Config:
+    """The configuration that a TOML file holds.
+
+    Raises:
+        ConfigError: with every problem, or with the reason why there is no document to check.
+    """
+    return conclude(read(path), source=str(path), base=path.parent)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The raw document of a TOML file, unchecked.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not TOML; with line and column.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        return tomllib.loads(data.decode())
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise ConfigError(f"{path}: not UTF-8 text (at line {line}, column {column})") from None
+    except (ValueError, RecursionError) as error:
+        # tomllib names no line where the document ends too soon.
+        last = data.count(b"\n") + 1
+        end = f"(at line {last}, the end of the document)"
+        reason = str(error).replace("(at end of document)", end)
+        raise ConfigError(f"{path}: not valid TOML: {reason}") from None
+
+
+def bundled_document(name: str = BUNDLED_NAME) -> dict[str, Any]:
+    """The raw document that serves the bundled digits model and sets nothing else."""
+    return {"models": {name: {"path": str(BUNDLED_PATH)}}}
+
+
+def bundled() -> Config:
+    """The configuration of ``ringbatch serve`` without arguments."""
+    return conclude(bundled_document(), source="bundled model", base=BUNDLED_PATH.parent)
+
+
+def is_model_name(name: str) -> bool:
+    """Whether a model may be called that, in a URL and in a file alike."""
+    return _NAME.fullmatch(name) is not None and name not in {".", ".."}
+
+
+def conclude(
+    document: Mapping[str, Any],
+    *,
+    source: str,
+    base: Path,
+    origins: Mapping[Place, str] | None = None,
+    is_file: Callable[[Path], bool] = os.path.isfile,
+) -> Config:
+    """The checked configuration of a raw document.
+
+    Args:
+        document: what TOML gives, with the values of flags laid over it.
+        source: names the document in problems.
+        base: relative model paths start here.
+        origins: for values from elsewhere, the words that stand in place of `source` and the
+            key; a flag's own name.
+        is_file: whether there is a file at a path.
+
+    Raises:
+        ConfigError: with every problem of the document.
+    """
+    report = Problems(source, origins or {})
+    for key in document:
+        if key not in _SECTIONS:
+            report.add((key,), _unknown(key, _SECTIONS))
+    server = _server(_table(document, ("server",), report), base, is_file, report)
+    sections = _table(document, ("models",), report)
+    if not sections and document.get("models", {}) == {}:
+        report.add(("models",), "there is no model; add a section [models.NAME] with a path")
+    models = [
+        model for name in sections for model in _versions(name, sections, base, is_file, report)
+    ]
+    total = sum(model.get("workers", 0) + model.get("spares", 0) for model in models)
+    if total > MAX_WORKERS:
+        report.add(("models",), f"{total} workers in all, but at most {MAX_WORKERS} are possible")
+    if server.get("sidecar") and not _may_be_sidecar(models):
+        report.add(("server", "sidecar"), _SIDECAR_WORDS)
+    if report.problems:
+        raise ConfigError(*report.problems)
+    configs = tuple(ModelConfig(**model) for model in models)
+    return Config(server=ServerConfig(**server), models=configs, notices=tuple(report.notices))
+
+
+def describe(config: Config) -> str:
+    """The whole configuration as TOML, defaults included; read again, it is the same."""
+    lines = ["[server]", *_described(config.server)]
+    for model in config.models:
+        lines += ["", *_headed(model, config)]
+    return "\n".join(lines)
+
+
+def _headed(model: ModelConfig, config: Config) -> list[str]:
+    place: Place = ("models", model.name)
+    described = list(_described(model))
+    versions = [other.version for other in config.models if other.name == model.name]
+    if versions == [FIRST_VERSION]:
+        return [heading(place), *described]
+    of_all = [line for line in described if line.startswith(_VERSIONS_KEY)]
+    own = [line for line in described if line not in of_all]
+    first = [heading(place), *of_all, ""] if model.version == versions[0] else []
+    return [*first, heading((*place, _VERSIONS, model.version)), *own]
+
+
+def _described(section: ServerConfig | ModelConfig) -> Iterable[str]:
+    for key in settings(type(section)):
+        value = getattr(section, key)
+        if value is not None:
+            text = str(value) if isinstance(value, Path) else value
+            unused = key == "max_latency_ms" and getattr(section, "policy", "") == "eager"
+            remark = "  # has no effect under policy eager" if unused else ""
+            yield f"{key} = {json.dumps(text, ensure_ascii=False)}{remark}"
+        elif key in _DERIVED and isinstance(section, ServerConfig):
+            yield f"# {key} = {_DERIVED[key](section)}, derived"
+        elif key == "batch_timeout_s" and isinstance(section, ModelConfig):
+            yield f"# {key} = {section.batch_limit_s}, derived"
+        elif key != _VERSIONS_KEY:
+            yield f"# {key}: {_ABSENT.get(key, 'not set')}"
+
+
+def _server(
+    raw: Mapping[str, Any], base: Path, is_file: Callable[[Path], bool], report: Problems
+) -> dict[str, Any]:
+    values = _section(ServerConfig, raw, ("server",), {}, report)
+    # A wrong one is in the report already.
+    lane, request = values.get("lane_bytes"), values.get("max_request_bytes", 0)
+    request = REQUEST_BYTES if request is None else request
+    if lane is not None and lane < 2 * request:
+        bound = _valued("max_request_bytes", request, raw)
+        words = f"at least twice max_request_bytes, which is {bound}"
+        report.refuse(("server", "lane_bytes"), str(lane), words)
+    _check_ports(values, raw, report)
+    for key in sorted(SERVER_FILES):
+        if values.get(key) is not None:
+            values[key] = Path(os.path.abspath(base / values[key]))
+            if not is_file(values[key]):
+                report.refuse(("server", key), quoted(raw[key]), "a file that exists")
+    for key, other in _NEEDED.items():
+        if values.get(key) is not None and values.get(other, "") is None:
+            report.add(("server", key), f"is for {other}, which is missing")
+    return values
+
+
+def _check_ports(values: Mapping[str, Any], raw: Mapping[str, Any], report: Problems) -> None:
+    taken: dict[int, str] = {}
+    for key in ("port", "grpc_port", "control_port"):
+        port = values.get(key)
+        if port and port in taken:
+            other = taken[port]
+            words = f"another than {other}, which is {_valued(other, port, raw)}"
+            report.refuse(("server", key), str(port), words)
+        elif port:
+            taken[port] = key
+
+
+def _versions(
+    name: str,
+    sections: Mapping[str, Any],
+    base: Path,
+    is_file: Callable[[Path], bool],
+    report: Problems,
+) -> list[dict[str, Any]]:
+    """The values of every version of a model."""
+    place: Place = ("models", name)
+    if not is_model_name(name):
+        report.add(place, f"found {quoted(name)}, but {_NAME_WORDS}")
+    shared = dict(_table(sections, place, report))
+    if not isinstance(sections[name], dict):
+        return []
+    chosen = shared.get(_VERSIONS_KEY)
+    if _VERSIONS not in shared:
+        if is_version(chosen) and chosen != FIRST_VERSION:
+            words = f"{FIRST_VERSION}, or versions must be given, each in a section of its own"
+            report.refuse((*place, _VERSIONS_KEY), quoted(chosen), words)
+        return [_model(name, FIRST_VERSION, shared, place, base, is_file, report)]
+    versions = _table(shared, (*place, _VERSIONS), report)
+    if not versions and shared[_VERSIONS] == {}:
+        report.add((*place, _VERSIONS), "there is none; add a section with the name of one")
+    del shared[_VERSIONS]
+    if isinstance(chosen, str) and chosen not in versions:
+        words = f"one of the versions, {', '.join(map(key_text, versions))}"
+        report.refuse((*place, _VERSIONS_KEY), quoted(chosen), words)
+    models = []
+    for version in versions:
+        own_place = (*place, _VERSIONS, version)
+        if not is_version(version):
+            words = f"found {quoted(version)}, but a version's name must be {VERSION_WORDS}"
+            report.add(own_place, words)
+        own = _table(versions, own_place, report)
+        if _VERSIONS_KEY in own:
+            report.add((*own_place, _VERSIONS_KEY), f"is for all versions, in {heading(place)}")
+        written = {ALIASES.get(key, key) for key in own}
+        inherited = {k: v for k, v in shared.items() if ALIASES.get(k, k) not in written}
+        for key in inherited:
+            report.moved((*own_place, key), (*place, key))
+        models.append(
+            _model(name, version, inherited | dict(own), own_place, base, is_file, report)
+        )
+    return models
+
+
+def _model(
+    name: str,
+    version: str,
+    raw: Mapping[str, Any],
+    place: Place,
+    base: Path,
+    is_file: Callable[[Path], bool],
+    report: Problems,
+) -> dict[str, Any]:
+    aliases = {alias: key for alias, key in ALIASES.items() if alias in raw}
+    values = _section(ModelConfig, raw, place, aliases, report)
+    values |= {"name": name, "version": version}
+    if "max_latency_ms" not in raw.keys() | aliases.values() and "timeout_s" in values:
+        # A short timeout alone is no contradiction.
+        values["max_latency_ms"] = min(values["max_latency_ms"], values["timeout_s"] * 1000)
+    _check_wait(values, raw, place, aliases, report)
+    if "max_batch_size" not in raw.keys() | aliases.values() and values.get("allowed_batch_sizes"):
+        values["max_batch_size"] = values["allowed_batch_sizes"][-1]
+    if values.get("warm_up_file") is not None:
+        values["warm_up_file"] = Path(os.path.abspath(base / values["warm_up_file"]))
+        if not is_file(values["warm_up_file"]):
+            report.refuse(
+                (*place, "warm_up_file"), quoted(raw["warm_up_file"]), "a file that exists"
+            )
+    _resolve_path(values, raw, place, base, is_file, report)
+    for key, words in shape_rules.problems(values):
+        report.add((*place, key), words)
+    return values
+
+
+def _resolve_path(
+    values: dict[str, Any],
+    raw: Mapping[str, Any],
+    place: Place,
+    base: Path,
+    is_file: Callable[[Path], bool],
+    report: Problems,
+) -> None:
+    """Make the model's path absolute, and find out what runs it."""
+    if "path" in values:
+        if "runtime" in values:
+            values["runtime"] = runtime = values["runtime"] or runtime_of(values["path"])
+            if runtime is None:
+                report.refuse((*place, "path"), quoted(raw["path"]), _ENDING_WORDS)
+                return
+            _check_runtime(runtime, values, place, report)
+            if isinstance(values["path"], str) != (runtime == "http"):
+                words = _ADDRESS_WORDS if runtime == "http" else f"a file for the runtime {runtime}"
+                report.refuse((*place, "path"), quoted(raw["path"]), words)
+                return
+            if runtime == "http" and "workers" not in raw:
+                values["workers"] = _BATCHES_UNDER_WAY
+        if isinstance(values["path"], str):
+            return
+        values["path"] = Path(os.path.realpath(base / values["path"]))
+        if not is_file(values["path"]):
+            there = "" if str(values["path"]) == raw["path"] else f"; none is at {values['path']}"
+            report.refuse((*place, "path"), quoted(raw["path"]), f"a file that exists{there}")
+
+
+def _may_be_sidecar(models: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether there is one model, of which everything else can be asked over V1 as well."""
+    asked = [(model.get("runtime"), model.get("protocol")) for model in models]
+    return asked == [("http", "v1")]
+
+
+def _check_runtime(runtime: str, values: Mapping[str, Any], place: Place, report: Problems) -> None:
+    """Settings of another runtime would do nothing, and their writer would not notice."""
+    known = settings(ModelConfig)
+    for key, wanted in _RUNTIMES_OF_KEY.items():
+        if runtime not in wanted and values.get(key, known[key].default) != known[key].default:
+            those = f"runtime{'s' * (len(wanted) > 1)} {' and '.join(wanted)}"
+            report.add((*place, key), f"is for the {those}, but this model's is {runtime}")
+    given = {key: values.get(key) for key in ("inputs", "outputs")}
+    for key, other in (("inputs", "outputs"), ("outputs", "inputs")):
+        if given[key] and given[other] == ():
+            report.add((*place, other), f"is missing; with {key} there must be {other} as well")
+
+
+def _check_wait(
+    values: Mapping[str, Any],
+    raw: Mapping[str, Any],
+    place: Place,
+    aliases: Mapping[str, str],
+    report: Problems,
+) -> None:
+    latency_ms, timeout_s = values.get("max_latency_ms"), values.get("timeout_s")
+    written = {key: alias for alias, key in aliases.items()}
+    latency, timeout = (written.get(key, key) for key in ("max_latency_ms", "timeout_s"))
+    if latency in raw and values.get("policy") == "eager":
+        report.notice((*place, latency), _NO_WAIT_WORDS)
+    if latency_ms is None or timeout_s is None or latency_ms <= timeout_s * 1000:
+        return
+    found = _valued(latency, latency_ms, raw, " ms")
+    words = f"at most {timeout}, which is {_valued(timeout, timeout_s, raw, ' s')}"
+    report.refuse((*place, latency), found, words)
+
+
+def _section(
+    section: type[ServerConfig] | type[ModelConfig],
+    raw: Mapping[str, Any],
+    place: Place,
+    aliases: Mapping[str, str],
+    report: Problems,
+) -> dict[str, Any]:
+    """The legal values of a section and the defaults of absent keys; of a bad one, neither."""
+    known = settings(section)
+    values = {key: s.default for key, s in known.items() if s.default is not MISSING}
+    for key, value in raw.items():
+        setting = known.get(aliases.get(key, key))
+        if setting is None:
+            report.add((*place, key), _unknown_in(section, key, value))
+        elif setting.key != key and setting.key in raw:
+            report.add((*place, key), f"means {setting.key}, which is given as well; keep one")
+        elif setting.kind.accepts(value):
+            values[setting.key] = setting.kind.store(value)
+        else:
+            values.pop(setting.key, None)
+            report.refuse((*place, key), quoted(value), setting.kind.words)
+    for setting in _missing(known.values(), raw):
+        report.add((*place, setting.key), f"is missing; it must be {setting.kind.words}")
+    return values
+
+
+def _missing(known: Iterable[Setting], raw: Mapping[str, Any]) -> Iterable[Setting]:
+    return (s for s in known if s.default is MISSING and s.key not in raw)
+
+
+def _table(parent: Mapping[str, Any], place: Place, report: Problems) -> Mapping[str, Any]:
+    """The table at a place; an empty one, and a problem, where something else stands there."""
+    value = parent.get(place[-1], {})
+    if isinstance(value, dict):
+        return value
+    headers = {("models",): ("models", "NAME"), (*place[:2], _VERSIONS): (*place, "VERSION")}
+    header = heading(headers.get(place, place))
+    report.refuse(place, quoted(value), f"a table, with the header {header}")
+    return {}
+
+
+def _unknown_in(section: type[ServerConfig] | type[ModelConfig], key: str, value: Any) -> str:
+    if section is ServerConfig:
+        return _unknown(key, tuple(settings(ServerConfig)))
+    if isinstance(value, dict):
+        return 'unknown key; a model whose name has a dot needs quotes, such as [models."a.b"]'
+    return _unknown(key, (*settings(ModelConfig), *ALIASES))
+
+
+def _unknown(key: str, known: tuple[str, ...]) -> str:
+    for header, section in _HOMES.items():
+        if ALIASES.get(key, key) in settings(section):
+            return f"unknown key here; it belongs in a section {header}"
+    folded = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(key.lower(), folded, n=1)
+    if close:
+        return f"unknown key; did you mean {folded[close[0]]}?"
+    return f"unknown key; known are {', '.join(known)}"
+
+
+def _valued(key: str, value: float, raw: Mapping[str, Any], unit: str = "") -> str:
+    return f"{value:.15g}{unit}" + ("" if key in raw else " by default")

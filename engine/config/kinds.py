@@ -1,0 +1,244 @@
+"""The kinds of values that settings have: what is legal, in words and as a function."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+from ringbatch.engine.config.addresses import are_forwarded, is_address, lowered, origin, stored
+from ringbatch.engine.config.declared import is_declaration
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The legal values of one setting.
+
+    Attributes:
+        words: completes the sentence "it must be ...".
+        accepts: whether a value, as TOML gives it, is legal.
+        store: what the configuration holds for a legal value.
+        metavar: stands for the value in the command line's help; empty for a switch.
+        numeric: whether a flag's text is read as a number.
+        several: whether it is a list, and its flag is given once for each item.
+    """
+
+    words: str
+    accepts: Callable[[Any], bool]
+    store: Callable[[Any], Any]
+    metavar: str
+    numeric: bool = False
+    several: bool = False
+
+
+def _is_whole(value: object) -> bool:
+    # To Python, true is the number 1; to whoever writes `workers = true`, it is a slip.
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def whole(least: int, most: int) -> Kind:
+    """A whole number within bounds, both included."""
+
+    def accepts(value: Any) -> bool:
+        return _is_whole(value) and least <= value <= most
+
+    return Kind(f"a whole number from {least} to {most}", accepts, int, "N", numeric=True)
+
+
+def power_of_two(most: int) -> Kind:
+    """A power of two from 1 up to a bound."""
+
+    def accepts(value: Any) -> bool:
+        return _is_whole(value) and 1 <= value <= most and value.bit_count() == 1
+
+    words = f"a power of two up to {most}, such as 512, 1024 or 2048"
+    return Kind(words, accepts, int, "N", numeric=True)
+
+
+def number(most: int, *, zero: bool) -> Kind:
+    """A number from 0, or above it, up to a bound."""
+
+    def accepts(value: Any) -> bool:
+        if not _is_whole(value) and not isinstance(value, float):
+            return False
+        return (value >= 0 if zero else value > 0) and bool(value <= most)
+
+    words = f"a number from 0 to {most}" if zero else f"a number above 0, at most {most}"
+    return Kind(words, accepts, float, "X", numeric=True)
+
+
+def choice(*names: str) -> Kind:
+    """One of some words."""
+    words = " or ".join(f'"{name}"' for name in names)
+    metavar = "{" + ",".join(names) + "}"
+    return Kind(words, lambda value: value in names, str, metavar)
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_model_file(value: Any) -> bool:
+    return _is_text(value) and "://" not in value and "\0" not in value
+
+
+def _is_model(value: Any) -> bool:
+    return is_address(value) if _is_text(value) and "://" in value else _is_model_file(value)
+
+
+def _are_object_prefixes(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(
+        isinstance(item, str) and _OBJECT_PREFIX.fullmatch(item) is not None for item in value
+    )
+
+
+def _is_device(value: object) -> bool:
+    return isinstance(value, str) and _DEVICE_NAME.fullmatch(value) is not None
+
+
+def _are_type_names(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(
+        isinstance(item, str) and all(part.isidentifier() for part in item.split("."))
+        for item in value
+    )
+
+
+def _are_tensors(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(map(is_declaration, value))
+
+
+_OBJECT_PREFIX: Final = re.compile(r"/?[A-Za-z0-9._-]{1,200}")
+OBJECT_PREFIXES: Final = Kind(
+    'a list such as ["/myapp_"], of beginnings of 1 to 200 letters, digits, dots, dashes and '
+    "underscores each",
+    _are_object_prefixes,
+    tuple,
+    "NAME",
+    several=True,
+)
+_DEVICE_NAME: Final = re.compile(r"cpu|cuda:[0-9]{1,3}")
+DEVICE: Final = Kind('"cpu", or "cuda:0" with the number of a device', _is_device, str, "DEVICE")
+TYPE_NAMES: Final = Kind(
+    'a list such as ["sklearn.tree._tree.Tree"], of full names of types',
+    _are_type_names,
+    tuple,
+    "TYPE",
+    several=True,
+)
+TENSORS: Final = Kind(
+    'a list such as ["x FP32 [3, 224, 224]"], of a name, a datatype and the sizes of one instance '
+    "each; -1 is any size",
+    _are_tensors,
+    tuple,
+    "TENSOR",
+    several=True,
+)
+ADDRESS: Final = Kind("an address or a host name", _is_text, str, "ADDRESS")
+SWITCH: Final = Kind("true or false", lambda value: isinstance(value, bool), bool, "")
+FILE: Final = Kind("the path of a file", _is_model_file, Path, "FILE")
+MODEL: Final = Kind(
+    "the path of a model file, or the address of a model server, http://HOST:PORT",
+    _is_model,
+    stored,
+    "FILE",
+)
+SERVER_ADDRESS: Final = Kind(
+    "the address of a server, http://HOST:PORT",
+    lambda value: is_address(value) and origin(value) == value,
+    str,
+    "URL",
+)
+HEADER_NAMES: Final = Kind(
+    'a list such as ["authorization"], of names of headers that do not say how a request is sent',
+    are_forwarded,
+    lowered,
+    "NAME",
+    several=True,
+)
+
+
+def ascending(least: int, most: int, example: str) -> Kind:
+    """A list of whole numbers within bounds, each above the one before."""
+
+    def accepts(value: Any) -> bool:
+        return (
+            isinstance(value, list | tuple)
+            and all(_is_whole(item) and least <= item <= most for item in value)
+            and all(low < high for low, high in pairwise(value))
+        )
+
+    words = f"a list such as {example}, of ascending whole numbers from {least} to {most}"
+    return Kind(words, accepts, tuple, "N", numeric=True, several=True)
+
+
+def _are_paddings(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(
+        isinstance(item, str) and _PADDING.fullmatch(item) is not None for item in value
+    )
+
+
+def _are_devices(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_device, value))
+
+
+def _is_cpus(value: object) -> bool:
+    return isinstance(value, str) and _CPUS.fullmatch(value) is not None
+
+
+def _are_cpus(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(map(_is_cpus, value))
+
+
+_PADDING: Final = re.compile(r"[^=\s]+=-?[0-9]{1,18}(?:\.[0-9]{1,18})?")
+PADDINGS: Final = Kind(
+    'a list such as ["ids=1"], of an input and the number it is padded with each',
+    _are_paddings,
+    tuple,
+    "INPUT=X",
+    several=True,
+)
+DEVICES: Final = Kind(
+    'a list such as ["cuda:0", "cuda:1"], of "cpu" or "cuda:" with the number of a device',
+    _are_devices,
+    tuple,
+    "DEVICE",
+    several=True,
+)
+_RANGE: Final = "[0-9]{1,5}(?:-[0-9]{1,5})?"
+_CPUS: Final = re.compile(rf"numa:[0-9]{{1,4}}|{_RANGE}(?:,{_RANGE})*")
+CPUS: Final = Kind('CPUs such as "0-3,8", or those of a NUMA node, "numa:0"', _is_cpus, str, "CPUS")
+CPU_SETS: Final = Kind(
+    'a list such as ["0-3", "4-7"] or ["numa:0"], of CPUs or a NUMA node each',
+    _are_cpus,
+    tuple,
+    "CPUS",
+    several=True,
+)
+NAME: Final = Kind("a name", _is_text, str, "NAME")
+VERSION_WORDS: Final = "1 to 64 letters, digits, dots, dashes or underscores, and not . or .."
+_VERSION_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def is_version(value: object) -> bool:
+    """Whether a version may be called that, in a URL and in a file alike."""
+    named = isinstance(value, str) and _VERSION_NAME.fullmatch(value) is not None
+    return named and value not in {".", ".."}
+
+
+VERSION: Final = Kind(f"the name of a version, {VERSION_WORDS}", is_version, str, "VERSION")
+RUNTIMES: Final = {
+    "python": (".py",),
+    "onnx": (".onnx",),
+    "sklearn": (".skops", ".pkl", ".joblib"),
+    "torch": (".pt2", ".pt", ".pth", ".ts"),
+    "http": (),
+}
+"""The endings by which each runtime knows its files; the last knows addresses instead."""
+
+
+def runtime_of(path: Path | str) -> str | None:
+    """The runtime that knows a file by its ending, or an address."""
+    if isinstance(path, str):
+        return "http"
+    return next((name for name, endings in RUNTIMES.items() if path.suffix in endings), None)

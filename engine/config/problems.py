@@ -1,0 +1,80 @@
+"""What is wrong with a configuration, said with the place of each value."""
+
+import datetime
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+Place = tuple[str, ...]
+"""Where a value stands: the names of its sections, then its key."""
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+_LONGEST_QUOTE: Final = 200
+
+
+class Problems:
+    """The problems and notices found so far, each with the place of the value.
+
+    Attributes:
+        problems: what is wrong, a line for each.
+        notices: what is legal and has no effect, a line for each.
+    """
+
+    def __init__(self, source: str, origins: Mapping[Place, str]) -> None:
+        self._source = source
+        self._origins = origins
+        self._homes: dict[Place, Place] = {}
+        self.problems: list[str] = []
+        self.notices: list[str] = []
+
+    def add(self, place: Place, words: str) -> None:
+        """Note a problem with one key, once."""
+        self._add_to(self.problems, place, words)
+
+    def notice(self, place: Place, words: str) -> None:
+        """Note that one key has no effect, once."""
+        self._add_to(self.notices, place, words)
+
+    def _add_to(self, lines: list[str], place: Place, words: str) -> None:
+        place = self._homes.get(place, place)
+        section = f"{heading(place[:-1])} " if place[:-1] else ""
+        where = self._origins.get(place, f"{self._source}: {section}{key_text(place[-1])}")
+        line = f"{where}: {words}"
+        if line not in lines:
+            lines.append(line)
+
+    def moved(self, place: Place, home: Place) -> None:
+        """Say where the value is written that is used in a place."""
+        self._homes[place] = home
+
+    def refuse(self, place: Place, found: str, words: str) -> None:
+        """Note a value that is not what it must be."""
+        self.add(place, f"found {found}, but it must be {words}")
+
+
+def heading(section: Place) -> str:
+    """How a section begins."""
+    return f"[{'.'.join(map(key_text, section))}]"
+
+
+def key_text(name: str) -> str:
+    """A key as TOML has it."""
+    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+
+
+def quoted(value: object) -> str:
+    """A TOML value as a person would write it, cut where it is long."""
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        text = json.dumps(value, ensure_ascii=False)
+        return text if len(text) <= _LONGEST_QUOTE else "a long list"
+    if isinstance(value, dict | list):
+        return "a table" if isinstance(value, dict) else "a list"
+    if isinstance(value, datetime.date | datetime.time):
+        return f"the date or time {value}"
+    if isinstance(value, int) and value.bit_length() > 64:
+        return "a number beyond 64 bits"
+    if isinstance(value, str) and len(value) > _LONGEST_QUOTE:
+        return quoted(value[:_LONGEST_QUOTE]) + "..."
+    if isinstance(value, float):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,97 @@
+"""Which CPUs there are, where processes run on them, and how many threads each worker may start."""
+
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from ringbatch.engine.process.plan import Host, listed, parsed
+from ringbatch.shm.cpus import text_of, usable_cpus
+
+logger = logging.getLogger("ringbatch.supervisor")
+
+THREAD_VARIABLES: Final = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+"""What the math libraries read once, when they load. The first is the one that all of the others
+fall back to."""
+
+_NODES: Final = Path("/sys/devices/system/node")
+
+
+def host(nodes: Path = _NODES) -> Host:
+    """The CPUs that this process may use, and the NUMA nodes they belong to.
+
+    Args:
+        nodes: the folder in which the kernel has one for each node.
+    """
+    cpus = tuple(sorted(os.sched_getaffinity(0)))
+    by_node = {}
+    for folder in sorted(nodes.glob("node[0-9]*"), key=lambda path: int(path.name[4:])):
+        own = parsed(text_of(folder / "cpulist"))
+        by_node[int(folder.name[4:])] = tuple(cpu for cpu in cpus if cpu in own)
+    return Host(cpus, by_node, usable_cpus())
+
+
+@contextmanager
+def on_cpus(cpus: Collection[int] | None) -> Iterator[None]:
+    """Whoever is started meanwhile runs on these CPUs alone; None leaves it as it is.
+
+    Where they are gone since they were planned, it runs wherever it can.
+    """
+    before = os.sched_getaffinity(0)
+    try:
+        if cpus is not None:
+            os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        logger.warning("CPUs %s cannot be used any more: %s", listed(cpus or ()), error)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def wake_without_preempting() -> None:
+    """Schedule this process, and those it starts from now on, as SCHED_BATCH.
+
+    Who is woken then does not push aside who runs. A frontend that has just rung for the
+    collector goes on with the requests it has at hand, and the batch grows; with CPUs to spare
+    nothing changes. Where a sandbox forbids it, things stay as they are.
+    """
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def thread_environment(
+    threads: int | None, share: int, environment: Mapping[str, str]
+) -> dict[str, str]:
+    """The variables to add to a worker's environment before a math library loads.
+
+    Args:
+        threads: what the model's configuration says; wins over the environment.
+        share: the worker's share of the CPUs.
+        environment: that of the supervisor. A variable set there is left alone, and with
+            ``OMP_NUM_THREADS`` set the others stay unset, because they follow it by themselves.
+    """
+    if threads is not None:
+        return dict.fromkeys(THREAD_VARIABLES, str(threads))
+    if environment.get(THREAD_VARIABLES[0]):
+        return {}
+    return {name: str(share) for name in THREAD_VARIABLES if not environment.get(name)}
+
+
+def threads(environment: Mapping[str, str]) -> int:
+    """The threads of one worker, as `thread_environment` or the operator has set them.
+
+    Args:
+        environment: the worker's. OpenMP allows a list there, with a number for each level of
+            nesting; the first one counts.
+    """
+    first = environment.get(THREAD_VARIABLES[0], "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) else usable_cpus()

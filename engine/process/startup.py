@@ -1,0 +1,88 @@
+"""What every process of the engine does first, whatever its role."""
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from setproctitle import setproctitle
+
+from ringbatch.engine.process.control_socket import ControlSocket
+from ringbatch.shm.host.process import log_to_stderr
+
+
+def begin(title: str, log_level: str, control: ControlSocket) -> None:
+    """Name the process, log to standard error, leave Ctrl-C to the supervisor, and let go of
+    whatever is forked from it."""
+    setproctitle(f"ringbatch: {title}")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    log_to_stderr(title, log_level)
+    _let_go_of_children(control)
+
+
+def _let_go_of_children(control: ControlSocket) -> None:
+    """Have SIGTERM end what a model forks, and the supervisor not take that for this process.
+
+    The signal is held up meanwhile: before the child has the default for it, it would be lost.
+    """
+    held = threading.local()
+
+    def before() -> None:
+        held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+
+    def after_in_parent() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held.mask)
+
+    def after_in_child() -> None:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        control.close()
+        signal.pthread_sigmask(signal.SIG_SETMASK, held.mask)
+
+    os.register_at_fork(
+        before=before, after_in_parent=after_in_parent, after_in_child=after_in_child
+    )
+
+
+def stop_on_sigterm(wake: Callable[[], object]) -> list[int]:
+    """Have SIGTERM end this process's loop, whatever the loop is at.
+
+    A Python handler alone would not do: it runs between two steps of the interpreter, so where the
+    signal comes amid compiled code that goes to sleep next, that is after the sleep.
+
+    Args:
+        wake: rings what the loop sleeps at.
+
+    Returns:
+        The signals that have come; with the first one the loop is to end.
+    """
+    received: list[int] = []
+    reading, writing = socket.socketpair()
+    writing.setblocking(False)
+    signal.set_wakeup_fd(writing.fileno())
+    signal.signal(signal.SIGTERM, lambda number, _frame: received.append(number))
+
+    def pass_on(reading: socket.socket, _kept_open: socket.socket) -> None:
+        while reading.recv(1):
+            wake()
+
+    threading.Thread(target=pass_on, args=(reading, writing), name="signals", daemon=True).start()
+    return received
+
+
+def watch(
+    control: ControlSocket,
+    on_message: Callable[[dict[str, Any]], None],
+    on_end: Callable[[], None],
+) -> None:
+    """Read the supervisor's messages in a thread of their own; `on_end` when it is gone."""
+
+    def read() -> None:
+        while (messages := control.receive()) is not None:
+            for message in messages:
+                on_message(message)
+        on_end()
+
+    threading.Thread(target=read, name="control", daemon=True).start()

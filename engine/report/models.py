@@ -1,0 +1,78 @@
+"""What a running engine serves, and what each batch size took in warm-up, for people."""
+
+from collections.abc import Iterable, Sequence
+
+from ringbatch.engine.report.listing import show
+from ringbatch.shm import cost_profile
+from ringbatch.shm.cost_profile import Trial, size_text
+from ringbatch.shm.layout import MODEL_READY, WORD
+from ringbatch.shm.model_spec import ModelSpec, titled
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.tensor import Tensor
+
+
+def main(pid: int | None) -> int:
+    """Print the models of one engine, or of every engine of this user."""
+    return show(pid, table)
+
+
+def table(segment: Segment) -> str:
+    """The models of an attached segment, a paragraph for each."""
+    lines: list[str] = []
+    for title, spec in titled(segment.models).items():
+        ready = segment.words[(segment.layout.model(spec.index) + MODEL_READY) // WORD]
+        lines += [
+            f"{title}: {spec.platform}, {ready} of {spec.running} workers ready",
+            f"  {_signature(spec.inputs)} -> {_signature(spec.outputs)}",
+            f"  batches: {_batches(spec)}",
+            *_times([cost_profile.read(segment, number) for number in spec.workers]),
+        ]
+    return "\n".join(lines)
+
+
+def mean_trials(tried: Iterable[Sequence[Trial]]) -> list[Trial]:
+    """The mean time of each size over the workers that tried it, ascending by rows and length."""
+    times: dict[tuple[int, int], list[int]] = {}
+    for trial in (trial for worker in tried for trial in worker):
+        times.setdefault((trial.rows, trial.length), []).append(trial.run_ns)
+    return [Trial(*size, sum(runs) // len(runs)) for size, runs in sorted(times.items())]
+
+
+def _times(tried: Iterable[Sequence[Trial]]) -> list[str]:
+    means = mean_trials(tried)
+    if not means:
+        return ["  warm-up: none"]
+    rows = [
+        (
+            size_text(trial.rows, trial.length),
+            f"{trial.run_ns / 1e6:.3f} ms",
+            f"{trial.rows * 1e9 / max(trial.run_ns, 1):,.0f} instances/s",
+        )
+        for trial in means
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  warm-up:",
+        *(
+            "    " + "   ".join(f"{cell:>{w}}" for cell, w in zip(row, widths, strict=True))
+            for row in rows
+        ),
+    ]
+
+
+def _signature(tensors: Sequence[Tensor]) -> str:
+    listed = ", ".join(f"{t.name} {t.datatype.name} {list(t.shape)}" for t in tensors)
+    return listed or "JSON"
+
+
+def _batches(spec: ModelSpec) -> str:
+    if not spec.batched:
+        return "none, each instance runs alone"
+    sizes = ", ".join(map(str, spec.allowed_batch_sizes))
+    words = f"of {sizes} instances" if sizes else f"of up to {spec.max_batch_size} instances"
+    if spec.max_batch_elements:
+        words += f" and up to {spec.max_batch_elements} elements"
+    if spec.pad_variable_length:
+        edges = ", ".join(map(str, spec.length_buckets)) or "the longest"
+        words += f", padded to {edges}"
+    return f"{words}, {spec.policy}"

@@ -1,0 +1,224 @@
+"""Reading a running engine's counters, from outside and without asking it.
+
+Everything counted stands in the segment; this attaches to it, reads and detaches. The engine
+does not notice.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from ringbatch.engine.report.listing import show
+from ringbatch.shm.counters import (
+    BATCHES_BY_REASON,
+    BATCHES_BY_ROWS,
+    ROWS_BUCKETS,
+    CollectorCounter,
+    Counters,
+    LaneCounter,
+    ModelCounter,
+    WorkerCounter,
+    bucket_label,
+)
+from ringbatch.shm.engines import running
+from ringbatch.shm.errors import shortage
+from ringbatch.shm.layout import (
+    MODEL_ANSWER_NS,
+    MODEL_READY,
+    WORD,
+    WORKER_ERRNO,
+    WORKER_PID,
+    WORKER_STATE,
+    WorkerState,
+)
+from ringbatch.shm.model_spec import FILE_DIFFERS, ModelSpec, titled
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Reason
+
+_WORDS: Final = {
+    "handed_over": "connections that left the fast lane",
+    "killers": "requests refused because they ended workers",
+    "steps": "wake-ups",
+    "workers_hung": "workers that hung",
+}
+"""What counters are called for people, where their names do not say it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """What was counted for one model since the engine started.
+
+    Attributes:
+        workers: configured to run.
+        spares: configured beside these, to wait for the death of one.
+        ready: of these, those that take batches now.
+        requests: collected.
+        rows: instances in them.
+        batches: how many batches were closed for each reason; reasons that never came are
+            left out.
+        batch_rows: how many batches had sizes in each range, by the range's label, in order.
+        wait_ms: mean time between acceptance and dispatch.
+        run_ms: mean time inside the model, a batch.
+        answer_ms: expected time to the answer of a request that comes now; 0 where nothing waits.
+        dropped: requests that expired or were cancelled before they were run.
+        failed: batches in which the model failed for a request.
+        retried: requests run again because a worker died.
+        file_differs: whether another file lies at the model's path than the one that is served.
+    """
+
+    workers: int
+    spares: int
+    ready: int
+    requests: int
+    rows: int
+    batches: dict[str, int]
+    batch_rows: dict[str, int]
+    wait_ms: float
+    run_ms: float
+    answer_ms: float
+    dropped: int
+    failed: int
+    retried: int
+    file_differs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStatus:
+    """One engine's counters.
+
+    Attributes:
+        models: by name; a version that is not the engine's choice by both, with its state.
+        frontends: counts of `LaneCounter`, summed over the lanes.
+        collector: counts of `CollectorCounter`.
+        workers: counts of `WorkerCounter`, by the worker's number.
+        states: what each worker last said of itself, by its number, in words.
+    """
+
+    models: dict[str, ModelStatus]
+    frontends: dict[str, int]
+    collector: dict[str, int]
+    workers: dict[int, dict[str, int]]
+    states: dict[int, str]
+
+
+def snapshot(pid: int) -> EngineStatus:
+    """The counters of the engine whose supervisor has that process id.
+
+    Raises:
+        StartupError: where no such engine runs, or it is another user's.
+    """
+    with running(pid) as (segment, *_):
+        return read(segment)
+
+
+def read(segment: Segment) -> EngineStatus:
+    """The counters of an attached segment."""
+    layout, words = segment.layout, segment.words
+    lanes = [Counters(words, layout.lane_counters(lane)) for lane in range(layout.lanes)]
+    segment.read_models()
+    workers = sorted(number for spec in segment.models for number in spec.workers)
+    collector = Counters(words, layout.collector_counters())
+    return EngineStatus(
+        models=_models(segment),
+        frontends={_label(c): sum(lane[c] for lane in lanes) for c in LaneCounter},
+        collector={_label(c): collector[c] for c in CollectorCounter},
+        workers={
+            number: {
+                _label(c): Counters(words, layout.worker_counters(number))[c] for c in WorkerCounter
+            }
+            for number in workers
+        },
+        states={number: _state(segment, number) for number in workers},
+    )
+
+
+def _models(segment: Segment) -> dict[str, ModelStatus]:
+    return {title: _model(segment, spec) for title, spec in titled(segment.models).items()}
+
+
+def _state(segment: Segment, number: int) -> str:
+    offset = segment.layout.worker(number)
+    state = WorkerState(segment.words[(offset + WORKER_STATE) // WORD])
+    if errno := segment.words[(offset + WORKER_ERRNO) // WORD]:
+        return shortage(errno)
+    if state is WorkerState.ABSENT:
+        return "not started"
+    return f"{state.name.lower()}, process {segment.words[(offset + WORKER_PID) // WORD]}"
+
+
+def _model(segment: Segment, spec: ModelSpec) -> ModelStatus:
+    counters = Counters(segment.words, segment.layout.model_counters(spec.index))
+    first = segment.layout.model(spec.index)
+    ready = segment.words[(first + MODEL_READY) // WORD]
+    reasons = {reason.name.lower(): counters[BATCHES_BY_REASON + reason] for reason in Reason}
+    sizes = {b: counters[BATCHES_BY_ROWS + b] for b in range(ROWS_BUCKETS)}
+    batches = sum(reasons.values())
+    return ModelStatus(
+        workers=spec.running,
+        spares=spec.spares,
+        ready=ready,
+        requests=counters[ModelCounter.REQUESTS] - counters[ModelCounter.PARTS],
+        rows=counters[ModelCounter.ROWS],
+        batches={reason: count for reason, count in reasons.items() if count},
+        batch_rows={bucket_label(b): count for b, count in sizes.items() if count},
+        wait_ms=_mean_ms(counters[ModelCounter.WAIT_NS], counters[ModelCounter.REQUESTS]),
+        run_ms=_mean_ms(counters[ModelCounter.RUN_NS], batches),
+        answer_ms=segment.words[(first + MODEL_ANSWER_NS) // WORD] / 1e6,
+        dropped=counters[ModelCounter.EXPIRED] + counters[ModelCounter.CANCELLED],
+        failed=counters[ModelCounter.FAILED],
+        retried=counters[ModelCounter.RETRIED],
+        file_differs=spec.file_differs,
+    )
+
+
+def _mean_ms(total_ns: int, count: int) -> float:
+    return total_ns / count / 1e6 if count else 0.0
+
+
+def _label(counter: LaneCounter | CollectorCounter | WorkerCounter) -> str:
+    return counter.name.lower()
+
+
+def describe(status: EngineStatus) -> str:
+    """The counters for people, a paragraph for each model."""
+    lines = []
+    for name, model in status.models.items():
+        lines += [
+            f"{name}: {model.ready} of {model.workers} workers ready"
+            + f", beside {model.spares} spare" * bool(model.spares)
+            + f"; {FILE_DIFFERS}; ringbatch reload takes it" * model.file_differs,
+            f"  requests {model.requests}, instances {model.rows}, dropped {model.dropped}, "
+            f"retried {model.retried}, failed batches {model.failed}",
+            f"  mean wait for a batch {model.wait_ms:.3f} ms, mean run of a batch "
+            f"{model.run_ms:.3f} ms, {_expected(model.answer_ms)}",
+            f"  batches by reason: {_counts(model.batches)}",
+            f"  batches by size:   {_counts(model.batch_rows)}",
+        ]
+    lines += [
+        f"frontends: {_counts(_in_words(status.frontends))}",
+        f"collector: {_counts(_in_words(status.collector))}",
+    ]
+    lines += [
+        f"worker {number} ({status.states[number]}): batches {counts['batches']}, "
+        f"instances {counts['rows']}, time in the model {counts['run_ns'] / 1e9:.3f} s"
+        for number, counts in status.workers.items()
+    ]
+    return "\n".join(lines)
+
+
+def _expected(answer_ms: float) -> str:
+    if not answer_ms:
+        return "no requests wait"
+    return f"a request sent now is answered in about {answer_ms:.3f} ms"
+
+
+def _in_words(counts: dict[str, int]) -> dict[str, int]:
+    return {_WORDS.get(label, label.replace("_", " ")): n for label, n in counts.items()}
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{label} {count}" for label, count in counts.items()) or "none"
+
+
+def main(pid: int | None) -> int:
+    """Print the counters of one engine, or of every engine of this user."""
+    return show(pid, lambda segment: describe(read(segment)))

@@ -1,0 +1,152 @@
+"""A model file as it was when its version was opened, whatever is written at its path later.
+
+All workers of a version serve one content, also those that take the place of a dead one. So the
+supervisor keeps what a version's first workers were started with, and hands it to every worker:
+
+    up to COPIED_BYTES   a copy in memory, see memfd_create(2)
+    above that           the open file, which outlives being replaced at its path (rename(2)), but
+                         not being written over
+
+Modules and data that a model reads beside its file are not kept.
+"""
+
+import os
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ringbatch.shm.errors import StartupError
+
+COPIED_BYTES: Final = 16 << 20
+"""Of a larger file no copy is kept in memory."""
+_CHUNK_BYTES: Final = 1 << 20
+
+Stamp = tuple[int, ...]
+"""Device, inode, bytes and time of the last write of a file; empty where there is none."""
+
+
+class ModelFile:
+    """What one version of a model was started with.
+
+    Attributes:
+        path: where it was found.
+
+    Args:
+        path: the model file, or the address of a server; what cannot be read is for the workers to
+            refuse, in words.
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = path
+        self._stamp: Stamp = ()
+        self._copied = False
+        self._fd = -1
+        try:
+            fd = _open(path)
+        except OSError:
+            return
+        try:
+            self._stamp = _stamp(os.fstat(fd))
+            self._copied = os.fstat(fd).st_size <= COPIED_BYTES
+            self._fd = _copy(fd, os.path.basename(path)) if self._copied else os.dup(fd)
+        except OSError:  # it is a folder
+            self._stamp = ()
+        finally:
+            os.close(fd)
+        if self._fd >= 0:
+            weakref.finalize(self, os.close, self._fd)
+
+    @property
+    def fds(self) -> tuple[int, ...]:
+        """What a worker must inherit to read it; none where there was no file."""
+        return (self._fd,) if self._fd >= 0 else ()
+
+    def told(self) -> dict[str, Any]:
+        """What a worker is told of it; `Kept` takes that."""
+        return {"fd": self._fd, "stamp": self._stamp, "copied": self._copied}
+
+    def differs(self) -> bool:
+        """Whether another content lies at the path by now, or none; it may wait for the disk."""
+        try:
+            found = os.stat(self.path)
+            if _stamp(found) == self._stamp:
+                return False
+            return not self._copied or self._is_another_content()
+        except OSError:
+            return bool(self._stamp)
+
+    def _is_another_content(self) -> bool:
+        fd = _open(self.path)
+        try:
+            size = os.fstat(self._fd).st_size
+            return os.fstat(fd).st_size != size or _read(fd, size) != _read(self._fd, size)
+        finally:
+            os.close(fd)
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The same, as a worker has it.
+
+    Attributes:
+        fd: inherited; -1 where there was no file.
+        stamp: of the file, when it was opened.
+        copied: whether the descriptor is that of a copy.
+    """
+
+    fd: int
+    stamp: Stamp
+    copied: bool
+
+    @classmethod
+    def of(cls, told: dict[str, Any]) -> "Kept":
+        """From what `ModelFile.told` gave; no child of the model inherits it."""
+        if told["fd"] >= 0:
+            os.set_inheritable(told["fd"], False)
+        return cls(told["fd"], tuple(told["stamp"]), told["copied"])
+
+    def content(self, path: Path | str) -> Path | None:
+        """Where the content can be read now; None where it still lies at its path.
+
+        Raises:
+            StartupError: nowhere.
+        """
+        try:
+            found: Stamp = _stamp(os.stat(path))
+        except OSError:
+            found = ()
+        if found == self.stamp or self.fd < 0:
+            return None
+        if not self.copied and _stamp(os.fstat(self.fd))[2:] != self.stamp[2:]:
+            raise StartupError(
+                f"{path}: was written over while its content was served, so nobody has that any "
+                "more; ringbatch reload takes what is there now. Replace a file instead (write "
+                "another one and rename it), and the old one is served until the reload"
+            )
+        return Path(f"/proc/self/fd/{self.fd}")
+
+
+def _stamp(found: os.stat_result) -> Stamp:
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _open(path: Path | str) -> int:
+    """To be read. Into a pipe that lies there nobody may ever write, and it is not waited for."""
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def _copy(fd: int, name: str) -> int:
+    """The descriptor of a copy in memory."""
+    copy = os.memfd_create(name[:200], os.MFD_CLOEXEC)
+    try:
+        while os.sendfile(copy, fd, None, _CHUNK_BYTES):
+            pass
+    except OSError:
+        os.close(copy)
+        raise
+    return copy
+
+
+def _read(fd: int, size: int) -> bytes:
+    return os.pread(fd, size, 0)

@@ -1,0 +1,44 @@
+"""The seam behind which model files differ: a path and some options in, a `Model` out.
+
+A runtime is a function of that shape. Which one is meant, and by which endings it knows its files,
+stands in `ringbatch.engine.config.settings`; what it needs beyond the engine's own packages it
+imports only when it is called, which is in a worker.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from ringbatch.engine.runtimes.http import open_http
+from ringbatch.engine.runtimes.model import Model, Options, refusing
+from ringbatch.engine.runtimes.onnx import open_onnx
+from ringbatch.engine.runtimes.python import import_model
+from ringbatch.engine.runtimes.sklearn import open_sklearn
+from ringbatch.engine.runtimes.torch import open_torch
+from ringbatch.shm.errors import StartupError
+
+OPENERS: Final[dict[str, Callable[[Any, Options], Model]]] = {
+    "http": open_http,
+    "onnx": open_onnx,
+    "python": lambda path, options: import_model(path, options.readable(path)),
+    "sklearn": open_sklearn,
+    "torch": open_torch,
+}
+
+
+def open_model(runtime: str, path: Path | str, options: Options) -> Model:
+    """Open a model file; `load` is not called.
+
+    Args:
+        runtime: a key of `OPENERS`.
+        path: the model file; for the runtime http the address of a server, which is a text.
+        options: what the configuration says of the model.
+
+    Raises:
+        StartupError: in words, whatever is wrong with the file, its options or what is installed.
+    """
+    if isinstance(path, Path) and not options.readable(path).is_file():
+        what = "is a folder, not a model file" if path.is_dir() else "no such model file"
+        raise StartupError(f"{path}: {what}")
+    with refusing(path):
+        return OPENERS[runtime](path, options)

@@ -1,0 +1,135 @@
+"""The python runtime: a model file, checked and made callable.
+
+A model file is plain Python. It says what it takes and returns in `inputs` and `outputs`, loads
+in `load()`, and answers in `predict`; a class `Model` with the same four does as well. Without
+`inputs`, `predict` takes a list of JSON values and returns a list of the same length.
+"""
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from typing import Any
+
+from ringbatch.engine.runtimes.model import Model, refusing
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.tensor import Tensor
+
+
+def import_model(path: Path, content: Path | None = None) -> Model:
+    """Run a model file and look up its parts; `load` is not called.
+
+    Args:
+        path: where it lies, or has lain, and with it the modules that it imports.
+        content: where its text is read; by default there.
+
+    Raises:
+        StartupError: in words, with the line where there is one.
+    """
+    module = _import(path, content or path)
+    source = getattr(module, "Model", None)
+    parts = _instance(path, source) if inspect.isclass(source) else module
+    predict = getattr(parts, "predict", None)
+    if not callable(predict):
+        what = "is no function" if predict is not None else "is missing"
+        raise StartupError(
+            f"{path}: `predict` {what}; a model file needs a function predict, "
+            "or a class Model with a method predict"
+        )
+    load = getattr(parts, "load", _nothing)
+    if not callable(load):
+        raise StartupError(f"{path}: `load` is {_kind(load)}, but it must be a function")
+    inputs = _tensors(path, "inputs", getattr(parts, "inputs", ()))
+    outputs = _tensors(path, "outputs", getattr(parts, "outputs", ()))
+    if bool(inputs) != bool(outputs):
+        missing, given = ("outputs", "inputs") if inputs else ("inputs", "outputs")
+        raise StartupError(f"{path}: `{given}` is there, so `{missing}` must be as well")
+    _check_arguments(path, predict, inputs)
+    return Model(inputs, outputs, load, predict)
+
+
+class _KeptSource(SourceFileLoader):
+    """Loads a module whose text is read elsewhere than at its path."""
+
+    def __init__(self, name: str, path: Path, content: Path) -> None:
+        super().__init__(name, str(path))
+        self._content = content
+
+    def get_data(self, path: str) -> bytes:
+        return self._content.read_bytes() if path == self.path else super().get_data(path)
+
+    def path_stats(self, path: str) -> Any:
+        # What was compiled before may be of the other text at that path.
+        raise OSError(f"{path} is not looked at")
+
+
+def _import(path: Path, content: Path) -> Any:
+    name = _module_name(path)
+    loader = None if content == path else _KeptSource(name, path, content)
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    if spec is None or spec.loader is None:
+        raise StartupError(f"{path}: a model file is a Python file and ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, str(path.parent))
+    with refusing(path):
+        try:
+            spec.loader.exec_module(module)
+        except SyntaxError as error:
+            # It may stand in a file that the model file imports.
+            line = f"line {error.lineno}: " if error.lineno else ""
+            raise StartupError(f"{error.filename or path}: {line}{error.msg}") from None
+    return module
+
+
+def _module_name(path: Path) -> str:
+    """That by which the folder of a model file has it, so that the processes of a pool, which
+    import what they are to run, find it there; another where that name is taken."""
+    name = path.stem
+    taken = name in sys.modules or name in sys.stdlib_module_names
+    return f"ringbatch_model_{name.replace('.', '_')}" if taken or "." in name else name
+
+
+def _instance(path: Path, model: type) -> Any:
+    with refusing(path, "Model()"):
+        return model()
+
+
+def _tensors(path: Path, name: str, value: object) -> tuple[Tensor, ...]:
+    wanted = f"{path}: `{name}` must be a list of ringbatch.engine.Tensor, found"
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise StartupError(f"{wanted} {_kind(value)}")
+    for item in value:
+        if not isinstance(item, Tensor):
+            raise StartupError(f"{wanted} a list with {_kind(item)}")
+    tensors: tuple[Tensor, ...] = tuple(value)
+    names = [tensor.name for tensor in tensors]
+    for tensor in tensors:
+        if names.count(tensor.name) > 1:
+            raise StartupError(f"{path}: `{name}` has two tensors named {tensor.name!r}")
+    return tensors
+
+
+def _check_arguments(path: Path, predict: Callable[..., Any], inputs: tuple[Tensor, ...]) -> None:
+    try:
+        signature = inspect.signature(predict)
+    except ValueError:
+        return
+    count = len(inputs) or 1
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        wanted = ", ".join(tensor.name for tensor in inputs) or "instances"
+        raise StartupError(
+            f"{path}: predict{signature} must take {count} argument{'s' * (count > 1)} ({wanted})"
+        ) from None
+
+
+def _nothing() -> None:
+    """Stands in where a model needs no loading."""
+
+
+def _kind(value: object) -> str:
+    return f"a {type(value).__name__}"

@@ -1,0 +1,315 @@
+"""One kept connection to a model server: a request out, its whole answer in, by a deadline.
+
+HTTP/1.1, read by llhttp. A connection that the server has closed in the meantime is noticed before
+it is used where that can be seen; where the server closes it just then and not a byte of an answer
+came, the request is sent once more over a new one. Nothing else is repeated: the server may have
+run the batch.
+"""
+
+import select
+import socket
+import time
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import httptools
+
+from ringbatch.engine.runtimes.model import ServerFailed
+from ringbatch.shm.slot import Status
+
+MAX_HEAD_BYTES: Final = 1 << 16
+MAX_BYTES: Final = 1 << 30
+"""Of a whole answer."""
+CONNECT_S: Final = 5.0
+"""A server that does not take a connection in this time is taken for down."""
+_RECEIVE_BYTES: Final = 1 << 16
+"""For more, malloc has the kernel map memory for every answer, however short it is."""
+_LONGEST_WAIT_S: Final = 86_400.0
+"""For more than 24 days, poll has too few bits."""
+_INTERIM: Final = range(100, 200)
+_FINAL: Final = range(200, 600)
+_PORT: Final = 80
+
+
+class Address(NamedTuple):
+    """Where a model server is.
+
+    Attributes:
+        host: a name or an address.
+        port: TCP's.
+        path: of its predictions; empty where the usual one is meant.
+    """
+
+    host: str
+    port: int
+    path: str
+
+    @property
+    def authority(self) -> str:
+        """As in a URL and in the header Host."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """Without a path."""
+        return f"http://{self.authority}"
+
+
+class Answer(NamedTuple):
+    """What the server said; the names of headers are in lower case, the last of several counts."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def address_of(url: str) -> Address:
+    """The parts of a URL.
+
+    Raises:
+        ValueError: it is none of a server that can be asked.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise ValueError("it is not http://HOST:PORT")
+    if (
+        parts.query
+        or parts.fragment
+        or parts.username
+        or not url.isascii()
+        or not url.isprintable()
+    ):
+        raise ValueError("it has more than host, port and path")
+    try:
+        parts.hostname.encode("idna")
+    except UnicodeError:
+        raise ValueError(f"{parts.hostname[:80]!r} is no name of a host") from None
+    return Address(parts.hostname, parts.port or _PORT, parts.path.rstrip("/"))
+
+
+class Upstream:
+    """A server, over one connection that is opened when it is needed.
+
+    Args:
+        address: where it is.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._host = address.authority.encode()
+        self._socket: socket.socket | None = None
+        self._news = select.poll()
+
+    def close(self) -> None:
+        """Let go of the connection, if there is one."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def get(self, target: str, until_ns: int) -> Answer:
+        """What a GET answers; raises as `post`."""
+        head = b"GET %b HTTP/1.1\r\nHost: %b\r\n\r\n" % (target.encode(), self._host)
+        return self._ask(head, until_ns)
+
+    def post(self, target: bytes, headers: bytes, body: bytes, until_ns: int) -> Answer:
+        """What a POST answers.
+
+        Args:
+            target: path and query.
+            headers: each line ended by CRLF, without Host and Content-Length.
+            body: whole.
+            until_ns: the deadline, on the monotonic clock.
+
+        Raises:
+            ServerFailed: there is no whole answer; says why.
+        """
+        head = b"POST %b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: %d\r\n\r\n" % (
+            target,
+            self._host,
+            headers,
+            len(body),
+        )
+        return self._ask(head + body, until_ns)
+
+    def _ask(self, request: bytes, until_ns: int) -> Answer:
+        reader = _Reader()
+        try:
+            if not self._asked_again(request, reader, until_ns):
+                self._exchange(self._connect(until_ns), request, reader, until_ns)
+        except TimeoutError:
+            raise ServerFailed(Status.EXPIRED, "the model server did not answer in time") from None
+        except OSError as error:
+            when = "in the middle of its answer" if reader.received else "without an answer"
+            raise _broken(f"the model server closed the connection {when}") from error
+        finally:
+            if not reader.reusable:
+                self.close()
+        return reader.answer()
+
+    def _asked_again(self, request: bytes, reader: "_Reader", until_ns: int) -> bool:
+        """Use the connection of the request before; False where that is of no use any more."""
+        if self._socket is None:
+            return False
+        # A server that says something unasked says goodbye.
+        if not self._news.poll(0):
+            try:
+                self._exchange(self._socket, request, reader, until_ns)
+            except ConnectionError:
+                if reader.received:
+                    raise
+            else:
+                return True
+        self.close()
+        return False
+
+    def _connect(self, until_ns: int) -> socket.socket:
+        limit_s = min(CONNECT_S, _left_s(until_ns))
+        try:
+            connection = socket.create_connection(self.address[:2], limit_s)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ServerFailed(
+                Status.SERVER_DOWN, f"the model server cannot be reached: {reason.lower()}"
+            ) from None
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setblocking(False)
+        self._news = select.poll()
+        self._news.register(connection, select.POLLIN)
+        self._socket = connection
+        return connection
+
+    def _exchange(
+        self, connection: socket.socket, request: bytes, reader: "_Reader", until_ns: int
+    ) -> None:
+        # Mostly the kernel has room for all of it, so that there is nothing to wait for.
+        unsent = _unsent(connection, request)
+        if unsent:
+            self._news.modify(connection, select.POLLIN | select.POLLOUT)
+        while not reader.complete:
+            self._news.poll(min(_left_s(until_ns), _LONGEST_WAIT_S) * 1000)
+            if unsent:
+                unsent = _unsent(connection, unsent)
+                if not unsent:
+                    self._news.modify(connection, select.POLLIN)
+            try:
+                data = connection.recv(_RECEIVE_BYTES)
+            except BlockingIOError:
+                # Nothing has come, and it may be too late for more.
+                continue
+            if not data:
+                if reader.ends_with_connection:
+                    return
+                raise ConnectionResetError
+            reader.feed(data)
+        if unsent:
+            # It wants no more of this request, and would take the rest for another.
+            self.close()
+
+
+class _Reader:
+    """Takes an answer in, as llhttp finds its parts."""
+
+    def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+        self._head_bytes = 0
+        self._pieces: list[bytes] = []
+        self._in_head = True
+        self._status = 0
+        self._keep_alive = False
+        self.received = 0
+        self.complete = False
+
+    @property
+    def ends_with_connection(self) -> bool:
+        """Whether the answer is whole where the connection ends here."""
+        framed = {"content-length", "transfer-encoding"} & self._headers.keys()
+        return not self._in_head and not framed
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the connection can take another request."""
+        return self.complete and self._keep_alive
+
+    def feed(self, data: bytes) -> None:
+        """Take bytes in.
+
+        Raises:
+            ServerFailed: they are no answer, or too much.
+        """
+        self.received += len(data)
+        self._head_bytes += len(data) if self._in_head else 0
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if not self.complete or isinstance(error, httptools.HttpParserUpgrade):
+                raise _broken(f"the model server's answer is not HTTP/1.1: {error}") from None
+            self._keep_alive = False
+        if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
+            raise _broken(f"the head of the model server's answer is over {MAX_HEAD_BYTES} bytes")
+        if self.received > MAX_BYTES:
+            raise _broken(f"the model server's answer is over {MAX_BYTES} bytes")
+        if not self._in_head and self._status not in _FINAL:
+            raise _broken(f"the model server answered {self._status}, which is no status of HTTP")
+
+    def answer(self) -> Answer:
+        """The whole answer."""
+        return Answer(self._status, self._headers, b"".join(self._pieces))
+
+    def on_message_begin(self) -> None:
+        """The parser's call. What follows a whole answer is none to anything that was asked."""
+        if self.complete:
+            self._keep_alive = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """The parser's call, for trailers too, which are no headers."""
+        if self._in_head:
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        """The parser's call."""
+        if self.complete:
+            return
+        self._status = self._parser.get_status_code()
+        self._keep_alive = self._parser.should_keep_alive()
+        self._in_head = self._status in _INTERIM
+
+    def on_body(self, piece: bytes) -> None:
+        """The parser's call."""
+        if not self.complete:
+            self._pieces.append(piece)
+
+    def on_message_complete(self) -> None:
+        """The parser's call."""
+        if self._in_head:
+            # Only an announcement; the answer is to come.
+            self._headers.clear()
+        else:
+            self.complete = True
+
+
+def _unsent(connection: socket.socket, request: bytes | memoryview) -> memoryview:
+    """Send what the kernel has room for; the rest that can still be sent."""
+    try:
+        sent = connection.send(request)
+    except BlockingIOError:
+        sent = 0
+    except ConnectionError:
+        # It may have answered before it had read all, and closed; what it said is there yet.
+        sent = len(request)
+    return memoryview(request)[sent:]
+
+
+def _left_s(until_ns: int) -> float:
+    left_ns = until_ns - time.monotonic_ns()
+    if left_ns <= 0:
+        raise TimeoutError
+    return left_ns / 1e9
+
+
+def _broken(text: str) -> ServerFailed:
+    return ServerFailed(Status.SERVER_BROKEN, text)

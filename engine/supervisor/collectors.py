@@ -1,0 +1,112 @@
+"""The two processes of which one is the collector, while the other stands by to be it.
+
+Which one that is, the kernel decides: the standby gets the collector's lock as soon as the
+collector has ended. The supervisor hears of it later, and has a third process stand by then.
+"""
+
+import signal
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, ProcessSlot
+
+
+class Collectors:
+    """Their two process slots.
+
+    Attributes:
+        collector: of the one that is it, as far as the supervisor has heard.
+        standby: of the other.
+
+    Args:
+        make: makes the process slot of either.
+        hear_out: hears all that a process has said that has ended.
+    """
+
+    def __init__(
+        self, make: Callable[[], ProcessSlot], hear_out: Callable[[ProcessSlot], None]
+    ) -> None:
+        self.collector = make()
+        self.standby = make()
+        # What it does, the collector did before it.
+        self.standby.title, self.standby.ever_ready = "standby", True
+        self._hear_out = hear_out
+        self._standing_by: set[Child] = set()
+
+    @property
+    def slots(self) -> list[ProcessSlot]:
+        """Both."""
+        return [self.standby, self.collector]
+
+    @property
+    def vacant(self) -> bool:
+        """Whether nobody is the collector, or about to be it."""
+        return self.collector.child is None and self.standby.child not in self._standing_by
+
+    def stands_by(self, slot: ProcessSlot, now_ns: int) -> None:
+        """The process in a slot has nothing left to do but to wait for its turn."""
+        slot.limit_ns = None
+        children = {one.child for one in self.slots if one is not slot}
+        self._standing_by &= {child for child in children if child is not None}
+        if slot.child is not None:
+            self._standing_by.add(slot.child)
+        self.limit_wait(now_ns)
+
+    def limit_wait(self, now_ns: int) -> None:
+        """Whoever stands by may do so for ever; but while nobody is the collector, it is about to
+        be it, which takes a moment. To be called whenever one of the two has ended."""
+        there_is = self.collector.child is not None and self.collector.ready_ns
+        for slot in self.slots:
+            if slot.child is None or slot.child not in self._standing_by or slot.ready_ns:
+                continue
+            if there_is:
+                slot.limit_ns = None
+            elif slot.limit_ns is None and slot.kill_ns is None:
+                slot.begins("taking the collector's place", RESTART_LIMIT_S, now_ns)
+
+    def tell(self, **fields: Any) -> None:
+        """Send the collector a message; nothing happens where there is none."""
+        if self.collector.child is not None:
+            self.collector.child.tell(**fields)
+
+    def replace(self) -> None:
+        """End the collector, so that the standby takes its place."""
+        if self.collector.child is not None:
+            self.collector.child.kill(signal.SIGKILL)
+
+    def ready(self, slot: ProcessSlot, workers: Iterable[ProcessSlot]) -> bool:
+        """The process in a slot is ready; where it is one of the two, it is the collector.
+
+        Args:
+            slot: which.
+            workers: the slots of all workers; of those that have ended, the collector is told.
+
+        Returns:
+            Whether it is one of the two.
+        """
+        if slot is not self.collector and slot is not self.standby:
+            return False
+        if slot is self.standby:
+            if self.collector.child is not None and self.collector.ready_ns:
+                # It has ended. What it says that it has reclaimed, is not to be reclaimed again.
+                self._hear_out(self.collector)
+            self.collector, self.standby = slot, self.collector
+            self.collector.title, self.standby.title = "collector", "standby"
+        for worker in workers:
+            self._tell_death(worker)
+        return True
+
+    def worker_died(self, slot: ProcessSlot, *, killed: bool) -> None:
+        """Have what a worker held taken back; where there is no collector now, by the next one.
+
+        Args:
+            slot: its process has ended, with proof.
+            killed: whether with SIGKILL.
+        """
+        slot.unreclaimed = killed
+        self._tell_death(slot)
+
+    def _tell_death(self, slot: ProcessSlot) -> None:
+        if slot.unreclaimed is not None:
+            self.tell(died=slot.worker, killed=slot.unreclaimed)

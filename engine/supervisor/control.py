@@ -1,0 +1,142 @@
+"""The supervisor's end of the socket on which an engine is told to change what it serves."""
+
+import errno
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from ringbatch.engine.supervisor.loop import Loop
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.control_socket import (
+    MAX_LINE_BYTES,
+    Order,
+    Report,
+    order_line,
+    read_order,
+    read_report,
+    report_line,
+    socket_path,
+)
+
+_MAX_CONNECTIONS: Final = 64
+
+Take = Callable[[Order, Callable[[Report], None]], None]
+
+
+class ControlServer:
+    """The socket and its connections.
+
+    Args:
+        segment_name: of the engine's segment, beside which it lies.
+        loop: that waits for what comes.
+        take: is given each order, and what to call with its report.
+    """
+
+    def __init__(self, segment_name: str, loop: Loop, take: Take) -> None:
+        self._loop = loop
+        self._take = take
+        self._connections: dict[socket.socket, bytes] = {}
+        self._path = socket_path(segment_name)
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._listener.bind(self._path)
+        # Nobody can connect before it listens.
+        os.chmod(self._path, 0o600)
+        self._listener.listen()
+        # To be given up for a connection that would otherwise wait, and wake the loop, for ever.
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        loop.watch(self._listener, self._accept, self.close)
+
+    def close(self) -> None:
+        """Take no more orders; nothing happens where none are taken any more."""
+        if self._spare < 0:
+            return
+        os.close(self._spare)
+        self._spare = -1
+        self._loop.forget(self._listener)
+        self._listener.close()
+        for connection in list(self._connections):
+            self._drop(connection)
+        with suppress(FileNotFoundError):
+            os.unlink(self._path)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self._turn_away()
+            return  # or whoever came has left
+        if len(self._connections) >= _MAX_CONNECTIONS:
+            connection.close()
+            return
+        connection.setblocking(False)
+        self._connections[connection] = b""
+        self._loop.watch(
+            connection, partial(self._receive, connection), partial(self._drop, connection)
+        )
+
+    def _turn_away(self) -> None:
+        """Close a connection for which there is no descriptor."""
+        os.close(self._spare)
+        with suppress(OSError):
+            self._listener.accept()[0].close()
+        self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _receive(self, connection: socket.socket) -> None:
+        try:
+            data = connection.recv(MAX_LINE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        line = self._connections[connection] + data
+        self._connections[connection] = line
+        if data and b"\n" not in line and len(line) < MAX_LINE_BYTES:
+            return
+        if not data:
+            self._drop(connection)
+            return
+        # What comes after the line is nothing; the end of the connection is seen at the answer.
+        self._loop.forget(connection)
+        order = read_order(line.partition(b"\n")[0])
+        if order is None:
+            self._answer(connection, Report("failed", ("that is no order",)))
+        else:
+            self._take(order, partial(self._answer, connection))
+
+    def _answer(self, connection: socket.socket, report: Report) -> None:
+        if connection not in self._connections:
+            return
+        # Nothing was sent before, so the kernel's buffer has room for all of it.
+        with suppress(OSError):
+            connection.send(report_line(report))
+        self._drop(connection)
+
+    def _drop(self, connection: socket.socket) -> None:
+        del self._connections[connection]
+        self._loop.forget(connection)
+        connection.close()
+
+
+def ask(segment_name: str, order: Order) -> Report:
+    """Give an engine an order, and wait until it is carried out.
+
+    Raises:
+        StartupError: no engine takes it, or it ended meanwhile.
+    """
+    line = b""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        try:
+            connection.connect(socket_path(segment_name))
+            connection.sendall(order_line(order))
+            while not line.endswith(b"\n") and (data := connection.recv(MAX_LINE_BYTES)):
+                line += data
+        except OSError as error:
+            raise StartupError(f"the engine takes no orders: {error.strerror}") from None
+    report = read_report(line)
+    if report is None:
+        raise StartupError("the engine ended before it was done")
+    return report

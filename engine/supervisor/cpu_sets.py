@@ -1,0 +1,108 @@
+"""On which CPUs workers and the collector run, and the process slots that start them there."""
+
+import os
+from collections.abc import Callable
+from typing import Final
+
+from ringbatch.engine.batch import instructions
+from ringbatch.engine.config.document import ConfigError
+from ringbatch.engine.config.settings import Config, ModelConfig
+from ringbatch.engine.process import placement
+from ringbatch.engine.process.memory_limits import heap_environment
+from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.frontends import LEAN
+from ringbatch.engine.supervisor.notices import OF_THE_COLLECTOR, OF_WORKERS
+from ringbatch.engine.supervisor.process_slot import Limits, ProcessSlot
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.model_spec import FIRST_VERSION
+
+_HINT: Final = "; raise load_timeout_s if it needs longer"
+
+
+class CpuSets:
+    """The CPU set of each process; makes the process slots of workers and collectors.
+
+    Attributes:
+        described: where everything runs, for people.
+
+    Args:
+        config: with which the engine was started.
+
+    Raises:
+        StartupError: it names CPUs that cannot be used.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._host = placement.host()
+        self._log_level = config.server.log_level
+        self._plan, self.described = instructions.placed(config, self._host)
+        self._sets = instructions.cpu_sets(config, self._plan)
+
+    def cpus_of(self, slot: ProcessSlot) -> tuple[int, ...] | None:
+        """Where its processes run; None for anywhere."""
+        return self._plan.frontends if slot.cpu_set is None else self._sets[slot.cpu_set].cpus
+
+    def reread(self, read: Callable[[], Config]) -> Config:
+        """The configuration as it is now, with a CPU set for every worker in it.
+
+        Raises:
+            ConfigError: it is wrong, or names CPUs that cannot be used.
+        """
+        config = read()
+        try:
+            found, _ = instructions.placed(config, self._host)
+        except StartupError as error:
+            raise ConfigError(str(error)) from None
+        self._sets |= instructions.cpu_sets(config, found)
+        return config
+
+    def worker_slot(
+        self, number: int, model: ModelConfig, index: int, file: ModelFile
+    ) -> ProcessSlot:
+        """The process slot of one of a model's workers.
+
+        Args:
+            number: of the worker.
+            model: that it holds.
+            index: which of that model's workers it is.
+            file: what it is to load.
+        """
+        cpu_set = instructions.cpu_set_name(model, index)
+        version = "" if model.version == FIRST_VERSION else f":{model.version}"
+        own = f"{model.name}{version}/{index}"
+
+        def start() -> Child:
+            environment = placement.thread_environment(
+                model.threads, self._sets[cpu_set].threads, os.environ
+            ) | heap_environment(os.environ)
+            told = {
+                "number": number,
+                "title": own,
+                "log_level": self._log_level,
+                "parent_pid": os.getpid(),
+                "file": file.told(),
+                **instructions.of(model, index, again=slot.ever_ready),
+            }
+            module = "ringbatch.engine.worker.role"
+            return Child(
+                slot.title, module, [], environment, file.fds, allowed=OF_WORKERS, told=told
+            )
+
+        limits = Limits(model.load_timeout_s, model.load_timeout_s + model.warm_up_s, _HINT)
+        slot = ProcessSlot(f"worker {own}", start, worker=number, cpu_set=cpu_set, limits=limits)
+        return slot
+
+    def collector_slot(self, segment_name: Callable[[], str]) -> ProcessSlot:
+        """A process slot for a collector.
+
+        Args:
+            segment_name: of the segment, which is there before it is started.
+        """
+
+        def start() -> Child:
+            told = {"segment": segment_name(), "log_level": self._log_level}
+            module = "ringbatch.engine.collector.role"
+            return Child("collector", module, [], LEAN, allowed=OF_THE_COLLECTOR, told=told)
+
+        return ProcessSlot("collector", start)

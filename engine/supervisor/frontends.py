@@ -1,0 +1,231 @@
+"""What is particular to the processes that are reached from outside: Gunicorn's for HTTP, others
+for gRPC, and one for the control address.
+
+Their ports are taken before anything starts, so that a port in use ends the start at once, and are
+held until the end, so that they are still there for a frontend that is started anew. Gunicorn's
+workers inherit listening sockets. gRPC opens its own, on the port that is held for it; SO_REUSEPORT
+lets several do so, and the kernel spreads the connections among them.
+"""
+
+import importlib.util
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from ringbatch.engine.config.credentials import credentials_of
+from ringbatch.engine.config.dimensions import request_limit_bytes
+from ringbatch.engine.config.settings import ServerConfig
+from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.listener import (
+    address,
+    close_to_newcomers,
+    half_open,
+    hold,
+    listen_all,
+    listen_for_control,
+)
+from ringbatch.engine.supervisor.notices import OF_FRONTENDS
+from ringbatch.engine.supervisor.probe import Probe, answers_ready
+from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.credentials import key_digests, objection, server_tls
+
+logger = logging.getLogger("ringbatch.supervisor")
+
+LEAN = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+"""Environment of processes that compute nothing: no thread pools, few malloc arenas."""
+
+_GRPC_PACKAGES = ("grpc", "google.protobuf")
+
+
+class Frontends:
+    """The frontends of one engine.
+
+    Attributes:
+        http: the process slot of Gunicorn's arbiter, which is the parent of the frontends for HTTP.
+        grpc: the process slots of those for gRPC.
+        control: the process slot of the server at the control address, if there is one.
+
+    Args:
+        server: what is configured.
+        segment_name: of the segment, which is there before any of them is started.
+        pass_through: the server to which they pass on requests with paths that are none of ours.
+
+    Raises:
+        StartupError: a port cannot be had, gRPC is wanted and not installed, or a certificate, key
+            or file of API keys cannot be used.
+    """
+
+    def __init__(
+        self,
+        server: ServerConfig,
+        segment_name: Callable[[], str],
+        pass_through: str | None = None,
+    ) -> None:
+        self._server = server
+        self._segment_name = segment_name
+        self._pass_through = pass_through
+        self._grpc_port: socket.socket | None = None
+        self._control_listener: socket.socket | None = None
+        self._credentials = credentials_of(server, os.environ)
+        self._expect_credentials()
+        with ExitStack() as undo:
+            self._listeners = listen_all(server.host, server.port, server.frontends)
+            for listener in self._listeners:
+                undo.enter_context(listener)
+            if pass_through is not None:
+                _expect_aiohttp()
+            if server.grpc_port is not None:
+                _expect_grpc()
+                self._grpc_port = undo.enter_context(hold(server.host, server.grpc_port))
+            if server.control_port is not None:
+                self._control_listener = undo.enter_context(
+                    listen_for_control(server.control_host, server.control_port)
+                )
+            self._sockets = undo.pop_all()
+        self._probe = Probe(lambda: answers_ready(self._listeners[0], tls=self._tls))
+        self.http = ProcessSlot("frontends", self._start_http)
+        count = 0 if self._grpc_port is None else server.grpc_frontends
+        self.grpc = [self._grpc_slot(number) for number in range(count)]
+        there_is = self._control_listener is not None
+        self.control = [ProcessSlot("control", self._start_control)] if there_is else []
+
+    @property
+    def slots(self) -> list[ProcessSlot]:
+        """All of them."""
+        return [self.http, *self.grpc, *self.control]
+
+    @property
+    def watched(self) -> list[ProcessSlot]:
+        """Those that show that they move; Gunicorn's frontends show it to Gunicorn's arbiter."""
+        return [*self.grpc, *self.control]
+
+    def all_serve(self, held_lanes: int) -> bool:
+        """Whether every frontend holds a lane, and the one that a connection comes to is ready."""
+        if held_lanes < self._server.frontends + len(self.grpc):
+            return False
+        if not all(slot.ready_ns for slot in (*self.grpc, *self.control)):
+            return False
+        # Where clients need a certificate the supervisor has none to show.
+        return self._credentials.tls_client_ca is not None or self._probe.says_yes()
+
+    def welcome(self, models: str) -> str:
+        """What a person reads once they serve, with the names of the models."""
+        scheme = "https" if self._tls else "http"
+        text = f"ringbatch: serving {models} on {scheme}://{address(self._listeners[0])}"
+        if self._grpc_port is not None:
+            text += f"\nringbatch: serving gRPC on {address(self._grpc_port)}"
+        if self._control_listener is not None:
+            url = f"http://{address(self._control_listener)}/metrics"
+            text += f"\nringbatch: serving metrics on {url}"
+        return text
+
+    @property
+    def _tls(self) -> bool:
+        return self._credentials.tls_certificate is not None
+
+    @property
+    def asks_for_keys(self) -> bool:
+        """Whether clients must send an API key."""
+        return self._credentials.api_keys is not None
+
+    def _expect_credentials(self) -> None:
+        """Look at the files before models are loaded, which may take long."""
+        tls = server_tls(self._credentials)
+        if tls is not None and (why := objection(tls)) is not None:
+            certificate = self._credentials.tls_certificate
+            logger.warning("%s: clients may refuse this certificate: %s", certificate, why)
+        if self._credentials.api_keys is not None:
+            key_digests(self._credentials.api_keys)
+
+    def close_to_newcomers(self) -> None:
+        """Have the kernel begin no further connection; the frontends for gRPC close their own
+        sockets when they are told to stop."""
+        closed = [close_to_newcomers(listener) for listener in self._doors]
+        if not all(closed):
+            logger.warning(
+                "a client that connects in the last moment may be reset: this kernel refuses every "
+                "way to turn newcomers away first"
+            )
+
+    def awaits_newcomers(self) -> bool:
+        """Whether a client is in the midst of connecting."""
+        return half_open({listener.getsockname()[1] for listener in self._doors})
+
+    @property
+    def _doors(self) -> list[socket.socket]:
+        control = self._control_listener
+        return [*self._listeners, *([] if control is None else [control])]
+
+    def close(self) -> None:
+        """Let go of the ports."""
+        self._sockets.close()
+
+    def _start_http(self) -> Child:
+        fds = tuple(listener.fileno() for listener in self._listeners)
+        words = self._words(frontends=self._server.frontends)
+        words += [f"--listen-fd={fd}" for fd in fds]
+        words += ["--compress-answers"] * self._server.compress_answers
+        words += [f"--pass-through={self._pass_through}"] * (self._pass_through is not None)
+        return Child("frontends", "ringbatch.frontend", words, LEAN, pass_fds=fds, controlled=False)
+
+    def _grpc_slot(self, number: int) -> ProcessSlot:
+        title = f"grpc frontend {number}"
+
+        def start() -> Child:
+            assert self._grpc_port is not None, "there are no slots without it"
+            words = self._words(address=address(self._grpc_port), number=number)
+            return Child(title, "ringbatch.frontend.grpc.server", words, LEAN, allowed=OF_FRONTENDS)
+
+        return ProcessSlot(title, start)
+
+    def _start_control(self) -> Child:
+        assert self._control_listener is not None, "there is no slot without it"
+        fd = self._control_listener.fileno()
+        words = [
+            f"--segment={self._segment_name()}",
+            f"--listen-fd={fd}",
+            f"--log-level={self._server.log_level}",
+            f"--parent-pid={os.getpid()}",
+        ]
+        module = "ringbatch.frontend.metrics.control_server"
+        return Child("control", module, words, LEAN, pass_fds=(fd,), allowed=OF_FRONTENDS)
+
+    def _words(self, **more: object) -> list[str]:
+        server = self._server
+        arguments = more | {
+            "segment": self._segment_name(),
+            "max-request-bytes": request_limit_bytes(server),
+            "max-connections": server.max_connections,
+            "idle-timeout-s": server.idle_timeout_s,
+            "drain-s": server.drain_s,
+            "log-level": server.log_level,
+            "parent-pid": os.getpid(),
+        }
+        words = [f"--{key}={value}" for key, value in arguments.items()]
+        files = self._credentials.files()
+        words += [f"--{name.replace('_', '-')}={path}" for name, path in files.items()]
+        return words + [f"--shared-memory-prefix={p}" for p in server.shared_memory_prefixes]
+
+
+def _expect_aiohttp() -> None:
+    if importlib.util.find_spec("aiohttp") is None:
+        raise StartupError(
+            "requests for a model server can be passed on with the package aiohttp alone, which is "
+            "not installed; pip install 'ringbatch[http]'"
+        )
+
+
+def _expect_grpc() -> None:
+    for package in _GRPC_PACKAGES:
+        try:
+            found = importlib.util.find_spec(package)
+        except ModuleNotFoundError:  # what it would lie in is missing
+            found = None
+        if found is None:
+            raise StartupError(
+                f"[server] grpc_port: gRPC needs the package {package}, which is not installed; "
+                "pip install 'ringbatch[grpc]'"
+            )

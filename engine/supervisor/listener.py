@@ -1,0 +1,197 @@
+"""The listening sockets. The supervisor holds them, so that frontends can come and go."""
+
+import ctypes
+import errno
+import os
+import socket
+from collections.abc import Container
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+from ringbatch.shm.errors import StartupError
+
+BACKLOG = 2048
+"""Connections that wait to be accepted; the kernel's own limit, somaxconn, may be lower."""
+_SO_ATTACH_FILTER = 26
+_SO_BINDTOIFINDEX = 62
+_NO_INTERFACE = (1 << 31) - 1
+"""Indices of interfaces are given out in order, so that this one is never reached."""
+_BPF_LD_BYTE, _BPF_JUMP_IF_SET, _BPF_RETURN = 0x30, 0x45, 0x06
+_WHOLE_PACKET = (1 << 32) - 1
+_TCP_FLAGS_AT, _SYN = 13, 0x02
+_TCP_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_SYN_RECV = b"03"
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening TCP socket; see `listen_all`."""
+    return listen_all(host, port, 1)[0]
+
+
+def listen_for_control(host: str, port: int) -> socket.socket:
+    """A listening TCP socket of the control address; as `listen_all`."""
+    return _bind(host, port, 1, "--control-port", "control_host", listens=True, shared=False)[0]
+
+
+def listen_all(host: str, port: int, count: int) -> list[socket.socket]:
+    """Listening TCP sockets on one address, among which the kernel spreads connections.
+
+    A process that is woken for a connection accepts all that wait. With a socket for each, a
+    burst of connections does not end up with whoever wakes first.
+
+    Args:
+        host: an address or name of this machine.
+        port: 0 takes any free one.
+        count: how many sockets.
+
+    Raises:
+        StartupError: where the address is unknown or the port taken.
+    """
+    return _bind(host, port, count, "--port", "host", listens=True, shared=count > 1)
+
+
+def hold(host: str, port: int) -> socket.socket:
+    """A TCP socket that keeps a port for this user's processes, which may listen there.
+
+    It does not listen itself. Whoever does so must set SO_REUSEPORT.
+
+    Args:
+        host: an address or name of this machine.
+        port: 0 takes any free one.
+
+    Raises:
+        StartupError: where the address is unknown or the port taken.
+    """
+    (held,) = _bind(host, port, 1, "--grpc-port", "host", listens=False, shared=True)
+    # It was for connections of an earlier holder that still linger. Now it would let strangers
+    # have the port, for as long as nobody listens there.
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    return held
+
+
+def _bind(
+    host: str, port: int, count: int, flag: str, key: str, *, listens: bool, shared: bool
+) -> list[socket.socket]:
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        # A name that cannot be written as DNS labels is a UnicodeError.
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise StartupError(
+            f"[server] {key}: {host!r} is no address of this machine: {reason}"
+        ) from None
+    family, kind, protocol, _, address = addresses[0]
+    with ExitStack() as undo:
+        sockets = [undo.enter_context(socket.socket(family, kind, protocol)) for _ in range(count)]
+        try:
+            for bound in sockets:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                # The first is bound without it, so that a port in use is noticed.
+                if bound is not sockets[0]:
+                    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                bound.bind(address)
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
+                address = bound.getsockname()
+            for bound in sockets if listens else ():
+                bound.listen(BACKLOG)
+        except OSError as error:
+            reason = _reason(error, port, flag)
+            raise StartupError(f"cannot listen on {host}:{port}: {reason}") from None
+        undo.pop_all()
+    return sockets
+
+
+def close_to_newcomers(listener: socket.socket) -> bool:
+    """Have the kernel begin no further connection; whether it can be had to.
+
+    Closing a listening socket resets the connections that wait in it, and some would come between
+    the last look into its queue and the close. From here on none begins. Those that have begun
+    (see `half_open`) go on, and stay to be accepted.
+
+    What is set belongs to the socket, whichever processes hold it, and goes with its last holder.
+    """
+    for refuse in (_listen_nowhere, _drop_first_packets):
+        with suppress(OSError):
+            refuse(listener)
+            return True
+    return False
+
+
+def _listen_nowhere(listener: socket.socket) -> None:
+    """Newcomers are refused: they come in through other interfaces than one that is not there.
+
+    Raises:
+        OSError: before Linux 5.7, to whom has no privileges.
+    """
+    listener.setsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX, _NO_INTERFACE)
+
+
+def _drop_first_packets(listener: socket.socket) -> None:
+    """Newcomers are not heard: they repeat their first packet after a second, and are refused
+    then, or meet whoever listens by that time.
+
+    Raises:
+        OSError: where the kernel wants a privilege for filters on sockets; not all do.
+    """
+    program = _SockFprog(length=len(_DROP_SYN), filter=_DROP_SYN)
+    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(program))
+
+
+def half_open(ports: Container[int]) -> bool:
+    """Whether a client of one of these ports is in the midst of the handshake.
+
+    It may take itself for connected already, and have sent a request; without a listening socket
+    it would be reset.
+    """
+    return any(
+        _is_half_open(row, ports)
+        for table in _TCP_TABLES
+        if table.exists()
+        for row in table.read_bytes().splitlines()[1:]
+    )
+
+
+def _is_half_open(row: bytes, ports: Container[int]) -> bool:
+    _number, local, _remote, state, _rest = row.split(None, 4)
+    return state == _SYN_RECV and int(local.rpartition(b":")[2], 16) in ports
+
+
+class _SockFilter(ctypes.Structure):
+    """`struct sock_filter` of linux/filter.h."""
+
+    _fields_ = (
+        ("code", ctypes.c_uint16),
+        ("jt", ctypes.c_uint8),
+        ("jf", ctypes.c_uint8),
+        ("k", ctypes.c_uint32),
+    )
+
+
+class _SockFprog(ctypes.Structure):
+    """`struct sock_fprog` of linux/filter.h."""
+
+    _fields_ = (("length", ctypes.c_uint16), ("filter", ctypes.POINTER(_SockFilter)))
+
+
+_DROP_SYN = (_SockFilter * 4)(
+    _SockFilter(_BPF_LD_BYTE, k=_TCP_FLAGS_AT),
+    _SockFilter(_BPF_JUMP_IF_SET, jt=0, jf=1, k=_SYN),
+    _SockFilter(_BPF_RETURN, k=0),
+    _SockFilter(_BPF_RETURN, k=_WHOLE_PACKET),
+)
+
+
+def address(bound: socket.socket) -> str:
+    """Host and port of a socket as they stand in a URL."""
+    host, port = bound.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _reason(error: OSError, port: int, flag: str) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return f"the port is in use; stop what listens there, or choose another with {flag}"
+    if error.errno == errno.EACCES:
+        return f"ports below 1024 need a privilege; choose another than {port} with {flag}"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "no interface of this machine has that address"
+    return os.strerror(error.errno or 0)

@@ -1,0 +1,113 @@
+"""What has to be done so that a running engine serves what its configuration says now. Pure.
+
+A version of a model is loaded anew where anything of it changed but what can be changed under its
+workers: how its batches are formed, its limits of time, and how many workers it has.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import Final
+
+from ringbatch.engine.config.settings import ModelConfig, ServerConfig
+
+LIVE: Final = frozenset(
+    {
+        "batch_timeout_s",
+        "default_version",
+        "kserve_errors",
+        "max_batch_size",
+        "max_latency_ms",
+        "policy",
+        "spares",
+        "timeout_s",
+        "workers",
+    }
+)
+"""Settings of a model that change without loading it again."""
+_COMPARED_AT_LOAD: Final = ("onnx", "torch")
+"""The runtimes that compare max_batch_size with the file."""
+_TOLD_AT_LOAD: Final = {"http": frozenset({"timeout_s", "batch_timeout_s"})}
+"""What else the workers of a runtime know from the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What becomes of one model, all at once.
+
+    Attributes:
+        name: the model's.
+        load: versions to be loaded; one that serves already is replaced.
+        adjust: versions that go on with other settings.
+        retire: names of the versions that serve no longer.
+    """
+
+    name: str
+    load: tuple[ModelConfig, ...] = ()
+    adjust: tuple[ModelConfig, ...] = ()
+    retire: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.load or self.adjust or self.retire)
+
+    def described(self) -> str:
+        """What it comes to, once it is done."""
+        done = [(f"version {model.version}", "loaded") for model in self.load]
+        done += [(f"version {model.version}", "adjusted") for model in self.adjust]
+        done += [(f"version {version}", "unloaded") for version in self.retire]
+        return f"{self.name}: " + ", ".join(f"{what} {how}" for what, how in done)
+
+
+def compare(
+    serving: Iterable[ModelConfig],
+    wanted: Iterable[ModelConfig],
+    anew: Callable[[ModelConfig], bool],
+) -> list[Change]:
+    """The changes that lead from what serves to what is wanted, one for each model concerned.
+
+    Args:
+        serving: what serves now.
+        wanted: what is to serve.
+        anew: whether a version that serves and whose configuration has not changed is to be loaded
+            again all the same, because its file did.
+    """
+    have: dict[str, dict[str, ModelConfig]] = {}
+    want: dict[str, dict[str, ModelConfig]] = {}
+    for found, models in ((have, serving), (want, wanted)):
+        for model in models:
+            found.setdefault(model.name, {})[model.version] = model
+    changes = (
+        _change(name, have.get(name, {}), want.get(name, {}), anew)
+        for name in dict.fromkeys((*want, *have))
+    )
+    return [change for change in changes if change]
+
+
+def _change(
+    name: str,
+    have: dict[str, ModelConfig],
+    want: dict[str, ModelConfig],
+    anew: Callable[[ModelConfig], bool],
+) -> Change:
+    load, adjust = [], []
+    for version, model in want.items():
+        old = have.get(version)
+        if old is None or must_load(old, model) or anew(old):
+            load.append(model)
+        elif old != model:
+            adjust.append(model)
+    retire = tuple(version for version in have if version not in want)
+    return Change(name, tuple(load), tuple(adjust), retire)
+
+
+def must_load(old: ModelConfig, new: ModelConfig) -> bool:
+    """Whether workers that hold the old one are no good for the new one."""
+    live = LIVE - _TOLD_AT_LOAD.get(new.platform, frozenset())
+    if differing(old, new) - live or bool(old.max_batch_size) != bool(new.max_batch_size):
+        return True
+    return new.max_batch_size > old.max_batch_size and new.platform in _COMPARED_AT_LOAD
+
+
+def differing(old: ModelConfig | ServerConfig, new: ModelConfig | ServerConfig) -> set[str]:
+    """The settings in which two sections of one kind differ."""
+    names = (field.name for field in fields(old))
+    return {name for name in names if getattr(old, name) != getattr(new, name)}

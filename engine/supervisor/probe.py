@@ -1,0 +1,65 @@
+"""Asking the server from outside whether it serves, as any client would."""
+
+import http.client
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+
+_TIMEOUT_S = 2.0
+_ENGINE_READY = (http.client.OK, http.client.BAD_GATEWAY)
+"""The second where only a model server behind the engine is not, and it may come later."""
+
+
+class Probe:
+    """A question that is asked again and again, by a thread: whoever is asked may take long.
+
+    Args:
+        ask: the question.
+    """
+
+    def __init__(self, ask: Callable[[], bool]) -> None:
+        self._ask = ask
+        self._asking: threading.Thread | None = None
+        self._yes = False
+
+    def says_yes(self) -> bool:
+        """Whether the answer was yes, when it came last; it is asked for until it is."""
+        if not self._yes and (self._asking is None or not self._asking.is_alive()):
+            self._asking = threading.Thread(target=self._answer, daemon=True)
+            self._asking.start()
+        return self._yes
+
+    def _answer(self) -> None:
+        self._yes = self._ask()
+
+
+def answers_ready(listener: socket.socket, *, tls: bool = False) -> bool:
+    """Whether a frontend answers on that socket's address that all workers are ready.
+
+    Args:
+        listener: bound; its address is asked.
+        tls: whether it is asked over TLS, where any certificate will do.
+    """
+    host, port = listener.getsockname()[:2]
+    anywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+    host = anywhere.get(host, host)
+    connection = http.client.HTTPConnection(host, port, timeout=_TIMEOUT_S)
+    if tls:
+        connection = http.client.HTTPSConnection(
+            host, port, timeout=_TIMEOUT_S, context=_unverified()
+        )
+    try:
+        connection.request("GET", "/v2/health/ready")
+        return connection.getresponse().status in _ENGINE_READY
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _unverified() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context

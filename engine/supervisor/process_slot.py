@@ -1,0 +1,101 @@
+"""A process slot: a role in which the supervisor keeps a process running."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ringbatch.engine.batch.instructions import CpuSetName
+from ringbatch.engine.supervisor.child import Child
+
+START_LIMIT_S: Final = 120.0
+"""What a process may take that runs nobody else's code."""
+RESTART_LIMIT_S: Final = 15.0
+"""The same, once one like it has been read from the disk; while it starts, others wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a process may take to get ready, in seconds.
+
+    Attributes:
+        load_s: from its start until it says what its model takes and returns, and again from when
+            it is told of the segment until the model is loaded; or all there is of a start.
+        warm_up_s: from then on.
+        hint: what to do where that is too little.
+    """
+
+    load_s: float = START_LIMIT_S
+    warm_up_s: float = START_LIMIT_S
+    hint: str = ""
+
+
+@dataclass(slots=True)
+class ProcessSlot:
+    """A role that a process must fill, and the process that fills it now, if one does.
+
+    Attributes:
+        title: the process's title.
+        start: starts a process for it; raises `CannotStart`.
+        worker: the worker's number, where it is one.
+        cpu_set: the name of the worker's CPU set.
+        limits: of the time that a process takes to get ready.
+        child: the process, if one runs.
+        failures: deaths in a row.
+        ever_ready: whether any process was ever ready here.
+        ready_ns: since when the present one is ready; 0 while it is not.
+        restart_ns: when to start the next one; None where nothing is planned.
+        limit_ns: when the present one has taken too long for what it is at; None where it may take
+            as long as it likes.
+        at: what is to be said then.
+        kill_ns: when to kill the present one; None where nothing is planned.
+        signature: inputs and outputs of the model, once a worker has said them.
+        error: what the process gave as the reason for its end.
+        lasting: whether another process is started where this one ends.
+        known: of a worker, whether the table of models has it, or had it.
+        released: of a worker, whether nothing is expected of it any more.
+        unreclaimed: of a worker that has ended, whether it was killed with SIGKILL; None once the
+            collector has taken back what it held.
+        failure: how a process ended that is not started again.
+    """
+
+    title: str
+    start: Callable[[], Child]
+    worker: int | None = None
+    cpu_set: CpuSetName | None = None
+    limits: Limits = Limits()
+    child: Child | None = None
+    failures: int = 0
+    ever_ready: bool = False
+    ready_ns: int = 0
+    restart_ns: int | None = None
+    limit_ns: int | None = None
+    at: str = ""
+    kill_ns: int | None = None
+    signature: dict[str, Any] | None = None
+    error: str = ""
+    lasting: bool = True
+    known: bool = True
+    released: bool = False
+    unreclaimed: bool | None = None
+    failure: str = ""
+
+    def let_go(self) -> None:
+        """Start no other process here."""
+        self.lasting = False
+        self.restart_ns = None
+
+    @property
+    def start_limit_s(self) -> float:
+        """What the present process may take for its start, as in `Limits`."""
+        read_before = self.worker is None and self.ever_ready
+        return RESTART_LIMIT_S if read_before else self.limits.load_s
+
+    def begins(self, what: str, limit_s: float, now_ns: int) -> None:
+        """The process is at something that may take so long."""
+        self.at = f"{what} took longer than {limit_s:g} s{self.limits.hint}"
+        self.limit_ns = now_ns + int(limit_s * 1e9)
+
+    def next_ns(self) -> int | None:
+        """The next instant at which something is planned here."""
+        planned = (self.restart_ns, self.limit_ns, self.kill_ns)
+        return min((instant for instant in planned if instant is not None), default=None)

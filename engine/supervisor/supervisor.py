@@ -1,0 +1,431 @@
+"""The supervisor: starts, watches, restarts and stops everything else.
+
+It makes the segment and the listening sockets and hands both on; it never reads or writes a ring,
+so nothing that happens to one can take it down. What it learns, it learns from the kernel (a
+process ended) or from a control socket (a process says that it is ready). It waits for nobody but
+in its loop: whatever a process does or leaves undone, the engine serves, or it ends.
+"""
+
+import logging
+import random
+import signal
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from functools import partial
+
+from setproctitle import setproctitle
+
+from ringbatch.engine.config.dimensions import fitted, layout_of
+from ringbatch.engine.config.settings import Config
+from ringbatch.engine.process import placement
+from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.engine.supervisor.child import CannotStart, Death
+from ringbatch.engine.supervisor.collectors import Collectors
+from ringbatch.engine.supervisor.control import ControlServer
+from ringbatch.engine.supervisor.cpu_sets import CpuSets
+from ringbatch.engine.supervisor.file_watch import FileWatch
+from ringbatch.engine.supervisor.frontends import Frontends
+from ringbatch.engine.supervisor.keeper import Keeper
+from ringbatch.engine.supervisor.loop import Loop
+from ringbatch.engine.supervisor.model_changes import ModelChanges
+from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
+from ringbatch.engine.supervisor.notices import (
+    Beat,
+    Drained,
+    Failed,
+    Hung,
+    Loaded,
+    Notice,
+    Ready,
+    Reclaimed,
+    Released,
+    Signature,
+    StandingBy,
+    Warming,
+)
+from ringbatch.engine.supervisor.process_slot import START_LIMIT_S, ProcessSlot
+from ringbatch.engine.supervisor.signals import Signals
+from ringbatch.engine.supervisor.worker_pool import WorkerPool
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.control_socket import Order, Report
+from ringbatch.shm.host.key_headers import KEY_HEADERS
+from ringbatch.shm.host.platform import require_ordered_stores
+from ringbatch.shm.host.process import log_to_stderr
+from ringbatch.shm.object_names import free_bytes, sweep
+from ringbatch.shm.segment import Segment
+
+logger = logging.getLogger("ringbatch.supervisor")
+
+_KILL_AFTER_S = 5.0
+"""What a process gets beyond its time before it is killed."""
+_PROBE_EVERY_S = 0.05
+_HANDSHAKE_S = 2.0
+"""What those get who are connecting when the stop comes. Who has lost a packet repeats it after a
+second."""
+_BROKEN = 1
+"""The exit status after a fault of ringbatch's own."""
+
+
+class _StopRequested(Exception):
+    """A signal asks for the end, or nothing else is left after a fault."""
+
+
+def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
+    """Serve until a signal says stop; the exit status.
+
+    Args:
+        config: what to serve.
+        reread: reads the configuration again, for SIGHUP and for orders to reload.
+
+    Raises:
+        StartupError: in words, where the engine cannot start; nothing is left behind then.
+    """
+    require_ordered_stores()
+    placement.wake_without_preempting()
+    setproctitle("ringbatch: supervisor")
+    log_to_stderr("supervisor", config.server.log_level)
+    for name in sweep():
+        logger.info("removed /dev/shm/%s, left by an engine that is gone", name)
+    room, again = free_bytes(), reread or (lambda: config)
+    if (fit := fitted(config, room)) != config:
+        logger.info("/dev/shm is small: requests of %d bytes at most", fit.server.max_request_bytes)
+    supervisor = Supervisor(fit, lambda: fitted(again(), room))
+    with closing(supervisor.frontends):
+        return supervisor.run()
+
+
+class Supervisor:
+    """The role. See `run`.
+
+    Attributes:
+        frontends: its frontends, which hold the ports.
+
+    Raises:
+        StartupError: a port cannot be had.
+    """
+
+    def __init__(self, config: Config, reread: Callable[[], Config]) -> None:
+        self._config = config
+        self._reread = reread
+        self._files = [ModelFile(model.path) for model in config.models]
+        self._changes: ModelChanges | None = None
+        self._control: ControlServer | None = None
+        self.frontends = Frontends(config.server, lambda: self._segment_name, config.passes_to)
+        self._segment: Segment | None = None
+        self._loop = Loop()
+        self._keeper = Keeper(
+            self, self._loop, config.server.hang_timeout_s, time.monotonic_ns, random.random
+        )
+        self._signals = Signals()
+        self._start_failure = ""
+        self._cpu_sets = CpuSets(config)
+        logger.info("placement: %s", self._cpu_sets.described)
+        assignments = [
+            (model, index, file)
+            for model, file in zip(config.models, self._files, strict=True)
+            for index in range(model.processes)
+        ]
+        self._pool = WorkerPool(
+            self._cpu_sets.worker_slot,
+            self._keeper.fill,
+            self._introduce,
+            self._table_changed,
+            self._is_entered,
+        )
+        self._workers = self._pool.workers
+        for number, assignment in enumerate(assignments):
+            self._workers[number] = self._cpu_sets.worker_slot(number, *assignment)
+        self._collectors = Collectors(
+            lambda: self._cpu_sets.collector_slot(lambda: self._segment_name), self._keeper.hear_out
+        )
+
+    @property
+    def slots(self) -> list[ProcessSlot]:
+        """All that are to be filled, and those that are to be empty soon."""
+        return [*self._workers.values(), *self._collectors.slots, *self.frontends.slots]
+
+    @property
+    def watched(self) -> list[ProcessSlot]:
+        """As in `Owner`."""
+        if self._segment is not None:
+            self._keeper.moved(self._collectors.collector, self._segment.collector_ns)
+        return [self._collectors.collector, *self.frontends.watched]
+
+    def run(self) -> int:
+        """Start, serve, stop."""
+        self._signals.catch(self._loop)
+        try:
+            self._start()
+            names = ", ".join(dict.fromkeys(model.name for model in self._config.models))
+            with suppress(OSError):  # nobody reads it any more
+                print(self.frontends.welcome(names), flush=True)
+            self._serve()
+        except _StopRequested:
+            signals = [signal.Signals(number).name for number in self._signals.received]
+            logger.info("stopping on %s", signals[0] if signals else "a fault of ringbatch's own")
+        finally:
+            self._stop()
+        return _BROKEN if self._loop.broken else 0
+
+    def _start(self) -> None:
+        workers = list(self._workers.values())
+        for slot in workers:
+            self._keeper.fill(slot)
+        self._until(lambda: all(slot.signature is not None for slot in workers))
+        self._segment = self._make_segment()
+        for slot in workers:
+            self._introduce(slot)
+        self._keeper.fill(self._collectors.collector)
+        self._until(lambda: bool(self._collectors.collector.ready_ns))
+        for slot in self.frontends.slots:
+            self._keeper.fill(slot)
+        self._until(lambda: all(slot.ready_ns for slot in workers))
+        segment = self._segment
+        self.frontends.http.begins("its start", START_LIMIT_S, time.monotonic_ns())
+        self._until(lambda: self.frontends.all_serve(segment.held_lanes()), every_s=_PROBE_EVERY_S)
+        self._keeper.mark_ready(self.frontends.http)
+        self._keeper.fill(self._collectors.standby)
+
+    def _serve(self) -> None:
+        """Until a signal comes, and change meanwhile what one is told to.
+
+        Raises:
+            _StopRequested: it has come.
+        """
+        segment = self._segment
+        assert segment is not None, "it was made at the start"
+        self._changes = changes = ModelChanges(
+            self._pool,
+            segment,
+            self._config,
+            segment.models,
+            self._files,
+            lambda: self._cpu_sets.reread(self._reread),
+            self._forwarding,
+            time.monotonic_ns,
+        )
+        self._control = ControlServer(segment.name, self._loop, changes.take)
+        watch = FileWatch(lambda: changes.files, lambda: changes.differing)
+        self._loop.watch(watch, lambda: changes.differ(watch.take()), lambda: self._give_up(watch))
+        while True:
+            reload = self._signals.take_reload()
+            self._look_for_the_end()
+            if reload:
+                logger.info("reading the configuration again, on SIGHUP")
+                changes.take(Order("reload", None), _log_report)
+            self._loop.guard(changes.advance, changes.break_off)
+            self._keeper.turn(None, changes.limit_ns)
+
+    def _give_up(self, watch: FileWatch) -> None:
+        self._loop.forget(watch)
+        watch.close()
+
+    def _until(self, done: Callable[[], bool], every_s: float | None = None) -> None:
+        """Handle what comes in until `done`.
+
+        Raises:
+            _StopRequested: where a signal comes first.
+            StartupError: where a process fails that was never ready.
+        """
+        while not self._start_failure and not done():
+            self._keeper.turn(every_s)
+            self._look_for_the_end()
+        if self._start_failure:
+            raise StartupError(self._start_failure)
+
+    def _look_for_the_end(self) -> None:
+        if self._signals.received or self._loop.broken:
+            raise _StopRequested
+
+    @property
+    def _forwarding(self) -> Forwarding:
+        withheld = KEY_HEADERS if self.frontends.asks_for_keys else ()
+        return Forwarding(self._config.server.sidecar, withheld)
+
+    @property
+    def _segment_name(self) -> str:
+        assert self._segment is not None, "only workers are started before the segment is made"
+        return self._segment.name
+
+    def cpus_of(self, slot: ProcessSlot) -> tuple[int, ...] | None:
+        """As in `Owner`."""
+        return self._cpu_sets.cpus_of(slot)
+
+    def started(self, slot: ProcessSlot) -> None:
+        """As in `Owner`."""
+        self._say_start(slot, 0)
+
+    def not_started(self, slot: ProcessSlot, failure: CannotStart) -> None:
+        """As in `Owner`: there may be room later, unless the engine only starts."""
+        self._say_start(slot, failure.errno)
+        if slot.lasting and not slot.ever_ready:
+            self._start_failure = f"{slot.title}: {failure}"
+        else:
+            logger.error("%s: %s", slot.title, failure)
+
+    def _say_start(self, slot: ProcessSlot, errno: int) -> None:
+        """Tell those who are asked about readiness why a process is not there; 0 where it is."""
+        if self._segment is None:
+            return
+        if slot.worker is not None:
+            self._segment.say_worker_start(slot.worker, errno)
+        elif slot is self._collectors.collector:
+            self._segment.say_collector_start(errno)
+
+    def heard(self, slot: ProcessSlot, said: Notice) -> None:
+        """As in `Owner`."""
+        match said:
+            case Beat():
+                self._keeper.moved(slot, time.monotonic_ns())
+            case Failed(reason):
+                slot.error = reason
+            case Signature(tensors):
+                self._opened(slot, tensors)
+            case Warming():
+                slot.begins("warm-up", slot.limits.warm_up_s, time.monotonic_ns())
+            case StandingBy():
+                self._collectors.stands_by(slot, time.monotonic_ns())
+            case Ready():
+                if self._collectors.ready(slot, self._workers.values()):
+                    self._say_start(slot, 0)
+                    self._pool.collector_ready()
+                self._keeper.mark_ready(slot)
+                self._collectors.limit_wait(time.monotonic_ns())
+            case Hung(number):
+                if (hung := self._workers.get(number)) is not None:
+                    self._keeper.end_hung(hung, "a batch took too long")
+            case Reclaimed(number, explained):
+                # Gone already, or another has its number, where nothing was expected of it.
+                reclaimed = self._workers.get(number)
+                if reclaimed is not None and reclaimed.child is None:
+                    reclaimed.unreclaimed = None
+                    self._keeper.plan_restart(reclaimed, explained=explained)
+                    if not reclaimed.lasting:
+                        self._pool.release(number)
+            case Released(number):
+                self._pool.release(number)
+            case Loaded(reference) if self._changes is not None:
+                self._changes.loaded(reference)
+            case Drained(reference) if self._changes is not None:
+                self._changes.drained(reference)
+
+    def _opened(self, slot: ProcessSlot, tensors: dict[str, object]) -> None:
+        """A worker says what its model takes and returns; it waits to be told of the segment."""
+        slot.limit_ns = None
+        if slot.signature is None:
+            slot.signature = tensors
+        if slot.signature != tensors:
+            self._refuse(slot)
+        elif self._segment is not None and slot.known:
+            self._introduce(slot)
+
+    def _refuse(self, slot: ProcessSlot) -> None:
+        """End a worker that would read and write other tensors than those in the manifest."""
+        slot.error = (
+            "the model file now declares other inputs or outputs; restart the engine to serve it"
+        )
+        if slot.child is not None:
+            slot.child.kill(signal.SIGKILL)
+
+    def _introduce(self, slot: ProcessSlot) -> None:
+        if slot.child is not None:
+            slot.begins("loading the model", slot.limits.load_s, time.monotonic_ns())
+            slot.child.tell(segment=self._segment_name)
+
+    def _table_changed(self) -> None:
+        """Have the collector look, or else the next one; whoever has changed the table goes on."""
+        self._loop.guard(partial(self._collectors.tell, table=True), self._collectors.replace)
+
+    def _is_entered(self, number: int) -> bool:
+        return self._changes is None or self._changes.holds(number)
+
+    def ended(self, slot: ProcessSlot, death: Death) -> None:
+        """As in `Owner`."""
+        if slot.worker is not None and self._segment is not None:
+            self._segment.worker_ended(slot.worker)
+        if slot.released:
+            self._pool.remove(slot)
+            return
+        slot.failure = slot.error or f"the {slot.title} process {death.words}"
+        if slot.lasting and not (slot.ever_ready and self._segment is not None):
+            self._start_failure = slot.error or f"{slot.failure} at start"
+            return
+        reason = f": {slot.error}" if slot.error else ""
+        logger.error("%s [%d] %s%s", slot.title, death.pid, death.words, reason)
+        if slot.worker is not None and not slot.known:
+            return
+        if self._segment is not None and self._collectors.vacant:
+            self._segment.collector_gone()
+        if slot.worker is None:
+            self._keeper.plan_restart(slot)
+            self._collectors.limit_wait(time.monotonic_ns())
+        else:
+            self._collectors.worker_died(slot, killed=death.killed)
+
+    def _make_segment(self) -> Segment:
+        signatures = {n: slot.signature or {} for n, slot in self._workers.items()}
+        entries = first_entries(self._config.models, signatures, self._forwarding)
+        server = self._config.server
+        segment = Segment.create(layout_of(server, entries), entries)
+        if server.model_control:
+            segment.allow_model_control()
+        return segment
+
+    def _stop(self) -> None:
+        """End everything in the order that loses nothing; a second signal ends it at once.
+
+        Each step is taken whatever becomes of the others, and each has an end.
+        """
+        seen = len(self._signals.received)
+
+        def at_once() -> bool:
+            return len(self._signals.received) > seen or self._loop.broken
+
+        end = self._keeper.end
+        drain_s = self._config.server.drain_s + _KILL_AFTER_S
+        workers = list(self._workers.values())
+        for step in (
+            self._keeper.stop,
+            self._take_no_more_orders,
+            self.frontends.close_to_newcomers,
+            partial(self._let_in, at_once),
+            self.frontends.close,
+            self._drain,
+            partial(end, self.frontends.slots, drain_s, at_once),
+            partial(end, workers, _KILL_AFTER_S, at_once),
+            partial(end, [self._collectors.standby], _KILL_AFTER_S, at_once),
+            partial(end, [self._collectors.collector], _KILL_AFTER_S, at_once),
+            self._unlink,
+        ):
+            self._loop.guard(step)
+
+    def _take_no_more_orders(self) -> None:
+        if self._changes is not None:
+            self._changes.abandon()
+        if self._control is not None:
+            self._control.close()
+
+    def _let_in(self, at_once: Callable[[], bool]) -> None:
+        """Have the frontends go on until nobody is in the midst of connecting."""
+        self._keeper.wait(
+            lambda: at_once() or not self.frontends.awaits_newcomers(),
+            _HANDSHAKE_S,
+            every_s=_PROBE_EVERY_S,
+        )
+
+    def _drain(self) -> None:
+        if self._segment is not None:
+            self._segment.drain()
+            # Any message makes it look; what it finds is that no further request will come.
+            self._collectors.tell(draining=True)
+
+    def _unlink(self) -> None:
+        if self._segment is not None:
+            self._segment.unlink()
+
+
+def _log_report(report: Report) -> None:
+    level = logging.INFO if report.end == "done" else logging.ERROR
+    for line in report.lines:
+        logger.log(level, "reload: %s", line)

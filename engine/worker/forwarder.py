@@ -1,0 +1,136 @@
+"""Running one batch whose model another server runs: the clients' own text out, its text back.
+
+As `runner`, for requests that stand in slots as `ringbatch.shm.forward` has them.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ringbatch.engine.runtimes.model import Remote, ServerFailed
+from ringbatch.engine.worker.retry import Retry
+from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.forward import Forwarded, UnsoundForward, list_start, opened
+from ringbatch.shm.slot import Status
+
+logger = logging.getLogger("ringbatch.worker")
+
+_REMEMBERED: Final = 64
+_REMEMBERED_BYTES: Final = 2048
+_OPENING, _CLOSING = b"[]"
+_LOGGED: Final = 200
+
+
+class Forwarder:
+    """Runs batches of one model.
+
+    Args:
+        remote: asks the server.
+        name: for messages.
+        port: answers for this worker.
+        clock_ns: the monotonic clock.
+        run_again: as for `Runner`.
+    """
+
+    def __init__(
+        self,
+        remote: Remote,
+        name: str,
+        port: EnginePort,
+        clock_ns: Callable[[], int],
+        run_again: Callable[[int], object] = lambda _batch: None,
+    ) -> None:
+        self._remote = remote
+        self._name = name
+        self._port = port
+        self._memory = port.memory
+        self._clock_ns = clock_ns
+        self._opened: dict[bytes, Forwarded] = {}
+        self._retry = Retry(name, port, clock_ns, self._run, self._give_up, run_again)
+        self.run_ns = 0
+        """Time spent waiting for the server so far."""
+        self.failed = False
+        """Whether anything of the latest batch failed."""
+
+    def run(self, references: list[int], mark: BatchMark) -> None:
+        """Run a batch and answer every request in it; the answers still want a `flush`."""
+        self.failed = False
+        requests = self._port.read_all(references, mark, self._clock_ns)
+        asked, failure = self._run(requests, mark)
+        if failure is not None:
+            self._retry.answer(asked, mark, failure)
+
+    def _run(
+        self, requests: list[Request], mark: BatchMark
+    ) -> tuple[list[Request], ServerFailed | None]:
+        """Ask for requests together, as `ringbatch.engine.worker.retry.Run` has it."""
+        asked = None
+        # What stands before the instances of the first that is sound. The collector puts only equal
+        # envelopes into a batch, so a frontend has changed its own where one is another.
+        front = b""
+        sound, lists = [], []
+        memory = self._memory
+        for request in requests:
+            start = request.request_offset
+            payload = memory[start : start + request.request_bytes].tobytes()
+            try:
+                if asked is None:
+                    asked, front = self._open(payload)
+                if not payload.startswith(front) or payload[-1] != _CLOSING:
+                    raise UnsoundForward("there is no list behind the envelope of the batch")
+            except UnsoundForward:
+                text = "the payload is not what its header says"
+                self._fail([request], Status.CORRUPT, text, mark)
+            else:
+                sound.append(request)
+                lists.append(payload[len(front) - 1 :])
+        if asked is None or not sound:
+            return [], None
+        return sound, self._ask(asked, sound, lists, mark)
+
+    def _open(self, payload: bytes) -> tuple[Forwarded, bytes]:
+        """What the requests of a batch have in common, and how the payload of each begins.
+
+        Raises:
+            UnsoundForward: this payload is not that of a request.
+        """
+        front = payload[: list_start(payload) + 1]
+        found = self._opened.get(front)
+        if found is None:
+            found = opened(payload)
+            if front[-1] != _OPENING:
+                raise UnsoundForward("there is no list behind the envelope")
+            if len(front) <= _REMEMBERED_BYTES:
+                if len(self._opened) >= _REMEMBERED:
+                    self._opened.clear()
+                self._opened[front] = found
+        return found, front
+
+    def _ask(
+        self, asked: Forwarded, requests: list[Request], lists: list[bytes], mark: BatchMark
+    ) -> ServerFailed | None:
+        rows = [request.rows for request in requests]
+        # Whoever waits longest decides; the others are told by their frontends.
+        until_ns = max([request.deadline_ns for request in requests])
+        started_ns = self._clock_ns()
+        try:
+            answers = self._remote.predictions(asked, lists, rows, until_ns)
+        except ServerFailed as failure:
+            return failure
+        finally:
+            now_ns = self._clock_ns()
+            self.run_ns += now_ns - started_ns
+        self._port.answer_each(requests, answers, mark, now_ns)
+        return None
+
+    def _give_up(self, failure: Exception, requests: list[Request], mark: BatchMark) -> None:
+        assert isinstance(failure, ServerFailed), "nothing else is caught"
+        text = " ".join(str(failure).split())
+        logger.warning("model %s: %s", self._name, text[:_LOGGED])
+        self._fail(requests, failure.status, str(failure), mark)
+
+    def _fail(self, requests: list[Request], status: Status, text: str, mark: BatchMark) -> None:
+        self.failed = True
+        now_ns = self._clock_ns()
+        for request in requests:
+            self._port.fail(request, status, text, mark, now_ns)

@@ -1,0 +1,193 @@
+"""What a model returned, in the datatypes that it declared.
+
+What does not fit the signature as a whole is a `WrongResult`. What cannot be told of single
+elements is a fault of these, so that it costs no request but those whose they are.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbatch.shm.brain_floats import narrowed
+from ringbatch.shm.tensor import Tensor
+
+Array = NDArray[Any]
+
+
+class WrongResult(Exception):
+    """What the model returned is not what its signature says."""
+
+
+class WrongCount(WrongResult):
+    """It is for another number of instances than the model was given."""
+
+
+class Fault(NamedTuple):
+    """Elements of an output that cannot be told.
+
+    Attributes:
+        output: which one, from 0.
+        elements: true for these; in the output's shape.
+        error: why.
+    """
+
+    output: int
+    elements: Array
+    error: WrongResult
+
+
+class Outputs:
+    """What a model returned for a batch.
+
+    Args:
+        arrays: one an output, with rows, in the declared datatype; BF16 as its bits, BYTES as
+            objects that are `bytes`. What stands where an element is at fault means nothing.
+        faults: none, mostly.
+    """
+
+    __slots__ = ("arrays", "faults")
+
+    def __init__(self, arrays: list[Array], faults: Sequence[Fault] = ()) -> None:
+        self.arrays = arrays
+        self.faults = faults
+
+    def first_rows(self, count: int) -> "Outputs":
+        """Without the rows behind these."""
+        return Outputs(
+            [array[:count] for array in self.arrays],
+            [fault._replace(elements=fault.elements[:count]) for fault in self.faults],
+        )
+
+
+class Checker:
+    """Checks what a model returns.
+
+    Args:
+        tensors: its outputs.
+        batched: whether what it returns has a batch dimension.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], *, batched: bool = True) -> None:
+        self._tensors = tuple(tensors)
+        self._batched = batched
+        self._only: tuple[tuple[int, ...], np.dtype[Any]] | None = None
+        """Shape and dtype of the only output, where an array of these needs no conversion."""
+        if len(tensors) == 1 and batched and _is_plain(tensors[0]):
+            self._only = tensors[0].shape, array_dtype(tensors[0])
+
+    def outputs(self, returned: object, rows: int) -> Outputs:
+        """What `predict` returned for so many rows.
+
+        Raises:
+            WrongResult: where it is not what the signature says, in words.
+        """
+        # A subclass may be another array where it is sliced or copied.
+        if self._only is not None and type(returned) is np.ndarray:
+            shape, dtype = self._only
+            if returned.dtype == dtype and returned.shape == (rows, *shape):
+                return Outputs([returned])
+        arrays, faults = [], []
+        for place, value in enumerate(_by_output(returned, self._tensors)):
+            tensor = self._tensors[place]
+            array, masked = _as_array(value, tensor)
+            _expect_shape(array, tensor, (rows, *tensor.shape) if self._batched else tensor.shape)
+            converted, beyond, what = _converted(array, tensor)
+            arrays.append(converted if self._batched else converted[np.newaxis])
+            for elements, words in ((masked, "masked values"), (beyond, what)):
+                if elements is not None and elements.any():
+                    error = WrongResult(f"output {tensor.name!r} holds {words}")
+                    own = elements if self._batched else elements[np.newaxis]
+                    faults.append(Fault(place, own, error))
+        return Outputs(arrays, faults)
+
+
+def array_dtype(tensor: Tensor) -> np.dtype[Any]:
+    """Of the arrays that a model gets for an input, and gives for an output."""
+    return np.dtype("<f4" if tensor.datatype.name == "BF16" else tensor.datatype.numpy)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    return tensor.datatype.fixed and tensor.datatype.name != "BF16" and -1 not in tensor.shape
+
+
+def _by_output(returned: object, tensors: tuple[Tensor, ...]) -> list[object]:
+    if isinstance(returned, dict):
+        names = [tensor.name for tensor in tensors]
+        if set(returned) != set(names):
+            given = sorted(map(str, returned))
+            raise WrongResult(f"predict returned outputs {given}, declared are {names}")
+        return [returned[name] for name in names]
+    if len(tensors) == 1:
+        return [returned]
+    if not isinstance(returned, (tuple, list)) or len(returned) != len(tensors):
+        found = f"{len(returned)} values" if isinstance(returned, (tuple, list)) else "one value"
+        raise WrongResult(f"predict returned {found}, declared are {len(tensors)} outputs")
+    return list(returned)
+
+
+def _as_array(value: object, tensor: Tensor) -> tuple[Array, Array | None]:
+    """A plain array, and which of its elements are masked, if any may be."""
+    try:
+        # Left to itself numpy makes byte strings of a fixed length, without their last zeros.
+        array = np.asarray(value) if tensor.datatype.fixed else np.asarray(value, dtype=object)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise WrongResult(f"output {tensor.name!r} is no array: {error}") from None
+    return array, np.ma.getmaskarray(value) if isinstance(value, np.ma.MaskedArray) else None
+
+
+def _expect_shape(array: Array, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    fits = len(array.shape) == len(shape) and all(
+        want in (-1, got) for want, got in zip(shape, array.shape, strict=True)
+    )
+    if fits:
+        return
+    # What stands before the tensor's own sizes, if anything does, is the number of instances.
+    rows = len(shape) - len(tensor.shape)
+    counted = array.ndim == len(shape) and array.shape[:rows] != shape[:rows]
+    raise (WrongCount if counted else WrongResult)(
+        f"output {tensor.name!r} has shape {list(array.shape)}, declared is {list(shape)}"
+    )
+
+
+def _converted(array: Array, tensor: Tensor) -> tuple[Array, Array | None, str]:
+    """An output in its datatype, which of its elements have no value there, and what these are."""
+    if not tensor.datatype.fixed:
+        return _texts(array)
+    target = array_dtype(tensor)
+    if not np.can_cast(array.dtype, target, casting="same_kind"):
+        raise WrongResult(
+            f"output {tensor.name!r} is {array.dtype}, declared is {tensor.datatype.name}"
+        )
+    converted = array.astype(target, copy=False)
+    if tensor.datatype.name == "BF16":
+        return narrowed(converted), None, ""
+    if converted is array or target.kind not in "iu":
+        return converted, None, ""
+    what = f"numbers beyond the declared {tensor.datatype.name}"
+    return converted, np.not_equal(converted, array), what
+
+
+def _texts(array: Array) -> tuple[Array, Array | None, str]:
+    texts: Array = np.empty(array.size, dtype=object)
+    beyond, what = np.zeros(array.size, dtype=np.bool_), ""
+    for place, element in enumerate(array.reshape(-1)):
+        text = _text(element)
+        if text is None:
+            beyond[place] = True
+            what = f"a {type(element).__name__}, declared is BYTES"
+            if isinstance(element, str):
+                what = "half of a surrogate pair, which UTF-8 does not have"
+        texts[place] = text or b""
+    return texts.reshape(array.shape), beyond.reshape(array.shape), what
+
+
+def _text(element: object) -> bytes | None:
+    """An element of a BYTES tensor; None where it is none."""
+    if isinstance(element, bytes):
+        return bytes(element)
+    try:
+        return str.encode(element) if isinstance(element, str) else None
+    except UnicodeEncodeError:
+        return None

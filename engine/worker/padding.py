@@ -1,0 +1,245 @@
+"""Batches of requests whose open dimensions differ: padded on the way in, cut on the way out.
+
+What is padded to what, and what of an output belongs to whom, is decided in
+`ringbatch.engine.batch.shaping`; here it is done to arrays.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbatch.engine.batch.shaping import Dimensions, Lengths, Unfit
+from ringbatch.engine.runtimes.model import Model
+from ringbatch.engine.worker.finite import only_finite
+from ringbatch.engine.worker.outputs import Outputs, WrongResult, array_dtype
+from ringbatch.engine.worker.runner import TensorCodec
+from ringbatch.engine.worker.tensors import Unlike
+from ringbatch.shm.engine_port import Request
+from ringbatch.shm.frame import FrameError
+from ringbatch.shm.tensor import ANY, Tensor
+
+Array = NDArray[Any]
+
+FREE_BYTES: Final = 1 << 28
+"""What a batch may take when padded, however little its requests hold."""
+GROWTH: Final = 64
+"""By how much a larger one may grow: requests of several open dimensions can be small, and yet make
+a batch that no memory holds. What would grow more is run in halves."""
+_LENGTHS: Final = ("INT32", "INT64")
+
+
+@dataclass(frozen=True, slots=True)
+class Padding:
+    """How the open dimensions of a model are padded.
+
+    Attributes:
+        lengths: of its inputs and outputs.
+        values: what each input is padded with, in order.
+        lengths_at: where among its inputs the model takes the true lengths; None where it takes
+            none.
+        lengths_dtype: of that input.
+    """
+
+    lengths: Lengths
+    values: tuple[Any, ...]
+    lengths_at: int | None = None
+    lengths_dtype: str = "<i8"
+
+
+def padding(
+    model: Model, edges: Sequence[int], values: Mapping[str, float], lengths_input: str
+) -> tuple[Model, Padding]:
+    """A model as requests see it, and how its inputs are padded.
+
+    Args:
+        model: as its file declares it.
+        edges: of the buckets, ascending; none where everything is padded to the longest.
+        values: to pad with, by the input's name; where it is not named, 0, false or nothing.
+        lengths_input: the input that takes the true length of each row, the first open dimension of
+            its request; it is no part of requests. Empty where there is none.
+
+    Raises:
+        Unfit: in words, where the model is not made for it.
+    """
+    names = [tensor.name for tensor in model.inputs]
+    for name in [*values, *([lengths_input] if lengths_input else [])]:
+        if name not in names:
+            raise Unfit(f"there is no input {name!r}; there is: {', '.join(names) or 'none'}")
+    lengths_at = names.index(lengths_input) if lengths_input else None
+    dtype = "<i8"
+    if lengths_at is not None:
+        tensor = model.inputs[lengths_at]
+        if tensor.shape or tensor.datatype.name not in _LENGTHS:
+            raise Unfit(
+                f"input {lengths_input!r} is {tensor.datatype.name} {list(tensor.shape)}, but one "
+                f"that takes lengths must be {' or '.join(_LENGTHS)} []"
+            )
+        dtype = tensor.datatype.numpy
+    inputs = tuple(tensor for tensor in model.inputs if tensor.name != lengths_input)
+    lengths = Lengths(inputs, model.outputs, edges)
+    fills = tuple(_value(tensor, values.get(tensor.name)) for tensor in inputs)
+    return replace(model, inputs=inputs), Padding(lengths, fills, lengths_at, dtype)
+
+
+def _value(tensor: Tensor, wanted: float | None) -> Any:
+    if tensor.datatype.fixed:
+        value = array_dtype(tensor).type(0)
+        if wanted is None:
+            return value
+        with np.errstate(all="ignore"):
+            value = np.asarray(wanted).astype(array_dtype(tensor))[()]
+        if array_dtype(tensor).kind == "f" or value == wanted:
+            return value
+    elif wanted is None:
+        return b""
+    raise Unfit(
+        f"input {tensor.name!r} is {tensor.datatype.name} and cannot be padded with {wanted:g}"
+    )
+
+
+class PaddedCodec(TensorCodec):
+    """Batches of a model whose open dimensions are padded.
+
+    Args:
+        memory: the segment's.
+        model: its inputs are those that requests carry.
+        padding: of the model.
+        finite: whether a request fails whose answer holds NaN or infinity.
+    """
+
+    def __init__(
+        self, memory: memoryview, model: Model, padding: Padding, *, finite: bool = False
+    ) -> None:
+        super().__init__(memory, model)
+        self._finite = finite
+        self._inputs = model.inputs
+        self._padding = padding
+        self._lengths = padding.lengths
+        self._padded: Dimensions = ()
+        """The open dimensions of the batch that was read last."""
+        self._own: dict[int, Dimensions] = {}
+        """Those of its requests, by their references."""
+
+    def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
+        """See `Codec.read`."""
+        readable, unreadable, rows = [], [], []
+        for request in requests:
+            placement = self._gatherer.placement(request)
+            try:
+                if placement is None:
+                    raise FrameError("the tensors do not lie within the payload")
+                rows.append(self._gatherer.gather([request], [placement]))
+                readable.append(request)
+            except FrameError:
+                unreadable.append(request)
+        return readable, unreadable, self._put_together(readable, rows) if readable else []
+
+    def _put_together(self, requests: list[Request], rows: list[list[Array]]) -> list[Array]:
+        own = [self._dimensions(arrays) for arrays in rows]
+        goals = {self._lengths.goal(dimensions) for dimensions in own}
+        if len(goals) > 1:
+            raise Unlike("the requests are not padded to the same sizes")
+        padded = self._lengths.met(goals.pop(), own)
+        columns: Sequence[tuple[Array, ...]] = list(zip(*rows, strict=True))
+        if len(requests) > 1 and self._grows_too_much(columns, padded):
+            raise Unlike("together they would take too much memory")
+        self._own = {r.ref: sizes for r, sizes in zip(requests, own, strict=True)}
+        arrays = [
+            _joined(column, shape, value)
+            for column, shape, value in zip(
+                columns, self._shapes(padded), self._padding.values, strict=True
+            )
+        ]
+        counts = [request.rows for request in requests]
+        return self._arguments(arrays, padded, np.repeat([sizes[0] for sizes in own], counts))
+
+    def _arguments(self, arrays: list[Array], padded: Dimensions, lengths: Array) -> list[Array]:
+        self._padded = padded
+        if self._padding.lengths_at is not None:
+            arrays.insert(self._padding.lengths_at, lengths.astype(self._padding.lengths_dtype))
+        return arrays
+
+    def made_up(self, values: Any) -> Any:
+        """See `Codec.made_up`."""
+        padded = self._dimensions(values)
+        return self._arguments(list(values), padded, np.full(len(values[0]), padded[0]))
+
+    def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
+        """See `Codec.check`. An output must be as long as the padded input is."""
+        outputs: Outputs = super().check(returned, rows, spare)
+        for index, (tensor, array) in enumerate(zip(self._outputs, outputs.arrays, strict=True)):
+            for axis, size in self._lengths.sizes(index, self._padded):
+                if array.shape[axis] != size:
+                    raise WrongResult(
+                        f"output {tensor.name!r} has shape {list(array.shape)} for inputs that "
+                        f"were padded to {size}, so nobody can say how much of it is padding"
+                    )
+        return only_finite(outputs, self._outputs) if self._finite else outputs
+
+    def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
+        """See `Codec.write`."""
+        outputs: Outputs = results
+        sizes = []
+        start = 0
+        for request in requests:
+            stop = start + request.rows
+            own = [
+                self._own_part(array[start:stop], index, request)
+                for index, array in enumerate(outputs.arrays)
+            ]
+            sizes += self._scatterer.scatter(own, [request])
+            start = stop
+        return self._told(sizes, outputs.faults, requests)
+
+    def _own_part(self, rows: Any, output: int, request: Request) -> Any:
+        """See `TensorCodec._own_part`. What comes of padding is nobody's."""
+        return _cut(rows, self._lengths.sizes(output, self._own[request.ref]))
+
+    def _dimensions(self, arrays: Sequence[Array]) -> Dimensions:
+        return tuple(
+            size
+            for tensor, array in zip(self._inputs, arrays, strict=True)
+            for size, declared in zip(array.shape[1:], tensor.shape, strict=True)
+            if declared == ANY
+        )
+
+    def _shapes(self, dimensions: Dimensions) -> list[tuple[int, ...]]:
+        sizes = iter(dimensions)
+        return [
+            tuple(next(sizes) if declared == ANY else declared for declared in tensor.shape)
+            for tensor in self._inputs
+        ]
+
+    def _grows_too_much(self, columns: Sequence[tuple[Array, ...]], padded: Dimensions) -> bool:
+        before = after = 0
+        for column, shape in zip(columns, self._shapes(padded), strict=True):
+            before += sum(array.nbytes for array in column)
+            after += sum(map(len, column)) * prod(shape) * column[0].itemsize
+        return after > max(FREE_BYTES, GROWTH * before)
+
+
+def _joined(arrays: Sequence[Array], shape: tuple[int, ...], value: Any) -> Array:
+    """The rows of all arrays in one, each row padded to `shape`."""
+    if all(array.shape[1:] == shape for array in arrays):
+        return np.concatenate(arrays)
+    joined: Array = np.full((sum(map(len, arrays)), *shape), value, arrays[0].dtype)
+    start = 0
+    for array in arrays:
+        stop = start + len(array)
+        joined[(slice(start, stop), *map(slice, array.shape[1:]))] = array
+        start = stop
+    return joined
+
+
+def _cut(array: Array, sizes: Sequence[tuple[int, int]]) -> Array:
+    """An array with some of its axes cut to a size."""
+    if not sizes:
+        return array
+    cut = [slice(None)] * array.ndim
+    for axis, size in sizes:
+        cut[axis] = slice(size)
+    return array[tuple(cut)]

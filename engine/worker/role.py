@@ -1,0 +1,207 @@
+"""The worker process: holds one instance of a model and runs the batches it is given.
+
+Started by the supervisor as ``python -m ringbatch.engine.worker.role``; what it must know arrives
+as one message on the control socket. It opens the model file, says what the model takes and
+returns, and once it knows the segment, loads the model and takes tasks.
+"""
+
+import argparse
+import faulthandler
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ringbatch.engine.batch.shaping import Unfit
+from ringbatch.engine.process import memory_limits, placement
+from ringbatch.engine.process import startup as process
+from ringbatch.engine.process.control_socket import ControlSocket
+from ringbatch.engine.runtimes.model import Model, Options, failure
+from ringbatch.engine.runtimes.model_file import Kept
+from ringbatch.engine.runtimes.opening import open_model
+from ringbatch.engine.worker.finite import FiniteCodec
+from ringbatch.engine.worker.forwarder import Forwarder
+from ringbatch.engine.worker.padding import PaddedCodec, Padding, padding
+from ringbatch.engine.worker.runner import Codec, Runner
+from ringbatch.engine.worker.warmup import Wanted, warmed_up
+from ringbatch.engine.worker.worker import RETRY_S, Worker
+from ringbatch.shm import cost_profile
+from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.process import die_with_parent, settle
+from ringbatch.shm.layout import WORD, WORKER_MODEL, WORKER_PID, WORKER_STATE, WorkerState
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.segment import Segment
+
+logger = logging.getLogger("ringbatch.worker")
+
+
+def main() -> int:
+    """Run a worker until the supervisor ends it."""
+    parser = argparse.ArgumentParser(prog="ringbatch worker")
+    parser.add_argument("--control-fd", type=int, required=True)
+    control = ControlSocket.from_fd(parser.parse_args().control_fd)
+    start = _message(control)
+    process.begin(f"worker {start['title']}", start["log_level"], control)
+    # The supervisor ends a worker that hangs with SIGABRT; this writes down what each thread does.
+    faulthandler.enable()
+    memory_limits.go_first()
+    memory_limits.limit_memory(start["worker_memory_bytes"])
+    path = start["path"] if start["runtime"] == "http" else Path(start["path"])
+    try:
+        die_with_parent(start["parent_pid"])
+        model, padded = _shaped(_opened(path, start), path, start["shape"])
+        control.send(
+            inputs=[tensor.to_json() for tensor in model.inputs],
+            outputs=[tensor.to_json() for tensor in model.outputs],
+        )
+        segment = Segment.attach(_message(control)["segment"])
+        _load(model, path, segment, start["number"])
+        _serve(segment, start, model, padded, control)
+    except StartupError as error:
+        control.send(error=str(error))
+        return 1
+    return 0
+
+
+def _opened(path: Path | str, start: dict[str, Any]) -> Model:
+    """The model, from the content that all workers of its version have."""
+    kept, given = Kept.of(start["file"]), start["options"]
+    content = kept.content(path)
+    if content is not None:
+        logger.warning(
+            "%s: another file lies there by now; what was loaded before is served until "
+            "ringbatch reload",
+            path,
+        )
+    options = Options(threads=placement.threads(os.environ), content=content, **given)
+    model = open_model(start["runtime"], path, options)
+    if content is None and kept.content(path) is not None:
+        raise StartupError(f"{path}: was changed while it was read; start again")
+    return model
+
+
+def _shaped(model: Model, path: Path | str, shape: dict[str, Any]) -> tuple[Model, Padding | None]:
+    """The model as requests see it, and how its inputs are padded, where they are."""
+    if shape["max_batch_elements"] and not model.inputs:
+        raise StartupError(
+            f"{path}: max_batch_elements needs a model that declares its inputs, to count them"
+        )
+    if not shape["pad_variable_length"]:
+        return model, None
+    values = dict(pair.rsplit("=", 1) for pair in shape["padding_values"])
+    numbers = {name: float(text) if "." in text else int(text) for name, text in values.items()}
+    try:
+        return padding(model, shape["length_buckets"], numbers, shape["lengths_input"])
+    except Unfit as error:
+        raise StartupError(f"{path}: pad_variable_length is set, but {error}") from None
+
+
+def _load(model: Model, path: Path | str, segment: Segment, number: int) -> None:
+    _say(segment, number, WorkerState.LOADING)
+    try:
+        model.load()
+    except (Exception, SystemExit) as error:
+        logger.error("load() raised", exc_info=error)
+        raise StartupError(failure(path, error, "load()")) from error
+
+
+def _warm_up(
+    segment: Segment,
+    spec: ModelSpec,
+    runner: Runner,
+    start: dict[str, Any],
+    wanted: dict[str, Any],
+    control: ControlSocket,
+) -> None:
+    number, file = start["number"], wanted["file"]
+    _say(segment, number, WorkerState.WARMING)
+    control.send(warming=True)
+    tried = warmed_up(
+        spec,
+        runner.try_out,
+        Wanted(wanted["limit_s"], wanted["length"], Path(file) if file else None),
+        path=Path(start["path"]),
+        title=start["title"],
+        out=sys.stderr if number == spec.workers[0] and sys.stderr.isatty() else None,
+        clock_ns=time.monotonic_ns,
+    )
+    if len(tried) >= len(cost_profile.read(segment, number)):
+        # One that takes the place of another tries less; what that has measured still holds.
+        cost_profile.write(segment, number, tried)
+
+
+def _serve(
+    segment: Segment,
+    start: dict[str, Any],
+    model: Model,
+    padded: Padding | None,
+    control: ControlSocket,
+) -> None:
+    number = start["number"]
+    lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
+    port = EnginePort(segment, number, lambda lane: lanes[lane].wake())
+    (spec,) = (spec for spec in segment.models if number in spec.workers)
+    runner = _runner(model, padded, spec, port, lambda batch: worker.runs_again(batch))
+    if isinstance(runner, Runner) and start["warm_up"]:
+        _warm_up(segment, spec, runner, start, start["warm_up"], control)
+    collector = segment.collector_doorbell()
+    doorbell = segment.worker_doorbell(number)
+    worker = Worker(segment, number, runner, port, collector.wake, time.monotonic_ns)
+    stopping = process.stop_on_sigterm(doorbell.wake)
+    process.watch(control, lambda _message: None, lambda: os._exit(1))
+    settle()
+    segment.words[(segment.layout.worker(number) + WORKER_MODEL) // WORD] = spec.reference
+    _say(segment, number, WorkerState.READY)
+    worker.begin()
+    control.send(ready=True)
+    while not stopping:
+        worker.step()
+        doorbell.wait(RETRY_S if port.delayed else None)
+
+
+def _runner(
+    model: Model,
+    padded: Padding | None,
+    spec: ModelSpec,
+    port: EnginePort,
+    run_again: Callable[[int], object],
+) -> Runner | Forwarder:
+    if model.remote is not None:
+        return Forwarder(model.remote, spec.name, port, time.monotonic_ns, run_again)
+    codec: Codec | None = None
+    if padded is not None:
+        codec = PaddedCodec(port.memory, model, padded, finite=spec.refuse_nan)
+    elif spec.refuse_nan and model.inputs:
+        codec = FiniteCodec(port.memory, model, spec.batched)
+    return Runner(
+        model,
+        spec.name,
+        port,
+        time.monotonic_ns,
+        batched=spec.batched,
+        sizes=spec.allowed_batch_sizes,
+        codec=codec,
+        run_again=run_again,
+    )
+
+
+def _say(segment: Segment, number: int, state: WorkerState) -> None:
+    words, offset = segment.words, segment.layout.worker(number)
+    words[(offset + WORKER_PID) // WORD] = os.getpid()
+    words[(offset + WORKER_STATE) // WORD] = state
+
+
+def _message(control: ControlSocket) -> dict[str, Any]:
+    messages = control.receive()
+    if messages is None:
+        raise SystemExit(1)
+    assert len(messages) == 1, "the supervisor waits for an answer before it says more"
+    return messages[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,456 @@
+"""Running one batch: inputs out of the slots, the model, answers into the slots.
+
+One bad request fails alone. What can be checked is checked for each request before they are put
+together, and so is what can be told of each of its results. Where the model raises, or returns what
+cannot be told apart, such as another number of rows, the batch is halved and run again until the
+culprit stands alone, see `ringbatch.engine.worker.retry`.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+import orjson
+
+from ringbatch.engine.batch.shaping import padded_rows
+from ringbatch.engine.runtimes.model import InvalidInput, Model, ServerFailed, said
+from ringbatch.engine.worker.memory_cap import ran_out_of_memory
+from ringbatch.engine.worker.outputs import Checker, Fault, Outputs, WrongCount, WrongResult
+from ringbatch.engine.worker.retry import Retry
+from ringbatch.engine.worker.tensors import Gatherer, Scatterer, Unlike, joined
+from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.frame import FrameError
+from ringbatch.shm.host.json_text import decoder_with
+from ringbatch.shm.slot import Status
+from ringbatch.shm.strided_view import StridedView
+from ringbatch.shm.uniform_batch import UniformBatch
+
+logger = logging.getLogger("ringbatch.worker")
+
+_OK = Status.OK
+_FINITE: Final = decoder_with(orjson.loads)
+"""What frontends let pass: they refuse numbers that would be infinity."""
+
+
+class Codec(Protocol):
+    """How the batches of one kind of model are read and written.
+
+    Attributes:
+        uniform: whether requests of the same sizes can be read together.
+    """
+
+    uniform: bool
+
+    def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
+        """The requests that can be read, those that cannot, and the arguments of `predict`.
+
+        Raises:
+            Unlike: where each can be read, but not all together.
+        """
+
+    def read_uniform(self, uniform: UniformBatch) -> Any | None:
+        """The arguments of `predict` for requests of the same sizes; None where those sizes are
+        not the model's."""
+
+    def alone(self, arguments: Any) -> Any:
+        """The arguments for the one instance in them, of a model without a batch dimension."""
+
+    def made_up(self, values: Any) -> Any:
+        """The arguments for values that no client has sent."""
+
+    def extended(self, arguments: Any, count: int) -> Any:
+        """The arguments with their last row so many times more."""
+
+    def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
+        """What `predict` returned, in the form that `write` takes.
+
+        Args:
+            returned: by `predict`.
+            rows: instances of each request.
+            spare: rows that were added behind them, and are left out of the results.
+
+        Raises:
+            WrongResult: where it does not fit the signature or the number of rows.
+        """
+
+    def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
+        """Each request's result into its memory; the bytes each takes, written or not, or why
+        it alone cannot be written."""
+
+    def write_uniform(self, results: Any, uniform: UniformBatch) -> int | None:
+        """As `write`, after `read_uniform`: the bytes that every result takes, written or not; None
+        where they are not all alike, and `write` is to be called."""
+
+
+class Runner:
+    """Runs batches of one model, in the process that holds it.
+
+    Args:
+        model: loaded.
+        name: for messages.
+        port: answers for this worker.
+        clock_ns: the monotonic clock.
+        batched: whether what the model takes and returns has a batch dimension; where it has none,
+            every batch is one instance.
+        sizes: the numbers of rows that the model is run with, ascending; none where every number is
+            right.
+        codec: reads and writes the batches, where that is not usual.
+        run_again: called before every run of a batch but the first, with the batch's number.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        name: str,
+        port: EnginePort,
+        clock_ns: Callable[[], int],
+        *,
+        batched: bool = True,
+        sizes: Sequence[int] = (),
+        codec: Codec | None = None,
+        run_again: Callable[[int], object] = lambda _batch: None,
+    ) -> None:
+        self._predict = model.predict
+        self._batched = batched
+        self._name = name
+        self._port = port
+        self._clock_ns = clock_ns
+        memory = port.memory
+        self._sizes = sizes
+        self._codec: Codec = codec or (
+            TensorCodec(memory, model, batched) if model.inputs else JsonCodec(memory, batched)
+        )
+        self._retry = Retry(name, port, clock_ns, self._run, self._failed, run_again)
+        self.run_ns = 0
+        """Time spent inside the model so far."""
+        self.failed = False
+        """Whether anything of the latest batch failed."""
+
+    def run(self, references: list[int], mark: BatchMark) -> None:
+        """Run a batch and answer every request in it; the answers still want a `flush`."""
+        self.failed = False
+        uniform = error = None
+        if self._codec.uniform and self._retry.allows(mark.rows):
+            uniform = self._port.read_uniform(references)
+        if uniform is None:
+            requests = self._port.read_all(references, mark, self._clock_ns)
+        else:
+            answered, error = self._run_uniform(uniform, mark)
+            if answered:
+                return
+            requests = self._port.requests(uniform)
+        self._retry.answer(requests, mark, error)
+
+    def try_out(self, values: Any, rows: int) -> int:
+        """Run the model on values that no client has sent, and answer nobody.
+
+        Args:
+            values: an array for each input of a request, or a list of JSON values.
+            rows: instances in them.
+
+        Returns:
+            How long it ran in nanoseconds.
+
+        Raises:
+            WrongResult: what it returned is not what its signature says.
+        """
+        before_ns = self.run_ns
+        self._call(self._codec.made_up(values), [rows])
+        return self.run_ns - before_ns
+
+    def _run_uniform(self, uniform: UniformBatch, mark: BatchMark) -> tuple[bool, Exception | None]:
+        """Run requests of the same sizes without looking at each: whether they are answered, and
+        what the model raised."""
+        codec, port, sizes = self._codec, self._port, uniform.sizes
+        arguments = codec.read_uniform(uniform)
+        if arguments is None:
+            return False, None
+        try:
+            results = self._call(arguments, [sizes.rows] * len(uniform.references))
+            size = codec.write_uniform(results, uniform)
+            requests = port.requests(uniform) if size is None else []
+            written = codec.write(results, requests) if size is None else []
+        except Exception as error:
+            return False, error
+        if size is None:
+            self._answer(requests, written, mark)
+        else:
+            status = _OK if size <= sizes.result_capacity else Status.RESULT_TOO_LARGE
+            port.answer_uniform(uniform, status, size, mark, self._clock_ns())
+        self._retry.fitted(mark.rows)
+        return True, None
+
+    def _run(
+        self, requests: list[Request], mark: BatchMark
+    ) -> tuple[list[Request], Exception | None]:
+        """Run requests once: those that it was for, and what it raised. Where it raised nothing,
+        they are answered."""
+        try:
+            readable, unreadable, arguments = self._codec.read(requests)
+        except Unlike as unlike:
+            return requests, unlike
+        for request in unreadable:
+            self._fail([request], Status.CORRUPT, "the payload is not what its header says", mark)
+        if not readable:
+            return [], None
+        try:
+            results = self._call(arguments, [request.rows for request in readable])
+            sizes = self._codec.write(results, readable)
+        except Exception as error:
+            return readable, error
+        self._answer(readable, sizes, mark)
+        self._retry.fitted(sum(request.rows for request in readable))
+        return readable, None
+
+    def _call(self, arguments: Any, rows: list[int]) -> Any:
+        spare = 0
+        if not self._batched:
+            arguments = self._codec.alone(arguments)
+        elif self._sizes:
+            spare = padded_rows(sum(rows), self._sizes) - sum(rows)
+            arguments = self._codec.extended(arguments, spare) if spare else arguments
+        started_ns = self._clock_ns()
+        try:
+            returned = self._predict(*arguments)
+        finally:
+            self.run_ns += self._clock_ns() - started_ns
+        return self._codec.check(returned, rows, spare)
+
+    def _answer(
+        self, requests: list[Request], sizes: Sequence[int | WrongResult], mark: BatchMark
+    ) -> None:
+        now_ns = self._clock_ns()
+        answer = self._port.answer
+        for request, size in zip(requests, sizes, strict=True):
+            if isinstance(size, WrongResult):
+                self._failed(size, [request], mark)
+                continue
+            fits = size <= request.result_capacity
+            answer(request.ref, Status.OK if fits else Status.RESULT_TOO_LARGE, size, mark, now_ns)
+
+    def _failed(self, error: Exception, requests: list[Request], mark: BatchMark) -> None:
+        if isinstance(error, WrongResult):
+            logger.error("model %s: %s", self._name, error)
+            counted = isinstance(error, WrongCount)
+            status = Status.WRONG_COUNT if counted else Status.MODEL_FAILED
+            self._fail(requests, status, f"model {self._name!r}: {error}", mark)
+        elif isinstance(error, InvalidInput):
+            self._fail(requests, Status.INVALID, said(error) or "the model refused the input", mark)
+        elif isinstance(error, ServerFailed):
+            self._fail(requests, error.status, str(error), mark)
+        else:
+            logger.error("model %s raised", self._name, exc_info=error)
+            what = "ran out of memory" if ran_out_of_memory(error) else f"raised {_kind(error)}"
+            text = f"model {self._name!r} {what}; the server's log has more"
+            self._fail(requests, Status.MODEL_FAILED, text, mark)
+
+    def _fail(self, requests: list[Request], status: Status, text: str, mark: BatchMark) -> None:
+        self.failed = True
+        now_ns = self._clock_ns()
+        # A model may put half of a surrogate pair into its text, straight from a client's JSON.
+        text = text.encode(errors="replace").decode()
+        for request in requests:
+            self._port.fail(request, status, text, mark, now_ns)
+
+
+def _kind(error: Exception) -> str:
+    return type(error).__name__
+
+
+class TensorCodec:
+    """Batches of a model with declared inputs and outputs."""
+
+    def __init__(self, memory: memoryview, model: Model, batched: bool = True) -> None:
+        views = StridedView(memory)
+        self._gatherer = Gatherer(memory, views, model.inputs)
+        self.uniform = self._gatherer.static
+        self._outputs = model.outputs
+        self._checker = Checker(model.outputs, batched=batched)
+        self._scatterer = Scatterer(memory, views, model.outputs)
+
+    def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
+        """See `Codec.read`."""
+        placements = []
+        for request in requests:
+            placement = self._gatherer.placement(request)
+            if placement is None:
+                return self._read_one_by_one(requests)
+            placements.append(placement)
+        try:
+            return requests, [], self._gatherer.gather(requests, placements)
+        except FrameError:
+            return self._read_one_by_one(requests)
+
+    def _read_one_by_one(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
+        readable, unreadable, columns = [], [], []
+        for request in requests:
+            placement = self._gatherer.placement(request)
+            try:
+                if placement is None:
+                    raise FrameError("the tensors do not lie within the payload")
+                columns.append(self._gatherer.gather([request], [placement]))
+                readable.append(request)
+            except FrameError:
+                unreadable.append(request)
+        return readable, unreadable, [joined(column) for column in zip(*columns, strict=True)]
+
+    def read_uniform(self, uniform: UniformBatch) -> Any | None:
+        """See `Codec.read_uniform`."""
+        return self._gatherer.gather_uniform(uniform)
+
+    def alone(self, arguments: Any) -> Any:
+        """See `Codec.alone`."""
+        return [array[0, ...] for array in arguments]
+
+    def made_up(self, values: Any) -> Any:
+        """See `Codec.made_up`."""
+        return values
+
+    def extended(self, arguments: Any, count: int) -> Any:
+        """See `Codec.extended`."""
+        return [np.concatenate([array, *[array[-1:]] * count]) for array in arguments]
+
+    def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
+        """See `Codec.check`."""
+        count = sum(rows)
+        outputs = self._checker.outputs(returned, count + spare)
+        return outputs.first_rows(count) if spare else outputs
+
+    def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
+        """See `Codec.write`."""
+        outputs: Outputs = results
+        sizes = self._scatterer.scatter(outputs.arrays, requests)
+        return self._told(sizes, outputs.faults, requests) if outputs.faults else sizes
+
+    def write_uniform(self, results: Any, uniform: UniformBatch) -> int | None:
+        """See `Codec.write_uniform`."""
+        outputs: Outputs = results
+        return None if outputs.faults else self._scatterer.scatter_uniform(outputs.arrays, uniform)
+
+    def _told(
+        self, sizes: Sequence[int], faults: Sequence[Fault], requests: list[Request]
+    ) -> list[int | WrongResult]:
+        """For each request the size of its result, or the fault that is in it."""
+        told: list[int | WrongResult] = list(sizes)
+        for fault in faults:
+            start = 0
+            for number, request in enumerate(requests):
+                stop = start + request.rows
+                if self._own_part(fault.elements[start:stop], fault.output, request).any():
+                    told[number] = fault.error
+                start = stop
+        return told
+
+    def _own_part(self, rows: Any, output: int, request: Request) -> Any:
+        """What of its rows of an output, or of what goes with it, a request is told."""
+        return rows
+
+
+class JsonCodec:
+    """Batches of a model that takes and returns lists of JSON values, or one value where it has no
+    batch dimension."""
+
+    uniform = False
+
+    def __init__(self, memory: memoryview, batched: bool = True) -> None:
+        self._memory = memory
+        self._batched = batched
+
+    def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
+        """See `Codec.read`."""
+        instances: list[Any] = []
+        readable, unreadable = [], []
+        for request in requests:
+            start = request.request_offset
+            try:
+                text = bytes(self._memory[start : start + request.request_bytes])
+                values = _FINITE.decode(text.decode())
+                if not isinstance(values, list) or len(values) != request.rows:
+                    raise ValueError("not a list of as many values as the header says")
+            except (ValueError, RecursionError):
+                unreadable.append(request)
+            else:
+                instances += values
+                readable.append(request)
+        return readable, unreadable, (instances,)
+
+    def read_uniform(self, uniform: UniformBatch) -> Any | None:
+        """Values of JSON are read one by one."""
+        return None
+
+    def alone(self, arguments: Any) -> Any:
+        """See `Codec.alone`."""
+        ((instance, *_),) = arguments
+        return (instance,)
+
+    def made_up(self, values: Any) -> Any:
+        """See `Codec.made_up`."""
+        return (values,)
+
+    def extended(self, arguments: Any, count: int) -> Any:
+        """See `Codec.extended`."""
+        (instances,) = arguments
+        return (instances + instances[-1:] * count,)
+
+    def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
+        """See `Codec.check`."""
+        if not self._batched:
+            returned = [returned]
+        if isinstance(returned, np.ndarray):
+            returned = returned.tolist()
+        if not isinstance(returned, (list, tuple)):
+            raise WrongResult(f"predict returned a {type(returned).__name__}, not a list")
+        count = sum(rows) + spare
+        if len(returned) != count:
+            raise WrongCount(f"predict returned {len(returned)} predictions for {count} instances")
+        texts, start = [], 0
+        for own in rows:
+            stop = start + own
+            texts.append(_json_text(returned[start:stop]))
+            start = stop
+        return texts
+
+    def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
+        """See `Codec.write`."""
+        return [
+            text if isinstance(text, WrongResult) else self._write_one(text, request)
+            for text, request in zip(results, requests, strict=True)
+        ]
+
+    def _write_one(self, text: bytes, request: Request) -> int:
+        if len(text) <= request.result_capacity:
+            self._memory[request.result_offset : request.result_offset + len(text)] = text
+        return len(text)
+
+    def write_uniform(self, results: Any, uniform: UniformBatch) -> int:
+        """Never called: `read_uniform` gives nothing."""
+        raise AssertionError("results of JSON are written one by one")
+
+
+def _json_text(values: Any) -> bytes | WrongResult:
+    try:
+        try:
+            return _dumped(values, ascii_only=False)
+        except UnicodeEncodeError:
+            # Half of a surrogate pair: JSON has it as an escape, UTF-8 does not have it at all.
+            return _dumped(values, ascii_only=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        return WrongResult(f"a prediction cannot be written as JSON: {error}")
+
+
+def _dumped(values: Any, *, ascii_only: bool) -> bytes:
+    return json.dumps(
+        values,
+        ensure_ascii=ascii_only,
+        allow_nan=False,
+        separators=(",", ":"),
+        default=_plain,
+    ).encode()
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no JSON value")

@@ -1,0 +1,275 @@
+"""Running every batch size before the first request: so that none of them is slow, and to know how
+long each takes.
+
+What a model does once, such as compiling for a shape, choosing an algorithm or making room, it then
+does before anybody waits for it. All sizes are run, smallest first, and then all of them again,
+because what is done once is no part of what a batch takes. Time is bounded: what would exceed it is
+left out, and said.
+
+A model may refuse values that were made up, so that is a warning and no reason not to serve. A
+failure with values from the operator's own file is one.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from ringbatch.engine.batch.shaping import elements, padded_rows
+from ringbatch.engine.runtimes.model import failure
+from ringbatch.engine.worker.samples import Samples, made_up
+from ringbatch.shm.cost_profile import Trial, size_text
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.tensor import ANY, Tensor
+
+logger = logging.getLogger("ringbatch.worker")
+
+STILL_RUNNING_S: Final = 10.0
+"""A run that takes longer is mentioned, so that nobody wonders why nothing happens."""
+_BAR: Final = 24
+_ROUNDS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the configuration says of warm-up.
+
+    Attributes:
+        limit_s: seconds that it may take.
+        length: of open dimensions, where no bucket says it.
+        file: with instances; None where they are made up.
+    """
+
+    limit_s: float
+    length: int
+    file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """What came of a warm-up.
+
+    Attributes:
+        trials: the sizes that were run, in order.
+        left_out: those that would have taken too long, as rows and length.
+        error: what the model raised, where it did; nothing was run after that.
+        failed_at: the rows it was run with then.
+    """
+
+    trials: tuple[Trial, ...]
+    left_out: tuple[tuple[int, int], ...] = ()
+    error: Exception | SystemExit | None = None
+    failed_at: int = 0
+
+
+def warmed_up(
+    spec: ModelSpec,
+    try_out: Callable[[Any, int], int],
+    wanted: Wanted,
+    *,
+    path: Path,
+    title: str,
+    out: TextIO | None,
+    clock_ns: Callable[[], int],
+) -> list[Trial]:
+    """Warm a model up as far as it can be, and say in the log what came of it.
+
+    Args:
+        spec: the model.
+        try_out: runs it on an array for each input, or a list of JSON values, of so many rows; the
+            nanoseconds that took.
+        wanted: what the configuration says.
+        path: of the model file, for messages.
+        title: of the worker.
+        out: where a person looks on; None where nobody does.
+        clock_ns: the monotonic clock.
+
+    Raises:
+        StartupError: the operator's file does not hold what the model takes.
+    """
+    samples = Samples(wanted.file, spec.inputs) if wanted.file else None
+    if samples is None and not spec.typed:
+        logger.info("no warm-up: the model declares no inputs, and there is no warm_up_file")
+        return []
+    lengths = lengths_to_try(spec.inputs, spec.length_buckets, wanted.length)
+    if samples is not None:
+        lengths = [samples.length]
+    runs = planned(
+        sizes_to_try(spec.cap, spec.allowed_batch_sizes),
+        lengths,
+        lambda rows, length: rows == 1 or _is_formed(spec, rows, length),
+    )
+    progress = Progress(title, _ROUNDS * len(runs), out)
+
+    def run(rows: int, length: int) -> int:
+        values = samples.rows(rows) if samples else made_up(spec.inputs, rows, length)
+        return try_out(values, rows)
+
+    limit_ns = int(wanted.limit_s * 1e9)
+    result = warm_up(runs, mentioned(run), progress.tell, limit_ns=limit_ns, clock_ns=clock_ns)
+    progress.end()
+    logger.info("%s", summary(result))
+    _warn(result, spec, path, wanted)
+    return list(result.trials)
+
+
+def _is_formed(spec: ModelSpec, rows: int, length: int) -> bool:
+    """Whether a batch of that size is within the budget of elements."""
+    if not spec.max_batch_elements:
+        return True
+    shapes = [tensor.shape for tensor in spec.inputs]
+    dimensions = [length] * sum(shape.count(ANY) for shape in shapes)
+    run_with = padded_rows(rows, spec.allowed_batch_sizes)
+    return run_with * elements(shapes, dimensions) <= spec.max_batch_elements
+
+
+def _warn(result: WarmUp, spec: ModelSpec, path: Path, wanted: Wanted) -> None:
+    if result.error is not None:
+        words = failure(path, result.error, f"warm-up with a batch of {result.failed_at}")
+        if wanted.file is not None:
+            raise StartupError(f"{words}; the instances are those of {wanted.file}")
+        logger.warning(
+            "%s; the values were made up, so the model serves all the same; "
+            "give it some that it takes with warm_up_file, or set warm_up = false",
+            words,
+        )
+    if result.left_out:
+        sizes = ", ".join(size_text(*size) for size in result.left_out)
+        logger.warning("warm-up took %g s; left out: %s", wanted.limit_s, sizes)
+    slow = max(result.trials, key=lambda trial: trial.run_ns, default=None)
+    if slow is not None and slow.run_ns > spec.batch_timeout_ns:
+        logger.warning(
+            "a batch of %s takes %.1f s, longer than batch_timeout_s allows, and its worker would "
+            "be taken for hung; raise batch_timeout_s or lower max_batch_size",
+            size_text(slow.rows, slow.length),
+            slow.run_ns / 1e9,
+        )
+
+
+def sizes_to_try(max_batch_size: int, allowed: Sequence[int]) -> list[int]:
+    """The batch sizes to run: the allowed ones, or the powers of two up to the cap and the cap."""
+    if allowed:
+        return list(allowed)
+    powers = [1 << power for power in range(max_batch_size.bit_length())]
+    return powers if powers[-1] == max_batch_size else [*powers, max_batch_size]
+
+
+def lengths_to_try(inputs: Sequence[Tensor], edges: Sequence[int], length: int) -> list[int]:
+    """The sizes of open dimensions to run: those of the buckets, or `length`; 0 where there are no
+    open dimensions."""
+    if not any(ANY in tensor.shape for tensor in inputs):
+        return [0]
+    return list(edges) or [length]
+
+
+def planned(
+    sizes: Sequence[int], lengths: Sequence[int], fits: Callable[[int, int], bool]
+) -> list[tuple[int, int]]:
+    """Rows and length of each run, those with little to do first.
+
+    Args:
+        sizes: in rows.
+        lengths: of open dimensions.
+        fits: whether a batch of such rows and length is ever formed; one row always is.
+    """
+    runs = [(rows, length) for rows, length in product(sizes, lengths) if fits(rows, length)]
+    return sorted(runs, key=lambda run: (run[0] * max(run[1], 1), run))
+
+
+def warm_up(
+    runs: Sequence[tuple[int, int]],
+    run: Callable[[int, int], int],
+    tell: Callable[[int, Trial], object],
+    *,
+    limit_ns: int,
+    clock_ns: Callable[[], int],
+) -> WarmUp:
+    """Run every size.
+
+    Args:
+        runs: rows and length of each.
+        run: runs the model with so many rows of such a length; its time in nanoseconds.
+        tell: is told how many runs are done, and the last of them.
+        limit_ns: how long all of it may take; one run is begun in any case.
+        clock_ns: the monotonic clock.
+    """
+    until_ns = clock_ns() + limit_ns
+    best: dict[tuple[int, int], int] = {}
+
+    def so_far() -> tuple[Trial, ...]:
+        return tuple(Trial(*size, run_ns) for size, run_ns in best.items())
+
+    last_ns = 0
+    for done, (rows, length) in enumerate([*runs] * _ROUNDS, start=1):
+        # The next is expected to take what it took before, or as much as the one before it.
+        expected_ns = best.get((rows, length), last_ns)
+        if best and clock_ns() + expected_ns > until_ns:
+            break
+        try:
+            last_ns = run(rows, length)
+        except (Exception, SystemExit) as error:
+            return WarmUp(so_far(), error=error, failed_at=rows)
+        best[rows, length] = min(last_ns, best.get((rows, length), last_ns))
+        tell(done, Trial(rows, length, last_ns))
+    return WarmUp(so_far(), left_out=tuple(size for size in runs if size not in best))
+
+
+def mentioned(run: Callable[[int, int], int]) -> Callable[[int, int], int]:
+    """A run that is mentioned in the log while it takes long."""
+
+    def watched(rows: int, length: int) -> int:
+        words = "warm-up: a batch of %d has been running for %g s"
+        timer = threading.Timer(STILL_RUNNING_S, logger.warning, (words, rows, STILL_RUNNING_S))
+        timer.daemon = True
+        timer.start()
+        try:
+            return run(rows, length)
+        finally:
+            timer.cancel()
+
+    return watched
+
+
+class Progress:
+    """Tells a person on a terminal how far warm-up is, and nobody else.
+
+    Args:
+        title: of the worker.
+        total: how many runs there will be.
+        out: where to; None where nobody looks.
+    """
+
+    def __init__(self, title: str, total: int, out: TextIO | None) -> None:
+        self._title = title
+        self._total = total
+        self._out = out
+
+    def tell(self, done: int, trial: Trial) -> None:
+        """So many runs are done, and this was the last of them."""
+        if self._out is not None:
+            filled = "#" * (_BAR * done // self._total)
+            self._out.write(
+                f"\rringbatch: warming up {self._title} [{filled:<{_BAR}}] "
+                f"{done} of {self._total}, "
+                f"{size_text(trial.rows, trial.length)} {trial.run_ns / 1e6:.3g} ms \033[K"
+            )
+            self._out.flush()
+
+    def end(self) -> None:
+        """There will be no more."""
+        if self._out is not None:
+            self._out.write("\n")
+            self._out.flush()
+
+
+def summary(result: WarmUp) -> str:
+    """What a warm-up came to, for the log."""
+    times = ", ".join(
+        f"{size_text(trial.rows, trial.length)} {trial.run_ns / 1e6:.3g} ms"
+        for trial in result.trials
+    )
+    return f"warm-up: {times}" if times else "warm-up: nothing was run"

@@ -1,0 +1,125 @@
+"""The worker: takes batches, has them run, and reports.
+
+`step` does everything there is to do. A request belongs to the worker from the moment its batch is
+in the task ring until it is answered; what nobody waits for any more by the time its turn comes is
+answered without being run.
+
+A batch stays in the ring until all of it is answered, so that a collector that takes another's
+place finds there what the worker holds. It is let go of before it is reported: a collector that
+has read the report and dies leaves nothing behind that would never be reported again.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from ringbatch.engine.batch.messages import TOO_LATE, ReportKind, report_words, task_size, tasks
+from ringbatch.engine.worker.forwarder import Forwarder
+from ringbatch.engine.worker.runner import Runner
+from ringbatch.shm.counters import Counters
+from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.layout import REPORT_WORDS, TASK_WORDS
+from ringbatch.shm.ring import Consumer, Producer
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Status
+
+_DONE, _FAILED = ReportKind.DONE, ReportKind.FAILED
+WAITED_NS: Final = 1_000_000
+"""A batch that was given this long ago stood behind another, and is looked through again."""
+RETRY_S: Final = 0.01
+"""How soon to step again where answers found no room in a lane's ring."""
+
+
+class Worker:
+    """The role, to be stepped.
+
+    Args:
+        segment: the memory.
+        number: which worker this is.
+        runner: runs the batches.
+        port: the runner's.
+        wake_collector: rings the collector's doorbell.
+        clock_ns: the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        number: int,
+        runner: Runner | Forwarder,
+        port: EnginePort,
+        wake_collector: Callable[[], object],
+        clock_ns: Callable[[], int],
+    ) -> None:
+        layout, words = segment.layout, segment.words
+        self._tasks = Consumer(words, layout.task_ring(number), TASK_WORDS)
+        self._reports = Producer(words, layout.report_ring(number), REPORT_WORDS)
+        self._counters = Counters(words, layout.worker_counters(number))
+        self._runner = runner
+        self._port = port
+        self._wake_collector = wake_collector
+        self._clock_ns = clock_ns
+
+    def begin(self) -> None:
+        """Tell the collector that this worker takes tasks."""
+        self._report(ReportKind.READY, 0)
+
+    def step(self) -> int:
+        """Run the tasks there are; how many."""
+        runner, port = self._runner, self._port
+        port.flush()
+        found = tasks(self._tasks.peek())
+        for mark, references in found:
+            size = task_size(references)
+            now_ns = self._clock_ns()
+            if now_ns - mark.dispatched_ns > WAITED_NS:
+                mark, references = self._still_wanted(mark, references, now_ns)
+                if not references:
+                    self._finish(size, _DONE, mark.batch)
+                    continue
+            before_ns = runner.run_ns
+            runner.run(references, mark)
+            run_ns = runner.run_ns - before_ns
+            self._finish(size, _FAILED if runner.failed else _DONE, mark.batch, run_ns)
+            # BATCHES, ROWS and RUN_NS.
+            self._counters.add_each((1, mark.rows, run_ns))
+        return len(found)
+
+    def _finish(self, size: int, kind: ReportKind, batch: int, run_ns: int = 0) -> None:
+        """Announce the answers of a batch, let go of its task of that size, and report it."""
+        self._port.flush()
+        self._tasks.release(size)
+        self._report(kind, batch, run_ns)
+
+    def _still_wanted(
+        self, mark: BatchMark, references: list[int], now_ns: int
+    ) -> tuple[BatchMark, list[int]]:
+        """What is to run of a batch that has waited behind another; the rest is answered."""
+        port = self._port
+        given_up = port.given_up(references, now_ns)
+        if not given_up:
+            return mark, references
+        gone = set(given_up)
+        left = [ref for ref in references if ref not in gone]
+        dropped = port.read_all(given_up, mark, self._clock_ns)
+        statuses = [port.give_up(request, TOO_LATE, mark, now_ns) for request in dropped]
+        expired = statuses.count(Status.EXPIRED)
+        if expired:
+            self._report(ReportKind.EXPIRED, mark.batch, expired)
+        if expired < len(statuses):
+            self._report(ReportKind.CANCELLED, mark.batch, len(statuses) - expired)
+        # What a frontend wrote may have changed since the collector added it up.
+        rows = max(mark.rows - sum([request.rows for request in dropped]), len(left))
+        return mark._replace(rows=rows), left
+
+    def runs_again(self, batch: int) -> None:
+        """Tell the collector that a batch takes another run, so that it is not taken for hung.
+
+        That is a courtesy: it is left out where the collector has not read the last ones.
+        """
+        if self._reports.waiting < REPORT_WORDS // 2:
+            self._report(ReportKind.RUNS_AGAIN, batch)
+
+    def _report(self, kind: ReportKind, first: int, second: int = 0) -> None:
+        fits = self._reports.offer(report_words(kind, first, second))
+        assert fits, "a worker has few reports under way, beside some that it leaves out"
+        self._wake_collector()

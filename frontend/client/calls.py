@@ -1,0 +1,289 @@
+"""One request of a client, from arrays to arrays.
+
+What exceeds a batch is sent in parts, as many at a time as leave half of the lane to others; so a
+request may have any number of instances. The first part that fails fails the request.
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from ringbatch.frontend.client.channel import Channel
+from ringbatch.frontend.client.errors import Interrupted
+from ringbatch.frontend.client.waiter import (
+    Waiter,
+    expired_error,
+    overloaded_error,
+    too_large_error,
+)
+from ringbatch.frontend.codec.outcome import ERRORS, RULES, error_of
+from ringbatch.frontend.codec.payload import Part
+from ringbatch.frontend.codec.result_sizes import ResultSizes, again
+from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.errors import ModelFailed, RequestError
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.slot import Status
+
+_WINDOW_SHARE: Final = 2
+"""A request has at most one slot in this many at a time."""
+
+
+class Codec(Protocol):
+    """Between what a program gives and gets, and slots."""
+
+    def parse(self, inputs: Any) -> tuple[Part, ...]:
+        """What goes into slots, in order; raises `InvalidRequest`."""
+
+    def render(self, results: Sequence[tuple[int, bytearray]]) -> Any:
+        """The answer, from the rows and the result of each part; raises `ModelFailed`."""
+
+    def result_bytes(self, rows: int) -> int | None:
+        """The memory that an answer of so many rows takes; None where the model decides that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model, as a client knows it.
+
+    Attributes:
+        spec: what the manifest says.
+        codec: between the program and slots.
+        result_sizes: for its answers.
+        served_word: where it stands whether it was ever ready.
+    """
+
+    spec: ModelSpec
+    codec: Codec
+    result_sizes: ResultSizes
+    served_word: int
+
+
+class Call(Waiter):
+    """A request whose thread waits for it.
+
+    Args:
+        channel: through which it goes.
+        model: for which it is.
+        parts: of it, at least one.
+        timeout_ns: from now to its deadline.
+    """
+
+    __slots__ = (
+        "_accepted_ns",
+        "_again",
+        "_channel",
+        "_counted",
+        "_error",
+        "_left",
+        "_model",
+        "_next",
+        "_parts",
+        "_results",
+        "_slots",
+    )
+
+    def __init__(
+        self, channel: Channel, model: Model, parts: tuple[Part, ...], timeout_ns: int
+    ) -> None:
+        now_ns = channel.clock()
+        Waiter.__init__(self, now_ns + timeout_ns)
+        self._accepted_ns = now_ns
+        self._channel = channel
+        self._model = model
+        self._parts = parts
+        self._left = count = len(parts)
+        self._results: list[tuple[int, bytearray] | None] = [None] * count
+        self._next = 0
+        self._counted = False
+        self._again: list[tuple[int, int]] = []
+        """Parts to be sent once more, and the room for their answers."""
+        self._slots: dict[int, tuple[int, int]] = {}
+        """By slot, the part in it and the room for its answer."""
+        self._error: RequestError | None = None
+
+    def advance(self) -> None:
+        """As in `Waiter`."""
+        window = max(self._channel.slots.lane.capacity // _WINDOW_SHARE, 1)
+        while len(self._slots) < window:
+            if self._again:
+                if not self._send(*self._again[-1]):
+                    break
+                self._again.pop()
+            elif self._next < len(self._parts):
+                if not self._send_first(self._next):
+                    break
+                self._next += 1
+            else:
+                break
+        if not self._slots and not self.ready:
+            self._fail_for_room()
+
+    def _send_first(self, index: int) -> bool:
+        rows, payload, _ = self._parts[index]
+        sizes, size = self._model.result_sizes, len(payload)
+        if self._send(index, sizes.result_bytes(rows, size)):
+            return True
+        usual = sizes.usual_bytes(rows, size)
+        if not self._channel.slots.fits(size, usual):
+            usual = sizes.least_bytes(rows, size)
+        return self._send(index, usual)
+
+    def _send(self, index: int, room: int) -> bool:
+        """Whether a part was sent, with that much room for its answer."""
+        rows, payload, key_bytes = self._parts[index]
+        model = self._model.spec.reference
+        slot = self._channel.slots.send(self, model, rows, payload, key_bytes, room)
+        if slot is None:
+            return False
+        if self._counted:
+            self._channel.slots.lane.count_no_more(slot)
+        self._counted = True
+        self._slots[slot] = index, room
+        return True
+
+    def _fail_for_room(self) -> None:
+        """There is no room for the part that comes next, and none to come from this request."""
+        slots = self._channel.slots
+        if not self._again:
+            rows, payload, _ = self._parts[self._next]
+            size, least = len(payload), self._model.result_sizes.least_bytes(rows, len(payload))
+            if not slots.fits(size, least):
+                self.fail(too_large_error(size, least))
+                return
+        slots.lane.counters.add(LaneCounter.REFUSED)
+        self.fail(overloaded_error())
+
+    def answered(self, slot: int) -> None:
+        """As in `Waiter`."""
+        channel = self._channel
+        lane = channel.slots.lane
+        memory = lane.memory
+        sent = self._slots.pop(slot, None)
+        if sent is None:
+            lane.release(slot)
+            return
+        index, room = sent
+        status, size, _, _, _, _, finished_ns = lane.answer(slot)
+        start = lane.result_offset[slot]
+        if status is Status.OK:
+            self._results[index] = self._parts[index].rows, bytearray(memory[start : start + size])
+            lane.release(slot)
+            if not self._model.result_sizes.sized:
+                self._model.result_sizes.learn(len(self._parts[index].payload), size)
+            self._left -= 1
+            if not self._left:
+                channel.took(finished_ns - self._accepted_ns)
+                self._finish()
+            elif self._again or self._next < len(self._parts):
+                self.advance()
+            return
+        too_large = status is Status.RESULT_TOO_LARGE
+        text = "" if too_large else bytes(memory[start : start + size]).decode(errors="replace")
+        lane.release(slot)
+        if too_large and size > room:
+            self._send_again(index, size)
+        else:
+            self.fail(error_of(status, text or RULES[ERRORS[status]].text))
+
+    def _send_again(self, index: int, result_bytes: int) -> None:
+        size = len(self._parts[index].payload)
+        for room in (again(result_bytes), result_bytes):
+            if self._channel.slots.fits(size, room):
+                self._again.append((index, room))
+                self.advance()
+                return
+        self.fail(
+            ModelFailed(
+                f"the model's answer takes {result_bytes} bytes, more than there is room for; "
+                "[server] lane_bytes bounds what a request and its answer may take"
+            )
+        )
+
+    def fail(self, error: RequestError) -> None:
+        """As in `Waiter`."""
+        if not self.ready:
+            self._channel.slots.cancel(self._slots)
+            self._slots.clear()
+            self._error = error
+            self._finish()
+
+    def expired(self) -> None:
+        """As in `Waiter`."""
+        self.fail(expired_error(self._accepted_ns, self.deadline_ns))
+
+    def lost(self, error: RequestError) -> None:
+        """As in `Waiter`."""
+        self._slots.clear()
+        self.fail(error)
+
+    def _finish(self) -> None:
+        self.ready = True
+        self._channel.over(self)
+
+    def result(self) -> Any:
+        """The answer, once ready.
+
+        Raises:
+            RequestError: why there is none.
+        """
+        if self._error is not None:
+            raise self._error
+        return self._model.codec.render([result for result in self._results if result is not None])
+
+
+class DeferredCall(Call):
+    """A request whose answer goes into a future.
+
+    Attributes:
+        future: for the program.
+    """
+
+    __slots__ = ("future",)
+    deferred = True
+
+    def __init__(
+        self, channel: Channel, model: Model, parts: tuple[Part, ...], timeout_ns: int
+    ) -> None:
+        super().__init__(channel, model, parts, timeout_ns)
+        self.future = AnswerFuture(self)
+
+    def abandon(self) -> None:
+        """Nobody wants the answer any more."""
+        self._channel.abandon(self)
+
+    def resolve(self) -> None:
+        """As in `Waiter`."""
+        future = self.future
+        future.let_go()
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            result = self.result()
+        except Exception as error:
+            future.set_exception(error)
+        except BaseException:
+            future.set_exception(Interrupted("the thread that read the answer was interrupted"))
+            raise
+        else:
+            future.set_result(result)
+
+
+class AnswerFuture(Future[Any]):
+    """The answer to come. Cancelled, the request is abandoned, and run no more if it can be."""
+
+    def __init__(self, call: DeferredCall) -> None:
+        super().__init__()
+        self._call: DeferredCall | None = call
+
+    def cancel(self) -> bool:
+        """Abandon the request; False where its answer has come already."""
+        if not super().cancel():
+            return False
+        if (call := self._call) is not None:
+            call.abandon()
+        return True
+
+    def let_go(self) -> None:
+        """Keep the request, and with it the program's arrays, no longer."""
+        self._call = None

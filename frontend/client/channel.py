@@ -1,0 +1,481 @@
+"""The lane of a client, shared by the threads of its process.
+
+A lane has one producer, so every use of it is under one lock, and short. Nobody holds it asleep.
+Of the threads that wait for answers one leads: it sleeps at the lane's doorbell, and hands out what
+comes to the others, which sleep on a lock of their own. A leader whose own answer has come wakes
+one of the others to lead. So a lone thread is woken by the worker itself, with no thread between.
+
+Beside the doorbell the leader watches a descriptor that tells of the end of the engine's
+supervisor, and looks at the supervisor's lock, so nobody waits for an engine that is gone; and
+every wait ends at its deadline.
+
+An exception may hit a thread amid its use of the lane: KeyboardInterrupt, or what a signal handler
+raises. Then the lane is taken over from itself, as the next owner takes it over from a dead one:
+what is in flight is cancelled, and who waits for it is told.
+"""
+
+import os
+import select
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from ringbatch.frontend.client.errors import ClientClosed, EngineGone, Interrupted
+from ringbatch.frontend.client.slots import Slots
+from ringbatch.frontend.client.waiter import Waiter, again
+from ringbatch.frontend.codec.outcome import RULES
+from ringbatch.shm.bell import Bell
+from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.errors import Draining, RequestError
+from ringbatch.shm.layout import DRAINING, WORD
+from ringbatch.shm.spinning import Patience
+
+NEVER: Final = 1 << 63
+SWEEP_NS: Final = 1_000_000_000
+"""The longest time between two looks at everything in flight."""
+_DRAINING_WORD: Final = DRAINING // WORD
+_GRACE_S: Final = 0.1
+"""How long after what it announces a ring may come."""
+
+
+class Channel:
+    """A client's hold on the engine.
+
+    Attributes:
+        slots: the lane and what is in it; used under the lock alone.
+        clock: monotonic nanoseconds.
+
+    Args:
+        slots: of a lane that this process holds.
+        bell: the lane's.
+        life: what `Segment.watch_life` gives.
+        spin_ns: how long a thread watches for its answer before it sleeps, where answers usually
+            take no longer.
+        clock: monotonic nanoseconds.
+    """
+
+    def __init__(
+        self,
+        slots: Slots,
+        bell: Bell,
+        life: int,
+        *,
+        spin_ns: int = 0,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.slots = slots
+        self.clock = clock
+        self._segment = slots.segment
+        self._words = slots.segment.words
+        self._bell = bell
+        self._life = life
+        self._poll = select.poll()
+        self._poll.register(bell.fileno(), select.POLLIN)
+        self._poll.register(life, select.POLLIN)
+        self._signs = select.poll()
+        self._signs.register(life, select.POLLIN)
+        self._checked_ns = clock()
+        self._patience = Patience(spin_ns)
+        self._spinning = False
+        self._lock = threading.Lock()
+        self._busy = False
+        """Whether the lane is being used; still true at the next use where that was interrupted."""
+        self._refusal: RequestError | None = None
+        """Why nothing is sent any more."""
+        self._closing = False
+        self._waiters: set[Waiter] = set()
+        self._deferred = 0
+        self._earliest_ns = NEVER
+        """No waiter's deadline is before this."""
+        self._leader: Waiter | None = None
+        self._until_ns = NEVER
+        """When the leader wakes up by itself."""
+        self._sleepers: dict[Waiter, None] = {}
+        self._resolved: deque[Waiter] = deque()
+        self._standby: Waiter | None = None
+        self._detached = threading.Event()
+        _CHANNELS.add(self)
+
+    @property
+    def gone(self) -> bool:
+        """Whether the engine has ended; found out at most once a second."""
+        now_ns = self.clock()
+        if self._refusal is None and now_ns - self._checked_ns > SWEEP_NS:
+            self._checked_ns = now_ns
+            self._look_at_life()
+        return isinstance(self._refusal, EngineGone)
+
+    def _look_at_life(self) -> None:
+        with self._lock:
+            self._begin()
+            if self._refusal is None and (self._signs.poll(0) or not self._segment.alive):
+                self._engine_ended()
+            self._busy = False
+        self._deliver()
+
+    def submit(self, waiter: Waiter, served_word: int) -> bool:
+        """Send a waiter's requests on their way.
+
+        Args:
+            waiter: gets its answers, or fails, from now on.
+            served_word: where it stands in the segment whether the model was ever ready.
+
+        Returns:
+            Whether it was; else nothing is sent.
+
+        Raises:
+            ClientClosed, EngineGone, Draining: nothing is sent any more.
+        """
+        with self._lock:
+            self._begin()
+            refusal, served = self._refusal, False
+            if refusal is None and self._words[_DRAINING_WORD]:
+                refusal = Draining(RULES[Draining].text)
+            if refusal is None and (served := bool(self._words[served_word])):
+                self._waiters.add(waiter)
+                self._deferred += waiter.deferred
+                if waiter.deadline_ns < self._earliest_ns:
+                    self._expect(waiter.deadline_ns)
+                waiter.advance()
+                self.slots.lane.announce()
+                if waiter.deferred and self._leader is None:
+                    self._hand_over()
+            self._busy = False
+        if self._resolved:
+            self._deliver()
+        if refusal is not None:
+            raise again(refusal)
+        return served
+
+    def resume(self, waiter: Waiter) -> None:
+        """Have a waiter that is ready send the rest of its requests."""
+        with self._lock:
+            self._begin()
+            if self._refusal is None:
+                waiter.advance()
+                self.slots.lane.announce()
+            self._busy = False
+
+    def took(self, time_ns: int) -> None:
+        """Learn how long an answer took."""
+        self._patience.learn(time_ns)
+
+    def over(self, waiter: Waiter) -> None:
+        """A waiter has got, or given up, everything; it says so once."""
+        self._waiters.discard(waiter)
+        if waiter.deferred:
+            self._deferred -= 1
+            self._resolved.append(waiter)
+        if waiter.asleep:
+            self.wake(waiter)
+
+    def wake(self, waiter: Waiter) -> None:
+        """A waiter has become ready, or is to lead."""
+        if waiter.asleep:
+            waiter.asleep = False
+            del self._sleepers[waiter]
+            assert waiter.signal is not None, "it sleeps on it"
+            waiter.signal.release()
+
+    def wait(self, waiter: Waiter, *, spin: bool = False) -> None:
+        """Sleep until the waiter is ready; it fails where an exception ends this.
+
+        Args:
+            waiter: no other thread waits for it.
+            spin: whether to watch for its answer first.
+        """
+        try:
+            if spin and not waiter.ready and self._patience.pays and not self._spinning:
+                self._spin(waiter)
+            while not waiter.ready:
+                self._sleep(waiter)
+        except BaseException:
+            self.abandon(waiter)
+            raise
+        if self._sleepers:
+            self._pass_on()
+
+    def abandon(self, waiter: Waiter) -> None:
+        """Nobody waits any more."""
+        with self._lock:
+            self._begin()
+            if waiter.asleep:
+                waiter.asleep = False
+                del self._sleepers[waiter]
+            if self._leader is waiter:
+                self._leader = None
+            if not self._detached.is_set():
+                waiter.fail(Interrupted("nobody waits for this request any more"))
+            self._hand_over()
+            self._busy = False
+        self._deliver()
+
+    def _pass_on(self) -> None:
+        with self._lock:
+            self._begin()
+            self._hand_over()
+            self._busy = False
+
+    def _spin(self, waiter: Waiter) -> None:
+        """Watch for answers instead of sleeping.
+
+        What is asked of a core that idles starts late, and a core that waits here does not idle.
+        The yield is for where there is no other core: then the engine runs on this one.
+        """
+        self._spinning = True
+        try:
+            until_ns = self.clock() + self._patience.limit_ns
+            while not waiter.ready and self._leader is None and self.clock() < until_ns:
+                with self._lock:
+                    self._begin()
+                    if self._refusal is None and self.slots.lane.has_news:
+                        self.slots.collect()
+                    self._busy = False
+                os.sched_yield()
+        finally:
+            self._spinning = False
+        if self._resolved:
+            self._deliver()
+
+    def _sleep(self, waiter: Waiter) -> None:
+        with self._lock:
+            self._begin()
+            now_ns = self.clock()
+            leads, signal = False, None
+            if not waiter.ready:
+                leads = self._leader is None and (waiter is not self._standby or self._deferred > 0)
+                if leads:
+                    self._leader = waiter
+                    self._until_ns = min(self._earliest_ns, now_ns + SWEEP_NS)
+                else:
+                    signal = waiter.signal
+                    if signal is None:
+                        signal = waiter.signal = threading.Lock()
+                        signal.acquire()
+                    waiter.asleep = True
+                    self._sleepers[waiter] = None
+                    self._hand_over()
+            self._busy = False
+        if leads:
+            self._watch(waiter, max(self._until_ns - now_ns, 0))
+        elif signal is not None:
+            self._follow(waiter, signal, now_ns)
+
+    def _watch(self, waiter: Waiter, limit_ns: int) -> None:
+        """Lead: sleep until there is news of any kind, and hand it out."""
+        found = [fd for fd, _ in self._poll.poll(limit_ns / 1e6)]
+        if self._bell.fileno() in found:
+            # The rings are taken before looking: one that comes from here on means another look.
+            self._bell.hush()
+        missed = not found and self._has_missed()
+        ended = self._life in found or (not found and not self._segment.alive)
+        with self._lock:
+            self._begin()
+            self._leader = None
+            if self._refusal is None:
+                if missed:
+                    self.slots.lane.counters.add(LaneCounter.MISSED_WAKEUPS)
+                self.slots.collect()
+                if ended:
+                    self._engine_ended()
+                self._expire()
+            if self._closing:
+                self._detach()
+            self._busy = False
+        if self._resolved:
+            self._deliver()
+
+    def _follow(self, waiter: Waiter, signal: threading.Lock, now_ns: int) -> None:
+        limit_s = -1.0
+        if waiter.deadline_ns < NEVER:
+            limit_s = max(waiter.deadline_ns - now_ns, 0) / 1e9
+        if signal.acquire(timeout=limit_s):
+            return
+        with self._lock:
+            self._begin()
+            if waiter.asleep:
+                waiter.asleep = False
+                del self._sleepers[waiter]
+            else:
+                signal.acquire()
+            self._expire()
+            self._busy = False
+        self._deliver()
+
+    def _has_missed(self) -> bool:
+        """Whether answers stand there that nobody is told of."""
+        return self.slots.lane.has_news and not self._bell.wait(_GRACE_S)
+
+    def _expect(self, deadline_ns: int) -> None:
+        self._earliest_ns = deadline_ns
+        if self._leader is not None and deadline_ns < self._until_ns:
+            self._bell.wake()
+
+    def _expire(self) -> None:
+        now_ns = self.clock()
+        if now_ns < self._earliest_ns:
+            return
+        overdue = [waiter for waiter in self._waiters if waiter.deadline_ns <= now_ns]
+        if overdue:
+            self.slots.lane.counters.add(LaneCounter.TIMEOUTS, len(overdue))
+        for waiter in overdue:
+            waiter.expired()
+        self._earliest_ns = min((w.deadline_ns for w in self._waiters), default=NEVER)
+
+    def _engine_ended(self) -> None:
+        self._end(EngineGone("the engine has stopped, and the request with it"))
+
+    def _end(self, refusal: RequestError) -> None:
+        self._refusal = refusal
+        for waiter in list(self._waiters):
+            waiter.fail(again(refusal))
+
+    def _hand_over(self) -> None:
+        """Have somebody lead, where nobody does and somebody has to."""
+        if self._leader is not None:
+            return
+        for waiter in self._sleepers:
+            if waiter is not self._standby:
+                self.wake(waiter)
+                return
+        if self._deferred and self._standby is not None:
+            self.wake(self._standby)
+
+    def _begin(self) -> None:
+        """First thing under the lock."""
+        if self._busy:
+            self._take_over()
+        self._busy = True
+
+    def _take_over(self) -> None:
+        if self._refusal is None:
+            self.slots.take_over()
+        for waiter in list(self._waiters):
+            waiter.lost(
+                Interrupted("another thread was interrupted amid its own call; send it again")
+            )
+        self._deferred = 0
+
+    def stand_by(self) -> None:
+        """See to it that a thread waits for what nobody else waits for."""
+        if self._standby is None:
+            with self._lock:
+                self._start_thread()
+
+    def _start_thread(self) -> None:
+        if self._standby is None and self._refusal is None:
+            standby = Waiter(NEVER)
+            keep = threading.Thread(
+                target=self._keep_watch, args=(standby,), name="ringbatch client", daemon=True
+            )
+            self._standby = standby
+            try:
+                keep.start()
+            except BaseException:
+                self._standby = None
+                raise
+
+    def _keep_watch(self, standby: Waiter) -> None:
+        try:
+            while not standby.ready:
+                self._sleep(standby)
+        except BaseException:
+            self._replace(standby)
+            raise
+
+    def _replace(self, standby: Waiter) -> None:
+        """The client's own thread ends by an exception: another takes its place."""
+        with self._lock:
+            self._begin()
+            if self._leader is standby:
+                self._leader = None
+            if standby.asleep:
+                standby.asleep = False
+                del self._sleepers[standby]
+            self._standby = None
+            if self._closing:
+                self._detach()
+            try:
+                self._start_thread()
+            except RuntimeError:
+                for waiter in [waiter for waiter in self._waiters if waiter.deferred]:
+                    waiter.fail(Interrupted("the thread that waited for the answer has ended"))
+            self._busy = False
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Resolve what is over; never under the lock, for it calls the user's own functions."""
+        while self._resolved:
+            try:
+                waiter = self._resolved.popleft()
+            except IndexError:  # another thread was faster
+                return
+            try:
+                waiter.resolve()
+            except BaseException:
+                # Of the user's own functions one that ends its thread ends no more than that.
+                self._deliver()
+                raise
+
+    def close(self) -> None:
+        """Give up what is in flight, and leave the lane to the next."""
+        with self._lock:
+            self._begin()
+            if not self._closing:
+                self._closing = True
+                if self._refusal is None:
+                    self._end(ClientClosed("the client was closed"))
+                if self._standby is not None:
+                    self._standby.ready = True
+                    self.wake(self._standby)
+                if self._leader is None:
+                    self._detach()
+                else:
+                    self._bell.wake()
+            self._busy = False
+        self._deliver()
+        self._detached.wait(SWEEP_NS / 1e9)
+
+    def forsake(self) -> None:
+        """As `close`, from wherever the garbage collector found that nobody has the client."""
+        if self._lock.locked():
+            # This thread may be the one that holds it.
+            threading.Thread(target=self.close, daemon=True).start()
+        else:
+            self.close()
+
+    def _detach(self) -> None:
+        if not self._detached.is_set():
+            self._bell.close()
+            os.close(self._life)
+            self._segment.detach()
+            self._detached.set()
+
+    def disown(self) -> None:
+        """In a forked child: touch nothing of the parent's ever again."""
+        self._refusal = ClientClosed(
+            f"this client belongs to process {os.getppid()}, from which this one was forked; "
+            "make another here"
+        )
+        if not self._detached.is_set():
+            self._bell.close()
+            os.close(self._life)
+            self._segment.disown()
+        # The parent's other threads may have held these, and are not here to release them.
+        self._lock, self._busy, self._closing = threading.Lock(), False, True
+        self._detached = threading.Event()
+        self._detached.set()
+
+
+_CHANNELS: Final[weakref.WeakSet[Channel]] = weakref.WeakSet()
+
+
+def _disown_all() -> None:
+    for channel in list(_CHANNELS):
+        channel.disown()
+
+
+os.register_at_fork(after_in_child=_disown_all)

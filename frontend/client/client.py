@@ -1,0 +1,287 @@
+"""The engine for programs on its host: numpy arrays into the ring and out of it, without HTTP.
+
+    from ringbatch.frontend import Client
+
+    with Client() as client:
+        y = client.infer("mnist", x)                    # x: array [rows, ...]
+        future = client.infer_async("mnist", x)         # a concurrent.futures.Future
+        y = await asyncio.wrap_future(future)           # in a coroutine
+        outputs, errors = client.infer_many("mnist", x) # each row a request of its own
+
+A client's requests share batches with those that come over HTTP and gRPC. It works where the engine
+runs as the same user, and holds one of the lanes that [server] client_lanes sets aside.
+"""
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import ExitStack
+from types import MappingProxyType, TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from ringbatch.frontend.client.arrays import Array, ArrayCodec, RowCodec
+from ringbatch.frontend.client.calls import Call, Codec, DeferredCall, Model
+from ringbatch.frontend.client.channel import Channel
+from ringbatch.frontend.client.engines import attach
+from ringbatch.frontend.client.errors import ClientClosed, EngineGone
+from ringbatch.frontend.client.many import Bulk, Many
+from ringbatch.frontend.client.slots import Slots
+from ringbatch.frontend.codec.result_sizes import ResultSizes
+from ringbatch.frontend.v1.json_values import ValueCodec
+from ringbatch.shm.errors import ModelNotFound, ModelNotReady, StartupError
+from ringbatch.shm.host.platform import require_ordered_stores
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.layout import MODEL_SERVED, WORD
+from ringbatch.shm.model_spec import ModelSpec, defaults
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.spinning import where_cpus_allow
+
+_SPIN_US: Final = 150
+_SHOWN_CHARACTERS: Final = 128
+
+
+class _Session(NamedTuple):
+    """One engine, for as long as it lives."""
+
+    channel: Channel
+    segment: Segment
+    table: int
+    models: dict[str, Model]
+
+
+class Client:
+    """A lane of a running engine.
+
+    All methods may be called by several threads at once, but by no signal handler. The arrays given
+    must not change until the answer is there. Where the engine stops, calls raise `EngineGone`; the
+    first call after another has started goes to that, unless `pid` or `segment` names the one.
+
+    A client belongs to the process that made it. One client is enough for a process.
+
+    Args:
+        pid: of the engine's supervisor; needed where several engines run.
+        segment: the name of its shared memory, which also says which one.
+        spin_us: microseconds that a thread watches for its answer before it sleeps, where answers
+            usually come as fast; 0 never. It saves the time that waking up takes, for a core.
+
+    Raises:
+        StartupError: no engine runs, or several, or it is another user's.
+        NoFreeLane: all lanes for clients are held.
+    """
+
+    def __init__(
+        self, *, pid: int | None = None, segment: str | None = None, spin_us: int = _SPIN_US
+    ) -> None:
+        require_ordered_stores()
+        self._pid, self._segment = pid, segment
+        self._spin_ns = where_cpus_allow(spin_us * 1000)
+        self._opening = threading.Lock()
+        self._closed = False
+        self._open()
+
+    def _open(self) -> None:
+        segment, life = attach(self._pid, self._segment)
+        with ExitStack() as undo:
+            undo.callback(segment.detach)
+            undo.callback(os.close, life)
+            wake = segment.collector_doorbell().wake
+            lane = Lane.attach_as_client(segment, wake)
+            bell = segment.lane_doorbell(lane.index)
+            slots = Slots(segment, lane, wake, time.monotonic_ns)
+            channel = Channel(slots, bell, life, spin_ns=self._spin_ns)
+            undo.pop_all()
+        self._session = _Session(channel, segment, *models_of(segment))
+        self._forsaken = weakref.finalize(self, channel.forsake)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give up what is in flight, and leave the lane; afterwards calls raise `ClientClosed`."""
+        with self._opening:
+            self._closed = True
+            self._leave()
+
+    def _leave(self) -> None:
+        self._forsaken.detach()
+        self._session.channel.close()
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The names of the engine's models."""
+        return tuple(self._kept_up(self._session).models)
+
+    def infer(self, model: str, inputs: Any, *, timeout_s: float | None = None) -> Any:
+        """Run a model.
+
+        Args:
+            model: its name.
+            inputs: for a model with one input its array [rows, ...], of the input's dtype; for one
+                with several a dict of these by name. Without a batch dimension, arrays of the shape
+                of one instance. For a model without declared inputs, a list of JSON values. There
+                may be more rows than `max_batch_size`.
+            timeout_s: seconds until the request is given up; at most, and by default, the model's.
+
+        Returns:
+            The array of the model's only output, or a dict of arrays by name; or a list.
+
+        Raises:
+            InvalidRequest: the inputs are not what the model takes, or it refused them.
+            ModelNotFound, ModelNotReady, RequestTooLarge, Overloaded, Draining, DeadlineExceeded,
+            ModelFailed, WorkerDied: as over HTTP.
+            EngineGone, ClientClosed, Interrupted: there will be no answer.
+        """
+        session, wanted, timeout_ns = self._wanted(model, timeout_s)
+        parts = wanted.codec.parse(inputs)
+        if not parts:
+            return wanted.codec.render(())
+        call = Call(session.channel, wanted, parts, timeout_ns)
+        if not session.channel.submit(call, wanted.served_word):
+            raise _not_ready(model)
+        session.channel.wait(call, spin=True)
+        return call.result()
+
+    def infer_async(
+        self, model: str, inputs: Any, *, timeout_s: float | None = None
+    ) -> Future[Any]:
+        """Send a request and do not wait.
+
+        Args:
+            model, inputs, timeout_s: as for `infer`.
+
+        Returns:
+            The answer to come, or one of the errors of `infer`. Cancelled, it abandons the request.
+            Functions added to it are called by whichever thread finds the answer, and must not
+            wait for other answers.
+
+        Raises:
+            InvalidRequest, ModelNotFound, ModelNotReady, Draining, EngineGone, ClientClosed: at
+                once, as of `infer`.
+        """
+        session, wanted, timeout_ns = self._wanted(model, timeout_s)
+        parts = wanted.codec.parse(inputs)
+        if not parts:
+            done: Future[Any] = Future()
+            done.set_result(wanted.codec.render(()))
+            return done
+        session.channel.stand_by()
+        call = DeferredCall(session.channel, wanted, parts, timeout_ns)
+        if not session.channel.submit(call, wanted.served_word):
+            raise _not_ready(model)
+        return call.future
+
+    def infer_many(self, model: str, inputs: Array, *, timeout_s: float | None = None) -> Many:
+        """Run a model for each row of an array, as if each were a request of its own.
+
+        It gives every instance an answer or an error of its own, where `infer` has one for all, and
+        leaves it to the engine how they are put together; `infer` costs less.
+
+        Args:
+            model: one with one input and one output, both of a fixed size.
+            inputs: the instances, an array [rows, ...] of the input's dtype.
+            timeout_s: seconds until all that have no answer are given up; at most, and by default,
+                the model's.
+
+        Returns:
+            The outputs, an array [rows, ...], and the errors by row.
+
+        Raises:
+            InvalidRequest: the model is no such model, or takes other arrays.
+            ModelNotFound, ModelNotReady, Draining, EngineGone, ClientClosed: nothing was sent.
+        """
+        session, wanted, timeout_ns = self._wanted(model, timeout_s)
+        channel = session.channel
+        codec = RowCodec(wanted.spec)
+        bulk = Bulk(channel, wanted, codec, codec.rows(inputs), timeout_ns)
+        if not channel.submit(bulk, wanted.served_word):
+            raise _not_ready(model)
+        while not bulk.over:
+            channel.wait(bulk)
+            channel.resume(bulk)
+        return bulk.outcome()
+
+    def _wanted(self, model: str, timeout_s: float | None) -> tuple[_Session, Model, int]:
+        session = self._session
+        if session.channel.gone:
+            session = self._reopened(session)
+        session = self._kept_up(session)
+        wanted = session.models.get(model)
+        if wanted is None:
+            raise _no_such_model(model, session.models)
+        limit_ns = wanted.spec.timeout_ns
+        if timeout_s is None:
+            return session, wanted, limit_ns
+        if not timeout_s > 0:
+            raise ValueError(f"timeout_s must be above 0, not {timeout_s}")
+        return session, wanted, min(int(min(timeout_s, limit_ns / 1e9) * 1e9), limit_ns)
+
+    def _kept_up(self, session: _Session) -> _Session:
+        """The session with the models that serve now; where the engine has ended, as it was."""
+        try:
+            if session.segment.table.number == session.table:
+                return session
+            with self._opening:
+                if self._session is not session:
+                    return self._session
+                table, models = models_of(session.segment, session.models)
+                self._session = session = session._replace(table=table, models=models)
+        except ValueError:  # the memory was let go of: closed, or gone
+            pass
+        return session
+
+    def _reopened(self, session: _Session) -> _Session:
+        """A session with the engine that runs now, if that is another one."""
+        with self._opening:
+            if self._closed:
+                raise ClientClosed("the client was closed")
+            if self._session is session:
+                if self._pid is not None or self._segment is not None:
+                    raise EngineGone("the engine has stopped")
+                self._leave()
+                try:
+                    self._open()
+                except StartupError as error:
+                    raise EngineGone(str(error)) from None
+            return self._session
+
+
+def models_of(
+    segment: Segment, known: Mapping[str, Model] = MappingProxyType({})
+) -> tuple[int, dict[str, Model]]:
+    """The number of a segment's table of models, and those that serve in it by name, each in the
+    version that is the engine's choice; of those that are known, nothing is lost that was learned.
+    """
+    table = segment.read_models()
+    models = {}
+    for name, spec in defaults(segment.models).items():
+        model = known.get(name)
+        if model is None or model.spec != spec:
+            model = _model(spec, segment)
+        models[name] = model
+    return table, models
+
+
+def _model(spec: ModelSpec, segment: Segment) -> Model:
+    codec: Codec = ArrayCodec(spec) if spec.typed else ValueCodec(spec)
+    served = (segment.layout.model(spec.index) + MODEL_SERVED) // WORD
+    return Model(spec, codec, ResultSizes(codec.result_bytes), served)
+
+
+def _no_such_model(name: str, models: dict[str, Model]) -> ModelNotFound:
+    shown = name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}..."
+    return ModelNotFound(f'there is no model "{shown}"; there is: {", ".join(models)}')
+
+
+def _not_ready(name: str) -> ModelNotReady:
+    return ModelNotReady(f'model "{name}" is not ready: no worker holds it now')

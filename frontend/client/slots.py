@@ -1,0 +1,103 @@
+"""The lane of a client, and who waits for what is in it. Used by one thread at a time."""
+
+from collections.abc import Callable, Iterable
+
+from ringbatch.frontend.client.waiter import Waiter
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.segment import Segment
+
+
+class Slots:
+    """See the module.
+
+    Attributes:
+        lane: the lane.
+        segment: where it lies.
+
+    Args:
+        segment: attached.
+        lane: of that segment, held by this process.
+        wake_collector: rings the collector's doorbell.
+        clock: monotonic nanoseconds.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        lane: Lane,
+        wake_collector: Callable[[], None],
+        clock: Callable[[], int],
+    ) -> None:
+        self.segment = segment
+        self.lane = lane
+        self._wake_collector = wake_collector
+        self._clock = clock
+        self._memory = segment.memory
+        self._waiting: list[Waiter | None] = [None] * lane.capacity
+
+    def send(
+        self,
+        waiter: Waiter,
+        model: int,
+        rows: int,
+        payload: bytes | memoryview,
+        key_bytes: int,
+        result_bytes: int,
+    ) -> int | None:
+        """Put one request of a waiter's into a slot; None where there is no room now.
+
+        Args:
+            waiter: gets the answer.
+            model: its index in the manifest.
+            rows: instances in the request.
+            payload: as it is to stand in the slot.
+            key_bytes: how many at its start must be equal within a batch.
+            result_bytes: room for the answer.
+        """
+        lane, size = self.lane, len(payload)
+        slot = lane.claim(size, result_bytes)
+        if slot is None:
+            return None
+        start = lane.request_offset[slot]
+        self._memory[start : start + size] = payload
+        lane.publish(slot, model, rows, self._clock(), waiter.deadline_ns, size, key_bytes)
+        self._waiting[slot] = waiter
+        return slot
+
+    def fits(self, request_bytes: int, result_bytes: int) -> bool:
+        """Whether a request and its answer find room where nothing else is."""
+        return self.lane.could_hold([(request_bytes, result_bytes)])
+
+    def expect(self, waiter: Waiter, slots: Iterable[int]) -> None:
+        """Say whose slots are that a waiter has published itself."""
+        waiting = self._waiting
+        for slot in slots:
+            waiting[slot] = waiter
+
+    def cancel(self, slots: Iterable[int]) -> None:
+        """Want no answers any more in slots that a waiter has; what is being handed out is handed
+        out."""
+        for slot in slots:
+            if self._waiting[slot] is not None:
+                self._waiting[slot] = None
+                self.lane.cancel(slot)
+
+    def collect(self) -> None:
+        """Hand out every answer that has come."""
+        found = self.lane.collect()
+        if not found:
+            return
+        waiting = self._waiting
+        waiters = [waiting[slot] for slot in found]
+        # Before the first is told, because it may cancel what another slot holds.
+        for slot in found:
+            waiting[slot] = None
+        for place, waiter in enumerate(waiters):
+            assert waiter is not None, "what nobody waits for was cancelled, and is not found"
+            waiter.answered(found[place])
+        self.lane.announce()
+
+    def take_over(self) -> None:
+        """Begin anew as the lane's next owner would: what is in flight is cancelled."""
+        self._waiting = [None] * self.lane.capacity
+        self.lane = Lane(self.segment, self.lane.index, self._wake_collector)

@@ -1,0 +1,69 @@
+"""Who waits for answers in a client, and what it fails with."""
+
+import threading
+
+from ringbatch.frontend.codec.outcome import RULES
+from ringbatch.shm.errors import DeadlineExceeded, Overloaded, RequestError, RequestTooLarge
+
+
+class Waiter:
+    """Who has requests in the lane. But for `ready`, all of it is touched under the lock alone.
+
+    Attributes:
+        ready: whether its thread has nothing to wait for now.
+        deadline_ns: when it fails, on the monotonic clock.
+        asleep: whether its thread sleeps on `signal`, which a thread that wakes it releases; made
+            when it first sleeps so.
+        deferred: whether nobody waits for it, so that the channel's own thread must.
+    """
+
+    __slots__ = ("__weakref__", "asleep", "deadline_ns", "ready", "signal")
+    deferred: bool = False
+
+    def __init__(self, deadline_ns: int) -> None:
+        self.ready = False
+        self.deadline_ns = deadline_ns
+        self.asleep = False
+        self.signal: threading.Lock | None = None
+
+    def advance(self) -> None:
+        """Send what there is to send."""
+
+    def answered(self, slot: int) -> None:
+        """The answer stands in the slot; the waiter reads it and releases the slot, which it does
+        also where it has failed over an answer that came together with this one."""
+
+    def fail(self, error: RequestError) -> None:
+        """Want no answer any more; does nothing where all have come."""
+
+    def expired(self) -> None:
+        """The deadline has come."""
+
+    def lost(self, error: RequestError) -> None:
+        """Its slots are no longer its own."""
+
+    def resolve(self) -> None:
+        """Tell whoever the answer is for; by any thread, without the lock."""
+
+
+def again(error: RequestError) -> RequestError:
+    """An equal error: one that was raised belongs to the thread that it was raised in."""
+    return type(error)(*error.args)
+
+
+def expired_error(accepted_ns: int, deadline_ns: int) -> DeadlineExceeded:
+    """What a request fails with whose deadline has come."""
+    return DeadlineExceeded(f"no answer came within {(deadline_ns - accepted_ns) / 1e9:g} s")
+
+
+def too_large_error(request_bytes: int, result_bytes: int) -> RequestTooLarge:
+    """What a request fails with that has no room even where nothing else is."""
+    return RequestTooLarge(
+        f"the request takes {request_bytes} bytes and its answer {result_bytes}, more than there "
+        "is room for; [server] lane_bytes bounds what they may take together"
+    )
+
+
+def overloaded_error() -> Overloaded:
+    """What a request fails with that finds no slot or no memory."""
+    return Overloaded(RULES[Overloaded].text)

@@ -1,0 +1,311 @@
+"""JSON values to the bytes of one tensor, and words for those that do not fit.
+
+Lists are opened level by level down to the innermost, which are packed one call each; where these
+are short they are opened too, and all values are packed in one call. Only where that fails are the
+values searched for the first that does not fit, by halving: good requests pay nothing for the texts
+that bad ones get, and bad ones little.
+"""
+
+import json
+import struct
+from base64 import b64decode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Sequence
+from itertools import chain, starmap
+from typing import Any, Final, NamedTuple, TypeVar
+
+import numpy as np
+
+from ringbatch.frontend.codec.bytes_tensor import joined
+from ringbatch.shm.tensor import ANY, Datatype, Tensor
+
+T = TypeVar("T")
+
+_SHOWN_CHARACTERS: Final = 60
+_SHOWN_SIZES: Final = 8
+_LISTS: Final = {list}
+_BOOLEANS: Final = {bool}
+_WIDE: Final = 8
+"""Values in a list from which packing it alone is faster than opening it first."""
+
+
+class Misfit(ValueError):
+    """A value does not fit its tensor."""
+
+
+UNFIT: Final = (Misfit, struct.error, OverflowError)
+"""What reading raises for values that do not fit: `Misfit`, or what packing numbers raises."""
+
+
+class Opened(NamedTuple):
+    """Some instances without the outer lists around their values.
+
+    Attributes:
+        dimensions: the sizes that stand for the tensor's open dimensions, in order.
+        items: instance after instance; an equal number from each.
+        width: the length of each item, a list of values; 0 where the items are values.
+    """
+
+    dimensions: tuple[int, ...]
+    items: list[Any]
+    width: int
+
+
+class TensorReader:
+    """Reads instances of one input from JSON values.
+
+    Args:
+        tensor: what the signature says of it; any datatype but BF16.
+        model: the model's name, for the texts of errors.
+    """
+
+    pack: Callable[[Sequence[Any], int], bytes]
+    """``pack(items, width)``: the tensor's bytes from opened items; raises one of `UNFIT`."""
+
+    def __init__(self, tensor: Tensor, model: str) -> None:
+        self.name = tensor.name
+        self.fixed = tensor.datatype.fixed
+        self._shape = tensor.shape
+        self._datatype = tensor.datatype
+        self._owner = f'input "{tensor.name}" of model "{model}"'
+        self._numeric = tensor.datatype.name not in ("BOOL", "BYTES")
+        self.pack = _packer(tensor.datatype)
+
+    def open(self, instances: list[Any], *, booleans: bool) -> Opened:
+        """Take away the outer lists of instances that all have the tensor's shape.
+
+        Args:
+            instances: at least one.
+            booleans: whether there may be a true or false in them, which Python would take for
+                numbers; only then is every value's type looked at.
+
+        Raises:
+            Misfit: an instance has another shape, or the instances differ in an open dimension.
+        """
+        dimensions = []
+        level = instances
+        width = 0
+        for depth, wanted in enumerate(self._shape, 1):
+            if not set(map(type, level)) <= _LISTS:
+                raise Misfit
+            size = wanted
+            if wanted == ANY:
+                size = len(level[0]) if level else 0
+                dimensions.append(size)
+            if not set(map(len, level)) <= {size}:
+                raise Misfit
+            if self._numeric and size >= _WIDE and depth == len(self._shape):
+                width = size
+            else:
+                level = list(chain.from_iterable(level))
+        if booleans and self._numeric and _has_booleans(level if width else [level]):
+            raise Misfit
+        return Opened(tuple(dimensions), level, width)
+
+    def pack_flat(self, values: list[Any], *, booleans: bool) -> bytes:
+        """The tensor's bytes from values without any lists around them.
+
+        Args:
+            values: all of the tensor's, in row-major order.
+            booleans: as in `open`.
+
+        Raises:
+            Misfit, struct.error, OverflowError: `UNFIT`; a value is not of the tensor's datatype.
+        """
+        if booleans and self._numeric and _has_booleans([values]):
+            raise Misfit
+        return self.pack(values, 0)
+
+    def flat_fault(self, values: list[Any], where: str) -> str:
+        """What is wrong with values that `pack_flat` refused; `where` names them all."""
+        unfit = _first_unfit(values, self._reads_values)
+        return (
+            f"{where}[{unfit}] is {shown(values[unfit])}, but {self._owner} takes {self._values()}"
+        )
+
+    def fault(self, instances: list[Any], place: Callable[[int], str]) -> str:
+        """What is wrong with instances that could not be read.
+
+        Args:
+            instances: all of the request.
+            place: the words for the instance with that index.
+        """
+        first = instances[0]
+        index = _first_unfit(instances, lambda some: self._reads([first, *some]))
+        where = place(index)
+        try:
+            shape, values = _unnest(instances[index])
+        except Misfit as ragged:
+            return f"{where} is ragged, {ragged}, but {self._owner} takes {self._instance()}"
+        if not _has_shape(shape, self._shape):
+            found = f"has shape {_sizes(shape)}" if shape else f"is {shown(values[0])}"
+            return f"{where} {found}, but {self._owner} takes {self._instance()}"
+        unfit = _first_unfit(values, self._reads_values)
+        if not self._reads_values(values[unfit : unfit + 1]):
+            indices = np.unravel_index(unfit, shape) if shape else ()
+            where += "".join(f"[{i}]" for i in indices)
+            return f"{where} is {shown(values[unfit])}, but {self._owner} takes {self._values()}"
+        return (
+            f"{where} has shape {_sizes(shape)} and {place(0)} {_sizes(_unnest(first)[0])}, but "
+            f"the instances of one request must agree in their shape for {self._owner}"
+        )
+
+    def _reads(self, instances: list[Any]) -> bool:
+        try:
+            opened = self.open(instances, booleans=True)
+            self.pack(opened.items, opened.width)
+        except UNFIT:
+            return False
+        return True
+
+    def _reads_values(self, values: list[Any]) -> bool:
+        try:
+            self.pack(values, 0)
+        except UNFIT:
+            return False
+        return not (self._numeric and _has_booleans([values]))
+
+    def _instance(self) -> str:
+        return _sizes(self._shape) if self._shape else f"one value: {self._values()}"
+
+    def _values(self) -> str:
+        return f"{self._datatype.name}, {_range(self._datatype)}"
+
+
+def _packer(datatype: Datatype) -> Callable[[Sequence[Any], int], bytes]:
+    """The pack function of a datatype.
+
+    That of numbers takes whole ones for floating-point ones, never the reverse, and raises where
+    one is beyond the datatype; it cannot tell booleans from numbers.
+    """
+    if datatype.name == "BOOL":
+        return _pack_booleans
+    if datatype.name == "BYTES":
+        return _pack_bytes
+    code = number_code(datatype)
+
+    def pack(items: Sequence[Any], width: int) -> bytes:
+        if width:
+            return b"".join(starmap(struct.Struct(f"<{width}{code}").pack, items))
+        return struct.pack(f"<{len(items)}{code}", *items)
+
+    return pack
+
+
+def number_code(datatype: Datatype) -> str:
+    """The `struct` character that packs a JSON number; FP16 has one here, though V2 has none."""
+    code = "e" if datatype.name == "FP16" else datatype.code
+    assert code, f"{datatype.name} does not travel as JSON numbers"
+    return code
+
+
+def _pack_booleans(values: Sequence[Any], _width: int) -> bytes:
+    if not set(map(type, values)) <= _BOOLEANS:
+        raise Misfit
+    return bytes(values)
+
+
+def _pack_bytes(values: Sequence[Any], _width: int) -> bytes:
+    return joined(
+        value.encode() if isinstance(value, str) else _from_b64(value) for value in values
+    )
+
+
+def _from_b64(value: Any) -> bytes:
+    if not isinstance(value, dict) or value.keys() != {"b64"}:
+        raise Misfit
+    text = value["b64"]
+    if not isinstance(text, str):
+        raise Misfit
+    try:
+        return b64decode(text, validate=True)
+    except (Base64Error, ValueError):  # ValueError: characters outside ASCII
+        raise Misfit from None
+
+
+def may_hold_booleans(body: bytes | bytearray) -> bool:
+    """False only where no true or false is in the text: one letter is found fast, a word is not."""
+    return (b"r" in body and b"true" in body) or (b"f" in body and b"false" in body)
+
+
+def flattened(values: list[Any]) -> list[Any]:
+    """The values in nested lists, in order, however deep and long the lists are.
+
+    Raises:
+        Misfit: lists and single values stand side by side.
+    """
+    while list in (kinds := set(map(type, values))):
+        if kinds != _LISTS:
+            raise Misfit("with lists and single values side by side")
+        values = list(chain.from_iterable(values))
+    return values
+
+
+def _has_booleans(lists: list[list[Any]]) -> bool:
+    return any(bool in set(map(type, values)) for values in lists)
+
+
+def shown(value: Any) -> str:
+    """A value of the client's, in JSON or words, short enough for the text of an error."""
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, str) and len(value) > _SHOWN_CHARACTERS:
+        return json.dumps(value[:_SHOWN_CHARACTERS], ensure_ascii=False) + "..."
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _first_unfit(items: list[T], fits: Callable[[list[T]], bool]) -> int:
+    """The index of the first item that does not fit, where one does not; else of the last."""
+    start, end = 0, len(items)
+    while end - start > 1:
+        middle = (start + end) // 2
+        if fits(items[start:middle]):
+            start = middle
+        else:
+            end = middle
+    return start
+
+
+def _unnest(value: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """The shape of nested lists, up to the first size of 0, and their leaves.
+
+    Raises:
+        Misfit: they have no shape; the text says what stands side by side in them.
+    """
+    shape: list[int] = []
+    level = [value]
+    while list in (kinds := set(map(type, level))):
+        if kinds != _LISTS:
+            raise Misfit("with lists and single values side by side")
+        sizes = set(map(len, level))
+        if len(sizes) > 1:
+            raise Misfit(f"with lists of {min(sizes)} and of {max(sizes)} values side by side")
+        shape += sizes
+        level = list(chain.from_iterable(level))
+    return tuple(shape), level
+
+
+def _has_shape(shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether lists of that shape are such a tensor; nothing is known of sizes behind a 0."""
+    whole = len(shape) == len(wanted) or (len(shape) < len(wanted) and shape[-1:] == (0,))
+    return whole and all(want in (ANY, size) for size, want in zip(shape, wanted, strict=False))
+
+
+def _sizes(shape: tuple[int, ...]) -> str:
+    if len(shape) > _SHOWN_SIZES:
+        return f"[{', '.join(map(str, shape[:_SHOWN_SIZES]))}, ...]"
+    return str(list(shape))
+
+
+def _range(datatype: Datatype) -> str:
+    if datatype.name == "BOOL":
+        return "true or false"
+    if datatype.name == "BYTES":
+        return 'strings or {"b64": "..."}'
+    if datatype.name.startswith("FP"):
+        largest = float(np.finfo(datatype.numpy).max)
+        return f"numbers from {-largest:.9g} to {largest:.9g}"
+    limits = np.iinfo(datatype.numpy)
+    return f"whole numbers from {limits.min} to {limits.max}"

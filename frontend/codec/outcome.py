@@ -1,0 +1,208 @@
+"""How the end of a request is told to its client: one table, and the forms of its bodies.
+
+An error is an object with one member, ``{"error": "..."}``. A model with `kserve_errors` answers
+as KServe's own batcher does instead: after three checks of the body, which are refused in plain
+text, its status is 200 whatever happens, with the reason under ``message``. Those forms were
+written after the behaviour of KServe's agent, pkg/batcher/handler.go.
+"""
+
+from typing import Final, NamedTuple
+
+import orjson
+
+from ringbatch.shm.errors import (
+    DeadlineExceeded,
+    Draining,
+    InvalidRequest,
+    LoadFailed,
+    MemoryNotFound,
+    ModelFailed,
+    ModelNotFound,
+    ModelNotReady,
+    ModelServerAnswered,
+    ModelServerBroken,
+    ModelServerDown,
+    ModelServerMiscounted,
+    Overloaded,
+    RegionTaken,
+    RequestError,
+    RequestTooLarge,
+    Unauthenticated,
+    WorkerDied,
+)
+from ringbatch.shm.forward import read_refusal
+from ringbatch.shm.slot import Status
+
+UNREADABLE: Final = "can't unmarshal body: "
+"""How the text starts where a body is no JSON object with a list of instances."""
+NO_INSTANCES: Final = "no instances in the request"
+"""How the text starts where there are none."""
+WRONG_COUNT: Final = "size of prediction is not equal to the size of instances"
+"""KServe's own words for a `WrongCount`."""
+
+Headers = tuple[tuple[str, str], ...]
+
+JSON: Final[Headers] = (("content-type", "application/json"),)
+"""The headers of every answer that needs no others; compared by identity where speed counts."""
+AGENT_TEXT: Final[Headers] = (("content-type", "text/plain; charset=utf-8"),)
+"""What the agent's JSON goes out as: it names no type, and this is what Go makes of it."""
+_AGENT_REFUSAL: Final[Headers] = (*AGENT_TEXT, ("x-content-type-options", "nosniff"))
+_RETRY: Final[Headers] = (*JSON, ("retry-after", "1"))
+REFUSED_S: Final = 60
+"""How long what two processes died of is refused, see `ringbatch.engine.collector.quarantine`."""
+_RETRY_MUCH_LATER: Final[Headers] = (*JSON, ("retry-after", str(REFUSED_S)))
+_CHALLENGE: Final[Headers] = (*JSON, ("www-authenticate", 'Bearer realm="ringbatch"'))
+BATCH_HEADER: Final = "x-batch-id"
+
+
+class WrongCount(ModelFailed):
+    """The model answered with another number of predictions than it was given instances."""
+
+
+class InternalError(RequestError):
+    """A defect of ringbatch; its details are in the log alone."""
+
+
+class NotSupported(RequestError):
+    """The request is for something that the protocol has and ringbatch has not."""
+
+
+class Rule(NamedTuple):
+    """What one kind of error gets: a status, the headers, and the text where there is none."""
+
+    status: int
+    headers: Headers
+    text: str
+
+
+RULES: Final[dict[type[RequestError], Rule]] = {
+    InvalidRequest: Rule(400, JSON, "the model refused the input"),
+    RegionTaken: Rule(400, JSON, "a region of that name is registered already"),
+    Unauthenticated: Rule(401, _CHALLENGE, "an API key is needed"),
+    ModelNotFound: Rule(404, JSON, "there is no such model"),
+    MemoryNotFound: Rule(404, JSON, "there is no such shared memory"),
+    RequestTooLarge: Rule(413, JSON, "the request is too large"),
+    ModelFailed: Rule(500, JSON, "the model failed"),
+    LoadFailed: Rule(500, JSON, "the model could not be loaded"),
+    InternalError: Rule(500, JSON, "internal error"),
+    NotSupported: Rule(501, JSON, "this is not supported"),
+    ModelServerAnswered: Rule(502, JSON, "the model server failed"),
+    ModelServerBroken: Rule(502, JSON, "the model server gave no answer"),
+    ModelServerMiscounted: Rule(502, JSON, WRONG_COUNT),
+    ModelServerDown: Rule(503, _RETRY, "the model server does not listen"),
+    ModelNotReady: Rule(503, _RETRY, "the model is not ready"),
+    Overloaded: Rule(503, _RETRY, "too many requests are waiting; try again later"),
+    Draining: Rule(503, _RETRY, "the server is stopping"),
+    WorkerDied: Rule(503, _RETRY_MUCH_LATER, "the process that ran the request died, twice"),
+    DeadlineExceeded: Rule(504, JSON, "no answer came before the deadline"),
+}
+
+ERRORS: Final[dict[Status, type[RequestError]]] = {
+    Status.INVALID: InvalidRequest,
+    Status.MODEL_FAILED: ModelFailed,
+    Status.EXPIRED: DeadlineExceeded,
+    Status.CANCELLED: InternalError,
+    Status.NO_WORKER: ModelNotReady,
+    Status.WORKER_DIED: WorkerDied,
+    Status.RESULT_TOO_LARGE: ModelFailed,
+    Status.CORRUPT: InternalError,
+    Status.WRONG_COUNT: WrongCount,
+    Status.SERVER_ANSWERED: ModelServerAnswered,
+    Status.SERVER_BROKEN: ModelServerBroken,
+    Status.SERVER_MISCOUNTED: ModelServerMiscounted,
+    Status.SERVER_DOWN: ModelServerDown,
+}
+"""What an answer that is not OK means."""
+
+_AGENT_CHECKS: Final = (
+    (UNREADABLE, "can't Unmarshal body"),
+    (NO_INSTANCES, "no instances in the request"),
+)
+"""How our texts start where KServe's batcher refuses a body itself, and its own texts."""
+_GO_ESCAPES: Final = ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026"))
+"""What Go's encoder writes for characters that JSON itself lets stand, here only within strings."""
+_AGENT_REFUSES: Final = (ModelNotFound, RequestTooLarge)
+"""What KServe's router answers before its batcher has seen the request."""
+
+
+class Outcome(NamedTuple):
+    """An answer, ready to be sent but for its length."""
+
+    status: int
+    body: bytes
+    headers: Headers
+
+
+def error_of(status: Status, text: str) -> RequestError:
+    """The error that an answer other than OK stands for; `text` is what came with it, if any."""
+    if status is Status.SERVER_ANSWERED:
+        refusal = read_refusal(text)
+        return ModelServerAnswered(refusal.body, refusal.status, refusal.retry_after)
+    return ERRORS[status](text)
+
+
+def outcome(error: RequestError, *, kserve_errors: bool = False, batch_id: str = "") -> Outcome:
+    """The answer to a request that failed.
+
+    Args:
+        error: why.
+        kserve_errors: the model's setting.
+        batch_id: of the batch the request was in; empty where it was in none.
+    """
+    rule = _rule(error)
+    text = text_of(error)
+    if kserve_errors and not isinstance(error, _AGENT_REFUSES):
+        return _as_kserve(error, text, batch_id)
+    headers = rule.headers
+    if isinstance(error, Overloaded):
+        headers = (*JSON, ("retry-after", str(error.retry_after_s)))
+    if isinstance(error, ModelServerAnswered):
+        return _as_answered(error, headers, batch_id)
+    if batch_id:
+        headers = (*headers, (BATCH_HEADER, batch_id))
+    return Outcome(rule.status, error_body(text), headers)
+
+
+def _as_answered(error: ModelServerAnswered, headers: Headers, batch_id: str) -> Outcome:
+    """A model server's own status and, where it is a JSON object, its own body."""
+    if error.retry_after:
+        headers = (*headers, ("retry-after", error.retry_after))
+    if batch_id:
+        headers = (*headers, (BATCH_HEADER, batch_id))
+    own = str(error).encode(errors="replace")
+    try:
+        is_object = isinstance(orjson.loads(own), dict)
+    except orjson.JSONDecodeError:
+        is_object = False
+    return Outcome(error.status, own if is_object else error_body(text_of(error)), headers)
+
+
+def text_of(error: RequestError) -> str:
+    """What the client reads of an error."""
+    return str(error) or _rule(error).text
+
+
+def error_body(text: str) -> bytes:
+    """The JSON body of an error."""
+    return orjson.dumps({"error": text.encode(errors="replace").decode()})
+
+
+def _rule(error: RequestError) -> Rule:
+    for kind in type(error).__mro__:
+        if rule := RULES.get(kind):
+            return rule
+    raise AssertionError(f"{type(error).__name__} has no rule")
+
+
+def _as_kserve(error: RequestError, text: str, batch_id: str) -> Outcome:
+    for start, refusal in _AGENT_CHECKS:
+        if isinstance(error, InvalidRequest) and text.startswith(start):
+            return Outcome(400, f"{refusal}\n".encode(), _AGENT_REFUSAL)
+    # The agent names a batch only where the predictor's answer to it was sound as such.
+    counted = isinstance(error, WrongCount | ModelServerMiscounted)
+    message = WRONG_COUNT if counted else text.encode(errors="replace").decode()
+    own = batch_id if counted else ""
+    body = orjson.dumps({"message": message, "batchId": own, "predictions": None})
+    for character, escape in _GO_ESCAPES:
+        body = body.replace(character, escape)
+    return Outcome(200, body, AGENT_TEXT)

@@ -1,0 +1,38 @@
+"""How long a client waits for its answer, as its header X-Request-Timeout says.
+
+A number of seconds above 0, such as ``2`` or ``0.25``. It can only shorten the model's own
+`timeout_s`.
+"""
+
+import re
+from typing import Final
+
+from ringbatch.frontend.codec.json_to_tensor import shown
+from ringbatch.shm.errors import InvalidRequest
+
+HEADER: Final = "x-request-timeout"
+_SECONDS: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+
+
+def timeout_ns_of(header: str | None) -> int:
+    """The time in nanoseconds; 0 where the client does not say.
+
+    Raises:
+        InvalidRequest: it is no such number.
+    """
+    if header is None:
+        return 0
+    timeout_ns = round(float(header) * 1e9) if _SECONDS.fullmatch(header) else 0
+    if not timeout_ns:
+        raise InvalidRequest(
+            f"X-Request-Timeout is {shown(header)}, not a number of seconds above 0"
+        )
+    return timeout_ns
+
+
+def shortest_ns(limit_ns: int, first_ns: int, second_ns: int = 0) -> int:
+    """The shortest of a model's limit and what a request says, where 0 is nothing."""
+    for asked_ns in (first_ns, second_ns):
+        if 0 < asked_ns < limit_ns:
+            limit_ns = asked_ns
+    return limit_ns

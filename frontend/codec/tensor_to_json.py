@@ -1,0 +1,123 @@
+"""The bytes of one tensor of an answer to rows that orjson can write as JSON."""
+
+from base64 import b64encode
+from collections.abc import Callable
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbatch.frontend.codec.bytes_tensor import Overlong, Unsound, elements
+from ringbatch.shm.brain_floats import widened
+from ringbatch.shm.frame import Frame, Placement
+from ringbatch.shm.tensor import Tensor
+
+NOT_FINITE: Final = "the answer holds NaN or Infinity, which JSON cannot carry"
+
+_MISFIT: Final = "the answer does not fit the model's outputs"
+_MAX_EMPTY_LISTS: Final = 1 << 20
+
+
+class Unwritable(ValueError):
+    """The bytes are no such tensor, or hold what JSON cannot carry; says which."""
+
+
+class TensorWriter:
+    """Turns the memory of one output into rows, for orjson with OPT_SERIALIZE_NUMPY.
+
+    Args:
+        tensor: what the signature says of it. BYTES become strings where they are UTF-8 and
+            ``{"b64": "..."}`` where not; always the latter if its name ends in ``_bytes``.
+    """
+
+    rows: Callable[[memoryview, int, int, tuple[int, ...]], Any]
+    """``rows(memory, offset, size, shape)``: an array, or lists within a list, of that shape, the
+    number of rows in front; `size` bytes are used, whole elements where these are of one size.
+    Raises `Unwritable`."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.name = tensor.name
+        self._dtype = np.dtype(tensor.datatype.numpy)
+        self._always_b64 = tensor.name.endswith("_bytes")
+        special = {"BOOL": _booleans, "BF16": _brain_floats, "BYTES": self._strings}
+        self.rows = special.get(tensor.datatype.name, self._numbers)
+
+    def _numbers(
+        self, memory: memoryview, offset: int, _size: int, shape: tuple[int, ...]
+    ) -> NDArray[Any]:
+        return _finite(np.ndarray(shape, self._dtype, memory, offset))
+
+    def _strings(
+        self, memory: memoryview, offset: int, size: int, shape: tuple[int, ...]
+    ) -> list[Any]:
+        texts = [self._text(text) for text in strings(memory, offset, size, prod(shape))]
+        return _nested(texts, shape)
+
+    def _text(self, data: bytes) -> str | dict[str, str]:
+        if not self._always_b64:
+            try:
+                return data.decode()
+            except UnicodeDecodeError:
+                pass
+        return {"b64": b64encode(data).decode()}
+
+
+def placed(frame: Frame, rows: int, memory: memoryview) -> Placement:
+    """Where the outputs lie in a result.
+
+    Args:
+        frame: of the model's outputs.
+        rows: instances in each of them.
+        memory: the whole result.
+
+    Raises:
+        Unwritable, FrameError: the result does not fit the outputs.
+    """
+    if memory.nbytes < frame.prefix_bytes:
+        raise Unwritable(_MISFIT)
+    dimensions, lengths = frame.read_prefix(memory, 0)
+    if 0 in dimensions and prod(filter(None, dimensions)) > _MAX_EMPTY_LISTS:
+        raise Unwritable(_MISFIT)
+    placement = frame.place(rows, dimensions, lengths)
+    if placement.size != memory.nbytes:
+        raise Unwritable(_MISFIT)
+    return placement
+
+
+def strings(memory: memoryview, offset: int, size: int, count: int) -> list[bytes]:
+    """The elements of a BYTES tensor; raises `Unwritable` where its lengths make no sense."""
+    try:
+        spans = elements(memory, offset, size, count)
+    except Overlong:
+        raise Unwritable("the answer holds more bytes than its strings take") from None
+    except Unsound:
+        raise Unwritable("the lengths of the strings in the answer make no sense") from None
+    return [bytes(memory[start:end]) for start, end in spans]
+
+
+def _booleans(
+    memory: memoryview, offset: int, _size: int, shape: tuple[int, ...]
+) -> NDArray[np.bool_]:
+    """Any byte but 0 is true: numpy takes others than 0 and 1 for undefined."""
+    array: NDArray[np.uint8] = np.ndarray(shape, np.uint8, memory, offset)
+    return np.not_equal(array, 0)
+
+
+def _brain_floats(
+    memory: memoryview, offset: int, _size: int, shape: tuple[int, ...]
+) -> NDArray[Any]:
+    return _finite(widened(np.ndarray(shape, "<u2", memory, offset)))
+
+
+def _finite(array: NDArray[Any]) -> NDArray[Any]:
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise Unwritable(NOT_FINITE)
+    return array
+
+
+def _nested(leaves: list[Any], shape: tuple[int, ...]) -> list[Any]:
+    for depth in range(len(shape) - 1, 0, -1):
+        size = shape[depth]
+        leaves = [leaves[i * size : (i + 1) * size] for i in range(prod(shape[:depth]))]
+    return leaves

@@ -1,0 +1,250 @@
+"""Every endpoint, on Falcon: what the fast lane does not take, predictions among it."""
+
+import logging
+import re
+from functools import partial
+from typing import Any, Final, NoReturn
+
+import falcon
+import falcon.asgi
+import orjson
+from falcon.asgi import Request, Response
+from falcon.routing import CompiledRouter
+
+from ringbatch.frontend.codec.model_address import address
+from ringbatch.frontend.codec.outcome import InternalError, error_body, outcome
+from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
+from ringbatch.frontend.codec.request_timeout import timeout_ns_of
+from ringbatch.frontend.falcon import (
+    docs_resources,
+    memory_resources,
+    unserved_resources,
+    v2_resources,
+)
+from ringbatch.frontend.falcon.authentication import Authentication, OwnPagesOnly
+from ringbatch.frontend.falcon.exchange import Bodies, exchange
+from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.request.readiness import readiness
+from ringbatch.frontend.request.service import Service
+from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.errors import ModelNotFound, RequestError
+from ringbatch.shm.host.distribution import installed_version
+
+log = logging.getLogger("ringbatch.frontend")
+
+_PREDICTIONS: Final = re.compile(r"/.*:predict\Z")
+_SERVER: Final = re.compile(r"\*\Z")
+_READABLE: Final = ["GET", "HEAD", "OPTIONS"]
+
+
+def create_app(
+    service: Service,
+    max_request_bytes: int,
+    *,
+    compress_answers: bool = False,
+    keys: ApiKeys | None = None,
+    budget: BodyBudget | None = None,
+    router: CompiledRouter | None = None,
+) -> falcon.asgi.App[Request, Response]:
+    """The ASGI application.
+
+    Args:
+        service: the models.
+        max_request_bytes: longer bodies are refused.
+        compress_answers: whether large answers are compressed for clients that accept it.
+        keys: those of which a client must send one; None where everybody is served.
+        budget: for the bodies that the process gathers; by default for those here alone.
+        router: new; for whoever wants to ask it afterwards.
+    """
+    budget = budget or BodyBudget.of(max_request_bytes)
+    bodies = Bodies(max_request_bytes, compress_answers, budget=budget)
+    app = falcon.asgi.App(media_type=falcon.MEDIA_JSON, router=router)
+    if keys is not None:
+        app.add_middleware(Authentication(keys))
+    app.add_middleware(OwnPagesOnly())
+    app.set_error_serializer(_serialize)
+    app.add_error_handler(Exception, _handle_defect)
+    app.add_error_handler(RequestError, _handle_request_error)
+    app.add_sink(about_server, _SERVER)
+    app.add_route("/", Alive())
+    app.add_route("/v2/health/live", Live())
+    app.add_route("/v2/health/ready", Ready(service))
+    app.add_route("/v1/models", ModelList(service))
+    app.add_route("/v1/models/{name}", ModelState(service))
+    app.add_route("/v1/models/{name}/versions/{version}", ModelState(service))
+    predictions = Predictions(service, bodies)
+    app.add_route("/v1/models/{name}:predict", predictions)
+    app.add_route("/v1/models/{name}/versions/{version}:predict", predictions)
+    if service.origins.any_path:
+        app.add_sink(predictions.of_any_path, _PREDICTIONS)
+    app.add_route("/v1/models/{name}:explain", Explanations(service))
+    v2_resources.add_routes(app, service, bodies)
+    memory_resources.add_routes(app, service.regions)
+    unserved_resources.add_routes(app, service)
+    version, shared_memory = installed_version(), service.regions.on
+    docs_resources.add_routes(
+        app, service, version, shared_memory=shared_memory, api_keys=keys is not None
+    )
+    return app
+
+
+async def about_server(req: Request, resp: Response | None, **_parameters: Any) -> None:
+    """``OPTIONS *``: what there is at all, whatever the path."""
+    assert resp is not None, f"there is one where there is no websocket, as for {req.path}"
+    resp.status = falcon.HTTP_204
+    resp.set_header("Allow", ", ".join((*_READABLE, "POST")))
+
+
+class Alive:
+    """Whether the process serves."""
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """KServe's form."""
+        _send(resp, {"status": "alive"})
+
+    on_head = on_get
+
+
+class Live:
+    """Whether the process serves."""
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """The Open Inference Protocol's form."""
+        _send(resp, {"live": True})
+
+    on_head = on_get
+
+
+class Ready:
+    """Whether every model can predict."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """503 names the first model that cannot."""
+        self._service.expect_ready()
+        _send(resp, {"ready": True})
+
+    on_head = on_get
+
+
+class ModelList:
+    """The names of the models."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """All of them, whether they are ready or not."""
+        _send(resp, {"models": list(self._service.models)})
+
+    on_head = on_get
+
+
+class ModelState:
+    """One model."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
+        """Whether it can predict."""
+        _send(resp, readiness(self._service.check(name, version)))
+
+    on_head = on_get
+
+    async def on_options(self, _req: Request, resp: Response, **_names: str) -> None:
+        """What is posted is posted to a verb, whatever the method below says."""
+        resp.set_header("Allow", ", ".join(_READABLE))
+
+    async def on_post(self, _req: Request, _resp: Response, name: str, version: str = "") -> None:
+        """Nothing is posted to a model itself, only to its verbs."""
+        model, colon, verb = address(name, version).rpartition(":")
+        if colon:
+            raise ModelNotFound(f'model "{model[:128]}" has no verb "{verb[:128]}"; use :predict')
+        raise falcon.HTTPMethodNotAllowed(_READABLE)
+
+
+class Explanations:
+    """What no model of ringbatch gives."""
+
+    answers_only: Final = True
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_post(self, _req: Request, _resp: Response, name: str) -> NoReturn:
+        """501, or 404 for an unknown model."""
+        self._service.check(name)
+        raise falcon.HTTPNotImplemented(description="explanations are not supported")
+
+
+class Predictions:
+    """Predictions of one model."""
+
+    answers_only: Final = True
+
+    def __init__(self, service: Service, bodies: Bodies) -> None:
+        self._service = service
+        self._bodies = bodies
+
+    async def on_post(
+        self, req: Request, resp: Response, name: str = "", version: str = ""
+    ) -> None:
+        """As the fast lane answers, byte for byte."""
+        timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
+        wanted = address(name, version)
+        origin = self._origin(req, wanted)
+        start = partial(self._service.predict, wanted, timeout_ns=timeout_ns, origin=origin)
+        await exchange(req, resp, self._bodies, start)
+
+    async def of_any_path(self, req: Request, resp: Response | None, **_parameters: Any) -> None:
+        """The same where predictions of whatever model are taken."""
+        assert resp is not None, "there is one where there is no websocket"
+        await self.on_post(req, resp)
+
+    def _origin(self, req: Request, name: str) -> bytes | None:
+        headers: dict[bytes, list[bytes]] = {}
+        for header, value in req.scope["headers"]:
+            headers.setdefault(header, []).append(value)
+        target, query = req.scope["raw_path"], req.scope["query_string"]
+        return self._service.origins.of(name, target + b"?" * bool(query) + query, headers)
+
+
+def _send(resp: Response, value: dict[str, Any]) -> None:
+    resp.data = orjson.dumps(value)
+    resp.content_type = falcon.MEDIA_JSON
+
+
+def _serialize(req: Request, resp: Response, error: falcon.HTTPError) -> None:
+    resp.data = error_body(_words(req, resp, error))
+    resp.content_type = falcon.MEDIA_JSON
+
+
+def _words(req: Request, resp: Response, error: falcon.HTTPError) -> str:
+    if error.description:
+        return error.description
+    if isinstance(error, falcon.HTTPMethodNotAllowed):
+        return f"{req.method} is not allowed here; allowed: {resp.get_header('Allow')}"
+    if isinstance(error, falcon.HTTPNotFound):
+        path = req.path if len(req.path) <= 128 else f"{req.path[:128]}..."
+        return f'nothing is at "{path}"'
+    return error.title or "error"
+
+
+async def _handle_request_error(
+    _req: Request, resp: Response | None, error: Exception, _params: dict[str, Any]
+) -> None:
+    assert resp is not None
+    assert isinstance(error, RequestError)
+    resp.status, resp.data, headers = outcome(error)
+    for header, value in headers:
+        resp.set_header(header, value)
+
+
+async def _handle_defect(
+    req: Request, resp: Response | None, error: Exception, params: dict[str, Any]
+) -> None:
+    log.error("frontend: %s %s failed", req.method, req.path[:128], exc_info=error)
+    await _handle_request_error(req, resp, InternalError(), params)

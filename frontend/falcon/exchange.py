@@ -1,0 +1,164 @@
+"""An inference request on Falcon, from its head to its answer, whatever its protocol."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import falcon
+from falcon.asgi import Request, Response
+
+from ringbatch.frontend.codec.outcome import Headers, outcome
+from ringbatch.frontend.http.body_budget import BodyBudget, Holding
+from ringbatch.frontend.http.content_coding import (
+    CODINGS,
+    MIN_ENCODED_BYTES,
+    SLOW_BYTES,
+    CodingNotSupported,
+    Expander,
+    acceptance,
+    coding_headers,
+    coding_of,
+    encoded,
+)
+from ringbatch.frontend.http.fallback import EXCHANGES, WHOLE
+from ringbatch.frontend.request.calls import Body, Call, Reply
+from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
+
+Start = Callable[[Body, Reply], Call | None]
+"""Takes a body and sends the request on its way, as `Service.predict` does."""
+_TAKEN = {"Accept-Encoding": ", ".join(CODINGS)}
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """What is taken from clients and given to them.
+
+    Attributes:
+        max_request_bytes: longer bodies are refused, and so are those that are once expanded.
+        compress_answers: whether large answers are compressed for clients that accept it.
+        budget: for all bodies that are being read.
+    """
+
+    max_request_bytes: int
+    compress_answers: bool = False
+    budget: BodyBudget = field(kw_only=True)
+
+
+async def exchange(req: Request, resp: Response, bodies: Bodies, start: Start) -> None:
+    """Read the body, send it on its way, and write the answer that comes.
+
+    Raises:
+        RequestError, falcon.HTTPError: the body cannot be taken.
+    """
+    _expect_served(req)
+    with bodies.budget.holding() as holding:
+        body = await _read_body(req, bodies.max_request_bytes, holding)
+    waiting = Exchange()
+    exchanges = req.scope.get(EXCHANGES, set())
+    exchanges.add(waiting)
+    try:
+        waiting.call = start(body, waiting.reply)
+        status, data, headers = await waiting.answer
+    finally:
+        exchanges.discard(waiting)
+        # The call holds the reply, which is the exchange's: only the garbage collector would part
+        # them, and memory of the client's would stay open until then.
+        waiting.call = None
+    if bodies.compress_answers and status == 200:
+        data, headers = await _accepted(req, data, headers)
+    resp.status = status
+    resp.data = data
+    for header, value in headers:
+        resp.set_header(header, value)
+
+
+class Exchange:
+    """A prediction that a task waits for, and that its connection may end."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[tuple[int, bytes, Headers]] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self.call: Call | None = None
+
+    def reply(self, status: int, body: bytes, headers: Headers) -> None:
+        """The service's call: the answer is there."""
+        if not self.answer.done():
+            self.answer.set_result((status, body, headers))
+
+    def gone(self) -> None:
+        """The connection's call: nobody waits any more."""
+        if self.call is not None:
+            self.call.abandon()
+        # The task must end; what it sends goes nowhere.
+        self.reply(*outcome(InvalidRequest("the client has gone")))
+
+
+async def _read_body(req: Request, max_request_bytes: int, holding: Holding) -> bytearray:
+    length = req.content_length
+    if length is None and req.get_header("Transfer-Encoding") is None:
+        raise falcon.HTTPLengthRequired(
+            description="the request has neither Content-Length nor a chunked body"
+        )
+    if length is not None and length > max_request_bytes:
+        raise _too_large(f"{length} bytes", max_request_bytes)
+    coding = _coding(req)
+    expander = None if coding is None else Expander(coding, max_request_bytes)
+    body = bytearray()
+    received = 0
+    async for chunk in req.stream:
+        received += len(chunk)
+        if received > max_request_bytes:
+            raise _too_large(f"more than {max_request_bytes} bytes", max_request_bytes)
+        if expander is None:
+            body += chunk
+        else:
+            expander.feed(chunk)
+        holding.grow(len(body if expander is None else expander))
+    expect_whole(req, received)
+    return body if expander is None else expander.finish()
+
+
+def expect_whole(req: Request, received: int) -> None:
+    """Return where so many bytes are all of a request's body; Falcon takes the end of a connection
+    for that of the body.
+
+    Raises:
+        InvalidRequest: more was announced.
+    """
+    length = req.content_length
+    if length is not None and received < length:
+        raise InvalidRequest(f"the body ended after {received} of {length} bytes")
+    if not req.scope.get(WHOLE, True):
+        raise InvalidRequest(f"the body ended after {received} bytes, before its last chunk")
+
+
+def _too_large(found: str, max_request_bytes: int) -> RequestTooLarge:
+    return RequestTooLarge(f"the body has {found}; at most {max_request_bytes} are accepted")
+
+
+def _coding(req: Request) -> str | None:
+    try:
+        return coding_of(req.get_header("Content-Encoding") or "")
+    except CodingNotSupported as error:
+        raise falcon.HTTPUnsupportedMediaType(description=str(error), headers=_TAKEN) from None
+
+
+async def _accepted(req: Request, data: bytes, headers: Headers) -> tuple[bytes, Headers]:
+    """An answer as the client likes it best."""
+    coding, plain = acceptance(req.get_header("Accept-Encoding") or "")
+    if coding is None or (plain and len(data) < MIN_ENCODED_BYTES):
+        return data, headers
+    if len(data) < SLOW_BYTES:
+        data = encoded(data, coding)
+    else:
+        loop = asyncio.get_running_loop()
+        data = await loop.run_in_executor(None, encoded, data, coding)
+    return data, (*headers, *coding_headers(coding))
+
+
+def _expect_served(req: Request) -> None:
+    if "cloudevents" in (req.content_type or "").lower():
+        raise falcon.HTTPUnsupportedMediaType(
+            description="CloudEvents are not supported; send application/json", headers=_TAKEN
+        )

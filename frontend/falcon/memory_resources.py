@@ -1,0 +1,106 @@
+"""Triton's shared memory extensions on Falcon: regions registered, shown and unregistered."""
+
+from functools import partial
+from typing import Any, NoReturn
+
+import falcon
+import falcon.asgi
+import orjson
+from falcon.asgi import Request, Response
+
+from ringbatch.frontend.codec.outcome import NotSupported
+from ringbatch.frontend.falcon.v2_resources import control_body
+from ringbatch.frontend.v2.regions import Regions, patiently
+from ringbatch.frontend.v2.shared_memory import region_document, registration
+from ringbatch.shm.errors import MemoryNotFound
+
+
+def add_routes(app: falcon.asgi.App[Request, Response], regions: Regions) -> None:
+    """Add the endpoints of both extensions, for system memory and for CUDA's.
+
+    Args:
+        app: to which.
+        regions: clients' memory.
+    """
+    status, unregister = RegionStatus(regions), Unregister(regions)
+    app.add_route("/v2/systemsharedmemory/status", status)
+    app.add_route("/v2/systemsharedmemory/unregister", unregister)
+    app.add_route("/v2/systemsharedmemory/region/{name}/status", status)
+    app.add_route("/v2/systemsharedmemory/region/{name}/unregister", unregister)
+    app.add_route("/v2/systemsharedmemory/region/{name}/register", Register(regions))
+    cuda_status, cuda_unregister = CudaStatus(), CudaUnregister()
+    app.add_route("/v2/cudasharedmemory/status", cuda_status)
+    app.add_route("/v2/cudasharedmemory/unregister", cuda_unregister)
+    app.add_route("/v2/cudasharedmemory/region/{name}/status", cuda_status)
+    app.add_route("/v2/cudasharedmemory/region/{name}/unregister", cuda_unregister)
+    app.add_route("/v2/cudasharedmemory/region/{name}/register", CudaRegister())
+
+
+class RegionStatus:
+    """Which regions there are."""
+
+    def __init__(self, regions: Regions) -> None:
+        self._regions = regions
+
+    async def on_get(self, _req: Request, resp: Response, name: str | None = None) -> None:
+        """All of them, or the one of that name; a list in both cases."""
+        _send(resp, [region_document(region) for region in self._regions.status(name)])
+
+    on_head = on_get
+
+
+class Register:
+    """How a region comes to be."""
+
+    def __init__(self, regions: Regions) -> None:
+        self._regions = regions
+
+    async def on_post(self, req: Request, _resp: Response, name: str) -> None:
+        """Success has no body."""
+        self._regions.expect_on()
+        key, offset, size = registration(await control_body(req))
+        await patiently(partial(self._regions.register, name, key, offset, size))
+
+
+class Unregister:
+    """How a region ends."""
+
+    def __init__(self, regions: Regions) -> None:
+        self._regions = regions
+
+    async def on_post(self, req: Request, _resp: Response, name: str | None = None) -> None:
+        """The one of that name, if there is one, or all of them. Success has no body."""
+        await control_body(req)
+        await patiently(partial(self._regions.unregister, name))
+
+
+class CudaStatus:
+    """Which regions of CUDA memory there are: none."""
+
+    async def on_get(self, _req: Request, resp: Response, name: str | None = None) -> None:
+        """An empty list; none has that name."""
+        if name is not None:
+            raise MemoryNotFound(f'no CUDA shared memory region "{name[:128]}" is registered')
+        _send(resp, [])
+
+    on_head = on_get
+
+
+class CudaRegister:
+    """How a region of CUDA memory does not come to be."""
+
+    async def on_post(self, _req: Request, _resp: Response, name: str) -> NoReturn:
+        """501."""
+        raise NotSupported("CUDA shared memory is not supported; use system shared memory")
+
+
+class CudaUnregister:
+    """As there are none, there is nothing to do."""
+
+    async def on_post(self, _req: Request, _resp: Response, name: str | None = None) -> None:
+        """Success has no body."""
+
+
+def _send(resp: Response, value: Any) -> None:
+    resp.data = orjson.dumps(value)
+    resp.content_type = falcon.MEDIA_JSON

@@ -1,0 +1,336 @@
+"""The OpenAPI document of a server: every endpoint, and the bodies of the models really served.
+
+A model has paths of its own rather than a place in a template, so that its document says which
+tensors it takes and gives. Written after the OpenAPI Specification 3.1, whose schemas are JSON
+Schema 2020-12. Pure.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ringbatch.frontend.codec.outcome import BATCH_HEADER
+from ringbatch.frontend.falcon.openapi_tensors import (
+    v1_answer,
+    v1_example,
+    v1_request,
+    v2_answer,
+    v2_example,
+    v2_request,
+)
+from ringbatch.frontend.security.api_keys import OPEN_PATHS
+from ringbatch.frontend.v2.answer import LENGTH_HEADER
+from ringbatch.shm.host.key_headers import KEY_HEADER
+from ringbatch.shm.model_spec import FILE_DIFFERS, ModelSpec
+
+Json = dict[str, Any]
+
+JSON_TYPE: Final = "application/json"
+OCTETS_TYPE: Final = "application/octet-stream"
+TEXT_TYPE: Final = "text/plain"
+
+_ERRORS: Final = {
+    400: "The request is not what it should be; the text says what was found and what is right.",
+    401: "The request has no API key of the server's.",
+    403: "A page of another site had a browser send this, and it would change something.",
+    404: "There is no such model, or no such shared memory.",
+    408: "The body did not come in time.",
+    411: "The request has neither Content-Length nor a chunked body.",
+    413: "The body, or the memory it takes, is larger than what is accepted.",
+    415: "The body is in a form that is not taken.",
+    500: "The model failed, or the server did.",
+    501: "The protocol has this, the server has not.",
+    503: "Nothing can be taken now: no worker is ready, or too many requests wait.",
+    504: "No answer came before the deadline.",
+}
+_POSTED: Final = (408, 411, 413, 415)
+_PREDICTED: Final = (400, *_POSTED, 500, 503, 504)
+_STRING: Final = {"type": "string"}
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_YES: Final = {"const": True}
+
+
+def document(
+    models: Iterable[ModelSpec],
+    version: str,
+    *,
+    shared_memory: bool = False,
+    api_keys: bool = False,
+) -> Json:
+    """The document of a server.
+
+    Args:
+        models: that it serves.
+        version: of ringbatch.
+        shared_memory: whether clients may share memory with it.
+        api_keys: whether clients must send a key.
+    """
+    specs = tuple(models)
+    paths = _server_paths() | (_memory_paths() if shared_memory else {})
+    schemas = _server_schemas()
+    for spec in specs:
+        paths |= _v1_paths(spec) | _v2_paths(spec)
+        schemas |= _model_schemas(spec, shared_memory)
+    described = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "ringbatch",
+            "version": version or "unknown",
+            "description": (
+                "Model inference over KServe's V1 protocol and the Open Inference Protocol V2. "
+                "Requests for one model share batches, whatever protocol they came in. Each path "
+                "below /v2/models/NAME is served below /v2/models/NAME/versions/VERSION too, for "
+                "each version that model metadata names."
+            ),
+        },
+        "servers": [{"url": "/"}],
+        "tags": [
+            {"name": "server", "description": "The server as a whole."},
+            *({"name": f"model {s.name}", "description": _summary(s)} for s in specs),
+        ],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "responses": {
+                f"Error{status}": {
+                    "description": words,
+                    "content": _json(_ref("Error")),
+                    **({"headers": {"Retry-After": {"schema": _STRING}}} if status == 503 else {}),
+                }
+                for status, words in _ERRORS.items()
+            },
+        },
+    }
+    return _with_keys(described) if api_keys else described
+
+
+def _with_keys(described: Json) -> Json:
+    """The same, with what clients must send."""
+    schemes = {
+        "bearer": {"type": "http", "scheme": "bearer"},
+        "key": {"type": "apiKey", "in": "header", "name": KEY_HEADER},
+    }
+    described["components"]["securitySchemes"] = schemes
+    described["security"] = [{name: []} for name in schemes]
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            if path in OPEN_PATHS:
+                operation["security"] = []
+            elif method != "parameters":
+                operation["responses"]["401"] = {"$ref": "#/components/responses/Error401"}
+    return described
+
+
+def _summary(spec: ModelSpec) -> str:
+    if not spec.typed:
+        return f"Model {spec.name} takes and gives lists of JSON values."
+    inputs, outputs = (
+        ", ".join(f"{t.name}: {t.datatype.name} {list(t.shape)}" for t in tensors)
+        for tensors in (spec.inputs, spec.outputs)
+    )
+    return f"Model {spec.name} takes {inputs} and gives {outputs}, for each instance."
+
+
+def _server_paths() -> Json:
+    names = _closed(models={"type": "array", "items": _STRING})
+    index = _operation("server", "Models and their states", _answer(_ref("Index")), 400, 413)
+    index["requestBody"] = {
+        "content": _json({"type": "object", "properties": {"ready": {"type": "boolean"}}})
+    }
+    return {
+        "/": {"get": _get("Liveness, as KServe has it", _closed(status={"const": "alive"}))},
+        "/v1/models": {"get": _get("Names of the models", names)},
+        "/v2": {"get": _get("Server metadata", _ref("ServerMetadata"))},
+        "/v2/health/live": {"get": _get("Liveness", _closed(live=_YES))},
+        "/v2/health/ready": {
+            "get": _get("Whether every model can predict", _closed(ready=_YES), 503)
+        },
+        "/v2/models": {"get": _get("Names of the models", names)},
+        "/v2/models/stats": {"get": _get("Statistics of all models", _ref("Statistics"))},
+        "/v2/repository/index": {"post": index},
+        "/openapi.json": {"get": _get("This document", {"type": "object"})},
+        "/docs": {
+            "get": _operation(
+                "server",
+                "This document for people",
+                {"description": "A page.", "content": {"text/html": {}}},
+            )
+        },
+    }
+
+
+def _memory_paths() -> Json:
+    tag, path = "server", "/v2/systemsharedmemory"
+    region = _closed(name=_STRING, key=_STRING, offset=_COUNT, byte_size=_COUNT)
+    regions = {"type": "array", "items": region}
+    done = {"description": "Done."}
+    named = {"parameters": [{"name": "name", "in": "path", "required": True, "schema": _STRING}]}
+    memory = _closed(key=_STRING, offset=_COUNT, byte_size=_COUNT) | {
+        "required": ["key", "byte_size"]
+    }
+    register = _operation(tag, "Register a region", done, 400, 403, 404, 413)
+    register["requestBody"] = _body(memory | {"additionalProperties": True}, None)
+    unregister = _operation(tag, "Unregister a region, if it is there", done, 400, 403, 413)
+    unregister_all = _operation(tag, "Unregister all regions", done, 400, 403, 413)
+    return {
+        f"{path}/status": {"get": _get("Regions of shared memory", regions)},
+        f"{path}/unregister": {"post": unregister_all},
+        f"{path}/region/{{name}}/status": {**named, "get": _get("One region", regions, 404)},
+        f"{path}/region/{{name}}/register": {**named, "post": register},
+        f"{path}/region/{{name}}/unregister": {**named, "post": unregister},
+    }
+
+
+def _v1_paths(spec: ModelSpec) -> Json:
+    tag, path = f"model {spec.name}", f"/v1/models/{spec.name}"
+    predict = _operation(tag, "Predict", _prediction(spec), *_PREDICTED)
+    if spec.kserve_errors:
+        predict["responses"]["400"] = {
+            "description": "The body has no instances, in the words of KServe's batcher.",
+            "content": {TEXT_TYPE: {"schema": _STRING}},
+        }
+    predict["requestBody"] = _body(_ref(f"{spec.name}.V1Request"), v1_example(spec))
+    return {
+        path: {"get": _get("Whether it can predict", _readiness(spec), 503, tag=tag)},
+        f"{path}:predict": {"post": predict},
+    }
+
+
+def _readiness(spec: ModelSpec) -> Json:
+    schema = _closed(name={"const": spec.name}, ready=_YES)
+    schema["properties"]["model_file"] = {"const": FILE_DIFFERS}
+    return schema
+
+
+def _prediction(spec: ModelSpec) -> Json:
+    schema = _ref(f"{spec.name}.V1Answer")
+    if not spec.kserve_errors:
+        return _answer(schema)
+    failure = _closed(message=_STRING, batchId=_STRING, predictions={"type": "null"})
+    return {
+        "description": "The answer, or the reason why there is none; JSON as text.",
+        "content": {TEXT_TYPE: {"schema": {"anyOf": [schema, failure]}}},
+    }
+
+
+def _v2_paths(spec: ModelSpec) -> Json:
+    tag, path = f"model {spec.name}", f"/v2/models/{spec.name}"
+    ready = _readiness(spec)
+    paths = {
+        path: {"get": _get("Its metadata", _ref("ModelMetadata"), tag=tag)},
+        f"{path}/ready": {"get": _get("Whether it can predict", ready, 503, tag=tag)},
+        f"{path}/stats": {"get": _get("Its statistics", _ref("Statistics"), tag=tag)},
+    }
+    if spec.typed:
+        paths[f"{path}/infer"] = {"post": _inference(spec, tag)}
+    return paths
+
+
+def _inference(spec: ModelSpec, tag: str) -> Json:
+    length = {
+        "description": "Bytes of the JSON text, which binary tensors follow, before compression.",
+        "schema": _COUNT,
+    }
+    answer = _answer(_ref(f"{spec.name}.V2Answer"))
+    answer["content"][OCTETS_TYPE] = {}
+    answer["headers"] = {
+        BATCH_HEADER: {"description": "The batch's id.", "schema": _STRING},
+        LENGTH_HEADER: length,
+    }
+    infer = _operation(tag, "Infer", answer, *_PREDICTED, 404, 501)
+    infer["parameters"] = [{"name": LENGTH_HEADER, "in": "header", **length}]
+    infer["requestBody"] = _body(_ref(f"{spec.name}.V2Request"), v2_example(spec))
+    infer["requestBody"]["content"][OCTETS_TYPE] = {
+        "schema": {"type": "string", "format": "binary"}
+    }
+    return infer
+
+
+def _model_schemas(spec: ModelSpec, shared_memory: bool) -> Json:
+    schemas = {
+        f"{spec.name}.V1Request": v1_request(spec),
+        f"{spec.name}.V1Answer": v1_answer(spec),
+    }
+    if spec.typed:
+        schemas[f"{spec.name}.V2Request"] = v2_request(spec, shared_memory=shared_memory)
+        schemas[f"{spec.name}.V2Answer"] = v2_answer(spec, shared_memory=shared_memory)
+    return schemas
+
+
+def _server_schemas() -> Json:
+    tensor = _closed(
+        name=_STRING, datatype=_STRING, shape={"type": "array", "items": {"type": "integer"}}
+    )
+    tensors = {"type": "array", "items": tensor}
+    texts = {"type": "array", "items": _STRING}
+    duration = _closed(count=_COUNT, ns=_COUNT)
+    parts = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output")
+    statistics = _closed(
+        name=_STRING,
+        version=_STRING,
+        last_inference=_COUNT,
+        inference_count=_COUNT,
+        execution_count=_COUNT,
+        inference_stats=_closed(
+            **dict.fromkeys((*parts, "cache_hit", "cache_miss"), _ref("Duration"))
+        ),
+        response_stats={"type": "object"},
+        batch_stats={"type": "array"},
+        memory_usage={"type": "array"},
+    )
+    entry = _closed(
+        name=_STRING, version=_STRING, state={"enum": ["READY", "UNAVAILABLE"]}, reason=_STRING
+    )
+    return {
+        "Error": _closed(error=_STRING),
+        "ServerMetadata": _closed(name=_STRING, version=_STRING, extensions=texts),
+        "ModelMetadata": _closed(
+            name=_STRING, versions=texts, platform=_STRING, inputs=tensors, outputs=tensors
+        ),
+        "Duration": duration,
+        "Statistics": _closed(model_stats={"type": "array", "items": statistics}),
+        "Index": {"type": "array", "items": entry},
+    }
+
+
+def _get(summary: str, schema: Json, *errors: int, tag: str = "server") -> Json:
+    return _operation(tag, summary, _answer(schema), *errors)
+
+
+def _operation(tag: str, summary: str, answer: Json, *errors: int) -> Json:
+    responses = {"200": answer}
+    for status in sorted(errors):
+        responses[str(status)] = {"$ref": f"#/components/responses/Error{status}"}
+    return {"tags": [tag], "summary": summary, "responses": responses}
+
+
+def _answer(schema: Json) -> Json:
+    return {"description": "The answer.", "content": _json(schema)}
+
+
+def _body(schema: Json, example: Json | None) -> Json:
+    content = _json(schema)
+    if example is not None:
+        content[JSON_TYPE]["example"] = example
+    return {"required": True, "content": content}
+
+
+def _json(schema: Json) -> Json:
+    return {JSON_TYPE: {"schema": schema}}
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": _at(name)}
+
+
+def _at(name: str) -> str:
+    return f"#/components/schemas/{name}"
+
+
+def _closed(**properties: Json) -> Json:
+    """An object with exactly these members."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [*properties],
+        "additionalProperties": False,
+    }

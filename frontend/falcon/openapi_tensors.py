@@ -1,0 +1,304 @@
+"""The bodies of one model's requests and answers as JSON Schemas, and an example of each request.
+
+They are as narrow as JSON Schema can say it. What it cannot say, the texts of errors do: that the
+instances of one request agree in their open dimensions, that columns are of one length, that a V2
+tensor has as many elements as its shape, and that 2.0 is no integer. The sizes in a shape could be
+said, with `prefixItems`, which too few programs understand; they stand in its description.
+"""
+
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from ringbatch.frontend.codec.classification import UNCLASSIFIED
+from ringbatch.frontend.v2.requested_outputs import MAX_CLASSES, MAX_TIMEOUT_US, RAW_ONLY
+from ringbatch.frontend.v2.shared_memory import OFFSET, REGION, SIZE
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.tensor import ANY, Datatype, Tensor
+
+Json = dict[str, Any]
+
+MAX_EXAMPLE_ELEMENTS: Final = 64
+"""An instance of more makes an example that nobody reads."""
+
+_STRING: Final = {"type": "string"}
+_CLASS: Final = "^[^:]+:[0-9]+$"
+_SCALAR: Final = {"type": ["string", "number", "boolean"]}
+_WHOLE: Final = {"type": "integer", "minimum": 0}
+_BASE64: Final = {
+    "type": "object",
+    "properties": {"b64": {"type": "string", "contentEncoding": "base64"}},
+    "required": ["b64"],
+    "additionalProperties": False,
+}
+_BINARY: Final = {
+    "type": "object",
+    "properties": {"binary_data_size": _WHOLE},
+    "required": ["binary_data_size"],
+    "additionalProperties": _SCALAR,
+}
+_SHARED: Final = {
+    "type": "object",
+    "properties": {REGION: _STRING, OFFSET: _WHOLE, SIZE: _WHOLE},
+    "required": [REGION, SIZE],
+    "additionalProperties": _SCALAR,
+}
+
+
+def v1_request(spec: ModelSpec) -> Json:
+    """The body of ``:predict``."""
+    instance = _v1_instance(spec)
+    rows = {"type": "array", "items": instance, "minItems": 1}
+    if spec.typed:
+        columns = _object({t.name: {**rows, "items": _v1_value(t)} for t in spec.inputs})
+        inputs: Json = {"anyOf": [rows, columns]}
+    else:
+        inputs = rows
+    return {
+        "type": "object",
+        "properties": {"instances": rows, "inputs": inputs},
+        "oneOf": [{"required": ["instances"]}, {"required": ["inputs"]}],
+    }
+
+
+def v1_answer(spec: ModelSpec) -> Json:
+    """The body of a prediction."""
+    values = {tensor.name: _v1_value(tensor) for tensor in spec.outputs}
+    row: Json = {}
+    column: Json = {"type": "array", "items": row}
+    if len(values) == 1:
+        (row,) = values.values()
+        column = {"type": "array", "items": row}
+    elif values:
+        row = _object(values)
+        column = _object({n: {"type": "array", "items": v} for n, v in values.items()})
+    answer = _object(
+        {
+            "message": {"const": ""},
+            "batchId": {"type": "string", "format": "uuid"},
+            "predictions": {"type": "array", "items": row, "minItems": 1},
+            "outputs": column,
+        },
+        optional=("predictions", "outputs"),
+    )
+    return answer | {"oneOf": [{"required": ["predictions"]}, {"required": ["outputs"]}]}
+
+
+def v1_example(spec: ModelSpec) -> Json | None:
+    """A body for ``:predict``; None where an instance is too large to be shown."""
+    if not spec.typed:
+        return {"instances": [1]}
+    if _is_large(spec) or any(tensor.datatype.name == "BF16" for tensor in spec.inputs):
+        return None
+    values = {tensor.name: _nested_example(tensor) for tensor in spec.inputs}
+    return {"instances": [*values.values()] if len(values) == 1 else [values]}
+
+
+def v2_request(spec: ModelSpec, *, shared_memory: bool = False) -> Json:
+    """The JSON text of an inference request, whose tensors may lie in memory of the client's."""
+    given = {"anyOf": [_BINARY, _SHARED]} if shared_memory else _BINARY
+    entries = [_v2_input(spec, tensor, given) for tensor in spec.inputs]
+    count = len(entries)
+    entry = entries[0] if count == 1 else {"anyOf": entries}
+    parameters = {
+        "type": "object",
+        "properties": {
+            "binary_data_output": {"type": "boolean"},
+            "timeout": {"type": "integer", "minimum": 0, "maximum": MAX_TIMEOUT_US},
+        },
+        "additionalProperties": _SCALAR,
+    }
+    return {
+        "type": "object",
+        "properties": {
+            "id": _STRING,
+            "parameters": parameters,
+            "inputs": {"type": "array", "items": entry, "minItems": count, "maxItems": count},
+            "outputs": {
+                "type": "array",
+                "items": _v2_requested(spec),
+                "maxItems": len(spec.outputs),
+            },
+        },
+        "required": ["inputs"],
+    }
+
+
+def v2_answer(spec: ModelSpec, *, shared_memory: bool = False) -> Json:
+    """The JSON text of an inference response, whose tensors may lie in memory of the client's."""
+    entries = [_v2_output(spec, tensor, shared_memory) for tensor in spec.outputs]
+    return _object(
+        {
+            "id": _STRING,
+            "model_name": {"const": spec.name},
+            "model_version": {"const": spec.version},
+            "outputs": {
+                "type": "array",
+                "items": entries[0] if len(entries) == 1 else {"anyOf": entries},
+                "minItems": 1,
+                "maxItems": len(entries),
+            },
+        },
+        optional=("id",),
+    )
+
+
+def v2_example(spec: ModelSpec) -> Json | None:
+    """The JSON text of an inference request; None where it is too large, or is not JSON alone."""
+    tensors = spec.inputs + spec.outputs
+    if _is_large(spec) or any(tensor.datatype.name in RAW_ONLY for tensor in tensors):
+        return None
+    return {
+        "inputs": [
+            {
+                "name": tensor.name,
+                "datatype": tensor.datatype.name,
+                "shape": [1, *_example_shape(tensor)][not spec.batched :],
+                "data": [_example_value(tensor.datatype)] * prod(_example_shape(tensor)),
+            }
+            for tensor in spec.inputs
+        ]
+    }
+
+
+def _v1_instance(spec: ModelSpec) -> Json:
+    if not spec.typed:
+        return {}
+    named = _object({tensor.name: _v1_value(tensor) for tensor in spec.inputs})
+    if len(spec.inputs) > 1:
+        return named
+    return {"anyOf": [_v1_value(spec.inputs[0]), named]}
+
+
+def _v1_value(tensor: Tensor) -> Json:
+    value = _value(tensor.datatype)
+    if tensor.datatype.name == "BYTES":
+        value = {"anyOf": [_STRING, _BASE64]}
+    for size in reversed(tensor.shape):
+        value = {"type": "array", "items": value}
+        if size != ANY:
+            value |= {"minItems": size, "maxItems": size}
+    return value
+
+
+def _v2_input(spec: ModelSpec, tensor: Tensor, given: Json) -> Json:
+    named = _named(spec, tensor)
+    if tensor.datatype.name in RAW_ONLY:
+        properties = named | {"parameters": given}
+        return {"type": "object", "properties": properties, "required": [*properties]}
+    values = _values(tensor, {"type": "array"})
+    return {
+        "type": "object",
+        "properties": named | {"data": values, "parameters": given},
+        "required": [*named],
+        "oneOf": [{"required": ["data"]}, {"required": ["parameters"]}],
+    }
+
+
+def _v2_output(spec: ModelSpec, tensor: Tensor, shared_memory: bool) -> Json:
+    places: list[Json] = [{"required": ["data"]}, {"required": ["parameters"]}]
+    properties = _named(spec, tensor) | {"data": _values(tensor), "parameters": _BINARY}
+    if tensor.datatype.name in RAW_ONLY:
+        places = places[1:]
+        properties.pop("data")
+    if shared_memory:
+        places.append({"not": {"anyOf": [{"required": ["data"]}, {"required": ["parameters"]}]}})
+    entry = _object(properties, optional=("data", "parameters")) | {"oneOf": places}
+    if tensor.datatype.name in UNCLASSIFIED:
+        return entry
+    classes = {"type": "array", "items": {"type": "string", "pattern": _CLASS}}
+    shape = {"type": "array", "items": _WHOLE, "minItems": 1, "maxItems": 2}
+    properties = properties | {"datatype": {"const": "BYTES"}, "shape": shape, "data": classes}
+    classified = _object(properties, optional=("data", "parameters")) | {"oneOf": places[:2]}
+    return {"anyOf": [entry, classified]}
+
+
+def _v2_requested(spec: ModelSpec) -> Json:
+    parameters = {
+        "type": "object",
+        "properties": {
+            "binary_data": {"type": "boolean"},
+            "classification": {"type": "integer", "minimum": 0, "maximum": MAX_CLASSES},
+        },
+        "additionalProperties": _SCALAR,
+    }
+    return {
+        "type": "object",
+        "properties": {
+            "name": {"enum": [tensor.name for tensor in spec.outputs]},
+            "parameters": parameters,
+        },
+        "required": ["name"],
+    }
+
+
+def _named(spec: ModelSpec, tensor: Tensor) -> Json:
+    shape = [ANY, *tensor.shape] if spec.batched else [*tensor.shape]
+    return {
+        "name": {"const": tensor.name},
+        "datatype": {"const": tensor.datatype.name},
+        "shape": {
+            "description": f"{shape}, where -1 is any size",
+            "type": "array",
+            "items": _WHOLE,
+            "minItems": len(shape),
+            "maxItems": len(shape),
+        },
+    }
+
+
+def _values(tensor: Tensor, *others: Json) -> Json:
+    """The elements of a tensor, in one list."""
+    value = _value(tensor.datatype)
+    return {"type": "array", "items": {"anyOf": [value, *others]} if others else value}
+
+
+def _value(datatype: Datatype) -> Json:
+    """One element, as JSON has it."""
+    if datatype.name == "BOOL":
+        return {"type": "boolean"}
+    if datatype.name == "BYTES":
+        return _STRING
+    if datatype.name in ("FP16", "FP32"):
+        # Numbers are rounded: what is nearer to the largest there is than to the next is taken.
+        floats = np.finfo(datatype.numpy)
+        end = float(floats.max) + 2.0 ** (int(floats.maxexp) - floats.nmant - 2)
+        return {"type": "number", "exclusiveMinimum": -end, "exclusiveMaximum": end}
+    if datatype.name in ("BF16", "FP64"):
+        return {"type": "number"}
+    limits = np.iinfo(datatype.numpy)
+    return {"type": "integer", "minimum": int(limits.min), "maximum": int(limits.max)}
+
+
+def _object(properties: Json, optional: tuple[str, ...] = ()) -> Json:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name in properties if name not in optional],
+        "additionalProperties": False,
+    }
+
+
+def _is_large(spec: ModelSpec) -> bool:
+    elements = sum(prod(_example_shape(tensor)) for tensor in spec.inputs)
+    return elements > MAX_EXAMPLE_ELEMENTS
+
+
+def _example_shape(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(2 if size == ANY else size for size in tensor.shape)
+
+
+def _example_value(datatype: Datatype) -> bool | int | float | str:
+    if datatype.name == "BOOL":
+        return True
+    if datatype.name == "BYTES":
+        return "text"
+    return 0.5 if "FP" in datatype.name else 1
+
+
+def _nested_example(tensor: Tensor) -> Any:
+    value: Any = _example_value(tensor.datatype)
+    for size in reversed(_example_shape(tensor)):
+        value = [value] * size
+    return value

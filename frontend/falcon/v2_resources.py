@@ -1,0 +1,285 @@
+"""The Open Inference Protocol V2 on Falcon."""
+
+import re
+from typing import Any, Final
+
+import falcon
+import falcon.asgi
+import orjson
+from falcon.asgi import Request, Response
+
+from ringbatch.frontend.codec.json_to_tensor import shown
+from ringbatch.frontend.codec.model_address import address
+from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
+from ringbatch.frontend.codec.request_timeout import timeout_ns_of
+from ringbatch.frontend.falcon.exchange import Bodies, exchange, expect_whole
+from ringbatch.frontend.request.calls import Body, Call, Reply
+from ringbatch.frontend.request.model_control import control_model, expect_no_override
+from ringbatch.frontend.request.model_index import index_of
+from ringbatch.frontend.request.readiness import readiness
+from ringbatch.frontend.request.service import Service
+from ringbatch.frontend.v2.answer import LENGTH_HEADER
+from ringbatch.frontend.v2.documents import (
+    model_metadata,
+    model_statistics,
+    server_metadata,
+)
+from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestTooLarge
+from ringbatch.shm.host.control_socket import Action
+from ringbatch.shm.host.distribution import installed_version
+from ringbatch.shm.model_spec import ModelSpec
+
+MAX_CONTROL_BYTES: Final = 1 << 16
+"""Of a body that is no inference request."""
+
+_STATISTICS: Final = "stats"
+_LENGTH: Final = re.compile(r"[0-9]{1,18}")
+
+
+def add_routes(app: falcon.asgi.App[Request, Response], service: Service, bodies: Bodies) -> None:
+    """Add V2's endpoints but those for health.
+
+    Args:
+        app: to which.
+        service: the models.
+        bodies: what is taken and given.
+    """
+    app.add_route("/v2", ServerMetadata(service))
+    app.add_route("/v2/models", Models(service))
+    app.add_route(f"/v2/models/{_STATISTICS}", AllStatistics(service))
+    app.add_route("/v2/repository/index", Index(service))
+    app.add_route("/v2/repository/models/{name}/load", ModelControl(service, "load"))
+    app.add_route("/v2/repository/models/{name}/unload", ModelControl(service, "unload"))
+    inferences = Inferences(service, bodies)
+    for model in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+        app.add_route(model, ModelMetadata(service))
+        app.add_route(f"{model}/ready", ModelReadiness(service))
+        app.add_route(f"{model}/stats", Statistics(service))
+        app.add_route(f"{model}/infer", inferences)
+
+
+class ServerMetadata:
+    """What the server is."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """Its name, version and extensions."""
+        document = server_metadata(
+            installed_version(),
+            shared_memory=self._service.regions.on,
+            classification=True,
+            model_control=self._service.model_control,
+        )
+        _send(resp, document)
+
+    on_head = on_get
+
+
+class Models:
+    """The names of the models."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """All of them, whether they are ready or not."""
+        _send(resp, {"models": list(self._service.models)})
+
+    on_head = on_get
+
+
+class AllStatistics:
+    """What was counted for all models."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._metadata = ModelMetadata(service)
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """Since the engine started. Where a model is called like this path's end, the path is that
+        model's: the protocol has it so, and this here is an extension."""
+        service = self._service
+        if _STATISTICS in service.models:
+            await self._metadata.on_get(req, resp, _STATISTICS)
+            return
+        stats = [model_statistics(spec, service.counters(spec)) for spec in service.specs]
+        _send(resp, {"model_stats": stats})
+
+    on_head = on_get
+
+
+class Index:
+    """The models and their states."""
+
+    answers_only: Final = True
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """All of them, or only those that are ready, if the body says so."""
+        only_ready = _wants_only_ready(await control_body(req))
+        entries = index_of(self._service)
+        _send(resp, [e for e in entries if not only_ready or e["state"] == "READY"])
+
+
+class ModelControl:
+    """Loading and unloading models.
+
+    Args:
+        service: the models.
+        action: ``load`` or ``unload``.
+    """
+
+    def __init__(self, service: Service, action: Action) -> None:
+        self._service = service
+        self._action = action
+
+    async def on_post(self, req: Request, resp: Response, name: str) -> None:
+        """KServe's form, once it is done; a load takes as long as the model does."""
+        expect_no_files(await control_body(req))
+        await control_model(self._service, self._action, name)
+        _send(resp, {"name": name, self._action: True})
+
+
+class OfModel:
+    """Base of what there is for one model.
+
+    Args:
+        service: the models.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def _spec(self, name: str, version: str) -> ModelSpec:
+        """The model; raises `ModelNotFound` where there is none of that name and version."""
+        if name not in self._service.models:
+            raise ModelNotFound(f"there is no model {shown(name)}")
+        return self._service.model(name, version).spec
+
+
+class ModelMetadata(OfModel):
+    """What one model is."""
+
+    async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
+        """Its inputs and outputs."""
+        _send(resp, model_metadata(self._spec(name, version), self._service.versions(name)))
+
+    on_head = on_get
+
+
+class ModelReadiness(OfModel):
+    """Whether one model can predict."""
+
+    async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
+        """200, or 503 with the reason."""
+        self._spec(name, version)
+        _send(resp, readiness(self._service.check(name, version)))
+
+    on_head = on_get
+
+
+class Statistics(OfModel):
+    """What was counted for one model."""
+
+    async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
+        """Since the engine started."""
+        self._spec(name, version)
+        specs = self._service.specs_of(name, version)
+        stats = [model_statistics(spec, self._service.counters(spec)) for spec in specs]
+        _send(resp, {"model_stats": stats})
+
+    on_head = on_get
+
+
+class Inferences(OfModel):
+    """Inferences of one model.
+
+    Args:
+        service: the models.
+        bodies: what is taken and given.
+    """
+
+    answers_only: Final = True
+
+    def __init__(self, service: Service, bodies: Bodies) -> None:
+        super().__init__(service)
+        self._bodies = bodies
+
+    async def on_post(self, req: Request, resp: Response, name: str, version: str = "") -> None:
+        """As the fast lane answers, byte for byte."""
+        wanted = address(name, version)
+        json_bytes = _json_bytes(req.get_header(LENGTH_HEADER))
+        timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
+
+        def start(body: Body, reply: Reply) -> Call | None:
+            return self._service.infer(wanted, body, json_bytes, reply, timeout_ns)
+
+        await exchange(req, resp, self._bodies, start)
+
+
+def _json_bytes(header: str | None) -> int | None:
+    if header is None:
+        return None
+    if not _LENGTH.fullmatch(header):
+        raise InvalidRequest(
+            f"Inference-Header-Content-Length is {shown(header)}, not a number of bytes"
+        )
+    return int(header)
+
+
+async def control_body(req: Request) -> bytes:
+    """The body of a request that is no inference request.
+
+    Raises:
+        RequestTooLarge: it is longer than such a body needs to be.
+        InvalidRequest: the client has gone before its end.
+    """
+    body = bytearray()
+    async for chunk in req.stream:
+        body += chunk
+        if len(body) > MAX_CONTROL_BYTES:
+            raise RequestTooLarge(
+                f"the body has more than {MAX_CONTROL_BYTES} bytes, which are accepted here"
+            )
+    expect_whole(req, len(body))
+    return bytes(body)
+
+
+def expect_no_files(body: bytes) -> None:
+    """Return where the body of a load or unload asks for nothing beyond that.
+
+    Raises:
+        InvalidRequest: it brings a configuration or files of its own, or is no JSON object.
+    """
+    if not body.strip():
+        return
+    try:
+        wanted = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"the request is no JSON: {error}") from None
+    parameters = wanted.get("parameters", {}) if isinstance(wanted, dict) else None
+    if not isinstance(parameters, dict):
+        raise InvalidRequest('the request is to be an object, with "parameters" as one, if any')
+    expect_no_override(parameters)
+
+
+def _wants_only_ready(body: bytes) -> bool:
+    if not body.strip():
+        return False
+    try:
+        wanted = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"the request is no JSON: {error}") from None
+    ready = wanted.get("ready", False) if isinstance(wanted, dict) else None
+    if not isinstance(ready, bool):
+        raise InvalidRequest('the request is to be an object, with "ready" true or false, if any')
+    return ready
+
+
+def _send(resp: Response, value: Any) -> None:
+    resp.data = orjson.dumps(value)
+    resp.content_type = falcon.MEDIA_JSON

@@ -1,0 +1,212 @@
+"""What stands in slots as a result, as the bytes of a ModelInferResponse.
+
+Elements stand in `raw_output_contents`, an entry for each output, or, where the request had its own
+so, in the field of each output's `contents` that is for its datatype. Outputs in memory of the
+client's are there when the answer is sent.
+
+Messages are written field by field rather than built and serialized as a whole: what is the same in
+many answers is serialized once, and a result is copied once, from its slot into the answer. By the
+encoding of Protocol Buffers, a message's fields one after the other are the message.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from ringbatch.frontend.codec.payload import Bytes
+from ringbatch.frontend.codec.tensor_to_json import Unwritable, placed, strings
+from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.grpc.request import CONTENTS, GrpcRequestedOutputs
+from ringbatch.frontend.v2.requested_outputs import RequestedOutput
+from ringbatch.frontend.v2.shared_memory import Target, expect_fit
+from ringbatch.shm.errors import ModelFailed
+from ringbatch.shm.frame import Frame, FrameError, Placement
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.tensor import Tensor
+
+_TENSORS_KEPT: Final = 256
+_LENGTH_DELIMITED: Final = 2
+_BATCH_PARAMETER: Final = "batch_id"
+_ALL_RAW: Final = (RequestedOutput(0, binary=True),)
+"""What is mostly wanted of a model with one output."""
+_Response: Final = inference("ModelInferResponse")
+_Parameter: Final = inference("InferParameter")
+_Tensor: Final = inference("ModelInferResponse.InferOutputTensor")
+_Contents: Final = inference("InferTensorContents")
+
+
+def _tag(message: Any, field: str) -> int:
+    number: int = message.DESCRIPTOR.fields_by_name[field].number
+    tag = number << 3 | _LENGTH_DELIMITED
+    assert tag < 0x80, "a tag of one byte"
+    return tag
+
+
+_ID: Final = _tag(_Response, "id")
+_BATCH_ID_LENGTH: Final = 36
+_BATCH: Final = _Response(
+    parameters={_BATCH_PARAMETER: _Parameter(string_param="-" * _BATCH_ID_LENGTH)}
+).SerializeToString()[:-_BATCH_ID_LENGTH]
+"""The field with the batch's id, up to that id."""
+_OUTPUT: Final = _tag(_Response, "outputs")
+_RAW: Final = _tag(_Response, "raw_output_contents")
+_OF_TENSOR: Final = _tag(_Tensor, "contents")
+
+
+_Result = tuple[memoryview, Placement]
+"""What one part of a request came to, and where the outputs lie in it."""
+
+
+class GrpcAnswers:
+    """Answers of one model.
+
+    Args:
+        spec: the model, with declared outputs.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._frame = Frame(spec.outputs)
+        self._outputs = spec.outputs
+        self._batched = spec.batched
+        self._start = _Response(
+            model_name=spec.name, model_version=spec.version
+        ).SerializeToString()
+        self._heads: dict[tuple[int, tuple[int, ...]], bytes] = {}
+        self._middles: dict[int, bytes] = {}
+        self._row_bytes = spec.outputs[0].row_bytes or 0 if len(spec.outputs) == 1 else 0
+
+    def render(
+        self,
+        parts: Sequence[tuple[int, memoryview]],
+        requested: GrpcRequestedOutputs,
+        fields: bytes,
+    ) -> bytes:
+        """Write an answer.
+
+        Args:
+            parts: rows and result of each part in order; none where there were no instances,
+                which is possible where the shapes of the outputs are fixed.
+            requested: what the request asked for.
+            fields: what stands before the outputs: `id_field` and `batch_field`.
+
+        Raises:
+            ModelFailed: a result does not fit the model's outputs.
+            InvalidRequest: an output is wanted in memory that is too small or gone.
+        """
+        if len(parts) == 1 and requested.outputs == _ALL_RAW and not requested.typed:
+            ((rows, memory),) = parts
+            if 0 < memory.nbytes == rows * self._row_bytes:
+                return b"".join((self._start, fields, self._middle(rows), memory))
+        pieces: list[Bytes] = [self._start, fields]
+        raw: list[Bytes] = []
+        targets: list[tuple[Target, list[memoryview]]] = []
+        try:
+            results = [(memory, placed(self._frame, rows, memory)) for rows, memory in parts]
+            rows = sum(rows for rows, _ in parts)
+            for index, carried, _ in requested.outputs:
+                tensor = self._outputs[index]
+                head = self._head(index, _shape(tensor, index, rows, results))
+                data = [_bytes_of(index, result) for result in results]
+                if carried is True and requested.typed:
+                    _add(pieces, _OUTPUT, [head, *_contents(tensor, index, results)])
+                    continue
+                if not isinstance(carried, bool):
+                    expect_fit(tensor.name, sum(map(len, data)), carried)
+                    targets.append((carried, data))
+                    data = []
+                _add(pieces, _OUTPUT, [head])
+                if not requested.typed:
+                    # Clients count entries, so that one that carries nothing is there all the same.
+                    _add(raw, _RAW, data)
+        except (Unwritable, FrameError) as error:
+            raise ModelFailed(str(error)) from None
+        for target, data in targets:
+            target.write(data)
+        return b"".join(pieces + raw)
+
+    def _middle(self, rows: int) -> bytes:
+        """What stands between the id and the one tensor of an answer of one part."""
+        middle = self._middles.get(rows)
+        if middle is None:
+            head = self._head(0, (rows, *self._outputs[0].shape))
+            opening = _opening(_RAW, rows * self._row_bytes)
+            middle = self._middles[rows] = _opening(_OUTPUT, len(head)) + head + opening
+        return middle
+
+    def _head(self, index: int, shape: tuple[int, ...]) -> bytes:
+        """An output without its elements."""
+        head = self._heads.get((index, shape))
+        if head is None:
+            tensor = self._outputs[index]
+            message = _Tensor(
+                name=tensor.name,
+                datatype=tensor.datatype.name,
+                shape=shape if self._batched else shape[1:],
+            )
+            if len(self._heads) >= _TENSORS_KEPT:
+                self._heads.clear()
+            head = self._heads[index, shape] = message.SerializeToString()
+        return head
+
+
+def id_field(identity: str) -> bytes:
+    """The field of an answer with the request's id; empty where it has none."""
+    data = identity.encode()
+    return _opening(_ID, len(data)) + data if data else b""
+
+
+def batch_field(batch_id: str) -> bytes:
+    """The field of an answer with the id of the batch that the request was in, a parameter; empty
+    where it was in none."""
+    data = batch_id.encode()
+    assert len(data) in (0, _BATCH_ID_LENGTH), "a UUID"
+    return _BATCH + data if data else b""
+
+
+def _opening(tag: int, size: int) -> bytes:
+    """What stands before the data of a field: its tag, and how many bytes follow."""
+    opening = bytearray((tag,))
+    while size > 0x7F:
+        opening.append(size & 0x7F | 0x80)
+        size >>= 7
+    opening.append(size)
+    return bytes(opening)
+
+
+def _add(pieces: list[Bytes], tag: int, data: Sequence[Bytes]) -> None:
+    """Append a field whose length stands before it."""
+    pieces.append(_opening(tag, sum(map(len, data))))
+    pieces += data
+
+
+def _shape(tensor: Tensor, index: int, rows: int, results: Sequence[_Result]) -> tuple[int, ...]:
+    if tensor.static:
+        return (rows, *tensor.shape)
+    shapes = {placement.parts[index].shape[1:] for _, placement in results}
+    if len(shapes) != 1:
+        raise Unwritable(f'the parts of output "{tensor.name}" differ in shape')
+    return (rows, *shapes.pop())
+
+
+def _bytes_of(index: int, result: _Result) -> memoryview:
+    memory, placement = result
+    part = placement.parts[index]
+    return memory[part.offset : part.offset + part.size]
+
+
+def _contents(tensor: Tensor, index: int, results: Sequence[_Result]) -> list[Bytes]:
+    """The field `contents` of an output."""
+    values: list[Any] = []
+    for memory, placement in results:
+        part = placement.parts[index]
+        if tensor.datatype.fixed:
+            kind = np.dtype("?" if tensor.datatype.name == "BOOL" else tensor.datatype.numpy)
+            values += np.frombuffer(memory, kind, prod(part.shape), part.offset).tolist()
+        else:
+            values += strings(memory, part.offset, part.size, prod(part.shape))
+    contents = _Contents(**{CONTENTS[tensor.datatype.name]: values})
+    pieces: list[Bytes] = []
+    _add(pieces, _OF_TENSOR, [contents.SerializeToString()])
+    return pieces

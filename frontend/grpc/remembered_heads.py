@@ -1,0 +1,123 @@
+"""What requests over gRPC said that came before, but for their id and their one raw tensor.
+
+A program mostly sends the same message again with other values. Encoders write fields in the order
+of their numbers, and so such messages lie on the wire:
+
+    model_name, model_version   the same
+    id                          any, or none
+    the rest                    the same, up to the length of the tensor
+    the tensor                  any, of that length
+
+A message that is so made of known pieces says what they said, by the encoding of Protocol Buffers:
+each field ends where its length says, whatever is in it. Pure.
+"""
+
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from google.protobuf.message import DecodeError
+
+from ringbatch.frontend.grpc.messages import inference
+from ringbatch.shm.tuples import new_tuple
+
+T = TypeVar("T")
+
+_Request: Final = inference("ModelInferRequest")
+_NAME: Final = 0x0A
+_VERSION: Final = 0x12
+_ID: Final = 0x1A
+_LONG: Final = 0x80
+"""The least length that takes more than one byte."""
+_SOME_ID: Final = b"\x1a\x01i"
+_OTHERS: Final = bytes(range(255, -1, -1))
+"""For each byte another one."""
+_REMEMBERED: Final = 256
+_REMEMBERED_BYTES: Final = 2048
+_LARGE_BYTES: Final = 1 << 16
+"""From here on it does not matter what a message takes to read beside its tensor."""
+
+
+class Recalled(NamedTuple, Generic[T]):
+    """A message of known pieces.
+
+    Attributes:
+        said: by it.
+        id: the field with its id as it is there, which is as it is in a response; empty where it
+            has none.
+        tensor: the raw contents.
+    """
+
+    said: T
+    id: bytes
+    tensor: bytes
+
+
+class Heads(Generic[T]):
+    """What messages said."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, int], tuple[bytes, T]] = {}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.clear()
+
+    def recall(self, data: bytes) -> Recalled[T] | None:
+        """What a message says; None where it is to be read."""
+        try:
+            start, end = _id_span(data)
+        except IndexError:
+            return None
+        known = self._known.get((data[:start], len(data) - end))
+        if known is not None:
+            rest, said = known
+            identity = data[start:end]
+            if data.startswith(rest, end) and identity.isascii():
+                return new_tuple(Recalled, (said, identity, data[end + len(rest) :]))
+        return None
+
+    def learn(self, data: bytes, tensor: bytes | memoryview, said: T) -> None:
+        """Remember what a message says, where others of the same pieces say the same.
+
+        Args:
+            data: a sound request.
+            tensor: its one raw tensor, not empty.
+            said: by it, whatever its id and the values of its tensor.
+        """
+        try:
+            start, end = _id_span(data)
+            rest = data[end : len(data) - len(tensor)]
+            if start + len(rest) > _REMEMBERED_BYTES or len(tensor) > _LARGE_BYTES:
+                return
+            # There may be another id behind the first, and the end may be that of something else.
+            other = bytes(tensor).translate(_OTHERS)
+            request = _Request.FromString(b"%b%b%b%b" % (data[:start], _SOME_ID, rest, other))
+        except (IndexError, DecodeError):
+            return
+        if request.id == "i" and list(request.raw_input_contents) == [other]:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[data[:start], len(rest) + len(tensor)] = rest, said
+
+
+def _id_span(data: bytes) -> tuple[int, int]:
+    """Where the field with the id begins and ends, behind the name and the version.
+
+    Raises:
+        IndexError: the message does not begin so.
+    """
+    size = data[1]
+    if data[0] != _NAME or size >= _LONG:
+        raise IndexError
+    end = 2 + size
+    if data[end] == _VERSION:
+        size = data[end + 1]
+        if size >= _LONG:
+            raise IndexError
+        end += 2 + size
+    start = end
+    if data[end] == _ID:
+        size = data[end + 1]
+        if not 0 < size < _LONG:
+            raise IndexError
+        end += 2 + size
+    return start, end

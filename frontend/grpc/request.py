@@ -1,0 +1,326 @@
+"""A ModelInferRequest of the Open Inference Protocol, as what stands in slots for it.
+
+What each input is stands in `inputs`. Its values stand either in `raw_input_contents`, an entry for
+each input and in the layout of V2's binary data, or in the one field of its `contents` that is for
+its datatype; or they are in memory of the client's, and then they stand in neither. What a request
+has to give is the same as over REST and is checked by the same code.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from ringbatch.frontend.codec.bytes_tensor import joined
+from ringbatch.frontend.codec.json_to_tensor import shown
+from ringbatch.frontend.codec.payload import Bytes, LazyBytes, LazyPart, Part
+from ringbatch.frontend.grpc.messages import Message
+from ringbatch.frontend.v2.input import Input, Shape
+from ringbatch.frontend.v2.requested_outputs import (
+    RAW_ONLY,
+    RequestedOutput,
+    RequestedOutputsReader,
+)
+from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory, RegionSpan, span_of
+from ringbatch.frontend.v2.signature import Signature
+from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.model_spec import ModelSpec
+
+CONTENTS: Final = {
+    "BOOL": "bool_contents",
+    "INT8": "int_contents",
+    "INT16": "int_contents",
+    "INT32": "int_contents",
+    "INT64": "int64_contents",
+    "UINT8": "uint_contents",
+    "UINT16": "uint_contents",
+    "UINT32": "uint_contents",
+    "UINT64": "uint64_contents",
+    "FP32": "fp32_contents",
+    "FP64": "fp64_contents",
+    "BYTES": "bytes_contents",
+}
+"""The field of `InferTensorContents` that the elements of each datatype stand in, where one has."""
+
+_NOT_RAW: Final = -1
+_REMEMBERED: Final = 256
+_REMEMBERED_BYTES: Final = 2048
+_FOR_REST: Final = ("binary_data", "binary_data_output", "binary_data_size")
+_HARMLESS: Final = "triton_enable_empty_final_response"
+"""The one parameter of that prefix that may be given: it asks for what only streams have that
+answer one request several times."""
+
+
+class GrpcRequestedOutputs(NamedTuple):
+    """What an answer is to be.
+
+    Attributes:
+        outputs: in the order of the answer.
+        typed: whether elements are to stand in `contents` rather than in `raw_output_contents`.
+        timeout_ns: how long the request is worth an answer; 0 where it does not say.
+    """
+
+    outputs: tuple[RequestedOutput, ...]
+    typed: bool
+    timeout_ns: int
+
+    @property
+    def all_raw(self) -> bool:
+        """Whether every output is wanted in `raw_output_contents`."""
+        return not self.typed and all(output.binary is True for output in self.outputs)
+
+
+class GrpcRequest(NamedTuple):
+    """One request.
+
+    Attributes:
+        parts: in order; several where there are more instances than one batch may hold, none
+            where there are no instances.
+        requested: what the answer is to be.
+    """
+
+    parts: tuple[Part | LazyPart, ...]
+    requested: GrpcRequestedOutputs
+
+
+class _Given(NamedTuple):
+    """One input of a request.
+
+    Attributes:
+        shape: with the batch dimension.
+        dimensions: the sizes that stand for the open dimensions.
+        entry: which of the raw contents is its; `_NOT_RAW` where none is.
+        tensor: its bytes, where they do not stand there.
+    """
+
+    shape: Shape
+    dimensions: Shape
+    entry: int
+    tensor: Bytes | LazyBytes
+
+
+class _Described(NamedTuple):
+    """What a request says beside its id and its raw contents.
+
+    Attributes:
+        given: each input, in the order of the model's signature.
+        shapes: of each.
+        dimensions: the sizes for the open dimensions of all of them.
+        entries: how many raw contents there are to be, if there are any.
+        requested: what the answer is to be.
+        shared: whether an input is in shared memory.
+    """
+
+    given: tuple[_Given, ...]
+    shapes: list[Shape]
+    dimensions: Shape
+    entries: int
+    requested: GrpcRequestedOutputs
+    shared: bool
+
+
+def reader(spec: ModelSpec, memory: ClientMemory = OFF) -> Callable[[Message], GrpcRequest]:
+    """The function that reads requests to this model.
+
+    It takes a ModelInferRequest; it raises what `GrpcRequests.read` does.
+
+    Args:
+        spec: the model.
+        memory: what of clients' memory requests may use.
+    """
+    if spec.typed:
+        return GrpcRequests(spec, memory).read
+
+    def refuse(_request: Message) -> GrpcRequest:
+        raise InvalidRequest(
+            f'model "{spec.name}" declares no inputs, so that there are no tensors to send it; '
+            "use /v1/models/NAME:predict over HTTP"
+        )
+
+    return refuse
+
+
+class GrpcRequests:
+    """Requests to one model.
+
+    Args:
+        spec: the model, with declared inputs.
+        memory: what of clients' memory requests may use.
+    """
+
+    def __init__(self, spec: ModelSpec, memory: ClientMemory = OFF) -> None:
+        self._memory = memory
+        self._signature = Signature(spec)
+        self._outputs_reader = RequestedOutputsReader(spec, memory)
+        self._raw_only = {
+            index for index, tensor in enumerate(spec.outputs) if tensor.datatype.name in RAW_ONLY
+        }
+        self._all = self._outputs_reader.all_binary.outputs
+        self._known: dict[bytes, _Described] = {}
+
+    def read(self, request: Message) -> GrpcRequest:
+        """Read a ModelInferRequest, which is taken apart by it.
+
+        Raises:
+            InvalidRequest: naming what was found and what would be right.
+            NotSupported: it asks for an extension that is not served.
+            RequestError: `ClientMemory` does.
+        """
+        raw = list(request.raw_input_contents)
+        described = self._remembered(request) if raw else self._described(request, typed=True)
+        if raw and len(raw) != described.entries:
+            raise InvalidRequest(
+                f"the request has {len(raw)} raw_input_contents, but {described.entries} inputs "
+                "that are not in shared memory; each of them has one of its own, or none has"
+            )
+        tensors = [
+            one.tensor if one.entry == _NOT_RAW else _raw_tensor(wanted, one.shape, raw[one.entry])
+            for wanted, one in zip(self._signature.inputs, described.given, strict=True)
+        ]
+        return GrpcRequest(self._parts(described, tensors), described.requested)
+
+    def _remembered(self, request: Message) -> _Described:
+        """What a request with raw contents says. Programs mostly say the same in each, and it
+        takes as long as all the rest to read it; so it is remembered."""
+        request.ClearField("id")
+        request.ClearField("raw_input_contents")
+        head = request.SerializeToString()
+        described = self._known.get(head)
+        if described is None:
+            described = self._described(request, typed=False)
+            shared = described.shared or any(
+                output.binary is not True for output in described.requested.outputs
+            )
+            if not shared and len(head) <= _REMEMBERED_BYTES:
+                if len(self._known) >= _REMEMBERED:
+                    self._known.clear()
+                self._known[head] = described
+        return described
+
+    def _described(self, request: Message, *, typed: bool) -> _Described:
+        found: dict[str, _Given] = {}
+        entries, has_contents = 0, False
+        for index, entry in enumerate(request.inputs):
+            wanted = self._signature.named(entry.name, index, found)
+            wanted.expect_datatype(entry.datatype)
+            shape, dimensions = wanted.fitted(list(entry.shape))
+            span = self._span(entry)
+            if span is not None:
+                tensor = self._shared_tensor(wanted, entry, shape, span)
+                found[entry.name] = _Given(shape, dimensions, _NOT_RAW, tensor)
+            elif typed:
+                tensor = _typed_tensor(wanted, entry, shape)
+                has_contents = has_contents or bool(tensor)
+                found[entry.name] = _Given(shape, dimensions, _NOT_RAW, tensor)
+            else:
+                _expect_no_contents(entry)
+                found[entry.name] = _Given(shape, dimensions, entries, b"")
+            entries += span is None
+        given = self._signature.in_order(found)
+        shapes = [one.shape for one in given]
+        self._signature.rows(shapes)
+        return _Described(
+            given,
+            shapes,
+            tuple(size for one in given for size in one.dimensions),
+            entries,
+            self._wanted(request, has_contents),
+            shared=entries < len(given),
+        )
+
+    def _span(self, entry: Message) -> RegionSpan | None:
+        """Where an input is, if it is in memory of the client's."""
+        if not entry.parameters:
+            return None
+        where = f"input {shown(entry.name)}"
+        return span_of(_parameters(entry.parameters, where), where, self._memory)
+
+    def _shared_tensor(
+        self, wanted: Input, entry: Message, shape: Shape, span: RegionSpan
+    ) -> Bytes | LazyBytes:
+        if entry.contents.ByteSize():
+            raise InvalidRequest(
+                f'input "{entry.name}" is in shared memory and has contents as well'
+            )
+        return wanted.settled(wanted.lazy(span, shape, self._memory), shape)
+
+    def _parts(
+        self, described: _Described, tensors: list[Bytes | LazyBytes]
+    ) -> tuple[Part | LazyPart, ...]:
+        if described.shared:
+            return self._signature.lazy_parts(described.shapes, described.dimensions, tensors)
+        read = [tensor for tensor in tensors if not isinstance(tensor, LazyBytes)]
+        return self._signature.parts(described.shapes, described.dimensions, read)
+
+    def _wanted(self, request: Message, typed: bool) -> GrpcRequestedOutputs:
+        outputs, timeout_ns = self._all, 0
+        if request.outputs or request.parameters:
+            parameters = _parameters(request.parameters, "the request")
+            # No output has to be what JSON can carry.
+            parameters["binary_data_output"] = True
+            listed = [_output(entry) for entry in request.outputs]
+            requested = self._outputs_reader.read({"parameters": parameters, "outputs": listed})
+            outputs, timeout_ns = requested.outputs, requested.timeout_ns
+        carried = {output.output for output in outputs if output.binary is True}
+        return GrpcRequestedOutputs(
+            outputs, typed and self._raw_only.isdisjoint(carried), timeout_ns
+        )
+
+
+def _output(entry: Message) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "parameters": _parameters(entry.parameters, f"output {shown(entry.name)}"),
+    }
+
+
+def _parameters(given: Message, where: str) -> dict[str, Any]:
+    """A map of InferParameter as REST has it."""
+    found = {}
+    for name, parameter in given.items():
+        kind = parameter.WhichOneof("parameter_choice")
+        if kind is None:
+            raise InvalidRequest(f"parameter {shown(name)} of {where} has no value")
+        if name not in _FOR_REST and name != _HARMLESS:
+            found[name] = getattr(parameter, kind)
+    return found
+
+
+def _expect_no_contents(entry: Message) -> None:
+    if entry.contents.ByteSize():
+        raise InvalidRequest(
+            f'input "{entry.name}" has contents, but the request has raw_input_contents; '
+            "the values of all inputs stand in the one or in the other"
+        )
+
+
+def _raw_tensor(wanted: Input, shape: Shape, raw: bytes) -> Bytes:
+    wanted.expect_bytes(len(raw), shape)
+    return wanted.unpacked(memoryview(raw), shape)
+
+
+def _typed_tensor(wanted: Input, entry: Message, shape: Shape) -> Bytes:
+    contents = entry.contents
+    field = CONTENTS.get(entry.datatype)
+    used = [descriptor.name for descriptor, _ in contents.ListFields()]
+    if not used and 0 not in shape:
+        raise InvalidRequest(
+            f'input "{entry.name}" has no values: neither contents, nor has the request '
+            "raw_input_contents"
+        )
+    if not used:
+        return b""
+    if field is None:
+        raise InvalidRequest(
+            f'input "{entry.name}" is {entry.datatype}, which has no typed contents; send it in '
+            "raw_input_contents"
+        )
+    if used != [field]:
+        odd = next(name for name in used if name != field)
+        raise InvalidRequest(
+            f'input "{entry.name}" has values in {odd}, but those of {entry.datatype} stand in '
+            f"{field}"
+        )
+    values = list(getattr(contents, field))
+    if wanted.fixed:
+        return wanted.packed(values, shape, booleans=False, where=f"{entry.name}.{field}")
+    wanted.expect_elements(len(values), shape)
+    return joined(values)

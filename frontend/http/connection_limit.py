@@ -1,0 +1,81 @@
+"""Connections beyond the limit: each is told so, and closed.
+
+To close one before its client's request is read would reset it, and the answer with it. So what
+comes is dropped for a moment, until the client hangs up.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from uvicorn.server import ServerState
+
+from ringbatch.frontend.codec.outcome import outcome
+from ringbatch.frontend.http.response_heads import ResponseHeads
+from ringbatch.shm.errors import Overloaded
+
+LINGER_S: Final = 2.0
+"""How long a client may take to hang up."""
+MOST: Final = 1024
+"""So many are told; any more are closed without a word."""
+
+
+class TurnedAway(asyncio.Protocol):
+    """One connection that is not served.
+
+    Args:
+        others: those that were not served before and are still there.
+        answer: what is sent to the client, whole.
+    """
+
+    def __init__(self, others: "set[TurnedAway]", answer: bytes) -> None:
+        self._others = others
+        self._answer = answer
+        self._over: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The transport's call: the connection is open."""
+        stream: asyncio.Transport = transport  # type: ignore[assignment]
+        if len(self._others) >= MOST:
+            stream.abort()
+            return
+        self._others.add(self)
+        self._over = asyncio.get_running_loop().call_later(LINGER_S, stream.abort)
+        stream.write(self._answer)
+        if stream.can_write_eof():
+            stream.write_eof()
+        else:
+            stream.close()
+
+    def data_received(self, data: bytes) -> None:
+        """The transport's call: nobody wants it."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport's call: the connection is closed, by whomever."""
+        self._others.discard(self)
+        if self._over is not None:
+            self._over.cancel()
+
+
+def at_most(
+    connections: int, served: Callable[..., asyncio.BaseProtocol], state: ServerState
+) -> Callable[..., asyncio.BaseProtocol]:
+    """What makes the protocol of every connection.
+
+    Args:
+        connections: that are served at once.
+        served: makes the protocol of one of these, as uvicorn does; it puts itself among the
+            connections of `state`.
+        state: the server's.
+    """
+    others: set[TurnedAway] = set()
+    heads = ResponseHeads(state)
+
+    def make(*arguments: Any) -> asyncio.BaseProtocol:
+        if len(state.connections) < connections:
+            return served(*arguments)
+        status, body, headers = outcome(Overloaded("too many connections are open"))
+        head = heads.other(status, headers, keep_alive=False)
+        return TurnedAway(others, b"%b%d\r\n\r\n%b" % (head, len(body), body))
+
+    return make

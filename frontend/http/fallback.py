@@ -1,0 +1,281 @@
+"""Whole HTTP/1.1, for everything that is not for the fast lane: uvicorn's protocol, and what it
+lacks at the edge of a network.
+
+Its errors are JSON here, as all others are; a head has a longest size and a longest time, and a
+body a longest time; what stands behind a body is no part of its head; and whoever serves a request
+can learn that its client has gone.
+"""
+
+import asyncio
+from typing import Any, Final, NoReturn, Protocol
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from ringbatch.frontend.codec.outcome import error_body
+from ringbatch.frontend.http.head import MAX_HEADERS
+from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
+
+MAX_HEAD_BYTES: Final = 1 << 16
+"""The same for the lines before a chunk of a body, and for those behind the last one."""
+MAX_PIPELINED: Final = 64
+"""Requests of one connection that are read ahead of the first that is not answered."""
+EXCHANGES: Final = "ringbatch.exchanges"
+"""The key in an ASGI scope under which the connection's `Exchange` objects belong."""
+WHOLE: Final = "ringbatch.whole"
+"""The key in an ASGI scope of whether the end of the request's body has come; whoever reads a body
+in chunks cannot tell by itself."""
+
+_VERSIONS: Final = ("1.0", "1.1")
+_HEAD_PIECE_BYTES: Final = 1 << 12
+"""Parsed at once: a request of 20 bytes becomes objects of 2 KiB."""
+_BODY_PIECE_BYTES: Final = 1 << 14
+"""The same while a body is expected, behind which requests may stand."""
+
+
+class Exchange(Protocol):
+    """A request that is being served."""
+
+    def gone(self) -> None:
+        """The client has closed the connection."""
+
+
+class FallbackProtocol(HttpToolsProtocol):
+    """One connection, from the first request that is not for the fast lane."""
+
+    # Where uvicorn's types are not to be had, as where this is compiled, mypy would look for these
+    # in the methods below, and find them or not by the order that it reads them in.
+    parser: HttpRequestParser
+    url: bytes
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._exchanges: set[Exchange] = set()
+        self._in_head = False
+        self._in_body = False
+        self._unanswered = 0
+        self._line_bytes = 0
+        self._body_bytes = 0
+        self._clock = Clock(self.timeout_keep_alive)
+        self._refusal = b""
+        self._held = b""
+
+    def data_received(self, data: bytes) -> None:
+        """The transport's call: bytes have come."""
+        data = self._held + data
+        self._held = b""
+        while data and not self._refusal:
+            if self._unanswered >= MAX_PIPELINED:
+                self._held = data
+                self.flow.pause_reading()
+                return
+            size = _BODY_PIECE_BYTES if self._in_body else _HEAD_PIECE_BYTES
+            self._parse(data[:size])
+            data = data[size:]
+
+    def _parse(self, data: bytes) -> None:
+        # Whatever ends such lines starts the count again.
+        self._line_bytes += len(data)
+        try:
+            self._feed(data)
+        except HttpParserError as error:
+            reason = f": {error}" if str(error) else ""
+            self._refuse(400, f"this is not an HTTP/1.1 request{reason}")
+        if self._line_bytes > MAX_HEAD_BYTES:
+            what = "what stands between or behind chunks" if self._in_body else "the head"
+            self._refuse(431, f"{what} is longer than {MAX_HEAD_BYTES} bytes")
+
+    def _feed(self, data: bytes) -> None:
+        """Have the parser read on, past every wish for another protocol."""
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except HttpParserUpgrade as stop:
+                # It takes what follows such a head for the other protocol's. But nobody has agreed
+                # to that (RFC 9110, section 7.8): it is the body, and is read as such behind the
+                # same head without the wish.
+                head = self._head_without_upgrade()
+                self.parser = _parser(self)
+                self.parser.feed_data(head)
+                data = data[stop.args[0] :]
+            else:
+                return
+
+    def _head_without_upgrade(self) -> bytes:
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (method, self.url, version)]
+        lines += [b"%b: %b" % line for line in self.headers if line[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport's call: the connection is closed, by whomever."""
+        super().connection_lost(exc)
+        for exchange in list(self._exchanges):
+            exchange.gone()
+
+    def tick(self) -> None:
+        """The server's call: another second has passed."""
+        phase = self.phase()
+        taking = phase is Phase.TAKING
+        moved_bytes = -self.transport.get_write_buffer_size() if taking else self._body_bytes
+        if not self._clock.is_over(phase, moved_bytes):
+            return
+        if phase is Phase.HEAD:
+            self._refuse(408, HEAD_TOO_SLOW)
+        elif phase is Phase.BODY:
+            self._refuse(408, BODY_TOO_SLOW)
+        elif taking:
+            self.transport.abort()
+        else:
+            self.transport.close()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """The base class's timer, of which there is no need: `tick` sees to every phase."""
+
+    def phase(self) -> Phase:
+        """What the connection is about."""
+        if self.flow.write_paused or self.transport.is_closing():
+            return Phase.TAKING
+        if self._unanswered and (self.flow.read_paused or not (self._in_head or self._in_body)):
+            return Phase.ANSWER
+        if self._in_head:
+            return Phase.HEAD
+        if self._in_body:
+            return Phase.UNWANTED if self.cycle.response_complete else Phase.BODY
+        return Phase.IDLE
+
+    def on_message_begin(self) -> None:
+        """The parser's call: a request begins."""
+        super().on_message_begin()
+        self.scope[EXCHANGES] = self._exchanges  # type: ignore[typeddict-unknown-key]
+        self.scope[WHOLE] = False  # type: ignore[typeddict-unknown-key]
+        self._in_head = True
+        self._line_bytes = self._clock.age_s = 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """The parser's call: a line of the head, or of the trailers behind a body in chunks."""
+        # Nothing here knows a trailer, and to take one for a header would let it say who asks
+        # (RFC 9110, section 6.5.1).
+        if self._in_body:
+            return
+        if len(self.headers) == MAX_HEADERS:
+            self._stop(431, f"the head has more than {MAX_HEADERS} lines")
+        # The parser leaves the blanks behind a value, which are no part of it.
+        super().on_header(name, value.strip(b" \t"))
+
+    def on_headers_complete(self) -> None:
+        """The parser's call: its head is there."""
+        version = self.parser.get_http_version()
+        if version not in _VERSIONS:
+            self._stop(505, f"HTTP/{version} is not supported; send HTTP/1.1")
+        if self.parser.get_method() == b"CONNECT":
+            self._stop(400, "this is not an HTTP/1.1 request to a server, but one to a proxy")
+        if not self.url.startswith(b"/"):
+            self._read_target()
+        if self.parser.should_upgrade():
+            return
+        super().on_headers_complete()
+        self._in_head, self._in_body = False, True
+        self._line_bytes = 0
+        self._unanswered += 1
+        # Falcon waits for something of the body before it looks at the head, but a client may wait
+        # for the refusal of a body before it sends one.
+        self.cycle.message_event.set()
+
+    def _read_target(self) -> None:
+        """A target that is more than a path, or less (RFC 9112, section 3.2)."""
+        if self.url.startswith(b"*"):
+            if self.url != b"*" or self.parser.get_method() != b"OPTIONS":
+                self._stop(400, "this is not an HTTP/1.1 request: only OPTIONS has a target *")
+        elif not (parsed := parse_url(self.url)).path:
+            self.url = b"/?" + parsed.query if parsed.query else b"/"
+
+    def on_body(self, body: bytes) -> None:
+        """The parser's call: more of the body is there."""
+        self._line_bytes = 0
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The parser's call: all of it is there."""
+        if self.parser.should_upgrade():
+            return
+        self.scope[WHOLE] = True  # type: ignore[typeddict-unknown-key]
+        self._in_body = False
+        self._line_bytes = 0
+        # The parser alone has read the trailers, and after some of them reads nothing more.
+        self.cycle.keep_alive &= self.parser.should_keep_alive()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """The cycle's call: the request is answered."""
+        self._unanswered -= 1
+        super().on_response_complete()
+        if self._refusal and not self._unanswered:
+            self._send_refusal()
+        elif self._held and self._unanswered < MAX_PIPELINED:
+            self.loop.call_soon(self._go_on)
+        elif self._held:
+            self.flow.pause_reading()
+
+    def _go_on(self) -> None:
+        if self._held and not self.transport.is_closing():
+            self.data_received(b"")
+
+    def forget(self) -> None:
+        """The server's call: the keys are others now; here every request is looked at anyway."""
+
+    def _stop(self, status: int, text: str) -> NoReturn:
+        self._refuse(status, text)
+        raise HttpParserError("nothing of this request is wanted")
+
+    def _refuse(self, status: int, text: str) -> None:
+        """Answer with an error and close, once the requests before are answered."""
+        if self._refusal:
+            return
+        if self._in_body:
+            if self.cycle.response_started:
+                self.transport.close()
+                return
+            self._give_up_newest()
+        self._in_head = self._in_body = False
+        body = error_body(text)
+        lines = [
+            STATUS_LINE[status],
+            *(b"%b: %b\r\n" % header for header in self.server_state.default_headers),
+            b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body),
+            b"connection: close\r\n\r\n",
+            body,
+        ]
+        self._refusal = b"".join(lines)
+        self.flow.pause_reading()
+        if not self._unanswered:
+            self._send_refusal()
+
+    def _give_up_newest(self) -> None:
+        """Its body will never be whole, so whoever waits for that must not answer it."""
+        self._unanswered -= 1
+        self.cycle.response_complete = self.cycle.disconnected = True
+        self.cycle.message_event.set()
+        if self.pipeline:
+            self.pipeline.popleft()
+
+    def _send_refusal(self) -> None:
+        self._unset_keepalive_if_required()
+        self.transport.write(self._refusal)
+        self.transport.close()
+
+
+def _parser(protocol: FallbackProtocol) -> HttpRequestParser:
+    """As the base class makes its first one."""
+    parser = HttpRequestParser(protocol)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser

@@ -1,0 +1,62 @@
+"""What a connection of the fast lane can do next: its states, and what leads from one to another.
+
+The clocks' phases (`ringbatch.frontend.http.phases`) are those of both kinds of connection. Here
+each state has its phase; besides, a connection in HEAD of which no byte has come is IDLE, and one
+whose client does not read is TAKING in any state.
+"""
+
+from enum import Enum
+from typing import Final
+
+from ringbatch.frontend.http.phases import Phase
+
+
+class State(Enum):
+    """Where in a request a connection is."""
+
+    HEAD = "a head is awaited or coming"
+    BODY = "a head was read, and its body is gathered"
+    RECEIVING = "the body is received straight into its slot"
+    ANSWER = "the answer is being made; what comes meanwhile waits"
+    ENDED = "nothing more is read: the connection is closed, lost or handed over"
+
+
+PHASE_OF: Final = {
+    State.HEAD: Phase.HEAD,
+    State.BODY: Phase.BODY,
+    State.RECEIVING: Phase.BODY,
+    State.ANSWER: Phase.ANSWER,
+    State.ENDED: Phase.TAKING,
+}
+
+TRANSITIONS: Final = {
+    State.HEAD: {
+        "_begin": State.ANSWER,
+        "_read_head": State.BODY,
+        "_encode": State.ANSWER,
+        "_hand_over": State.ENDED,
+        "_close": State.ENDED,
+        "connection_lost": State.ENDED,
+    },
+    State.BODY: {
+        "_begin": State.ANSWER,
+        "_prepare": State.RECEIVING,
+        "_close": State.ENDED,
+        "connection_lost": State.ENDED,
+    },
+    State.RECEIVING: {
+        "arrived": State.ANSWER,
+        "_close": State.ENDED,
+        "connection_lost": State.ENDED,
+    },
+    State.ANSWER: {
+        "_answer": State.HEAD,
+        "_encoded": State.HEAD,
+        "connection_lost": State.ENDED,
+    },
+    State.ENDED: {
+        "connection_lost": State.ENDED,
+    },
+}
+"""From each state, by the method of `FastLane` that does it, the state that follows; there are no
+others. Nothing looks here while requests are served: tests hold the code against it."""

@@ -1,0 +1,244 @@
+"""What the fast lane reads from the head of a request, and when it lets go of it.
+
+The fast lane takes one kind of request: a POST to a model's ``:predict`` path of V1, or to its
+``/infer`` path of V2, over HTTP/1.1 with a plain Content-Length. Every head is read by httptools'
+parser, the one that uvicorn uses, and anything that is not exactly of that kind is none of the fast
+lane's business. So the two can differ in speed alone: there is no second opinion on where a request
+ends.
+
+Clients on a kept connection send byte-identical heads, so what the parser said of exactly these
+bytes is remembered.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
+from ringbatch.frontend.codec.request_timeout import timeout_ns_of
+from ringbatch.frontend.http.content_coding import PLAIN, acceptance
+from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.frontend.v1.forwarded import Origins
+from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
+
+START: Final = b"POST /v"
+"""How a head of the fast lane begins."""
+END: Final = b"\r\n\r\n"
+"""How every head ends."""
+MAX_HEADERS: Final = 256
+"""Of one request: a line of five bytes becomes objects of 150."""
+
+_REMEMBERED: Final = 1024
+_REMEMBERED_BYTES: Final = 2048
+_MODEL: Final = rb"[A-Za-z0-9._-]{1,128}(?:/versions/[A-Za-z0-9._-]{1,64})?"
+_TARGET: Final = re.compile(
+    rb"/(?:v1/models/(" + _MODEL + rb"):predict|v2/models/(" + _MODEL + rb")/infer)"
+    rb"(?:\?[!-\"$-~]*)?"
+)
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+_ONCE: Final = (b"content-length", b"host")
+_TIMEOUT: Final = TIMEOUT_HEADER.encode()
+_KEY_NAMES: Final = (AUTHORIZATION.encode(), KEY_HEADER.encode())
+_JSON_LENGTH: Final = b"inference-header-content-length"
+_NEVER: Final = frozenset({b"transfer-encoding", b"expect"})
+_NO_ORIGINS: Final = Origins(())
+_CLOSE: Final = b"close"
+_CONNECTION: Final = frozenset({b"keep-alive", _CLOSE, b"upgrade", b"http2-settings"})
+"""What a client may say of its connection. That it would rather speak another protocol, as Java's
+client does with every request, is no reason not to answer in this one (RFC 9110, section 7.8)."""
+
+
+class RequestHead(NamedTuple):
+    """A request that the fast lane takes.
+
+    Attributes:
+        model: the model's name, with the version as in the path where there is one.
+        head_bytes: how long the head is.
+        content_length: how long the body is.
+        request_bytes: both together.
+        keep_alive: whether the connection goes on afterwards.
+        infer: whether it is a V2 request.
+        json_bytes: where the JSON text of a V2 body ends; None where it is nothing else.
+        coding: what a large answer is encoded with; None where it is to be plain.
+        timeout_ns: how long the client waits; 0 where it does not say.
+        origin: of a V1 request to a model that another server runs; None for any other.
+    """
+
+    model: str
+    head_bytes: int
+    content_length: int
+    request_bytes: int
+    keep_alive: bool
+    infer: bool = False
+    json_bytes: int | None = None
+    coding: str | None = None
+    timeout_ns: int = 0
+    origin: bytes | None = None
+
+
+class HeadReader:
+    """Reads heads, and remembers what it read.
+
+    Args:
+        max_request_bytes: longer bodies are not for the fast lane.
+        compress_answers: whether it matters what a client accepts.
+        keys: those of which a client must send one; None where everybody is served.
+        origins: of requests to models that other servers run.
+    """
+
+    def __init__(
+        self,
+        max_request_bytes: int,
+        *,
+        compress_answers: bool = False,
+        keys: ApiKeys | None = None,
+        origins: Origins | None = None,
+    ) -> None:
+        self._max_request_bytes = max_request_bytes
+        self._compress_answers = compress_answers
+        self._keys = keys
+        self._origins = origins or Origins(())
+        self._known: dict[bytes, RequestHead] = {}
+
+    def forget(self) -> None:
+        """Remember nothing: the keys are others now."""
+        self._known.clear()
+
+    def read(self, text: bytes) -> RequestHead | None:
+        """What the fast lane needs of a head.
+
+        Args:
+            text: the head as it came, with its empty line.
+
+        Returns:
+            None where somebody else is to serve the request.
+        """
+        head = self._known.get(text)
+        if head is None:
+            head = read_head(
+                text, self._max_request_bytes, self._compress_answers, self._keys, self._origins
+            )
+            if head is not None and len(text) <= _REMEMBERED_BYTES:
+                if len(self._known) >= _REMEMBERED:
+                    self._known.clear()
+                self._known[text] = head
+        return head
+
+
+def read_head(
+    text: bytes,
+    max_request_bytes: int,
+    compress_answers: bool = False,
+    keys: ApiKeys | None = None,
+    origins: Origins = _NO_ORIGINS,
+) -> RequestHead | None:
+    """As `HeadReader.read`, without memory."""
+    if not text.startswith(START) or not _has_plain_lines(text):
+        return None
+    seen = _Seen()
+    parser = HttpRequestParser(seen)
+    try:
+        parser.feed_data(text)
+    except HttpParserError:
+        return None
+    except HttpParserUpgrade:
+        # Said at the end of a head that is sound.
+        pass
+    target = _TARGET.fullmatch(seen.url)
+    headers = seen.headers
+    if (
+        not seen.complete
+        or target is None
+        # llhttp lets more than one space stand in the line, where others refuse it.
+        or not text.startswith(b"POST %b HTTP/1.1\r\n" % seen.url)
+        or parser.get_method() != b"POST"
+        or parser.get_http_version() != "1.1"
+        or text.count(b"\r\n") > MAX_HEADERS + 2
+        or any(len(headers.get(name, ())) != 1 for name in _ONCE)
+        or not _NEVER.isdisjoint(headers)
+        or any(value.lower() != b"identity" for value in headers.get(b"content-encoding", ()))
+        or any(b"cloudevents" in value.lower() for value in headers.get(b"content-type", ()))
+    ):
+        return None
+    length = headers[b"content-length"][0]
+    connection = headers.get(b"connection", [b"keep-alive"])
+    wishes = {token.strip(b" \t") for token in connection[0].lower().split(b",")}
+    if len(connection) > 1 or not wishes <= _CONNECTION:
+        return None
+    if not _LENGTH.fullmatch(length) or int(length) > max_request_bytes:
+        return None
+    json_lengths = headers.get(_JSON_LENGTH, [])
+    if len(json_lengths) > 1 or not all(map(_LENGTH.fullmatch, json_lengths)):
+        return None
+    timeouts = headers.get(_TIMEOUT, [None])
+    try:
+        (timeout,) = timeouts
+        timeout_ns = timeout_ns_of(None if timeout is None else timeout.decode("latin-1"))
+    except (ValueError, InvalidRequest):
+        return None
+    if keys is not None and not _allowed(headers, keys):
+        return None
+    accepted = PLAIN
+    if compress_answers:
+        accepted = acceptance(b",".join(headers.get(b"accept-encoding", ())).decode("latin-1"))
+    if not accepted.plain:
+        # Small answers too must be encoded, and here they are sent without a look at anything.
+        return None
+    infer = target[1] is None
+    model = (target[2] if infer else target[1]).decode()
+    if infer and origins.has(model):
+        # V2 is passed on as it is.
+        return None
+    return RequestHead(
+        model=model,
+        head_bytes=len(text),
+        content_length=int(length),
+        request_bytes=len(text) + int(length),
+        keep_alive=_CLOSE not in wishes,
+        infer=infer,
+        json_bytes=int(json_lengths[0]) if infer and json_lengths else None,
+        coding=accepted.coding,
+        timeout_ns=timeout_ns,
+        origin=None if infer else origins.of(model, seen.url, headers),
+    )
+
+
+def _allowed(headers: dict[bytes, list[bytes]], keys: ApiKeys) -> bool:
+    """Whether a key came with it; the refusal is Falcon's."""
+    found = [headers.get(name, [b""]) for name in _KEY_NAMES]
+    if any(len(values) != 1 for values in found):
+        return False
+    authorization, key = (values[0].decode("latin-1") for values in found)
+    return keys.allow(authorization, key)
+
+
+def _has_plain_lines(text: bytes) -> bool:
+    """Whether lines end with CRLF and nothing else, none is folded, and there is one empty line."""
+    lines = text.count(b"\r\n")
+    return (
+        text.endswith(END)
+        and text.find(END) == len(text) - len(END)
+        and text.count(b"\n") == lines == text.count(b"\r")
+        and b"\r\n " not in text
+        and b"\r\n\t" not in text
+    )
+
+
+class _Seen:
+    """Takes the parser's calls."""
+
+    def __init__(self) -> None:
+        self.url = b""
+        self.headers: dict[bytes, list[bytes]] = {}
+        self.complete = False
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.setdefault(name.lower(), []).append(value.strip(b" \t"))
+
+    def on_headers_complete(self) -> None:
+        self.complete = True

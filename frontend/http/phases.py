@@ -1,0 +1,100 @@
+"""What an HTTP connection can be about, and how long it may be: one table, without exceptions.
+
+Both kinds of connection, the fast lane's and Falcon's, say once a second in which phase they are,
+and end where its time is over. So there is none without an end, whatever a client sends or keeps
+back. Two phases end while things move, and only where they move too slowly.
+
+Before these, a hand-shake of TLS has `HEAD_TIMEOUT_S` (`ringbatch.frontend.http.server`), and
+after a refusal for lack of room a client `LINGER_S` (`ringbatch.frontend.http.connection_limit`).
+"""
+
+from enum import Enum
+from math import inf
+from typing import Final, NamedTuple
+
+HEAD_TIMEOUT_S: Final = 10
+BODY_TIMEOUT_S: Final = 30
+LEAST_RECEIVED_BYTES: Final = 1 << 20
+"""In `BODY_TIMEOUT_S` so much of a body comes, or all the rest of it."""
+WRITE_TIMEOUT_S: Final = 60
+LEAST_TAKEN_BYTES: Final = 1 << 16
+"""In `WRITE_TIMEOUT_S` so much of an answer is taken, or all of it, by whoever wants it."""
+
+HEAD_TOO_SLOW: Final = f"the head did not come within {HEAD_TIMEOUT_S} s"
+BODY_TOO_SLOW: Final = (
+    f"the body did not come within {BODY_TIMEOUT_S} s, nor {LEAST_RECEIVED_BYTES} bytes of it"
+)
+
+
+class Phase(Enum):
+    """What a connection is about."""
+
+    IDLE = "nothing has begun: no byte of a request has come, or empty lines alone"
+    HEAD = "a head is coming"
+    BODY = "a body is coming"
+    UNWANTED = "the rest of a body is coming whose request is answered already"
+    ANSWER = "an answer is being made, and nothing more is read until it is there"
+    TAKING = "the client is to take what was written to it, be it the last"
+
+
+class Limit(NamedTuple):
+    """When a phase is over.
+
+    Attributes:
+        time_s: so long it may last.
+        least_bytes: unless so many moved in that time; then it may last as long again.
+    """
+
+    time_s: float
+    least_bytes: float = inf
+
+
+LIMITS: Final = {
+    Phase.HEAD: Limit(HEAD_TIMEOUT_S),
+    Phase.BODY: Limit(BODY_TIMEOUT_S, LEAST_RECEIVED_BYTES),
+    Phase.UNWANTED: Limit(BODY_TIMEOUT_S),
+    # Every request has a deadline of its own: its model's, or the other server's silence.
+    Phase.ANSWER: Limit(inf),
+    Phase.TAKING: Limit(WRITE_TIMEOUT_S, LEAST_TAKEN_BYTES),
+}
+"""Of all phases but IDLE, whose time is a setting."""
+
+
+class Clock:
+    """How long one connection has been about the same.
+
+    Args:
+        idle_timeout_s: the limit of `Phase.IDLE`.
+
+    Attributes:
+        age_s: whole seconds in this phase. Who begins another request sets it to 0; that the phase
+            has become another is seen here.
+    """
+
+    __slots__ = ("_idle", "_moved_bytes", "_phase", "age_s")
+
+    def __init__(self, idle_timeout_s: float) -> None:
+        self._idle = Limit(idle_timeout_s)
+        self._phase = Phase.IDLE
+        self._moved_bytes = 0
+        self.age_s = 0
+
+    def is_over(self, phase: Phase, moved_bytes: int) -> bool:
+        """Another second has passed; whether the phase has lasted too long.
+
+        Args:
+            phase: in which the connection is now.
+            moved_bytes: a count that grows by the bytes that this phase is about.
+        """
+        if phase is not self._phase:
+            self._phase = phase
+            self.age_s = 0
+        if not self.age_s:
+            self._moved_bytes = moved_bytes
+        self.age_s += 1
+        limit = self._idle if phase is Phase.IDLE else LIMITS[phase]
+        if self.age_s <= limit.time_s:
+            return False
+        moved_bytes, self._moved_bytes = moved_bytes - self._moved_bytes, moved_bytes
+        self.age_s = 1
+        return moved_bytes < limit.least_bytes

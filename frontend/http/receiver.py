@@ -1,0 +1,86 @@
+"""Reading a connection into memory of one's choice rather than into new bytes objects."""
+
+import asyncio
+from typing import Final, Protocol
+
+HEAD_BYTES: Final = 1 << 14
+"""How much is read at once while no body is being received: a head and its JSON text, and little of
+the body behind them, because that is copied once more."""
+
+
+class Owner(Protocol):
+    """Whose connection it is."""
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came of which the place was not known."""
+
+    def arrived(self) -> None:
+        """The whole body has come."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed."""
+
+    def pause_writing(self) -> None:
+        """The client does not read."""
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+
+
+class Receiver(asyncio.BufferedProtocol):
+    """The protocol of a connection that has large bodies, from the first of them on.
+
+    Args:
+        owner: gets everything but the bytes of bodies whose memory it named.
+
+    Attributes:
+        received_bytes: of the body that came last.
+    """
+
+    __slots__ = ("_head", "_memory", "_owner", "received_bytes")
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+        self._head = memoryview(bytearray(HEAD_BYTES))
+        self._memory: memoryview | None = None
+        self.received_bytes = 0
+
+    def receive_into(self, memory: memoryview, begun: memoryview) -> None:
+        """Write the bytes that come next into memory, until it is full.
+
+        Args:
+            memory: not empty when what has begun stands in it.
+            begun: bytes at its start that have come already.
+        """
+        self.received_bytes = len(begun)
+        memory[: self.received_bytes] = begun
+        self._memory = memory
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The transport's call: where the next bytes go."""
+        memory = self._memory
+        return self._head if memory is None else memory[self.received_bytes :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """The transport's call: bytes have come."""
+        memory = self._memory
+        if memory is None:
+            self._owner.data_received(bytes(self._head[:nbytes]))
+            return
+        self.received_bytes += nbytes
+        if self.received_bytes == len(memory):
+            self._memory = None
+            self._owner.arrived()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport's call: the connection is closed, by whomever."""
+        self._memory = None
+        self._owner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The transport's call: the client does not read its answers."""
+        self._owner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The transport's call: the client reads again."""
+        self._owner.resume_writing()

@@ -1,0 +1,93 @@
+"""What is served at the control address, on Falcon: metrics, and how every model is."""
+
+import time
+from typing import Any
+
+import falcon
+import falcon.asgi
+import orjson
+from falcon.asgi import Request, Response
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from ringbatch.frontend.codec.model_address import address
+from ringbatch.frontend.metrics.exposition import EngineMetrics
+from ringbatch.frontend.request.readiness import obstacle
+from ringbatch.shm.layout import MODEL_READY, WORD
+from ringbatch.shm.model_spec import FIRST_VERSION, SERVING, ModelSpec
+from ringbatch.shm.segment import Segment
+
+
+def create_control_app(segment: Segment, version: str) -> falcon.asgi.App[Request, Response]:
+    """The ASGI application.
+
+    Args:
+        segment: attached.
+        version: of ringbatch.
+    """
+    app = falcon.asgi.App(media_type=falcon.MEDIA_JSON)
+    app.set_error_serializer(_serialize)
+    app.add_route("/metrics", Metrics(segment, version))
+    app.add_route("/v2/health/live", Live())
+    app.add_route("/v2/health/ready", Ready(segment))
+    return app
+
+
+class Metrics:
+    """Every counter and gauge of the engine."""
+
+    def __init__(self, segment: Segment, version: str) -> None:
+        self._registry = CollectorRegistry()
+        self._registry.register(EngineMetrics(segment, version))
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """As text for Prometheus, or as OpenMetrics where that is accepted."""
+        encode, content_type = choose_encoder(req.get_header("Accept") or "")
+        resp.data = encode(self._registry)
+        resp.content_type = content_type
+
+
+class Live:
+    """Whether this process serves."""
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """The Open Inference Protocol's form."""
+        _send(resp, {"live": True})
+
+
+class Ready:
+    """Whether every model can predict, and which cannot."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """200 or 503, with the workers of every model, and why it cannot predict."""
+        segment = self._segment
+        segment.read_models()
+        serving = (spec for spec in segment.models if spec.state == SERVING)
+        models = {_address(spec): self._of(spec) for spec in serving}
+        ready = not segment.draining and not any("why" in model for model in models.values())
+        resp.status = falcon.HTTP_200 if ready else falcon.HTTP_503
+        _send(resp, {"ready": ready, "draining": segment.draining, "models": models})
+
+    def _of(self, spec: ModelSpec) -> dict[str, Any]:
+        words, offset = self._segment.words, self._segment.layout.model(spec.index)
+        found = {"ready_workers": words[(offset + MODEL_READY) // WORD]}
+        found["workers"] = spec.running
+        workers = map(self._segment.layout.worker, spec.workers)
+        why = obstacle(words, offset, time.monotonic_ns(), workers)
+        return found | ({"why": why} if why else {})
+
+
+def _address(spec: ModelSpec) -> str:
+    return address(spec.name, spec.version if spec.version != FIRST_VERSION else "")
+
+
+def _serialize(_req: Request, resp: Response, error: falcon.HTTPError) -> None:
+    _send(resp, {"error": error.description or error.title})
+
+
+def _send(resp: Response, value: dict[str, Any]) -> None:
+    resp.data = orjson.dumps(value)
+    resp.content_type = falcon.MEDIA_JSON

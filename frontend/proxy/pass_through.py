@@ -1,0 +1,317 @@
+"""Requests with paths that are none of ours, passed on to another server, and its answers.
+
+Method, path, query, body and headers stay what they are, but for those headers that are about one
+connection alone. Bodies are streamed both ways, and neither side waits for more than the other can
+take. Connections are kept; where one turns out to be closed, aiohttp asks once more on a new one if
+the method allows it.
+"""
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+import aiohttp
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
+from yarl import URL
+
+from ringbatch.frontend.codec.outcome import outcome
+from ringbatch.frontend.http.fallback import EXCHANGES
+from ringbatch.shm.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    ModelServerBroken,
+    ModelServerDown,
+    RequestError,
+)
+
+log = logging.getLogger("ringbatch.frontend")
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Header = tuple[bytes, bytes]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+Judgement = Callable[[Mapping[str, Any]], bool]
+"""Of a request, by its scope."""
+
+READY_PATH: Final = "/v2/health/ready"
+CONNECT_S: Final = 5.0
+SILENCE_S: Final = 300.0
+"""How long the other server may say nothing."""
+READY_S: Final = 1.0
+"""The same where it is asked whether it is ready, within the two seconds that probes wait."""
+
+_MAX_HEAD_BYTES: Final = 1 << 16
+_CHUNK_BYTES: Final = 1 << 16
+_OF_ONE_CONNECTION: Final = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+    }
+)
+_NOT_ASKED: Final = _OF_ONE_CONNECTION | {b"expect"}
+_NOT_ANSWERED: Final = _OF_ONE_CONNECTION | {b"date"}
+"""uvicorn sends a date of its own."""
+_ADDED_BY_AIOHTTP: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+_NO_SUCH_PATH: Final = (404, 405, 501)
+_FINAL: Final = range(200, 600)
+_WITHOUT_BODY: Final = (204, 304)
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class PassThrough:
+    """An application that passes on what another is not for.
+
+    Args:
+        app: serves what is for us.
+        server: the other one, ``http://HOST:PORT``.
+        ours: what is for `app`.
+        is_probe: which requests ask no more than whether requests can be answered.
+        expect_ready: returns where the engine can answer; raises `RequestError`.
+        withheld: headers that the other server is not to see, in lower case.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        server: str,
+        ours: Judgement,
+        is_probe: Judgement,
+        expect_ready: Callable[[], None],
+        withheld: Iterable[bytes] = (),
+    ) -> None:
+        self._app = app
+        self._server = server
+        self._ours = ours
+        self._is_probe = is_probe
+        self._expect_ready = expect_ready
+        self._not_asked = _NOT_ASKED.union(withheld)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, as ASGI has it."""
+        if self._is_probe(scope):
+            await self._probe(scope, receive, send)
+        elif self._ours(scope):
+            await self._app(scope, receive, send)
+        else:
+            await self._unless_gone(scope, send, self._pass(scope, receive, send))
+
+    async def close(self) -> None:
+        """Close the connections that are kept."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _probe(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            self._expect_ready()
+            await self._expect_other_ready()
+        except RequestError as error:
+            await _refuse(send, error)
+        else:
+            await self._app(scope | {"path": READY_PATH}, receive, send)
+
+    async def _expect_other_ready(self) -> None:
+        limit = aiohttp.ClientTimeout(total=READY_S)
+        try:
+            url = f"{self._server}{READY_PATH}"
+            async with self._client().get(url, timeout=limit, allow_redirects=False) as answer:
+                status = answer.status
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            reason = f"the model server is not ready: {_words(error)}"
+            raise ModelServerBroken(reason) from None
+        # A server that does not know the question may have an answer to others.
+        if status >= 400 and status not in _NO_SUCH_PATH:
+            raise ModelServerBroken(f"the model server is not ready: it answered {status}")
+
+    async def _unless_gone(self, scope: Scope, send: Send, passing: Any) -> None:
+        """Give up where the client has gone: the other server need not go on for nobody."""
+        work = asyncio.ensure_future(passing)
+        exchanges = scope.get(EXCHANGES, set())
+        exchange = _Exchange(work)
+        exchanges.add(exchange)
+        try:
+            await asyncio.wait([work])
+        finally:
+            work.cancel()
+            exchanges.discard(exchange)
+        if not work.cancelled() and (error := work.exception()) is not None:
+            raise error
+
+    async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started = False
+        try:
+            async with self._client().request(
+                scope["method"],
+                _url(self._server, scope["raw_path"], scope["query_string"]),
+                headers=_asked(scope["headers"], self._not_asked),
+                data=_body(receive) if _has_body(scope["headers"]) else None,
+                allow_redirects=False,
+                skip_auto_headers=_ADDED_BY_AIOHTTP,
+            ) as answer:
+                head = _answered(answer.status, answer.raw_headers)
+                started = True
+                await send(
+                    {"type": "http.response.start", "status": answer.status, "headers": head}
+                )
+                async for chunk in answer.content.iter_chunked(_CHUNK_BYTES):
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        except (RequestError, aiohttp.ClientError, TimeoutError, OSError) as error:
+            if started:
+                # Nothing can be taken back; the connection ends before the answer does.
+                log.warning("frontend: an answer that was passed on broke off: %s", _words(error))
+                return
+            await _refuse(send, _error(error))
+
+    def _client(self) -> aiohttp.ClientSession:
+        """Made on first use, on the running loop."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=_Connector(limit=0),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=CONNECT_S, sock_read=SILENCE_S
+                ),
+                auto_decompress=False,
+                max_line_size=_MAX_HEAD_BYTES,
+                max_field_size=_MAX_HEAD_BYTES,
+            )
+        return self._session
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Gives no connection again on which something has come unasked: it would be taken for the
+    answer to the next request, and each later answer for that to the request before it."""
+
+    async def connect(
+        self, req: aiohttp.ClientRequest, traces: list[Trace], timeout: aiohttp.ClientTimeout
+    ) -> Connection:
+        while True:
+            connection = await super().connect(req, traces, timeout)
+            if connection.protocol is None or not connection.protocol.should_close:
+                return connection
+            connection.close()
+
+
+class _Exchange:
+    """What a connection ends with itself."""
+
+    def __init__(self, work: "asyncio.Future[None]") -> None:
+        self._work = work
+
+    def gone(self) -> None:
+        """The connection's call: nobody waits any more."""
+        self._work.cancel()
+
+
+def _url(server: str, path: bytes, query: bytes) -> URL:
+    target = (path + b"?" + query if query else path).decode("latin-1")
+    if not target.isascii() or not target.isprintable():
+        raise InvalidRequest("the path has characters that a URL has only percent-encoded")
+    if not target.startswith("/"):
+        # Behind the server's address it would be a part of that, and name another server.
+        raise InvalidRequest("the target of the request is no path")
+    return URL(f"{server}{target}", encoded=True)
+
+
+def _answered(status: int, headers: Iterable[Header]) -> list[Header]:
+    """The headers of the other server's answer, as its client gets them.
+
+    Raises:
+        ModelServerBroken: they are none that may be sent, or the status is none of an answer.
+    """
+    if status not in _FINAL:
+        raise ModelServerBroken(f"the model server answered {status}, which is no status of HTTP")
+    head = _kept(headers, _NOT_ANSWERED)
+    for name, value in head:
+        if _CONTROL.search(value):
+            shown = name.decode("latin-1")
+            raise ModelServerBroken(f"the model server's header {shown} has control characters")
+    if status in _WITHOUT_BODY:
+        # Theirs would be the length of a body that is elsewhere; uvicorn waits for that body here.
+        return [(name, value) for name, value in head if name.lower() != b"content-length"]
+    return head
+
+
+def _asked(headers: Iterable[Header], dropped: frozenset[bytes]) -> list[tuple[str, str]]:
+    """The headers of a request, as aiohttp takes them: it writes all text as UTF-8."""
+    asked = []
+    for name, value in _kept(headers, dropped):
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            text = value.decode("latin-1")
+        asked.append((name.decode("latin-1"), text))
+    return asked
+
+
+def _kept(headers: Iterable[Header], dropped: frozenset[bytes]) -> list[Header]:
+    headers = list(headers)
+    named = {
+        token.strip().lower()
+        for name, value in headers
+        if name.lower() == b"connection"
+        for token in value.split(b",")
+    }
+    return [
+        (name, value)
+        for name, value in headers
+        if name.lower() not in dropped and name.lower() not in named
+    ]
+
+
+def _has_body(headers: Iterable[Header]) -> bool:
+    framed = dict(headers)
+    return b"transfer-encoding" in framed or framed.get(b"content-length", b"0") != b"0"
+
+
+async def _body(receive: Receive) -> AsyncIterator[bytes]:
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise InvalidRequest("the client has gone")
+        more = message.get("more_body", False)
+        if message.get("body"):
+            yield message["body"]
+
+
+def _error(error: Exception) -> RequestError:
+    if isinstance(error, RequestError):
+        return error
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return ModelServerDown(f"the model server cannot be reached: {_words(error)}")
+    if isinstance(error, TimeoutError):
+        return DeadlineExceeded("the model server did not answer in time")
+    return ModelServerBroken(f"the model server gave no answer: {_words(error)}")
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        number = error.os_error.errno
+        return os.strerror(number).lower() if number else str(error.os_error).lower()
+    if isinstance(error, TimeoutError):
+        return "no answer came in time"
+    if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionError):
+        return "it closed the connection"
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+async def _refuse(send: Send, error: RequestError) -> None:
+    status, body, headers = outcome(error)
+    head = [(name.encode(), value.encode("latin-1")) for name, value in headers]
+    head.append((b"content-length", str(len(body)).encode()))
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,71 @@
+"""The application in front of which another server's paths begin where ours end."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import falcon.asgi
+from falcon.asgi import Request, Response
+from falcon.routing import CompiledRouter
+
+from ringbatch.frontend.proxy.pass_through import Judgement, PassThrough
+from ringbatch.frontend.proxy.routing import (
+    Find,
+    has_route,
+    is_for_sidecar,
+    is_probe,
+    is_ready_path,
+)
+from ringbatch.frontend.request.service import Service
+from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER, KEY_HEADERS
+
+
+def with_pass_through(
+    app: falcon.asgi.App[Request, Response],
+    router: CompiledRouter,
+    service: Service,
+    server: str,
+    keys: ApiKeys | None = None,
+) -> PassThrough:
+    """An application that passes on requests with paths that are none of ours.
+
+    Args:
+        app: ours.
+        router: of that.
+        service: the models.
+        server: to which it is passed on, ``http://HOST:PORT``.
+        keys: those of which a client must send one; None where everybody is served.
+    """
+
+    def parameters(path: str) -> Mapping[str, str] | None:
+        found = router.find(path)
+        return None if found is None else found[2]
+
+    ours: Judgement = is_for_sidecar
+    probe: Judgement = is_probe
+    if not service.origins.any_path:
+        ours, probe = partial(_has_route, parameters, service), is_ready_path
+    if keys is None:
+        return PassThrough(app, server, ours, probe, service.expect_ready)
+    ours = _or_without_key(ours, keys)
+    withheld = [name.encode() for name in KEY_HEADERS]
+    return PassThrough(app, server, ours, probe, service.expect_ready, withheld)
+
+
+def _has_route(find: Find, service: Service, scope: Mapping[str, Any]) -> bool:
+    """By the models that there are now."""
+    models = service.models
+    typed = {name for name, model in models.items() if model.spec.forward is None}
+    return has_route(find, models, typed)(scope)
+
+
+def _or_without_key(ours: Judgement, keys: ApiKeys) -> Judgement:
+    """What comes without a key is ours, to be refused."""
+
+    def judged(scope: Mapping[str, Any]) -> bool:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        authorization, key = headers.get(AUTHORIZATION.encode()), headers.get(KEY_HEADER.encode())
+        return not keys.allow(authorization, key) or ours(scope)
+
+    return judged

@@ -1,0 +1,75 @@
+"""Which requests are for this server itself where all others are passed on; pure.
+
+Beside a model of ours, what its paths and our documents are is ours. As a sidecar in front of
+another server, nothing is but predictions and the question whether we are ready.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+PREDICT: Final = ":predict"
+EXPLAIN: Final = ":explain"
+READY: Final = "/v2/health/ready"
+SERVER: Final = "*"
+"""The target of an OPTIONS that is about no path."""
+_V1_MODELS: Final = "/v1/models/"
+_V2_MODELS: Final = ("/v2/models/", "/v2/repository/models/")
+_READ: Final = ("GET", "HEAD")
+_PROBE: Final = b"kube-probe/"
+_PROBE_HEADERS: Final = (b"k-kubelet-probe", b"k-network-probe")
+
+Find = Callable[[str], Mapping[str, str] | None]
+"""The parameters of the route that a path has; None where it has none."""
+
+
+def is_probe(scope: Mapping[str, Any]) -> bool:
+    """Whether a request asks no more than whether requests can be answered.
+
+    Kubernetes' own probes are told by their name, whatever their path, as KServe's agent does.
+    """
+    if scope["method"] not in _READ:
+        return False
+    return scope["path"] == READY or any(
+        (name == b"user-agent" and value.startswith(_PROBE)) or name in _PROBE_HEADERS
+        for name, value in scope["headers"]
+    )
+
+
+def is_ready_path(scope: Mapping[str, Any]) -> bool:
+    """The same where other paths have answers of their own."""
+    return bool(scope["method"] in _READ and scope["path"] == READY)
+
+
+def is_for_sidecar(scope: Mapping[str, Any]) -> bool:
+    """Whether a request is for predictions, of whatever model, or about nothing but the server that
+    reads it."""
+    path = scope["path"]
+    return bool(path == SERVER or (scope["method"] == "POST" and path.endswith(PREDICT)))
+
+
+def has_route(
+    find: Find, models: Collection[str], v2_models: Collection[str]
+) -> Callable[[Mapping[str, Any]], bool]:
+    """What says whether a request is for something of ours.
+
+    Args:
+        find: knows our routes.
+        models: the names of ours.
+        v2_models: of those that V2 can ask.
+    """
+
+    def ours(scope: Mapping[str, Any]) -> bool:
+        path = scope["path"]
+        if path == SERVER:
+            return True
+        parameters = find(path)
+        if parameters is None or path.endswith(EXPLAIN):
+            return False
+        if path.startswith(_V1_MODELS):
+            name = parameters["name"]
+            return name in models or name.rpartition(":")[0] in models
+        if path.startswith(_V2_MODELS):
+            return "name" not in parameters or parameters["name"] in v2_models
+        return True
+
+    return ours

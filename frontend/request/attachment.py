@@ -1,0 +1,67 @@
+"""A frontend process's hold on the engine: the segment, a lane of it, and the service on that."""
+
+import asyncio
+import time
+from typing import Final, Self
+
+from ringbatch.frontend.request.gateway import Gateway
+from ringbatch.frontend.request.service import Service
+from ringbatch.frontend.v2.regions import NOTHING_SHARED, SharedMemory
+from ringbatch.shm.host.platform import require_ordered_stores
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.spinning import where_cpus_allow
+
+_SWEEP_S: Final = 1.0
+"""How long an object may be kept open whose region is registered no longer."""
+_SPIN_NS: Final = 200_000
+"""How long the event loop stays awake for answers: some twice what a request takes through the
+engine where each of its processes has to be woken on a virtual machine."""
+
+
+class Attachment:
+    """A lane and the service on it.
+
+    Attributes:
+        lane: the lane.
+        service: the models.
+
+    Args:
+        segment: attached.
+        lane: of that segment, held by this process.
+        shared: what of clients' memory requests may use.
+    """
+
+    def __init__(self, segment: Segment, lane: Lane, shared: SharedMemory = NOTHING_SHARED) -> None:
+        self._segment = segment
+        self.lane = lane
+        self._loop = asyncio.get_running_loop()
+        self._gateway = Gateway(lane, self._loop, spin_ns=where_cpus_allow(_SPIN_NS))
+        self._gateway.listen(segment.lane_doorbell(lane.index))
+        self.service = Service(segment, self._gateway, time.monotonic_ns, shared)
+        self._sweeping: asyncio.TimerHandle | None = None
+        if self.service.regions.on:
+            self._sweep()
+
+    @classmethod
+    def open(cls, segment_name: str, shared: SharedMemory = NOTHING_SHARED) -> Self:
+        """Attach the segment and take a free lane, on the running loop.
+
+        Raises:
+            StartupError: in words.
+        """
+        require_ordered_stores()
+        segment = Segment.attach(segment_name)
+        return cls(segment, Lane.attach(segment, segment.collector_doorbell().wake), shared)
+
+    def _sweep(self) -> None:
+        self.service.regions.sweep()
+        self._sweeping = self._loop.call_later(_SWEEP_S, self._sweep)
+
+    def close(self) -> None:
+        """Leave the lane to the next."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        self.service.regions.close()
+        self._gateway.close()
+        self._segment.detach()

@@ -1,0 +1,264 @@
+"""Between the event loop of a frontend process and its lane: when what is published there is
+announced, and who is told of the answers.
+
+What is published within one turn of the event loop is announced to the collector together, in one
+store and one wake-up. Answers are looked for at the same occasion where any can have come, which
+costs a few loads from memory, so that a busy process mostly finds them before it looks at its
+doorbell, which the loop watches among the connections. A long turn is cut where half of what is in
+flight waits to be announced: else all requests would move in one bunch, and everybody but the one
+process that has it would wait.
+
+While answers are under way that usually come soon, the loop does not sleep: it looks for them at
+every turn, so that no core has to be woken for them; see `ringbatch.shm.spinning`.
+
+There is one timer for all requests. It is armed for the earliest deadline and, while anything is
+in flight, fires at least once a second: then requests whose time is over are given up, and answers
+that stood in their slots a whole period without anybody being told are delivered and counted as
+missed wake-ups. With nothing in flight there is no timer, and nothing runs.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from ringbatch.shm.bell import Bell
+from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.slot import Status
+from ringbatch.shm.spinning import Patience
+
+SWEEP_NS: Final = 1_000_000_000
+"""The longest time between two looks at everything in flight."""
+RESWEEP_NS: Final = 250_000_000
+"""The same, while answers stand there that nobody was told of."""
+BUNCH: Final = 8
+"""The fewest requests for which a turn is cut."""
+GIVE_WAY_NS: Final = 60_000
+"""How long the loop stays awake for answers before it lets others use its core. With cores for all
+of them, those woken meanwhile then go to another one; without, they get this one soon enough."""
+_NEVER: Final = 1 << 63
+_TIMER_GRAIN_S: Final = 0.001
+"""The loop's timers count milliseconds and may fire early by a fraction of one."""
+
+
+class Waiter(Protocol):
+    """Who waits for the answer in a slot.
+
+    Attributes:
+        deadline_ns: when it gives up.
+    """
+
+    deadline_ns: int
+
+    def answered(self, slot: int) -> None:
+        """The answer stands in the slot; the waiter reads it and releases the slot."""
+
+    def expired(self, slot: int) -> None:
+        """The deadline passed; the slot is no longer the waiter's."""
+
+
+class Gateway:
+    """The lane of this process, for its event loop; every method is called on that loop.
+
+    Args:
+        lane: this process holds it.
+        loop: where waiters are called.
+        clock: monotonic nanoseconds.
+        spin_ns: how long the loop stays awake for answers, where they usually come as soon; 0 for
+            never.
+        give_way: lets others use the core.
+    """
+
+    def __init__(
+        self,
+        lane: Lane,
+        loop: asyncio.AbstractEventLoop,
+        clock: Callable[[], int] = time.monotonic_ns,
+        *,
+        spin_ns: int = 0,
+        give_way: Callable[[], object] = os.sched_yield,
+    ) -> None:
+        self.lane = lane
+        self._loop = loop
+        self._call_soon = loop.call_soon
+        self._clock = clock
+        self._patience = Patience(spin_ns)
+        self._give_way = give_way
+        self._waited_from_ns = clock()
+        """Since when answers have been under way and none has come."""
+        self._waiting: list[Waiter | None] = [None] * lane.capacity
+        self._turn_is_due = False
+        self._unannounced = 0
+        self._bunch = BUNCH
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = _NEVER
+        self._unnoticed: dict[int, Waiter] = {}
+        self._doorbell: Bell | None = None
+        if lane.in_flight:
+            # Left by a dead owner; nobody waits for it, but its slots are to come back.
+            self._arm(_NEVER)
+        self.rung: Callable[[], None] = _nothing
+        """Called when the doorbell has rung, before answers are looked for, and at every
+        sweep."""
+
+    def listen(self, doorbell: Bell) -> None:
+        """Have the loop watch the lane's doorbell until `close`."""
+        self._doorbell = doorbell
+        self._loop.add_reader(doorbell.fileno(), self._rung)
+
+    def close(self) -> None:
+        """Stop listening; whatever is still in flight is given up."""
+        # A turn that is due comes yet, and is the last.
+        self._patience = Patience(0)
+        if self._timer is not None:
+            self._timer.cancel()
+        for slot in range(self.lane.capacity):
+            self.cancel(slot)
+        self.lane.announce()
+        if self._doorbell is not None:
+            self._loop.remove_reader(self._doorbell.fileno())
+            self._doorbell.close()
+            self._doorbell = None
+
+    def wait_for(self, waiter: Waiter, slot: int) -> None:
+        """Have a request announced that was published in the lane, and its answer passed on.
+
+        Args:
+            waiter: gets exactly one call, unless `cancel` comes first.
+            slot: where the request is.
+        """
+        self._waiting[slot] = waiter
+        self._unannounced += 1
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._call_soon(self._turn)
+        if waiter.deadline_ns < self._timer_ns:
+            self._arm(waiter.deadline_ns)
+
+    def cancel(self, slot: int) -> None:
+        """Want no answer any more; does nothing where nobody waits for the slot."""
+        if self._waiting[slot] is not None:
+            self._waiting[slot] = None
+            self.lane.cancel(slot)
+
+    def between_requests(self) -> None:
+        """To be called before each request, when none is half sent: cuts a long turn."""
+        if self._unannounced >= self._bunch:
+            self._announce()
+
+    def _turn(self) -> None:
+        self._turn_is_due = False
+        if self._unannounced:
+            self._announce()
+        else:
+            self.collect()
+        if self._stays_awake():
+            self._turn_is_due = True
+            self._call_soon(self._turn)
+
+    def _announce(self) -> None:
+        lane, unannounced = self.lane, self._unannounced
+        unanswered = lane.unanswered
+        self._unannounced = 0
+        self._bunch = max(BUNCH, unanswered >> 1)
+        lane.announce()
+        if unanswered > unannounced:
+            self.collect()
+        else:
+            self._waited_from_ns = self._clock()
+
+    def _stays_awake(self) -> bool:
+        """Whether to look for answers at the next turn of the loop, instead of sleeping."""
+        patience = self._patience
+        if not (patience.pays and self.lane.unanswered):
+            return False
+        waited_ns = self._clock() - self._waited_from_ns
+        if waited_ns > GIVE_WAY_NS:
+            self._give_way()
+        return waited_ns < patience.limit_ns
+
+    def collect(self) -> None:
+        """Pass on every answer that has come."""
+        found = self.lane.collect()
+        if found:
+            now = self._clock()
+            self._patience.learn(now - self._waited_from_ns)
+            self._waited_from_ns = now
+            waiting, release = self._waiting, self.lane.release
+            calls = [
+                release if (waiter := waiting[slot]) is None else waiter.answered for slot in found
+            ]
+            # Before the first call, because one waiter may cancel what another slot holds.
+            for slot in found:
+                waiting[slot] = None
+            self._tell(zip(calls, found, strict=True))
+
+    def _tell(self, calls: Iterable[tuple[Callable[[int], None], int]]) -> None:
+        remaining = iter(calls)
+        try:
+            for call, slot in remaining:
+                call(slot)
+        except BaseException:
+            # A waiter that raises costs its own answer and nobody else's.
+            if rest := list(remaining):
+                self._call_soon(self._tell, rest)
+            raise
+
+    def _rung(self) -> None:
+        assert self._doorbell is not None
+        # The rings are taken before looking: one that comes from here on means another look.
+        self._doorbell.hush()
+        self.rung()
+        self.collect()
+
+    def _arm(self, instant_ns: int) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        now = self._clock()
+        self._timer_ns = instant_ns = min(instant_ns, now + SWEEP_NS)
+        delay_s = max(instant_ns - now, 0) / 1e9 + _TIMER_GRAIN_S
+        self._timer = self._loop.call_later(delay_s, self.sweep)
+
+    def sweep(self) -> None:
+        """Give up what is overdue, find what was missed, and arm the timer for the next time."""
+        self._timer, self._timer_ns = None, _NEVER
+        self._deliver_unnoticed()
+        if self.lane.held_back:
+            # Room may have come without an answer, whose ring would have brought another try.
+            self.collect()
+        self.rung()
+        now = self._clock()
+        earliest = _NEVER
+        overdue: list[tuple[Callable[[int], None], int]] = []
+        for slot, waiter in enumerate(self._waiting):
+            if waiter is None:
+                continue
+            if waiter.deadline_ns <= now:
+                self.cancel(slot)
+                overdue.append((waiter.expired, slot))
+                continue
+            earliest = min(earliest, waiter.deadline_ns)
+            if self.lane.answer(slot).status is not Status.CORRUPT:
+                self._unnoticed[slot] = waiter
+        if self._unnoticed:
+            earliest = min(earliest, now + RESWEEP_NS)
+        if self.lane.in_flight:
+            self._arm(min(earliest, self._timer_ns))
+        if overdue:
+            self.lane.counters.add(LaneCounter.TIMEOUTS, len(overdue))
+            self._tell(overdue)
+
+    def _deliver_unnoticed(self) -> None:
+        # An answer seen at the last sweep may have been on its way to the loop just then. One that
+        # is still there has lost its wake-up.
+        missed = [slot for slot, who in self._unnoticed.items() if self._waiting[slot] is who]
+        self._unnoticed.clear()
+        if missed:
+            self.lane.counters.add(LaneCounter.MISSED_WAKEUPS, len(missed))
+            self.collect()
+
+
+def _nothing() -> None:
+    pass

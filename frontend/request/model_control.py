@@ -1,0 +1,84 @@
+"""Loading and unloading models on behalf of a client: the supervisor is asked, and awaited."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from ringbatch.frontend.codec.json_to_tensor import shown
+from ringbatch.frontend.codec.outcome import NotSupported
+from ringbatch.frontend.request.service import Service
+from ringbatch.shm.errors import Draining, InvalidRequest, LoadFailed, ModelNotFound
+from ringbatch.shm.host.control_socket import (
+    MAX_LINE_BYTES,
+    Action,
+    Order,
+    order_line,
+    read_report,
+    socket_path,
+)
+
+OFF: Final = (
+    "loading and unloading models is not supported here; set [server] model_control to true, "
+    "or use ringbatch reload on the server's host"
+)
+_FOLDERS: Final = re.compile(r"(?<![^\s\"'(])(?:/[^\s/:\"']+)*/(?=[^\s/:\"']+)")
+"""In the reasons that a model file gives, which are written for the operator."""
+
+
+async def control_model(service: Service, action: Action, name: str) -> None:
+    """Have a model loaded, again where it serves already, or unloaded; return once that is done.
+
+    Args:
+        service: of the engine.
+        action: ``load`` or ``unload``.
+        name: the model's.
+
+    Raises:
+        NotSupported: the operator has not allowed it.
+        ModelNotFound: it is not in the configuration, or does not serve.
+        LoadFailed: what served before serves on.
+        Draining: the engine stops, or has stopped.
+    """
+    if not service.model_control:
+        raise NotSupported(OFF)
+    report = read_report(await _asked(service.segment_name, Order(action, name)))
+    if report is None:
+        raise Draining
+    if report.end == "unknown":
+        raise ModelNotFound(f"there is no model {shown(name)} to {action}")
+    if report.end == "failed":
+        raise LoadFailed(_FOLDERS.sub("", "; ".join(report.lines)))
+
+
+def expect_no_override(parameters: Iterable[str]) -> None:
+    """Return where the parameters of a load bring neither a configuration nor files.
+
+    Raises:
+        InvalidRequest: models are loaded from the server's own files alone.
+    """
+    for name in parameters:
+        if name == "config" or name.startswith("file:"):
+            raise InvalidRequest(
+                f"parameter {shown(name)} is not accepted: models are loaded from the server's own "
+                "configuration and files"
+            )
+
+
+async def _asked(segment_name: str, order: Order) -> bytes:
+    try:
+        reader, writer = await asyncio.open_unix_connection(
+            socket_path(segment_name), limit=MAX_LINE_BYTES
+        )
+    except OSError:
+        return b""
+    try:
+        writer.write(order_line(order))
+        return await reader.readline()
+    except (OSError, ValueError):
+        return b""
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

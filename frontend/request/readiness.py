@@ -1,0 +1,56 @@
+"""Whether a model can be relied on, by what the segment says."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from ringbatch.shm.errors import shortage
+from ringbatch.shm.layout import (
+    BEAT_S,
+    COLLECTOR_ERRNO,
+    COLLECTOR_NS,
+    MODEL_DEATHS,
+    MODEL_READY,
+    MODEL_STUCK_NS,
+    MODEL_UNSTEADY_NS,
+    WORD,
+    WORKER_ERRNO,
+)
+from ringbatch.shm.model_spec import FILE_DIFFERS, ModelSpec
+
+_STALLED_NS: Final = int(2 * BEAT_S * 1e9)
+"""After so long a collector that moves has looked for something to do."""
+
+
+def readiness(spec: ModelSpec) -> dict[str, object]:
+    """What is said of a model that can predict, by V1 and V2."""
+    ready = {"name": spec.name, "ready": True}
+    return ready | {"model_file": FILE_DIFFERS} if spec.file_differs else ready
+
+
+def obstacle(words: memoryview, offset: int, now_ns: int, workers: Iterable[int] = ()) -> str:
+    """Why a request to a model might not be answered; empty where nothing is known.
+
+    Args:
+        words: the segment as a memoryview of format ``Q``.
+        offset: where the model's words start, in bytes.
+        now_ns: the time on the monotonic clock.
+        workers: where the words of its workers start, in bytes.
+    """
+    if errno := words[COLLECTOR_ERRNO // WORD]:
+        return f"the collector has ended, and {shortage(errno)}"
+    looked_ns = words[COLLECTOR_NS // WORD]
+    if not looked_ns:
+        return "the collector has ended, and another one is not there yet"
+    if now_ns - looked_ns > _STALLED_NS:
+        return f"nobody has looked for requests for {(now_ns - looked_ns) / 1e9:.1f} s"
+    deaths = words[(offset + MODEL_DEATHS) // WORD]
+    if now_ns < words[(offset + MODEL_UNSTEADY_NS) // WORD]:
+        return f"its worker processes come and go: {deaths} deaths in a row"
+    if not words[(offset + MODEL_READY) // WORD]:
+        errnos = (words[(worker + WORKER_ERRNO) // WORD] for worker in workers)
+        reasons = dict.fromkeys(f", and {shortage(errno)}" for errno in errnos if errno)
+        return "no worker holds it now" + "".join(reasons)
+    stuck_ns = words[(offset + MODEL_STUCK_NS) // WORD]
+    if stuck_ns and now_ns > stuck_ns:
+        return "its workers have not finished a batch for too long"
+    return ""

@@ -1,0 +1,54 @@
+"""API keys: where a client puts one, and whether it is one of the server's.
+
+Only digests are kept and compared, and every digest is compared with every known one, so that the
+time it takes says nothing of how near a guess was.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+from typing import Final
+
+OPEN_PATHS: Final = frozenset({"/", "/v2/health/live", "/v2/health/ready"})
+"""What whoever watches the server asks for, without a key."""
+_SCHEME: Final = "bearer"
+
+
+class ApiKeys:
+    """The keys of a server, which may change while it runs.
+
+    Args:
+        digests: of the keys, SHA-256.
+
+    Attributes:
+        changes: how often they have become others; whoever was allowed something before the last
+            of them is to be asked again.
+    """
+
+    def __init__(self, digests: Iterable[bytes]) -> None:
+        self._digests = tuple(digests)
+        self.changes = 0
+
+    def replace(self, digests: Iterable[bytes]) -> None:
+        """Take these keys, and no others any more."""
+        self._digests = tuple(digests)
+        self.changes += 1
+
+    def allow(self, authorization: str | None, key: str | None) -> bool:
+        """Whether a request may be served.
+
+        Args:
+            authorization: its header Authorization, in which the scheme is Bearer.
+            key: its header X-API-Key; either will do.
+        """
+        scheme, _, token = (authorization or "").partition(" ")
+        bearer = token.strip(" ") if scheme.lower() == _SCHEME else ""
+        known = [self._knows(candidate) for candidate in (bearer, key or "") if candidate]
+        return any(known)
+
+    def _knows(self, candidate: str) -> bool:
+        digest = hashlib.sha256(candidate.encode(errors="replace")).digest()
+        found = False
+        for known in self._digests:
+            found |= hmac.compare_digest(digest, known)
+        return found

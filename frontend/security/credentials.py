@@ -1,0 +1,161 @@
+"""A frontend's certificate, authorities and API keys, taken anew from their files whenever these
+change.
+
+Nobody has to say that they did: the files are looked at from time to time. What is wrong with a
+new one is logged, and what was read before stays in force.
+"""
+
+import logging
+import os
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.credentials import Credentials, Tls, key_digests, server_tls
+
+log = logging.getLogger("ringbatch.frontend")
+
+LOOK_EVERY_S: Final = 1.0
+
+T = TypeVar("T")
+_Stamp = tuple[int, ...] | None
+
+
+class Watched(Generic[T]):
+    """Files that are read again when they have changed.
+
+    Args:
+        paths: of the files.
+        read: reads them all; raises `StartupError` where something is wrong with them.
+
+    Attributes:
+        value: what they held when they were last well.
+
+    Raises:
+        StartupError: `read` does.
+    """
+
+    def __init__(self, paths: tuple[Path, ...], read: Callable[[], T]) -> None:
+        self._paths = paths
+        self._read = read
+        # Before they are read: what is written meanwhile is noticed at the next look.
+        self._seen = self._stamps()
+        self._complaint = ""
+        self.value = read()
+
+    def look(self) -> bool:
+        """Read them if any has changed since they were last well; whether they are so again."""
+        stamps = self._stamps()
+        if stamps == self._seen:
+            return False
+        try:
+            self.value = self._read()
+        except StartupError as error:
+            # Until they are well: what is wrong may pass without any of them changing again.
+            self._complain(str(error))
+            return False
+        self._seen = stamps
+        self._complaint = ""
+        return True
+
+    def _complain(self, text: str) -> None:
+        if text != self._complaint:
+            log.error("frontend: what was read before stays in force: %s", text)
+        self._complaint = text
+
+    def _stamps(self) -> tuple[_Stamp, ...]:
+        return tuple(map(_stamp, self._paths))
+
+
+def _stamp(path: Path) -> _Stamp:
+    """What differs between a file and what was written in its stead."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_ctime_ns, found.st_size
+
+
+class ContextInForce(ssl.SSLContext):
+    """What listening sockets are given once: every hand-shake is that of the context in force.
+
+    So whatever the files hold is new at once, authorities included, and no session of before can be
+    resumed.
+
+    Attributes:
+        current: that context.
+    """
+
+    current: ssl.SSLContext
+
+    def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
+        """The event loop's call: a connection has come."""
+        return self.current.wrap_bio(*arguments, **named)
+
+
+class Changes(NamedTuple):
+    """What became another at a look.
+
+    Attributes:
+        keys: whoever was let in by a key may have one no more.
+        authorities: whoever was let in by a certificate may have a good one no more.
+    """
+
+    keys: bool
+    authorities: bool
+
+
+class Security:
+    """What is asked of clients and shown to them.
+
+    Attributes:
+        keys: those of which a client must send one; None where everybody is served.
+        context: for listening sockets; None where connections are plain.
+
+    Args:
+        credentials: the files.
+
+    Raises:
+        StartupError: one of them is not what it should be.
+    """
+
+    def __init__(self, credentials: Credentials) -> None:
+        self.keys: ApiKeys | None = None
+        self.context: ContextInForce | None = None
+        self._digests: Watched[frozenset[bytes]] | None = None
+        if credentials.api_keys is not None:
+            path = credentials.api_keys
+            self._digests = Watched((path,), lambda: key_digests(path))
+            self.keys = ApiKeys(self._digests.value)
+        self._tls: Watched[Tls | None] = Watched(
+            credentials.tls_files(), lambda: server_tls(credentials)
+        )
+        if self._tls.value is not None:
+            self.context = ContextInForce(ssl.PROTOCOL_TLS_SERVER)
+            self.context.current = self._tls.value.context
+
+    def look(self) -> Changes:
+        """Notice changed files, and put into force what they hold."""
+        return Changes(keys=self._look_at_keys(), authorities=self._look_at_certificates())
+
+    def _look_at_keys(self) -> bool:
+        if self.keys is None or self._digests is None or not self._digests.look():
+            return False
+        self.keys.replace(self._digests.value)
+        log.info("frontend: the API keys were read again")
+        return True
+
+    def _look_at_certificates(self) -> bool:
+        before = self._tls.value
+        if not self._tls.look():
+            return False
+        tls = self._tls.value
+        assert before is not None, "there are files"
+        assert tls is not None, "where they are does not change"
+        assert self.context is not None, "there are files"
+        self.context.current = tls.context
+        log.info("frontend: the certificate was read again")
+        return tls.authorities != before.authorities

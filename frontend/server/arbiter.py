@@ -1,0 +1,110 @@
+"""Gunicorn's arbiter over the frontends, started by the supervisor and not by hand."""
+
+import os
+import signal
+from collections.abc import Sequence
+from itertools import count
+from math import ceil
+from typing import Any
+
+from gunicorn.app.base import BaseApplication
+from setproctitle import setproctitle
+
+from ringbatch.frontend.http.server import STOP_SIGNALS
+from ringbatch.frontend.server.gunicorn_worker import FrontendOptions, FrontendWorker
+from ringbatch.shm.host.process import die_with_parent
+from ringbatch.shm.object_names import DIRECTORY
+
+
+class Frontends(BaseApplication):  # type: ignore[misc]
+    """The frontends of one engine.
+
+    Args:
+        options: for each of them.
+        listen_fds: bound sockets; frontend i accepts from socket i, modulo their number.
+        frontends: how many there are.
+        log_level: Gunicorn's name of it.
+    """
+
+    def __init__(
+        self, options: FrontendOptions, listen_fds: Sequence[int], frontends: int, log_level: str
+    ) -> None:
+        self._options = options
+        self._settings = _settings(options, listen_fds, frontends, log_level)
+        super().__init__()
+
+    def load_config(self) -> None:
+        """Gunicorn's call: no file and no environment has a say."""
+        for name, value in self._settings.items():
+            # Older releases have fewer features to switch off.
+            if name in self.cfg.settings:
+                self.cfg.set(name, value)
+
+    def load(self) -> FrontendOptions:
+        """Gunicorn's call: what `FrontendWorker` makes its application from."""
+        return self._options
+
+
+def _settings(
+    options: FrontendOptions, listen_fds: Sequence[int], frontends: int, log_level: str
+) -> dict[str, Any]:
+    return {
+        "bind": [f"fd://{fd}" for fd in listen_fds],
+        "workers": frontends,
+        "worker_class": FrontendWorker,
+        "proc_name": "ringbatch",
+        "loglevel": log_level,
+        "accesslog": None,
+        "keepalive": ceil(options.idle_timeout_s),
+        "graceful_timeout": ceil(options.drain_s),
+        "control_socket_disable": True,
+        # For files without a name, whose times are heartbeats. /tmp may be a disk, or read-only.
+        "worker_tmp_dir": str(DIRECTORY),
+        "pre_fork": _before_fork,
+        "post_fork": _after_fork,
+    }
+
+
+def _before_fork(arbiter: Any, worker: Any) -> None:
+    setproctitle("ringbatch: frontends")
+    # With a queue of its own, a frontend gets its share of the connections. From a common one
+    # whoever wakes first takes all there are, and one of two frontends is left with none.
+    taken = {other.place for other in arbiter.WORKERS.values()}
+    worker.place = next(place for place in count() if place not in taken)
+    worker.sockets = [arbiter.LISTENERS[worker.place % len(arbiter.LISTENERS)]]
+
+
+def _after_fork(arbiter: Any, worker: Any) -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    setproctitle("ringbatch: frontend")
+    die_with_parent(arbiter.pid)
+    # A socket listens, and takes connections that nobody accepts, until its last holder closes it.
+    for listener in arbiter.LISTENERS:
+        if listener not in worker.sockets:
+            listener.close()
+
+
+def run(
+    options: FrontendOptions,
+    *,
+    listen_fds: Sequence[int],
+    frontends: int,
+    log_level: str,
+    parent_pid: int | None = None,
+) -> None:
+    """Serve until SIGTERM.
+
+    Args:
+        options: for every frontend.
+        listen_fds: bound sockets; where there are as many as frontends, bound to one address with
+            SO_REUSEPORT, the kernel spreads the connections.
+        frontends: how many.
+        log_level: Gunicorn's name of it.
+        parent_pid: whose death ends this process too.
+
+    Raises:
+        StartupError: the parent is gone already.
+    """
+    die_with_parent(os.getppid() if parent_pid is None else parent_pid)
+    setproctitle("ringbatch: frontends")
+    Frontends(options, listen_fds, frontends, log_level).run()

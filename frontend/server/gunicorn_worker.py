@@ -1,0 +1,160 @@
+"""The Gunicorn worker that is a frontend: uvicorn's server on uvloop, the fast lane, a lane."""
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from falcon.routing import CompiledRouter
+from gunicorn.arbiter import Arbiter
+from setproctitle import setproctitle
+from uvicorn.config import Config
+from uvicorn.server import Server
+from uvicorn_worker import UvicornWorker
+
+from ringbatch.frontend.falcon.app import create_app
+from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.connection_limit import at_most
+from ringbatch.frontend.http.fast_lane import FastLane, FastLaneSettings
+from ringbatch.frontend.http.head import HeadReader
+from ringbatch.frontend.http.response_heads import ResponseHeads
+from ringbatch.frontend.http.server import TickingServer
+from ringbatch.frontend.request.attachment import Attachment
+from ringbatch.frontend.security.credentials import Security
+from ringbatch.frontend.v2.regions import SharedMemory
+from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.credentials import Credentials
+from ringbatch.shm.host.descriptors import connections_allowed
+from ringbatch.shm.host.process import settle
+
+log = logging.getLogger("ringbatch.frontend")
+
+
+@dataclass(frozen=True, slots=True)
+class FrontendOptions:
+    """What the supervisor tells a frontend.
+
+    Attributes:
+        segment: the segment's name.
+        max_request_bytes: longer bodies are refused.
+        drain_s: how long a graceful stop may take.
+        shared_memory_prefixes: how the names of objects may begin that clients share.
+        compress_answers: whether large answers are compressed for clients that accept it.
+        credentials: the server's, and those that clients must have.
+        max_connections: that are served at once.
+        idle_timeout_s: how long a connection without a request is kept.
+        pass_through: the server to which they pass on requests with paths that are none of ours.
+    """
+
+    segment: str
+    max_request_bytes: int
+    drain_s: float
+    shared_memory_prefixes: tuple[str, ...] = ()
+    compress_answers: bool = False
+    credentials: Credentials = field(default_factory=Credentials)
+    max_connections: int = 1 << 14
+    idle_timeout_s: float = 75.0
+    pass_through: str | None = None
+
+
+class FrontendWorker(UvicornWorker):  # type: ignore[misc]
+    """One frontend process. What Gunicorn takes for its application are `FrontendOptions`."""
+
+    CONFIG_KWARGS: Final[dict[str, Any]] = {
+        "loop": "uvloop",
+        "lifespan": "off",
+        "ws": "none",
+        "interface": "asgi3",
+        "access_log": False,
+        "proxy_headers": False,
+        "server_header": False,
+    }
+
+    place: int
+    """Which of the frontends this is, from 0; a replacement takes the place of the dead."""
+
+    async def _serve(self) -> None:
+        # What clients send is counted, not logged, at uvicorn's own word.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        options: FrontendOptions = self.wsgi
+        try:
+            security = Security(options.credentials)
+            shared = SharedMemory(options.shared_memory_prefixes, options.max_request_bytes)
+            frontend = Frontend.open(options.segment, shared)
+        except StartupError as error:
+            self.log.error("a frontend cannot start: %s", error)
+            sys.exit(Arbiter.WORKER_BOOT_ERROR)
+        setproctitle(f"ringbatch: frontend {frontend.lane.index}")
+        self._install_sigquit_handler()
+        config: Config = self.config
+        budget = BodyBudget.of(options.max_request_bytes)
+        router = CompiledRouter()
+        app = create_app(
+            frontend.service,
+            options.max_request_bytes,
+            compress_answers=options.compress_answers,
+            keys=security.keys,
+            budget=budget,
+            router=router,
+        )
+        config.app = app
+        passing = None
+        if options.pass_through is not None:
+            # Only here, because it needs a package that others do without.
+            from ringbatch.frontend.proxy.passing import with_pass_through
+
+            config.app = passing = with_pass_through(
+                app, router, frontend.service, options.pass_through, security.keys
+            )
+        # A little less than Gunicorn's own limit, after which it kills.
+        config.timeout_graceful_shutdown = options.drain_s * 0.9  # type: ignore[assignment]
+        heads = HeadReader(
+            options.max_request_bytes,
+            compress_answers=options.compress_answers,
+            keys=security.keys,
+            origins=frontend.service.origins,
+        )
+        server = TickingServer(config, security, heads.forget)
+        config.http = frontend.fast_lane(server, options, heads, budget)  # type: ignore[assignment]
+        settle()
+        # Gunicorn's own objects around them would be closed after the event loop has closed what is
+        # in them, and descriptors are numbers that others get next.
+        await server.serve(sockets=[listener.sock for listener in self.sockets])
+        if passing is not None:
+            await passing.close()
+        frontend.close()
+        if not server.started:
+            sys.exit(Arbiter.WORKER_BOOT_ERROR)
+
+
+class Frontend(Attachment):
+    """A lane and the service on it, for HTTP."""
+
+    def fast_lane(
+        self, server: Server, options: FrontendOptions, heads: HeadReader, budget: BodyBudget
+    ) -> Callable[..., asyncio.BaseProtocol]:
+        """What makes a protocol for every connection."""
+        response_heads = ResponseHeads(server.server_state)
+        settings = FastLaneSettings(
+            predict=self.service.predict,
+            infer=self.service.infer,
+            prepare=self.service.prepare,
+            heads=heads,
+            response_heads=response_heads,
+            idle_timeout_s=options.idle_timeout_s,
+            handed_over=partial(self.lane.counters.add, LaneCounter.HANDED_OVER),
+            stopping=lambda: server.should_exit,
+            budget=budget,
+        )
+        most = connections_allowed(options.max_connections)
+        if most < options.max_connections:
+            log.warning(
+                "frontend: %d connections can be open, not %d: the limit of open files is too low",
+                most,
+                options.max_connections,
+            )
+        return at_most(most, partial(FastLane, settings), server.server_state)

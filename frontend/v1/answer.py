@@ -1,0 +1,198 @@
+"""What stands in slots as a result, as the body of a V1 predict response.
+
+    {"message":"","batchId":"...","predictions":[...]}     row format: one entry an instance
+    {"message":"","batchId":"...","outputs":...}           column format
+
+One output: an entry is its value, and in column format the tensor stands alone. Several: an entry
+is an object {output name: value}, and in column format there is one object of tensors.
+"""
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy import ndarray
+from numpy.typing import NDArray
+from orjson import OPT_SERIALIZE_NUMPY, JSONDecodeError, dumps, loads
+
+from ringbatch.frontend.codec.outcome import WRONG_COUNT, WrongCount
+from ringbatch.frontend.codec.tensor_to_json import TensorWriter, Unwritable, placed
+from ringbatch.shm.errors import ModelFailed
+from ringbatch.shm.frame import Frame, FrameError
+from ringbatch.shm.host.json_text import UnsoundText, whole_list
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.tensor import Tensor
+
+_BLANK: Final = b" \t\r\n"
+_N: Final = ord("n")
+
+
+def answers_of(spec: ModelSpec) -> "TypedAnswers | UntypedAnswers":
+    """What writes answers of this model; it raises `ModelFailed`."""
+    if not spec.typed:
+        return UntypedAnswers()
+    if len(spec.outputs) == 1 and _is_plain(spec.outputs[0]):
+        return NumberAnswers(spec)
+    return TypedAnswers(spec)
+
+
+class RowStarts:
+    """How answers in row format start, up to their predictions."""
+
+    __slots__ = ("_batch_id", "_start")
+
+    def __init__(self) -> None:
+        self._batch_id: str | None = None
+        self._start = b""
+
+    def of(self, batch_id: str) -> bytes:
+        """Of one from that batch, whose neighbours are mostly answered next; in `_body`'s form."""
+        if batch_id != self._batch_id:
+            self._batch_id = batch_id
+            self._start = b'{"message":"","batchId":"%b","predictions":' % batch_id.encode()
+        return self._start
+
+
+class TypedAnswers:
+    """Answers of a model with declared outputs."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._frame = Frame(spec.outputs)
+        self._writers = [TensorWriter(tensor) for tensor in spec.outputs]
+        self._names = [tensor.name for tensor in spec.outputs]
+
+    def render(
+        self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
+    ) -> bytes:
+        """Write an answer.
+
+        Args:
+            parts: rows and result of each part in order, at least one.
+            columns: whether the request was in column format.
+            batch_id: free of characters that JSON escapes.
+
+        Raises:
+            ModelFailed: a result does not fit the outputs, or JSON cannot carry it.
+        """
+        try:
+            answers = [self._tensors(rows, memory) for rows, memory in parts]
+        except (Unwritable, FrameError) as error:
+            raise ModelFailed(str(error)) from None
+        if len(self._writers) == 1:
+            return _body(columns, batch_id, _joined(_dumps(tensor) for (tensor,) in answers))
+        if columns:
+            return _body(columns, batch_id, self._columns(answers))
+        rows = (row for tensors in answers for row in zip(*tensors, strict=True))
+        named = [dict(zip(self._names, row, strict=True)) for row in rows]
+        return _body(columns, batch_id, _dumps(named))
+
+    def _columns(self, answers: list[list[Any]]) -> bytes:
+        outputs = zip(self._names, zip(*answers, strict=True), strict=True)
+        members = (_dumps(name) + b":" + _joined(map(_dumps, pieces)) for name, pieces in outputs)
+        return b"{%b}" % b",".join(members)
+
+    def _tensors(self, rows: int, memory: memoryview) -> list[Any]:
+        parts = zip(self._writers, placed(self._frame, rows, memory).parts, strict=True)
+        return [writer.rows(memory, part.offset, part.size, part.shape) for writer, part in parts]
+
+
+class NumberAnswers(TypedAnswers):
+    """Answers of a model whose one output is of numbers and of a fixed shape.
+
+    A result in one part without NaN is written at once; everything else goes the long way.
+
+    Attributes:
+        dtype: of the numbers.
+        row_bytes: how many an instance's result has.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__(spec)
+        (output,) = spec.outputs
+        self._shape = output.shape
+        self.dtype = np.dtype(output.datatype.numpy)
+        self.row_bytes = prod(output.shape) * output.datatype.size
+        self._starts = RowStarts()
+
+    def shape(self, rows: int) -> tuple[int, ...]:
+        """Of a result of so many rows."""
+        return (rows, *self._shape)
+
+    def render(
+        self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
+    ) -> bytes:
+        """As in `TypedAnswers`."""
+        if len(parts) == 1 and not columns:
+            rows, memory = parts[0]
+            if memory.nbytes == rows * self.row_bytes:
+                numbers = ndarray(self.shape(rows), self.dtype, memory)
+                answer = self.write(numbers, batch_id)
+                if answer is not None:
+                    return answer
+        return super().render(parts, columns, batch_id)
+
+    def write(self, numbers: NDArray[Any], batch_id: str) -> bytes | None:
+        """Write an answer of these predictions; None where one of them holds NaN or infinity.
+
+        Args:
+            numbers: contiguous, of `dtype` and of the shape for their number.
+            batch_id: as in `render`.
+        """
+        text = dumps(numbers, None, OPT_SERIALIZE_NUMPY)
+        if _N in text:  # null is what orjson writes for NaN and Infinity
+            return None
+        return self._starts.of(batch_id) + text + b"}"
+
+
+class UntypedAnswers:
+    """Answers that are JSON text already; each value passes as the model's side wrote it."""
+
+    def render(
+        self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
+    ) -> bytes:
+        """Write an answer; `columns` is never true for such a model.
+
+        Raises:
+            ModelFailed: a result is no JSON list with one value for each row.
+        """
+        texts = [bytes(memory) for _, memory in parts]
+        for (rows, _), text in zip(parts, texts, strict=True):
+            if len(_list(text)) != rows:
+                raise WrongCount(WRONG_COUNT)
+        return _body(columns, batch_id, _joined(text.strip(_BLANK) for text in texts))
+
+
+def _list(text: bytes) -> list[Any]:
+    try:
+        decoded = loads(text)
+    except JSONDecodeError:
+        # Python writes, and reads, more than orjson does: longer integers, lone surrogates.
+        try:
+            decoded = whole_list(text.decode())
+        except UnicodeDecodeError:
+            raise ModelFailed("the answer is not UTF-8") from None
+        except UnsoundText as error:
+            raise ModelFailed(f"the answer is no JSON list: {error}") from None
+    if not isinstance(decoded, list):
+        raise ModelFailed("the answer is no JSON list")
+    return decoded
+
+
+def _body(columns: bool, batch_id: str, answer: bytes) -> bytes:
+    key = b"outputs" if columns else b"predictions"
+    return b'{"message":"","batchId":"%b","%b":%b}' % (batch_id.encode(), key, answer)
+
+
+def _joined(lists: Iterable[bytes]) -> bytes:
+    """One list with the elements of several, none of them empty."""
+    return b"[%b]" % b",".join(text[1:-1] for text in lists)
+
+
+def _dumps(value: Any) -> bytes:
+    return dumps(value, None, OPT_SERIALIZE_NUMPY)
+
+
+def _is_plain(output: Tensor) -> bool:
+    """Whether numpy and orjson write the datatype as it stands in memory, in a fixed shape."""
+    return output.static and output.datatype.name not in ("BOOL", "BF16", "BYTES")

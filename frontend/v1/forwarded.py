@@ -1,0 +1,210 @@
+"""Requests to a model that another server runs: what of them it is to see, as slots have it; and
+the answers to them.
+
+    {"instances": [...], "signature_name": "a"}
+
+The list travels as it was written, and so do all other members of the body, with the path, the
+query and the headers that are passed on. What is not the list stands in front of it, sealed
+(ringbatch.shm.forward), and decides which requests share a batch.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import orjson
+
+from ringbatch.frontend.codec.model_address import address
+from ringbatch.frontend.codec.payload import Part
+from ringbatch.frontend.v1.answer import RowStarts
+from ringbatch.frontend.v1.request import Parsed, UntypedRequests
+from ringbatch.shm.forward import KEY_BYTES, sealed
+from ringbatch.shm.host.json_text import Value, lies_plainly, members
+from ringbatch.shm.model_spec import Forward, ModelSpec
+from ringbatch.shm.tuples import new_tuple
+
+_USUAL: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*("(instances|inputs)")[ \t\r\n]*:[ \t\r\n]*')
+_REMEMBERED: Final = 256
+_REMEMBERED_BYTES: Final = 2048
+
+
+class Origins:
+    """Where the requests to the models that other servers run come from, as these are to see it.
+
+    Args:
+        specs: all models; those that other servers run stay as they are while the engine runs.
+    """
+
+    def __init__(self, specs: Sequence[ModelSpec]) -> None:
+        self._by_address = {
+            address(spec.name, version): spec.forward
+            for spec in specs
+            if spec.forward is not None
+            for version in ("", spec.version)
+        }
+        self._any = next((f for f in self._by_address.values() if f.any_path), None)
+
+    @property
+    def any_path(self) -> bool:
+        """Whether predictions of whatever model are taken."""
+        return self._any is not None
+
+    def has(self, name: str) -> bool:
+        """Whether a model that is called that, or any, is one of these."""
+        return self.any_path or name in self._by_address
+
+    def of(
+        self, name: str, target: bytes, headers: Mapping[bytes, Sequence[bytes]]
+    ) -> bytes | None:
+        """The origin of a request; None where its model is none of these.
+
+        Args:
+            name: what it calls the model.
+            target: path and query of the request.
+            headers: all values of each, by its name in lower case.
+        """
+        forward = self._any or self._by_address.get(name)
+        return None if forward is None else origin(forward, target, headers)
+
+
+def origin(forward: Forward, target: bytes, headers: Mapping[bytes, Sequence[bytes]]) -> bytes:
+    """Path and query, and the headers that are passed on; a line each, as envelopes have them."""
+    if not forward.any_path or not target:
+        _, mark, query = target.partition(b"?")
+        target = forward.path.encode() + mark + query
+    lines = [target]
+    for name in forward.headers:
+        wanted = name.encode()
+        lines += [b"%b: %b" % (wanted, value) for value in headers.get(wanted, ())]
+    return b"\n".join([*lines, b""])
+
+
+class _Beginning(NamedTuple):
+    """What stands before the list of a request that has no other members.
+
+    Attributes:
+        name: of the list.
+        quoted: the same in its quotes.
+        front: what stands before the list in a slot.
+    """
+
+    name: str
+    quoted: bytes
+    front: bytes
+
+
+class ForwardedRequests(UntypedRequests):
+    """Requests to one such model, and their answers.
+
+    Args:
+        spec: the model.
+        forward: of that.
+    """
+
+    def __init__(self, spec: ModelSpec, forward: Forward) -> None:
+        super().__init__(spec)
+        self._usual_origin = origin(forward, b"", {})
+        self._usual: dict[tuple[bytes, bytes], _Beginning] = {}
+        self._known: dict[tuple[bytes, bytes, bytes], bytes] = {}
+        self._starts = RowStarts()
+
+    def parse(self, body: bytes | bytearray, origin: bytes | None = None) -> Parsed:
+        """Read a body.
+
+        Args:
+            body: all of it.
+            origin: see `origin`; None where the request has none of its own.
+
+        Raises:
+            InvalidRequest: it is no sound JSON object with a list of instances.
+        """
+        if origin is None:
+            origin = self._usual_origin
+        quick = self._quick(body, origin)
+        if quick is not None:
+            # Calling the class takes longer.
+            return (new_tuple(Part, quick),), False
+        source, request, name = self._read(body)
+        front = self._sealed(origin, b'{"%b":' % name.encode(), _closing(source, request, name))
+        parts = self._parts(source, request[name])
+        return tuple(Part(part.rows, front + part.payload, KEY_BYTES) for part in parts), False
+
+    def _members(self, text: str) -> dict[str, Value]:
+        # How large a number may be is for the other server to say.
+        return members(text)
+
+    def render(
+        self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
+    ) -> bytes:
+        """Write an answer, as `ringbatch.frontend.v1.answer.Render` has it.
+
+        That each part is the sound text of a list with a value for each row, and no blanks around
+        it, is what the worker has seen to (`ringbatch.engine.runtimes.predictions`).
+        """
+        start = self._starts.of(batch_id)
+        if len(parts) == 1:
+            return start + parts[0][1] + b"}"
+        elements = b",".join([text[1:-1] for _, text in parts])
+        return b"%b[%b]}" % (start, elements)
+
+    def _quick(self, body: bytes | bytearray, origin: bytes) -> tuple[int, bytes, int] | None:
+        """The one `Part` of a request whose list is the only member and fits in one batch; None for
+        everything else, right or wrong."""
+        start = body.find(b"[")
+        if start < 0:
+            return None
+        before = bytes(body[:start])
+        usual = self._usual.get((origin, before)) or self._begin(origin, before)
+        if usual is None:
+            return None
+        name, quoted, front = usual
+        if not lies_plainly(body, quoted, start):
+            return None
+        try:
+            request = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return None
+        rows = len(request[name])
+        if len(request) != 1 or not 0 < rows <= self._cap:
+            return None
+        # Behind the last bracket there is nothing but the end of the object.
+        return rows, front + body[start : body.rindex(b"]") + 1], KEY_BYTES
+
+    def _begin(self, origin: bytes, before: bytes) -> "_Beginning | None":
+        found = _USUAL.fullmatch(before)
+        if found is None:
+            return None
+        front = self._sealed(origin, b"{%b:" % found[1], b"}")
+        beginning = _Beginning(found[2].decode(), found[1], front)
+        if len(before) + len(front) <= _REMEMBERED_BYTES:
+            if len(self._usual) >= _REMEMBERED:
+                self._usual.clear()
+            self._usual[origin, before] = beginning
+        return beginning
+
+    def _sealed(self, origin: bytes, opening: bytes, closing: bytes) -> bytes:
+        wanted = (origin, opening, closing)
+        front = self._known.get(wanted)
+        if front is None:
+            front = sealed(*wanted)
+            if len(front) <= _REMEMBERED_BYTES:
+                if len(self._known) >= _REMEMBERED:
+                    self._known.clear()
+                self._known[wanted] = front
+        return front
+
+
+def _closing(source: str, request: Mapping[str, Value], name: str) -> bytes:
+    """The members beside the list, in the order of their names and as they were written."""
+    others = [
+        f",{_spelled(other)}:{source[value.start : value.end]}"
+        for other, value in sorted(request.items())
+        if other != name
+    ]
+    return f"{''.join(others)}}}".encode()
+
+
+def _spelled(name: str) -> str:
+    # Half of a surrogate pair has a spelling in JSON alone.
+    return json.dumps(name)

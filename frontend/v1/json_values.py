@@ -1,0 +1,88 @@
+"""JSON values as what stands in slots, for one model without declared inputs.
+
+Such a model takes and returns lists of values: what Python's own json module reads and writes, as
+V1 has them, so that whole numbers of any size, the order of keys and `6.0` survive.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ringbatch.frontend.codec.outcome import NO_INSTANCES, WRONG_COUNT
+from ringbatch.frontend.codec.payload import Part
+from ringbatch.frontend.v1.forwarded import origin
+from ringbatch.frontend.v1.request import FINITE
+from ringbatch.shm.errors import InvalidRequest, ModelFailed
+from ringbatch.shm.forward import KEY_BYTES, sealed
+from ringbatch.shm.model_spec import ModelSpec
+
+
+class ValueCodec:
+    """What lists of JSON values mean to one model; pure.
+
+    Args:
+        spec: the model.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._name = spec.name
+        self._cap = spec.cap
+        self._front, self._key_bytes = b"", 0
+        if spec.forward is not None:
+            usual = origin(spec.forward, b"", {})
+            self._front, self._key_bytes = sealed(usual, b'{"instances":', b"}"), KEY_BYTES
+
+    def parse(self, inputs: Sequence[Any]) -> tuple[Part, ...]:
+        """What goes into slots, in order.
+
+        Args:
+            inputs: a list or tuple with one JSON value for each instance.
+
+        Raises:
+            InvalidRequest: it is no such list, is empty, or holds what JSON cannot carry.
+        """
+        if not isinstance(inputs, (list, tuple)):
+            raise InvalidRequest(
+                f"the inputs are a {type(inputs).__name__}, but model {self._name!r} declares "
+                "none, and so takes a list of JSON values"
+            )
+        if not inputs:
+            raise InvalidRequest(NO_INSTANCES)
+        spans = (inputs[start : start + self._cap] for start in range(0, len(inputs), self._cap))
+        return tuple(
+            Part(len(values), self._front + _text(values), self._key_bytes) for values in spans
+        )
+
+    def result_bytes(self, rows: int) -> int | None:
+        """None: the model decides how much memory an answer takes."""
+        return None
+
+    def render(self, results: Sequence[tuple[int, bytearray]]) -> list[Any]:
+        """The predictions, one for each instance.
+
+        Args:
+            results: rows and result of each part in order.
+
+        Raises:
+            ModelFailed: a result is no JSON list with one value for each row.
+        """
+        predictions: list[Any] = []
+        for rows, text in results:
+            try:
+                values = FINITE.decode(text.decode())
+            except (ValueError, RecursionError) as error:
+                raise ModelFailed(f"the answer is no JSON list: {error}") from None
+            if not isinstance(values, list):
+                raise ModelFailed("the answer is no JSON list")
+            if len(values) != rows:
+                raise ModelFailed(WRONG_COUNT)
+            predictions += values
+        return predictions
+
+
+def _text(values: Sequence[Any]) -> bytes:
+    try:
+        # ASCII alone, because a str may hold half of a surrogate pair, which UTF-8 does not have.
+        return json.dumps(values, allow_nan=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidRequest(f"the instances cannot be written as JSON: {error}") from None

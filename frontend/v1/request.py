@@ -1,0 +1,314 @@
+"""The body of a V1 predict request, as what stands in slots for it.
+
+    {"instances": [...]}          row format: one entry an instance
+    {"inputs": [...]}             the same
+    {"inputs": {"x": [...]}}      column format: the instances of each input; typed models only
+
+An entry for a typed model is the value of its only input, or an object {input name: value}. For a
+BYTES input of shape [] that is the only one, {"b64": "..."} is a value. Other members of the body
+are ignored; of several members of one name the last counts.
+"""
+
+import struct
+from collections.abc import Callable, Iterable
+from itertools import starmap
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+
+from orjson import JSONDecodeError, loads
+
+from ringbatch.frontend.codec.json_to_tensor import (
+    UNFIT,
+    TensorReader,
+    may_hold_booleans,
+    number_code,
+    shown,
+)
+from ringbatch.frontend.codec.outcome import NO_INSTANCES, UNREADABLE
+from ringbatch.frontend.codec.payload import Part, RawPart, framed
+from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.frame import Frame
+from ringbatch.shm.host.json_text import (
+    UnsoundText,
+    Value,
+    decoder_with,
+    elements,
+    members,
+    not_utf8,
+    why_unreadable,
+)
+from ringbatch.shm.model_spec import ModelSpec
+
+T = TypeVar("T")
+
+FINITE: Final = decoder_with(loads)
+"""orjson reads a number as Python does, in less time, and refuses what would be infinity."""
+_R, _F = b"rf"
+"""What `true` and `false` cannot be written without; a number is found in bytes five times as
+fast as another bytes object."""
+
+
+Parsed = tuple[tuple[RawPart, ...], bool]
+"""The parts of one request in order, several only where there are more instances than one batch may
+hold; and whether the answer is wanted in column format."""
+
+
+class Column(NamedTuple):
+    """The instances of one input, and the words for the one with a given index."""
+
+    instances: list[Any]
+    place: Callable[[int], str]
+
+
+def parser(spec: ModelSpec) -> Callable[[bytes | bytearray], Parsed]:
+    """The function that reads requests to this model; it raises `InvalidRequest`."""
+    if not spec.typed:
+        return UntypedRequests(spec).parse
+    for tensor in spec.inputs:
+        if tensor.datatype.name == "BF16":
+            return _refuser(
+                f'input "{tensor.name}" of model "{spec.name}" is BF16, which JSON cannot carry'
+            )
+    first = spec.inputs[0]
+    numeric = first.datatype.name not in ("BOOL", "BYTES")
+    if len(spec.inputs) == len(first.shape) == 1 and first.shape[0] > 0 and numeric:
+        return VectorRequests(spec).parse
+    return TypedRequests(spec).parse
+
+
+class TypedRequests:
+    """Requests to a model with declared inputs, none of them BF16."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._cap = spec.cap
+        self._frame = Frame(spec.inputs)
+        self._readers = [TensorReader(tensor, spec.name) for tensor in spec.inputs]
+        self._names = {tensor.name for tensor in spec.inputs}
+        self._takes = f'model "{spec.name}" takes {_quoted(t.name for t in spec.inputs)}'
+        self._b64_is_value = len(spec.inputs) == 1 and (
+            spec.inputs[0].datatype.name == "BYTES" and not spec.inputs[0].shape
+        )
+
+    def parse(self, body: bytes | bytearray) -> Parsed:
+        """Read a body.
+
+        Raises:
+            InvalidRequest: naming the instance, what was found and what would be right.
+        """
+        try:
+            request = loads(body)
+        except JSONDecodeError as error:
+            raise _unreadable(body, error) from None
+        return self._read(request, booleans=may_hold_booleans(body))
+
+    def _read(self, request: Any, *, booleans: bool) -> Parsed:
+        if not isinstance(request, dict):
+            raise InvalidRequest(f"{UNREADABLE}it is {shown(request)}, not an object")
+        key, value = _choose(request)
+        _expect_instances(key, value)
+        in_columns = isinstance(value, dict)
+        columns = self._columns(value) if in_columns else self._rows(key, value)
+        return self._parts(columns, booleans), in_columns
+
+    def _columns(self, value: dict[str, Any]) -> list[Column]:
+        self._expect_names(value, "`inputs`")
+        columns = []
+        for reader in self._readers:
+            instances = value[reader.name]
+            if not isinstance(instances, list):
+                raise InvalidRequest(
+                    f'inputs["{reader.name}"] is {shown(instances)}, '
+                    f"but a column is a list with one value an instance"
+                )
+            columns.append(Column(instances, f'inputs["{reader.name}"][{{}}]'.format))
+        lengths = [len(column.instances) for column in columns]
+        if len(set(lengths)) > 1:
+            raise InvalidRequest(
+                f"the columns in `inputs` differ in length: {', '.join(map(str, lengths))}"
+            )
+        if not lengths[0]:
+            raise InvalidRequest(NO_INSTANCES)
+        return columns
+
+    def _rows(self, key: str, entries: list[Any]) -> list[Column]:
+        bare = len(self._readers) == 1
+        if bare and dict not in set(map(type, entries)):
+            return [Column(entries, f"{key}[{{}}]".format)]
+        columns: list[list[Any]] = [[] for _ in self._readers]
+        for index, entry in enumerate(entries):
+            if bare and self._is_value(entry):
+                columns[0].append(entry)
+                continue
+            self._expect_named(entry, f"{key}[{index}]")
+            for reader, column in zip(self._readers, columns, strict=True):
+                column.append(entry[reader.name])
+
+        def places(name: str) -> Callable[[int], str]:
+            return lambda index: (
+                f"{key}[{index}]"
+                if bare and self._is_value(entries[index])
+                else f'{key}[{index}]["{name}"]'
+            )
+
+        named = zip(self._readers, columns, strict=True)
+        return [Column(column, places(reader.name)) for reader, column in named]
+
+    def _is_value(self, entry: Any) -> bool:
+        return not isinstance(entry, dict) or (self._b64_is_value and entry.keys() == {"b64"})
+
+    def _expect_named(self, entry: Any, where: str) -> None:
+        if not isinstance(entry, dict):
+            raise InvalidRequest(
+                f"{where} is {shown(entry)}, but {self._takes}: "
+                "an instance is an object with a value for each"
+            )
+        self._expect_names(entry, where)
+
+    def _expect_names(self, named: dict[str, Any], where: str) -> None:
+        if named.keys() == self._names:
+            return
+        for reader in self._readers:
+            if reader.name not in named:
+                raise InvalidRequest(f'{where} lacks "{reader.name}"; {self._takes}')
+        unknown = next(name for name in named if name not in self._names)
+        raise InvalidRequest(f"{where} has {shown(unknown)}, but {self._takes}")
+
+    def _parts(self, columns: list[Column], booleans: bool) -> tuple[Part, ...]:
+        rows = len(columns[0].instances)
+        spans = [(start, min(start + self._cap, rows)) for start in range(0, rows, self._cap)]
+        read = [
+            _read_column(reader, column, spans, booleans)
+            for reader, column in zip(self._readers, columns, strict=True)
+        ]
+        dimensions = tuple(size for sizes, _ in read for size in sizes)
+        parts = []
+        for index, (start, end) in enumerate(spans):
+            tensors = [packed[index] for _, packed in read]
+            payload = framed(self._frame, end - start, dimensions, tensors)
+            parts.append(Part(end - start, payload, self._frame.key_bytes))
+        return tuple(parts)
+
+
+class VectorRequests(TypedRequests):
+    """Requests to a model whose one input is a vector of numbers of a fixed size.
+
+    Instances that fit, in row format, are packed at once; everything else, right or wrong, goes
+    the long way.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__(spec)
+        (vector,) = spec.inputs
+        self._pack_vector = struct.Struct(f"<{vector.shape[0]}{number_code(vector.datatype)}").pack
+
+    def parse(self, body: bytes | bytearray) -> Parsed:
+        """As in `TypedRequests`."""
+        try:
+            request = loads(body)
+            if _R not in body and _F not in body and len(request) == 1:
+                rows = request["instances"]
+                count = len(rows)
+                if count == 1:
+                    payload = self._pack_vector(*rows[0])
+                elif 1 < count <= self._cap:
+                    payload = b"".join(starmap(self._pack_vector, rows))
+                else:
+                    return self._read(request, booleans=False)
+                return ((count, payload, 0),), False
+        except JSONDecodeError as error:
+            raise _unreadable(body, error) from None
+        except (KeyError, TypeError, struct.error, OverflowError):
+            pass
+        return self._read(request, booleans=may_hold_booleans(body))
+
+
+def _read_column(
+    reader: TensorReader, column: Column, spans: list[tuple[int, int]], booleans: bool
+) -> tuple[tuple[int, ...], list[bytes]]:
+    """The open dimensions of one input, and its tensor for each span of instances."""
+    try:
+        dimensions, items, width = reader.open(column.instances, booleans=booleans)
+        each = len(items) // len(column.instances)
+        packed = [reader.pack(items[start * each : end * each], width) for start, end in spans]
+    except UNFIT:
+        raise InvalidRequest(reader.fault(*column)) from None
+    return dimensions, packed
+
+
+class UntypedRequests:
+    """Requests to a model that takes lists of JSON values; these pass as they were written."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._cap = spec.cap
+
+    def parse(self, body: bytes | bytearray) -> Parsed:
+        """Read a body.
+
+        Raises:
+            InvalidRequest: it is no sound JSON object with a list of instances.
+        """
+        text, request, key = self._read(body)
+        return self._parts(text, request[key]), False
+
+    def _read(self, body: bytes | bytearray) -> tuple[str, dict[str, Value], str]:
+        """The text of a body, its members, and the name of the one with the instances."""
+        try:
+            text = body.decode()
+            request = self._members(text)
+        except UnicodeDecodeError as error:
+            raise InvalidRequest(f"{UNREADABLE}{not_utf8(error)}") from None
+        except UnsoundText as unsound:
+            raise InvalidRequest(f"{UNREADABLE}{unsound}") from None
+        key, value = _choose(request)
+        if key == "inputs" and isinstance(value.decoded, dict):
+            raise InvalidRequest("a model without declared inputs takes `instances`, a list")
+        _expect_instances(key, value.decoded)
+        return text, request, key
+
+    def _members(self, text: str) -> dict[str, Value]:
+        return members(text, FINITE)
+
+    def _parts(self, text: str, value: Value) -> tuple[Part, ...]:
+        rows = len(value.decoded)
+        if rows <= self._cap:
+            return (Part(rows, text[value.start : value.end].encode(), 0),)
+        spans = elements(text, value.start)
+        chunks = (spans[start : start + self._cap] for start in range(0, rows, self._cap))
+        return tuple(_list_of(text, chunk) for chunk in chunks)
+
+
+def _list_of(text: str, spans: list[tuple[int, int]]) -> Part:
+    return Part(len(spans), f"[{text[spans[0][0] : spans[-1][1]]}]".encode(), 0)
+
+
+def _refuser(reason: str) -> Callable[[bytes | bytearray], Parsed]:
+    def refuse(_body: bytes | bytearray) -> NoReturn:
+        raise InvalidRequest(reason)
+
+    return refuse
+
+
+def _choose(request: dict[str, T]) -> tuple[str, T]:
+    """The member with the instances, and its name."""
+    if "instances" in request and "inputs" in request:
+        raise InvalidRequest("`instances` and `inputs` exclude each other: a request has one")
+    for key in ("instances", "inputs"):
+        if key in request:
+            return key, request[key]
+    raise InvalidRequest(f"{NO_INSTANCES}: it has neither `instances` nor `inputs`")
+
+
+def _expect_instances(key: str, value: Any) -> None:
+    if not isinstance(value, list) and not (key == "inputs" and isinstance(value, dict)):
+        if value is None:
+            raise InvalidRequest(f"{NO_INSTANCES}: `{key}` is null")
+        raise InvalidRequest(f"{UNREADABLE}`{key}` is {shown(value)}, not a list")
+    if not value:
+        raise InvalidRequest(NO_INSTANCES)
+
+
+def _unreadable(body: bytes | bytearray, error: JSONDecodeError) -> InvalidRequest:
+    return InvalidRequest(f"{UNREADABLE}{why_unreadable(body, error)}")
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)

@@ -1,0 +1,313 @@
+"""What stands in slots as a result, as the body of a V2 inference response.
+
+    {"id":"...","model_name":"m","model_version":"1","outputs":[
+        {"name":"y","datatype":"FP32","shape":[1,2],"data":[2.0,3.0]},
+        {"name":"z","datatype":"FP32","shape":[1,2],"parameters":{"binary_data_size":8}},
+        {"name":"s","datatype":"FP32","shape":[1,2]}]}
+
+In this order and without blanks. `data` is flat. An FP32 number is written as the shortest decimal
+of its value as FP64. Binary outputs follow the text in their order, and a header says where it
+ends. Outputs in memory of the client's, as the last one here, are there when the answer is sent.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from math import prod
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy import ndarray
+from numpy.typing import NDArray
+from orjson import OPT_SERIALIZE_NUMPY, dumps
+
+from ringbatch.frontend.codec.bytes_tensor import joined
+from ringbatch.frontend.codec.classification import classes_of
+from ringbatch.frontend.codec.outcome import BATCH_HEADER, JSON, Headers
+from ringbatch.frontend.codec.tensor_to_json import Unwritable, placed, strings
+from ringbatch.frontend.v2.requested_outputs import RequestedOutputs
+from ringbatch.frontend.v2.shared_memory import Target, expect_fit
+from ringbatch.shm.errors import InvalidRequest, ModelFailed
+from ringbatch.shm.frame import Frame, FrameError, Placement
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.tuples import new_tuple
+
+LENGTH_HEADER: Final = "inference-header-content-length"
+
+_FP32: Final = np.dtype("<f4")
+_FP64: Final = np.dtype("<f8")
+_FEW: Final = 48
+"""Numbers, of which a list is written faster than an array."""
+_N: Final = ord("n")
+_OCTETS: Final = ("content-type", "application/octet-stream")
+
+
+class InferResponse(NamedTuple):
+    """The body of an answer and its headers."""
+
+    body: bytes
+    headers: Headers
+
+
+_Result = tuple[memoryview, Placement]
+"""What one part of a request came to, and where the outputs lie in it."""
+
+
+def renderer(
+    spec: ModelSpec,
+) -> Callable[[Sequence[tuple[int, memoryview]], RequestedOutputs, str], InferResponse]:
+    """The function that writes answers of this model: `InferAnswers.render`, or a faster one."""
+    if len(spec.outputs) == 1 and spec.outputs[0].static and spec.outputs[0].datatype.fixed:
+        return OneAnswer(spec).render
+    return InferAnswers(spec).render
+
+
+class InferAnswers:
+    """Answers of one model.
+
+    Args:
+        spec: the model, with declared outputs.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._frame = Frame(spec.outputs)
+        self._outputs = [
+            _Output(index, tensor, batched=spec.batched)
+            for index, tensor in enumerate(spec.outputs)
+        ]
+        name = dumps(spec.name).decode()
+        version = dumps(spec.version).decode()
+        self._start = f'"model_name":{name},"model_version":{version},"outputs":['.encode()
+        # Neighbours in a batch are answered one after the other.
+        self._of_batch: tuple[str, Headers] = ("", JSON)
+        self._of_binary: tuple[tuple[str, int], Headers] = (("", 0), JSON)
+
+    def render(
+        self, parts: Sequence[tuple[int, memoryview]], requested: RequestedOutputs, batch_id: str
+    ) -> InferResponse:
+        """Write an answer.
+
+        Args:
+            parts: rows and result of each part in order; none where there were no instances,
+                which is possible where the shapes of the outputs are fixed.
+            requested: what the request asked for.
+            batch_id: empty where there was no batch.
+
+        Raises:
+            ModelFailed: a result does not fit the model's outputs.
+            InvalidRequest: an output is wanted as JSON and JSON cannot carry it, or in memory that
+                is too small or gone.
+        """
+        rows, results = 0, []
+        targets: list[tuple[Target, list[memoryview]]] = []
+        try:
+            for part_rows, memory in parts:
+                rows += part_rows
+                results.append((memory, placed(self._frame, part_rows, memory)))
+            texts: list[bytes] = []
+            binary: list[memoryview] = []
+            for index, as_binary, classes in requested.outputs:
+                output = self._outputs[index]
+                start = output.start(rows, results)
+                if classes:
+                    start, found = output.classified(rows, results, classes)
+                    if as_binary:
+                        data = joined(found)
+                        texts.append(start + output.binary_end % len(data))
+                        binary.append(memoryview(data))
+                    else:
+                        data = dumps([text.decode() for text in found])
+                        texts.append(b'%b"data":%b}' % (start, data))
+                elif as_binary is True:
+                    pieces = [output.bytes_of(result) for result in results]
+                    texts.append(start + output.binary_end % sum(map(len, pieces)))
+                    binary += pieces
+                elif as_binary:
+                    pieces = [output.bytes_of(result) for result in results]
+                    expect_fit(output.name, sum(map(len, pieces)), as_binary)
+                    texts.append(start[:-1] + b"}")
+                    targets.append((as_binary, pieces))
+                else:
+                    data = b",".join(filter(None, map(output.write, results)))
+                    texts.append(b'%b"data":[%b]}' % (start, data))
+        except (Unwritable, FrameError) as error:
+            raise ModelFailed(str(error)) from None
+        for target, pieces in targets:
+            target.write(pieces)
+        text = b"{%b%b%b]}" % (requested.id, self._start, b",".join(texts))
+        if any(binary):
+            return self._binary(text, binary, batch_id)
+        return InferResponse(text, self._json_headers(batch_id))
+
+    def _binary(self, text: bytes, binary: Iterable[memoryview], batch_id: str) -> InferResponse:
+        return InferResponse(b"".join((text, *binary)), self._binary_headers(len(text), batch_id))
+
+    def _binary_headers(self, text_bytes: int, batch_id: str) -> Headers:
+        if (batch_id, text_bytes) != self._of_binary[0]:
+            length = (LENGTH_HEADER, str(text_bytes))
+            headers = (_OCTETS, length, (BATCH_HEADER, batch_id))
+            self._of_binary = ((batch_id, text_bytes), headers)
+        return self._of_binary[1]
+
+    def _json_headers(self, batch_id: str) -> Headers:
+        if not batch_id:
+            return JSON
+        if batch_id != self._of_batch[0]:
+            self._of_batch = (batch_id, (*JSON, (BATCH_HEADER, batch_id)))
+        return self._of_batch[1]
+
+
+class OneAnswer(InferAnswers):
+    """Answers of a model whose one output has a fixed size; those in one part are written at once,
+    all else goes the long way."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__(spec)
+        (output,) = self._outputs
+        (tensor,) = spec.outputs
+        self._output = output
+        self._row_bytes = prod(tensor.shape) * tensor.datatype.size
+        self._texts: dict[tuple[int, bool], bytes] = {}
+
+    def render(
+        self, parts: Sequence[tuple[int, memoryview]], requested: RequestedOutputs, batch_id: str
+    ) -> InferResponse:
+        """As in `InferAnswers`."""
+        if len(parts) == 1:
+            rows, memory = parts[0]
+            ((_, binary, classes),) = requested.outputs
+            if memory.nbytes == rows * self._row_bytes > 0 and not classes:
+                if binary is True:
+                    text = b"{%b%b" % (requested.id, self._text(rows, True))
+                    body = b"".join((text, memory))
+                    return new_tuple(
+                        InferResponse, (body, self._binary_headers(len(text), batch_id))
+                    )
+                if binary is False:
+                    output = self._output
+                    data = output.write_at(memory, 0, rows * output.each)
+                    text = b"{%b%b[%b]}]}" % (requested.id, self._text(rows, False), data)
+                    return new_tuple(InferResponse, (text, self._json_headers(batch_id)))
+        return super().render(parts, requested, batch_id)
+
+    def _text(self, rows: int, binary: bool) -> bytes:
+        """Of an answer, what stands between its id and its data; rows are those of one batch."""
+        text = self._texts.get((rows, binary))
+        if text is None:
+            output = self._output
+            text = self._start + output.start(rows, ())
+            if binary:
+                text += output.binary_end % (rows * self._row_bytes) + b"]}"
+            else:
+                text += b'"data":'
+            self._texts[rows, binary] = text
+        return text
+
+
+class _Output:
+    """One output of a model.
+
+    Attributes:
+        name: its name.
+        binary_end: a format of the rest of its object, the size of its binary data left open.
+        write_at: ``write_at(memory, offset, count)``: so many elements of one size as JSON,
+            without brackets; raises `InvalidRequest`.
+    """
+
+    binary_end: Final = b'"parameters":{"binary_data_size":%d}}'
+    write_at: Callable[[memoryview, int, int], bytes]
+
+    def __init__(self, index: int, tensor: Tensor, *, batched: bool) -> None:
+        self._index = index
+        self._batched = batched
+        self._tensor = tensor
+        self.name = tensor.name
+        name, datatype = dumps(tensor.name).decode(), tensor.datatype.name
+        self._named = f'{{"name":{name},"datatype":'.encode()
+        self._opening = b'%b"%b","shape":[' % (self._named, datatype.encode())
+        sizes = ["", *map(str, tensor.shape)] if batched else map(str, tensor.shape)
+        self._rest = f"{','.join(sizes)}],".encode() if tensor.static else None
+        self._dtype = np.dtype("?" if datatype == "BYTES" else tensor.datatype.numpy)
+        self._unpacks: dict[int, Callable[[memoryview, int], tuple[Any, ...]]] = {}
+        self.each = prod(tensor.shape) if tensor.static else 0
+        self.write_at = self._booleans if datatype == "BOOL" else self._numbers
+
+    def start(self, rows: int, results: Sequence[_Result]) -> bytes:
+        """Its object up to its shape; raises `Unwritable` where the results differ in theirs."""
+        if self._rest is not None:
+            if self._batched:
+                return b"%b%d%b" % (self._opening, rows, self._rest)
+            return self._opening + self._rest
+        shapes = {placement.parts[self._index].shape[1:] for _, placement in results}
+        if len(shapes) != 1:
+            raise Unwritable(f'the parts of output "{self._tensor.name}" differ in shape')
+        own = shapes.pop()
+        sizes = ",".join(map(str, (rows, *own) if self._batched else own))
+        return b"%b%b]," % (self._opening, sizes.encode())
+
+    def classified(
+        self, rows: int, results: Sequence[_Result], classes: int
+    ) -> tuple[bytes, list[bytes]]:
+        """As `start`, of the tensor of its best classes; and this tensor's elements."""
+        parts = [(memory, placement.parts[self._index]) for memory, placement in results]
+        each = prod(parts[0][1].shape[1:]) if parts else self.each
+        found: list[bytes] = []
+        for memory, part in parts:
+            values: NDArray[Any] = ndarray((part.shape[0], each), self._dtype, memory, part.offset)
+            found += classes_of(values, classes)
+        count = min(classes, each)
+        sizes = f"{rows},{count}" if self._batched else str(count)
+        return b'%b"BYTES","shape":[%b],' % (self._named, sizes.encode()), found
+
+    def bytes_of(self, result: _Result) -> memoryview:
+        """Its bytes in a result."""
+        memory, placement = result
+        part = placement.parts[self._index]
+        return memory[part.offset : part.offset + part.size]
+
+    def write(self, result: _Result) -> bytes:
+        """Its elements in a result as JSON, without brackets.
+
+        Raises:
+            Unwritable: the lengths of strings make no sense.
+            InvalidRequest: JSON cannot carry them.
+        """
+        memory, placement = result
+        part = placement.parts[self._index]
+        if self._tensor.datatype.fixed:
+            return self.write_at(memory, part.offset, prod(part.shape))
+        found = strings(memory, part.offset, part.size, prod(part.shape))
+        try:
+            return dumps([text.decode() for text in found])[1:-1]
+        except UnicodeDecodeError:
+            raise self._not_as_json("holds bytes that are not UTF-8") from None
+
+    def _numbers(self, memory: memoryview, offset: int, count: int) -> bytes:
+        if count <= _FEW:
+            text = dumps(self._unpack(count)(memory, offset))[1:-1]
+        else:
+            array: NDArray[Any] = ndarray((count,), self._dtype, memory, offset)
+            text = _listed(array.astype(_FP64) if array.dtype == _FP32 else array)
+        if _N in text:  # null is what orjson writes for NaN and Infinity
+            raise self._not_as_json("holds NaN or Infinity")
+        return text
+
+    def _unpack(self, count: int) -> Callable[[memoryview, int], tuple[Any, ...]]:
+        unpack = self._unpacks.get(count)
+        if unpack is None:
+            numbers = struct.Struct(f"<{count}{self._tensor.datatype.code}")
+            unpack = self._unpacks[count] = numbers.unpack_from
+        return unpack
+
+    def _booleans(self, memory: memoryview, offset: int, count: int) -> bytes:
+        array: NDArray[np.uint8] = ndarray((count,), np.uint8, memory, offset)
+        return _listed(np.not_equal(array, 0))
+
+    def _not_as_json(self, what: str) -> InvalidRequest:
+        return InvalidRequest(
+            f'output "{self._tensor.name}" {what}, which JSON cannot carry; ask for binary data'
+        )
+
+
+def _listed(array: NDArray[Any]) -> bytes:
+    return dumps(array, None, OPT_SERIALIZE_NUMPY)[1:-1]

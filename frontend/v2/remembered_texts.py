@@ -1,0 +1,104 @@
+"""What the texts of V2 requests said that came before, but for what differs between them.
+
+A program that sends tensors mostly sends the same text around the values of each, but for an id.
+So what a text says is remembered without these; where they were cut out, it has a gap. JSON means
+the same around any value at one place. What was read around one value therefore holds around the
+next, once it is known that the place is the one that counts: of several members of one name the
+last does, an object that means nothing may have any, and escapes may hide some. Pure.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
+
+from orjson import JSONDecodeError, loads
+
+from ringbatch.frontend.v2.requested_outputs import ID_MEMBER
+
+T = TypeVar("T")
+
+_ID: Final = b'"id":'
+_PLAIN_ID: Final = re.compile(rb'"id": ?("[ !#-\[\]-~]*")')
+"""An id of characters that JSON has as they are, in a request and in its answer."""
+_DATA: Final = b'"data":'
+_GAP: Final = b'"data":}'
+_REMEMBERED: Final = 256
+_REMEMBERED_BYTES: Final = 2048
+
+
+def around_values(body: bytes | bytearray) -> tuple[bytes, bytes | bytearray]:
+    """A text with a gap at its first `data`, and what stands there up to a brace.
+
+    That is all of the value where this is a list of numbers and the last member of its object.
+    """
+    head, _, rest = body.partition(_DATA)
+    values, _, tail = rest.partition(b"}")
+    return b"".join((head, _GAP, tail)), values
+
+
+class Texts(Generic[T]):
+    """What texts said.
+
+    Args:
+        value: what a decoded request has where every text has a gap; None where no text has one,
+            but for an id.
+    """
+
+    def __init__(self, value: Callable[[Any], Any] | None = None) -> None:
+        self._value = value
+        self._known: dict[bytes, T] = {}
+        self._known_with_id: dict[bytes, T] = {}
+
+    def recall(self, text: bytes) -> tuple[T, bytes] | None:
+        """What a text says, and the answer's member with its id, as `id_member`; empty where it has
+        none. None for a text that is new."""
+        said = self._known.get(text)
+        if said is not None:
+            return said, b""
+        around, identity = _around_id(text)
+        if identity:
+            said = self._known_with_id.get(around)
+            if said is not None:
+                return said, identity
+        return None
+
+    def learn(self, text: bytes, said: T, identity: bytes) -> None:
+        """Remember what a text says, where other texts will say the same.
+
+        Args:
+            text: of a sound request.
+            said: by it, whatever its id.
+            identity: the answer's member with its id; empty where it has none.
+        """
+        around, plain = _around_id(text)
+        if len(around) > _REMEMBERED_BYTES or plain != identity or not self._counts(around, plain):
+            return
+        known = self._known_with_id if plain else self._known
+        if len(known) >= _REMEMBERED:
+            known.clear()
+        known[around] = said
+
+    def _counts(self, around: bytes, identity: bytes) -> bool:
+        """Whether the members that count are those with the gaps: null there is null in them."""
+        if identity:
+            around = around.replace(_ID, b'"id":null', 1)
+        if self._value is not None:
+            around = around.replace(_DATA, b'"data":null', 1)
+        elif not identity:
+            return True
+        try:
+            request = loads(around)
+        except JSONDecodeError:
+            return False
+        return request.get("id") is None and (self._value is None or self._value(request) is None)
+
+
+def _around_id(text: bytes) -> tuple[bytes, bytes]:
+    """A text with a gap at its first id, and the answer's member with that; where there is no plain
+    one, the text as it is."""
+    start = text.find(_ID)
+    if start >= 0:
+        found = _PLAIN_ID.match(text, start)
+        if found is not None:
+            return text[:start] + _ID + text[found.end() :], ID_MEMBER % found[1]
+    return text, b""

@@ -1,0 +1,372 @@
+"""The body of a V2 inference request, as what stands in slots for it.
+
+    {"id": "...", "parameters": {...},
+     "inputs": [{"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}, ...],
+     "outputs": [{"name": "y", "parameters": {"binary_data": true}}, ...]}
+
+An input has `data`, flat or nested in any way, or the parameter `binary_data_size`; then its bytes
+stand behind the JSON text, in the order of `inputs`, and a header says where the text ends. Where
+it ends at once, the whole body is the one tensor of the model. Or the bytes are in memory of the
+client's (ringbatch.frontend.v2.shared_memory). Members that are not named here are ignored. After
+the Open Inference Protocol and its binary tensor data extension.
+"""
+
+import struct
+from collections.abc import Callable, Container
+from itertools import starmap
+from math import prod
+from typing import Any, Final, NamedTuple
+
+from orjson import JSONDecodeError, loads
+
+from ringbatch.frontend.codec.bytes_tensor import LENGTH_BYTES
+from ringbatch.frontend.codec.json_to_tensor import may_hold_booleans, number_code, shown
+from ringbatch.frontend.codec.payload import Bytes, LazyBytes, LazyPart, Part
+from ringbatch.frontend.v2.input import IN_CLIENT_MEMORY, IN_JSON, Shape
+from ringbatch.frontend.v2.remembered_texts import Texts, around_values
+from ringbatch.frontend.v2.requested_outputs import RequestedOutputs, RequestedOutputsReader
+from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory
+from ringbatch.frontend.v2.signature import Signature
+from ringbatch.shm.errors import InvalidRequest, RequestError
+from ringbatch.shm.host.json_text import why_unreadable
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.tuples import new_tuple
+
+_E: Final = ord("e")
+"""What neither true nor false can be written without; it is found in a fifth of the time as a
+number."""
+_QUOTE: Final = ord('"')
+
+
+class Request(NamedTuple):
+    """One request.
+
+    Attributes:
+        parts: in order; several where there are more instances than one batch may hold, none
+            where there are no instances.
+        requested: what the answer is to be.
+    """
+
+    parts: tuple[Part | LazyPart, ...]
+    requested: RequestedOutputs
+
+
+class Given(NamedTuple):
+    """One input of a request.
+
+    Attributes:
+        shape: with the batch dimension.
+        dimensions: the sizes that stand for the open dimensions.
+        size: its bytes behind the JSON text; `IN_JSON` where its values stand in the text,
+            `IN_CLIENT_MEMORY` where its bytes are in memory of the client's.
+        start: where these begin, from the end of the text.
+        values: the `data` of the text, or the `LazyBytes`.
+    """
+
+    shape: Shape
+    dimensions: Shape
+    size: int
+    start: int
+    values: Any
+
+
+class Described(NamedTuple):
+    """What the JSON text of a request says.
+
+    Attributes:
+        given: each input, in the order of the model's signature.
+        rows: instances in the request.
+        binary_bytes: how many bytes are to follow the text.
+        requested: what the answer is to be.
+        lazy: whether there are inputs in memory of the client's.
+    """
+
+    given: tuple[Given, ...]
+    rows: int
+    binary_bytes: int
+    requested: RequestedOutputs
+    lazy: bool
+
+
+class Outline(NamedTuple):
+    """A request of which only the values of its one tensor are still to come.
+
+    Attributes:
+        rows: instances in it, of one batch.
+        binary_bytes: how many bytes are to come; they are the payload of its slot as they are.
+        requested: what the answer is to be.
+    """
+
+    rows: int
+    binary_bytes: int
+    requested: RequestedOutputs
+
+
+def requests(spec: ModelSpec, memory: ClientMemory = OFF) -> "InferRequests":
+    """What reads requests to this model, which has declared inputs."""
+    first = spec.inputs[0]
+    numbers = bool(first.datatype.code) and first.datatype.name != "BOOL"
+    if len(spec.inputs) == 1 and numbers and first.static and 0 not in first.shape and spec.batched:
+        return NumberRequests(spec, memory)
+    return InferRequests(spec, memory)
+
+
+class InferRequests:
+    """Requests to one model.
+
+    Args:
+        spec: the model, with declared inputs.
+        memory: where clients may have tensors.
+    """
+
+    def __init__(self, spec: ModelSpec, memory: ClientMemory = OFF) -> None:
+        self._signature = Signature(spec)
+        self._memory = memory
+        self._outputs_reader = RequestedOutputsReader(spec, memory, classifies=True)
+        self._texts: Texts[Described] = Texts()
+
+    def parse(self, body: bytes | bytearray, json_bytes: int | None) -> Request:
+        """Read a body.
+
+        Args:
+            body: all of it.
+            json_bytes: where its JSON text ends; None where it is nothing else.
+
+        Raises:
+            InvalidRequest: naming what was found and what would be right.
+            NotSupported: it asks for an extension that is not served.
+            RequestError: `ClientMemory` does.
+        """
+        if json_bytes is None:
+            return self._read_json(body)
+        if json_bytes == 0:
+            return self._raw(body)
+        if json_bytes > len(body):
+            raise InvalidRequest(
+                f"Inference-Header-Content-Length is {json_bytes}, but the body has "
+                f"{len(body)} bytes"
+            )
+        text = bytes(body[:json_bytes])
+        described = self._read(text)
+        if described.binary_bytes != len(body) - json_bytes:
+            raise InvalidRequest(
+                f"{len(body) - json_bytes} bytes follow the JSON text, but its inputs say "
+                f"{described.binary_bytes}"
+            )
+        return self._filled(
+            described, memoryview(body)[json_bytes:], booleans=may_hold_booleans(text)
+        )
+
+    def outline(self, text: bytes, binary_bytes: int) -> Outline | None:
+        """What a body will be of which only the binary data is still to come.
+
+        Args:
+            text: its JSON text.
+            binary_bytes: how many bytes are to follow that.
+
+        Returns:
+            None where these bytes will not be the payload of one slot as they are, or where
+            anything is wrong; `parse` says what, once the body is there.
+        """
+        return None
+
+    def _read_json(self, body: bytes | bytearray) -> Request:
+        return self._filled_json(self._described_json(body), body)
+
+    def _described_json(self, body: bytes | bytearray) -> Described:
+        described = self._described(_decoded(body))
+        if described.binary_bytes:
+            raise InvalidRequest(
+                f"the request says that {described.binary_bytes} bytes of binary data follow "
+                "its JSON text, but has no header Inference-Header-Content-Length"
+            )
+        return described
+
+    def _filled_json(self, described: Described, body: bytes | bytearray) -> Request:
+        return self._filled(described, memoryview(b""), booleans=may_hold_booleans(body))
+
+    def _read(self, text: bytes) -> Described:
+        """What a text in front of binary data says."""
+        recalled = self._texts.recall(text)
+        if recalled is not None:
+            described, identity = recalled
+            if not identity:
+                return described
+            return described._replace(requested=described.requested._replace(id=identity))
+        described = self._described(_decoded(text))
+        # A region may be another one by the time of the next request.
+        lasting = not (described.lazy or described.requested.shared)
+        if lasting and all(given.size != IN_JSON for given in described.given):
+            requested = described.requested
+            said = described._replace(requested=requested._replace(id=b""))
+            self._texts.learn(text, said, requested.id)
+        return described
+
+    def _described(self, request: Any) -> Described:
+        if not isinstance(request, dict):
+            raise InvalidRequest(f"the request is {shown(request)}, not an object")
+        entries = request.get("inputs")
+        if not isinstance(entries, list):
+            found = "lacks `inputs`" if entries is None else f"has {shown(entries)} as `inputs`"
+            raise InvalidRequest(f"the request {found}, which is a list of tensors")
+        found_inputs: dict[str, Given] = {}
+        binary_bytes, lazy = 0, False
+        for index, entry in enumerate(entries):
+            given = self._given(entry, index, binary_bytes, found_inputs)
+            found_inputs[entry["name"]] = given
+            if given.size > 0:
+                binary_bytes += given.size
+            elif given.size == IN_CLIENT_MEMORY:
+                lazy = True
+        ordered = self._signature.in_order(found_inputs)
+        rows = self._signature.rows([given.shape for given in ordered])
+        return Described(ordered, rows, binary_bytes, self._outputs_reader.read(request), lazy)
+
+    def _given(self, entry: Any, index: int, start: int, taken: Container[str]) -> Given:
+        if not isinstance(entry, dict):
+            raise InvalidRequest(f"inputs[{index}] is {shown(entry)}, not an object")
+        wanted = self._signature.named(entry.get("name"), index, taken)
+        wanted.expect_datatype(entry.get("datatype"))
+        shape, dimensions = wanted.fitted(entry.get("shape"))
+        size, values = wanted.source(entry, shape, self._memory)
+        return Given(shape, dimensions, size, start, values)
+
+    def _filled(self, described: Described, binary: memoryview, *, booleans: bool) -> Request:
+        if described.lazy:
+            return self._lazy(described, binary, booleans=booleans)
+        tensors = [
+            wanted.packed(given.values, given.shape, booleans=booleans)
+            if given.size == IN_JSON
+            else wanted.unpacked(binary[given.start : given.start + given.size], given.shape)
+            for wanted, given in zip(self._signature.inputs, described.given, strict=True)
+        ]
+        shapes = [given.shape for given in described.given]
+        dimensions = tuple(size for given in described.given for size in given.dimensions)
+        return Request(self._signature.parts(shapes, dimensions, tensors), described.requested)
+
+    def _lazy(self, described: Described, binary: memoryview, *, booleans: bool) -> Request:
+        tensors: list[Bytes | LazyBytes] = []
+        for wanted, given in zip(self._signature.inputs, described.given, strict=True):
+            if given.size == IN_CLIENT_MEMORY:
+                tensors.append(wanted.settled(given.values, given.shape))
+            elif given.size == IN_JSON:
+                tensors.append(wanted.packed(given.values, given.shape, booleans=booleans))
+            else:
+                data = binary[given.start : given.start + given.size]
+                tensors.append(wanted.unpacked(data, given.shape))
+        shapes = [given.shape for given in described.given]
+        dimensions = tuple(size for given in described.given for size in given.dimensions)
+        return Request(self._signature.lazy_parts(shapes, dimensions, tensors), described.requested)
+
+    def _raw(self, body: bytes | bytearray) -> Request:
+        inputs = self._signature.inputs
+        if len(inputs) != 1:
+            raise InvalidRequest(
+                f"a body without JSON text is one tensor, but {self._signature.takes}, which are "
+                f"{len(inputs)}"
+            )
+        (wanted,) = inputs
+        shape, dimensions = wanted.raw_shape(len(body))
+        data: Bytes = body
+        if not wanted.fixed:
+            data = len(body).to_bytes(LENGTH_BYTES, "little") + body
+        tensor = wanted.unpacked(memoryview(data), shape)
+        return Request(
+            self._signature.parts([shape], dimensions, [tensor]), self._outputs_reader.all_binary
+        )
+
+
+class NumberRequests(InferRequests):
+    """Requests to a model whose one input is of numbers and of a fixed shape.
+
+    Where a text came before, but for its values, these alone are read; everything else, right or
+    wrong, goes the long way.
+    """
+
+    def __init__(self, spec: ModelSpec, memory: ClientMemory = OFF) -> None:
+        super().__init__(spec, memory)
+        self._around: Texts[Outline] = Texts(lambda request: request["inputs"][0]["data"])
+        self._cap = spec.max_batch_size
+        (tensor,) = spec.inputs
+        self._code = number_code(tensor.datatype)
+        self._each = prod(tensor.shape)
+        self._row = self._each if len(tensor.shape) == 1 else 0
+        self._packs: dict[int, Callable[..., bytes]] = {}
+
+    def parse(self, body: bytes | bytearray, json_bytes: int | None) -> Request:
+        """As in `InferRequests`."""
+        if json_bytes:
+            recalled = self._texts.recall(bytes(body[:json_bytes]))
+            if recalled is not None:
+                (_, rows, binary_bytes, requested, _), identity = recalled
+                if 0 < binary_bytes == len(body) - json_bytes and rows <= self._cap:
+                    return _request(rows, memoryview(body)[json_bytes:], requested, identity)
+        elif json_bytes is None:
+            return self._read_json(body)
+        return super().parse(body, json_bytes)
+
+    def outline(self, text: bytes, binary_bytes: int) -> Outline | None:
+        """As in `InferRequests`."""
+        try:
+            if text:
+                described = self._read(text)
+                rows, requested = described.rows, described.requested
+                if described.binary_bytes != binary_bytes or described.given[0].size < 0:
+                    return None
+            else:
+                ((rows, *_), _) = self._signature.inputs[0].raw_shape(binary_bytes)
+                requested = self._outputs_reader.all_binary
+        except RequestError:
+            return None
+        return Outline(rows, binary_bytes, requested) if 0 < rows <= self._cap else None
+
+    def _read_json(self, body: bytes | bytearray) -> Request:
+        around, values = around_values(body)
+        recalled = self._around.recall(around)
+        if recalled is not None:
+            (rows, _, requested), identity = recalled
+            payload = self._packed(values, rows)
+            if payload is not None:
+                return _request(rows, payload, requested, identity)
+        described = self._described_json(body)
+        request = self._filled_json(described, body)
+        rows, requested = described.rows, described.requested
+        one_part = described.given[0].size == IN_JSON and 0 < rows <= self._cap
+        # Where there is a quote, there may be another member behind the value.
+        if one_part and not requested.shared and _QUOTE not in values:
+            self._around.learn(around, Outline(rows, 0, requested._replace(id=b"")), requested.id)
+        return request
+
+    def _packed(self, text: bytes | bytearray, rows: int) -> bytes | None:
+        """The payload of so many rows from the text of their values; None where it is none."""
+        if _E in text and may_hold_booleans(text):
+            return None
+        try:
+            values = loads(text)
+            if self._row and len(values) == rows and type(values[0]) is list:
+                return b"".join(starmap(self._pack(1), values))
+            return self._pack(rows)(*values)
+        except (TypeError, ValueError, IndexError, struct.error, OverflowError):
+            return None
+
+    def _pack(self, rows: int) -> Callable[..., bytes]:
+        pack = self._packs.get(rows)
+        if pack is None:
+            pack = self._packs[rows] = struct.Struct(f"<{rows * self._each}{self._code}").pack
+        return pack
+
+
+def _request(
+    rows: int, payload: bytes | memoryview, requested: RequestedOutputs, identity: bytes
+) -> Request:
+    """One of one part. Calling the classes would take twice as long."""
+    if identity:
+        requested = new_tuple(RequestedOutputs, (identity, requested.outputs, requested.timeout_ns))
+    return new_tuple(Request, ((new_tuple(Part, (rows, payload, 0)),), requested))
+
+
+def _decoded(text: bytes | bytearray) -> Any:
+    try:
+        return loads(text)
+    except JSONDecodeError as error:
+        raise InvalidRequest(f"the request is no JSON: {why_unreadable(text, error)}") from None

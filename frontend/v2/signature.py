@@ -1,0 +1,177 @@
+"""What every V2 request to one model has to give, whatever protocol carries it.
+
+REST and gRPC differ in where names, shapes and values stand in a request. That the inputs are the
+model's, all of them and of one batch size, and what then stands in slots, is the same and is here.
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from math import prod
+from typing import Any, TypeVar
+
+from ringbatch.frontend.codec.json_to_tensor import shown
+from ringbatch.frontend.codec.payload import (
+    Assembly,
+    Bytes,
+    LazyBytes,
+    LazyPart,
+    Part,
+    framed,
+    laid_out,
+)
+from ringbatch.frontend.v2.input import Input, Shape
+from ringbatch.frontend.v2.requested_outputs import quoted
+from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.frame import Frame, FrameError
+from ringbatch.shm.model_spec import ModelSpec
+
+T = TypeVar("T")
+
+
+class Signature:
+    """The inputs of one model.
+
+    Attributes:
+        inputs: each, in the order of the model.
+        takes: the model and the names of its inputs, for the texts of errors.
+
+    Args:
+        spec: the model, with declared inputs.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._by_name = {
+            tensor.name: Input(tensor, spec.name, batched=spec.batched) for tensor in spec.inputs
+        }
+        self.inputs = tuple(self._by_name.values())
+        self.takes = f'model "{spec.name}" takes {quoted(self._by_name)}'
+        self._name = spec.name
+        self._cap = spec.cap
+        self._frame = Frame(spec.inputs)
+        self._alone = len(spec.inputs) == 1 and self._frame.static
+        self._answers_nothing = all(tensor.static for tensor in spec.outputs)
+
+    def named(self, name: Any, index: int, taken: Container[str]) -> Input:
+        """The input that entry `index` of a request is for.
+
+        Args:
+            name: as the entry gives it.
+            index: of the entry.
+            taken: the names of the entries before.
+
+        Raises:
+            InvalidRequest: the name is no string, that of no input, or taken.
+        """
+        wanted = self._by_name.get(name) if isinstance(name, str) else None
+        if wanted is None:
+            if not isinstance(name, str):
+                found = "lacks its name" if name is None else f"has {shown(name)} as its name"
+                raise InvalidRequest(f"inputs[{index}] {found}, which is a string")
+            raise InvalidRequest(f"inputs[{index}] is {shown(name)}, but {self.takes}")
+        if name in taken:
+            raise InvalidRequest(f"input {shown(name)} stands in the request twice")
+        return wanted
+
+    def in_order(self, found: Mapping[str, T]) -> tuple[T, ...]:
+        """What a request gives for each input, in the order of the model.
+
+        Args:
+            found: by the names of inputs.
+
+        Raises:
+            InvalidRequest: one is missing.
+        """
+        if len(found) != len(self._by_name):
+            missing = next(name for name in self._by_name if name not in found)
+            raise InvalidRequest(f'the request lacks input "{missing}"; {self.takes}')
+        return tuple(found[name] for name in self._by_name)
+
+    def rows(self, shapes: Sequence[Shape]) -> int:
+        """The number of instances in inputs of these shapes, in the order of the model.
+
+        Raises:
+            InvalidRequest: they differ in it, or there are none or too many that have no elements.
+        """
+        rows = shapes[0][0]
+        if any(shape[0] != rows for shape in shapes):
+            sizes = ", ".join(str(shape[0]) for shape in shapes)
+            raise InvalidRequest(
+                f"the first sizes of the shapes differ: {sizes}; the batch dimension of all "
+                "inputs is the same"
+            )
+        if not rows and not self._answers_nothing:
+            raise InvalidRequest(
+                f'the request has no instances, and what model "{self._name}" would answer to '
+                "none has no shape"
+            )
+        # Where instances have elements, the length of the request bounds their number.
+        if rows > self._cap and not any(map(prod, shapes)):
+            raise InvalidRequest(
+                f"the request has {rows} instances without any element; at most {self._cap} "
+                "such are accepted"
+            )
+        return rows
+
+    def parts(
+        self, shapes: Sequence[Shape], dimensions: Shape, tensors: Sequence[Bytes]
+    ) -> tuple[Part, ...]:
+        """What stands in slots: several parts where a batch may not hold all instances, none
+        where there are none.
+
+        Args:
+            shapes: of each input, in the order of the model.
+            dimensions: the sizes that stand for the open dimensions, in that order.
+            tensors: the bytes of each input.
+
+        Raises:
+            InvalidRequest: they take more than memory can hold.
+        """
+        rows = shapes[0][0]
+        if 0 < rows <= self._cap:
+            return (self._part(rows, dimensions, tensors),)
+        if not rows:
+            return ()
+        spans = [(start, min(start + self._cap, rows)) for start in range(0, rows, self._cap)]
+        cuts = [
+            wanted.cuts(tensor, shape, self._cap)
+            for wanted, tensor, shape in zip(self.inputs, tensors, shapes, strict=True)
+        ]
+        return tuple(
+            self._part(
+                end - start,
+                dimensions,
+                [
+                    memoryview(tensor)[cut[index] : cut[index + 1]]
+                    for tensor, cut in zip(tensors, cuts, strict=True)
+                ],
+            )
+            for index, (start, end) in enumerate(spans)
+        )
+
+    def lazy_parts(
+        self, shapes: Sequence[Shape], dimensions: Shape, tensors: Sequence[Bytes | LazyBytes]
+    ) -> tuple[Part | LazyPart, ...]:
+        """As `parts`, for tensors some of which are read only when they are put into their slot.
+
+        Raises:
+            InvalidRequest: they take more than memory can hold, or can no longer be read.
+        """
+        rows = shapes[0][0]
+        if rows > self._cap or not rows:
+            read = [data.read() if isinstance(data, LazyBytes) else data for data in tensors]
+            return self.parts(shapes, dimensions, read)
+        try:
+            pieces = laid_out(self._frame, rows, dimensions, tensors)
+        except FrameError as error:
+            raise InvalidRequest(str(error)) from None
+        return (LazyPart(rows, Assembly(pieces), self._frame.key_bytes),)
+
+    def _part(self, rows: int, dimensions: Shape, tensors: Sequence[Bytes]) -> Part:
+        if self._alone:
+            (tensor,) = tensors
+            payload = memoryview(tensor) if isinstance(tensor, bytearray) else tensor
+            return Part(rows, payload, 0)
+        try:
+            payload = framed(self._frame, rows, dimensions, tensors)
+        except FrameError as error:
+            raise InvalidRequest(str(error)) from None
+        return Part(rows, payload, self._frame.key_bytes)

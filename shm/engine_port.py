@@ -1,0 +1,375 @@
+"""The engine's end of the slots: reading requests, answering them.
+
+Whoever holds a request answers it: the collector until it has dispatched it, the worker after
+that. Everything read here was written by a frontend and is checked against the limits of that
+frontend's own lane before it is used; a frontend can spoil its own requests and nothing else.
+"""
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ringbatch.shm.layout import (
+    ACCEPTED_NS,
+    ALIGNMENT,
+    CONTROL,
+    DEADLINE_NS,
+    DONE,
+    MODEL,
+    RESULT_BYTES,
+    SLOT_SIZE,
+    WORD,
+)
+from ringbatch.shm.model_spec import INDEX_MASK
+from ringbatch.shm.ring import Producer
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import (
+    DROPPED,
+    FLAG_BITS,
+    FLAG_MASK,
+    SLOT_BITS,
+    SLOT_MASK,
+    WANTED,
+    Reason,
+    State,
+    Status,
+    done_word,
+    reference,
+    state_of,
+)
+from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.uniform_batch import MAX_KEY_BYTES, UniformBatch, UniformBatchReader
+
+_SLOT_WORDS: Final = SLOT_SIZE // WORD
+_HEADER_WORDS: Final = 9
+_BESIDE_WORDS: Final = 6
+_BESIDE: Final = struct.Struct(f"@{_BESIDE_WORDS}Q")
+_STORED: Final = struct.Struct(f"{_BESIDE.size}s")
+_REQUEST_WORDS: Final = MODEL // WORD + _HEADER_WORDS
+"""CONTROL and the header behind it."""
+_DONE_WORD: Final = DONE // WORD
+
+
+class Request(NamedTuple):
+    """A slot's header, checked: every offset lies in the payload memory of the slot's lane."""
+
+    ref: int
+    model: int
+    rows: int
+    request_bytes: int
+    key_bytes: int
+    result_capacity: int
+    request_offset: int
+    result_offset: int
+    accepted_ns: int
+    deadline_ns: int
+
+
+def columns(requests: Sequence[Request]) -> tuple[tuple[int, ...], ...]:
+    """The fields of requests, of which there is at least one, each for all of them."""
+    return tuple(zip(*requests, strict=True))
+
+
+class BatchMark(NamedTuple):
+    """What every answer of a batch says of that batch."""
+
+    batch: int
+    rows: int
+    reason: Reason
+    dispatched_ns: int
+
+
+class EnginePort:
+    """Reads and answers requests of every lane, for one producer of answers.
+
+    Args:
+        segment: where the lanes lie.
+        producer: whose completion rings to use: a worker's number, or the number of workers
+            for the collector.
+        wake_lane: rings the doorbell of a lane.
+    """
+
+    def __init__(self, segment: Segment, producer: int, wake_lane: Callable[[int], None]) -> None:
+        layout = segment.layout
+        self.memory = segment.memory
+        self._words = segment.words
+        self._wake_lane = wake_lane
+        self._payload = layout.payload
+        self._lane_bytes = layout.lane_bytes
+        self._first_word = layout.slots_offset // WORD
+        self._slot_count = layout.lanes * layout.slots
+        self._lane_shift = layout.slots.bit_length() - 1
+        self._models = layout.models
+        self._completions = [
+            Producer(segment.words, layout.completion_ring(lane, producer), layout.completion_words)
+            for lane in range(layout.lanes)
+        ]
+        self.read_uniform = UniformBatchReader(segment).read
+        """See `UniformBatchReader.read`."""
+        slots = np.ndarray(
+            (self._slot_count, _SLOT_WORDS), np.uint64, segment.memory, layout.slots_offset
+        )
+        self._dones = slots[:, DONE // WORD]
+        self._besides = slots[:, RESULT_BYTES // WORD : RESULT_BYTES // WORD + _BESIDE_WORDS]
+        self._answered: dict[int, list[int]] = {}
+
+    def read(self, ref: int) -> Request | None:
+        """The request a reference names; None where its slot's words make no sense."""
+        slot = ref & SLOT_MASK
+        if slot >= self._slot_count:
+            return None
+        first = self._first_word + slot * _SLOT_WORDS + MODEL // WORD
+        header = self._words[first : first + _HEADER_WORDS].tolist()
+        low = self._payload + (slot >> self._lane_shift) * self._lane_bytes
+        return self._request(ref, header, low, low + self._lane_bytes)
+
+    def read_open(self, lane: int, references: list[int]) -> tuple[list[Request], list[int], int]:
+        """The requests that a lane has announced, as far as they are not answered yet.
+
+        Returns:
+            Those that can be read; the references of those whose words make no sense; and how many
+            references name no slot of that lane.
+        """
+        words, shift = self._words, self._lane_shift
+        low = self._payload + lane * self._lane_bytes
+        high = low + self._lane_bytes
+        requests, spoilt, strays = [], [], 0
+        for ref in references:
+            slot = ref & SLOT_MASK
+            if slot >> shift != lane:
+                strays += 1
+                continue
+            first = self._first_word + slot * _SLOT_WORDS
+            control, *header = words[first : first + _REQUEST_WORDS].tolist()
+            generation = ref >> SLOT_BITS
+            if control >> FLAG_BITS == generation != words[first + _DONE_WORD] >> FLAG_BITS:
+                request = self._request(ref, header, low, high)
+                if request is None:
+                    spoilt.append(ref)
+                else:
+                    requests.append(request)
+        return requests, spoilt, strays
+
+    def _request(self, ref: int, header: list[int], low: int, high: int) -> Request | None:
+        """A header as a request, whose memory must lie between two bounds."""
+        model, rows, size, key, capacity, start, result, accepted_ns, deadline_ns = header
+        if (
+            model & INDEX_MASK >= self._models
+            or rows == 0
+            or key > MAX_KEY_BYTES
+            or key > size
+            or (start | result) % ALIGNMENT
+            or not low <= start <= start + size <= high
+            or not low <= result <= result + capacity <= high
+        ):
+            return None
+        # Calling the class takes twice as long.
+        return new_tuple(
+            Request,
+            (ref, model, rows, size, key, capacity, start, result, accepted_ns, deadline_ns),
+        )
+
+    def read_all(
+        self, references: Sequence[int], mark: BatchMark, clock_ns: Callable[[], int]
+    ) -> list[Request]:
+        """The requests that references name; one whose words make no sense is answered."""
+        requests = []
+        for ref in references:
+            request = self.read(ref)
+            if request is None:
+                self.answer(ref, Status.CORRUPT, 0, mark, clock_ns())
+            else:
+                requests.append(request)
+        return requests
+
+    def requests(self, uniform: UniformBatch) -> list[Request]:
+        """The same requests, each for itself."""
+        references, slots, sizes, starts, distance = uniform
+        first = self._first_word + ACCEPTED_NS // WORD
+        requests = []
+        places = zip(np.asarray(slots).tolist(), np.asarray(starts).tolist(), strict=True)
+        for ref, (slot, start) in zip(references, places, strict=True):
+            times = first + slot * _SLOT_WORDS
+            accepted_ns, deadline_ns = self._words[times], self._words[times + 1]
+            requests.append(Request(ref, *sizes, start, start + distance, accepted_ns, deadline_ns))
+        return requests
+
+    def lane_of(self, ref: int) -> int:
+        """The lane whose slot a reference names; no lane's number where there is no such slot."""
+        return (ref & SLOT_MASK) >> self._lane_shift
+
+    def published(self) -> Iterator[tuple[int, State]]:
+        """The latest request of every slot that ever held one, and the slot's state."""
+        for slot in range(self._slot_count):
+            first = self._first_word + slot * _SLOT_WORDS
+            control, done = self._words[first], self._words[first + DONE // WORD]
+            if control:
+                yield reference(control >> FLAG_BITS, slot), state_of(control, done)
+
+    def is_open(self, ref: int) -> bool:
+        """Whether that very request is published and not answered."""
+        first = self._first_word + (ref & SLOT_MASK) * _SLOT_WORDS
+        control, done = self._words[first], self._words[first + DONE // WORD]
+        return control >> FLAG_BITS == ref >> SLOT_BITS != done >> FLAG_BITS
+
+    def repeat(self, ref: int) -> bool:
+        """Announce once more an answer that stands in its slot; False where none does.
+
+        For the answers of a worker that died between writing and announcing them. A frontend
+        that has seen the answer drops the repetition.
+        """
+        if self.is_open(ref):
+            return False
+        self._answered.setdefault(self.lane_of(ref), []).append(ref)
+        return True
+
+    def wanted(self, ref: int) -> bool:
+        """Whether the frontend still waits for that very request."""
+        word = self._words[self._first_word + (ref & SLOT_MASK) * _SLOT_WORDS + CONTROL // WORD]
+        return word >> FLAG_BITS == ref >> SLOT_BITS and word & FLAG_MASK != DROPPED
+
+    def all_wanted(self, references: Sequence[int]) -> bool:
+        """Whether `wanted` is true of every one."""
+        words, first = self._words, self._first_word
+        found = [words[first + (ref & SLOT_MASK) * _SLOT_WORDS] for ref in references]
+        return found == [ref >> SLOT_BITS << FLAG_BITS | WANTED for ref in references]
+
+    def given_up(self, references: Sequence[int], now_ns: int) -> list[int]:
+        """Those of which nobody waits for the answer any more, or whose deadline has come."""
+        words, found = self._words, []
+        for ref in references:
+            first = self._first_word + (ref & SLOT_MASK) * _SLOT_WORDS
+            waits = words[first] == ref >> SLOT_BITS << FLAG_BITS | WANTED
+            if not waits or words[first + DEADLINE_NS // WORD] <= now_ns:
+                found.append(ref)
+        return found
+
+    def answer(
+        self, ref: int, status: Status, size: int, mark: BatchMark, finished_ns: int
+    ) -> None:
+        """Write the answer's words; `flush` makes the frontend see it.
+
+        Args:
+            ref: the request.
+            status: how it ended.
+            size: bytes of result or text that stand in the result memory already.
+            mark: what to say of the batch.
+            finished_ns: now, on the monotonic clock.
+        """
+        slot = ref & SLOT_MASK
+        first = self._first_word + slot * _SLOT_WORDS + DONE // WORD
+        _BESIDE.pack_into(
+            self.memory,
+            first * WORD + RESULT_BYTES - DONE,
+            size,
+            mark.batch,
+            mark.rows,
+            mark.reason,
+            mark.dispatched_ns,
+            finished_ns,
+        )
+        self._words[first] = done_word(ref >> SLOT_BITS, status)
+        self._answered.setdefault(slot >> self._lane_shift, []).append(ref)
+
+    def answer_uniform(
+        self, uniform: UniformBatch, status: Status, size: int, mark: BatchMark, finished_ns: int
+    ) -> None:
+        """`answer` for requests that are alike, all in the same way."""
+        references, slots = uniform.references, uniform.slots
+        if isinstance(slots, list):
+            beside = _BESIDE.pack(size, *mark, finished_ns)
+            memory, words, store = self.memory, self._words, _STORED.pack_into
+            first = self._first_word + DONE // WORD
+            first_byte = self._first_word * WORD + RESULT_BYTES
+            for ref, slot in zip(references, slots, strict=True):
+                store(memory, first_byte + slot * SLOT_SIZE, beside)
+                words[first + slot * _SLOT_WORDS] = ref >> SLOT_BITS << FLAG_BITS | status
+        else:
+            # A store to an aligned item of a uint64 array is one 8-byte store, as through
+            # memoryview.
+            self._besides[slots] = np.array([size, *mark, finished_ns], dtype=np.uint64)
+            refs = np.array(references, dtype=np.uint64)
+            self._dones[slots] = refs >> SLOT_BITS << FLAG_BITS | np.uint64(status)
+        lane = -1
+        for ref in references:
+            if (ref & SLOT_MASK) >> self._lane_shift != lane:
+                lane = (ref & SLOT_MASK) >> self._lane_shift
+                own = self._answered.setdefault(lane, [])
+            own.append(ref)
+
+    def fail(
+        self, request: Request, status: Status, text: str, mark: BatchMark, finished_ns: int
+    ) -> None:
+        """Answer with a text for the client, cut to the room there is."""
+        message = text.encode(errors="replace")[: request.result_capacity]
+        start = request.result_offset
+        self.memory[start : start + len(message)] = message
+        self.answer(request.ref, status, len(message), mark, finished_ns)
+
+    def give_up(self, request: Request, late: str, mark: BatchMark, now_ns: int) -> Status:
+        """Answer a request that is not run: with `late` where its deadline has come, else with
+        nothing, as nobody waits for it. How it was answered."""
+        expired = request.deadline_ns <= now_ns
+        status = Status.EXPIRED if expired else Status.CANCELLED
+        self.fail(request, status, late if expired else "", mark, now_ns)
+        return status
+
+    def answer_each(
+        self,
+        requests: Sequence[Request],
+        results: Sequence[bytes],
+        mark: BatchMark,
+        finished_ns: int,
+    ) -> None:
+        """Write results and answer with them: with `Status.OK`, or `Status.RESULT_TOO_LARGE` where
+        there is no room for one.
+
+        Args:
+            requests: of a batch.
+            results: one for each.
+            mark, finished_ns: as for `answer`.
+        """
+        for request, result in zip(requests, results, strict=True):
+            start, size = request.result_offset, len(result)
+            fits = size <= request.result_capacity
+            if fits:
+                self.memory[start : start + size] = result
+            status = Status.OK if fits else Status.RESULT_TOO_LARGE
+            self.answer(request.ref, status, size, mark, finished_ns)
+
+    def flush(self) -> None:
+        """Publish the answers written since the last call, one wake-up for each lane.
+
+        A lane's ring is full where its owner does not collect while collectors follow one
+        another, each of which announces everything anew. What found no room then waits for the
+        next call.
+        """
+        answered = self._answered
+        if not answered:
+            return
+        self._answered = {}
+        for lane, references in answered.items():
+            if not self._completions[lane].offer(references):
+                rest = self._offer_singly(lane, references)
+                # An answer whose slot has been published again is one that its frontend has. So
+                # no more wait than the lane has slots, even where it lies.
+                if rest := [ref for ref in dict.fromkeys(rest) if self._is_latest(ref)]:
+                    self._answered[lane] = rest
+            self._wake_lane(lane)
+
+    def _is_latest(self, ref: int) -> bool:
+        word = self._words[self._first_word + (ref & SLOT_MASK) * _SLOT_WORDS + CONTROL // WORD]
+        return bool(word >> FLAG_BITS == ref >> SLOT_BITS)
+
+    @property
+    def delayed(self) -> int:
+        """Answers that found no room and wait for the next `flush`."""
+        return sum(map(len, self._answered.values())) if self._answered else 0
+
+    def _offer_singly(self, lane: int, references: list[int]) -> list[int]:
+        for count, ref in enumerate(references):
+            if not self._completions[lane].offer([ref]):
+                return references[count:]
+        return []

@@ -1,0 +1,208 @@
+"""The files by which server and clients prove who they are, read alike by all who need them.
+
+The supervisor reads them before it starts anything, so that a bad one ends the start in words; the
+frontends read them again, to use them, and whenever they have changed.
+"""
+
+import hashlib
+import os
+import re
+import ssl
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ringbatch.shm.errors import StartupError
+
+LEAST_KEY_CHARACTERS: Final = 16
+"""Of an API key: a shorter one could be guessed."""
+
+_KEY: Final = re.compile(rf"[!-~]{{{LEAST_KEY_CHARACTERS},512}}")
+_DIGEST: Final = re.compile(r"sha256:([0-9a-fA-F]{64})")
+_OTHERS: Final = stat.S_IROTH | stat.S_IWOTH
+_NO_CERTIFICATE: Final = "{}: holds no certificate in PEM"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Where the files are; None where the server has none and asks for none.
+
+    Attributes:
+        tls_certificate: the certificate and those between it and the authority, PEM.
+        tls_key: the certificate's private key, PEM.
+        tls_client_ca: authorities one of which must have signed a client's certificate, PEM.
+        api_keys: keys one of which a client must send; see `key_digests`.
+    """
+
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    tls_client_ca: Path | None = None
+    api_keys: Path | None = None
+
+    def files(self) -> dict[str, Path]:
+        """Those that there are, by the names of the attributes."""
+        found = ((name, getattr(self, name)) for name in self.__slots__)
+        return {name: path for name, path in found if path is not None}
+
+    def tls_files(self) -> tuple[Path, ...]:
+        """Those of them that `server_tls` reads."""
+        return tuple(path for name, path in self.files().items() if name.startswith("tls_"))
+
+
+class Tls(NamedTuple):
+    """What a server shows and asks for in hand-shakes: read once, and known to belong together.
+
+    Attributes:
+        certificate: and those between it and the authority, PEM.
+        key: the certificate's, PEM.
+        authorities: of clients' certificates, PEM; None where they need none.
+        context: all of that, for TLS 1.2 and 1.3.
+    """
+
+    certificate: bytes
+    key: bytes
+    authorities: bytes | None
+    context: ssl.SSLContext
+
+
+def server_tls(credentials: Credentials) -> Tls | None:
+    """Read what a listening socket needs; None where there is no certificate.
+
+    Raises:
+        StartupError: a file cannot be read or is not what it should be, or they do not belong
+            together; the text says which and why.
+    """
+    certificate, key = credentials.tls_certificate, credentials.tls_key
+    if certificate is None or key is None:
+        return None
+    chain, secret = _read(certificate), _read(key, private=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        _load(context, chain, secret)
+    except ssl.SSLError as error:
+        raise StartupError(_why_no_chain(certificate, chain, key, secret, error)) from None
+    authorities = None
+    if credentials.tls_client_ca is not None:
+        authorities = _read(credentials.tls_client_ca)
+        try:
+            with _in_memory(authorities) as trusted:
+                context.load_verify_locations(trusted)
+        except ssl.SSLError:
+            raise StartupError(_NO_CERTIFICATE.format(credentials.tls_client_ca)) from None
+        context.verify_mode = ssl.CERT_REQUIRED
+    own = None if authorities is None else authorities.encode()
+    return Tls(chain.encode(), secret.encode(), own, context)
+
+
+def _load(context: ssl.SSLContext, chain: str, secret: str) -> None:
+    """Give a context what was read: it takes files alone, and those may be others by now."""
+    with _in_memory(chain) as certificate, _in_memory(secret) as key:
+        # Nobody is there to type a password.
+        context.load_cert_chain(certificate, key, password="")
+
+
+@contextmanager
+def _in_memory(text: str) -> Iterator[str]:
+    """The path of a file with that text that nobody else can open."""
+    try:
+        file = os.fdopen(os.memfd_create("ringbatch"), "w", encoding="utf-8")
+    except OSError as error:
+        raise StartupError(f"TLS cannot be set up: {os.strerror(error.errno or 0)}") from None
+    with file:
+        file.write(text)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+def _why_no_chain(
+    certificate: Path, chain: str, key: Path, secret: str, error: ssl.SSLError
+) -> str:
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return f"{key}: is not the private key of the certificate in {certificate}"
+    if "-----BEGIN CERTIFICATE-----" not in chain:
+        return _NO_CERTIFICATE.format(certificate)
+    if "ENCRYPTED" in secret:
+        return f"{key}: is protected by a password; store it without one, readable by its owner"
+    if "PRIVATE KEY-----" not in secret:
+        return f"{key}: holds no private key in PEM"
+    return f"{certificate} and {key}: cannot be used: {error.reason or error}"
+
+
+def objection(tls: Tls) -> str | None:
+    """Why clients may refuse a certificate, whatever they trust and by whatever name they connect.
+
+    Such as ``certificate has expired``, in OpenSSL's words; None where there is nothing to object.
+    """
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    with _in_memory(tls.certificate.decode()) as trusted:
+        client.load_verify_locations(trusted)
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asking = client.wrap_bio(to_client, to_server)
+    answering = tls.context.wrap_bio(to_server, to_client, server_side=True)
+    try:
+        # The server's first answer carries the certificate; nothing after it is needed.
+        for end in (asking, answering, asking):
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    except ssl.SSLCertVerificationError as error:
+        return error.verify_message
+    return None
+
+
+def key_digests(path: Path) -> frozenset[bytes]:
+    """The SHA-256 digests of the API keys in a file.
+
+    A line is a key of 16 to 512 printable ASCII characters without blanks, or ``sha256:`` and the
+    64 hexadecimal digits of a key's digest. Empty lines and those that begin with ``#`` are
+    comments.
+
+    Raises:
+        StartupError: the file cannot be read, everybody can read it, it holds no key, or a line
+            is none; the text never quotes one.
+    """
+    text = _read(path, private=True)
+    digests = set()
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        if digest := _DIGEST.fullmatch(line):
+            digests.add(bytes.fromhex(digest[1]))
+        elif _KEY.fullmatch(line) and not line.startswith("sha256:"):
+            digests.add(hashlib.sha256(line.encode()).digest())
+        else:
+            raise StartupError(
+                f"{path}: line {number} is no API key: that is {LEAST_KEY_CHARACTERS} to 512 "
+                "printable ASCII characters, or sha256: and 64 hexadecimal digits"
+            )
+    if not digests:
+        raise StartupError(f"{path}: holds no API key, so nobody could send one")
+    return frozenset(digests)
+
+
+def _read(path: Path, *, private: bool = False) -> str:
+    try:
+        with path.open(encoding="utf-8") as file:
+            if private:
+                _expect_private(path, os.fstat(file.fileno()).st_mode)
+            return file.read()
+    except OSError as error:
+        raise StartupError(f"{path}: cannot be read: {os.strerror(error.errno or 0)}") from None
+    except UnicodeDecodeError:
+        raise StartupError(f"{path}: is no text") from None
+
+
+def _expect_private(path: Path, mode: int) -> None:
+    if mode & _OTHERS:
+        raise StartupError(
+            f"{path}: every user of this machine may read or change it (mode "
+            f"{stat.S_IMODE(mode):04o}); take that away with chmod o-rwx"
+        )

@@ -1,0 +1,221 @@
+"""JSON text cut where its values begin and end, so that they can be passed on as they were written.
+
+A decoded number is no longer the text it was: 6.0 and 6, a large integer, the order of keys. Here a
+text is decoded to see that it is sound, and what is kept is where the parts of it stand. As
+everywhere in Python, the last of several members of one name counts.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from json import JSONDecodeError
+from typing import Any, Final, NamedTuple, NoReturn
+
+MAX_NESTING: Final = 512
+"""Lists and objects within one another. Python's own limit depends on its version and on how deep
+the caller stands already; this one lies below it in every process that a text passes through."""
+
+_CONTAINERS: Final = (list, dict)
+_NO_DEEPER: Final = (b"],[", b"], [", b"},{", b"}, {")
+_BLANK: Final = re.compile(r"[ \t\n\r]*")
+_SHOWN: Final = 20
+_NOT_NUMBERS: Final = re.compile(r"-?(?:NaN|Infinity)")
+
+
+class UnsoundText(ValueError):
+    """The text is no JSON, or holds what cannot be passed on; says what, and where if known."""
+
+
+class Value(NamedTuple):
+    """A decoded value and where it stands: ``text[start:end]``, no blanks around it."""
+
+    decoded: Any
+    start: int
+    end: int
+
+
+def decoder_with(read_float: Callable[[str], float]) -> json.JSONDecoder:
+    """What decodes values.
+
+    Args:
+        read_float: makes a number of a text that is one, with a fraction or an exponent. Python's
+            own takes 1e400 for infinity; one that raises `json.JSONDecodeError` refuses it.
+    """
+    return json.JSONDecoder(parse_float=read_float, parse_constant=_refuse_constant)
+
+
+def members(text: str, decoder: json.JSONDecoder | None = None) -> dict[str, Value]:
+    """The members of the object that is the whole text.
+
+    Args:
+        text: what is read.
+        decoder: of its values; without one, numbers too large to be decoded pass as they are.
+
+    Raises:
+        UnsoundText: the text is no JSON object, has something after it, or holds NaN, Infinity,
+            an integer of more digits than Python converts, too deep nesting, or what the decoder
+            refuses.
+    """
+    values = decoder or _DECODER
+    at = _skip_blank(text, 0)
+    if at == len(text):
+        raise UnsoundText("it is empty")
+    if text[at] != "{":
+        end = _value(text, values, at).end
+        _expect_end(text, end)
+        raise UnsoundText(f"it is {kind(text[at])}, not an object")
+    found: dict[str, Value] = {}
+    at = _skip_blank(text, at + 1)
+    while text[at : at + 1] != "}":
+        if found:
+            at = _skip_blank(text, _after(",", "a comma or a closing brace", text, at))
+        if text[at : at + 1] != '"':
+            raise _expected("a member's name in double quotes", text, at)
+        name = _value(text, values, at)
+        at = _after(":", "a colon", text, _skip_blank(text, name.end))
+        member = found[name.decoded] = _value(text, values, _skip_blank(text, at))
+        at = _skip_blank(text, member.end)
+    _expect_end(text, at + 1)
+    return found
+
+
+def whole_list(text: str) -> list[Any]:
+    """The list that is the whole text, decoded.
+
+    Raises:
+        UnsoundText: as `members`, for a list.
+    """
+    at = _skip_blank(text, 0)
+    if text[at : at + 1] != "[":
+        raise _expected("a list", text, at)
+    value = _value(text, _DECODER, at)
+    _expect_end(text, value.end)
+    decoded: list[Any] = value.decoded
+    return decoded
+
+
+def lies_plainly(body: bytes | bytearray, name: bytes, start: int) -> bool:
+    """Whether, should a body be sound JSON, a list or an object in it may be passed on as it lies
+    there: it is the member of a name that no other has, however that is spelled, and nothing is
+    nested more than `MAX_NESTING` levels deep. A quick look, that is right where it says yes.
+
+    Args:
+        body: that begins with an object and the name, before any other string.
+        name: in its quotes; of characters that only ``\\u`` spells in another way.
+        start: where the value begins.
+    """
+    if body.find(b'"', start) >= 0 and (body.count(name) > 1 or (b"\\" in body and b"\\u" in body)):
+        return False
+    return len(body) <= 2 * MAX_NESTING or _most_nesting(body) <= MAX_NESTING
+
+
+def _most_nesting(body: bytes | bytearray) -> int:
+    """A number of levels deeper than which sound JSON text is not nested."""
+    opened = body.count(b"[") + body.count(b"{")
+    # Where one closes right before the next opens, that goes no deeper.
+    return opened if opened <= MAX_NESTING else opened - sum(map(body.count, _NO_DEEPER))
+
+
+def elements(text: str, start: int) -> list[tuple[int, int]]:
+    """Start and end of each element of the sound list that opens at ``text[start]``."""
+    found = []
+    at = _skip_blank(text, start + 1)
+    while text[at] != "]":
+        end = _value(text, _DECODER, at).end
+        found.append((at, end))
+        at = _skip_blank(text, end)
+        if text[at] == ",":
+            at = _skip_blank(text, at + 1)
+    return found
+
+
+def kind(opening: str) -> str:
+    """What a JSON value is, in words, from its first character."""
+    words = {"{": "an object", "[": "a list", '"': "a string", "t": "true", "f": "false"}
+    return words.get(opening, "null" if opening == "n" else "a number")
+
+
+def why_unreadable(body: bytes | bytearray, error: JSONDecodeError) -> str:
+    """What is wrong with a body that orjson refused with `error`."""
+    try:
+        body.decode()
+    except UnicodeDecodeError as undecodable:
+        return not_utf8(undecodable)
+    if not error.doc.strip():
+        return "it is empty"
+    # orjson points behind a sign, if there is one.
+    for start in (error.pos - 1, error.pos):
+        if start >= 0 and (found := _NOT_NUMBERS.match(error.doc, start)):
+            return f"{found[0]} is no JSON number: char {start}"
+    return str(error)
+
+
+def not_utf8(error: UnicodeDecodeError) -> str:
+    """That error in words."""
+    return f"byte {error.start} is not UTF-8"
+
+
+def _value(text: str, decoder: json.JSONDecoder, at: int) -> Value:
+    try:
+        decoded, end = decoder.raw_decode(text, at)
+    except JSONDecodeError as error:
+        if error.doc is text:
+            raise UnsoundText(str(error)) from None
+        raise UnsoundText(f"it holds {error.doc[:_SHOWN]}, which is too large a number") from None
+    except RecursionError:
+        raise _too_deep() from None
+    except UnsoundText:
+        raise
+    except ValueError:  # what int() raises beyond sys.get_int_max_str_digits()
+        raise UnsoundText("it holds an integer of too many digits") from None
+    brackets = text.count("[", at, end) + text.count("{", at, end)
+    if brackets > MAX_NESTING and _is_deeper(decoded, MAX_NESTING):
+        raise _too_deep()
+    return Value(decoded, at, end)
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
+    """Whether more than `limit` containers stand within one another."""
+    level = [value]
+    for _ in range(limit):
+        level = [inner for outer in level for inner in _in(outer) if type(inner) in _CONTAINERS]
+        if not level:
+            return False
+    return True
+
+
+def _in(container: list[Any] | dict[str, Any]) -> Iterable[Any]:
+    return container.values() if isinstance(container, dict) else container
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise UnsoundText(f"it holds {name}, which is no JSON number")
+
+
+_DECODER: Final = decoder_with(float)
+
+
+def _skip_blank(text: str, at: int) -> int:
+    blank = _BLANK.match(text, at)
+    assert blank is not None
+    return blank.end()
+
+
+def _after(character: str, what: str, text: str, at: int) -> int:
+    if text[at : at + 1] != character:
+        raise _expected(what, text, at)
+    return at + 1
+
+
+def _expect_end(text: str, at: int) -> None:
+    at = _skip_blank(text, at)
+    if at != len(text):
+        raise UnsoundText(str(JSONDecodeError("unexpected content after the value", text, at)))
+
+
+def _expected(what: str, text: str, at: int) -> UnsoundText:
+    return UnsoundText(str(JSONDecodeError(f"expected {what}", text, at)))
+
+
+def _too_deep() -> UnsoundText:
+    return UnsoundText(f"it is nested more than {MAX_NESTING} levels deep")

@@ -1,0 +1,79 @@
+"""What processes of every role do when they start."""
+
+import atexit
+import ctypes
+import gc
+import logging
+import os
+import signal
+import sys
+from typing import Final
+
+from ringbatch.shm.errors import StartupError
+
+_PR_SET_PDEATHSIG: Final = 1
+_COLLECT_AFTER: Final = 50_000
+"""Allocations between two runs of the garbage collector. A request's objects go when the last
+reference does; the collector, which looks for cycles, would find none and cost every request."""
+
+
+def hold_standard_descriptors() -> None:
+    """Put something behind those of standard input, output and error that are closed.
+
+    What is opened next would get their numbers, and be taken for them by whoever is started.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # A descriptor gets the lowest number that is free, and that is this one.
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
+def log_to_stderr(role: str, level: str) -> None:
+    """Write what is logged, from that level on, to standard error, with the role in each line; what
+    cannot be written, because the disk is full, is given up."""
+    atexit.register(_give_up_unwritten)
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level.upper(),
+        format=f"%(asctime)s ringbatch {role} [%(process)d] %(levelname)s %(message)s",
+    )
+
+
+def _give_up_unwritten() -> None:
+    # In a buffer it would have Python end with another status than it was given.
+    # Either is missing where it was closed when Python started.
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), stream.fileno())
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent ends, however it ends.
+
+    Args:
+        parent_pid: who the parent was when this process was started.
+
+    Raises:
+        StartupError: the parent is gone already.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise StartupError(f"prctl(PR_SET_PDEATHSIG): {os.strerror(ctypes.get_errno())}")
+    # It may have ended before the kernel was asked.
+    if os.getppid() != parent_pid:
+        raise StartupError("the process that started this one is gone")
+
+
+def settle() -> None:
+    """Take everything made so far out of the garbage collector's sight, and have it look rarely.
+
+    What lives after start-up lives until the end; a full collection of it in the middle of a batch
+    costs milliseconds and finds nothing.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER, 20, 50)

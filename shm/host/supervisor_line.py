@@ -1,0 +1,36 @@
+"""What a frontend tells the supervisor that started it, over the socket that it inherited."""
+
+import asyncio
+import json
+import socket
+from contextlib import suppress
+from typing import Any
+
+from ringbatch.shm.layout import BEAT_S
+
+
+class SupervisorLine:
+    """This process's end.
+
+    Args:
+        fd: its number.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._socket = socket.socket(fileno=fd)
+
+    def tell(self, **fields: Any) -> None:
+        """Send one message."""
+        self._socket.sendall(_line(fields))
+
+    async def beat(self) -> None:
+        """Show again and again that the event loop turns, until cancelled."""
+        while True:
+            # A supervisor that is stopped reads nothing, and must not stop others.
+            with suppress(OSError):
+                self._socket.send(_line({"beat": True}), socket.MSG_DONTWAIT)
+            await asyncio.sleep(BEAT_S)
+
+
+def _line(fields: dict[str, Any]) -> bytes:
+    return json.dumps(fields).encode() + b"\n"

@@ -1,0 +1,194 @@
+"""What the segment says of its models, so that a frontend needs no model file.
+
+Each version of each model that some process holds, or is about to, is an entry. The supervisor
+writes the entries, as JSON, see `ringbatch.shm.model_table`; everyone else reads them.
+
+An entry has a place in the segment, its index. Places are used again, so requests carry a
+reference: the index, and a generation that no two entries share. What comes late for an entry that
+is gone is for nobody, and never for the next one in its place.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from ringbatch.shm.tensor import Tensor
+
+REFERENCE_BITS: Final = 16
+"""Of a reference, so many low bits are the index."""
+INDEX_MASK: Final = (1 << REFERENCE_BITS) - 1
+FIRST_VERSION: Final = "1"
+"""Of a model whose configuration names none."""
+State = Literal["loading", "serving", "retiring"]
+LOADING: Final = "loading"
+"""Workers are loading it, and it gets no requests yet."""
+SERVING: Final = "serving"
+RETIRING: Final = "retiring"
+"""It gets no new requests, and goes when those that it has are answered."""
+FILE_DIFFERS: Final = "the model file is another by now than the one that is served"
+_LISTS: Final = ("workers", "allowed_batch_sizes", "length_buckets")
+"""Fields that JSON gives back as lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """How requests to a model reach the server that runs it.
+
+    Attributes:
+        path: where its predictions are.
+        headers: names of the headers that are passed on, in lower case.
+        any_path: requests for predictions of whatever model are for this one, and are passed on
+            with the path they came by.
+    """
+
+    path: str
+    headers: tuple[str, ...]
+    any_path: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSpec:
+    """One version of one model as frontends, collector and workers know it.
+
+    Attributes:
+        index: its place in the segment.
+        name: what requests call it.
+        platform: informative, such as ``python``.
+        inputs: empty for an untyped model, which takes and returns lists of JSON values.
+        outputs: empty exactly where `inputs` is.
+        max_batch_size: the cap on instances in one batch; 0 where the model has no batch dimension,
+            so that each instance runs alone.
+        max_latency_ns: the longest wait of the oldest request for others to join it, while a worker
+            is idle; only under ``fixed``.
+        timeout_ns: from acceptance to the deadline, unless the request names less.
+        policy: ``eager`` or ``fixed``.
+        workers: the numbers of the workers that hold it, spares among them.
+        kserve_errors: failures are answered as KServe's own batcher answers them.
+        batch_timeout_ns: a worker that runs one batch for longer is taken for hung.
+        allowed_batch_sizes: the numbers of rows that a batch is padded to, ascending; none where
+            every number is right.
+        max_batch_elements: of the largest input in one batch, padding included; 0 is no bound.
+        pad_variable_length: open dimensions of the inputs are padded, so that they may differ
+            within a batch.
+        length_buckets: the sizes they are padded to, ascending; none where it is the longest of
+            the batch.
+        refuse_nan: a request fails whose answer holds NaN or infinity.
+        forward: how requests reach the server that runs the model; None where values do not travel
+            as `ringbatch.shm.forward` has them.
+        version: of the model.
+        default: whether requests that name no version are for this one.
+        generation: of its place.
+        state: what the entry is for.
+        spares: how many of its workers only wait for the death of another.
+        file_differs: another file lies at the model's path than the one that was loaded.
+    """
+
+    index: int
+    name: str
+    platform: str
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    max_batch_size: int
+    max_latency_ns: int
+    timeout_ns: int
+    policy: str
+    workers: tuple[int, ...]
+    kserve_errors: bool = False
+    batch_timeout_ns: int = 1 << 62
+    allowed_batch_sizes: tuple[int, ...] = ()
+    max_batch_elements: int = 0
+    pad_variable_length: bool = False
+    length_buckets: tuple[int, ...] = ()
+    forward: Forward | None = None
+    refuse_nan: bool = False
+    version: str = FIRST_VERSION
+    default: bool = False
+    generation: int = 0
+    state: State = SERVING
+    spares: int = 0
+    file_differs: bool = False
+
+    @property
+    def reference(self) -> int:
+        """What requests for it carry."""
+        return self.generation << REFERENCE_BITS | self.index
+
+    @property
+    def typed(self) -> bool:
+        """Whether values travel as tensors rather than as JSON text."""
+        return bool(self.inputs)
+
+    @property
+    def batched(self) -> bool:
+        """Whether tensors have a batch dimension, in front of those of their signature."""
+        return self.max_batch_size > 0
+
+    @property
+    def running(self) -> int:
+        """How many of its workers run batches, where none is dead."""
+        return len(self.workers) - self.spares
+
+    @property
+    def cap(self) -> int:
+        """The most instances that one run of the model takes."""
+        return self.max_batch_size or 1
+
+
+def version_order(version: str) -> tuple[bool, int, str]:
+    """Sorts versions: numbers by their value, above everything else."""
+    number = version.isdecimal()
+    return number, int(version) if number else 0, version
+
+
+def defaults(models: Iterable[ModelSpec]) -> dict[str, ModelSpec]:
+    """By name, the version that serves requests which name none: the one that was chosen for it,
+    else the highest that serves."""
+    found: dict[str, ModelSpec] = {}
+    for model in models:
+        if model.state == SERVING:
+            other = found.get(model.name)
+            if other is None or _precedence(model) > _precedence(other):
+                found[model.name] = model
+    return found
+
+
+def titled(models: Iterable[ModelSpec]) -> dict[str, ModelSpec]:
+    """All entries, by what people call them beside those that serve requests without a version."""
+    models = tuple(models)
+    served = defaults(models).values()
+    return {spec.name if spec in served else _title(spec): spec for spec in models}
+
+
+def _title(spec: ModelSpec) -> str:
+    state = "" if spec.state == SERVING else f", {spec.state}"
+    return f"{spec.name} version {spec.version}{state}"
+
+
+def _precedence(model: ModelSpec) -> tuple[bool, tuple[bool, int, str]]:
+    return model.default, version_order(model.version)
+
+
+def dumps(models: tuple[ModelSpec, ...]) -> bytes:
+    """The manifest as the bytes that stand in the segment."""
+    return json.dumps([_to_json(model) for model in models]).encode()
+
+
+def loads(text: bytes) -> tuple[ModelSpec, ...]:
+    """The models of a manifest that `dumps` wrote."""
+    return tuple(_from_json(fields) for fields in json.loads(text))
+
+
+def _to_json(model: ModelSpec) -> dict[str, Any]:
+    return asdict(model) | {
+        "inputs": [tensor.to_json() for tensor in model.inputs],
+        "outputs": [tensor.to_json() for tensor in model.outputs],
+    }
+
+
+def _from_json(fields: dict[str, Any]) -> ModelSpec:
+    tensors = {key: tuple(Tensor(**t) for t in fields[key]) for key in ("inputs", "outputs")}
+    lists = {key: tuple(fields[key]) for key in _LISTS}
+    given = fields["forward"]
+    forward = given and Forward(**given | {"headers": tuple(given["headers"])})
+    return ModelSpec(**fields | tensors | lists | {"forward": forward})

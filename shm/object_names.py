@@ -1,0 +1,170 @@
+"""The objects of engines in /dev/shm: their names, whose are alive, and what the dead have left.
+
+Names are ``/ringbatch.PID.RANDOM``, where PID is the process id of the supervisor, for people; the
+semaphores, pipes and the socket of an engine carry its segment's name with a suffix. The
+supervisor holds a lock on the segment for as long as it lives. It is one of the open file, which
+no process inherits that is started in the usual way, and the kernel drops it with its holder,
+whatever that dies of. So what a dead engine left can be told from a living one's from wherever
+/dev/shm is the same: containers may share it and not see one another's processes.
+"""
+
+import fcntl
+import os
+import re
+import secrets
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+import posix_ipc
+
+from ringbatch.shm import wakeup
+from ringbatch.shm.layout import MAX_LANES
+
+PREFIX: Final = "ringbatch"
+DIRECTORY: Final = Path("/dev/shm")
+FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+"""With which objects are opened."""
+LIFE_LOCK: Final = MAX_LANES + 1
+"""The byte of a segment that its supervisor locks; the one before is the registry's."""
+_FLOCK: Final = struct.Struct("@hhqqi4x")
+
+
+def free_bytes() -> int | None:
+    """What /dev/shm has left; None where it has no limit of its own."""
+    room = os.statvfs(DIRECTORY)
+    return room.f_bavail * room.f_frsize if room.f_blocks else None
+
+
+def made_and_locked() -> tuple[str, int, int]:
+    """A new segment, empty, of a living supervisor.
+
+    Returns:
+        Its name with the leading slash, a descriptor of it, and another that has the lock.
+
+    Raises:
+        OSError: where that is not possible.
+    """
+    while True:
+        name = f"/{PREFIX}.{os.getpid()}.{secrets.token_hex(8)}"
+        fd = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600).fd
+        locks = opened_anew(fd)
+        # A sweep that came before the lock took it for a dead engine's.
+        if lock(locks, LIFE_LOCK) and os.fstat(locks).st_nlink:
+            return name, fd, locks
+        os.close(fd)
+        os.close(locks)
+        unlink(name)
+
+
+def opened_anew(fd: int) -> int:
+    """Another descriptor of the same object, for locks, which belong to the open file.
+
+    A mapping keeps a copy of the descriptor that it was made from. With one of its own for the
+    locks, a forked child can close all that it has of them.
+    """
+    return os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC)
+
+
+@contextmanager
+def modes_as_asked() -> Iterator[None]:
+    """Objects that are made meanwhile have the modes that were asked for, whatever the umask."""
+    before = os.umask(0)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def lock(fd: int, byte: int) -> bool:
+    """Lock a byte for this open file; False where another has it."""
+    request = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, request)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def await_lock(fd: int, byte: int) -> None:
+    """Lock a byte for this open file, once no other has it."""
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLKW, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0))
+
+
+def is_locked(fd: int, byte: int) -> bool:
+    """Whether another open file has the lock of a byte."""
+    wanted = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+    kind, *_ = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, wanted))
+    return bool(kind != fcntl.F_UNLCK)
+
+
+def unlock(fd: int, byte: int) -> None:
+    """Give the lock of a byte back."""
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, byte, 1, 0))
+
+
+def unlock_all(fd: int) -> None:
+    """Give back all locks of an open file, also for those who have copies of the descriptor."""
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+
+
+def names(pid: int | None = None) -> Iterator[str]:
+    """The names of segments, of one supervisor or of all, living or not."""
+    for entry in sorted(DIRECTORY.iterdir()):
+        found = _taken_apart(entry.name)
+        if found and found[3] is None and pid in (None, int(found[2])):
+            yield f"/{entry.name}"
+
+
+def _taken_apart(name: str) -> re.Match[str] | None:
+    """The segment's name, the process id in it, and the suffix of what belongs to the segment."""
+    return re.fullmatch(rf"({PREFIX}\.(\d+)\.[0-9a-f]{{16}})(\..*)?", name)
+
+
+def sweep() -> list[str]:
+    """Remove what dead supervisors of this user have left, and say what it was."""
+    engines: dict[str, list[Path]] = {}
+    for entry in sorted(DIRECTORY.iterdir()):
+        if found := _taken_apart(entry.name.removeprefix("sem.")):
+            engines.setdefault(found[1], []).append(entry)
+    return [name for base, entries in engines.items() for name in _sweep(base, entries)]
+
+
+def _sweep(base: str, entries: list[Path]) -> list[str]:
+    segment = DIRECTORY / base
+    try:
+        fd = os.open(segment, os.O_RDWR | FLAGS)
+    except FileNotFoundError:
+        # The last of an engine's objects to be removed; so the others are a dead one's.
+        return _remove(entries)
+    except OSError:  # another user's
+        return []
+    try:
+        if not lock(fd, LIFE_LOCK):
+            return []
+        return _remove(sorted(entries, key=lambda entry: entry == segment))
+    finally:
+        os.close(fd)
+
+
+def _remove(entries: list[Path]) -> list[str]:
+    removed = []
+    for entry in entries:
+        with suppress(FileNotFoundError):
+            if entry.lstat().st_uid == os.geteuid():
+                entry.unlink()
+                removed.append(entry.name)
+    return removed
+
+
+def unlink(name: str) -> None:
+    """Remove a segment's name and those of what belongs to it, whichever are still there."""
+    base = name.removeprefix("/")
+    for beside in DIRECTORY.glob(f"{base}.*"):
+        beside.unlink(missing_ok=True)
+    for entry in DIRECTORY.glob(f"sem.{base}.*"):
+        wakeup.unlink(f"/{entry.name.removeprefix('sem.')}")
+    with suppress(posix_ipc.ExistentialError):
+        posix_ipc.unlink_shared_memory(name)

@@ -1,0 +1,163 @@
+"""Requests that differ in nothing but their place, read and checked together.
+
+Most batches are of such requests. What they have in common is looked at once, and for requests
+like those of earlier batches not even that: their sizes are known by the bytes they are written
+in. What remains for each is whether its memory lies in its own lane. As in
+`ringbatch.shm.engine_port`, every word is read once and checked before it is used.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbatch.shm.layout import ALIGNMENT, MODEL, SLOT_SIZE
+from ringbatch.shm.model_spec import INDEX_MASK
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import SLOT_MASK
+from ringbatch.shm.tuples import new_tuple
+
+FEW: Final = 24
+"""Requests up to which looking at each is faster than handling all as arrays."""
+MAX_KEY_BYTES: Final = 4096
+"""A key is kept by the collector, outside the lane that pays for it."""
+_SIZES: Final = struct.Struct("@5Q")
+_HEADER: Final = struct.Struct(f"@{_SIZES.size}s2Q")
+_HEADER_WORDS: Final = 7
+_KINDS_KEPT: Final = 1024
+_SLOT_MASK: Final = np.uint64(SLOT_MASK)
+_UNALIGNED: Final = np.uint64(ALIGNMENT - 1)
+
+
+class Sizes(NamedTuple):
+    """What the headers of requests that are alike have in common, checked."""
+
+    model: int
+    rows: int
+    request_bytes: int
+    key_bytes: int
+    result_capacity: int
+
+
+class UniformBatch(NamedTuple):
+    """Requests of the same sizes, their results equally far behind them, checked.
+
+    Slots and offsets have one element a request, in the order of the references; they are arrays
+    where there are more than `FEW`.
+    """
+
+    references: list[int]
+    slots: list[int] | NDArray[np.intp]
+    sizes: Sizes
+    request_offsets: Sequence[int] | NDArray[np.uint64]
+    distance: int
+    """From where a request starts to where its result does."""
+
+
+class UniformBatchReader:
+    """Reads the headers of every lane's slots."""
+
+    def __init__(self, segment: Segment) -> None:
+        layout = segment.layout
+        self._memory = segment.memory
+        self._first_header = layout.slots_offset + MODEL
+        self._slot_count = layout.lanes * layout.slots
+        self._lane_shift = layout.slots.bit_length() - 1
+        self._lane_bytes = layout.lane_bytes
+        self._payload = layout.payload
+        self._models = layout.models
+        self._kinds: dict[bytes, Sizes] = {}
+        self._headers: NDArray[Any] = np.ndarray(
+            (self._slot_count,), f"V{_HEADER.size}", self._memory, self._first_header, (SLOT_SIZE,)
+        )
+        self._payloads = np.array(
+            [layout.lane_payload(lane) for lane in range(layout.lanes)], dtype=np.uint64
+        )
+
+    def read(self, references: list[int]) -> UniformBatch | None:
+        """The requests that references name, where all are alike; else None.
+
+        None says nothing of what is wrong: `EnginePort.read` tells, request by request.
+        """
+        if len(references) > FEW:
+            return self._read_many(references)
+        memory, unpacked, first = self._memory, _HEADER.unpack_from, self._first_header
+        shift = self._lane_shift
+        slots: list[int] = []
+        starts: list[int] = []
+        common = sizes = None
+        lane = -1
+        for ref in references:
+            slot = ref & SLOT_MASK
+            if slot >= self._slot_count:
+                return None
+            packed, start, result = unpacked(memory, first + slot * SLOT_SIZE)
+            if packed != common:
+                if common is not None:
+                    return None
+                common, distance = packed, result - start
+                sizes = self._sizes_of(packed)
+                if sizes is None:
+                    return None
+                span = self._span(sizes, distance)
+            if slot >> shift != lane:
+                lane = slot >> shift
+                low = self._payload + lane * self._lane_bytes
+                last = low + self._lane_bytes - span
+            if result - start != distance or not low <= start <= last or start % ALIGNMENT:
+                return None
+            slots.append(slot)
+            starts.append(start)
+        if sizes is None:
+            return None
+        # Calling the class takes thrice as long.
+        return new_tuple(UniformBatch, (references, slots, sizes, starts, distance))
+
+    def _read_many(self, references: list[int]) -> UniformBatch | None:
+        slots = (np.array(references, dtype=np.uint64) & _SLOT_MASK).astype(np.intp)
+        try:
+            headers = self._headers[slots].view(np.uint64).reshape(-1, _HEADER_WORDS)
+        except IndexError:
+            return None
+        packed = headers[:, :-2].tobytes()
+        common = packed[: _SIZES.size]
+        sizes = self._sizes_of(common)
+        if sizes is None or packed != common * len(references):
+            return None
+        starts = headers[:, -2]
+        distances = headers[:, -1] - starts
+        distance = int(distances[0])
+        span = self._span(sizes, distance)
+        # Below its lane's memory a difference wraps round and is larger than any limit.
+        within = starts - self._payloads[slots >> self._lane_shift]
+        wrong = (distances != distances[0]) | (starts & _UNALIGNED != 0)
+        if span > self._lane_bytes or np.count_nonzero(
+            wrong | (within > np.uint64(self._lane_bytes - span))
+        ):
+            return None
+        return UniformBatch(references, slots, sizes, starts, distance)
+
+    def _span(self, sizes: Sizes, distance: int) -> int:
+        """How much memory such a request takes with its result behind it; more than there is where
+        the result is not behind it."""
+        if distance < 0 or distance % ALIGNMENT:
+            return self._lane_bytes + 1
+        return max(sizes.request_bytes, distance + sizes.result_capacity)
+
+    def _sizes_of(self, packed: bytes) -> Sizes | None:
+        """The sizes in a header, where they make sense."""
+        sizes = self._kinds.get(packed)
+        if sizes is None:
+            sizes = Sizes._make(_SIZES.unpack(packed))
+            if (
+                sizes.model & INDEX_MASK >= self._models
+                or sizes.rows == 0
+                or sizes.key_bytes > min(sizes.request_bytes, MAX_KEY_BYTES)
+            ):
+                return None
+            if len(self._kinds) >= _KINDS_KEPT:
+                self._kinds.clear()
+            self._kinds[packed] = sizes
+        return sizes

@@ -1,0 +1,102 @@
+"""What h11, a third and strict parser, reads from the bytes of a connection.
+
+Behind a proxy that reads them otherwise, what one takes for a body is a request to the other. So
+whatever is served must be a request to h11 too, in the same order and with the same body, and no
+trailer may have become one of its headers.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import h11
+
+from ringbatch.frontend.http.head import END, read_head
+
+_MOST: Final = 1 << 17
+"""Bytes of a head."""
+
+
+class Parsed(NamedTuple):
+    """A request as h11 has it; names of headers are in lower case. One that is not whole may be
+    answered, as its head may be enough to refuse it, but no model is asked."""
+
+    method: bytes
+    target: bytes
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+    whole: bool
+
+    def values(self, name: bytes) -> list[bytes]:
+        """Of the headers of that name."""
+        return [value for known, value in self.headers if known == name]
+
+
+def requests_of(data: bytes) -> tuple[list[Parsed], bool]:
+    """What is on a connection. Empty lines before a request are no part of it (RFC 9112, 2.2).
+
+    Returns:
+        All requests up to the first that is not whole, which is the last; and whether a head is
+        next that h11 refuses.
+    """
+    found: list[Parsed] = []
+    goes_on = True
+    while goes_on:
+        while data.startswith(b"\r\n"):
+            data = data[2:]
+        parser = h11.Connection(h11.SERVER, max_incomplete_event_size=_MOST)
+        parser.receive_data(data)
+        try:
+            head = parser.next_event()
+        except h11.RemoteProtocolError:
+            return found, True
+        if not isinstance(head, h11.Request):
+            return found, False
+        body, whole = _body_of(parser)
+        found.append(Parsed(head.method, head.target, list(head.headers), body, whole))
+        goes_on = whole and parser.our_state is not h11.MUST_CLOSE
+        data, _ = parser.trailing_data
+    return found, False
+
+
+def _body_of(parser: h11.Connection) -> tuple[bytes, bool]:
+    """The body behind a head, and whether it is whole."""
+    body = b""
+    try:
+        while isinstance(event := parser.next_event(), h11.Data):
+            body += bytes(event.data)
+    except h11.RemoteProtocolError:
+        return body, False
+    if not isinstance(event, h11.EndOfMessage):
+        return body, False
+    parser.send(h11.Response(status_code=200, headers=[("content-length", "0")]))
+    parser.send(h11.EndOfMessage())
+    return body, True
+
+
+def first_stranger(
+    served: Sequence[Any], found: Sequence[Parsed], alike: Callable[[Any, Parsed], bool]
+) -> Any:
+    """The first of what was served that is none of the requests found, in their order; or None."""
+    left = iter(found)
+    return next((one for one in served if not any(alike(one, request) for request in left)), None)
+
+
+def check_head(data: bytes, max_request_bytes: int) -> bool:
+    """Whether the fast lane takes the head that the bytes begin with.
+
+    Raises:
+        AssertionError: it does, and h11 reads it otherwise.
+    """
+    end = data.find(END)
+    text = data[: end + len(END)]
+    head = None if end < 0 else read_head(text, max_request_bytes)
+    if head is None:
+        return False
+    body = b"x" * head.content_length
+    found, _ = requests_of(text + body + b"GET ")
+    assert found, "h11 refuses what the fast lane takes"
+    request = found[0]
+    named = request.method == b"POST" and head.model.encode() in request.target
+    assert named, f"h11 sees {request.method!r} {request.target!r}"
+    assert request.body == body, "h11 sees another end of the body"
+    return True

@@ -1,0 +1,259 @@
+"""One HTTP connection over a transport that records, fed by hand, with a service that the test
+answers for and an application that answers at once."""
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from ringbatch.frontend.codec.outcome import JSON
+from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.fast_lane import FastLane, FastLaneSettings
+from ringbatch.frontend.http.head import HeadReader
+from ringbatch.frontend.http.response_heads import ResponseHeads
+from ringbatch.frontend.request.calls import Body, Reply
+from ringbatch.frontend.security.api_keys import ApiKeys
+
+IDLE_TIMEOUT_S = 20
+WAITS, UNREAD = "/waits", "/unread"
+"""Paths whose answers wait for `Connection.may_answer`, and wait not even for the body."""
+MAX_REQUEST_BYTES = 1 << 20
+
+
+class Transport(asyncio.Transport):
+    """Keeps what is written; the protocol is told of a close at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.protocol: Any = None
+        self.written = b""
+        self.closing = self.closed = False
+        self.reading = True
+        self.left_bytes = 0
+
+    def write(self, data: Any) -> None:
+        assert not self.closed, "written after the close"
+        self.written += bytes(data)
+
+    def close(self) -> None:
+        self.closing = True
+        if not self.closed and not self.left_bytes:
+            self.closed = True
+            self.protocol.connection_lost(None)
+
+    def abort(self) -> None:
+        self.left_bytes = 0
+        self.close()
+
+    def get_write_buffer_size(self) -> int:
+        return self.left_bytes
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def is_reading(self) -> bool:
+        return self.reading
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self.protocol
+        return protocol
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+
+class Pending:
+    """A call of `predict` that the test answers."""
+
+    def __init__(self, model: str, body: bytes, reply: Reply) -> None:
+        self.model = model
+        self.body = body
+        self.reply = reply
+        self.abandoned = False
+
+    def abandon(self) -> None:
+        assert not self.abandoned
+        self.abandoned = True
+
+    def answer(self, status: int = 200) -> None:
+        self.reply(status, b'{"echo":%d}' % len(self.body), JSON)
+
+
+class Placed:
+    """A large body that is written to where it belongs, and answered at once when it is there."""
+
+    def __init__(self, size: int, calls: list[Pending]) -> None:
+        self.memory = memoryview(bytearray(size))
+        self._calls = calls
+
+    def arrived(self, reply: Reply) -> None:
+        call = Pending("", bytes(self.memory), reply)
+        self._calls.append(call)
+        call.answer()
+
+    def abandon(self) -> None:
+        """Nothing is to be given back."""
+
+
+async def app(scope: Any, receive: Any, send: Any) -> None:
+    """Stands for Falcon: notes the request, and answers with one word, at once or when it may."""
+    body, more = b"", scope["path"] != UNREAD
+    while more:
+        event = await receive()
+        body, more = body + event.get("body", b""), event.get("more_body", False)
+    scope["state"]["seen"].append((f"{scope['method']} {scope['path']}", body))
+    scope["state"]["headers"].append(dict(scope["headers"]))
+    if scope["path"] == WAITS:
+        await scope["state"]["may_answer"].wait()
+    headers = [(b"content-length", b"6")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"falcon"})
+
+
+@functools.cache
+def uvicorn_config() -> Config:
+    config = Config(
+        app,
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        interface="asgi3",
+        proxy_headers=False,
+        timeout_keep_alive=IDLE_TIMEOUT_S,
+    )
+    config.load()
+    return config
+
+
+class Connection:
+    """A fast lane, its transport and what it asked the service for."""
+
+    def __init__(
+        self,
+        *,
+        at_once: bool = False,
+        stopping: bool = False,
+        budget: BodyBudget = BodyBudget.of(MAX_REQUEST_BYTES),  # noqa: B008
+        keys: ApiKeys | None = None,
+        places: bool = False,
+        max_request_bytes: int = MAX_REQUEST_BYTES,
+    ) -> None:
+        self.places = places
+        self.placed: Placed | None = None
+        self.heads = HeadReader(max_request_bytes, compress_answers=True, keys=keys)
+        self.at_once = at_once
+        self.calls: list[Pending] = []
+        self.json_bytes: list[int | None] = []
+        self.timeouts_ns: list[int] = []
+        self.handed_over = 0
+        self.seen: list[tuple[str, bytes]] = []
+        self.headers: list[dict[bytes, bytes]] = []
+        self.may_answer = asyncio.Event()
+        self.state = ServerState()
+        self.state.default_headers = [(b"date", b"today")]
+        settings = FastLaneSettings(
+            predict=self._predict,
+            infer=self._infer,
+            prepare=self._prepare,  # type: ignore[arg-type]
+            heads=self.heads,
+            response_heads=ResponseHeads(self.state),
+            idle_timeout_s=IDLE_TIMEOUT_S,
+            handed_over=self._count_handover,
+            stopping=lambda: stopping,
+            budget=budget,
+        )
+        self.transport = Transport()
+        state = {"seen": self.seen, "headers": self.headers, "may_answer": self.may_answer}
+        loop = asyncio.get_running_loop()
+        self.lane = FastLane(settings, uvicorn_config(), self.state, state, loop)
+        self.transport.protocol = self.lane
+        self.lane.connection_made(self.transport)
+
+    def _count_handover(self) -> None:
+        self.handed_over += 1
+
+    def _predict(
+        self,
+        model: str,
+        body: Body,
+        reply: Reply,
+        timeout_ns: int,
+        _origin: bytes | None = None,
+    ) -> Pending | None:
+        self.timeouts_ns.append(timeout_ns)
+        call = Pending(model, bytes(body), reply)
+        self.calls.append(call)
+        if self.at_once:
+            call.answer()
+            return None
+        return call
+
+    def _infer(
+        self, model: str, body: Body, json_bytes: int | None, reply: Reply, timeout_ns: int
+    ) -> Pending | None:
+        self.json_bytes.append(json_bytes)
+        return self._predict(model, body, reply, timeout_ns)
+
+    def _prepare(
+        self, _model: str, _text: bytes, binary_bytes: int, _timeout_ns: int
+    ) -> Placed | None:
+        self.placed = Placed(binary_bytes, self.calls) if self.places else None
+        return self.placed
+
+    def feed(self, data: bytes) -> None:
+        """What the transport would do with bytes from the network."""
+        protocol = self.transport.protocol
+        if isinstance(protocol, asyncio.BufferedProtocol):
+            while data and not self.transport.closed:
+                buffer: Any = protocol.get_buffer(len(data))
+                size = min(len(data), len(buffer))
+                buffer[:size] = data[:size]
+                data = data[size:]
+                protocol.buffer_updated(size)
+        elif not self.transport.closed:
+            protocol.data_received(data)
+
+    async def settle(self) -> None:
+        """Let everything run that is ready to."""
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+
+def scenario(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """Runs a test on a loop of its own."""
+
+    def run() -> None:
+        asyncio.run(test())  # type: ignore[arg-type]
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+def request(body: bytes, *lines: bytes, path: bytes = b"/v1/models/m:predict") -> bytes:
+    head = [b"POST %b HTTP/1.1" % path, b"Host: x", b"Content-Length: %d" % len(body), *lines]
+    return b"\r\n".join([*head, b"", body])
+
+
+def response(size: int, *, close: bool = False) -> bytes:
+    body = b'{"echo":%d}' % size
+    return (
+        b"HTTP/1.1 200 OK\r\ndate: today\r\ncontent-type: application/json\r\n%b"
+        b"content-length: %d\r\n\r\n%b"
+        % (b"connection: close\r\n" if close else b"", len(body), body)
+    )
+
+
+ESCAPED = b"/v1/models/m%3Apredict"
+"""The path of the same predictions, in a spelling that is Falcon's."""

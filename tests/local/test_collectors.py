@@ -1,0 +1,167 @@
+"""Which of two processes is the collector, and of which deaths it is told."""
+
+import signal
+from typing import Any, Final, cast
+
+import pytest
+
+from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.collectors import Collectors
+from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, ProcessSlot
+
+NOW_NS: Final = 1_000_000_000
+LIMIT_NS: Final = NOW_NS + int(RESTART_LIMIT_S * 1e9)
+
+
+class Told:
+    """A process that only notes what it is told."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+
+    def tell(self, **fields: Any) -> None:
+        self.lines.append(fields)
+
+    def kill(self, number: signal.Signals) -> None:
+        self.lines.append({"signal": number})
+
+
+class Pair:
+    """Two processes, of which the first is the collector, and slots of workers."""
+
+    def __init__(self) -> None:
+        self.heard_out: list[ProcessSlot] = []
+        self.reclaimed: list[ProcessSlot] = []
+        self.collectors = Collectors(lambda: ProcessSlot("collector", _nobody), self._hear_out)
+        self.workers = [ProcessSlot(f"m/{number}", _nobody, worker=number) for number in range(2)]
+        self.starts(self.collectors.collector)
+        self.ready(self.collectors.collector)
+        self.starts(self.collectors.standby)
+        self.collectors.stands_by(self.collectors.standby, NOW_NS)
+
+    def _hear_out(self, slot: ProcessSlot) -> None:
+        self.heard_out.append(slot)
+        for worker in self.reclaimed:
+            worker.unreclaimed = None
+
+    def starts(self, slot: ProcessSlot) -> Told:
+        told = Told()
+        slot.child = cast(Child, told)
+        slot.limit_ns = None
+        return told
+
+    def ready(self, slot: ProcessSlot) -> None:
+        assert self.collectors.ready(slot, self.workers)
+        slot.ready_ns = 1
+
+    def ends(self, slot: ProcessSlot) -> None:
+        slot.child, slot.ready_ns = None, 0
+
+    def told(self, slot: ProcessSlot) -> list[dict[str, Any]]:
+        return cast(Told, slot.child).lines
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def _nobody() -> Child:
+    raise AssertionError("nothing is started here")
+
+
+def test_the_standby_is_the_collector_once_it_says_so(pair: Pair) -> None:
+    first, second = pair.collectors.collector, pair.collectors.standby
+    pair.ends(first)
+    pair.ready(second)
+    assert (pair.collectors.collector, pair.collectors.standby) == (second, first)
+    assert (second.title, first.title) == ("collector", "standby")
+    assert pair.heard_out == []
+
+
+def test_whoever_else_is_ready_changes_nothing(pair: Pair) -> None:
+    first = pair.collectors.collector
+    assert not pair.collectors.ready(pair.workers[0], pair.workers)
+    assert pair.collectors.collector is first
+
+
+def test_a_death_is_told_to_the_collector_and_to_the_next_until_it_is_reclaimed(pair: Pair) -> None:
+    first, second = pair.collectors.collector, pair.collectors.standby
+    for worker, killed in zip(pair.workers, (True, False), strict=True):
+        pair.collectors.worker_died(worker, killed=killed)
+    deaths = [{"died": 0, "killed": True}, {"died": 1, "killed": False}]
+    assert pair.told(first) == deaths
+    pair.workers[0].unreclaimed = None
+    pair.ends(first)
+    assert pair.told(second) == []
+    pair.ready(second)
+    assert pair.told(second) == deaths[1:]
+
+
+def test_a_death_without_a_collector_is_told_to_the_next(pair: Pair) -> None:
+    pair.ends(pair.collectors.collector)
+    pair.collectors.worker_died(pair.workers[1], killed=False)
+    pair.ready(pair.collectors.standby)
+    assert pair.told(pair.collectors.collector) == [{"died": 1, "killed": False}]
+
+
+def test_what_the_one_before_has_said_is_heard_before_the_next_is_told_of_deaths(
+    pair: Pair,
+) -> None:
+    """Else a worker that it has dealt with could be started, and be taken for dead."""
+    first, second = pair.collectors.collector, pair.collectors.standby
+    pair.collectors.worker_died(pair.workers[0], killed=True)
+    pair.reclaimed = [pair.workers[0]]
+    pair.ready(second)
+    assert pair.heard_out == [first]
+    assert pair.told(second) == []
+
+
+def test_a_standby_that_was_started_meanwhile_is_not_waited_for(pair: Pair) -> None:
+    first, second = pair.collectors.collector, pair.collectors.standby
+    pair.ends(first)
+    pair.starts(first)
+    pair.ready(second)
+    assert pair.heard_out == []
+
+
+def test_the_place_is_vacant_where_nobody_is_the_collector_or_about_to_be(pair: Pair) -> None:
+    vacant = [pair.collectors.vacant]
+    pair.ends(pair.collectors.collector)
+    vacant.append(pair.collectors.vacant)
+    pair.starts(pair.collectors.standby)  # it does not stand by yet
+    vacant.append(pair.collectors.vacant)
+    pair.ends(pair.collectors.standby)
+    vacant.append(pair.collectors.vacant)
+    assert vacant == [False, False, True, True]
+
+
+def test_who_stands_by_may_do_so_for_ever_but_not_take_over_for_ever(pair: Pair) -> None:
+    standby = pair.collectors.standby
+    pair.collectors.limit_wait(NOW_NS)
+    limits = [standby.limit_ns]
+    pair.ends(pair.collectors.collector)
+    for now_ns in (NOW_NS, NOW_NS + 1):
+        pair.collectors.limit_wait(now_ns)
+        limits.append(standby.limit_ns)
+    assert limits == [None, LIMIT_NS, LIMIT_NS], "it is not put off"
+    assert "taking the collector's place took longer than 15 s" in standby.at
+
+
+def test_who_stands_by_after_all_is_not_ended(pair: Pair) -> None:
+    first, second = pair.collectors.collector, pair.collectors.standby
+    pair.ends(first)
+    pair.starts(first)
+    pair.collectors.stands_by(first, NOW_NS)
+    assert first.limit_ns == second.limit_ns == LIMIT_NS, "either may get the lock"
+    pair.ready(first)
+    pair.collectors.limit_wait(NOW_NS)
+    assert second.limit_ns is None
+
+
+def test_a_collector_that_cannot_be_told_is_ended_where_there_is_one(pair: Pair) -> None:
+    collector = pair.collectors.collector
+    pair.collectors.replace()
+    assert pair.told(collector) == [{"signal": signal.SIGKILL}]
+    pair.ends(collector)
+    pair.collectors.replace()

@@ -1,0 +1,177 @@
+"""What a version of a model was loaded from, whatever becomes of the file at its path."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringbatch.engine.runtimes import model_file
+from ringbatch.engine.runtimes.model_file import Kept, ModelFile
+from ringbatch.engine.runtimes.python import import_model
+from ringbatch.engine.supervisor.file_watch import FileWatch
+from ringbatch.shm.errors import StartupError
+
+OLD, NEW = b"old content", b"new content"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "m.bin"
+    path.write_bytes(OLD)
+    return path
+
+
+def replace(path: Path, content: bytes = NEW) -> None:
+    """As a careful deployment does it."""
+    beside = path.with_name("beside")
+    beside.write_bytes(content)
+    beside.rename(path)
+
+
+def write_over(path: Path, content: bytes = NEW) -> None:
+    """As an editor or `cp` does it."""
+    path.write_bytes(content)
+    os.utime(path, ns=(1, path.stat().st_mtime_ns + 1))
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+CHANGES = pytest.mark.parametrize("change", [replace, write_over, remove])
+
+
+def read(file: ModelFile, path: Path) -> bytes:
+    """What a worker that is started now reads."""
+    return (Kept.of(file.told()).content(path) or path).read_bytes()
+
+
+def test_while_the_file_lies_there_it_is_read_there(path: Path) -> None:
+    file = ModelFile(path)
+    assert Kept.of(file.told()).content(path) is None
+    assert not file.differs()
+
+
+@CHANGES
+def test_a_small_file_is_served_whatever_becomes_of_it(
+    path: Path, change: Callable[[Path], None]
+) -> None:
+    file = ModelFile(path)
+    change(path)
+    assert read(file, path) == OLD
+    assert file.differs()
+
+
+@pytest.mark.parametrize("change", [replace, remove])
+def test_a_large_file_is_served_after_another_took_its_place(
+    path: Path, change: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_file, "COPIED_BYTES", len(OLD) - 1)
+    file = ModelFile(path)
+    change(path)
+    assert read(file, path) == OLD
+    assert file.differs()
+
+
+def test_a_large_file_that_is_written_over_is_refused_in_words(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_file, "COPIED_BYTES", len(OLD) - 1)
+    file = ModelFile(path)
+    write_over(path)
+    with pytest.raises(StartupError, match=r"m\.bin: was written over .* ringbatch reload"):
+        read(file, path)
+    assert file.differs()
+
+
+def test_a_large_file_is_copied_in_pieces(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_file, "_CHUNK_BYTES", 3)
+    file = ModelFile(path)
+    remove(path)
+    assert read(file, path) == OLD
+
+
+@pytest.mark.parametrize("change", [replace, write_over])
+def test_the_same_content_written_again_is_no_other_file(
+    path: Path, change: Callable[..., None]
+) -> None:
+    file = ModelFile(path)
+    change(path, OLD)
+    assert not file.differs()
+    assert read(file, path) == OLD
+
+
+def test_where_there_is_no_file_the_worker_says_so(tmp_path: Path) -> None:
+    for missing in (tmp_path / "absent", tmp_path, "http://127.0.0.1:9"):
+        file = ModelFile(missing)
+        assert (file.fds, file.differs(), Kept.of(file.told()).content(missing)) == (
+            (),
+            False,
+            None,
+        )
+
+
+def test_what_is_no_plain_file_is_not_waited_for(tmp_path: Path) -> None:
+    pipe = tmp_path / "m.py"
+    os.mkfifo(pipe)
+    assert ModelFile(pipe).fds == ()
+    plain = tmp_path / "n.py"
+    plain.write_bytes(OLD)
+    file = ModelFile(plain)
+    pipe.rename(plain)
+    assert file.differs()
+
+
+def test_its_descriptor_goes_with_it(path: Path) -> None:
+    file = ModelFile(path)
+    (fd,) = file.fds
+    os.fstat(fd)
+    del file
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(fd)
+
+
+def test_no_child_of_a_model_inherits_it(path: Path) -> None:
+    file = ModelFile(path)
+    (fd,) = file.fds
+    os.set_inheritable(fd, True)
+    Kept.of(file.told())
+    assert not os.get_inheritable(fd)
+
+
+def test_a_model_file_runs_from_what_is_kept_of_it(tmp_path: Path) -> None:
+    (tmp_path / "beside_it.py").write_text("VALUE = 7\n")
+    path = tmp_path / "m.py"
+    path.write_text("import beside_it\ndef predict(x): return [beside_it.VALUE, __file__]\n")
+    # Leaves what was compiled of the old text, which must not be taken for the other's.
+    import_model(path)
+    kept = ModelFile(path)
+    path.write_text("def predict(x): return 'another'\n")
+    content = Kept.of(kept.told()).content(path)
+    assert import_model(path, content).predict([]) == [7, str(path)]
+    assert import_model(path).predict([]) == "another"
+
+
+def test_the_watch_tells_of_what_differs_until_that_is_known(
+    path: Path, wait_until: Callable[..., Any]
+) -> None:
+    files = {3: ModelFile(path), 4: ModelFile(Path(__file__))}
+    told: set[int] = set()
+    watch = FileWatch(lambda: files, lambda: told, every_s=0.001)
+
+    def news() -> set[int] | None:
+        try:
+            return {*watch.take()}
+        except BlockingIOError:
+            return None
+
+    try:
+        replace(path)
+        assert wait_until(lambda: news() == {3}, "the watch to tell")
+        told.add(3)
+        replace(path, OLD)
+        assert wait_until(lambda: news() == set(), "the watch to take it back")
+    finally:
+        watch.close(limit_s=60)

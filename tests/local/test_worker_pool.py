@@ -1,0 +1,122 @@
+"""When a worker's number is free for another."""
+
+import signal
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from ringbatch.engine.config.settings import ModelConfig
+from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.engine.supervisor.worker_pool import WorkerPool
+
+MODEL = ModelConfig(name="m", runtime="python", path=Path("/m.py"))
+
+
+class Running:
+    """A process that only notes what it is sent."""
+
+    def __init__(self) -> None:
+        self.signals: list[signal.Signals] = []
+
+    def kill(self, number: signal.Signals) -> None:
+        self.signals.append(number)
+
+
+class Site:
+    """A worker pool whose processes are `Running`.
+
+    Attributes:
+        entered: the numbers that the table has.
+    """
+
+    def __init__(self) -> None:
+        self.entered: set[int] = set()
+        self.pool = WorkerPool(
+            self._make, self._fill, lambda _: None, lambda: None, self.entered.__contains__
+        )
+
+    def _make(self, number: int, model: ModelConfig, index: int, file: ModelFile) -> ProcessSlot:
+        return ProcessSlot(f"{model.name}/{index}", _nobody, worker=number)
+
+    def _fill(self, slot: ProcessSlot) -> None:
+        slot.child = cast(Child, Running())
+
+    def start(self, number: int = 0, *, known: bool) -> ProcessSlot:
+        self.pool.start(number, MODEL, 0, ModelFile(MODEL.path))
+        slot = self.pool.workers[number]
+        slot.known = known
+        return slot
+
+    def ends(self, slot: ProcessSlot) -> None:
+        """Its process ends, as the supervisor hears it."""
+        slot.child = None
+        if slot.released:
+            self.pool.remove(slot)
+
+    def free(self, number: int = 0) -> bool:
+        return number not in self.pool.workers
+
+
+def _nobody() -> Any:
+    raise AssertionError("nobody is started here")
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def test_who_is_let_go_is_asked_to_end_and_has_gone_when_it_has(site: Site) -> None:
+    slot = site.start(known=False)
+    running = cast(Running, slot.child)
+    site.pool.end(slot)
+    assert (running.signals, slot.kill_ns is not None) == ([signal.SIGTERM], True)
+    assert not site.free()
+    site.ends(slot)
+    assert site.free()
+
+
+def test_who_died_before_it_was_known_is_gone_when_it_is_let_go(site: Site) -> None:
+    slot = site.start(known=False)
+    site.ends(slot)
+    assert not site.free(), "whoever started it looks for it there"
+    site.pool.end(slot)
+    assert site.free()
+
+
+def test_who_died_while_the_collector_knew_it_keeps_the_number_until_it_is_released(
+    site: Site,
+) -> None:
+    slot = site.start(known=True)
+    site.ends(slot)
+    assert not site.free()
+    site.pool.release(0)
+    assert site.free()
+
+
+def test_what_a_collector_says_of_an_earlier_worker_is_not_meant_for_this_one(site: Site) -> None:
+    for known, entered in ((False, set[int]()), (True, {0})):
+        site.entered.clear()
+        site.entered |= entered
+        slot = site.start(known=known)
+        site.pool.release(0)
+        assert not slot.released
+        del site.pool.workers[0]
+    site.pool.release(0)
+
+
+def test_a_new_collector_frees_what_it_has_never_heard_of(site: Site) -> None:
+    slots = gone, living, unreclaimed, _, lasting = [
+        site.start(number, known=True) for number in range(5)
+    ]
+    lasting.lasting = True
+    site.entered.add(3)
+    for slot in slots:
+        slot.child = None if slot is not living else slot.child
+    unreclaimed.unreclaimed = True
+    site.pool.collector_ready()
+    assert sorted(site.pool.workers) == [1, 2, 3, 4]
+    assert gone.released

@@ -1,0 +1,185 @@
+"""A client whose requests fail at the same instant, or whose threads do: everybody is told."""
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+import pytest
+from client_stand import Answer, ClientStand
+from rig import spec
+
+from ringbatch.frontend import Client, Interrupted, InvalidRequest, ModelFailed, RequestTooLarge
+from ringbatch.shm.engine_port import Request
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.slot import Status
+from ringbatch.shm.tensor import Tensor
+
+X = Tensor("x", "INT64", [])
+WIDE = Tensor("wide", "INT64", [1 << 15])
+CAP = 4
+DAY_NS = 24 * 3600 * 10**9
+MODELS = (
+    spec(0, [X], [X], name="same", max_batch_size=CAP, timeout_ns=DAY_NS),
+    spec(1, name="untyped", max_batch_size=1, timeout_ns=DAY_NS),
+    spec(2, [X], [WIDE], name="wide", max_batch_size=CAP, timeout_ns=DAY_NS),
+)
+CLIENT_LANE = 1
+LANE_BYTES = 64 * 4096
+WaitUntil = Callable[..., object]
+
+
+@pytest.fixture
+def stand() -> Iterator[ClientStand]:
+    with ClientStand(MODELS, slots=64) as made:
+        yield made
+
+
+@pytest.fixture
+def client(stand: ClientStand) -> Iterator[Client]:
+    with Client(segment=stand.name) as made:
+        yield made
+
+
+def refuse(_payload: bytes, _request: Request) -> Answer:
+    return Status.INVALID, "no"
+
+
+def taken(stand: ClientStand, count: int, wait_until: WaitUntil) -> list[int]:
+    found: list[int] = []
+
+    def enough() -> bool:
+        found.extend(stand.take())
+        return len(found) >= count
+
+    wait_until(enough, f"{count} requests are announced")
+    return found
+
+
+def numbers(count: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.arange(count, dtype=np.int64)
+
+
+def own_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "ringbatch client"]
+
+
+def test_parts_that_are_refused_together_fail_their_request_and_nothing_else(
+    stand: ClientStand, client: Client, wait_until: WaitUntil
+) -> None:
+    futures = [client.infer_async("same", numbers(3 * CAP)) for _ in range(3)]
+    other = client.infer_async("same", numbers(1))
+    *parts, last = taken(stand, 10, wait_until)
+    stand.answer(parts, refuse)
+    assert [type(future.exception(30)) for future in futures] == [InvalidRequest] * 3
+    stand.answer([last])
+    assert other.result(30).tolist() == [0]
+    stand.serve(refuse)
+    with pytest.raises(InvalidRequest):
+        client.infer("same", numbers(7 * CAP))
+    wait_until(lambda: client._session.channel.slots.lane.in_flight == 0, "every slot is back")
+
+
+def test_a_part_that_is_answered_beside_one_that_fails_gives_its_slot_back(
+    stand: ClientStand, client: Client, wait_until: WaitUntil
+) -> None:
+    future = client.infer_async("same", numbers(3 * CAP))
+    parts = taken(stand, 3, wait_until)
+    served = iter([refuse, lambda payload, _: payload, refuse])
+    stand.answer(parts, lambda payload, request: next(served)(payload, request))
+    assert isinstance(future.exception(30), InvalidRequest)
+    wait_until(lambda: client._session.channel.slots.lane.in_flight == 0, "every slot is back")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_function_of_a_future_that_ends_its_thread_ends_no_other_request(
+    stand: ClientStand, client: Client, wait_until: WaitUntil
+) -> None:
+    def leave(_: Future[Any]) -> None:
+        raise SystemExit
+
+    futures = [client.infer_async("same", numbers(1)) for _ in range(28)]
+    for future in futures[::3]:
+        future.add_done_callback(leave)
+    later = client.infer_async("same", numbers(2))
+    *refs, last = taken(stand, 29, wait_until)
+    stand.answer(refs)
+    assert [future.result(30).tolist() for future in futures] == [[0]] * 28
+    stand.answer([last])
+    assert later.result(30).tolist() == [0, 1]
+    stand.serve()
+    assert client.infer_async("same", numbers(3)).result(30).tolist() == [0, 1, 2]
+    wait_until(lambda: len(own_threads()) == 1, "one thread is left")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("where", ["collect", "answer", "release"])
+def test_whatever_is_raised_in_the_clients_thread_every_future_ends(
+    stand: ClientStand,
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_until: WaitUntil,
+    where: str,
+    error: type[BaseException],
+) -> None:
+    usual = getattr(Lane, where)
+
+    def raising(lane: Lane, *arguments: Any) -> Any:
+        if threading.current_thread() in own_threads():
+            monkeypatch.setattr(Lane, where, usual)
+            usual(lane, *arguments)
+            raise error
+        return usual(lane, *arguments)
+
+    futures = [client.infer_async("same", numbers(1)) for _ in range(30)]
+    refs = taken(stand, 30, wait_until)
+    monkeypatch.setattr(Lane, where, raising)
+    stand.answer(refs)
+    ends = [future.exception(30) for future in futures]
+    assert {type(end) for end in ends} <= {type(None), Interrupted}
+    stand.serve()
+    assert client.infer_async("same", numbers(3)).result(30).tolist() == [0, 1, 2]
+
+
+def test_without_a_thread_to_wait_for_it_nothing_is_sent(
+    stand: ClientStand, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cannot(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", cannot)
+        with pytest.raises(RuntimeError, match="can't start"):
+            client.infer_async("same", numbers(1))
+    stand.serve()
+    assert client.infer_async("same", numbers(2)).result(30).tolist() == [0, 1]
+
+
+def test_an_instance_that_has_no_room_alone_is_refused_for_good(
+    stand: ClientStand, client: Client
+) -> None:
+    for _ in range(2):
+        with pytest.raises(RequestTooLarge, match="lane_bytes"):
+            client.infer("wide", numbers(1))
+        errors = client.infer_many("wide", numbers(3)).errors
+        assert [type(error) for error in errors.values()] == [RequestTooLarge] * 3
+
+
+@pytest.mark.parametrize("share", [3, 5, 8])
+def test_parts_whose_answers_have_no_room_together_have_it_one_after_the_other(
+    stand: ClientStand, client: Client, share: int
+) -> None:
+    text = b'"%s"' % (b"x" * (LANE_BYTES // share))
+    stand.serve(lambda _payload, _request: b"[" + text + b"]")
+    for _ in range(3):
+        answers = client.infer("untyped", list(range(20)))
+        assert [len(answer) for answer in answers] == [LANE_BYTES // share] * 20
+
+
+def test_an_answer_larger_than_the_lane_fails_for_good(stand: ClientStand, client: Client) -> None:
+    stand.serve(lambda _payload, _request: b'["%s"]' % (b"x" * LANE_BYTES))
+    for _ in range(3):
+        with pytest.raises(ModelFailed, match="lane_bytes"):
+            client.infer("untyped", [1])

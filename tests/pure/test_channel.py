@@ -1,0 +1,121 @@
+"""The supervisor's end of a control socket, with everything that the other end may do."""
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ringbatch.engine.supervisor.channel import MAX_LINE_BYTES, Channel, Unread
+from ringbatch.engine.supervisor.notices import Nonsense
+
+Ends = tuple[Channel, socket.socket]
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    ours, theirs = socket.socketpair()
+    channel = Channel(ours)
+    yield channel, theirs
+    channel.close()
+    theirs.close()
+
+
+def test_what_is_sent_is_a_line_of_json(ends: Ends) -> None:
+    channel, other = ends
+    channel.send(ready=True, text="ä\n")
+    line = other.recv(1000)
+    assert line.endswith(b"\n")
+    assert json.loads(line) == {"ready": True, "text": "ä\n"}
+
+
+def test_lines_come_whole_however_they_were_cut(ends: Ends) -> None:
+    channel, other = ends
+    assert channel.receive() == []
+    other.sendall(b"on")
+    assert channel.receive() == []
+    other.sendall(b"e\ntwo\nthr")
+    assert channel.receive() == [b"one", b"two"]
+    other.sendall(b"ee\n")
+    assert channel.receive() == [b"three"]
+
+
+def test_the_end_is_said_once_all_is_read(ends: Ends) -> None:
+    channel, other = ends
+    other.sendall(b"one\nhalf")
+    other.close()
+    assert channel.receive() == [b"one"]
+    assert channel.receive() is None
+
+
+def test_a_connection_that_breaks_is_an_end(ends: Ends) -> None:
+    channel, other = ends
+    channel.send(unread=True)
+    other.close()
+    assert channel.receive() is None
+    channel.send(to="nobody")
+
+
+def test_who_does_not_read_is_found_out_and_nobody_waits(ends: Ends) -> None:
+    channel, _ = ends
+
+    def tell_and_tell() -> None:
+        for _ in range(1 << 20):
+            channel.send(table=True)
+
+    with pytest.raises(Unread):
+        tell_and_tell()
+
+
+def test_a_message_that_fits_in_part_only_is_found_out(ends: Ends) -> None:
+    channel, _ = ends
+    with pytest.raises(Unread):
+        channel.send(text="x" * (8 << 20))
+
+
+def test_a_line_without_end_is_refused(ends: Ends) -> None:
+    channel, other = ends
+    stopping = threading.Event()
+
+    def babble() -> None:
+        while not stopping.is_set():
+            try:
+                other.send(b"x" * 4096)
+            except OSError:
+                return
+
+    thread = threading.Thread(target=babble)
+    thread.start()
+
+    def hear() -> None:
+        while True:
+            assert channel.receive() == []
+
+    with pytest.raises(Nonsense, match=f"more than {MAX_LINE_BYTES} bytes"):
+        hear()
+    stopping.set()
+    channel.close()
+    thread.join()
+
+
+def test_the_last_words_end_though_a_child_of_the_dead_holds_the_other_end(ends: Ends) -> None:
+    channel, other = ends
+    other.sendall(b"one\n")
+    held = socket.socket(fileno=os.dup(other.fileno()))
+    try:
+        other.close()
+        held.sendall(b"two\nhal")
+        assert channel.last_words() == [b"one", b"two"]
+        with pytest.raises(BrokenPipeError):
+            held.sendall(b"f\n")
+    finally:
+        held.close()
+
+
+def test_a_connection_that_broke_has_no_last_words(ends: Ends) -> None:
+    channel, other = ends
+    channel.send(unread=True)
+    other.close()
+    assert channel.last_words() == []

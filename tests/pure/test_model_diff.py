@@ -1,0 +1,154 @@
+"""What has to be done so that what serves becomes what is wanted."""
+
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.engine.config.settings import ModelConfig, ServerConfig
+from ringbatch.engine.supervisor.model_diff import LIVE, Change, compare, differing, must_load
+
+BASE = ModelConfig(name="m", runtime="python", path=Path("/m.py"))
+OTHERS: dict[str, Any] = {
+    "allowed_batch_sizes": (8, 32),
+    "autocast": "BF16",
+    "batch_timeout_s": 2.0,
+    "channels_last": True,
+    "cpus": ("0",),
+    "default_version": "1",
+    "device": "cuda:0",
+    "devices": ("cuda:0",),
+    "forward_headers": (),
+    "inputs": ("x FP32 [2]",),
+    "isolate_errors": True,
+    "kserve_errors": True,
+    "length_buckets": (16,),
+    "lengths_input": "lengths",
+    "load_timeout_s": 9.0,
+    "max_batch_elements": 9,
+    "max_batch_size": 64,
+    "max_latency_ms": 7.0,
+    "nan_answers": "refuse",
+    "outputs": ("y FP32 [2]",),
+    "pad_variable_length": True,
+    "padding_values": ("x=1",),
+    "path": Path("/other.py"),
+    "policy": "fixed",
+    "protocol": "v2",
+    "runtime": "sklearn",
+    "spares": 1,
+    "threads": 3,
+    "timeout_s": 5.0,
+    "trust_pickle": True,
+    "trusted_types": ("a.B",),
+    "warm_up": False,
+    "warm_up_file": Path("/w.json"),
+    "warm_up_length": 3,
+    "warm_up_s": 4.0,
+    "worker_memory_bytes": 1 << 30,
+    "workers": 2,
+}
+
+
+def changed(**values: Any) -> ModelConfig:
+    return replace(BASE, **values)
+
+
+def same_files(_model: ModelConfig) -> bool:
+    return False
+
+
+def other_files(_model: ModelConfig) -> bool:
+    return True
+
+
+def test_every_setting_is_tried_here() -> None:
+    assert set(OTHERS) == {field.name for field in fields(BASE)} - {"name", "version"}
+    assert set(OTHERS) >= LIVE
+
+
+@pytest.mark.parametrize("key", sorted(OTHERS))
+def test_a_setting_is_changed_live_or_by_loading_anew(key: str) -> None:
+    new = changed(**{key: OTHERS[key]})
+    (change,) = compare([BASE], [new], same_files)
+    if key in LIVE:
+        assert change == Change("m", adjust=(new,))
+    else:
+        assert change == Change("m", load=(new,))
+
+
+def test_what_has_not_changed_is_left_alone_unless_its_file_has() -> None:
+    assert compare([BASE], [BASE], same_files) == []
+    assert compare([BASE], [BASE], other_files) == [Change("m", load=(BASE,))]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "loads"),
+    [
+        ({"max_batch_size": 8}, {"max_batch_size": 4}, False),
+        ({"max_batch_size": 8}, {"max_batch_size": 16}, False),
+        ({"max_batch_size": 8}, {"max_batch_size": 0}, True),
+        ({"max_batch_size": 0}, {"max_batch_size": 1}, True),
+        ({"runtime": "onnx", "max_batch_size": 8}, {"max_batch_size": 16}, True),
+        ({"runtime": "onnx", "max_batch_size": 8}, {"max_batch_size": 4}, False),
+        ({"runtime": "torch", "max_batch_size": 8}, {"max_batch_size": 16}, True),
+        ({"runtime": "http"}, {"timeout_s": 3.0}, True),
+        ({"runtime": "http"}, {"batch_timeout_s": 3.0}, True),
+        ({"runtime": "http"}, {"policy": "fixed"}, False),
+    ],
+)
+def test_what_workers_know_from_the_start_is_told_to_new_ones(
+    old: dict[str, Any], new: dict[str, Any], loads: bool
+) -> None:
+    before = changed(**old)
+    assert must_load(before, replace(before, **new)) is loads
+
+
+def test_all_versions_of_a_model_change_at_once() -> None:
+    one, two, three = (changed(version=name) for name in ("1", "2", "3"))
+    other = replace(BASE, name="n")
+    new_two = replace(two, path=Path("/new.py"))
+    new_one = replace(one, workers=2)
+    assert compare([one, two, other], [new_two, three, new_one], same_files) == [
+        Change("m", load=(new_two, three), adjust=(new_one,)),
+        Change("n", retire=("1",)),
+    ]
+    assert compare([one, two], [two], same_files) == [Change("m", retire=("1",))]
+
+
+models = st.builds(
+    replace,
+    st.just(BASE),
+    name=st.sampled_from("mn"),
+    version=st.sampled_from("12"),
+    workers=st.integers(1, 3),
+    threads=st.integers(1, 2),
+)
+sets_of_models = st.lists(models, max_size=4, unique_by=lambda m: (m.name, m.version))
+
+
+@given(sets_of_models, sets_of_models)
+def test_the_changes_lead_from_what_serves_to_what_is_wanted(
+    serving: list[ModelConfig], wanted: list[ModelConfig]
+) -> None:
+    found = {(model.name, model.version): model for model in serving}
+    for change in compare(serving, wanted, same_files):
+        for model in (*change.load, *change.adjust):
+            assert model.name == change.name
+            found[model.name, model.version] = model
+        for version in change.retire:
+            del found[change.name, version]
+    assert found == {(model.name, model.version): model for model in wanted}
+
+
+def test_settings_of_the_server_that_differ_are_named() -> None:
+    assert differing(ServerConfig(), ServerConfig(port=1, frontends=3)) == {"port", "frontends"}
+
+
+def test_a_change_is_described_once_it_is_done() -> None:
+    change = Change("m", load=(BASE,), adjust=(changed(version="2"),), retire=("3",))
+    assert change.described() == "m: version 1 loaded, version 2 adjusted, version 3 unloaded"
+    assert not Change("m")

@@ -1,0 +1,49 @@
+"""Models that fork: their children are ended by whoever may, and the server by its operator."""
+
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from serve.client import Connection, fast, instances
+from serve.server import Server, Start
+from tiers import exhaustive
+
+WaitUntil = Callable[..., Any]
+
+
+def ask(server: Server, *acts: str) -> Any:
+    with Connection(server.port) as connection:
+        return connection.ask(fast("forks", instances(*acts))).json["predictions"]
+
+
+@pytest.fixture(scope="module")
+def pools(start_for_module: Start) -> Server:
+    return start_for_module({"pools": {"path": "pools.py"}})
+
+
+@pytest.fixture
+def server(start: Start) -> Server:
+    return start({"forks": {"path": "forks.py"}}, drain_s=1)
+
+
+@exhaustive
+def test_a_child_that_is_told_to_end_ends(server: Server) -> None:
+    assert ask(server, *["terminated"] * 20) == [-signal.SIGTERM] * 20
+
+
+def test_a_server_whose_model_has_children_stops(server: Server, wait_until: WaitUntil) -> None:
+    ask(server, "daemon", "pooled")
+    server.watch()
+    server.process.send_signal(signal.SIGTERM)
+    wait_until(server.gone, "nothing is left of the server")
+    assert server.process.wait() == 0
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_a_pool_runs_functions_of_the_model_file_and_of_those_beside_it(
+    pools: Server, method: str
+) -> None:
+    with Connection(pools.port) as connection:
+        answer = connection.ask(fast("pools", instances(method)))
+    assert answer.json["predictions"] == [[14, 21]]

@@ -1,0 +1,110 @@
+"""What clients that begin and do not go on make a frontend for gRPC hold, and for how long."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serve.grpc_stub import Stub, grpc_port
+from serve.http2 import Http2
+from serve.server import Start
+from tiers import first_of
+
+from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE
+
+WaitUntil = Callable[..., Any]
+
+METHODS = ["ModelInfer", "ModelStreamInfer"]
+LARGEST_BYTES = 15 << 20
+BUDGET_BYTES = 8 * LARGEST_BYTES
+"""What a frontend may spend on what is not whole; twice that, and what comes between two looks,
+where somebody goes on sending."""
+HEAD = b"\0" + (LARGEST_BYTES - 100).to_bytes(4)
+"""What stands before a message: it is not compressed, and so many bytes long."""
+
+
+def held_bytes(pid: int) -> int:
+    """The memory of a process that no file is behind."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    found = next(line for line in status.splitlines() if line.startswith("RssAnon"))
+    return int(found.split()[1]) << 10
+
+
+@pytest.fixture
+def stalled() -> Iterator[list[Http2]]:
+    with ExitStack() as stack:
+        connections: list[Http2] = []
+        yield connections
+        for connection in connections:
+            stack.enter_context(connection)
+
+
+@pytest.mark.parametrize("method", first_of(METHODS, 1))
+def test_what_stalled_streams_have_sent_takes_a_bounded_part_of_the_memory(
+    start: Start, wait_until: WaitUntil, stalled: list[Http2], method: str
+) -> None:
+    server = start({"echo": {"path": "moody.py"}}, grpc_port=0, max_request_bytes=LARGEST_BYTES)
+    pid = server.role("grpc frontend 0")
+    before = held_bytes(pid)
+    sent = highest = 0
+    # Each is silent while the next one sends.
+    while sent < 6 * BUDGET_BYTES:
+        connection = Http2(grpc_port(server))
+        stalled.append(connection)
+        connection.take(1.0)
+        streams = [connection.begin(f"/{INFERENCE_SERVICE}/{method}") for _ in range(6)]
+        for stream in streams:
+            connection.send(stream, HEAD)
+        poured = connection.pour(streams, LARGEST_BYTES - 200, limit_s=2.0)
+        assert poured > 0
+        sent += poured
+        highest = max(highest, held_bytes(pid) - before)
+    assert highest < 3.5 * BUDGET_BYTES, (highest, sent)
+    wait_until(lambda: held_bytes(pid) - before < 1.5 * BUDGET_BYTES, "memory is given back")
+    with Stub(grpc_port(server)) as stub:
+        assert stub.health().response.status == 1
+    assert "connections: clients had" in server.stderr
+
+
+def test_a_stalled_stream_ends_after_a_time(
+    start: Start, wait_until: WaitUntil, stalled: list[Http2]
+) -> None:
+    server = start(
+        {"echo": {"path": "moody.py"}},
+        grpc_port=0,
+        max_request_bytes=LARGEST_BYTES,
+        idle_timeout_s=2.0,
+    )
+    connection = Http2(grpc_port(server))
+    stalled.append(connection)
+    connection.take(1.0)
+    streams = [connection.begin(f"/{INFERENCE_SERVICE}/ModelInfer") for _ in range(20)]
+    for stream in streams:
+        connection.send(stream, HEAD)
+    assert connection.pour(streams, LARGEST_BYTES - 200, limit_s=2.0) > BUDGET_BYTES // 16
+    with Stub(grpc_port(server)) as stub:
+        wait_until(lambda: connection.take(0.1) is False and connection.closed, "it is ended")
+        assert stub.health().response.status == 1
+
+
+def test_a_frontend_for_grpc_serves_no_more_connections_than_are_allowed(
+    start: Start, wait_until: WaitUntil, stalled: list[Http2]
+) -> None:
+    server = start({"echo": {"path": "moody.py"}}, grpc_port=0, max_connections=3)
+    stalled.extend(Http2(grpc_port(server)) for _ in range(6))
+    wait_until(
+        lambda: [one.take(0.1) for one in stalled] and sum(one.closed for one in stalled) == 3,
+        "those that are too many are closed",
+    )
+
+
+def test_a_connection_that_says_nothing_is_ended(start: Start, stalled: list[Http2]) -> None:
+    server = start({"echo": {"path": "moody.py"}}, grpc_port=0, idle_timeout_s=1.0)
+    idle = Http2(grpc_port(server))
+    stalled.append(idle)
+    began = time.monotonic()
+    while not idle.closed:
+        idle.take(1.0)
+        assert time.monotonic() - began < 30

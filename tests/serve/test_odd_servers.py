@@ -1,0 +1,231 @@
+"""Model servers whose heads are unusual or wrong: each of their answers is one answer here too."""
+
+import json
+import select
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, suppress
+
+import pytest
+from serve.client import Connection, Response, request
+from serve.server import Server, Start
+
+PREDICT = "/v1/models/any:predict"
+BODY = b'{"instances": [1]}'
+CHUNKED = {"Transfer-Encoding": "chunked"}
+DESCRIBED = json.dumps(
+    {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1]}],
+    }
+).encode()
+
+
+class OddServer:
+    """Answers every request with the same bytes, but for those that ask what its model takes.
+
+    Attributes:
+        answer: the bytes.
+        headers: of the latest request.
+        latest: the connection of the latest request that is no prediction.
+        reads_bodies: or answers without, and waits for the end.
+    """
+
+    def __init__(self) -> None:
+        self.answer = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.reads_bodies = True
+        self.latest: socket.socket | None = None
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        port = self._listener.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, suppress(OSError), connection.makefile("rb") as lines:
+            while first := lines.readline():
+                headers = []
+                while (line := lines.readline()) != b"\r\n":
+                    name, _, value = line.partition(b":")
+                    headers.append((name.lower(), value.strip()))
+                self.headers = headers
+                if b":predict" not in first:
+                    self.latest = connection
+                if not self.reads_bodies:
+                    connection.sendall(self.answer)
+                    select.select([], [], [connection])
+                lines.read(int(dict(headers).get(b"content-length", b"0")))
+                described = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(DESCRIBED)
+                asked = b" /v2/models/tensors " in first
+                connection.sendall(described + DESCRIBED if asked else self.answer)
+
+
+@pytest.fixture(scope="module")
+def odd() -> Iterator[OddServer]:
+    with closing(OddServer()) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def as_new(odd: OddServer) -> None:
+    odd.reads_bodies = True
+
+
+@pytest.fixture(scope="module")
+def sidecar(start_for_module: Start, odd: OddServer) -> Server:
+    return start_for_module({"m": {"path": odd.url, "workers": 1}}, sidecar=True)
+
+
+@pytest.fixture(scope="module")
+def tensors(start_for_module: Start, odd: OddServer) -> Server:
+    model = {"path": f"{odd.url}/v2/models/tensors", "protocol": "v2", "workers": 1}
+    return start_for_module({"tensors": model})
+
+
+def answer(status: bytes, *lines: bytes, body: bytes = b"odd") -> bytes:
+    head = b"".join(b"%b\r\n" % line for line in lines)
+    return b"HTTP/1.1 %b\r\n%bcontent-length: %d\r\n\r\n%b" % (status, head, len(body), body)
+
+
+def chunked(path: str) -> bytes:
+    """The same prediction, in a form that is not for the fast lane."""
+    head = request(path, headers=CHUNKED)
+    return head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+
+
+WAYS = {
+    "fast-lane": request(PREDICT, BODY),
+    "whole-http": chunked(PREDICT),
+    "passed-on": request("/other", BODY),
+}
+
+
+def twice(server: Server, one: bytes, health: bytes) -> tuple[Response, Response]:
+    """The answer to one request, and that to the one pipelined behind it."""
+    with Connection(server.port) as connection:
+        connection.send(one + health)
+        return connection.receive(), connection.receive()
+
+
+LIVE = request("/v2/health/live", method="GET")
+V2 = b'{"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]}'
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("status", [400, 418, 499, 520, 529, 598, 599])
+def test_a_status_that_has_no_name_is_told_as_it_is(
+    sidecar: Server, odd: OddServer, way: str, status: int
+) -> None:
+    odd.answer = answer(b"%d Nobody Knows" % status, body=b'{"error":"odd"}')
+    first, second = twice(sidecar, WAYS[way], WAYS[way])
+    assert [(one.status, one.json) for one in (first, second)] == [(status, {"error": "odd"})] * 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("status", [b"600", b"799", b"999", b"000", b"099", b"1000", b"99", b"-1"])
+def test_what_is_no_status_is_a_failure_of_the_server(
+    sidecar: Server, odd: OddServer, way: str, status: bytes
+) -> None:
+    odd.answer = answer(status + b" Nobody Knows")
+    for one in twice(sidecar, WAYS[way], WAYS[way]):
+        assert one.status == 502
+        assert one.error.startswith("the model server")
+
+
+@pytest.mark.parametrize("status", [499, 520, 600])
+def test_a_model_over_v2_has_the_same_statuses(
+    tensors: Server, odd: OddServer, status: int
+) -> None:
+    odd.answer = answer(b"%d" % status, body=b'{"error":"odd"}')
+    for path, body in (("/v1/models/tensors:predict", BODY), ("/v2/models/tensors/infer", V2)):
+        one, live = twice(tensors, request(path, body), LIVE)
+        assert one.status == (status if status < 600 else 502)
+        assert live.status == 200
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "names"),
+    [
+        (b"204 No Content\r\ncontent-length: 5", 204, {"date"}),
+        (b'304 Not Modified\r\ncontent-length: 5\r\netag: "a"', 304, {"date", "etag"}),
+        (b"200 OK\r\ncontent-length: 0\r\nx-a: \xe9", 200, {"date", "x-a", "content-length"}),
+    ],
+)
+def test_an_answer_without_a_body_is_whole(
+    sidecar: Server, odd: OddServer, head: bytes, status: int, names: set[str]
+) -> None:
+    odd.answer = b"HTTP/1.1 %b\r\n\r\n" % head
+    for one in twice(sidecar, WAYS["passed-on"], WAYS["passed-on"]):
+        assert (one.status, set(one.headers), one.body) == (status, names, b"")
+
+
+@pytest.mark.parametrize(
+    "head", [b"200 OK\r\nx-a: a\x01b", b"101 Switching\r\nupgrade: x\r\nconnection: upgrade"]
+)
+def test_a_head_that_may_not_be_sent_is_a_failure_of_the_server(
+    sidecar: Server, odd: OddServer, head: bytes
+) -> None:
+    odd.answer = b"HTTP/1.1 %b\r\ncontent-length: 0\r\n\r\n" % head
+    for one in twice(sidecar, WAYS["passed-on"], WAYS["passed-on"]):
+        assert one.status == 502
+        assert one.error.startswith("the model server")
+
+
+def test_no_target_names_another_server(sidecar: Server, odd: OddServer) -> None:
+    odd.answer = answer(b"200 OK")
+    with closing(socket.create_server(("127.0.0.1", 0))) as other:
+        host, port = other.getsockname()
+        for target in (f"*@{host}:{port}/secret", f"*.{host}:{port}/"):
+            for method in ("GET", "OPTIONS"):
+                with Connection(sidecar.port) as connection:
+                    assert connection.ask(request(target, method=method)).status == 400
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            other.accept()
+
+
+def test_headers_are_passed_on_byte_for_byte(sidecar: Server, odd: OddServer) -> None:
+    odd.answer = answer(b"200 OK")
+    text = "\u00e9\u20ac"
+    with Connection(sidecar.port) as connection:
+        connection.ask(request("/x", b"", headers={"X-A": text}))
+    assert (b"x-a", text.encode()) in odd.headers
+
+
+@pytest.mark.parametrize("length", [True, False])
+def test_an_answer_that_comes_before_the_whole_request_is_passed_on(
+    sidecar: Server, odd: OddServer, length: bool
+) -> None:
+    odd.answer = answer(b"413 Too Large")
+    odd.reads_bodies = False
+    size = 1 << 25
+    lines = {"Content-Length": str(size)} if length else CHUNKED
+    with Connection(sidecar.port) as connection:
+        connection.send(request("/large", headers=lines))
+        connection.send((b"" if length else b"%x\r\n" % size) + bytes(1 << 20))
+        assert connection.receive().status == 413
+
+
+def test_what_the_server_says_unasked_is_nobodys_answer(sidecar: Server, odd: OddServer) -> None:
+    odd.answer = answer(b"200 OK", body=b"asked")
+    with Connection(sidecar.port) as connection:
+        for _ in range(3):
+            assert connection.ask(WAYS["passed-on"]).body == b"asked"
+            assert odd.latest is not None
+            odd.latest.sendall(answer(b"200 OK", body=b"unasked"))
+            # By the time that this is answered, it has come.
+            connection.ask(WAYS["fast-lane"])

@@ -1,0 +1,361 @@
+"""Whatever its processes do, the engine serves or is gone."""
+
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serve.client import Closed, Connection, Response, fast, instances, request
+from serve.server import COMMAND, Server, Start, configured
+from start_times import start_time_of
+from tiers import exhaustive, first_of, only
+
+WaitUntil = Callable[..., Any]
+WriteModel = Callable[..., Path]
+
+UNRULY: dict[str, dict[str, Any]] = {"unruly": {"path": "unruly.py"}}
+WORKER = "worker unruly/0"
+REALTIME = 35
+"""A signal that Python's table of names has not."""
+
+
+def ask(server: Server, what: str) -> int:
+    """Have the model do something; the process that it names."""
+    with Connection(server.port) as connection:
+        answer = connection.ask(fast("unruly", instances(what)))
+    assert answer.status == 200, answer.body
+    return int(answer.json["predictions"][0])
+
+
+def serves(server: Server) -> bool:
+    """Whether a request is answered."""
+    try:
+        with Connection(server.port) as connection:
+            return connection.ask(fast("unruly", instances("answer"))).status == 200
+    except (OSError, Closed):
+        return False
+
+
+def replaced(server: Server, role: str, pid: int) -> bool:
+    """Whether another process has that role."""
+    return server.titles().get(f"ringbatch: {role}", pid) != pid
+
+
+def ready(server: Server) -> Response:
+    with Connection(server.port) as connection:
+        return connection.ask(request("/v2/health/ready", method="GET"))
+
+
+@pytest.mark.parametrize(
+    "role",
+    first_of(["frontends", WORKER, "collector", "frontend 0", "grpc frontend 0", "control"], 1),
+)
+def test_a_realtime_signal_is_a_death_as_any_other(
+    start: Start, wait_until: WaitUntil, role: str
+) -> None:
+    more = {"grpc_port": 0} if "grpc" in role else {}
+    server = start(UNRULY, control_port=0, **more)
+    ended = server.role(role)
+    os.kill(ended, REALTIME)
+    wait_until(lambda: replaced(server, role, ended), "another process is there")
+    wait_until(lambda: serves(server), "it serves")
+    assert server.stop() == 0
+    assert "Traceback" not in server.stderr
+
+
+@pytest.mark.parametrize("group", first_of(["own", "the worker's"], 1))
+def test_children_of_a_killed_worker_go_with_it_and_keep_nothing_waiting(
+    start: Start, wait_until: WaitUntil, group: str
+) -> None:
+    server = start(UNRULY)
+    child = ask(server, f"fork {group}")
+    born = start_time_of(child)
+    worker = server.role(WORKER)
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: replaced(server, WORKER, worker), "another worker is there")
+    wait_until(lambda: serves(server), "it serves")
+    wait_until(lambda: start_time_of(child) != born, "the child has ended")
+    assert server.stop() == 0
+
+
+def test_a_stop_ends_the_children_of_workers(start: Start) -> None:
+    server = start(UNRULY)
+    children = [ask(server, "fork the worker's"), ask(server, "fork own")]
+    born = list(map(start_time_of, children))
+    assert server.stop() == 0
+    assert all(start_time_of(child) != when for child, when in zip(children, born, strict=True))
+    assert server.gone()
+
+
+NONSENSE = {
+    "no-json": "nonsense\n",
+    "no-object": "[1]\n",
+    "another-type": '{"error": 3}\n',
+    "no-such-message": '{"what": 1}\n',
+    "the-collectors": '{"hung": 0}\n',
+    "a-number-of-nobody": '{"reclaimed": 99, "explained": true}\n',
+    "no-tensors": '{"inputs": [3], "outputs": []}\n',
+    "bytes": "\x00\udcff\n",
+}
+
+
+@pytest.mark.parametrize("words", only(NONSENSE, "another-type", "no-json"))
+def test_a_worker_that_says_what_makes_no_sense_is_ended(
+    start: Start, wait_until: WaitUntil, words: str
+) -> None:
+    server = start(UNRULY)
+    worker = ask(server, f"say {words}")
+    wait_until(lambda: replaced(server, WORKER, worker), "another worker is there")
+    wait_until(lambda: serves(server), "it serves")
+    assert f"{WORKER} [{worker}]" in server.stderr
+    assert server.stop() == 0
+    assert "Traceback" not in server.stderr
+
+
+def test_a_worker_that_says_things_without_end_is_ended(
+    start: Start, wait_until: WaitUntil
+) -> None:
+    server = start(UNRULY | {"other": {"path": "moody.py"}})
+    worker = server.role(WORKER)
+    with Connection(server.port) as connection:
+        connection.send(fast("unruly", instances("babble")))
+        wait_until(lambda: replaced(server, WORKER, worker), "another worker is there")
+        with Connection(server.port) as other:
+            assert other.ask(fast("other", instances(1))).status == 200
+
+
+def test_half_a_line_keeps_nothing_waiting(start: Start, wait_until: WaitUntil) -> None:
+    server = start(UNRULY)
+    ask(server, 'say {"ready": ')
+    worker = server.role(WORKER)
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: replaced(server, WORKER, worker), "another worker is there")
+    ask(server, 'say {"ready": ')
+    assert server.stop() == 0
+
+
+def no_descriptors(pid: int) -> tuple[int, int]:
+    """Leave a process the descriptors that it has; the limits that it had."""
+    had = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+    _, most = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    return resource.prlimit(pid, resource.RLIMIT_NOFILE, (had, most))
+
+
+@exhaustive
+@pytest.mark.parametrize("role", first_of([WORKER, "collector", "control", "grpc frontend 0"], 1))
+def test_a_process_that_cannot_be_started_again_is_tried_later(
+    start: Start, wait_until: WaitUntil, role: str
+) -> None:
+    server = start(UNRULY, grpc_port=0, control_port=0)
+    ended = server.role(role)
+    before = no_descriptors(server.pid)
+    os.kill(ended, signal.SIGKILL)
+    wait_until(lambda: "may have no more files open" in server.stderr, "a try")
+    if role == WORKER:
+        wait_until(lambda: b"may have no more files open" in ready(server).body, "the reason")
+        assert ready(server).status == 503
+    resource.prlimit(server.pid, resource.RLIMIT_NOFILE, before)
+    wait_until(lambda: replaced(server, role, ended), "another process is there")
+    wait_until(lambda: serves(server), "it serves")
+    wait_until(lambda: ready(server).status == 200, "readiness is green")
+    assert server.stop() == 0
+    assert "Traceback" not in server.stderr
+
+
+def test_a_first_start_without_descriptors_ends_in_words(server: Callable[..., Server]) -> None:
+    # The segment's doorbells take some too, and most belong to no process that is started.
+    program = ("prlimit", "--nofile=12", *COMMAND)
+    own = server({"unruly": {"path": "unruly.py", "workers": 8}}, program=program)
+    assert own.process.wait() == 2
+    last = own.stderr.splitlines()[-1]
+    assert last.startswith("ringbatch: worker unruly/")
+    assert last.endswith("its supervisor may have no more files open (ulimit -n)")
+    assert "Traceback" not in own.stderr
+    assert own.gone()
+
+
+def test_a_stop_ends_though_all_processes_are_stopped(
+    server: Callable[..., Server], wait_until: WaitUntil
+) -> None:
+    own = server(UNRULY, grpc_port=0, control_port=0, drain_s=1.0).wait_ready()
+    roles = [pid for pid in own.living() if pid != own.pid]
+    own.process.send_signal(signal.SIGTERM)
+    for pid in roles:
+        os.kill(pid, signal.SIGSTOP)
+    own.process.send_signal(signal.SIGCONT)
+    own.process.wait()
+    wait_until(own.gone, "nothing is left")
+
+
+def test_a_collector_that_dies_while_workers_load_is_replaced(
+    tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    arguments = configured(tmp_path, UNRULY)
+    (tmp_path / "hold").touch()
+    server = Server(tmp_path, *arguments)
+    try:
+        wait_until(lambda: "collector: ready" in server.stderr, "the collector is ready")
+        killed = server.role("collector")
+        os.kill(killed, signal.SIGKILL)
+        wait_until(lambda: replaced(server, "collector", killed), "another one is there")
+        (tmp_path / "hold").unlink()
+        server.wait_ready()
+        assert serves(server)
+        assert server.stop() == 0
+        assert not re.search("Assertion|Traceback", server.stderr)
+    finally:
+        server.destroy()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Callable[..., Server]]:
+    """`server(models, **how)` starts one that need not become ready.
+
+    `program` and `environment` are the server's, everything else is a key of the configuration.
+    """
+    servers: list[Server] = []
+
+    def begin(models: dict[str, dict[str, Any]], **how: Any) -> Server:
+        keys = {key: how.pop(key) for key in how.keys() - {"program", "environment"}}
+        arguments = configured(tmp_path, models, **keys)
+        servers.append(Server(tmp_path, *arguments, **how))
+        return servers[-1]
+
+    yield begin
+    for each in servers:
+        each.destroy()
+
+
+IMPATIENT: dict[str, dict[str, Any]] = {"unruly": {"path": "unruly.py", "load_timeout_s": 4.0}}
+STUCK = """
+import time
+from pathlib import Path
+from ringbatch.engine import Tensor
+inputs = [Tensor("x", "FP32", [1])]
+outputs = [Tensor("y", "FP32", [1])]
+while (Path(__file__).parent / "hold {}").exists():
+    time.sleep(0.01)
+def load():
+    while (Path(__file__).parent / "hold load").exists():
+        time.sleep(0.01)
+def predict(x):
+    while (Path(__file__).parent / "hold run").exists():
+        time.sleep(0.01)
+    return x
+"""
+PHASES = {"open": "its start", "load": "loading the model", "run": "warm-up"}
+
+
+@pytest.mark.parametrize("phase", first_of(PHASES, 1))
+def test_a_first_start_that_hangs_ends_in_words(
+    server: Callable[..., Server], tmp_path: Path, phase: str
+) -> None:
+    (tmp_path / "stuck.py").write_text(STUCK.format("open"))
+    (tmp_path / f"hold {phase}").touch()
+    limits = {"load_timeout_s": 4.0, "warm_up_s": 0.1}
+    own = server({"stuck": {"path": str(tmp_path / "stuck.py")} | limits})
+    assert own.process.wait() == 2
+    limit = "4.1" if phase == "run" else "4"
+    words = f"{PHASES[phase]} took longer than {limit} s; raise load_timeout_s if it needs longer"
+    assert own.stderr.splitlines()[-1] == f"ringbatch: worker stuck/0: {words}"
+    # What faulthandler wrote.
+    assert 'stuck.py", line' in own.stderr
+    assert own.gone()
+
+
+@pytest.mark.parametrize("phase", first_of(PHASES, 1))
+def test_a_replacement_that_hangs_is_replaced(
+    start: Start, wait_until: WaitUntil, tmp_path: Path, phase: str
+) -> None:
+    (tmp_path / "stuck.py").write_text(STUCK.format("open"))
+    model = {"path": str(tmp_path / "stuck.py"), "load_timeout_s": 4.0, "warm_up_s": 0.1}
+    own = start({"stuck": model})
+    hold = tmp_path / f"hold {phase}"
+    hold.touch()
+    os.kill(own.role("worker stuck/0"), signal.SIGKILL)
+    wait_until(lambda: f"{PHASES[phase]} took longer" in own.stderr, "it is found")
+    hold.unlink()
+    with Connection(own.port) as connection:
+        assert connection.ask(fast("stuck", instances([1]))).status == 200
+
+
+@exhaustive
+def test_a_load_that_hangs_fails_its_reload_and_the_next_order_is_carried_out(
+    start: Start,
+) -> None:
+    own = start(IMPATIENT | {"other": {"path": "moody.py"}})
+    folder = own.config.parent
+
+    def reload(model: str) -> subprocess.CompletedProcess[str]:
+        command = [*COMMAND, "reload", model, "--pid", str(own.pid)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    (folder / "hold").touch()
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(reload, "unruly")
+        second = pool.submit(reload, "other")
+        assert (first.result().returncode, second.result().returncode) == (1, 0)
+    assert "loading the model took longer than 4 s" in first.result().stderr
+    assert serves(own)
+    (folder / "hold").unlink()
+    assert reload("unruly").returncode == 0
+    assert own.stop() == 0
+
+
+@pytest.mark.parametrize("closed", first_of(["<&- >&-", "<&-", ">&-"], 1))
+def test_closed_standard_descriptors_are_no_descriptors_of_the_engines(
+    server: Callable[..., Server], wait_until: WaitUntil, closed: str
+) -> None:
+    own = server(UNRULY, program=("/bin/sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND))
+    wait_until(
+        lambda: own.process.poll() is not None or "frontends: ready" in own.stderr, "a start"
+    )
+    assert own.process.poll() is None, own.stderr
+    for pid in own.living():
+        held = {number: os.readlink(f"/proc/{pid}/fd/{number}") for number in (0, 1, 2)}
+        assert not any(where.startswith(("socket:", "anon")) for where in held.values()), held
+    assert own.stop() == 0
+    assert "Traceback" not in own.stderr
+
+
+def test_a_start_that_fails_with_a_closed_standard_error_has_its_status(
+    server: Callable[..., Server],
+) -> None:
+    own = server(
+        {"m": {"path": "absent.py"}},
+        program=("/bin/sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *COMMAND),
+    )
+    assert own.process.wait() == 2
+
+
+def test_what_a_service_manager_says_is_for_the_supervisor_alone(
+    server: Callable[..., Server], tmp_path: Path
+) -> None:
+    told = {
+        "NOTIFY_SOCKET": str(tmp_path / "notify"),
+        "WATCHDOG_USEC": "1000000",
+        "WATCHDOG_PID": "1",
+        "LISTEN_FDS": "1",
+        "LISTEN_PID": "1",
+        "GUNICORN_FD": "0",
+        "GUNICORN_PID": "1",
+    }
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as notified:
+        notified.bind(told["NOTIFY_SOCKET"])
+        own = server(UNRULY, environment=told).wait_ready()
+        assert serves(own)
+        for pid in own.living():
+            if pid != own.pid:
+                variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+                names = {variable.partition(b"=")[0].decode() for variable in variables}
+                assert not names & told.keys()
+        assert own.stop() == 0
+        with pytest.raises(BlockingIOError):
+            notified.recv(1000)

@@ -1,0 +1,52 @@
+"""What an engine is configured to serve in a life of its supervisor, at first and later."""
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ringbatch.engine.config.document import ConfigError
+from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
+
+
+def first_config(chance: random.Random) -> Config:
+    """One or two models, and every kind of frontend."""
+    server = ServerConfig(
+        port=0,
+        grpc_port=0,
+        control_port=0,
+        frontends=1,
+        client_lanes=0,
+        max_request_bytes=4096,
+        lane_bytes=1 << 16,
+        max_in_flight=64,
+        drain_s=chance.choice([0.0, 5.0]),
+        hang_timeout_s=chance.choice([12, 24]),
+    )
+    models = [_model("a", workers=chance.choice([1, 2])), _model("b", spares=chance.choice([0, 1]))]
+    return Config(server=server, models=tuple(models[: chance.choice([1, 2])]))
+
+
+def other_config(config: Config, chance: random.Random) -> Config:
+    """The same, changed in some way.
+
+    Raises:
+        ConfigError: now and then.
+    """
+    if chance.random() < 0.1:
+        raise ConfigError("[server] it is wrong")
+    first, *others = config.models
+    first = replace(
+        first,
+        workers=chance.choice([1, 2, 3]),
+        max_batch_size=chance.choice([8, 32]),
+        threads=chance.choice([None, None, 2]),
+    )
+    new = [_model("c")] * chance.randint(0, 1)
+    kept = others if chance.random() < 0.8 else []
+    return replace(config, models=(first, *kept, *new))
+
+
+def _model(name: str, **more: Any) -> ModelConfig:
+    path = Path(f"/{name}.py")
+    return ModelConfig(name=name, path=path, runtime="python", load_timeout_s=20.0, **more)

@@ -1,0 +1,399 @@
+"""Where the real supervisor finds the played kernel, and what of it stands for the outside."""
+
+import io
+import signal
+import subprocess
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from simulation.kernel import Kernel, Pipe, Selector, Violation
+from simulation.played import Cast, Fault
+
+from ringbatch.engine.process import placement
+from ringbatch.engine.process.plan import Host
+from ringbatch.engine.supervisor import (
+    child,
+    cpu_sets,
+    frontends,
+    model_changes,
+    supervisor,
+    worker_pool,
+)
+from ringbatch.engine.supervisor import signals as signals_module
+from ringbatch.engine.supervisor.child import Child, Death
+from ringbatch.engine.supervisor.loop import Act, Loop
+from ringbatch.engine.supervisor.model_changes import ChangeFailed
+from ringbatch.engine.supervisor.notices import Notice
+from ringbatch.engine.supervisor.signals import Signals
+from ringbatch.shm.host.control_socket import Order, Report
+from ringbatch.shm.layout import Layout
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.model_table import Table
+from ringbatch.shm.segment import Segment
+
+LOOK_EVERY_S = 2.0
+
+
+class House:
+    """What one supervisor finds.
+
+    Attributes:
+        cast: its processes.
+        signals: what it has made of signals.
+        orders: where it takes orders; None where it does not.
+        segment: the engine's, once it is made.
+        files: what lies at each path, as a number that counts the changes.
+        let_in: whether clients are in the midst of connecting.
+    """
+
+    def __init__(self, cast: Cast) -> None:
+        self.cast = cast
+        self.kernel = cast.kernel
+        self.signals: PlayedSignals | None = None
+        self.orders: PlayedOrders | None = None
+        self.files: dict[str, int] = {}
+        self.let_in: Callable[[], bool] = lambda: False
+        self.segment: PlayedSegment | None = None
+        self._outlasting: list[Pipe] = []
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """The supervisor's modules find all this."""
+        kernel, clock = self.kernel, SimpleNamespace(monotonic_ns=lambda: self.kernel.now_ns)
+        played_os = SimpleNamespace(environ={}, pidfd_open=kernel.pidfd_open, close=kernel.close)
+        popen = SimpleNamespace(Popen=kernel.popen, DEVNULL=subprocess.DEVNULL)
+        replaced: list[tuple[Any, dict[str, Any]]] = [
+            (
+                child,
+                {
+                    "os": played_os,
+                    "socket": SimpleNamespace(socketpair=kernel.socketpair),
+                    "subprocess": popen,
+                    "signal": SimpleNamespace(
+                        SIGKILL=signal.SIGKILL,
+                        Signals=signal.Signals,
+                        pidfd_send_signal=kernel.pidfd_send_signal,
+                    ),
+                    "kill_session": kernel.kill_session,
+                },
+            ),
+            (cpu_sets, {"Child": self._child, "ModelFile": self._file}),
+            (
+                frontends,
+                {
+                    "Child": self._child,
+                    "listen_all": lambda *_: [Door(kernel)],
+                    "hold": lambda *_: Door(kernel),
+                    "listen_for_control": lambda *_: Door(kernel),
+                    "close_to_newcomers": lambda _: True,
+                    "half_open": lambda _: self.let_in(),
+                    "Probe": lambda _: SimpleNamespace(says_yes=lambda: True),
+                },
+            ),
+            (model_changes, {"ModelFile": self._file}),
+            (worker_pool, {"time": clock}),
+            (placement, {"on_cpus": nullcontext, "host": lambda: Host((0, 1), {}, 2)}),
+            (signals_module, {"has_terminal": lambda: False}),
+            (
+                supervisor,
+                {
+                    "time": clock,
+                    "random": kernel.chance,
+                    "Loop": lambda: PlayedLoop(self),
+                    "Signals": self._signals,
+                    "Segment": SimpleNamespace(create=self._segment),
+                    "ControlServer": self._control,
+                    "FileWatch": self._watch,
+                    "ModelFile": self._file,
+                },
+            ),
+        ]
+        with ExitStack() as undo:
+            for module, names in replaced:
+                undo.enter_context(patch.multiple(module, **names))
+            undo.enter_context(redirect_stdout(io.StringIO()))
+            yield
+
+    def _child(self, *arguments: Any, **more: Any) -> Child:
+        return FaultyChild(self.cast, *arguments, **more)
+
+    def _file(self, path: object) -> "PlayedFile":
+        return PlayedFile(self.files, str(path))
+
+    def leave(self) -> None:
+        """The supervisor's process has ended: what it never closes is closed."""
+        for pipe in self._outlasting:
+            pipe.close()
+
+    def _signals(self) -> Signals:
+        self.signals = PlayedSignals(self.kernel)
+        self._outlasting.append(self.signals.pipe)
+        return self.signals
+
+    def _segment(self, layout: Layout, models: tuple[ModelSpec, ...]) -> "PlayedSegment":
+        segment = PlayedSegment.local(layout, models)
+        assert isinstance(segment, PlayedSegment)
+        segment.cast = self.cast
+        self.cast.segment = self.segment = segment
+        segment.table = FaultyTable(self.cast, segment)
+        return segment
+
+    def _watch(
+        self,
+        files: Callable[[], Mapping[int, "PlayedFile"]],
+        told: Callable[[], Collection[int]],
+    ) -> "PlayedWatch":
+        watch = PlayedWatch(self.kernel, files, told)
+        self._outlasting.append(watch)
+        return watch
+
+    def _control(self, _name: str, loop: Loop, take: Callable[..., None]) -> "PlayedOrders":
+        self.orders = PlayedOrders(self.kernel, loop, take)
+        return self.orders
+
+
+class PlayedSegment(Segment):
+    """A segment that only this process sees, some of whose calls fail as nobody expects.
+
+    Attributes:
+        cast: who shares it.
+        unlinked: whether its name is removed.
+    """
+
+    cast: Cast
+    unlinked = False
+
+    def lane_is_held(self, lane: int) -> bool:
+        """As of `Segment`."""
+        return lane < self.cast.lanes_held
+
+    def unlink(self) -> None:
+        """As of `Segment`."""
+        self.unlinked = True
+
+    def worker_ended(self, worker: int) -> None:
+        """As of `Segment`."""
+        self.cast.fails("worker_ended")
+        super().worker_ended(worker)
+
+    def say_worker_start(self, worker: int, errno: int) -> None:
+        """As of `Segment`."""
+        self.cast.fails("say_worker_start")
+        super().say_worker_start(worker, errno)
+
+    def say_collector_start(self, errno: int) -> None:
+        """As of `Segment`."""
+        self.cast.fails("say_collector_start")
+        super().say_collector_start(errno)
+
+    def collector_gone(self) -> None:
+        """As of `Segment`."""
+        self.cast.fails("collector_gone")
+        super().collector_gone()
+
+    def drain(self) -> None:
+        """As of `Segment`."""
+        self.cast.fails("drain")
+        super().drain()
+
+
+class PlayedLoop(Loop):
+    """The loop, which waits with the played selector. What is caught in it is what was meant to
+    be."""
+
+    def __init__(self, house: House) -> None:
+        super().__init__(Selector(house.kernel))
+        self._house = house
+
+    def guard(self, act: Act, contain: Act | None = None) -> None:
+        """As of `Loop`."""
+
+        def watched() -> None:
+            try:
+                act()
+            except (Fault, ChangeFailed) as fault:
+                self._house.kernel.say(f"a fault: {fault}")
+                raise
+            except Exception as error:
+                raise Violation(f"{type(error).__name__}: {error}") from error
+
+        super().guard(watched, contain)
+
+
+class FaultyTable(Table):
+    """A table that is sometimes not to be published, as nobody expects."""
+
+    def __init__(self, cast: Cast, segment: PlayedSegment) -> None:
+        super().__init__(segment.words, segment.memory, segment.layout)
+        self._cast = cast
+
+    def publish(self, models: tuple[ModelSpec, ...]) -> int:
+        """As of `Table`."""
+        self._cast.fails("publish")
+        return super().publish(models)
+
+
+class FaultyChild(Child):
+    """A child, some of whose calls fail as nobody expects."""
+
+    def __init__(self, cast: Cast, *arguments: Any, **more: Any) -> None:
+        self._cast = cast
+        super().__init__(*arguments, **more)
+
+    def tell(self, **fields: Any) -> None:
+        """As of `Child`."""
+        self._cast.fails(f"tell {next(iter(fields))}")
+        super().tell(**fields)
+
+    def hear(self) -> list[Notice] | None:
+        """As of `Child`."""
+        self._cast.fails("hear")
+        return super().hear()
+
+    def kill(self, number: signal.Signals) -> None:
+        """As of `Child`."""
+        self._cast.fails("kill")
+        super().kill(number)
+
+    def last_words(self) -> list[Notice]:
+        """As of `Child`."""
+        self._cast.fails("last_words")
+        return super().last_words()
+
+    def reap(self) -> Death:
+        """As of `Child`."""
+        self._cast.fails("reap")
+        return super().reap()
+
+
+class PlayedSignals(Signals):
+    """Signals that nobody sends."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        super().__init__()
+        self.pipe = Pipe(kernel)
+
+    def catch(self, loop: Loop) -> None:
+        """As of `Signals`."""
+        loop.watch(self.pipe, self._empty)
+
+    def _empty(self) -> None:
+        self.pipe.readable = False
+
+    def come(self, number: int) -> None:
+        """A signal comes."""
+        if number == signal.SIGHUP:
+            self._hangups += 1
+        else:
+            self.received.append(number)
+        self.pipe.readable = True
+
+
+class PlayedOrders:
+    """The socket on which orders come.
+
+    Attributes:
+        reports: what came of each order, by its number; None until it is known.
+        open: whether it takes any.
+    """
+
+    def __init__(self, kernel: Kernel, loop: Loop, take: Callable[..., None]) -> None:
+        self.reports: dict[int, Report | None] = {}
+        self.open = True
+        self._loop = loop
+        self._take = take
+        self._come: list[tuple[int, Order]] = []
+        self._pipe = Pipe(kernel)
+        loop.watch(self._pipe, self._accept, self.close)
+
+    def order(self, order: Order) -> None:
+        """Somebody gives an order."""
+        if self.open:
+            self._come.append((len(self.reports), order))
+            self.reports[len(self.reports)] = None
+            self._pipe.readable = True
+
+    def _accept(self) -> None:
+        self._pipe.readable = False
+        while self._come:
+            number, order = self._come.pop(0)
+            self._take(order, lambda report, number=number: self._answer(number, report))
+
+    def _answer(self, number: int, report: Report) -> None:
+        if self.reports[number] is not None:
+            raise Violation(f"order {number} is answered twice")
+        self.reports[number] = report
+
+    def close(self) -> None:
+        """As of `ControlServer`."""
+        if self.open:
+            self.open = False
+            self._loop.forget(self._pipe)
+            self._pipe.close()
+            for number, _ in self._come:
+                del self.reports[number]
+            self._come.clear()
+
+
+class PlayedFile:
+    """What lay at a path when it was opened."""
+
+    fds = ()
+
+    def __init__(self, files: Mapping[str, int], path: str) -> None:
+        self.path = path
+        self._files = files
+        self._number = files.get(path, 0)
+
+    def told(self) -> dict[str, Any]:
+        """As of `ModelFile`."""
+        return {"fd": -1, "stamp": (), "copied": False}
+
+    def differs(self) -> bool:
+        """As of `ModelFile`."""
+        return self._files.get(self.path, 0) != self._number
+
+
+class PlayedWatch(Pipe):
+    """The look at files, without a thread."""
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        files: Callable[[], Mapping[int, PlayedFile]],
+        told: Callable[[], Collection[int]],
+    ) -> None:
+        super().__init__(kernel)
+        self._files = files
+        self._told = told
+        self._found: frozenset[int] = frozenset()
+        kernel.after(LOOK_EVERY_S, self._look)
+
+    def take(self) -> frozenset[int]:
+        """As of `FileWatch`."""
+        self.readable = False
+        return self._found
+
+    def _look(self) -> None:
+        found = frozenset(ref for ref, file in dict(self._files()).items() if file.differs())
+        if found != frozenset(self._told()):
+            self._found = found
+            self.readable = True
+        self._kernel.after(LOOK_EVERY_S, self._look)
+
+
+class Door(Pipe):
+    """A listening socket, to which nobody comes."""
+
+    def getsockname(self) -> tuple[str, int]:
+        """As of a socket."""
+        return "127.0.0.1", 8080
+
+    def __enter__(self) -> "Door":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

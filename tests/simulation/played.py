@@ -1,0 +1,378 @@
+"""The processes of an engine as its supervisor meets them: they start, say what they say, and end.
+
+What the collector tells the supervisor it tells as the real one, which is stepped here. Of workers
+there is what precedes the first batch; of frontends, that they serve.
+"""
+
+import json
+import random
+import signal
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
+
+from simulation.kernel import Kernel, Popen, S, Violation
+from simulation.process import Process
+
+from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.worker import Worker
+from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.layout import WORD, WORKER_MODEL, WORKER_STATE, WorkerState
+from ringbatch.shm.segment import Segment
+
+SIGNATURE: Final[dict[str, Any]] = {"inputs": [], "outputs": []}
+BEAT_S: Final = 3.0
+
+M = TypeVar("M", bound="Member")
+
+
+class Fault(Exception):
+    """What nobody expects."""
+
+
+class Cast:
+    """All that the processes of one engine have in common.
+
+    Attributes:
+        kernel: theirs.
+        segment: the engine's, once it is made.
+        collector: the process that has the collector's lock.
+        workers: the living processes of workers by number.
+        unreclaimed: the numbers of those that have ended and were known to a collector.
+        slips: whether a process that is about to do something does not.
+        fails: raises what nobody expects, where a call is to.
+    """
+
+    def __init__(self, chance: random.Random) -> None:
+        self.kernel = Kernel(chance, self._spawn)
+        self.segment: Segment | None = None
+        self.collector: CollectorProcess | None = None
+        self.workers: dict[int, WorkerProcess] = {}
+        self.unreclaimed: set[int] = set()
+        self.slips: Callable[[Member, str], bool] = lambda *_: False
+        self.fails: Callable[[str], None] = lambda _: None
+        self._waiting: list[CollectorProcess] = []
+
+    def _spawn(self, pid: int, call: Popen) -> "Member":
+        kind = _KINDS[call.words[0]]
+        process = kind(self, pid, call)
+        if kind is not WorkerProcess:
+            alike = [other for other in self.living(kind) if other.parts == process.parts]
+            most = 2 if kind is CollectorProcess else 1
+            if len(alike) >= most:
+                raise Violation(f"{process} is one too many beside {alike[0]}")
+        self.kernel.say(f"{process} is started")
+        process.begin()
+        return process
+
+    def living(self, kind: type[M]) -> list[M]:
+        """The processes of a role that have not ended."""
+        return [process for process in self.kernel.running if isinstance(process, kind)]
+
+    @property
+    def lanes_held(self) -> int:
+        """By frontends that serve."""
+        return sum(one.serves for kind in (Arbiter, GrpcFrontend) for one in self.living(kind))
+
+    def wait_for_lock(self, process: "CollectorProcess") -> None:
+        """A process waits to be the collector."""
+        self._waiting.append(process)
+        self.kernel.after(0, self.hand_on_lock)
+
+    def hand_on_lock(self) -> None:
+        """The lock goes to whoever waits for it; one that is stopped does not."""
+        if self.collector is None or self.collector.ended:
+            self.collector = None
+            able = [p for p in self._waiting if not (p.ended or p.stopped)]
+            if able:
+                self.collector = able[0]
+                self._waiting.remove(able[0])
+                able[0].after(0.01, able[0].take_over)
+
+    @property
+    def standby(self) -> "CollectorProcess | None":
+        """One that waits for the lock."""
+        return next((p for p in self._waiting if not p.ended), None)
+
+
+class Member(Process):
+    """A process of an engine.
+
+    Attributes:
+        serves: whether it does what it is for.
+        parts: what tells it from others of its role.
+    """
+
+    def __init__(self, cast_: Cast, pid: int, call: Popen) -> None:
+        super().__init__(cast_.kernel, pid, call.control)
+        self.cast = cast_
+        self.serves = False
+        self.parts = [word for word in call.words if word.startswith("--number=")]
+        self._unread = b""
+        if self.control is not None:
+            self.control.heard = self.reached
+
+    def begin(self) -> None:
+        """It has been started."""
+
+    @property
+    def well(self) -> bool:
+        """Whether it does what it is for."""
+        return self.serves and not (self.ended or self.hangs or self.stopped)
+
+    def signalled(self, number: int) -> None:
+        """As of `Process`."""
+        if number == signal.SIGABRT and self.well and not isinstance(self, WorkerProcess):
+            raise Violation(f"{self} moves, and is taken for hung")
+        super().signalled(number)
+
+    def takes(self, least_s: float, most_s: float, act: Callable[[], object]) -> None:
+        """Do something that takes a while, unless it slips."""
+        what = act.__name__
+        self.after(
+            self.kernel.chance.uniform(least_s, most_s),
+            lambda: None if self.cast.slips(self, what) else act(),
+        )
+
+    def tell(self, **fields: Any) -> None:
+        """Say something on the control socket."""
+        self.write(json.dumps(fields).encode() + b"\n")
+
+    def write(self, data: bytes) -> None:
+        """Write anything there; who finds no room waits for ever."""
+        assert self.control is not None
+        try:
+            self.control.send(data)
+        except BlockingIOError:
+            self.hangs = True
+        except BrokenPipeError:
+            self.end(1)
+
+    def reached(self, data: bytes) -> None:
+        """Something has reached its socket."""
+        self.after(0.001, self._read)
+
+    def _read(self) -> None:
+        assert self.control is not None
+        data = b""
+        while self.control.readable and (more := self.control.recv(1 << 16)):
+            data += more
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            self.told(json.loads(line))
+
+    def told(self, message: dict[str, Any]) -> None:
+        """The supervisor has sent a message."""
+
+
+class WorkerProcess(Member):
+    """A worker until its first batch."""
+
+    title = "worker"
+    number = -1
+    known = released = False
+
+    def told(self, message: dict[str, Any]) -> None:
+        """As of `Member`."""
+        if "number" in message:
+            self.takes(0.05, 2.0, self.say_signature)
+        elif "segment" in message:
+            self.takes(0.05, 2.0, self.warm_up)
+
+    def reached(self, data: bytes) -> None:
+        """As of `Member`; its number counts from the moment that it is given one."""
+        super().reached(data)
+        if self.number < 0:
+            self._is(json.loads(data.partition(b"\n")[0])["number"])
+
+    def _is(self, number: int) -> None:
+        if (other := self.cast.workers.get(number)) is not None and not other.ended:
+            raise Violation(f"worker {number} is started beside {other}")
+        if number in self.cast.unreclaimed:
+            raise Violation(
+                f"worker {number} is started before what the last one held is reclaimed"
+            )
+        self.number = number
+        self.title = f"worker {number}"
+        self.cast.workers[number] = self
+
+    def say_signature(self) -> None:
+        """Its model is opened."""
+        self.tell(**SIGNATURE)
+
+    def warm_up(self) -> None:
+        """Its model is loaded."""
+        self._says(WorkerState.WARMING)
+        self.known = True
+        self.tell(warming=True)
+        self.takes(0.05, 1.0, self.get_ready)
+
+    def get_ready(self) -> None:
+        """It takes batches from now on."""
+        segment = self.cast.segment
+        assert segment is not None
+        mine = [spec for spec in segment.table.read()[1] if self.number in spec.workers]
+        if not mine:
+            # The table has it no longer.
+            self.end(1)
+            return
+        segment.words[(segment.layout.worker(self.number) + WORKER_MODEL) // WORD] = mine[
+            0
+        ].reference
+        self._says(WorkerState.READY)
+        self.serves = True
+        nobody = cast(Any, None)
+        clock = lambda: self.kernel.now_ns  # noqa: E731
+        Worker(
+            segment, self.number, cast(Runner, nobody), cast(EnginePort, nobody), self._ring, clock
+        ).begin()
+        self.tell(ready=True)
+
+    def gone(self) -> None:
+        """As of `Process`."""
+        if self.known and not self.released:
+            self.cast.unreclaimed.add(self.number)
+
+    def _says(self, state: WorkerState) -> None:
+        segment = self.cast.segment
+        assert segment is not None
+        segment.words[(segment.layout.worker(self.number) + WORKER_STATE) // WORD] = state
+
+    def _ring(self) -> None:
+        if self.cast.collector is not None:
+            self.cast.collector.wake()
+
+
+class CollectorProcess(Member):
+    """The collector, or the one that stands by."""
+
+    title = "collector"
+    collector: Collector | None = None
+
+    def begin(self) -> None:
+        """As of `Member`."""
+        self._deaths: list[tuple[int, bool]] = []
+        self._wakes = False
+        self._hung: set[int] = set()
+        self.takes(0.05, 1.0, self.stand_by)
+
+    def told(self, message: dict[str, Any]) -> None:
+        """As of `Member`."""
+        if "died" in message:
+            self._deaths.append((message["died"], message["killed"]))
+        self.wake()
+
+    def stand_by(self) -> None:
+        """It waits for its turn."""
+        self.tell(standing_by=True)
+        self.cast.wait_for_lock(self)
+
+    def take_over(self) -> None:
+        """It has the lock."""
+        if self.cast.slips(self, "take_over"):
+            return
+        segment = self.cast.segment
+        assert segment is not None
+        self.collector = Collector(
+            segment,
+            lambda _lane: None,
+            lambda _worker: None,
+            end_worker=lambda number: self.tell(hung=number),
+            say=self._say,
+        )
+        self.collector.start(self.kernel.now_ns)
+        self.serves = True
+        self.tell(ready=True)
+        self._turn()
+        self._beat()
+
+    def _say(self, **fields: Any) -> None:
+        if "released" in fields:
+            # It holds nothing, so there will be nothing to take back.
+            self.cast.unreclaimed.discard(fields["released"])
+            if (worker := self.cast.workers.get(fields["released"])) is not None:
+                worker.released = True
+        self.tell(**fields)
+
+    def wake(self) -> None:
+        """Somebody rings."""
+        if self.collector is not None and not self._wakes:
+            self._wakes = True
+            self.after(self.kernel.chance.uniform(0.0001, 0.01), self._turn)
+
+    def _beat(self) -> None:
+        self.wake()
+        self.after(BEAT_S, self._beat)
+
+    def _turn(self) -> None:
+        self._wakes = False
+        assert self.collector is not None
+        if self.cast.slips(self, "step"):
+            return
+        while self._deaths:
+            number, killed = self._deaths.pop(0)
+            self.collector.worker_died(number, self.kernel.now_ns, killed=killed)
+            self.cast.unreclaimed.discard(number)
+            self.tell(reclaimed=number, explained=self.kernel.chance.random() < 0.3)
+        until_ns = self.collector.step(self.kernel.now_ns)
+        if until_ns is not None:
+            self.after(max(0.01, (until_ns - self.kernel.now_ns) / S), self.wake)
+        for number, worker in self.cast.workers.items():
+            if worker.serves and (worker.hangs or worker.stopped) and worker.pid not in self._hung:
+                self._hung.add(worker.pid)
+                self.tell(hung=number)
+
+    def gone(self) -> None:
+        """As of `Process`."""
+        if self is self.cast.collector:
+            self.cast.hand_on_lock()
+
+
+class Arbiter(Member):
+    """Gunicorn's arbiter, and its frontends."""
+
+    title = "arbiter"
+
+    def begin(self) -> None:
+        """As of `Member`."""
+        self.takes(0.1, 1.0, self.serve)
+
+    def serve(self) -> None:
+        """It does."""
+        self.serves = True
+
+
+class GrpcFrontend(Member):
+    """A process that says that it moves."""
+
+    title = "grpc frontend"
+
+    def begin(self) -> None:
+        """As of `Member`."""
+        self.takes(0.1, 1.0, self.serve)
+
+    def serve(self) -> None:
+        """It does."""
+        self.serves = True
+        self.tell(ready=True)
+        self.beat()
+
+    def beat(self) -> None:
+        """It still does."""
+        self.tell(beat=True)
+        self.takes(BEAT_S, BEAT_S, self.beat)
+
+
+class ControlProcess(GrpcFrontend):
+    """The process at the control address."""
+
+    title = "control server"
+
+
+_KINDS: Final[dict[str, type[Member]]] = {
+    "ringbatch.engine.worker.role": WorkerProcess,
+    "ringbatch.engine.collector.role": CollectorProcess,
+    "ringbatch.frontend": Arbiter,
+    "ringbatch.frontend.grpc.server": GrpcFrontend,
+    "ringbatch.frontend.metrics.control_server": ControlProcess,
+}

@@ -1,0 +1,96 @@
+"""Looking for lives of the supervisor that go wrong."""
+
+import gc
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from simulation.kernel import Violation
+from simulation.supervision import Life
+
+_GARBAGE_AFTER = 50
+"""Lives."""
+
+
+@dataclass
+class Lived:
+    """What lives there were.
+
+    Attributes:
+        lives: how many.
+        ends: how they ended; those that served before are counted so as well.
+        seen: what happened, by its kind.
+        wrong: by seed, why a life went wrong.
+    """
+
+    lives: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)
+    wrong: dict[int, str] = field(default_factory=dict)
+
+    def add(self, seed: int) -> None:
+        """Let one life more pass."""
+        life = Life(seed)
+        if what := failure(life):
+            self.wrong[seed] = what
+        self.lives += 1
+        self.ends += life.ends
+        self.seen += life.seen
+
+    def __str__(self) -> str:
+        ends = ", ".join(f"{count:,} x {end}" for end, count in sorted(self.ends.items()))
+        seen = ", ".join(f"{count:,} x {what}" for what, count in sorted(self.seen.items()))
+        crashes = sum(not what.startswith("Violation") for what in self.wrong.values())
+        hangs = sum("neither" in what or "does not" in what for what in self.wrong.values())
+        violations = len(self.wrong) - crashes - hangs
+        counts = f"{violations} violations, {hangs} hangs, {crashes} crashes"
+        return f"in all: {self.lives:,} lives, {counts}; {ends}; what happened: {seen}"
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """What fails on purpose is not logged, and garbage is collected only between lives."""
+    logger = logging.getLogger("ringbatch.supervisor")
+    before, logger.disabled = logger.disabled, True
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        logger.disabled = before
+
+
+def failure(life: Life) -> str:
+    """Why a life goes wrong; empty where it does not."""
+    try:
+        life.run()
+    except (Violation, Exception) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def live(seeds: Iterable[int], until_s: float = float("inf")) -> Lived:
+    """One life for each seed, as long as the monotonic clock has not come to that second."""
+    lived = Lived()
+    for number, seed in enumerate(seeds):
+        if time.monotonic() >= until_s:
+            break
+        if number % _GARBAGE_AFTER == 0:
+            gc.collect()
+        lived.add(seed)
+    return lived
+
+
+def first_wrong(seeds: Iterable[int]) -> int | None:
+    """The first seed whose life goes wrong."""
+    return next((seed for seed in seeds if failure(Life(seed))), None)
+
+
+def story(seed: int) -> str:
+    """What happens in one life, and what went wrong in the end."""
+    life = Life(seed)
+    what = failure(life)
+    return "\n".join([f"seed {seed}", *life.story, what or "all is well"])

@@ -1,0 +1,87 @@
+"""The supervisor with one thing wrong at a time, each of which its lives must find."""
+
+from typing import Final
+
+from simulation.mutants import Late, Mutant
+
+from ringbatch.engine.supervisor.channel import Channel
+from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.collectors import Collectors
+from ringbatch.engine.supervisor.keeper import Keeper
+from ringbatch.engine.supervisor.loop import Loop
+from ringbatch.engine.supervisor.model_changes import ModelChanges
+from ringbatch.engine.supervisor.supervisor import Supervisor
+from ringbatch.engine.supervisor.watch import Watch
+
+MUTANTS: Final[dict[str, Mutant | Late]] = {
+    "what could not be started is not planned again": Mutant(
+        Keeper, "fill", "self.plan_restart(slot)", "pass"
+    ),
+    "what is ready keeps its limit": Mutant(Keeper, "mark_ready", "slot.limit_ns = None", "pass"),
+    "what hangs is never killed": Mutant(
+        Keeper, "end_hung", "slot.kill_ns = self._clock_ns() + _DUMP_NS", "pass"
+    ),
+    "what has ended keeps its limits": Mutant(
+        Keeper, "_died", "slot.kill_ns = slot.limit_ns = None", "pass"
+    ),
+    "who makes no sense lives on": Mutant(Keeper, "_listen", "child.kill(signal.SIGKILL)", "pass"),
+    "processes are started while the engine stops": Mutant(
+        Keeper, "stop", "self.stopping = True", "pass"
+    ),
+    "what does not stop in time is not killed": Mutant(
+        Keeper, "end", "self._loop.guard(partial(child.kill, signal.SIGKILL))", "pass"
+    ),
+    "one that cannot be asked to end keeps the others from it": Mutant(
+        Keeper,
+        "end",
+        "self._loop.guard(partial(child.kill, signal.SIGTERM))",
+        "child.kill(signal.SIGTERM)",
+    ),
+    "the next collector is not told whose batches to reclaim": Mutant(
+        Collectors, "ready", "self._tell_death(worker)", "pass"
+    ),
+    "who takes over may take for ever": Mutant(
+        Collectors, "limit_wait", "elif slot.limit_ns is None and", "elif False and"
+    ),
+    "nobody stands by again": Mutant(
+        Supervisor,
+        "ended",
+        "if slot.worker is None:",
+        "if slot is self._collectors.standby:\n        pass\n    elif slot.worker is None:",
+    ),
+    "a worker is started again before what it held is reclaimed": Mutant(
+        Supervisor,
+        "ended",
+        "self._collectors.worker_died(slot, killed=death.killed)",
+        "self._collectors.worker_died(slot, killed=death.killed)\n"
+        "        self._keeper.plan_restart(slot)",
+    ),
+    "a fault in the midst of a change is nobody's": Mutant(
+        Supervisor,
+        "_table_changed",
+        "self._loop.guard(partial(self._collectors.tell, table=True), self._collectors.replace)",
+        "self._collectors.tell(table=True)",
+    ),
+    "what is caught is not": Mutant(Loop, "turn", "self.guard(*key.data)", "key.data.act()"),
+    "an order that fails as nobody expects is not answered": Mutant(
+        ModelChanges, "break_off", "if reply is not None:", "if False:"
+    ),
+    "an order is not answered when the engine stops": Mutant(
+        ModelChanges, "abandon", 'reply(Report("failed", ("the engine is stopping",)))', "pass"
+    ),
+    "workers of a change that failed stay": Mutant(
+        ModelChanges, "_undo", "self._pool.end(slot)", "pass"
+    ),
+    "a suspended host is taken for processes that hang": Mutant(
+        Watch, "step", "if pulse.seen.hangs:", "if pulse.seen.silent:"
+    ),
+    "the last words of who has children are awaited": Mutant(
+        Channel, "last_words", "self._socket.shutdown(socket.SHUT_RD)", "pass"
+    ),
+    "a process is waited for before its session is killed": Late(
+        Child, "reap", "kill_session(", "status ="
+    ),
+    "a child that cannot be told anything is lost": Mutant(
+        Child, "__init__", "undo.callback(self._end_at_once)", "pass"
+    ),
+}

@@ -1,0 +1,55 @@
+"""Hundreds of lives of the real supervisor among played processes: does each end, or serve?
+
+`python tests/simulation/run.py --supervisor` has longer runs, and tells a wrong life step by step.
+"""
+
+from collections.abc import Iterator
+
+import pytest
+from simulation.mutants import Late, Mutant
+from simulation.supervised import first_wrong, live, quiet, story
+from simulation.supervision import Life
+from simulation.supervisor_mutants import MUTANTS
+from tiers import first_of, only
+
+PARTS = 3
+LIVES_EACH = 100
+SEEDS_FOR_A_MUTANT = 700
+FOUND_SOON = ("what hangs is never killed", "nobody stands by again")
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    with quiet():
+        yield
+
+
+@pytest.mark.parametrize("part", first_of(range(PARTS), 1))
+def test_whatever_happens_the_engine_ends_or_serves(part: int) -> None:
+    lived = live(range(part * LIVES_EACH, (part + 1) * LIVES_EACH))
+    print(lived)
+    assert lived.wrong == {}
+    assert {"serves", "status 0", "status 1", "not started"} <= set(lived.ends)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
+def test_what_a_defect_changes_is_there_to_be_changed(mutant: Mutant | Late) -> None:
+    with mutant.applied():
+        pass
+
+
+@pytest.mark.parametrize("mutant", only(MUTANTS, *FOUND_SOON))
+def test_a_supervisor_with_a_defect_is_found_out(mutant: Mutant | Late) -> None:
+    with mutant.applied():
+        assert first_wrong(range(SEEDS_FOR_A_MUTANT)) is not None
+
+
+def test_a_seed_names_one_life() -> None:
+    assert story(47) == story(47) != story(48)
+
+
+def test_a_life_without_misfortune_serves_and_ends_when_asked() -> None:
+    for seed in range(20):
+        life = Life(seed, calm=True)
+        life.run()
+        assert life.ends == {"serves": 1, "status 0": 1}

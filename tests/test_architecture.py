@@ -1,0 +1,113 @@
+"""ARCHITECTURE.md is held to the code: its rooms are the table's, its walks lead along the imports,
+and what it names exists."""
+
+import ast
+import re
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import pytest
+from sources import ROOT
+from test_rooms import ARROWS
+
+TEXT: Final = (ROOT / "ARCHITECTURE.md").read_text()
+PUBLIC: Final = {"engine", "frontend"}
+"""What a package shows at its top; not drawn, as it takes from rooms above it."""
+NAMED: Final = re.compile(r"`((?:shm|engine|frontend)/[\w/]+\.py):([\w.]+)`")
+
+
+def section(title: str) -> str:
+    """The text under a heading, up to the next of its level."""
+    assert f"\n## {title}\n" in TEXT, f"there is no section {title!r}"
+    return TEXT.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def walks() -> dict[str, list[str]]:
+    """The legs of each walk, by its heading."""
+    _, *parts = re.split(r"^### ", section("Three walks through the code"), flags=re.MULTILINE)
+    found = {}
+    for part in parts:
+        title, _, text = part.partition("\n")
+        _, *legs = re.split(r"^\d+\. ", text, flags=re.MULTILINE)
+        found[title] = [" ".join(leg.split()) for leg in legs]
+    return found
+
+
+def room_of_file(path: str) -> str:
+    package, *rooms, _ = path.split("/")
+    return ".".join([package, *rooms])
+
+
+@cache
+def defined(path: Path) -> frozenset[str]:
+    """The functions, classes, methods and constants of a module; ``Class.method``."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            functions = (n for n in node.body if isinstance(n, ast.FunctionDef))
+            names |= {f"{node.name}.{function.name}" for function in functions}
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return frozenset(names)
+
+
+def test_the_rooms_are_those_of_the_table() -> None:
+    rows = re.findall(r"^\| `([\w.]+)` \| .+ \| (.*)\|$", section("Rooms"), re.MULTILINE)
+    assert [(room, rooms.replace("`", "").split()) for room, rooms in rows] == [
+        (room, rooms.split()) for room, rooms in ARROWS.items()
+    ]
+
+
+def test_the_picture_shows_every_arrow_that_does_not_follow_from_others() -> None:
+    drawn = {
+        (room, target)
+        for room, targets in re.findall(r"^ +([\w.]+) --> (.+)$", section("Rooms"), re.MULTILINE)
+        for target in targets.split(" & ")
+    }
+    rooms = [room for room in ARROWS if room not in PUBLIC]
+    arrows = {room: set(ARROWS[room].split()) - PUBLIC for room in rooms}
+    below: dict[str, set[str]] = {}
+    for room in rooms:
+        below[room] = set().union(arrows[room], *(below[target] for target in arrows[room]))
+    assert drawn == {
+        (room, target)
+        for room in rooms
+        for target in arrows[room]
+        if not any(target in below[other] for other in arrows[room])
+    }
+
+
+def test_everything_that_is_named_in_a_file_is_defined_there() -> None:
+    named = NAMED.findall(TEXT)
+    assert len(named) >= 40
+    assert [
+        f"{path}:{name}"
+        for path, name in named
+        if not (ROOT / path).exists() or name not in defined(ROOT / path)
+    ] == []
+
+
+def test_every_file_that_is_named_exists() -> None:
+    names = re.findall(r"(?<![\w/.])((?:shm|engine|frontend|bench|tests)/[\w./]*\w)", TEXT)
+    assert [name for name in names if not (ROOT / name).exists()] == []
+
+
+@pytest.mark.parametrize("title", walks())
+def test_a_walk_goes_through_the_rooms_in_the_direction_of_the_imports(title: str) -> None:
+    legs = walks()[title]
+    assert len(legs) >= 5
+    for leg in legs:
+        passed = list(dict.fromkeys(room_of_file(path) for path, _ in NAMED.findall(leg)))
+        told = re.match(r"[^`]*?\(([\w, ]+)\):", leg)
+        assert told is not None, leg
+        assert told[1].split(", ") == [room.rpartition(".")[2] for room in passed], leg
+        for room, following in pairwise(passed):
+            assert following in ARROWS[room].split(), f"{room} does not import {following}: {leg}"
+        # And never back.
+        visited = [room_of_file(path) for path, _ in NAMED.findall(leg)]
+        assert visited == sorted(visited, key=passed.index), leg

@@ -1,0 +1,97 @@
+"""The rooms of the house: which sub-packages there are, and which of them may import which."""
+
+import pytest
+from sources import ROOT, Module, assert_holds, breaks, imported, is_under, modules, room_of
+
+ARROWS = {
+    "shm": "",
+    "shm.host": "shm",
+    # The public names, for models and for programs on the same host.
+    "engine": "shm engine.runtimes engine.command",
+    "engine.config": "shm shm.host",
+    "engine.process": "shm shm.host",
+    "engine.report": "shm",
+    "engine.batch": "shm engine.config engine.process",
+    "engine.runtimes": "shm shm.host engine.config",
+    "engine.collector": "shm shm.host engine.batch engine.process",
+    "engine.worker": "shm shm.host engine.batch engine.process engine.runtimes",
+    "engine.supervisor": "shm shm.host engine.config engine.process engine.batch engine.runtimes",
+    # Its model imports what models of users do.
+    "engine.demo": "shm engine engine.config engine.report",
+    "engine.command": "shm shm.host engine.config engine.report engine.supervisor engine.demo",
+    "frontend": "shm frontend.client frontend.security frontend.server",
+    "frontend.codec": "shm",
+    "frontend.security": "shm shm.host",
+    "frontend.v1": "shm shm.host frontend.codec",
+    "frontend.v2": "shm shm.host frontend.codec",
+    "frontend.request": "shm shm.host frontend.codec frontend.v1 frontend.v2",
+    "frontend.client": "shm shm.host frontend.codec frontend.v1 frontend.v2",
+    "frontend.grpc": ("shm shm.host frontend.codec frontend.v2 frontend.request frontend.security"),
+    "frontend.http": ("shm shm.host frontend.codec frontend.v1 frontend.request frontend.security"),
+    "frontend.metrics": "shm shm.host frontend.codec frontend.request frontend.http",
+    "frontend.proxy": (
+        "shm shm.host frontend.codec frontend.request frontend.security frontend.http"
+    ),
+    "frontend.falcon": (
+        "shm shm.host frontend.codec frontend.v2 frontend.request frontend.security frontend.http"
+    ),
+    "frontend.server": (
+        "shm shm.host frontend.v2 frontend.request frontend.security frontend.http "
+        "frontend.falcon frontend.proxy"
+    ),
+}
+"""Each room and those that it may import, from below upwards."""
+
+
+def imports_by_the_table(module: Module) -> list[str]:
+    """A module imports its own room, and of the others those that the table names."""
+    allowed = {module.room, *ARROWS.get(module.room, "").split()}
+    return [
+        f"line {line}: {module.room} imports {name}"
+        for line, name in imported(module)
+        if is_under(name, "ringbatch") and name.count(".") > 1 and room_of(name) not in allowed
+    ]
+
+
+def test_no_module_imports_against_the_table() -> None:
+    assert_holds(lambda module: iter(imports_by_the_table(module)))
+
+
+def test_the_table_names_every_room_and_no_other() -> None:
+    assert set(ARROWS) == {module.room for module in modules()}
+
+
+def test_the_table_allows_nothing_that_nobody_does() -> None:
+    used: dict[str, set[str]] = {room: set() for room in ARROWS}
+    for module in modules():
+        for _, name in imported(module):
+            if is_under(name, "ringbatch") and name.count(".") > 1:
+                used[module.room].add(room_of(name))
+    unused = {room: set(ARROWS[room].split()) - used[room] for room in ARROWS}
+    assert {room: rooms for room, rooms in unused.items() if rooms} == {}
+
+
+def test_every_arrow_points_to_a_room_above_it_in_the_table() -> None:
+    rooms = list(ARROWS)
+    for room, targets in ARROWS.items():
+        # What is public is shown at the top of a package, whatever room it comes from.
+        if room not in ("engine", "frontend"):
+            assert all(rooms.index(target) < rooms.index(room) for target in targets.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "source"),
+    [
+        ("ringbatch.engine.worker.runner", "from ringbatch.engine.collector import batching"),
+        ("ringbatch.shm.ring", "from ringbatch.shm.host.process import log_to_stderr"),
+        ("ringbatch.frontend.v1.request", "def f():\n    import ringbatch.frontend.v2.request"),
+    ],
+)
+def test_an_import_against_the_table_is_reported(name: str, source: str) -> None:
+    assert breaks(lambda module: iter(imports_by_the_table(module)), name, source)
+
+
+@pytest.mark.parametrize("room", [room for room in ARROWS if "." in room])
+def test_a_room_says_what_enters_what_leaves_and_where_to_begin(room: str) -> None:
+    text = " ".join((ROOT / room.replace(".", "/") / "__init__.py").read_text().split())
+    assert all(word in text for word in ("Enters: ", "Leaves: ", "Read first: "))
