@@ -110,7 +110,7 @@ def _read_binary(subject: Subject, answer: Answer) -> Array:
     data = answer.body[text_bytes:]
     size = output["parameters"]["binary_data_size"]
     if size != len(data):
-        raise ValueError(f"{size} bytes are announced, {len(data)} came")
+        raise ValueError(f"{size} bytes are declared, {len(data)} came")
     return np.frombuffer(data, "<f4").reshape(output["shape"])
 
 

@@ -50,7 +50,7 @@ class CollectorCounter(IntEnum):
     """Requests or reports that only the safety sweep found; stays 0."""
     WORKERS_HUNG = 5
     """Workers that ran one batch for too long and were ended."""
-    KILLERS = 6
+    QUARANTINED = 6
     """Requests refused because the same had taken workers with it a moment ago."""
 
 

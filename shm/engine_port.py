@@ -126,7 +126,7 @@ class EnginePort:
         return self._request(ref, header, low, low + self._lane_bytes)
 
     def read_open(self, lane: int, references: list[int]) -> tuple[list[Request], list[int], int]:
-        """The requests that a lane has announced, as far as they are not answered yet.
+        """The requests that a lane has submitted, as far as they are not answered yet.
 
         Returns:
             Those that can be read; the references of those whose words make no sense; and how many
@@ -215,9 +215,9 @@ class EnginePort:
         return control >> FLAG_BITS == ref >> SLOT_BITS != done >> FLAG_BITS
 
     def repeat(self, ref: int) -> bool:
-        """Announce once more an answer that stands in its slot; False where none does.
+        """Post once more an answer that stands in its slot; False where none does.
 
-        For the answers of a worker that died between writing and announcing them. A frontend
+        For the answers of a worker that died between writing and posting them. A frontend
         that has seen the answer drops the repetition.
         """
         if self.is_open(ref):
@@ -343,7 +343,7 @@ class EnginePort:
         """Publish the answers written since the last call, one wake-up for each lane.
 
         A lane's ring is full where its owner does not collect while collectors follow one
-        another, each of which announces everything anew. What found no room then waits for the
+        another, each of which posts everything anew. What found no room then waits for the
         next call.
         """
         answered = self._answered

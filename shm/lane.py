@@ -1,4 +1,4 @@
-"""The frontend's end of its lane: claim, publish, announce, collect, release.
+"""The frontend's end of its lane: claim, publish, submit, collect, release.
 
 A lane has one owner at a time, the process that holds its lock. The owner alone hands out its
 slots and its payload memory, so neither needs a lock; a dead or mad owner harms nobody else.
@@ -8,7 +8,7 @@ A request goes through it like this:
     claim     a slot and an extent; private to the owner
     (the owner writes the request into the extent)
     publish   the slot's header, then CONTROL: from here on the slot is the engine's too
-    announce  the references of everything published since, in one store, and one wake-up
+    submit    the references of everything published since, in one store, and one wake-up
     collect   the slots whose answers have come
     (the owner reads the answer)
     release   the slot and the extent are free again
@@ -106,9 +106,9 @@ class Lane:
             layout.workers + 1,
             layout.completion_words,
         )
-        self._unannounced: list[int] = []
+        self._unsubmitted: list[int] = []
         self._held_back = False
-        """Whether the submission ring had no room for what is unannounced."""
+        """Whether the submission ring had no room for what is unsubmitted."""
         self._cancelled: set[int] = set()
         self._parts: set[int] = set()
         """Slots whose requests belong to one that is counted already."""
@@ -184,13 +184,13 @@ class Lane:
 
     @property
     def held_back(self) -> bool:
-        """Whether `announce` found no room for what is published; `collect` tries again."""
+        """Whether `submit` found no room for what is published; `collect` tries again."""
         return self._held_back
 
     @property
     def untaken(self) -> int:
         """Requests published that the collector has not taken yet."""
-        return self._submissions.waiting + len(self._unannounced)
+        return self._submissions.waiting + len(self._unsubmitted)
 
     def claim(self, request_bytes: int, result_bytes: int) -> int | None:
         """A slot with memory for both; None where slots or memory are used up."""
@@ -307,7 +307,7 @@ class Lane:
         self._words[control] = generation << FLAG_BITS | WANTED
         ref = generation << SLOT_BITS | self._first_slot + slot
         self._expected[ref] = slot
-        self._unannounced.append(ref)
+        self._unsubmitted.append(ref)
         return slot
 
     def publish(
@@ -320,7 +320,7 @@ class Lane:
         request_bytes: int,
         key_bytes: int = 0,
     ) -> None:
-        """Hand a claimed slot, its request written, to the engine; `announce` must follow.
+        """Hand a claimed slot, its request written, to the engine; `submit` must follow.
 
         Args:
             slot: what `claim` returned.
@@ -345,7 +345,7 @@ class Lane:
     ) -> None:
         """`publish` for several slots whose requests differ in nothing but their bytes."""
         pack, memory, words = _HEADER.pack_into, self.memory, self._words
-        generations, expected, unannounced = self._generation, self._expected, self._unannounced
+        generations, expected, unsubmitted = self._generation, self._expected, self._unsubmitted
         for slot in slots:
             pack(
                 memory,
@@ -364,26 +364,26 @@ class Lane:
             words[self._first_word + slot * _SLOT_WORDS] = generation << FLAG_BITS | WANTED
             ref = generation << SLOT_BITS | self._first_slot + slot
             expected[ref] = slot
-            unannounced.append(ref)
+            unsubmitted.append(ref)
 
     def count_no_more(self, slot: int) -> None:
         """What was published last, in this slot, belongs to a request that is counted already."""
-        self._unannounced[-1] |= PART
+        self._unsubmitted[-1] |= PART
         self._parts.add(slot)
 
-    def announce(self) -> None:
+    def submit(self) -> None:
         """Tell the collector of everything published since the last call."""
-        if self._unannounced:
+        if self._unsubmitted:
             # The ring has a word for every slot, and is full only where some are for requests
-            # answered already: announced by a dead owner and again by the next, or found in their
+            # answered already: submitted by a dead owner and again by the next, or found in their
             # slots by a new collector before. What found no room goes with the next call.
-            self._held_back = not self._submissions.offer(self._unannounced)
+            self._held_back = not self._submissions.offer(self._unsubmitted)
             if not self._held_back:
-                count = len(self._unannounced)
+                count = len(self._unsubmitted)
                 if self._parts:
-                    count -= sum(ref >= PART for ref in self._unannounced)
+                    count -= sum(ref >= PART for ref in self._unsubmitted)
                 self.counters.add(_REQUESTS, count)
-                self._unannounced.clear()
+                self._unsubmitted.clear()
             full_fence()
             if self._words[RING_COLLECTOR // WORD]:
                 self._wake_collector()
@@ -406,7 +406,7 @@ class Lane:
             if references is None:
                 self.counters.add(LaneCounter.CORRUPT_RINGS)
                 continue
-            # An answer may be announced twice, by a worker that died and by the collector.
+            # An answer may be posted twice, by a worker that died and by the collector.
             unanswered = len(expected)
             slots = [*map(expected.pop, references, repeat(_NO_SLOT))]
             usual = unanswered - len(expected) == len(slots) and not self._cancelled
@@ -419,7 +419,7 @@ class Lane:
             self.counters.add(_ANSWERS, count)
         if self._held_back:
             self._forget_answered()
-            self.announce()
+            self.submit()
         return found
 
     def _wanted(self, slots: list[int]) -> list[int]:
@@ -433,8 +433,8 @@ class Lane:
         return wanted
 
     def _forget_answered(self) -> None:
-        """Announce no longer what a takeover left unannounced and was answered since."""
-        self._unannounced = [ref for ref in self._unannounced if ref & ~PART in self._expected]
+        """Submit no longer what a takeover left unsubmitted and was answered since."""
+        self._unsubmitted = [ref for ref in self._unsubmitted if ref & ~PART in self._expected]
 
     def answer(self, slot: int) -> Answer:
         """What stands beside the answer of a collected slot, checked against its memory."""
@@ -467,8 +467,8 @@ class Lane:
         """Go on where an earlier owner of the lane stopped.
 
         Requests of a dead owner that the engine still holds keep their slot and their memory
-        until they are answered. Each is cancelled and announced again, because the owner may
-        have died between publishing and announcing it. Answers it did not collect are
+        until they are answered. Each is cancelled and submitted again, because the owner may
+        have died between publishing and submitting it. Answers it did not collect are
         forgotten first, so that those to come find room.
         """
         self._completions.skip()
@@ -483,8 +483,8 @@ class Lane:
             self.cancel(slot)
             ref = reference(self._generation[slot], self._first_slot + slot)
             self._expected[ref] = slot
-            self._unannounced.append(ref)
-        self.announce()
+            self._unsubmitted.append(ref)
+        self.submit()
 
     def _adopt(self, slot: int, first: int) -> None:
         request, result, capacity = (

@@ -352,9 +352,9 @@ class Layout:
     def completion_words(self) -> int:
         """The capacity of a completion ring.
 
-        Beside the answer to each slot's request it may hold that to the request before: announced
+        Beside the answer to each slot's request it may hold that to the request before: posted
         when the lane's next owner had already emptied the ring and found the slot answered, or
-        announced by the collector as well. With less, an answer could have to wait in its worker,
+        posted by the collector as well. With less, an answer could have to wait in its worker,
         and die with it.
         """
         return 2 * self.slots

@@ -17,7 +17,7 @@ CONTROL's is late; it is dropped and counted.
 
 A reference names one request of one slot in a single word: the generation in 39 bits, the slot's
 number in the lower 24. References are what the rings carry. The highest bit is 0, but that a lane
-announces with PART what belongs to a request of which it has announced another part, or the same
+submits with PART what belongs to a request of which it has submitted another part, or the same
 part, before; it counts no other time.
 """
 

@@ -25,7 +25,7 @@ from model.check import (
     verify_control,
 )
 from model.traces import Forbidden, Replay, Rights, references, rights
-from rig import local_segment, spec
+from segment_fixture import local_segment, spec
 from simulation.engine import LANES
 from simulation.life import Life
 from simulation.mutants import MUTANTS
@@ -102,7 +102,7 @@ def steps(source: str) -> Iterator[int]:
 
 @searches
 @pytest.mark.usefixtures("tools")
-@pytest.mark.parametrize("name", only({name: name for name in CONFIGURATIONS}, "both", "killer"))
+@pytest.mark.parametrize("name", only({name: name for name in CONFIGURATIONS}, "both", "fatal"))
 def test_the_properties_hold_in_every_state(name: str) -> None:
     result = verified(name)
     assert (result.violated, result.errors) == ("", 0), result.output
@@ -253,8 +253,8 @@ def test_a_store_by_code_that_no_step_names_is_refused(allowed: Table) -> None:
         replayed(range(LIVES), allowed)
 
 
-def test_an_answer_that_is_announced_before_done_is_refused(allowed: Table) -> None:
-    mutant = MUTANTS["an answer is announced before DONE"]
+def test_an_answer_that_is_posted_before_done_is_refused(allowed: Table) -> None:
+    mutant = MUTANTS["an answer is posted before DONE"]
     with mutant.applied(), pytest.raises(Forbidden, match=r"completions! .* is not so far"):
         replayed(range(LIVES), allowed)
 

@@ -25,7 +25,7 @@ from ringbatch.shm.slot import PART, State, Status
 MAX_DEATHS = 2
 """A request with which this many workers have crashed, the last of them alone, is given up."""
 RETRY_NS = 10_000_000
-"""How soon answers are announced again that found no room in a lane's ring."""
+"""How soon answers are posted again that found no room in a lane's ring."""
 UNLOADED = "the model was unloaded or changed while the request was on its way; send it again"
 _FEW = 4
 """Fewer requests than this are looked at one by one sooner than together."""
@@ -243,8 +243,8 @@ class Collector:
         return self._dispatcher.serve(worker.model, now_ns)
 
     def _take_back(self, worker: Worker, now_ns: int, *, hung: bool, killed: bool) -> bool:
-        """The requests of a dead worker run again: those of its batch in groups that find a killer,
-        those of the batch it had not begun as they are."""
+        """The requests of a dead worker run again: those of its batch in groups that find the one
+        it died of, those of the batch it had not begun as they are."""
         model, known = worker.model, self._known
         running, *behind = worker.batches
         worker.batches = []
@@ -254,18 +254,18 @@ class Collector:
             known[request.ref] += KILLED if killed and not hung else CRASHED
         explained = len(left) == 1 and known[left[0].ref] >= MAX_DEATHS * CRASHED
         if explained:
-            killer = left.pop()
-            self._quarantine.remember(killer, now_ns)
+            fatal = left.pop()
+            self._quarantine.remember(fatal, now_ns)
             model.health.explained(worker.number, now_ns)
             text = "the worker process died while it ran this request, and so did a second one"
-            self._dispatcher.fail(killer, Status.WORKER_DIED, text, running.mark, now_ns)
+            self._dispatcher.fail(fatal, Status.WORKER_DIED, text, running.mark, now_ns)
         death_ns = REPLACED_NS + hung * model.spec.batch_timeout_ns
         model.retries.add(regroup(left, first=first, run_ns=model.cycle_ns, death_ns=death_ns))
         model.retries.add(filter(None, map(self._unanswered, behind)))
         return explained
 
     def _unanswered(self, batch: Batch) -> list[Request]:
-        """Those of a dead worker's batch that it has not answered; the others are announced."""
+        """Those of a dead worker's batch that it has not answered; the others are posted."""
         left = []
         for request in batch.requests:
             if self._port.repeat(request.ref):
@@ -333,7 +333,7 @@ class Collector:
             return
         for ref, state in self._port.published():
             if state is State.FREE:
-                # Whoever answered it may have died before announcing it.
+                # Whoever answered it may have died before posting it.
                 self._port.repeat(ref)
             elif ref not in self._known:
                 self._adopted.append(ref)
@@ -473,7 +473,7 @@ class Collector:
             self._dispatcher.fail(request, Status.INVALID, text, NO_BATCH, 0)
             return
         if self._quarantine.count and self._quarantine.knows(request, now_ns):
-            self._counters.add(CollectorCounter.KILLERS)
+            self._counters.add(CollectorCounter.QUARANTINED)
             text = "the worker processes that ran the same request a moment ago died"
             self._dispatcher.fail(request, Status.WORKER_DIED, text, NO_BATCH, now_ns)
             return

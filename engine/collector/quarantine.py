@@ -31,9 +31,9 @@ T = TypeVar("T")
 def regroup(requests: Sequence[T], *, first: bool, run_ns: int, death_ns: int) -> list[list[T]]:
     """How the requests of a dead worker's batch are run again.
 
-    Each alone, the killer takes one more worker and no more, but the others wait for as many runs
-    as they are. In groups of about the square root of their number, they wait for two times the
-    root, and the killer takes one worker more.
+    Each alone, the request that workers die of takes one more of them, but the others wait for as
+    many runs as they are. In groups of about the square root of their number, they wait for two
+    times the root, and that request takes one worker more.
 
     Args:
         requests: not answered yet.
@@ -52,7 +52,7 @@ class Quarantine:
     """The latest requests that took workers with them, for a while.
 
     A request is looked at closely only where its model, its size and its first bytes are those
-    of a killer, so that large ones cost nothing.
+    of one of these, so that large ones cost nothing.
 
     Attributes:
         count: how many there are; some may be over their while.

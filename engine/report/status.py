@@ -36,7 +36,7 @@ from ringbatch.shm.slot import Reason
 
 _WORDS: Final = {
     "handed_over": "connections that left the fast lane",
-    "killers": "requests refused because they ended workers",
+    "quarantined": "requests refused because they ended workers",
     "steps": "wake-ups",
     "workers_hung": "workers that hung",
 }

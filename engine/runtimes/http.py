@@ -6,7 +6,7 @@ it must be there at the start.
 
 A failure of the server is no failure of one request, and so nothing is asked for twice; but where
 the server says that what it was given is wrong, or its answer cannot be read or is not one for each
-instance, the requests of the batch are asked for in halves until the culprit stands alone.
+instance, the requests of the batch are asked for in halves until the one that fails is alone.
 """
 
 import json

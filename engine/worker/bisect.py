@@ -1,8 +1,8 @@
 """Which requests of a batch make the model raise: a pure search by halves.
 
 A run that raises says only that one of its requests is to blame, or the model itself. So the
-batch is halved and run again until every culprit stands alone: k culprits among n requests cost
-about 2k log2(n / k) runs. A model that raises whatever it is given would cost 2n, for every batch
+batch is halved and run again until every request that fails is alone: k of them among n cost about
+2k log2(n / k) runs. A model that raises whatever it is given would cost 2n, for every batch
 it gets. So where the whole and both halves have raised, a few requests from all over the batch
 are run alone next, which is no run wasted; where all of these raise in the same way, the rest
 fails with them. A request that is told so wrongly was in a batch of which nearly everything is

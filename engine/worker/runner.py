@@ -3,7 +3,7 @@
 One bad request fails alone. What can be checked is checked for each request before they are put
 together, and so is what can be told of each of its results. Where the model raises, or returns what
 cannot be told apart, such as another number of rows, the batch is halved and run again until the
-culprit stands alone, see `ringbatch.engine.worker.retry`.
+one that fails is alone, see `ringbatch.engine.worker.retry`.
 """
 
 import json

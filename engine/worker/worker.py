@@ -85,7 +85,7 @@ class Worker:
         return len(found)
 
     def _finish(self, size: int, kind: ReportKind, batch: int, run_ns: int = 0) -> None:
-        """Announce the answers of a batch, let go of its task of that size, and report it."""
+        """Post the answers of a batch, let go of its task of that size, and report it."""
         self._port.flush()
         self._tasks.release(size)
         self._report(kind, batch, run_ns)

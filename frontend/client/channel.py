@@ -38,7 +38,7 @@ SWEEP_NS: Final = 1_000_000_000
 """The longest time between two looks at everything in flight."""
 _DRAINING_WORD: Final = DRAINING // WORD
 _GRACE_S: Final = 0.1
-"""How long after what it announces a ring may come."""
+"""How long a wake-up may come after what it is for."""
 
 
 class Channel:
@@ -140,7 +140,7 @@ class Channel:
                 if waiter.deadline_ns < self._earliest_ns:
                     self._expect(waiter.deadline_ns)
                 waiter.advance()
-                self.slots.lane.announce()
+                self.slots.lane.submit()
                 if waiter.deferred and self._leader is None:
                     self._hand_over()
             self._busy = False
@@ -156,7 +156,7 @@ class Channel:
             self._begin()
             if self._refusal is None:
                 waiter.advance()
-                self.slots.lane.announce()
+                self.slots.lane.submit()
             self._busy = False
 
     def took(self, time_ns: int) -> None:

@@ -95,7 +95,7 @@ class Slots:
         for place, waiter in enumerate(waiters):
             assert waiter is not None, "what nobody waits for was cancelled, and is not found"
             waiter.answered(found[place])
-        self.lane.announce()
+        self.lane.submit()
 
     def take_over(self) -> None:
         """Begin anew as the lane's next owner would: what is in flight is cancelled."""

@@ -124,7 +124,7 @@ def expect_whole(req: Request, received: int) -> None:
     for that of the body.
 
     Raises:
-        InvalidRequest: more was announced.
+        InvalidRequest: more was declared.
     """
     length = req.content_length
     if length is not None and received < length:

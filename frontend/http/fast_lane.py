@@ -337,7 +337,7 @@ class FastLane(asyncio.Protocol):
         self._keep_alive = head.keep_alive and not self._stopping
 
     def _reserve(self, size: int) -> None:
-        # Of what has come, not of what was announced: to announce costs nothing.
+        # Of what has come, not of what was declared: to declare costs nothing.
         try:
             self._settings.budget.take(size - self._reserved_bytes)
         except Overloaded as error:

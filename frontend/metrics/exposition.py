@@ -71,7 +71,10 @@ COLLECTOR_NAMES: Final = {
         "Requests or reports only the sweep found; stays 0.",
     ),
     CollectorCounter.WORKERS_HUNG: ("workers_hung", "Workers that hung and were ended."),
-    CollectorCounter.KILLERS: ("killers", "Requests refused because they had killed workers."),
+    CollectorCounter.QUARANTINED: (
+        "quarantined",
+        "Requests refused because workers died of them.",
+    ),
 }
 MODEL_NAMES: Final = {
     ModelCounter.REQUESTS: ("model_parts", "Requests collected, each part and each time sent.", 1),

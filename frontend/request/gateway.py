@@ -1,11 +1,11 @@
 """Between the event loop of a frontend process and its lane: when what is published there is
-announced, and who is told of the answers.
+submitted, and who is told of the answers.
 
-What is published within one turn of the event loop is announced to the collector together, in one
+What is published within one turn of the event loop is submitted to the collector together, in one
 store and one wake-up. Answers are looked for at the same occasion where any can have come, which
 costs a few loads from memory, so that a busy process mostly finds them before it looks at its
 doorbell, which the loop watches among the connections. A long turn is cut where half of what is in
-flight waits to be announced: else all requests would move in one bunch, and everybody but the one
+flight waits to be submitted: else all requests would move in one bunch, and everybody but the one
 process that has it would wait.
 
 While answers are under way that usually come soon, the loop does not sleep: it looks for them at
@@ -90,7 +90,7 @@ class Gateway:
         """Since when answers have been under way and none has come."""
         self._waiting: list[Waiter | None] = [None] * lane.capacity
         self._turn_is_due = False
-        self._unannounced = 0
+        self._unsubmitted = 0
         self._bunch = BUNCH
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = _NEVER
@@ -116,21 +116,21 @@ class Gateway:
             self._timer.cancel()
         for slot in range(self.lane.capacity):
             self.cancel(slot)
-        self.lane.announce()
+        self.lane.submit()
         if self._doorbell is not None:
             self._loop.remove_reader(self._doorbell.fileno())
             self._doorbell.close()
             self._doorbell = None
 
     def wait_for(self, waiter: Waiter, slot: int) -> None:
-        """Have a request announced that was published in the lane, and its answer passed on.
+        """Have a request submitted that was published in the lane, and its answer passed on.
 
         Args:
             waiter: gets exactly one call, unless `cancel` comes first.
             slot: where the request is.
         """
         self._waiting[slot] = waiter
-        self._unannounced += 1
+        self._unsubmitted += 1
         if not self._turn_is_due:
             self._turn_is_due = True
             self._call_soon(self._turn)
@@ -145,26 +145,26 @@ class Gateway:
 
     def between_requests(self) -> None:
         """To be called before each request, when none is half sent: cuts a long turn."""
-        if self._unannounced >= self._bunch:
-            self._announce()
+        if self._unsubmitted >= self._bunch:
+            self._submit()
 
     def _turn(self) -> None:
         self._turn_is_due = False
-        if self._unannounced:
-            self._announce()
+        if self._unsubmitted:
+            self._submit()
         else:
             self.collect()
         if self._stays_awake():
             self._turn_is_due = True
             self._call_soon(self._turn)
 
-    def _announce(self) -> None:
-        lane, unannounced = self.lane, self._unannounced
+    def _submit(self) -> None:
+        lane, unsubmitted = self.lane, self._unsubmitted
         unanswered = lane.unanswered
-        self._unannounced = 0
+        self._unsubmitted = 0
         self._bunch = max(BUNCH, unanswered >> 1)
-        lane.announce()
-        if unanswered > unannounced:
+        lane.submit()
+        if unanswered > unsubmitted:
             self.collect()
         else:
             self._waited_from_ns = self._clock()

@@ -120,7 +120,7 @@ class Service:
         if self._unsaid:
             # What was sent before must be found by who reads the word.
             lane = self.engine.lane
-            lane.announce()
+            lane.submit()
             if not lane.held_back:
                 self._words[self._seen_word] = self.table
                 self._unsaid = False

@@ -33,7 +33,7 @@ from fuzz.talk import (
     spoilt,
     steps_of,
 )
-from rig import local_segment, spec
+from segment_fixture import local_segment, spec
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 

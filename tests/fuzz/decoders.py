@@ -14,7 +14,7 @@ from fuzz.connection import MAX_REQUEST_BYTES
 from fuzz.corpora import TYPES
 from fuzz.strict import check_head
 from google.protobuf.message import DecodeError
-from rig import spec
+from segment_fixture import spec
 
 from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker.runner import JsonCodec, TensorCodec

@@ -8,7 +8,7 @@ go on, and every request of the honest lane must get its own answer.
 import random
 from typing import Final
 
-from rig import Client, local_segment, pack, spec, unpack
+from segment_fixture import Client, local_segment, pack, spec, unpack
 from simulation.hostile import HostileLane
 
 from ringbatch.engine.collector.collector import Collector

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from stage import Stage, predictions, untyped
+from frontend_harness import FrontendHarness, predictions, untyped
 
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.engine_port import BatchMark, Request
@@ -16,12 +16,12 @@ MARK = BatchMark(1, 1, Reason.IDLE, 0)
 SMALL = 100
 
 
-def answer(stage: Stage, size_of: Callable[[Request], int]) -> int:
+def answer(harness: FrontendHarness, size_of: Callable[[Request], int]) -> int:
     """Answer everything that is there with a text of a size, until nothing more comes; how often
     a model would have run."""
     runs = 0
-    stage.loop.turn()
-    while requests := stage.taken():
+    harness.loop.turn()
+    while requests := harness.taken():
         for request in requests:
             runs += 1
             size = size_of(request)
@@ -29,38 +29,38 @@ def answer(stage: Stage, size_of: Callable[[Request], int]) -> int:
             if fits:
                 text = b'["%s"]' % (b"x" * (size - 4))
                 start = request.result_offset
-                stage.segment.memory[start : start + size] = text
+                harness.segment.memory[start : start + size] = text
             status = Status.OK if fits else Status.RESULT_TOO_LARGE
-            stage.port.answer(request.ref, status, size, MARK, 0)
-        stage.port.flush()
-        stage.gateway.collect()
-        stage.loop.turn()
+            harness.port.answer(request.ref, status, size, MARK, 0)
+        harness.port.flush()
+        harness.gateway.collect()
+        harness.loop.turn()
     return runs
 
 
-def statuses(stage: Stage) -> set[int]:
-    found = {status for status, _, _ in stage.replies.got.values()}
-    stage.replies.got.clear()
+def statuses(harness: FrontendHarness) -> set[int]:
+    found = {status for status, _, _ in harness.replies.got.values()}
+    harness.replies.got.clear()
     return found
 
 
 def test_one_large_answer_takes_room_from_nobody() -> None:
-    stage = Stage(untyped(), slots=64, lane_bytes=32 * MIB)
-    stage.predict(0, ["large"])
-    assert answer(stage, lambda _: 10_000_000) == 2
-    assert statuses(stage) == {200}
+    harness = FrontendHarness(untyped(), slots=64, lane_bytes=32 * MIB)
+    harness.predict(0, ["large"])
+    assert answer(harness, lambda _: 10_000_000) == 2
+    assert statuses(harness) == {200}
     runs = 0
     for _ in range(200):
         for number in range(16):
-            stage.predict(number, ["tiny"])
-        runs += answer(stage, lambda _: SMALL)
-        assert statuses(stage) == {200}
+            harness.predict(number, ["tiny"])
+        runs += answer(harness, lambda _: SMALL)
+        assert statuses(harness) == {200}
     assert runs == 200 * 16
-    assert stage.count(LaneCounter.REFUSED) == 0
+    assert harness.count(LaneCounter.REFUSED) == 0
 
 
 def test_where_every_fourth_answer_is_large_the_others_find_room() -> None:
-    stage = Stage(untyped(), slots=64, lane_bytes=32 * MIB)
+    harness = FrontendHarness(untyped(), slots=64, lane_bytes=32 * MIB)
     served = 0
 
     def size_of(_request: Request) -> int:
@@ -69,40 +69,40 @@ def test_where_every_fourth_answer_is_large_the_others_find_room() -> None:
         return 5 * MIB if served % 4 == 0 else SMALL
 
     for _ in range(40):
-        stage.predict(0, ["alone"])
-        answer(stage, size_of)
-        assert statuses(stage) == {200}
+        harness.predict(0, ["alone"])
+        answer(harness, size_of)
+        assert statuses(harness) == {200}
     for number in range(16):
-        stage.predict(number, ["tiny"])
-    answer(stage, lambda _: SMALL)
-    assert statuses(stage) == {200}
+        harness.predict(number, ["tiny"])
+    answer(harness, lambda _: SMALL)
+    assert statuses(harness) == {200}
 
 
 def test_where_most_answers_are_large_what_has_no_room_is_refused_before_it_is_run() -> None:
-    stage = Stage(untyped(), slots=64, lane_bytes=32 * MIB)
+    harness = FrontendHarness(untyped(), slots=64, lane_bytes=32 * MIB)
     for _ in range(5):
-        stage.predict(0, ["alone"])
-        answer(stage, lambda _: 10_000_000)
-        assert statuses(stage) == {200}
+        harness.predict(0, ["alone"])
+        answer(harness, lambda _: 10_000_000)
+        assert statuses(harness) == {200}
     for number in range(16):
-        stage.predict(number, ["one"])
-    refused = [number for number, (status, _, _) in stage.replies.got.items() if status == 503]
+        harness.predict(number, ["one"])
+    refused = [number for number, (status, _, _) in harness.replies.got.items() if status == 503]
     assert len(refused) > 12
-    stage.replies.got = {}
-    assert answer(stage, lambda _: 10_000_000) == 16 - len(refused)
-    assert statuses(stage) == {200}
+    harness.replies.got = {}
+    assert answer(harness, lambda _: 10_000_000) == 16 - len(refused)
+    assert statuses(harness) == {200}
 
 
 def test_answers_as_long_as_their_requests_claim_nothing_from_shorter_ones() -> None:
-    stage = Stage(untyped(), slots=64, lane_bytes=32 * MIB)
+    harness = FrontendHarness(untyped(), slots=64, lane_bytes=32 * MIB)
     for _ in range(20):
-        stage.predict(0, ["x" * 3_000_000])
-        stage.predict(1, ["tiny"])
-        answer(stage, lambda request: 2 * request.request_bytes)
-        assert statuses(stage) == {200}
-    stage.predict(1, ["tiny"])
-    stage.loop.turn()
-    (request,) = stage.taken()
+        harness.predict(0, ["x" * 3_000_000])
+        harness.predict(1, ["tiny"])
+        answer(harness, lambda request: 2 * request.request_bytes)
+        assert statuses(harness) == {200}
+    harness.predict(1, ["tiny"])
+    harness.loop.turn()
+    (request,) = harness.taken()
     assert request.result_capacity < 10_000
 
 
@@ -112,46 +112,46 @@ def test_an_idle_server_says_try_again_only_where_that_helps(
     mib: float, request_mib: float
 ) -> None:
     """However often it is asked, and whatever it has learned meanwhile."""
-    stage = Stage(untyped(), slots=64, lane_bytes=32 * MIB)
+    harness = FrontendHarness(untyped(), slots=64, lane_bytes=32 * MIB)
     for _ in range(4):
-        stage.predict(0, ["x" * max(int(request_mib * MIB) - 20, 0)])
-        answer(stage, lambda _: int(mib * MIB))
-        found = stage.replies.got[0]
+        harness.predict(0, ["x" * max(int(request_mib * MIB) - 20, 0)])
+        answer(harness, lambda _: int(mib * MIB))
+        found = harness.replies.got[0]
         if request_mib + mib < 31.5:
             assert found[0] == 200
         else:
             assert found[0] == 500
             assert "lane_bytes" in found[1]["error"]
-        stage.replies.got.clear()
-        assert stage.lane.in_flight == 0
+        harness.replies.got.clear()
+        assert harness.lane.in_flight == 0
 
 
 def test_the_largest_request_is_answered_where_its_answer_is_short() -> None:
-    stage = Stage(untyped(), slots=64, lane_bytes=32 * MIB)
-    stage.predict(0, ["x" * (16 * MIB - 4)])
-    answer(stage, lambda _: SMALL)
-    assert statuses(stage) == {200}
+    harness = FrontendHarness(untyped(), slots=64, lane_bytes=32 * MIB)
+    harness.predict(0, ["x" * (16 * MIB - 4)])
+    answer(harness, lambda _: SMALL)
+    assert statuses(harness) == {200}
 
 
 def test_what_was_learned_of_large_answers_refuses_no_small_request() -> None:
-    stage = Stage(untyped(), slots=64, lane_bytes=32 * MIB)
+    harness = FrontendHarness(untyped(), slots=64, lane_bytes=32 * MIB)
     for _ in range(4):
-        stage.predict(0, ["?"])
-        answer(stage, lambda _: 29 * MIB)
-        assert statuses(stage) == {200}
+        harness.predict(0, ["?"])
+        answer(harness, lambda _: 29 * MIB)
+        assert statuses(harness) == {200}
 
 
 @pytest.mark.parametrize("values", [1_600_000, 1_800_000, 1_900_000, 2_200_000])
 def test_a_tensor_whose_answer_has_no_room_is_refused_for_good(values: int) -> None:
     model = typed_of(values)
-    stage = Stage(model, slots=64, lane_bytes=16 * MIB)
+    harness = FrontendHarness(model, slots=64, lane_bytes=16 * MIB)
     body = b'{"instances":[[' + b",".join([b"0"] * values) + b"]]}"
-    stage.service.predict(stage.name, body, stage.replies.to(0))
-    stage.loop.turn()
-    stage.answer(stage.taken())
-    stage.gateway.collect()
-    assert statuses(stage) <= {200, 413}
-    assert stage.lane.in_flight == 0
+    harness.service.predict(harness.name, body, harness.replies.to(0))
+    harness.loop.turn()
+    harness.answer(harness.taken())
+    harness.gateway.collect()
+    assert statuses(harness) <= {200, 413}
+    assert harness.lane.in_flight == 0
 
 
 def typed_of(values: int) -> ModelSpec:
@@ -164,14 +164,14 @@ def typed_of(values: int) -> ModelSpec:
 
 @pytest.mark.parametrize("mib", [1, 3, 5, 7, 9])
 def test_the_parts_of_a_request_have_room_together_or_never(mib: int) -> None:
-    stage = Stage(untyped(max_batch_size=1), slots=64, lane_bytes=32 * MIB)
+    harness = FrontendHarness(untyped(max_batch_size=1), slots=64, lane_bytes=32 * MIB)
     for _ in range(3):
-        stage.predict(0, ["a", "b", "c", "d"])
-        answer(stage, lambda _: mib * MIB)
-        found = stage.replies.got.pop(0)
+        harness.predict(0, ["a", "b", "c", "d"])
+        answer(harness, lambda _: mib * MIB)
+        found = harness.replies.got.pop(0)
         assert found[0] == (200 if 4 * mib < 28 else 500), found[1]
-        assert stage.lane.in_flight == 0
-    stage.predict(0, ["a"])
-    answer(stage, lambda _: SMALL)
-    assert len(predictions(stage, 0)) == 1
-    assert stage.lane.in_flight == 0
+        assert harness.lane.in_flight == 0
+    harness.predict(0, ["a"])
+    answer(harness, lambda _: SMALL)
+    assert len(predictions(harness, 0)) == 1
+    assert harness.lane.in_flight == 0

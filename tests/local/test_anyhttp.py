@@ -4,7 +4,7 @@ import asyncio
 import tracemalloc
 
 import pytest
-from http_stand import ESCAPED, Connection, request, scenario
+from http_harness import ESCAPED, Connection, request, scenario
 
 from ringbatch.frontend.http.fallback import MAX_HEAD_BYTES
 from ringbatch.frontend.http.head import MAX_HEADERS

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 from falcon.testing import Result, TestClient
-from http_stand import Transport
-from rig import local_segment, spec
+from http_harness import Transport
+from segment_fixture import local_segment, spec
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 

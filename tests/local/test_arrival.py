@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rig import local_segment, spec
+from segment_fixture import local_segment, spec
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -103,7 +103,7 @@ class Transport(asyncio.Transport):
             data = data[size:]
 
 
-class Stage:
+class Harness:
     """One connection to a service, and an engine that is run by hand."""
 
     def __init__(self) -> None:
@@ -162,7 +162,7 @@ class Stage:
         return isinstance(receiver, Receiver) and len(receiver.get_buffer(-1)) != HEAD_BYTES
 
     async def answers(self) -> list[Any]:
-        """Run everything that was announced, and decode what was written since."""
+        """Run everything that was submitted, and decode what was written since."""
         await self.run()
         found = []
         data, self.transport.written = self.transport.written, b""
@@ -175,7 +175,7 @@ class Stage:
         return found
 
     async def run(self) -> None:
-        """Run everything that was announced, as often as that makes more of it."""
+        """Run everything that was submitted, as often as that makes more of it."""
         for _ in range(20):
             await asyncio.sleep(0)
             for ref in self._submitted.take():
@@ -199,15 +199,15 @@ class Stage:
             self._port.answer(request.ref, Status.OK, sums.nbytes, mark, 0)
 
 
-def scenario(test: Callable[[Stage], Any]) -> Callable[[], None]:
+def scenario(test: Callable[[Harness], Any]) -> Callable[[], None]:
     """Runs a test on a loop of its own; nothing may be in flight at its end."""
 
     def run() -> None:
         async def whole() -> None:
-            stage = Stage()
-            await test(stage)
-            assert stage.lane.in_flight == 0
-            stage.gateway.close()
+            harness = Harness()
+            await test(harness)
+            assert harness.lane.in_flight == 0
+            harness.gateway.close()
 
         asyncio.run(whole())
 
@@ -247,43 +247,43 @@ def total(seed: int, rows: int = 1) -> list[float]:
 
 
 @scenario
-async def test_a_body_that_comes_in_pieces_is_received_into_its_slot(stage: Stage) -> None:
+async def test_a_body_that_comes_in_pieces_is_received_into_its_slot(harness: Harness) -> None:
     for seed in range(3):
         request = large(seed, rows=2)
-        stage.transport.feed(request[:5000])
-        assert stage.receives()
-        stage.transport.feed(request[5000:-1])
-        assert await stage.answers() == []
-        stage.transport.feed(request[-1:])
-        assert not stage.receives()
-        assert await stage.answers() == [total(seed, 2)]
-    assert stage.gathered == 0
+        harness.transport.feed(request[:5000])
+        assert harness.receives()
+        harness.transport.feed(request[5000:-1])
+        assert await harness.answers() == []
+        harness.transport.feed(request[-1:])
+        assert not harness.receives()
+        assert await harness.answers() == [total(seed, 2)]
+    assert harness.gathered == 0
 
 
 @scenario
-async def test_wherever_a_request_is_cut_its_answer_is_the_same(stage: Stage) -> None:
+async def test_wherever_a_request_is_cut_its_answer_is_the_same(harness: Harness) -> None:
     request, text = large(0), text_of(values(0))
     head = len(request) - len(text) - 4 * EACH
     edges = [head, head + len(text), head + len(text) + HEAD_BYTES, len(request) - 1]
     places = {edge + step for edge in edges for step in (-1, 0, 1)} - {len(request)}
     for place in sorted(places):
-        stage.transport.feed(request[:place])
-        stage.transport.feed(request[place:])
-        assert await stage.answers() == [total(0)], place
+        harness.transport.feed(request[:place])
+        harness.transport.feed(request[place:])
+        assert await harness.answers() == [total(0)], place
 
 
 @scenario
-async def test_an_answer_larger_than_its_signature_says_fails_the_request(stage: Stage) -> None:
-    stage.needed_bytes = 5000
+async def test_an_answer_larger_than_its_signature_says_fails_the_request(harness: Harness) -> None:
+    harness.needed_bytes = 5000
     request = large(0)
-    stage.transport.feed(request[:5000])
-    stage.transport.feed(request[5000:])
+    harness.transport.feed(request[:5000])
+    harness.transport.feed(request[5000:])
     text = "the model's answer takes 5000 bytes, more than its signature says"
-    assert await stage.answers() == [(500, text)]
+    assert await harness.answers() == [(500, text)]
 
 
 @scenario
-async def test_large_and_small_requests_follow_each_other_without_a_pause(stage: Stage) -> None:
+async def test_large_and_small_requests_follow_each_other_without_a_pause(harness: Harness) -> None:
     small = b'{"inputs":[{"name":"x","shape":[0,%d],"datatype":"FP32","data":[]}]}' % EACH
     plain = (
         b"POST /v2/models/sum/infer HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(small)
@@ -292,27 +292,27 @@ async def test_large_and_small_requests_follow_each_other_without_a_pause(stage:
     pieces = [whole[start : start + 30_000] for start in range(0, len(whole), 30_000)]
     found = []
     for piece in pieces:
-        stage.transport.feed(piece)
-        found += await stage.answers()
+        harness.transport.feed(piece)
+        found += await harness.answers()
     assert found == [[], total(1), [], total(2), total(3)]
 
 
 @scenario
-async def test_a_body_that_came_with_its_head_is_taken_as_it_is(stage: Stage) -> None:
-    stage.transport.feed(large(4))
-    assert await stage.answers() == [total(4)]
-    assert stage.gathered == 1
+async def test_a_body_that_came_with_its_head_is_taken_as_it_is(harness: Harness) -> None:
+    harness.transport.feed(large(4))
+    assert await harness.answers() == [total(4)]
+    assert harness.gathered == 1
 
 
 @scenario
-async def test_a_raw_tensor_is_received_into_its_slot(stage: Stage) -> None:
+async def test_a_raw_tensor_is_received_into_its_slot(harness: Harness) -> None:
     data = values(5).tobytes()
     request = post(b"", data)
-    stage.transport.feed(request[:300])
-    assert stage.receives()
-    stage.transport.feed(request[300:])
-    await stage.run()
-    assert stage.transport.written.endswith(np.array(total(5)).tobytes())
+    harness.transport.feed(request[:300])
+    assert harness.receives()
+    harness.transport.feed(request[300:])
+    await harness.run()
+    assert harness.transport.written.endswith(np.array(total(5)).tobytes())
 
 
 OTHERS = {
@@ -345,12 +345,12 @@ def test_what_is_not_that_simple_is_gathered_and_answered_as_ever(case: str) -> 
     request, expected = OTHERS[case]
 
     @scenario
-    async def run(stage: Stage) -> None:
+    async def run(harness: Harness) -> None:
         for start in range(0, len(request), 20_000):
-            stage.transport.feed(request[start : start + 20_000])
+            harness.transport.feed(request[start : start + 20_000])
             if case != "a model that is loading":
-                assert not stage.receives()
-        (answer,) = await stage.answers()
+                assert not harness.receives()
+        (answer,) = await harness.answers()
         assert (answer[0] if isinstance(answer, tuple) else answer) == expected
 
     run()
@@ -359,122 +359,128 @@ def test_what_is_not_that_simple_is_gathered_and_answered_as_ever(case: str) -> 
 @pytest.mark.parametrize("name", ["flags", "open", "pair", "unsized"])
 def test_models_without_one_tensor_of_numbers_of_a_fixed_shape_gather(name: str) -> None:
     @scenario
-    async def run(stage: Stage) -> None:
+    async def run(harness: Harness) -> None:
         array = np.zeros((1, 4 * EACH), "?") if name == "flags" else values(0)
         text = text_of(array, datatype="BOOL" if name == "flags" else "FP32")
-        stage.transport.feed(post(text, array.tobytes(), name)[:2000])
-        assert not stage.receives()
-        assert stage.lane.in_flight == 0
+        harness.transport.feed(post(text, array.tobytes(), name)[:2000])
+        assert not harness.receives()
+        assert harness.lane.in_flight == 0
 
     run()
 
 
 @contextmanager
-def begun(stage: Stage) -> Iterator[bytes]:
+def begun(harness: Harness) -> Iterator[bytes]:
     """A request whose body has come in part; gives what is still to come."""
     request = large(6)
-    stage.transport.feed(request[:9000])
-    assert stage.receives()
-    assert stage.lane.in_flight == 1
+    harness.transport.feed(request[:9000])
+    assert harness.receives()
+    assert harness.lane.in_flight == 1
     yield request[9000:]
 
 
 @scenario
-async def test_a_client_that_leaves_gives_the_slot_back(stage: Stage) -> None:
-    with begun(stage):
-        stage.transport.close()
-    assert await stage.answers() == []
+async def test_a_client_that_leaves_gives_the_slot_back(harness: Harness) -> None:
+    with begun(harness):
+        harness.transport.close()
+    assert await harness.answers() == []
 
 
 @scenario
-async def test_a_body_that_does_not_come_is_refused_and_gives_the_slot_back(stage: Stage) -> None:
-    with begun(stage):
+async def test_a_body_that_does_not_come_is_refused_and_gives_the_slot_back(
+    harness: Harness,
+) -> None:
+    with begun(harness):
         for _ in range(BODY_TIMEOUT_S):
-            stage.connection.tick()
-        assert not stage.transport.closed
-        stage.connection.tick()
-    ((status, text),) = await stage.answers()
+            harness.connection.tick()
+        assert not harness.transport.closed
+        harness.connection.tick()
+    ((status, text),) = await harness.answers()
     assert (status, text) == (408, BODY_TOO_SLOW)
-    assert stage.transport.closed
+    assert harness.transport.closed
 
 
 @scenario
-async def test_a_stop_waits_for_the_rest_of_the_body(stage: Stage) -> None:
-    with begun(stage) as rest:
-        stage.connection.shutdown()
-        stage.connection._close_if_idle()
-        stage.transport.feed(rest)
-    assert await stage.answers() == [total(6)]
-    assert stage.transport.closed
+async def test_a_stop_waits_for_the_rest_of_the_body(harness: Harness) -> None:
+    with begun(harness) as rest:
+        harness.connection.shutdown()
+        harness.connection._close_if_idle()
+        harness.transport.feed(rest)
+    assert await harness.answers() == [total(6)]
+    assert harness.transport.closed
 
 
 @scenario
-async def test_a_request_whose_model_left_meanwhile_is_refused(stage: Stage) -> None:
-    with begun(stage) as rest:
-        offset = stage.segment.layout.model(0)
-        stage.segment.words[(offset + MODEL_SERVED) // WORD] = 0
-        stage.transport.feed(rest)
-    ((status, _),) = await stage.answers()
+async def test_a_request_whose_model_left_meanwhile_is_refused(harness: Harness) -> None:
+    with begun(harness) as rest:
+        offset = harness.segment.layout.model(0)
+        harness.segment.words[(offset + MODEL_SERVED) // WORD] = 0
+        harness.transport.feed(rest)
+    ((status, _),) = await harness.answers()
     assert status == 503
 
 
 @scenario
-async def test_a_client_that_leaves_after_its_body_came_cancels_its_request(stage: Stage) -> None:
-    with begun(stage) as rest:
-        stage.transport.feed(rest)
-        stage.transport.close()
-    assert await stage.answers() == []
+async def test_a_client_that_leaves_after_its_body_came_cancels_its_request(
+    harness: Harness,
+) -> None:
+    with begun(harness) as rest:
+        harness.transport.feed(rest)
+        harness.transport.close()
+    assert await harness.answers() == []
 
 
 @scenario
-async def test_writing_may_pause_while_a_body_comes(stage: Stage) -> None:
-    with begun(stage) as rest:
+async def test_writing_may_pause_while_a_body_comes(harness: Harness) -> None:
+    with begun(harness) as rest:
         seen = []
         for call in (
-            stage.transport.protocol.pause_writing,
-            stage.transport.protocol.resume_writing,
+            harness.transport.protocol.pause_writing,
+            harness.transport.protocol.resume_writing,
         ):
             call()
-            seen.append(stage.transport.reading)
+            seen.append(harness.transport.reading)
         assert seen == [False, True]
-        stage.transport.feed(rest)
-    assert await stage.answers() == [total(6)]
+        harness.transport.feed(rest)
+    assert await harness.answers() == [total(6)]
 
 
 @scenario
-async def test_a_connection_with_a_large_body_can_be_handed_over_afterwards(stage: Stage) -> None:
-    stage.transport.feed(large(7)[:9000])
-    stage.transport.feed(large(7)[9000:])
-    assert await stage.answers() == [total(7)]
-    stage.transport.feed(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert stage.handed_over == 1
-    assert stage.transport.reading
-    while b'{"status":"alive"}' not in stage.transport.written:
+async def test_a_connection_with_a_large_body_can_be_handed_over_afterwards(
+    harness: Harness,
+) -> None:
+    harness.transport.feed(large(7)[:9000])
+    harness.transport.feed(large(7)[9000:])
+    assert await harness.answers() == [total(7)]
+    harness.transport.feed(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert harness.handed_over == 1
+    assert harness.transport.reading
+    while b'{"status":"alive"}' not in harness.transport.written:
         await asyncio.sleep(0)
 
 
 @scenario
-async def test_senders_that_owe_bytes_hold_half_of_the_memory_at_most(stage: Stage) -> None:
+async def test_senders_that_owe_bytes_hold_half_of_the_memory_at_most(harness: Harness) -> None:
     text = text_of(values(0, 2))
     owing = []
-    while (arrival := stage.service.prepare("sum", text, 8 * EACH)) is not None:
+    while (arrival := harness.service.prepare("sum", text, 8 * EACH)) is not None:
         owing.append(arrival)
     assert sum(arrival.size for arrival in owing) <= LANE_BYTES // 2
     assert sum(arrival.size for arrival in owing) + owing[0].size > LANE_BYTES // 2
     owing.pop().abandon()
-    again = stage.service.prepare("sum", text, 8 * EACH)
+    again = harness.service.prepare("sum", text, 8 * EACH)
     assert again is not None
     for arrival in (*owing, again):
         arrival.abandon()
 
 
 @scenario
-async def test_without_a_free_slot_a_body_is_gathered(stage: Stage) -> None:
-    slots = [stage.lane.claim(8, 512) for _ in range(8)]
-    assert stage.service.prepare("sum", text_of(values(0)), 4 * EACH) is None
+async def test_without_a_free_slot_a_body_is_gathered(harness: Harness) -> None:
+    slots = [harness.lane.claim(8, 512) for _ in range(8)]
+    assert harness.service.prepare("sum", text_of(values(0)), 4 * EACH) is None
     for slot in slots:
         assert slot is not None
-        stage.lane.abort(slot)
+        harness.lane.abort(slot)
 
 
 def test_pieces_of_every_size_make_the_same_request() -> None:
@@ -482,10 +488,10 @@ def test_pieces_of_every_size_make_the_same_request() -> None:
     for size in (1000, 16_384, 65_536, 70_000):
 
         @scenario
-        async def run(stage: Stage, size: int = size) -> None:
+        async def run(harness: Harness, size: int = size) -> None:
             edges = [*range(0, len(request), size), len(request)]
             for start, end in itertools.pairwise(edges):
-                stage.transport.feed(request[start:end])
-            assert await stage.answers() == [total(8)]
+                harness.transport.feed(request[start:end])
+            assert await harness.answers() == [total(8)]
 
         run()

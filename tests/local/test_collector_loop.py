@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import cast
 
 import pytest
-from rig import local_segment, spec
-from stand import Stand, eager
+from collector_harness import CollectorHarness, eager
+from segment_fixture import local_segment, spec
 
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import GRACE_S, SWEEP_S, Loop
@@ -175,11 +175,11 @@ class Silent:
 def test_a_request_that_did_not_ring_was_missed_only_where_a_worker_was_idle(
     busy: int, missed: int
 ) -> None:
-    stand = Stand(eager(workers=(0, 1), max_batch_size=1)).begin()
+    harness = CollectorHarness(eager(workers=(0, 1), max_batch_size=1)).begin()
     for number in range(busy):
-        stand.send(number)
-    counters = Counters(stand.segment.words, stand.segment.layout.collector_counters())
-    bell = cast(Wakeup, Silent(lambda: stand.send(9)))
-    loop = Loop(stand.collector, bell, counters)
+        harness.send(number)
+    counters = Counters(harness.segment.words, harness.segment.layout.collector_counters())
+    bell = cast(Wakeup, Silent(lambda: harness.send(9)))
+    loop = Loop(harness.collector, bell, counters)
     loop.turn()
     assert counters[CollectorCounter.MISSED_WAKEUPS] == missed

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 from interleave import Actor, Doorbell, Explored, Scenario, Violation, Watch, explore, fence
-from rig import FAR_NS, local_segment, spec
+from segment_fixture import FAR_NS, local_segment, spec
 from tiers import exhaustive, only
 
 from ringbatch.engine.batch.messages import ReportKind, report_words, tasks
@@ -115,7 +115,7 @@ class Site:
         if state == "busy":
             for _ in self.workers:
                 self.publish(self.lanes[0])
-            self.lanes[0].announce()
+            self.lanes[0].submit()
         self.collector.step(0)
         assert self.collector.prepare_to_sleep()
         assert self.words[RING_COLLECTOR // WORD] == (state == "idle")
@@ -145,12 +145,12 @@ class Site:
         assert slot is not None
         lane.publish(slot, 0, 1, 0, FAR_NS, WORD)
 
-    def ask(self, lane: Lane, announced: Sequence[int]) -> None:
-        """What a frontend does: so many requests with each announcement."""
-        for requests in announced:
+    def ask(self, lane: Lane, submitted: Sequence[int]) -> None:
+        """What a frontend does: so many requests with each submission."""
+        for requests in submitted:
             for _ in range(requests):
                 self.publish(lane)
-            lane.announce()
+            lane.submit()
 
     def collect(self) -> None:
         """What the collector's process does, for ever."""
@@ -242,17 +242,17 @@ def layout_of(lanes: int = 1, workers: int = 1) -> Layout:
 
 def scenario(
     state: str,
-    announced: Sequence[Sequence[int]],
+    submitted: Sequence[Sequence[int]],
     worker: str = "stays",
     workers: int = 1,
     parts: Parts = REAL,
     cap: int = 3,
 ) -> Scenario:
-    """Frontends that announce, a collector, and a worker that "stays" what it is or acts.
+    """Frontends that submit, a collector, and a worker that "stays" what it is or acts.
 
     Args:
         state: of all workers at first, see `Site`.
-        announced: for each frontend, how many requests go with each announcement.
+        submitted: for each frontend, how many requests go with each submission.
         worker: what the first one does: "stays", "finishes" its batch, "begins", or "serves".
         workers: how many there are.
         parts: what the site is made of.
@@ -260,7 +260,7 @@ def scenario(
     """
 
     def made(watch: Watch) -> tuple[list[Actor], Callable[[], None]]:
-        site = Site(watch, state, len(announced), workers, parts, cap)
+        site = Site(watch, state, len(submitted), workers, parts, cap)
         bodies: dict[str, Callable[[], object]] = {
             "finishes": lambda: site.workers[0].step(),
             "begins": site.begin,
@@ -268,7 +268,7 @@ def scenario(
         }
         actors = [
             Actor(f"frontend {number}", partial(site.ask, lane, groups))
-            for number, (lane, groups) in enumerate(zip(site.lanes, announced, strict=True))
+            for number, (lane, groups) in enumerate(zip(site.lanes, submitted, strict=True))
         ]
         actors.append(Actor("collector", site.collect))
         if worker != "stays":
@@ -353,7 +353,7 @@ def test_a_collector_killed_at_any_point_leaves_no_request_asleep(store_buffers:
 @exhaustive
 @both_memories
 def test_a_frontend_killed_at_any_point_leaves_no_request_asleep(store_buffers: bool) -> None:
-    """The lane's next owner announces again what the dead one may not have rung for."""
+    """The lane's next owner submits again what the dead one may not have rung for."""
 
     def made(watch: Watch) -> tuple[list[Actor], Callable[[], None]]:
         site = Site(watch, "busy")
@@ -372,7 +372,7 @@ def test_a_frontend_killed_at_any_point_leaves_no_request_asleep(store_buffers: 
 
 
 def finishing(parts: Parts = REAL) -> Scenario:
-    """The flag is 0, and a worker becomes idle while a frontend announces."""
+    """The flag is 0, and a worker becomes idle while a frontend submits."""
     return scenario("busy", [ONE], "finishes", parts=parts)
 
 
@@ -428,10 +428,10 @@ class NeverLooksAgain(Collector):
 class AsksFirst(Lane):
     """Wrong: sees whether it must ring, and publishes after that."""
 
-    def announce(self) -> None:
+    def submit(self) -> None:
         ring = self._words[RING_COLLECTOR // WORD]
-        self._submissions.offer(self._unannounced)
-        self._unannounced.clear()
+        self._submissions.offer(self._unsubmitted)
+        self._unsubmitted.clear()
         fence(self._words)
         if ring:
             self._wake_collector()
@@ -440,10 +440,10 @@ class AsksFirst(Lane):
 class RingsFirst(Lane):
     """Wrong: rings, and publishes after that."""
 
-    def announce(self) -> None:
+    def submit(self) -> None:
         self._wake_collector()
-        self._submissions.offer(self._unannounced)
-        self._unannounced.clear()
+        self._submissions.offer(self._unsubmitted)
+        self._unsubmitted.clear()
 
 
 class HeedsTheFlag(Worker):

@@ -9,7 +9,7 @@ from types import FunctionType
 
 import pytest
 from fuzz import connection as fuzzed
-from http_stand import ESCAPED, IDLE_TIMEOUT_S, Connection, request
+from http_harness import ESCAPED, IDLE_TIMEOUT_S, Connection, request
 from sources import ROOT
 
 from ringbatch.frontend.http.fast_lane import FastLane

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from http_stand import (
+from http_harness import (
     ESCAPED,
     IDLE_TIMEOUT_S,
     Connection,

@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
-from rig import local_segment, spec
+from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.grpc import calls as grpc_calls
 from ringbatch.frontend.grpc import inference as grpc_inference
@@ -70,7 +70,7 @@ class Call:
         self.outgoing.append(message)
 
 
-class Stage:
+class Harness:
     """The services and everything under them; within a running loop."""
 
     def __init__(self, model: ModelSpec = IDENTITY) -> None:
@@ -146,24 +146,24 @@ def numbers_in(response: bytes | Any) -> list[int]:
 
 def test_a_request_is_answered_with_its_batch() -> None:
     async def test() -> None:
-        stage, call = Stage(), Call()
-        answering = asyncio.create_task(stage.inferences.one(message(7, id="i"), call))
-        (request,) = await stage.taken(1)
-        stage.answer(request)
+        harness, call = Harness(), Call()
+        answering = asyncio.create_task(harness.inferences.one(message(7, id="i"), call))
+        (request,) = await harness.taken(1)
+        harness.answer(request)
         response = inference("ModelInferResponse").FromString(await answering)
         assert numbers_in(response) == [7]
         assert (response.id, [*response.parameters]) == ("i", ["batch_id"])
         assert len(response.parameters["batch_id"].string_param) == 36
         assert call.trailing == ()
-        assert stage.lane.in_flight == 0
+        assert harness.lane.in_flight == 0
 
     on_loop(test)
 
 
-async def asked(stage: Stage, data: bytes) -> bytes:
+async def asked(harness: Harness, data: bytes) -> bytes:
     """The answer to a request of one part."""
-    answering = asyncio.create_task(stage.inferences.one(data, Call()))
-    stage.answer(*await stage.taken(1))
+    answering = asyncio.create_task(harness.inferences.one(data, Call()))
+    harness.answer(*await harness.taken(1))
     return await answering
 
 
@@ -171,11 +171,11 @@ def test_of_a_message_that_comes_again_only_what_differs_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def test() -> None:
-        stage = Stage()
-        await asked(stage, message(7))
+        harness = Harness()
+        await asked(harness, message(7))
         monkeypatch.setattr(grpc_inference, "_parsed", None)
         for identity, number in (("a", 8), ("", 9), ("b" * 127, 10)):
-            answer = await asked(stage, message(number, id=identity))
+            answer = await asked(harness, message(number, id=identity))
             assert numbers_in(answer) == [number]
             assert inference("ModelInferResponse").FromString(answer).id == identity
 
@@ -184,13 +184,13 @@ def test_of_a_message_that_comes_again_only_what_differs_is_read(
 
 def test_a_known_message_is_for_the_model_of_that_name_now() -> None:
     async def test() -> None:
-        stage = Stage()
+        harness = Harness()
         response = inference("ModelInferResponse").FromString
-        assert response(await asked(stage, message(1, 2))).model_version == "1"
-        stage.segment.table.publish((replace(IDENTITY, version="2", generation=1),))
-        assert response(await asked(stage, message(1, 2))).model_version == "2"
-        stage.segment.table.publish(())
-        code, _ = await ending(stage, message(1, 2), Call())
+        assert response(await asked(harness, message(1, 2))).model_version == "1"
+        harness.segment.table.publish((replace(IDENTITY, version="2", generation=1),))
+        assert response(await asked(harness, message(1, 2))).model_version == "2"
+        harness.segment.table.publish(())
+        code, _ = await ending(harness, message(1, 2), Call())
         assert code.name == "NOT_FOUND"
 
     on_loop(test)
@@ -198,15 +198,15 @@ def test_a_known_message_is_for_the_model_of_that_name_now() -> None:
 
 def test_a_known_message_keeps_its_deadline_and_its_id_where_it_fails() -> None:
     async def test() -> None:
-        stage, call = Stage(), Call()
+        harness, call = Harness(), Call()
         more = {"parameters": {"timeout": {"int64_param": 5_000_000}}}
-        await asked(stage, message(7, **more))
-        stream = asyncio.create_task(stage.inferences.many(None, call))
+        await asked(harness, message(7, **more))
+        stream = asyncio.create_task(harness.inferences.many(None, call))
         call.incoming.put_nowait(message(8, id="i", **more))
         call.incoming.put_nowait(grpc.aio.EOF)
-        (request,) = await stage.taken(1)
+        (request,) = await harness.taken(1)
         assert request.deadline_ns - request.accepted_ns == 5_000_000_000
-        stage.answer(request, status=Status.MODEL_FAILED, text="why")
+        harness.answer(request, status=Status.MODEL_FAILED, text="why")
         await stream
         (answer,) = call.outgoing
         assert (answer.error_message, answer.infer_response.id) == ("why", "i")
@@ -216,22 +216,22 @@ def test_a_known_message_keeps_its_deadline_and_its_id_where_it_fails() -> None:
 
 def test_more_instances_than_a_batch_holds_are_put_together_again() -> None:
     async def test() -> None:
-        stage, call = Stage(), Call()
-        answering = asyncio.create_task(stage.inferences.one(message(*range(10)), call))
-        requests = await stage.taken(3)
+        harness, call = Harness(), Call()
+        answering = asyncio.create_task(harness.inferences.one(message(*range(10)), call))
+        requests = await harness.taken(3)
         assert [request.rows for request in requests] == [4, 4, 2]
         for request in reversed(requests):
-            stage.answer(request)
+            harness.answer(request)
         assert numbers_in(await answering) == list(range(10))
-        assert stage.lane.in_flight == 0
+        assert harness.lane.in_flight == 0
 
     on_loop(test)
 
 
-async def ending(stage: Stage, data: bytes, call: Call) -> tuple[grpc.StatusCode, str]:
+async def ending(harness: Harness, data: bytes, call: Call) -> tuple[grpc.StatusCode, str]:
     """How a call ends whose request never comes to the engine."""
     with pytest.raises(Ended):
-        await stage.inferences.one(data, call)
+        await harness.inferences.one(data, call)
     assert call.status is not None
     return call.status
 
@@ -248,19 +248,19 @@ async def ending(stage: Stage, data: bytes, call: Call) -> tuple[grpc.StatusCode
 )
 def test_what_cannot_be_taken_ends_the_call(data: bytes, code: str, words: str) -> None:
     async def test() -> None:
-        stage = Stage()
-        found, text = await ending(stage, data, Call())
+        harness = Harness()
+        found, text = await ending(harness, data, Call())
         assert (found.name, words in text) == (code, True)
-        assert stage.lane.in_flight == 0
+        assert harness.lane.in_flight == 0
 
     on_loop(test)
 
 
 def test_a_model_that_was_never_ready_is_unavailable() -> None:
     async def test() -> None:
-        stage = Stage()
-        stage.served(0)
-        code, text = await ending(stage, message(1), Call())
+        harness = Harness()
+        harness.served(0)
+        code, text = await ending(harness, message(1), Call())
         assert (code.name, text) == (
             "UNAVAILABLE",
             'model "m" is not ready: no worker holds it now',
@@ -271,14 +271,14 @@ def test_a_model_that_was_never_ready_is_unavailable() -> None:
 
 def test_a_full_lane_is_unavailable() -> None:
     async def test() -> None:
-        stage = Stage()
+        harness = Harness()
         calls = [
-            asyncio.create_task(stage.inferences.one(message(n), Call())) for n in range(SLOTS)
+            asyncio.create_task(harness.inferences.one(message(n), Call())) for n in range(SLOTS)
         ]
-        requests = await stage.taken(SLOTS)
-        code, _ = await ending(stage, message(1), Call())
+        requests = await harness.taken(SLOTS)
+        code, _ = await ending(harness, message(1), Call())
         assert code.name == "UNAVAILABLE"
-        stage.answer(*requests)
+        harness.answer(*requests)
         assert [numbers_in(await call) for call in calls] == [[n] for n in range(SLOTS)]
 
     on_loop(test)
@@ -295,10 +295,10 @@ def test_a_full_lane_is_unavailable() -> None:
 )
 def test_a_failure_in_the_engine_ends_the_call_with_its_batch(status: Status, code: str) -> None:
     async def test() -> None:
-        stage, call = Stage(), Call()
-        answering = asyncio.create_task(stage.inferences.one(message(7), call))
-        (request,) = await stage.taken(1)
-        stage.answer(request, status=status, text="why")
+        harness, call = Harness(), Call()
+        answering = asyncio.create_task(harness.inferences.one(message(7), call))
+        (request,) = await harness.taken(1)
+        harness.answer(request, status=status, text="why")
         with pytest.raises(Ended):
             await answering
         assert call.status is not None
@@ -310,9 +310,9 @@ def test_a_failure_in_the_engine_ends_the_call_with_its_batch(status: Status, co
 
 def test_no_instances_are_answered_without_the_engine() -> None:
     async def test() -> None:
-        stage, call = Stage(), Call()
-        assert numbers_in(await stage.inferences.one(message(), call)) == []
-        assert (call.trailing, stage.lane.in_flight) == ((), 0)
+        harness, call = Harness(), Call()
+        assert numbers_in(await harness.inferences.one(message(), call)) == []
+        assert (call.trailing, harness.lane.in_flight) == ((), 0)
 
     on_loop(test)
 
@@ -334,13 +334,13 @@ def test_the_deadline_is_the_earliest_of_three(
     """That of the model, of the parameter and of the call."""
 
     async def test() -> None:
-        stage = Stage()
+        harness = Harness()
         data = message(7, parameters={"timeout": {"int64_param": timeout_us}})
         before = time.monotonic_ns()
-        call = asyncio.create_task(stage.inferences.one(data, Call(remaining_s)))
-        (request,) = await stage.taken(1)
+        call = asyncio.create_task(harness.inferences.one(data, Call(remaining_s)))
+        (request,) = await harness.taken(1)
         assert before <= request.deadline_ns - bound_ns <= time.monotonic_ns()
-        stage.answer(request)
+        harness.answer(request)
         await call
 
     on_loop(test)
@@ -348,66 +348,66 @@ def test_the_deadline_is_the_earliest_of_three(
 
 def test_a_deadline_that_is_over_ends_the_call_before_the_engine() -> None:
     async def test() -> None:
-        stage = Stage()
-        code, _ = await ending(stage, message(1), Call(remaining_s=0.0))
+        harness = Harness()
+        code, _ = await ending(harness, message(1), Call(remaining_s=0.0))
         assert code.name == "DEADLINE_EXCEEDED"
-        assert stage.lane.counters[LaneCounter.REQUESTS] == 0
+        assert harness.lane.counters[LaneCounter.REQUESTS] == 0
 
     on_loop(test)
 
 
 def test_no_answer_by_the_deadline_ends_the_call() -> None:
     async def test() -> None:
-        stage = Stage()
-        code, text = await ending(stage, message(1), Call(remaining_s=0.01))
+        harness = Harness()
+        code, text = await ending(harness, message(1), Call(remaining_s=0.01))
         assert (code.name, text) == ("DEADLINE_EXCEEDED", "no answer came within 0.01 s")
-        assert stage.lane.counters[LaneCounter.TIMEOUTS] == 1
+        assert harness.lane.counters[LaneCounter.TIMEOUTS] == 1
 
     on_loop(test)
 
 
 def test_a_call_that_its_client_cancels_gives_its_slot_up() -> None:
     async def test() -> None:
-        stage = Stage()
-        call = asyncio.create_task(stage.inferences.one(message(1), Call()))
-        (request,) = await stage.taken(1)
+        harness = Harness()
+        call = asyncio.create_task(harness.inferences.one(message(1), Call()))
+        (request,) = await harness.taken(1)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert not stage.port.wanted(request.ref)
-        stage.answer(request)
-        assert stage.lane.in_flight == 0
+        assert not harness.port.wanted(request.ref)
+        harness.answer(request)
+        assert harness.lane.in_flight == 0
 
     on_loop(test)
 
 
 def test_an_answer_that_meets_a_cancellation_harms_nobody() -> None:
     async def test() -> None:
-        stage = Stage()
-        call = asyncio.create_task(stage.inferences.one(message(1), Call()))
-        other = asyncio.create_task(stage.inferences.one(message(2), Call()))
-        requests = await stage.taken(2)
+        harness = Harness()
+        call = asyncio.create_task(harness.inferences.one(message(1), Call()))
+        other = asyncio.create_task(harness.inferences.one(message(2), Call()))
+        requests = await harness.taken(2)
         call.cancel()
-        stage.answer(*requests)
+        harness.answer(*requests)
         assert numbers_in(await other) == [2]
         with pytest.raises(asyncio.CancelledError):
             await call
-        assert stage.lane.in_flight == 0
+        assert harness.lane.in_flight == 0
 
     on_loop(test)
 
 
 def test_a_stream_is_answered_in_order_whatever_finishes_first() -> None:
     async def test() -> None:
-        stage, call = Stage(), Call()
-        stream = asyncio.create_task(stage.inferences.many(None, call))
+        harness, call = Harness(), Call()
+        stream = asyncio.create_task(harness.inferences.many(None, call))
         for item in (message(1, id="a"), message(2, raw_input_contents=[b""], id="b"), message(3)):
             call.incoming.put_nowait(item)
-        requests = await stage.taken(2)
-        stage.answer(requests[1])
-        await stage.quiet()
+        requests = await harness.taken(2)
+        harness.answer(requests[1])
+        await harness.quiet()
         assert call.outgoing == []
-        stage.answer(requests[0])
+        harness.answer(requests[0])
         call.incoming.put_nowait(grpc.aio.EOF)
         await stream
         first, second, third = call.outgoing
@@ -422,21 +422,21 @@ def test_a_stream_is_answered_in_order_whatever_finishes_first() -> None:
 
 def test_a_stream_has_a_bounded_number_on_their_way() -> None:
     async def test() -> None:
-        stage, call = Stage(), Call()
-        stream = asyncio.create_task(stage.inferences.many(None, call))
+        harness, call = Harness(), Call()
+        stream = asyncio.create_task(harness.inferences.many(None, call))
         total = WINDOW + 40
         for number in range(total):
             call.incoming.put_nowait(message(number))
         call.incoming.put_nowait(grpc.aio.EOF)
-        requests = await stage.taken(WINDOW)
-        await stage.quiet()
-        assert stage.lane.in_flight == WINDOW
+        requests = await harness.taken(WINDOW)
+        await harness.quiet()
+        assert harness.lane.in_flight == WINDOW
         # Only the first in the order makes room.
-        stage.answer(*requests[1:])
-        await stage.quiet()
-        assert stage.lane.counters[LaneCounter.REQUESTS] == WINDOW
-        stage.answer(requests[0])
-        stage.answer(*await stage.taken(total - WINDOW))
+        harness.answer(*requests[1:])
+        await harness.quiet()
+        assert harness.lane.counters[LaneCounter.REQUESTS] == WINDOW
+        harness.answer(requests[0])
+        harness.answer(*await harness.taken(total - WINDOW))
         await stream
         assert [numbers_in(m.infer_response) for m in call.outgoing] == [[n] for n in range(total)]
 
@@ -445,32 +445,32 @@ def test_a_stream_has_a_bounded_number_on_their_way() -> None:
 
 def test_a_stream_that_its_client_cancels_gives_its_slots_up() -> None:
     async def test() -> None:
-        stage, call = Stage(), Call()
-        stream = asyncio.create_task(stage.inferences.many(None, call))
+        harness, call = Harness(), Call()
+        stream = asyncio.create_task(harness.inferences.many(None, call))
         for number in range(5):
             call.incoming.put_nowait(message(number))
-        requests = await stage.taken(5)
+        requests = await harness.taken(5)
         stream.cancel()
         with pytest.raises(asyncio.CancelledError):
             await stream
-        await stage.quiet()
-        assert not any(stage.port.wanted(request.ref) for request in requests)
+        await harness.quiet()
+        assert not any(harness.port.wanted(request.ref) for request in requests)
 
     on_loop(test)
 
 
 def test_a_stop_answers_what_a_stream_has_and_ends_it() -> None:
     async def test() -> None:
-        stage, call = Stage(), Call()
-        stream = asyncio.create_task(stage.inferences.many(None, call))
+        harness, call = Harness(), Call()
+        stream = asyncio.create_task(harness.inferences.many(None, call))
         for number in range(3):
             call.incoming.put_nowait(message(number))
-        requests = await stage.taken(3)
-        stop = asyncio.create_task(stage.calls.stop(limit_s=3600))
-        await stage.quiet()
+        requests = await harness.taken(3)
+        stop = asyncio.create_task(harness.calls.stop(limit_s=3600))
+        await harness.quiet()
         assert not stream.done()
         call.incoming.put_nowait(message(9))
-        stage.answer(*requests)
+        harness.answer(*requests)
         with pytest.raises(Ended):
             await stream
         assert [numbers_in(m.infer_response) for m in call.outgoing] == [[0], [1], [2]]
@@ -487,20 +487,20 @@ def test_a_stop_waits_for_what_is_under_way_and_refuses_what_comes(
     monkeypatch.setattr(grpc_calls, "_QUIET_S", 0)
 
     async def test() -> None:
-        stage = Stage()
-        answering = asyncio.create_task(stage.inferences.one(message(7), Call()))
-        (request,) = await stage.taken(1)
-        stop = asyncio.create_task(stage.calls.stop(limit_s=3600))
-        await stage.quiet()
+        harness = Harness()
+        answering = asyncio.create_task(harness.inferences.one(message(7), Call()))
+        (request,) = await harness.taken(1)
+        stop = asyncio.create_task(harness.calls.stop(limit_s=3600))
+        await harness.quiet()
         refused = grpc.StatusCode.UNAVAILABLE, "the server is stopping"
-        assert await ending(stage, message(8), Call()) == refused
+        assert await ending(harness, message(8), Call()) == refused
         stream = Call()
         with pytest.raises(Ended):
-            await stage.inferences.many(None, stream)
+            await harness.inferences.many(None, stream)
         assert stream.status == refused
-        await stage.quiet()
+        await harness.quiet()
         assert not stop.done()
-        stage.answer(request)
+        harness.answer(request)
         assert numbers_in(await answering) == [7]
         await stop
 
@@ -509,10 +509,10 @@ def test_a_stop_waits_for_what_is_under_way_and_refuses_what_comes(
 
 def test_a_stop_that_lasts_too_long_waits_for_nobody() -> None:
     async def test() -> None:
-        stage = Stage()
-        answering = asyncio.create_task(stage.inferences.one(message(7), Call()))
-        await stage.taken(1)
-        await stage.calls.stop(limit_s=0.01)
+        harness = Harness()
+        answering = asyncio.create_task(harness.inferences.one(message(7), Call()))
+        await harness.taken(1)
+        await harness.calls.stop(limit_s=0.01)
         assert not answering.done()
         answering.cancel()
 
@@ -521,15 +521,15 @@ def test_a_stop_that_lasts_too_long_waits_for_nobody() -> None:
 
 def test_a_stop_ends_an_idle_reflection_call() -> None:
     async def test() -> None:
-        stage, call = Stage(), Call()
+        harness, call = Harness(), Call()
         request = SCHEMA.services["grpc.reflection.v1.ServerReflection"][
             "ServerReflectionInfo"
         ].request
-        info = asyncio.create_task(Reflection(stage.calls).info(None, call))
+        info = asyncio.create_task(Reflection(harness.calls).info(None, call))
         call.incoming.put_nowait(request(list_services="*"))
-        await stage.quiet()
+        await harness.quiet()
         assert len(call.outgoing) == 1
-        await stage.calls.stop(limit_s=3600)
+        await harness.calls.stop(limit_s=3600)
         with pytest.raises(Ended):
             await info
 
@@ -538,8 +538,8 @@ def test_a_stop_ends_an_idle_reflection_call() -> None:
 
 def test_health_follows_readiness_and_a_stop() -> None:
     async def test() -> None:
-        stage, call, watcher = Stage(), Call(), Call()
-        health = Health(Control(stage.service).ready, stage.calls)
+        harness, call, watcher = Harness(), Call(), Call()
+        health = Health(Control(harness.service).ready, harness.calls)
         request = SCHEMA.services["grpc.health.v1.Health"]["Check"].request
 
         async def status(service: str = "") -> int:
@@ -547,9 +547,9 @@ def test_health_follows_readiness_and_a_stop() -> None:
             return found
 
         assert [await status(), await status("inference.GRPCInferenceService")] == [1, 1]
-        stage.served(0)
+        harness.served(0)
         assert await status() == 2
-        stage.served(1)
+        harness.served(1)
         with pytest.raises(Ended):
             await status("nope")
         assert call.status == (grpc.StatusCode.NOT_FOUND, 'there is no service "nope"')
@@ -558,8 +558,8 @@ def test_health_follows_readiness_and_a_stop() -> None:
             asyncio.create_task(health.watch(request(), watcher)),
             asyncio.create_task(health.watch(request(service="nope"), unknown)),
         ]
-        await stage.quiet()
-        await stage.calls.stop(limit_s=3600)
+        await harness.quiet()
+        await harness.calls.stop(limit_s=3600)
         assert await status() == 2
         await asyncio.gather(*watching)
         assert [message.status for message in watcher.outgoing] == [1, 2]
@@ -570,8 +570,8 @@ def test_health_follows_readiness_and_a_stop() -> None:
 
 def test_what_is_said_of_models_is_what_rest_says() -> None:
     async def test() -> None:
-        stage = Stage()
-        control = Control(stage.service)
+        harness = Harness()
+        control = Control(harness.service)
         methods = control.methods()
         named = inference("ModelMetadataRequest")
         assert methods["ServerLive"](None) == {"live": True}
@@ -579,7 +579,7 @@ def test_what_is_said_of_models_is_what_rest_says() -> None:
         (statistics,) = methods["ModelStatistics"](named())["model_stats"]
         assert statistics["name"] == "m"
         index = inference("RepositoryIndexRequest")
-        stage.served(0)
+        harness.served(0)
         assert methods["ServerReady"](None) == {"ready": False}
         assert methods["ModelReady"](named(name="m")) == {"ready": False}
         (entry,) = methods["RepositoryIndex"](index())["models"]

@@ -174,7 +174,7 @@ class Recorded:
     wakes: list[str] = field(default_factory=list)
 
     def serve(self) -> None:
-        """Answer everything that was announced."""
+        """Answer everything that was submitted."""
         self.log.actor = Actor.HOLDER
         for ref in self.submissions.take():
             request = self.worker.read(ref)
@@ -225,7 +225,7 @@ def test_a_request_is_stored_payload_first_then_header_control_ring_and_tail(
     recorded: Recorded,
 ) -> None:
     first, second = ask(recorded.lane), ask(recorded.lane)
-    recorded.lane.announce()
+    recorded.lane.submit()
     assert [what for _, what in recorded.log.entries] == [
         "payload",
         f"header of {first}",
@@ -245,7 +245,7 @@ def test_what_is_sent_in_one_call_is_stored_in_the_same_order(recorded: Recorded
     for _ in range(2):
         recorded.log.entries.clear()
         slot = recorded.lane.send(b"request", 100, 0, 1, 5, 6)
-        recorded.lane.announce()
+        recorded.lane.submit()
         assert [what for _, what in recorded.log.entries] == [
             "payload",
             f"header of {slot}",
@@ -265,7 +265,7 @@ def test_an_answer_is_stored_result_first_then_what_stands_beside_done_ring_and_
     recorded: Recorded,
 ) -> None:
     slot = ask(recorded.lane)
-    recorded.lane.announce()
+    recorded.lane.submit()
     recorded.log.entries.clear()
     recorded.serve()
     assert [what for _, what in recorded.log.entries] == [
@@ -283,7 +283,7 @@ def test_answers_to_requests_that_are_alike_are_stored_in_the_same_order(
     recorded: Recorded,
 ) -> None:
     slots = [ask(recorded.lane) for _ in range(2)]
-    recorded.lane.announce()
+    recorded.lane.submit()
     alike = recorded.worker.read_uniform(recorded.submissions.take())
     assert alike is not None
     recorded.log.entries.clear()
@@ -301,7 +301,7 @@ def test_answers_to_requests_that_are_alike_are_stored_in_the_same_order(
 
 def test_an_answer_in_words_is_stored_in_the_same_order(recorded: Recorded) -> None:
     slot = ask(recorded.lane)
-    recorded.lane.announce()
+    recorded.lane.submit()
     (ref,) = recorded.submissions.take()
     request = recorded.worker.read(ref)
     assert request is not None
@@ -325,7 +325,7 @@ def test_every_store_to_a_slot_is_a_transition_by_the_actor_who_may(recorded: Re
     for _ in range(3):
         ask(lane)
         cancelled_first, cancelled_late = ask(lane), ask(lane)
-        lane.announce()
+        lane.submit()
         lane.cancel(cancelled_first)
         recorded.serve()
         lane.cancel(cancelled_late)
@@ -333,7 +333,7 @@ def test_every_store_to_a_slot_is_a_transition_by_the_actor_who_may(recorded: Re
             lane.release(slot)
         assert lane.in_flight == 0
     ask(lane)
-    lane.announce()
+    lane.submit()
     heir = Lane(recorded.segment, 0, lambda: None)
     second_heir = Lane(recorded.segment, 0, lambda: None)
     recorded.serve()
@@ -343,7 +343,7 @@ def test_every_store_to_a_slot_is_a_transition_by_the_actor_who_may(recorded: Re
 
 
 @dataclass
-class Rig:
+class Harness:
     """One lane, a worker's and the collector's holder, over a process-local segment."""
 
     segment: Segment = field(default_factory=lambda: Segment.local(LAYOUT, (MODEL,)))
@@ -388,213 +388,217 @@ class Rig:
 
 
 @pytest.fixture(params=[0, 1], ids=["lane 0", "lane 1"])
-def rig(request: pytest.FixtureRequest) -> Rig:
-    return Rig(index=request.param)
+def harness(request: pytest.FixtureRequest) -> Harness:
+    return Harness(index=request.param)
 
 
-def test_a_request_reaches_the_engine_and_its_answer_comes_back(rig: Rig) -> None:
-    slot = ask(rig.lane, b"hello")
-    rig.lane.announce()
-    (request,) = rig.requests()
+def test_a_request_reaches_the_engine_and_its_answer_comes_back(harness: Harness) -> None:
+    slot = ask(harness.lane, b"hello")
+    harness.lane.submit()
+    (request,) = harness.requests()
     assert request == Request(
-        ref=reference(1, rig.index * SLOTS + slot),
+        ref=reference(1, harness.index * SLOTS + slot),
         model=0,
         rows=1,
         request_bytes=5,
         key_bytes=0,
         result_capacity=100,
-        request_offset=rig.lane.request_offset[slot],
-        result_offset=rig.lane.result_offset[slot],
+        request_offset=harness.lane.request_offset[slot],
+        result_offset=harness.lane.result_offset[slot],
         accepted_ns=5,
         deadline_ns=6,
     )
-    rig.answer(request)
-    rig.worker.flush()
-    assert rig.lane.collect() == [slot]
-    assert rig.lane.answer(slot) == Answer(Status.OK, 5, 7, 3, Reason.LATENCY, 11, 12)
-    assert rig.result(slot) == b"HELLO"
-    rig.lane.release(slot)
-    assert rig.lane.in_flight == 0
+    harness.answer(request)
+    harness.worker.flush()
+    assert harness.lane.collect() == [slot]
+    assert harness.lane.answer(slot) == Answer(Status.OK, 5, 7, 3, Reason.LATENCY, 11, 12)
+    assert harness.result(slot) == b"HELLO"
+    harness.lane.release(slot)
+    assert harness.lane.in_flight == 0
 
 
-def test_one_wake_up_for_all_that_is_announced_and_for_all_that_is_answered(rig: Rig) -> None:
-    rig.collector_wakes.clear()
+def test_one_wake_up_for_all_that_is_submitted_and_for_all_that_is_answered(
+    harness: Harness,
+) -> None:
+    harness.collector_wakes.clear()
     for _ in range(3):
-        ask(rig.lane)
-    assert rig.collector_wakes == []
-    rig.lane.announce()
-    rig.lane.announce()
-    assert rig.collector_wakes == [None]
-    rig.serve()
-    assert rig.lane_wakes == [rig.index]
-    rig.worker.flush()
-    assert rig.lane_wakes == [rig.index]
+        ask(harness.lane)
+    assert harness.collector_wakes == []
+    harness.lane.submit()
+    harness.lane.submit()
+    assert harness.collector_wakes == [None]
+    harness.serve()
+    assert harness.lane_wakes == [harness.index]
+    harness.worker.flush()
+    assert harness.lane_wakes == [harness.index]
 
 
-def test_a_lane_without_a_free_slot_gives_none_and_stays_as_it_is(rig: Rig) -> None:
-    slots = [ask(rig.lane) for _ in range(SLOTS)]
+def test_a_lane_without_a_free_slot_gives_none_and_stays_as_it_is(harness: Harness) -> None:
+    slots = [ask(harness.lane) for _ in range(SLOTS)]
     assert sorted(slots) == list(range(SLOTS))
-    assert rig.lane.claim(1, 1) is None
-    rig.lane.announce()
-    rig.serve()
-    assert sorted(rig.lane.collect()) == list(range(SLOTS))
+    assert harness.lane.claim(1, 1) is None
+    harness.lane.submit()
+    harness.serve()
+    assert sorted(harness.lane.collect()) == list(range(SLOTS))
 
 
-def test_a_lane_without_memory_gives_none_until_some_is_free(rig: Rig) -> None:
+def test_a_lane_without_memory_gives_none_until_some_is_free(harness: Harness) -> None:
     large = LANE_BYTES - LANE_BYTES // 8
-    assert rig.lane.claim(LANE_BYTES, 0) is None
-    slot = rig.lane.claim(large, 0)
+    assert harness.lane.claim(LANE_BYTES, 0) is None
+    slot = harness.lane.claim(large, 0)
     assert slot is not None
-    assert rig.lane.claim(large, 0) is None
-    assert rig.lane.claim(100, 100) is not None
-    rig.lane.abort(slot)
-    assert rig.lane.claim(large, 0) is not None
+    assert harness.lane.claim(large, 0) is None
+    assert harness.lane.claim(100, 100) is not None
+    harness.lane.abort(slot)
+    assert harness.lane.claim(large, 0) is not None
 
 
-def test_memory_that_free_slots_kept_is_there_for_requests_of_other_sizes(rig: Rig) -> None:
+def test_memory_that_free_slots_kept_is_there_for_requests_of_other_sizes(harness: Harness) -> None:
     for size in (100, 1000, 2000):
         slots = []
-        while (slot := rig.lane.claim(size, 8)) is not None:
+        while (slot := harness.lane.claim(size, 8)) is not None:
             slots.append(slot)
         assert len(slots) == SLOTS
         for slot in slots:
-            rig.lane.abort(slot)
-    assert rig.lane.claim(LANE_BYTES - LANE_BYTES // 8, 0) is not None
+            harness.lane.abort(slot)
+    assert harness.lane.claim(LANE_BYTES - LANE_BYTES // 8, 0) is not None
 
 
 @given(st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 5000), st.booleans()), max_size=40))
 def test_claimed_memory_lies_in_the_lane_and_is_never_shared(
     wishes: list[tuple[int, int, bool]],
 ) -> None:
-    rig = Rig(index=1)
+    harness = Harness(index=1)
     low = LAYOUT.lane_payload(1)
     held: dict[int, tuple[int, int]] = {}
     for request_bytes, result_bytes, frees in wishes:
         if frees and held:
             slot, _ = held.popitem()
-            rig.lane.abort(slot)
-        slot_or_none = rig.lane.claim(request_bytes, result_bytes)
+            harness.lane.abort(slot)
+        slot_or_none = harness.lane.claim(request_bytes, result_bytes)
         if slot_or_none is None:
             continue
         assert slot_or_none not in held
-        start = rig.lane.request_offset[slot_or_none]
-        result = rig.lane.result_offset[slot_or_none]
+        start = harness.lane.request_offset[slot_or_none]
+        result = harness.lane.result_offset[slot_or_none]
         end = result + result_bytes
         assert start % at.ALIGNMENT == result % at.ALIGNMENT == 0
         assert low <= start <= start + request_bytes <= result <= end <= low + LANE_BYTES
         assert all(end <= other or stop <= start for other, stop in held.values())
         held[slot_or_none] = (start, max(end, start + 1))
-    assert rig.lane.in_flight == len(held)
+    assert harness.lane.in_flight == len(held)
 
 
 def test_a_cancelled_request_is_not_wanted_and_its_slot_comes_back_with_its_answer(
-    rig: Rig,
+    harness: Harness,
 ) -> None:
-    slot = ask(rig.lane)
-    rig.lane.announce()
-    (request,) = rig.requests()
-    assert rig.worker.wanted(request.ref)
-    rig.lane.cancel(slot)
-    assert not rig.worker.wanted(request.ref)
-    assert rig.lane.counters[LaneCounter.CANCELLED] == 1
-    assert rig.lane.in_flight == 1
-    rig.answer(request)
-    rig.worker.flush()
-    assert rig.lane.collect() == []
-    assert rig.lane.in_flight == 0
-    assert rig.lane.counters[LaneCounter.LATE_ANSWERS] == 1
+    slot = ask(harness.lane)
+    harness.lane.submit()
+    (request,) = harness.requests()
+    assert harness.worker.wanted(request.ref)
+    harness.lane.cancel(slot)
+    assert not harness.worker.wanted(request.ref)
+    assert harness.lane.counters[LaneCounter.CANCELLED] == 1
+    assert harness.lane.in_flight == 1
+    harness.answer(request)
+    harness.worker.flush()
+    assert harness.lane.collect() == []
+    assert harness.lane.in_flight == 0
+    assert harness.lane.counters[LaneCounter.LATE_ANSWERS] == 1
 
 
-def test_a_cancelled_requests_memory_is_not_handed_out_while_it_is_in_flight(rig: Rig) -> None:
-    slot = ask(rig.lane, bytes(1000))
-    taken = range(rig.lane.request_offset[slot], rig.lane.result_offset[slot] + 100)
-    rig.lane.announce()
-    rig.lane.cancel(slot)
-    while (other := rig.lane.claim(64, 0)) is not None:
+def test_a_cancelled_requests_memory_is_not_handed_out_while_it_is_in_flight(
+    harness: Harness,
+) -> None:
+    slot = ask(harness.lane, bytes(1000))
+    taken = range(harness.lane.request_offset[slot], harness.lane.result_offset[slot] + 100)
+    harness.lane.submit()
+    harness.lane.cancel(slot)
+    while (other := harness.lane.claim(64, 0)) is not None:
         assert other != slot
-        assert rig.lane.request_offset[other] not in taken
+        assert harness.lane.request_offset[other] not in taken
 
 
-def test_an_answer_announced_twice_is_one_answer(rig: Rig) -> None:
-    slot = ask(rig.lane)
-    rig.lane.announce()
-    (request,) = rig.requests()
-    rig.answer(request)
-    rig.worker.flush()
-    assert rig.collector.repeat(request.ref)
-    rig.collector.flush()
-    assert rig.lane.collect() == [slot]
-    rig.lane.release(slot)
-    assert rig.collector.repeat(request.ref)
-    rig.collector.flush()
-    again = ask(rig.lane)
-    assert rig.lane.collect() == []
-    assert rig.lane.counters[LaneCounter.LATE_ANSWERS] == 2
-    assert rig.lane.in_flight == 1
+def test_an_answer_posted_twice_is_one_answer(harness: Harness) -> None:
+    slot = ask(harness.lane)
+    harness.lane.submit()
+    (request,) = harness.requests()
+    harness.answer(request)
+    harness.worker.flush()
+    assert harness.collector.repeat(request.ref)
+    harness.collector.flush()
+    assert harness.lane.collect() == [slot]
+    harness.lane.release(slot)
+    assert harness.collector.repeat(request.ref)
+    harness.collector.flush()
+    again = ask(harness.lane)
+    assert harness.lane.collect() == []
+    assert harness.lane.counters[LaneCounter.LATE_ANSWERS] == 2
+    assert harness.lane.in_flight == 1
     assert again == slot, "the test wants the very slot to be in use again"
 
 
-def test_an_open_request_has_no_answer_to_repeat(rig: Rig) -> None:
-    ask(rig.lane)
-    rig.lane.announce()
-    (request,) = rig.requests()
-    assert rig.worker.is_open(request.ref)
-    assert not rig.collector.repeat(request.ref)
-    rig.answer(request)
-    assert not rig.worker.is_open(request.ref)
+def test_an_open_request_has_no_answer_to_repeat(harness: Harness) -> None:
+    ask(harness.lane)
+    harness.lane.submit()
+    (request,) = harness.requests()
+    assert harness.worker.is_open(request.ref)
+    assert not harness.collector.repeat(request.ref)
+    harness.answer(request)
+    assert not harness.worker.is_open(request.ref)
 
 
-def test_answers_that_find_no_room_wait_for_the_next_flush(rig: Rig) -> None:
-    slots = {ask(rig.lane) for _ in range(SLOTS)}
-    rig.lane.announce()
-    requests = rig.requests()
+def test_answers_that_find_no_room_wait_for_the_next_flush(harness: Harness) -> None:
+    slots = {ask(harness.lane) for _ in range(SLOTS)}
+    harness.lane.submit()
+    requests = harness.requests()
     for request in requests:
-        rig.answer(request, rig.collector)
-    rig.collector.flush()
+        harness.answer(request, harness.collector)
+    harness.collector.flush()
     for request in [*requests, *requests[:2]]:
-        rig.collector.repeat(request.ref)
-    rig.collector.flush()
-    assert rig.collector.delayed == 2
-    assert set(rig.lane.collect()) == slots
-    rig.collector.flush()
-    assert rig.lane.collect() == []
-    assert rig.lane.counters[LaneCounter.LATE_ANSWERS] == SLOTS + 2
-    rig.lane_wakes.clear()
-    rig.collector.flush()
-    assert rig.lane_wakes == []
+        harness.collector.repeat(request.ref)
+    harness.collector.flush()
+    assert harness.collector.delayed == 2
+    assert set(harness.lane.collect()) == slots
+    harness.collector.flush()
+    assert harness.lane.collect() == []
+    assert harness.lane.counters[LaneCounter.LATE_ANSWERS] == SLOTS + 2
+    harness.lane_wakes.clear()
+    harness.collector.flush()
+    assert harness.lane_wakes == []
 
 
-def test_of_the_answers_that_find_no_room_those_stay_that_nobody_has_seen(rig: Rig) -> None:
+def test_of_the_answers_that_find_no_room_those_stay_that_nobody_has_seen(harness: Harness) -> None:
     for _ in range(SLOTS):
-        ask(rig.lane)
-    rig.lane.announce()
-    earlier = rig.requests()
+        ask(harness.lane)
+    harness.lane.submit()
+    earlier = harness.requests()
     for request in earlier:
-        rig.answer(request)
-    rig.worker.flush()
-    for slot in rig.lane.collect():
-        rig.lane.release(slot)
+        harness.answer(request)
+    harness.worker.flush()
+    for slot in harness.lane.collect():
+        harness.lane.release(slot)
     for _ in range(LAYOUT.completion_words // SLOTS):
         for request in earlier:
-            rig.collector.repeat(request.ref)
-        rig.collector.flush()
-    unseen = ask(rig.lane)
-    rig.lane.announce()
-    (request,) = rig.requests()
-    rig.answer(request, EnginePort(rig.segment, WORKER, rig.lane_wakes.append))
-    rig.collector.repeat(request.ref)
+            harness.collector.repeat(request.ref)
+        harness.collector.flush()
+    unseen = ask(harness.lane)
+    harness.lane.submit()
+    (request,) = harness.requests()
+    harness.answer(request, EnginePort(harness.segment, WORKER, harness.lane_wakes.append))
+    harness.collector.repeat(request.ref)
     for request in earlier:
-        rig.collector.repeat(request.ref)
-    others = [ask(rig.lane) for _ in range(SLOTS - 1)]
-    rig.lane.announce()
-    for request in rig.requests():
-        rig.answer(request, rig.collector)
-    rig.collector.flush()
-    assert rig.collector.delayed == SLOTS
-    assert rig.lane.collect() == []
-    rig.collector.flush()
-    assert rig.collector.delayed == 0
-    assert rig.lane.collect() == [unseen, *others]
+        harness.collector.repeat(request.ref)
+    others = [ask(harness.lane) for _ in range(SLOTS - 1)]
+    harness.lane.submit()
+    for request in harness.requests():
+        harness.answer(request, harness.collector)
+    harness.collector.flush()
+    assert harness.collector.delayed == SLOTS
+    assert harness.lane.collect() == []
+    harness.collector.flush()
+    assert harness.collector.delayed == 0
+    assert harness.lane.collect() == [unseen, *others]
 
 
 @pytest.mark.parametrize(
@@ -607,45 +611,45 @@ def test_of_the_answers_that_find_no_room_those_stay_that_nobody_has_seen(rig: R
     ],
 )
 def test_an_answer_that_cannot_be_is_corrupt_and_has_no_result(
-    rig: Rig, field_offset: int, value: int
+    harness: Harness, field_offset: int, value: int
 ) -> None:
-    slot = ask(rig.lane, result_bytes=100)
-    rig.lane.announce()
-    rig.serve()
-    rig.segment.words[rig.slot_word(slot, field_offset)] = value
-    assert rig.lane.collect() == [slot]
-    assert rig.lane.answer(slot) == Answer(Status.CORRUPT, 0, 0, 0, 0, 0, 0)
+    slot = ask(harness.lane, result_bytes=100)
+    harness.lane.submit()
+    harness.serve()
+    harness.segment.words[harness.slot_word(slot, field_offset)] = value
+    assert harness.lane.collect() == [slot]
+    assert harness.lane.answer(slot) == Answer(Status.CORRUPT, 0, 0, 0, 0, 0, 0)
 
 
-def test_what_its_holder_calls_corrupt_is_an_answer_like_others(rig: Rig) -> None:
-    slot = ask(rig.lane)
-    rig.lane.announce()
-    (request,) = rig.requests()
-    rig.worker.answer(request.ref, Status.CORRUPT, 0, MARK, 12)
-    rig.worker.flush()
-    assert rig.lane.collect() == [slot]
-    assert rig.lane.answer(slot) == Answer(Status.CORRUPT, 0, *MARK, 12)
+def test_what_its_holder_calls_corrupt_is_an_answer_like_others(harness: Harness) -> None:
+    slot = ask(harness.lane)
+    harness.lane.submit()
+    (request,) = harness.requests()
+    harness.worker.answer(request.ref, Status.CORRUPT, 0, MARK, 12)
+    harness.worker.flush()
+    assert harness.lane.collect() == [slot]
+    assert harness.lane.answer(slot) == Answer(Status.CORRUPT, 0, *MARK, 12)
 
 
-def test_a_result_that_is_too_large_says_how_large_it_would_be(rig: Rig) -> None:
-    slot = ask(rig.lane, result_bytes=100)
-    rig.lane.announce()
-    (request,) = rig.requests()
-    rig.worker.answer(request.ref, Status.RESULT_TOO_LARGE, 5000, MARK, 12)
-    rig.worker.flush()
-    assert rig.lane.collect() == [slot]
-    assert rig.lane.answer(slot)[:2] == (Status.RESULT_TOO_LARGE, 5000)
+def test_a_result_that_is_too_large_says_how_large_it_would_be(harness: Harness) -> None:
+    slot = ask(harness.lane, result_bytes=100)
+    harness.lane.submit()
+    (request,) = harness.requests()
+    harness.worker.answer(request.ref, Status.RESULT_TOO_LARGE, 5000, MARK, 12)
+    harness.worker.flush()
+    assert harness.lane.collect() == [slot]
+    assert harness.lane.answer(slot)[:2] == (Status.RESULT_TOO_LARGE, 5000)
 
 
-def test_a_text_is_cut_to_the_room_there_is(rig: Rig) -> None:
-    slot = ask(rig.lane, b"x", result_bytes=5)
-    rig.lane.announce()
-    (request,) = rig.requests()
-    rig.worker.fail(request, Status.INVALID, "too long a text", MARK, 12)
-    rig.worker.flush()
-    assert rig.lane.collect() == [slot]
-    assert rig.lane.answer(slot)[:2] == (Status.INVALID, 5)
-    assert rig.result(slot) == b"too l"
+def test_a_text_is_cut_to_the_room_there_is(harness: Harness) -> None:
+    slot = ask(harness.lane, b"x", result_bytes=5)
+    harness.lane.submit()
+    (request,) = harness.requests()
+    harness.worker.fail(request, Status.INVALID, "too long a text", MARK, 12)
+    harness.worker.flush()
+    assert harness.lane.collect() == [slot]
+    assert harness.lane.answer(slot)[:2] == (Status.INVALID, 5)
+    assert harness.result(slot) == b"too l"
 
 
 @pytest.mark.parametrize(
@@ -654,37 +658,37 @@ def test_a_text_is_cut_to_the_room_there_is(rig: Rig) -> None:
     ids=hex,
 )
 def test_a_reference_that_nobody_waits_for_is_dropped_and_counted(word: int) -> None:
-    rig = Rig()
-    slot = ask(rig.lane)
+    harness = Harness()
+    slot = ask(harness.lane)
     assert slot == 0
     ring = LAYOUT.completion_ring(0, WORKER)
-    assert Producer(rig.segment.words, ring, LAYOUT.completion_words).offer([word])
-    assert rig.lane.collect() == []
-    assert rig.lane.counters[LaneCounter.LATE_ANSWERS] == 1
-    assert rig.lane.in_flight == 1
+    assert Producer(harness.segment.words, ring, LAYOUT.completion_words).offer([word])
+    assert harness.lane.collect() == []
+    assert harness.lane.counters[LaneCounter.LATE_ANSWERS] == 1
+    assert harness.lane.in_flight == 1
 
 
 def test_a_corrupt_completion_ring_is_skipped_and_counted_and_the_others_are_read(
-    rig: Rig,
+    harness: Harness,
 ) -> None:
-    slot = ask(rig.lane)
-    rig.lane.announce()
-    (request,) = rig.requests()
-    rig.answer(request, rig.collector)
-    rig.collector.flush()
-    broken = LAYOUT.completion_ring(rig.index, WORKER)
-    rig.segment.words[(broken + at.RING_TAIL) // WORD] = LAYOUT.completion_words + 1
-    assert rig.lane.collect() == [slot]
-    assert rig.lane.counters[LaneCounter.CORRUPT_RINGS] == 1
+    slot = ask(harness.lane)
+    harness.lane.submit()
+    (request,) = harness.requests()
+    harness.answer(request, harness.collector)
+    harness.collector.flush()
+    broken = LAYOUT.completion_ring(harness.index, WORKER)
+    harness.segment.words[(broken + at.RING_TAIL) // WORD] = LAYOUT.completion_words + 1
+    assert harness.lane.collect() == [slot]
+    assert harness.lane.counters[LaneCounter.CORRUPT_RINGS] == 1
 
 
 LANE_0 = LAYOUT.lane_payload(0)
 LANE_1 = LAYOUT.lane_payload(1)
 
 
-def ways_to_read(rig: Rig) -> list[Callable[[list[int]], UniformBatch | None]]:
+def ways_to_read(harness: Harness) -> list[Callable[[list[int]], UniformBatch | None]]:
     """Of a batch: few requests, and as many as are handled as arrays."""
-    reader = UniformBatchReader(rig.segment)
+    reader = UniformBatchReader(harness.segment)
     return [reader.read, reader._read_many]
 
 
@@ -711,22 +715,22 @@ def ways_to_read(rig: Rig) -> list[Callable[[list[int]], UniformBatch | None]]:
     ids=str,
 )
 def test_a_header_outside_its_lanes_limits_is_not_read(header: dict[int, int]) -> None:
-    rig = Rig()
-    slot = ask(rig.lane)
-    rig.lane.announce()
-    (ref,) = rig.submissions.take()
-    assert rig.worker.read(ref) is not None
-    assert all(read([ref]) is not None for read in ways_to_read(rig))
+    harness = Harness()
+    slot = ask(harness.lane)
+    harness.lane.submit()
+    (ref,) = harness.submissions.take()
+    assert harness.worker.read(ref) is not None
+    assert all(read([ref]) is not None for read in ways_to_read(harness))
     for field_offset, value in header.items():
-        rig.segment.words[rig.slot_word(slot, field_offset)] = value
-    assert rig.worker.read(ref) is None
-    assert all(read([ref]) is None for read in ways_to_read(rig))
+        harness.segment.words[harness.slot_word(slot, field_offset)] = value
+    assert harness.worker.read(ref) is None
+    assert all(read([ref]) is None for read in ways_to_read(harness))
 
 
-def test_a_reference_to_no_slot_is_not_read(rig: Rig) -> None:
-    assert rig.worker.read(reference(1, LANES * SLOTS)) is None
-    assert rig.worker.read(reference(1, SLOT_MASK)) is None
-    assert all(read([reference(1, SLOT_MASK)]) is None for read in ways_to_read(rig))
+def test_a_reference_to_no_slot_is_not_read(harness: Harness) -> None:
+    assert harness.worker.read(reference(1, LANES * SLOTS)) is None
+    assert harness.worker.read(reference(1, SLOT_MASK)) is None
+    assert all(read([reference(1, SLOT_MASK)]) is None for read in ways_to_read(harness))
 
 
 sizes = st.lists(st.integers(1, 3), min_size=1, max_size=SLOTS)
@@ -736,51 +740,55 @@ sizes = st.lists(st.integers(1, 3), min_size=1, max_size=SLOTS)
 def test_requests_read_together_are_those_read_singly_where_they_are_alike(
     lengths: list[int],
 ) -> None:
-    rig = Rig(index=1)
+    harness = Harness(index=1)
     for length in lengths:
-        ask(rig.lane, bytes(length))
-    rig.lane.announce()
-    requests = rig.requests()
-    for read in ways_to_read(rig):
+        ask(harness.lane, bytes(length))
+    harness.lane.submit()
+    requests = harness.requests()
+    for read in ways_to_read(harness):
         alike = read([request.ref for request in requests])
         assert (alike is not None) == (len(set(lengths)) == 1)
         if alike is not None:
-            assert rig.worker.requests(alike) == requests
+            assert harness.worker.requests(alike) == requests
             assert list(alike.slots) == [request.ref & SLOT_MASK for request in requests]
 
 
 @pytest.mark.parametrize("moved_bytes", [-64, 64, 8, -LANE_1])
-def test_requests_whose_results_lie_elsewhere_are_not_alike(rig: Rig, moved_bytes: int) -> None:
-    slots = [ask(rig.lane) for _ in range(3)]
-    rig.lane.announce()
-    references = rig.submissions.take()
-    assert all(read(references) is not None for read in ways_to_read(rig))
-    word = rig.slot_word(slots[1], at.RESULT_OFFSET)
-    rig.segment.words[word] = (rig.segment.words[word] + moved_bytes) % (1 << 64)
-    assert [read(references) for read in ways_to_read(rig)] == [None, None]
+def test_requests_whose_results_lie_elsewhere_are_not_alike(
+    harness: Harness, moved_bytes: int
+) -> None:
+    slots = [ask(harness.lane) for _ in range(3)]
+    harness.lane.submit()
+    references = harness.submissions.take()
+    assert all(read(references) is not None for read in ways_to_read(harness))
+    word = harness.slot_word(slots[1], at.RESULT_OFFSET)
+    harness.segment.words[word] = (harness.segment.words[word] + moved_bytes) % (1 << 64)
+    assert [read(references) for read in ways_to_read(harness)] == [None, None]
 
 
 @pytest.mark.parametrize("way", [0, 1], ids=["few", "many"])
-def test_requests_answered_together_are_answered_like_single_ones(rig: Rig, way: int) -> None:
-    slots = [ask(rig.lane) for _ in range(3)]
-    rig.lane.announce()
-    alike = ways_to_read(rig)[way](rig.submissions.take())
+def test_requests_answered_together_are_answered_like_single_ones(
+    harness: Harness, way: int
+) -> None:
+    slots = [ask(harness.lane) for _ in range(3)]
+    harness.lane.submit()
+    alike = ways_to_read(harness)[way](harness.submissions.take())
     assert alike is not None
-    rig.worker.answer_uniform(alike, Status.OK, 4, MARK, 12)
-    rig.worker.flush()
-    assert rig.lane_wakes == [rig.index]
-    assert rig.lane.collect() == slots
+    harness.worker.answer_uniform(alike, Status.OK, 4, MARK, 12)
+    harness.worker.flush()
+    assert harness.lane_wakes == [harness.index]
+    assert harness.lane.collect() == slots
     for slot in slots:
-        assert rig.lane.answer(slot) == Answer(Status.OK, 4, 7, 3, Reason.LATENCY, 11, 12)
+        assert harness.lane.answer(slot) == Answer(Status.OK, 4, 7, 3, Reason.LATENCY, 11, 12)
 
 
-def test_every_slot_that_held_a_request_is_listed_with_its_state(rig: Rig) -> None:
-    answered, cancelled, waiting = (ask(rig.lane) for _ in range(3))
-    first = rig.index * SLOTS
-    rig.lane.cancel(cancelled)
-    rig.lane.announce()
-    rig.answer(rig.requests()[0])
-    states = {ref & SLOT_MASK: state for ref, state in rig.collector.published()}
+def test_every_slot_that_held_a_request_is_listed_with_its_state(harness: Harness) -> None:
+    answered, cancelled, waiting = (ask(harness.lane) for _ in range(3))
+    first = harness.index * SLOTS
+    harness.lane.cancel(cancelled)
+    harness.lane.submit()
+    harness.answer(harness.requests()[0])
+    states = {ref & SLOT_MASK: state for ref, state in harness.collector.published()}
     assert states == {
         first + answered: State.FREE,
         first + cancelled: State.CANCELLED,
@@ -791,8 +799,8 @@ def test_every_slot_that_held_a_request_is_listed_with_its_state(rig: Rig) -> No
 # The next owner of a lane
 
 
-def in_flight_memory(rig: Rig, slot: int) -> range:
-    return range(rig.lane.request_offset[slot], rig.lane.result_offset[slot] + 100)
+def in_flight_memory(harness: Harness, slot: int) -> range:
+    return range(harness.lane.request_offset[slot], harness.lane.result_offset[slot] + 100)
 
 
 def claimed(lane: Lane) -> Iterator[int]:
@@ -801,10 +809,12 @@ def claimed(lane: Lane) -> Iterator[int]:
         yield slot
 
 
-def test_what_is_in_flight_keeps_slot_and_memory_until_it_is_answered(rig: Rig) -> None:
-    slots = {slot: in_flight_memory(rig, slot) for slot in (ask(rig.lane), ask(rig.lane))}
-    rig.lane.announce()
-    heir = rig.next_owner()
+def test_what_is_in_flight_keeps_slot_and_memory_until_it_is_answered(harness: Harness) -> None:
+    slots = {
+        slot: in_flight_memory(harness, slot) for slot in (ask(harness.lane), ask(harness.lane))
+    }
+    harness.lane.submit()
+    heir = harness.next_owner()
     assert heir.in_flight == 2
     others = list(claimed(heir))
     assert set(others) == set(range(SLOTS)) - set(slots)
@@ -812,130 +822,134 @@ def test_what_is_in_flight_keeps_slot_and_memory_until_it_is_answered(rig: Rig) 
         start, end = heir.request_offset[other], heir.result_offset[other] + 100
         assert not any(memory.start < end and start < memory.stop for memory in slots.values())
         heir.abort(other)
-    rig.serve()
+    harness.serve()
     assert heir.collect() == []
     assert heir.in_flight == 0
     assert heir.claim(LANE_BYTES - LANE_BYTES // 8, 0) is not None
 
 
-def test_an_answer_its_owner_did_not_collect_does_not_reach_the_next(rig: Rig) -> None:
-    ask(rig.lane, b"of the dead")
-    rig.lane.announce()
-    rig.serve()
-    heir = rig.next_owner()
+def test_an_answer_its_owner_did_not_collect_does_not_reach_the_next(harness: Harness) -> None:
+    ask(harness.lane, b"of the dead")
+    harness.lane.submit()
+    harness.serve()
+    heir = harness.next_owner()
     slot = ask(heir, b"own")
     assert heir.collect() == []
-    heir.announce()
-    rig.serve()
+    heir.submit()
+    harness.serve()
     assert heir.collect() == [slot]
-    assert rig.result(slot, heir) == b"OWN"
+    assert harness.result(slot, heir) == b"OWN"
 
 
-def test_an_answer_announced_after_the_takeover_does_not_reach_the_next_owner(rig: Rig) -> None:
-    ask(rig.lane)
-    rig.lane.announce()
-    (request,) = rig.requests()
-    rig.answer(request)
-    heir = rig.next_owner()
+def test_an_answer_posted_after_the_takeover_does_not_reach_the_next_owner(
+    harness: Harness,
+) -> None:
+    ask(harness.lane)
+    harness.lane.submit()
+    (request,) = harness.requests()
+    harness.answer(request)
+    heir = harness.next_owner()
     slot = ask(heir)
-    rig.worker.flush()
+    harness.worker.flush()
     assert heir.collect() == []
     assert heir.in_flight == 1
     assert slot == request.ref & (SLOTS - 1), "the test wants the very slot to be in use again"
 
 
-def test_answers_left_in_the_rings_do_not_keep_new_ones_out(rig: Rig) -> None:
+def test_answers_left_in_the_rings_do_not_keep_new_ones_out(harness: Harness) -> None:
     for _ in range(SLOTS):
-        ask(rig.lane)
-    rig.lane.announce()
-    rig.serve()
-    heir = rig.next_owner()
+        ask(harness.lane)
+    harness.lane.submit()
+    harness.serve()
+    heir = harness.next_owner()
     slots = {ask(heir) for _ in range(SLOTS)}
-    heir.announce()
-    rig.serve()
-    assert rig.worker.delayed == 0
+    heir.submit()
+    harness.serve()
+    assert harness.worker.delayed == 0
     assert set(heir.collect()) == slots
 
 
-def test_answers_announced_after_the_takeover_do_not_keep_new_ones_out(rig: Rig) -> None:
+def test_answers_posted_after_the_takeover_do_not_keep_new_ones_out(harness: Harness) -> None:
     for _ in range(SLOTS):
-        ask(rig.lane)
-    rig.lane.announce()
-    for request in rig.requests():
-        rig.answer(request)
-    heir = rig.next_owner()
-    rig.worker.flush()
+        ask(harness.lane)
+    harness.lane.submit()
+    for request in harness.requests():
+        harness.answer(request)
+    heir = harness.next_owner()
+    harness.worker.flush()
     slots = {ask(heir) for _ in range(SLOTS)}
-    heir.announce()
-    rig.serve()
-    assert rig.worker.delayed == 0, "what a worker has not announced dies with it"
+    heir.submit()
+    harness.serve()
+    assert harness.worker.delayed == 0, "what a worker has not posted dies with it"
     assert set(heir.collect()) == slots
 
 
-def test_what_was_published_and_not_announced_is_announced_by_the_next_owner(rig: Rig) -> None:
-    slot = ask(rig.lane)
-    rig.collector_wakes.clear()
-    heir = rig.next_owner()
-    assert rig.collector_wakes == [None]
-    (request,) = rig.requests()
-    assert request.ref == reference(1, rig.index * SLOTS + slot)
-    assert not rig.worker.wanted(request.ref)
-    rig.answer(request)
-    rig.worker.flush()
+def test_what_was_published_and_not_submitted_is_submitted_by_the_next_owner(
+    harness: Harness,
+) -> None:
+    slot = ask(harness.lane)
+    harness.collector_wakes.clear()
+    heir = harness.next_owner()
+    assert harness.collector_wakes == [None]
+    (request,) = harness.requests()
+    assert request.ref == reference(1, harness.index * SLOTS + slot)
+    assert not harness.worker.wanted(request.ref)
+    harness.answer(request)
+    harness.worker.flush()
     assert heir.collect() == []
     assert heir.in_flight == 0
 
 
-def test_a_takeover_while_the_ring_is_full_loses_nothing(rig: Rig) -> None:
+def test_a_takeover_while_the_ring_is_full_loses_nothing(harness: Harness) -> None:
     for _ in range(SLOTS):
-        ask(rig.lane)
-    rig.lane.announce()
-    heir = rig.next_owner()
+        ask(harness.lane)
+    harness.lane.submit()
+    heir = harness.next_owner()
     assert heir.in_flight == SLOTS
-    second_heir = rig.next_owner()
-    rig.serve()
+    second_heir = harness.next_owner()
+    harness.serve()
     assert second_heir.collect() == []
     assert second_heir.in_flight == 0
     slot = ask(second_heir)
-    second_heir.announce()
-    rig.serve()
-    rig.serve()
+    second_heir.submit()
+    harness.serve()
+    harness.serve()
     assert second_heir.collect() == [slot]
 
 
-def test_a_header_that_no_owner_can_have_written_costs_its_slot_only(rig: Rig) -> None:
-    good, bad = ask(rig.lane), ask(rig.lane)
-    memory = in_flight_memory(rig, good)
-    rig.lane.announce()
+def test_a_header_that_no_owner_can_have_written_costs_its_slot_only(harness: Harness) -> None:
+    good, bad = ask(harness.lane), ask(harness.lane)
+    memory = in_flight_memory(harness, good)
+    harness.lane.submit()
     for field_offset, value in [
         (at.REQUEST_OFFSET, LANE_1 - 64),
         (at.RESULT_OFFSET, LANE_0),
         (at.RESULT_CAPACITY, (1 << 64) - 1),
     ]:
-        rig.segment.words[rig.slot_word(bad, field_offset)] = value
-        heir = rig.next_owner()
+        harness.segment.words[harness.slot_word(bad, field_offset)] = value
+        heir = harness.next_owner()
         assert heir.in_flight == 2
         for slot in claimed(heir):
             assert heir.request_offset[slot] not in memory
-    for ref in rig.submissions.take():
-        if rig.worker.is_open(ref):
-            rig.worker.answer(ref, Status.CORRUPT, 0, MARK, 12)
-    rig.worker.flush()
-    last = rig.next_owner()
+    for ref in harness.submissions.take():
+        if harness.worker.is_open(ref):
+            harness.worker.answer(ref, Status.CORRUPT, 0, MARK, 12)
+    harness.worker.flush()
+    last = harness.next_owner()
     starts = [last.request_offset[slot] for slot in claimed(last)]
     assert len(starts) == len(set(starts)) == SLOTS
 
 
-def test_a_generation_goes_on_where_the_dead_owner_left_it(rig: Rig) -> None:
+def test_a_generation_goes_on_where_the_dead_owner_left_it(harness: Harness) -> None:
     for _ in range(5):
-        slot = ask(rig.lane)
-        rig.lane.announce()
-        rig.serve()
-        assert rig.lane.collect() == [slot]
-        rig.lane.release(slot)
-    heir = rig.next_owner()
+        slot = ask(harness.lane)
+        harness.lane.submit()
+        harness.serve()
+        assert harness.lane.collect() == [slot]
+        harness.lane.release(slot)
+    heir = harness.next_owner()
     slot = ask(heir)
-    heir.announce()
-    refs = rig.submissions.take()
+    heir.submit()
+    refs = harness.submissions.take()
     assert [ref >> SLOT_BITS for ref in refs] == [6]
     assert [ref & (SLOTS - 1) for ref in refs] == [slot]

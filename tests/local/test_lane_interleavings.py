@@ -173,7 +173,7 @@ class Engine:
 
     def serve(self) -> None:
         for ref in self.submissions.take():
-            # A lane's next owner may announce what is answered already.
+            # A lane's next owner may submit what is answered already.
             if self.port.is_open(ref):
                 self.answer(ref)
         self.port.flush()
@@ -218,7 +218,7 @@ def reusing(
         def ask() -> None:
             for number in numbers:
                 frontend.publish(number)
-                frontend.lane.announce()
+                frontend.lane.submit()
                 if cancels:
                     frontend.cancel()
                 frontend.collect()
@@ -256,7 +256,7 @@ def test_a_cancelled_slot_comes_back_and_its_answer_reaches_nobody() -> None:
 def worker_dies(lane_type: type[Lane] = Lane) -> Scenario:
     """A worker is killed at any point of two answers; the collector answers what it did not.
 
-    Where the answer stands in the slot already, the collector announces it once more, as it
+    Where the answer stands in the slot already, the collector posts it once more, as it
     cannot know whether the worker had. Meanwhile the frontend uses the slots again.
     """
 
@@ -266,7 +266,7 @@ def worker_dies(lane_type: type[Lane] = Lane) -> Scenario:
         worker, collector = world.engine(WORKER), world.engine(COLLECTOR)
         frontend.publish(1)
         frontend.publish(2)
-        frontend.lane.announce()
+        frontend.lane.submit()
         batch = collector.submissions.take()
 
         def run() -> None:
@@ -285,7 +285,7 @@ def worker_dies(lane_type: type[Lane] = Lane) -> Scenario:
             for _ in range(2):
                 frontend.collect()
             frontend.publish(3)
-            frontend.lane.announce()
+            frontend.lane.submit()
             frontend.collect()
 
         actors = [Actor("worker", run, take_back), Actor("frontend", ask)]
@@ -311,20 +311,20 @@ def frontend_dies(lane_type: type[Lane] = Lane) -> Scenario:
         engine = world.engine(COLLECTOR)
         owner = world.frontend()
         owner.publish(1)
-        owner.lane.announce()
+        owner.lane.submit()
         engine.serve()
         owners = [owner]
 
         def ask() -> None:
             owner.publish(2)
-            owner.lane.announce()
+            owner.lane.submit()
 
         def take_over() -> None:
             heir = world.frontend()
             owners.append(heir)
             heir.collect()
             heir.publish(3, size=128 + WORD)
-            heir.lane.announce()
+            heir.lane.submit()
             heir.collect()
 
         def serve() -> None:
@@ -358,8 +358,8 @@ class ControlFirst(Lane):
     def publish(self, slot: int, *args: int) -> None:
         number = self._first_word + slot * (at.SLOT_SIZE // WORD)
         self._words[number] = self._generation[slot] + 1 << FLAG_BITS | WANTED
-        self._unannounced.append(self._generation[slot] + 1 << SLOT_BITS | slot)
-        self.announce()
+        self._unsubmitted.append(self._generation[slot] + 1 << SLOT_BITS | slot)
+        self.submit()
         super().publish(slot, *args)
 
 
@@ -381,7 +381,7 @@ class AdoptsNothing(Lane):
 
 
 class BelievesEveryAnswer(Lane):
-    """Wrong: takes an answer that is announced twice for two answers."""
+    """Wrong: takes an answer that is posted twice for two answers."""
 
     def collect(self) -> list[int]:
         return [
@@ -392,7 +392,7 @@ class BelievesEveryAnswer(Lane):
 
 
 class DoneLast(EnginePort):
-    """Wrong: announces an answer before it stands in the slot."""
+    """Wrong: posts an answer before it stands in the slot."""
 
     def answer(
         self, ref: int, status: Status, size: int, mark: BatchMark, finished_ns: int

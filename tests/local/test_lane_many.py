@@ -1,7 +1,7 @@
 """Many requests at once are what they would be one after the other."""
 
 import pytest
-from rig import FAR_NS, local_segment, spec
+from segment_fixture import FAR_NS, local_segment, spec
 
 from ringbatch.shm.answers import Answers
 from ringbatch.shm.engine_port import BatchMark, EnginePort
@@ -37,7 +37,7 @@ def test_what_is_published_together_is_what_is_published_one_by_one() -> None:
         # The fifth slot lies where memory was cut for the fifth request, either way.
         assert [first.request_offset[s] for s in many] == [second.request_offset[s] for s in many]
         for lane, segment in ((first, one_by_one), (second, together)):
-            lane.announce()
+            lane.submit()
             port = EnginePort(segment, 0, lambda _lane: None)
             refs = submitted(segment)
             for ref in refs:
@@ -76,7 +76,7 @@ def test_an_answer_is_ok_where_it_is_so_and_of_the_size(status: Status) -> None:
     segment, lane = owned()
     slots = lane.claim_many(3, REQUEST_BYTES, RESULT_BYTES)
     lane.publish_many(slots, 0, 1, 0, FAR_NS, REQUEST_BYTES)
-    lane.announce()
+    lane.submit()
     port = EnginePort(segment, 0, lambda _lane: None)
     good, other, larger = submitted(segment)
     port.answer(good, Status.OK, 40, MARK, 1)
@@ -93,7 +93,7 @@ def test_an_answer_to_an_earlier_request_of_the_slot_is_not_ok() -> None:
     segment, lane = owned()
     (slot,) = lane.claim_many(1, REQUEST_BYTES, RESULT_BYTES)
     lane.publish_many([slot], 0, 1, 0, FAR_NS, REQUEST_BYTES)
-    lane.announce()
+    lane.submit()
     port = EnginePort(segment, 0, lambda _lane: None)
     port.answer(submitted(segment)[0], Status.OK, 40, MARK, 1)
     port.flush()

@@ -4,10 +4,10 @@ from enum import IntEnum
 
 import orjson
 import pytest
+from collector_harness import CollectorHarness, eager
+from frontend_harness import SteppedLoop
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
-from stage import SteppedLoop
-from stand import Stand, eager
 
 from ringbatch.frontend.metrics import exposition
 from ringbatch.frontend.metrics.exposition import EngineMetrics
@@ -31,10 +31,10 @@ def two_frontends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Segment, "held_lanes", lambda _: 2)
 
 
-def samples(stand: Stand) -> dict[tuple[str, ...], float]:
+def samples(harness: CollectorHarness) -> dict[tuple[str, ...], float]:
     """By name and the values of labels."""
     registry = CollectorRegistry()
-    registry.register(EngineMetrics(stand.segment, "1.2.3"))
+    registry.register(EngineMetrics(harness.segment, "1.2.3"))
     return {
         (sample.name, *sample.labels.values()): sample.value
         for family in text_string_to_metric_families(generate_latest(registry).decode())
@@ -56,7 +56,7 @@ def test_every_counter_is_a_metric(counters: type[IntEnum], names: dict[IntEnum,
 
 
 def test_a_new_engine_has_counted_nothing() -> None:
-    found = samples(Stand(eager(max_batch_size=4)))
+    found = samples(CollectorHarness(eager(max_batch_size=4)))
     assert found["ringbatch_info", "1.2.3"] == 1
     counted = {key: n for key, n in found.items() if key[0].endswith("_total")}
     assert len(counted) > 20
@@ -64,24 +64,24 @@ def test_a_new_engine_has_counted_nothing() -> None:
 
 
 def test_a_request_is_in_flight_from_lane_to_answer() -> None:
-    stand = Stand(eager(max_batch_size=4)).begin()
-    stand.send(lane=1, rows=2)
-    stand.clients[1].lane.announce()
-    found = samples(stand)
+    harness = CollectorHarness(eager(max_batch_size=4)).begin()
+    harness.send(lane=1, rows=2)
+    harness.clients[1].lane.submit()
+    found = samples(harness)
     assert found["ringbatch_lane_waiting", "1"] == 1
     assert found["ringbatch_model_in_flight", "m", "1"] == 1
-    stand.step(1_000)
-    found = samples(stand)
+    harness.step(1_000)
+    found = samples(harness)
     assert found["ringbatch_lane_waiting", "1"] == 0
     assert found["ringbatch_model_in_flight", "m", "1"] == 1
     assert found["ringbatch_model_batches_total", "m", "idle", "1"] == 1
     assert found["ringbatch_model_batch_instances_bucket", "1.0", "m", "1"] == 0
     assert found["ringbatch_model_batch_instances_bucket", "2.0", "m", "1"] == 1
     assert found["ringbatch_model_batch_instances_count", "m", "1"] == 1
-    worker = stand.workers[0]
+    worker = harness.workers[0]
     worker.finish(worker.task(), run_ns=2_000_000_000)
-    stand.step(2_000)
-    found = samples(stand)
+    harness.step(2_000)
+    found = samples(harness)
     assert found["ringbatch_model_in_flight", "m", "1"] == 0
     assert found["ringbatch_model_run_seconds_total", "m", "1"] == 2
     assert found["ringbatch_model_requests_total", "m", "1"] == 1
@@ -90,33 +90,33 @@ def test_a_request_is_in_flight_from_lane_to_answer() -> None:
 
 def test_the_sizes_of_batches_add_up_to_what_was_dispatched_whoever_ran_before() -> None:
     """A worker's place may have counted for a model that was unloaded."""
-    stand = Stand(eager(max_batch_size=4)).begin()
-    worker = stand.segment.layout.worker_counters(0)
-    Counters(stand.segment.words, worker).add(WorkerCounter.ROWS, 1000)
+    harness = CollectorHarness(eager(max_batch_size=4)).begin()
+    worker = harness.segment.layout.worker_counters(0)
+    Counters(harness.segment.words, worker).add(WorkerCounter.ROWS, 1000)
     for rows in (2, 3):
-        stand.send(rows=rows)
-        stand.step(1_000)
-        stand.workers[0].finish(stand.workers[0].task())
-        stand.step(2_000)
-    found = samples(stand)
+        harness.send(rows=rows)
+        harness.step(1_000)
+        harness.workers[0].finish(harness.workers[0].task())
+        harness.step(2_000)
+    found = samples(harness)
     assert found["ringbatch_model_batch_instances_count", "m", "1"] == 2
     assert found["ringbatch_model_batch_instances_sum", "m", "1"] == 5
-    stand.segment.table.clear_place(0)
-    found = samples(stand)
+    harness.segment.table.clear_place(0)
+    found = samples(harness)
     assert found["ringbatch_model_batch_instances_count", "m", "1"] == 0
     assert found["ringbatch_model_batch_instances_sum", "m", "1"] == 0
 
 
 def test_a_request_counts_once_also_where_it_is_split_or_sent_again() -> None:
-    stand = Stand(eager(max_batch_size=4)).begin()
-    lane, loop = stand.clients[1].lane, SteppedLoop()
+    harness = CollectorHarness(eager(max_batch_size=4)).begin()
+    lane, loop = harness.clients[1].lane, SteppedLoop()
     gateway = Gateway(lane, loop, lambda: 1)  # type: ignore[arg-type]
-    service = Service(stand.segment, gateway, lambda: 1)
+    service = Service(harness.segment, gateway, lambda: 1)
     service.predict("m", orjson.dumps({"instances": [*range(10)]}), lambda *_: None)
     service.predict("m", b'{"instances":[1]}', lambda *_: None)
     loop.turn()
-    worker, port = stand.workers[0], EnginePort(stand.segment, 0, lambda _: None)
-    stand.step(1)
+    worker, port = harness.workers[0], EnginePort(harness.segment, 0, lambda _: None)
+    harness.step(1)
     for status, size in ((Status.RESULT_TOO_LARGE, 9_000), (Status.OK, 3)):
         answered = 0
         while answered < 4:
@@ -126,13 +126,13 @@ def test_a_request_counts_once_also_where_it_is_split_or_sent_again() -> None:
                     answered += 1
                 port.flush()
                 worker.say_done(task.mark.batch)
-            stand.step(1)
+            harness.step(1)
         gateway.collect()
         loop.turn()
-        stand.step(1)
-    found = samples(stand)
+        harness.step(1)
+    found = samples(harness)
     assert found["ringbatch_model_requests_total", "m", "1"] == 2
     assert found["ringbatch_model_instances_total", "m", "1"] == 22, "collected twice"
     assert found["ringbatch_lane_requests_total", "1"] == 2
     assert found["ringbatch_lane_answers_total", "1"] == 2
-    assert stand.model().requests == 2
+    assert harness.model().requests == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rig import local_segment
+from segment_fixture import local_segment
 
 from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig

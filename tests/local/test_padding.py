@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rig import Array, Client, Reply, local_segment, pack, spec, unpack
+from segment_fixture import Array, Client, Reply, local_segment, pack, spec, unpack
 
 from ringbatch.engine.batch.shaping import Unfit
 from ringbatch.engine.runtimes.model import InvalidInput, Model
@@ -31,7 +31,7 @@ TOKENS = Tensor("tokens", "FP32", [-1, 2])
 X = Tensor("x", "FP32", [2])
 
 
-class Stage:
+class Harness:
     """A runner whose batches are padded, and a client of it."""
 
     def __init__(
@@ -94,9 +94,9 @@ class Stage:
         return [[array.shape for array in arguments] for arguments in self.seen]
 
 
-def answer(stage: Stage, reply: Reply, rows: int = 1) -> list[Array]:
+def answer(harness: Harness, reply: Reply, rows: int = 1) -> list[Array]:
     assert reply.answer.status is Status.OK, reply.data
-    return unpack(stage.outputs, rows, reply.data)
+    return unpack(harness.outputs, rows, reply.data)
 
 
 def total(ids: Any) -> Any:
@@ -109,79 +109,79 @@ def as_tokens(ids: Any, *_: Any) -> Any:
 
 @pytest.mark.parametrize("count", [1, 3, 7, FEW + 1])
 def test_rows_are_padded_with_the_last_one_and_cut_off_again(count: int) -> None:
-    stage = Stage(lambda x: x * 2, [X], [X], sizes=(2, 5, 32))
-    replies = stage.run(*(stage.send([[i, -i]]) for i in range(count)))
-    assert [answer(stage, r)[0].tolist() for r in replies] == [
+    harness = Harness(lambda x: x * 2, [X], [X], sizes=(2, 5, 32))
+    replies = harness.run(*(harness.send([[i, -i]]) for i in range(count)))
+    assert [answer(harness, r)[0].tolist() for r in replies] == [
         [[2.0 * i, -2.0 * i]] for i in range(count)
     ]
-    ((given_rows,),) = stage.seen
+    ((given_rows,),) = harness.seen
     padded = next(size for size in (2, 5, 32) if size >= count)
     assert given_rows.shape == (padded, 2)
     assert (given_rows[count:] == given_rows[count - 1]).all()
 
 
 def test_values_of_json_are_padded_likewise() -> None:
-    stage = Stage(lambda instances: [n + 1 for n in instances], sizes=(4,))
-    replies = stage.run(stage.send(b"[1,2]", rows=2), stage.send(b"[5]"))
+    harness = Harness(lambda instances: [n + 1 for n in instances], sizes=(4,))
+    replies = harness.run(harness.send(b"[1,2]", rows=2), harness.send(b"[5]"))
     assert [reply.data for reply in replies] == [b"[2,3]", b"[6]"]
-    assert stage.seen == [[[1, 2, 5, 5]]]
+    assert harness.seen == [[[1, 2, 5, 5]]]
 
 
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_model_that_forgets_the_padding_has_returned_too_little(rows: int) -> None:
-    stage = Stage(lambda x: x[:rows], [X], [X], sizes=(8,))
-    (reply,) = stage.run(stage.send([[0, 0]] * rows, rows=rows))
+    harness = Harness(lambda x: x[:rows], [X], [X], sizes=(8,))
+    (reply,) = harness.run(harness.send([[0, 0]] * rows, rows=rows))
     assert reply.answer.status is Status.WRONG_COUNT
 
 
-def test_a_culprit_among_padded_rows_fails_alone() -> None:
+def test_a_bad_request_among_padded_rows_fails_alone() -> None:
     def predict(x: Any) -> Any:
         if (x == 3).any():
             raise InvalidInput("three")
         return x
 
-    stage = Stage(predict, [X], [X], sizes=(4, 8))
-    replies = stage.run(*(stage.send([[i, i]]) for i in range(6)))
+    harness = Harness(predict, [X], [X], sizes=(4, 8))
+    replies = harness.run(*(harness.send([[i, i]]) for i in range(6)))
     statuses = [reply.answer.status for reply in replies]
     assert statuses == [Status.INVALID if i == 3 else Status.OK for i in range(6)]
 
 
 def test_requests_of_unequal_length_run_as_one_batch() -> None:
-    stage = Stage(total, [IDS], [SUM], edges=())
-    replies = stage.run(stage.send([[1, 2, 3]]), stage.send([[10]]), stage.send([[]]))
-    assert [answer(stage, reply)[0].tolist() for reply in replies] == [[6], [10], [0]]
-    assert stage.shapes() == [[(3, 3)]]
+    harness = Harness(total, [IDS], [SUM], edges=())
+    replies = harness.run(harness.send([[1, 2, 3]]), harness.send([[10]]), harness.send([[]]))
+    assert [answer(harness, reply)[0].tolist() for reply in replies] == [[6], [10], [0]]
+    assert harness.shapes() == [[(3, 3)]]
 
 
 def test_they_are_padded_to_the_edge_of_their_bucket() -> None:
-    stage = Stage(total, [IDS], [SUM], edges=(4, 8))
-    stage.run(stage.send([[1]]), stage.send([[2, 2, 2, 2]]))
-    stage.run(stage.send([[1] * 5]))
-    stage.run(stage.send([[1] * 9]))
-    assert stage.shapes() == [[(2, 4)], [(1, 8)], [(1, 9)]]
+    harness = Harness(total, [IDS], [SUM], edges=(4, 8))
+    harness.run(harness.send([[1]]), harness.send([[2, 2, 2, 2]]))
+    harness.run(harness.send([[1] * 5]))
+    harness.run(harness.send([[1] * 9]))
+    assert harness.shapes() == [[(2, 4)], [(1, 8)], [(1, 9)]]
 
 
 def test_an_output_of_the_same_length_is_cut_to_that_of_its_request() -> None:
-    stage = Stage(as_tokens, [IDS], [TOKENS], edges=(4,), values={"ids": 9})
-    replies = stage.run(
-        stage.send([[1, 2]]), stage.send([[3, 4, 5], [6, 7, 8]], rows=2), stage.send([[]])
+    harness = Harness(as_tokens, [IDS], [TOKENS], edges=(4,), values={"ids": 9})
+    replies = harness.run(
+        harness.send([[1, 2]]), harness.send([[3, 4, 5], [6, 7, 8]], rows=2), harness.send([[]])
     )
-    assert answer(stage, replies[0])[0].tolist() == [[[1, -1], [2, -2]]]
-    assert answer(stage, replies[1], rows=2)[0].shape == (2, 3, 2)
-    assert answer(stage, replies[2])[0].shape == (1, 0, 2)
-    assert stage.seen[0][0].tolist()[0] == [1, 2, 9, 9]
+    assert answer(harness, replies[0])[0].tolist() == [[[1, -1], [2, -2]]]
+    assert answer(harness, replies[1], rows=2)[0].shape == (2, 3, 2)
+    assert answer(harness, replies[2])[0].shape == (1, 0, 2)
+    assert harness.seen[0][0].tolist()[0] == [1, 2, 9, 9]
 
 
 def test_every_input_has_a_padding_of_its_own() -> None:
-    stage = Stage(
+    harness = Harness(
         lambda ids, mask, words: total(ids),
         [IDS, MASK, WORDS],
         [SUM],
         edges=(3,),
         values={"ids": -7},
     )
-    stage.run(stage.send([[1, 2]], [[True, True]], [[b"a", b"b"]]))
-    ids, mask, words = stage.seen[0]
+    harness.run(harness.send([[1, 2]], [[True, True]], [[b"a", b"b"]]))
+    ids, mask, words = harness.seen[0]
     assert ids.tolist() == [[1, 2, -7]]
     assert mask.tolist() == [[True, True, False]]
     assert words.tolist() == [[b"a", b"b", b""]]
@@ -192,37 +192,37 @@ def test_a_model_may_be_told_the_true_lengths(edges: tuple[int, ...]) -> None:
     def predict(counts: Any, ids: Any) -> Any:
         return np.array([row[:n].sum() for n, row in zip(counts, ids, strict=True)])
 
-    stage = Stage(
+    harness = Harness(
         predict, [COUNTS, IDS], [SUM], edges=edges, values={"ids": 5}, lengths_input="counts"
     )
-    assert stage.inputs == (IDS,), "clients do not send them"
-    replies = stage.run(stage.send([[1, 1], [2, 2]], rows=2), stage.send([[7] * 4]))
-    assert answer(stage, replies[0], rows=2)[0].tolist() == [2, 4]
-    assert answer(stage, replies[1])[0].tolist() == [28]
-    counts = stage.seen[0][0]
+    assert harness.inputs == (IDS,), "clients do not send them"
+    replies = harness.run(harness.send([[1, 1], [2, 2]], rows=2), harness.send([[7] * 4]))
+    assert answer(harness, replies[0], rows=2)[0].tolist() == [2, 4]
+    assert answer(harness, replies[1])[0].tolist() == [28]
+    counts = harness.seen[0][0]
     assert (counts.dtype, counts.tolist()) == (np.dtype("<i8"), [2, 2, 4])
 
 
 def test_lengths_and_rows_are_padded_together() -> None:
-    stage = Stage(as_tokens, [IDS], [TOKENS], edges=(4,), sizes=(8,))
-    replies = stage.run(stage.send([[1, 2, 3]]), stage.send([[4]]))
-    assert [answer(stage, reply)[0].shape for reply in replies] == [(1, 3, 2), (1, 1, 2)]
-    assert stage.shapes() == [[(8, 4)]]
+    harness = Harness(as_tokens, [IDS], [TOKENS], edges=(4,), sizes=(8,))
+    replies = harness.run(harness.send([[1, 2, 3]]), harness.send([[4]]))
+    assert [answer(harness, reply)[0].shape for reply in replies] == [(1, 3, 2), (1, 1, 2)]
+    assert harness.shapes() == [[(8, 4)]]
 
 
 def test_what_cannot_be_cut_again_is_not_padded() -> None:
     other = Tensor("other", "INT64", [-1])
-    stage = Stage(as_tokens, [IDS, other], [TOKENS], edges=(4,))
-    replies = stage.run(stage.send([[1, 2]], [[1, 2, 3]]))
-    assert answer(stage, replies[0])[0].shape == (1, 2, 2)
-    assert stage.shapes() == [[(1, 2), (1, 3)]]
+    harness = Harness(as_tokens, [IDS, other], [TOKENS], edges=(4,))
+    replies = harness.run(harness.send([[1, 2]], [[1, 2, 3]]))
+    assert answer(harness, replies[0])[0].shape == (1, 2, 2)
+    assert harness.shapes() == [[(1, 2), (1, 3)]]
 
 
 def test_requests_that_a_lying_frontend_put_together_are_run_apart() -> None:
-    stage = Stage(total, [IDS], [SUM], edges=(2, 4))
-    replies = stage.run(stage.send([[1]]), stage.send([[1, 2, 3]]), stage.send([[1] * 9]))
-    assert [answer(stage, reply)[0].tolist() for reply in replies] == [[1], [6], [9]]
-    assert sorted(shape for ((shape,),) in zip(stage.shapes(), strict=True)) == [
+    harness = Harness(total, [IDS], [SUM], edges=(2, 4))
+    replies = harness.run(harness.send([[1]]), harness.send([[1, 2, 3]]), harness.send([[1] * 9]))
+    assert [answer(harness, reply)[0].tolist() for reply in replies] == [[1], [6], [9]]
+    assert sorted(shape for ((shape,),) in zip(harness.shapes(), strict=True)) == [
         (1, 2),
         (1, 4),
         (1, 9),
@@ -234,27 +234,27 @@ def test_a_batch_that_would_take_too_much_memory_is_run_in_parts(
 ) -> None:
     monkeypatch.setattr(padding_module, "FREE_BYTES", 1000)
     monkeypatch.setattr(padding_module, "GROWTH", 2)
-    stage = Stage(lambda image: image.sum(axis=(1, 2)), [Tensor("i", "INT64", [-1, -1])], [SUM],
+    harness = Harness(lambda image: image.sum(axis=(1, 2)), [Tensor("i", "INT64", [-1, -1])], [SUM],
                   edges=())  # fmt: skip
     tall, wide = np.ones((1, 100, 1), "i8"), np.ones((1, 1, 100), "i8")
-    replies = stage.run(stage.send(tall), stage.send(wide))
-    assert [answer(stage, reply)[0].tolist() for reply in replies] == [[100], [100]]
-    assert stage.shapes() == [[(1, 100, 1)], [(1, 1, 100)]]
+    replies = harness.run(harness.send(tall), harness.send(wide))
+    assert [answer(harness, reply)[0].tolist() for reply in replies] == [[100], [100]]
+    assert harness.shapes() == [[(1, 100, 1)], [(1, 1, 100)]]
 
 
 def test_a_payload_that_lies_costs_nobody_else() -> None:
-    stage = Stage(total, [IDS], [SUM], edges=(4,))
-    good, bad = stage.send([[1, 2]]), stage.send([[3, 4]])
-    start = stage.client.lane.request_offset[bad & SLOT_MASK]
-    stage.segment.memory[start : start + 8] = (1 << 40).to_bytes(8, "little")
-    replies = stage.run(good, bad)
-    assert answer(stage, replies[0])[0].tolist() == [3]
+    harness = Harness(total, [IDS], [SUM], edges=(4,))
+    good, bad = harness.send([[1, 2]]), harness.send([[3, 4]])
+    start = harness.client.lane.request_offset[bad & SLOT_MASK]
+    harness.segment.memory[start : start + 8] = (1 << 40).to_bytes(8, "little")
+    replies = harness.run(good, bad)
+    assert answer(harness, replies[0])[0].tolist() == [3]
     assert replies[1].answer.status is Status.CORRUPT
 
 
 def test_an_output_of_another_length_cannot_be_cut() -> None:
-    stage = Stage(lambda ids: as_tokens(ids)[:, :3], [IDS], [TOKENS], edges=(8,))
-    (reply,) = stage.run(stage.send([[1, 2]]))
+    harness = Harness(lambda ids: as_tokens(ids)[:, :3], [IDS], [TOKENS], edges=(8,))
+    (reply,) = harness.run(harness.send([[1, 2]]))
     assert reply.answer.status is Status.MODEL_FAILED
     assert b"has shape [1, 3, 2] for inputs that were padded to 8" in reply.data
 
@@ -267,25 +267,29 @@ def test_only_whose_own_answer_is_no_number_fails() -> None:
         tokens[ids == 0] = np.nan
         return tokens
 
-    stage = Stage(predict, [IDS], [TOKENS], edges=(8,), finite=True)
-    good, bad = stage.run(stage.send([[1, 2]]), stage.send([[1, 0]]))
-    assert answer(stage, good)[0].shape == (1, 2, 2)
+    harness = Harness(predict, [IDS], [TOKENS], edges=(8,), finite=True)
+    good, bad = harness.run(harness.send([[1, 2]]), harness.send([[1, 0]]))
+    assert answer(harness, good)[0].shape == (1, 2, 2)
     assert bad.answer.status is Status.MODEL_FAILED
 
 
 def test_only_whose_own_numbers_are_beyond_the_type_fails() -> None:
     bytes_of = Tensor("bytes", "UINT8", [-1])
-    stage = Stage(lambda ids: np.where(ids, ids, 999).astype("u4"), [IDS], [bytes_of], edges=(8,))
-    good, bad, other = stage.run(stage.send([[1, 2]]), stage.send([[1, 256]]), stage.send([[3]]))
-    assert [answer(stage, reply)[0].tolist() for reply in (good, other)] == [[[1, 2]], [[3]]]
+    harness = Harness(
+        lambda ids: np.where(ids, ids, 999).astype("u4"), [IDS], [bytes_of], edges=(8,)
+    )
+    good, bad, other = harness.run(
+        harness.send([[1, 2]]), harness.send([[1, 256]]), harness.send([[3]])
+    )
+    assert [answer(harness, reply)[0].tolist() for reply in (good, other)] == [[[1, 2]], [[3]]]
     assert bad.answer.status is Status.MODEL_FAILED
     assert b"output 'bytes' holds numbers beyond the declared UINT8" in bad.data
 
 
 def test_an_answer_that_does_not_fit_says_how_much_it_takes() -> None:
-    stage = Stage(as_tokens, [IDS], [TOKENS], edges=(8,))
-    small, large = stage.run(
-        stage.send([[1]], result_bytes=128), stage.send([[1] * 8], result_bytes=64)
+    harness = Harness(as_tokens, [IDS], [TOKENS], edges=(8,))
+    small, large = harness.run(
+        harness.send([[1]], result_bytes=128), harness.send([[1] * 8], result_bytes=64)
     )
     assert small.answer.status is Status.OK
     assert (large.answer.status, large.answer.size) == (Status.RESULT_TOO_LARGE, 64 + 8 * 2 * 4)
@@ -336,16 +340,16 @@ requests = st.lists(
 def test_whatever_the_shape_everybody_gets_what_it_would_get_alone(
     sent: list[list[list[int]]], edges: list[int], sizes: list[int]
 ) -> None:
-    stage = Stage(
+    harness = Harness(
         lambda ids: (as_tokens(ids), total(ids)),
         [IDS],
         [TOKENS, SUM],
         edges=tuple(edges),
         sizes=tuple(sizes),
     )
-    replies = stage.run(*(stage.send(rows, rows=len(rows)) for rows in sent))
+    replies = harness.run(*(harness.send(rows, rows=len(rows)) for rows in sent))
     for rows, reply in zip(sent, replies, strict=True):
         ids = np.array(rows, "i8").reshape(len(rows), -1)
-        tokens, sums = answer(stage, reply, rows=len(rows))
+        tokens, sums = answer(harness, reply, rows=len(rows))
         assert np.array_equal(tokens, as_tokens(ids))
         assert np.array_equal(sums, total(ids))

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from http_stand import (
+from http_harness import (
     ESCAPED,
     IDLE_TIMEOUT_S,
     UNREAD,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rig import spec
+from segment_fixture import spec
 
 from ringbatch.frontend.v1.answer import NumberAnswers
 from ringbatch.frontend.v1.placed_answers import PlacedAnswers
@@ -19,7 +19,7 @@ PLACES = 64
 NUMERIC = sorted(set(DATATYPES) - {"BOOL", "BF16", "BYTES"})
 
 
-class Stage:
+class Harness:
     """Memory with results in it, and both ways to write them."""
 
     def __init__(self, shape: list[int], datatype: str = "FP32") -> None:
@@ -45,37 +45,37 @@ class Stage:
 def test_what_lies_anywhere_is_written_as_a_copy_of_it_is(
     datatype: str, shape: list[int], results: list[tuple[int, int]]
 ) -> None:
-    stage = Stage(shape, datatype)
+    harness = Harness(shape, datatype)
     for number, (rows, place) in enumerate(results):
         values = np.arange(rows * prod(shape)) * 3 + number
         data = values.astype(DATATYPES[datatype].numpy).tobytes()
-        offset = stage.put(place, data)
-        written = stage.placed.write(rows, offset, len(data), BATCH_ID)
-        assert written == stage.usual(rows, data)
+        offset = harness.put(place, data)
+        written = harness.placed.write(rows, offset, len(data), BATCH_ID)
+        assert written == harness.usual(rows, data)
 
 
 def test_the_last_place_of_the_memory_is_one() -> None:
-    stage = Stage([16])
+    harness = Harness([16])
     data = np.arange(16, dtype="<f4").tobytes()
-    offset = stage.put(PLACES - 1, data)
-    assert stage.placed.write(1, offset, 64, BATCH_ID) == stage.usual(1, data)
+    offset = harness.put(PLACES - 1, data)
+    assert harness.placed.write(1, offset, 64, BATCH_ID) == harness.usual(1, data)
 
 
 @pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf])
 def test_what_json_has_no_word_for_goes_the_usual_way(number: float) -> None:
-    stage = Stage([2])
-    offset = stage.put(1, np.array([1, number], "<f4").tobytes())
-    assert stage.placed.write(1, offset, 8, BATCH_ID) is None
+    harness = Harness([2])
+    offset = harness.put(1, np.array([1, number], "<f4").tobytes())
+    assert harness.placed.write(1, offset, 8, BATCH_ID) is None
 
 
 @pytest.mark.parametrize("size", [0, 4, 12, 16])
 def test_a_result_of_another_size_goes_the_usual_way(size: int) -> None:
-    assert Stage([2]).placed.write(1, 0, size, BATCH_ID) is None
+    assert Harness([2]).placed.write(1, 0, size, BATCH_ID) is None
 
 
 def test_each_answer_has_the_id_of_its_batch() -> None:
-    stage = Stage([])
-    offset = stage.put(0, np.array([5], "<f4").tobytes())
+    harness = Harness([])
+    offset = harness.put(0, np.array([5], "<f4").tobytes())
     for batch_id in ("", "one", "two", "two", "one", ""):
         answer = f'{{"message":"","batchId":"{batch_id}","predictions":[5.0]}}'
-        assert stage.placed.write(1, offset, 4, batch_id) == answer.encode()
+        assert harness.placed.write(1, offset, 4, batch_id) == answer.encode()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rig import local_segment, spec
+from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, Regions, SharedMemory, patiently

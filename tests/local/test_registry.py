@@ -5,7 +5,7 @@ import threading
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rig import local_segment, spec
+from segment_fixture import local_segment, spec
 
 from ringbatch.shm.errors import Overloaded, RegionTaken
 from ringbatch.shm.layout import (

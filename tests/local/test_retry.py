@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rig import Client, Reply, local_segment, pack, spec, unpack
+from segment_fixture import Client, Reply, local_segment, pack, spec, unpack
 
 from ringbatch.engine.runtimes.model import InvalidInput, Model
 from ringbatch.engine.worker.bisect import PROBES
@@ -22,7 +22,7 @@ X = Tensor("x", "FP32", [2])
 FAR_NS = 1 << 62
 
 
-class Stage:
+class Harness:
     """A runner with a model of the test's, a client, and a clock that every run moves."""
 
     def __init__(
@@ -90,49 +90,49 @@ def failing_for(*bad: int, error: type[Exception] = RuntimeError) -> Callable[[A
 
 @pytest.mark.parametrize("count", [9, 32, 64])
 def test_a_model_that_always_raises_costs_a_few_runs_and_everybody_hears_of_it(count: int) -> None:
-    stage = Stage(failing_for(*range(count)))
-    replies = stage.run(*(stage.send(n) for n in range(count)))
+    harness = Harness(failing_for(*range(count)))
+    replies = harness.run(*(harness.send(n) for n in range(count)))
     assert statuses(replies) == [Status.MODEL_FAILED] * count
     assert all(b"raised RuntimeError" in reply.data for reply in replies if reply)
-    assert len(stage.calls) == 3 + PROBES
+    assert len(harness.calls) == 3 + PROBES
 
 
 def test_what_the_model_says_of_one_input_is_told_to_that_client_only() -> None:
     def predict(x: Any) -> Any:
         raise InvalidInput(f"not {x[:, 0].tolist()}")
 
-    stage = Stage(predict)
-    replies = stage.run(*(stage.send(n) for n in range(40)))
+    harness = Harness(predict)
+    replies = harness.run(*(harness.send(n) for n in range(40)))
     assert statuses(replies) == [Status.INVALID] * 40
     assert [reply.data for reply in replies if reply] == [b"not [%d.0]" % n for n in range(40)]
 
 
 def test_every_run_but_the_first_is_told_so_that_the_worker_is_not_taken_for_hung() -> None:
-    stage = Stage(failing_for(3))
-    stage.run(*(stage.send(n) for n in range(8)))
-    assert len(stage.told) == len(stage.calls) - 1 > 2
-    assert set(stage.told) == {7}
+    harness = Harness(failing_for(3))
+    harness.run(*(harness.send(n) for n in range(8)))
+    assert len(harness.told) == len(harness.calls) - 1 > 2
+    assert set(harness.told) == {7}
 
 
 def test_who_was_answered_need_not_wait_for_the_runs_to_come() -> None:
-    stage = Stage(failing_for(31))
-    refs = [stage.send(n) for n in range(32)]
+    harness = Harness(failing_for(31))
+    refs = [harness.send(n) for n in range(32)]
     collected: list[int] = []
-    before = stage.runner._predict
+    before = harness.runner._predict
 
     def looking(x: Any) -> Any:
-        collected.append(len(stage.client.lane.collect()))
+        collected.append(len(harness.client.lane.collect()))
         return before(x)
 
-    stage.runner._predict = looking
-    stage.runner.run(refs, BatchMark(7, 32, Reason.FULL, 0))
+    harness.runner._predict = looking
+    harness.runner.run(refs, BatchMark(7, 32, Reason.FULL, 0))
     assert collected[:3] == [0, 0, 16]
 
 
 def test_whose_deadline_has_come_is_not_run_again_and_the_others_are() -> None:
-    stage = Stage(failing_for(0), run_ns=100)
-    refs = [stage.send(n, deadline_ns=150 if n in (2, 5) else FAR_NS) for n in range(8)]
-    replies = stage.run(*refs)
+    harness = Harness(failing_for(0), run_ns=100)
+    refs = [harness.send(n, deadline_ns=150 if n in (2, 5) else FAR_NS) for n in range(8)]
+    replies = harness.run(*refs)
     # The whole takes until 100, the first half until 200.
     assert statuses(replies) == [
         Status.MODEL_FAILED,
@@ -147,17 +147,17 @@ def test_whose_deadline_has_come_is_not_run_again_and_the_others_are() -> None:
 
 
 def test_who_has_gone_meanwhile_is_not_run_again() -> None:
-    stage = Stage(failing_for(0))
-    refs = [stage.send(n) for n in range(2)]
-    before = stage.runner._predict
+    harness = Harness(failing_for(0))
+    refs = [harness.send(n) for n in range(2)]
+    before = harness.runner._predict
 
     def leaving(x: Any) -> Any:
-        stage.client.lane.cancel(refs[1] & SLOT_MASK)
+        harness.client.lane.cancel(refs[1] & SLOT_MASK)
         return before(x)
 
-    stage.runner._predict = leaving
-    assert statuses(stage.run(*refs)) == [Status.MODEL_FAILED, None]
-    assert stage.calls == [2, 1]
+    harness.runner._predict = leaving
+    assert statuses(harness.run(*refs)) == [Status.MODEL_FAILED, None]
+    assert harness.calls == [2, 1]
 
 
 def short_of_memory(limit: int) -> Callable[[Any], Any]:
@@ -172,42 +172,44 @@ def short_of_memory(limit: int) -> Callable[[Any], Any]:
 def test_a_batch_without_memory_is_halved_and_its_size_is_learned(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    stage = Stage(short_of_memory(5))
-    replies = stage.run(*(stage.send(n) for n in range(16)))
-    assert [stage.value(reply) for reply in replies] == [[[n, 0]] for n in range(16)]
-    assert stage.calls == [16, 8, 8, *[1] * PROBES, 4, 4]
+    harness = Harness(short_of_memory(5))
+    replies = harness.run(*(harness.send(n) for n in range(16)))
+    assert [harness.value(reply) for reply in replies] == [[[n, 0]] for n in range(16)]
+    assert harness.calls == [16, 8, 8, *[1] * PROBES, 4, 4]
     assert "ran out of memory with 8 instances" in caplog.text
-    stage.calls.clear()
-    replies = stage.run(*(stage.send(n) for n in range(16)))
-    assert [stage.value(reply) for reply in replies] == [[[n, 0]] for n in range(16)]
-    assert stage.calls == [4, 4, 4, 4]
-    assert not stage.runner.failed
+    harness.calls.clear()
+    replies = harness.run(*(harness.send(n) for n in range(16)))
+    assert [harness.value(reply) for reply in replies] == [[[n, 0]] for n in range(16)]
+    assert harness.calls == [4, 4, 4, 4]
+    assert not harness.runner.failed
 
 
 def test_one_request_for_which_no_memory_is_enough_fails_alone_and_teaches_nothing() -> None:
-    stage = Stage(failing_for(3, error=MemoryError))
-    replies = stage.run(*(stage.send(n) for n in range(16)))
+    harness = Harness(failing_for(3, error=MemoryError))
+    replies = harness.run(*(harness.send(n) for n in range(16)))
     assert statuses(replies) == [Status.OK] * 3 + [Status.MODEL_FAILED] + [Status.OK] * 12
     assert replies[3] is not None
     assert b"ran out of memory" in replies[3].data
-    stage.calls.clear()
-    stage.run(*(stage.send(n + 100) for n in range(16)))
-    assert stage.calls == [16]
+    harness.calls.clear()
+    harness.run(*(harness.send(n + 100) for n in range(16)))
+    assert harness.calls == [16]
 
 
 def test_a_model_that_never_has_memory_costs_a_few_runs() -> None:
-    stage = Stage(short_of_memory(0))
-    replies = stage.run(*(stage.send(n) for n in range(64)))
+    harness = Harness(short_of_memory(0))
+    replies = harness.run(*(harness.send(n) for n in range(64)))
     assert statuses(replies) == [Status.MODEL_FAILED] * 64
-    assert len(stage.calls) == 3 + PROBES
+    assert len(harness.calls) == 3 + PROBES
 
 
 def test_a_request_of_more_rows_than_fit_is_still_tried_by_itself() -> None:
-    stage = Stage(short_of_memory(4))
-    stage.run(*(stage.send(n) for n in range(8)))
-    stage.calls.clear()
-    first, large, last = stage.run(stage.send(1), stage.send(2, rows=6), stage.send(3), rows=8)
-    assert stage.calls == [1, 6, 1]
+    harness = Harness(short_of_memory(4))
+    harness.run(*(harness.send(n) for n in range(8)))
+    harness.calls.clear()
+    first, large, last = harness.run(
+        harness.send(1), harness.send(2, rows=6), harness.send(3), rows=8
+    )
+    assert harness.calls == [1, 6, 1]
     assert statuses([first, large, last]) == [Status.OK, Status.MODEL_FAILED, Status.OK]
 
 
@@ -229,8 +231,8 @@ def test_what_fills_the_memory_is_gone_before_the_next_run() -> None:
             raise MemoryError(weight and "no room")
         return x
 
-    stage = Stage(predict)
-    stage.run(*(stage.send(n) for n in range(8)))
+    harness = Harness(predict)
+    harness.run(*(harness.send(n) for n in range(8)))
     assert set(kept) == {0}
 
 
@@ -243,33 +245,33 @@ NOT_FINITE = [math.nan, math.inf, -math.inf]
 def test_where_they_are_refused_answers_that_are_no_numbers_fail_alone(
     datatype: str, value: float, count: int
 ) -> None:
-    stage = Stage(
+    harness = Harness(
         lambda x: np.where(x[:, :1] == 1, value, x), finite=True, output=Tensor("y", datatype, [2])
     )
-    replies = stage.run(*(stage.send(n) for n in range(count)))
+    replies = harness.run(*(harness.send(n) for n in range(count)))
     bad = replies.pop(1)
     assert bad is not None
     assert bad.answer.status is Status.MODEL_FAILED
     assert b"output 'y' holds NaN or infinity" in bad.data
     others = [n for n in range(count) if n != 1]
-    assert [stage.value(reply) for reply in replies] == [[[n, 0]] for n in others]
+    assert [harness.value(reply) for reply in replies] == [[[n, 0]] for n in others]
 
 
 def test_of_a_request_of_several_rows_one_bad_row_is_enough_and_none_of_its_neighbours() -> None:
-    stage = Stage(lambda x: np.where(x[:, 1:] == 2, np.nan, x), finite=True)
-    refs = [stage.send(1, rows=2), stage.send(2, rows=3), stage.send(3, rows=1)]
-    replies = stage.run(*refs, rows=6)
+    harness = Harness(lambda x: np.where(x[:, 1:] == 2, np.nan, x), finite=True)
+    refs = [harness.send(1, rows=2), harness.send(2, rows=3), harness.send(3, rows=1)]
+    replies = harness.run(*refs, rows=6)
     assert statuses(replies) == [Status.OK, Status.MODEL_FAILED, Status.OK]
-    assert stage.value(replies[2]) == [[3, 0]]
+    assert harness.value(replies[2]) == [[3, 0]]
 
 
 def test_where_they_are_served_they_are_served() -> None:
-    stage = Stage(lambda x: x * np.nan)
-    for reply in stage.run(*(stage.send(n) for n in range(8))):
-        assert np.isnan(stage.value(reply)).all()
+    harness = Harness(lambda x: x * np.nan)
+    for reply in harness.run(*(harness.send(n) for n in range(8))):
+        assert np.isnan(harness.value(reply)).all()
 
 
 def test_whole_numbers_are_always_finite() -> None:
-    stage = Stage(lambda x: x.astype("int64"), finite=True, output=Tensor("y", "INT64", [2]))
-    replies = stage.run(*(stage.send(n) for n in range(8)))
+    harness = Harness(lambda x: x.astype("int64"), finite=True, output=Tensor("y", "INT64", [2]))
+    replies = harness.run(*(harness.send(n) for n in range(8)))
     assert statuses(replies) == [Status.OK] * 8

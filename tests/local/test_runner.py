@@ -1,4 +1,4 @@
-"""One batch: everybody's own answer, a culprit that fails alone, and payloads that lie."""
+"""One batch: everybody's own answer, a bad request that fails alone, and payloads that lie."""
 
 import json
 import math
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rig import Client, Reply, local_segment, pack, spec, unpack
+from segment_fixture import Client, Reply, local_segment, pack, spec, unpack
 
 from ringbatch.engine.runtimes.model import InvalidInput, Model
 from ringbatch.engine.worker.bisect import PROBES
@@ -30,7 +30,7 @@ TWO = [Y, Tensor("z", "FP32", [2])]
 MARK = BatchMark(batch=77, rows=9, reason=Reason.FULL, dispatched_ns=5)
 
 
-class Stage:
+class Harness:
     """A runner with a model of the test's, and two lanes of clients."""
 
     def __init__(
@@ -113,35 +113,35 @@ def failed(reply: Reply, status: Status, words: str) -> bool:
 
 @pytest.mark.parametrize("count", [1, 2, FEW, FEW + 1, 40])
 def test_each_gets_its_own_rows_whatever_lane_it_is_in(count: int) -> None:
-    stage = Stage(lambda x: x * 2, [X], [Y])
-    refs = [stage.send_tensor([[i, -i]], lane=i % 2) for i in range(count)]
-    replies = stage.run(*refs)
-    assert [stage.value(r) for r in replies] == [[[2.0 * i, -2.0 * i]] for i in range(count)]
-    assert stage.calls == [count]
+    harness = Harness(lambda x: x * 2, [X], [Y])
+    refs = [harness.send_tensor([[i, -i]], lane=i % 2) for i in range(count)]
+    replies = harness.run(*refs)
+    assert [harness.value(r) for r in replies] == [[[2.0 * i, -2.0 * i]] for i in range(count)]
+    assert harness.calls == [count]
 
 
 def test_an_answer_says_what_the_batch_was() -> None:
-    stage = Stage(identity, [X], [Y])
+    harness = Harness(identity, [X], [Y])
     for count in (1, 6, FEW + 1):
-        for reply in stage.run(*(stage.send_tensor([[0, 0]]) for _ in range(count))):
+        for reply in harness.run(*(harness.send_tensor([[0, 0]]) for _ in range(count))):
             answer = reply.answer
             assert (answer.batch, answer.batch_rows, answer.reason) == (77, 9, Reason.FULL)
             assert (answer.dispatched_ns, answer.finished_ns) == (5, 123)
 
 
 def test_one_wake_up_for_each_lane_and_batch() -> None:
-    stage = Stage(identity, [X], [Y])
-    stage.run(*(stage.send_tensor([[0, 0]], lane=i % 2) for i in range(20)))
-    assert sorted(stage.wakes) == [0, 1]
+    harness = Harness(identity, [X], [Y])
+    harness.run(*(harness.send_tensor([[0, 0]], lane=i % 2) for i in range(20)))
+    assert sorted(harness.wakes) == [0, 1]
 
 
 def test_requests_of_different_row_counts_share_a_batch() -> None:
-    stage = Stage(identity, [X], [Y])
+    harness = Harness(identity, [X], [Y])
     values = [[[1, 2]], [[3, 4], [5, 6], [7, 8]], [[9, 9], [8, 8]]]
-    refs = [stage.send_tensor(v, rows=len(v)) for v in values]
-    replies = stage.run(*refs)
-    assert [stage.value(r, len(v)) for r, v in zip(replies, values, strict=True)] == values
-    assert stage.calls == [6]
+    refs = [harness.send_tensor(v, rows=len(v)) for v in values]
+    replies = harness.run(*refs)
+    assert [harness.value(r, len(v)) for r, v in zip(replies, values, strict=True)] == values
+    assert harness.calls == [6]
 
 
 def bound(requests: int) -> int:
@@ -150,34 +150,34 @@ def bound(requests: int) -> int:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 32, 33])
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
-def test_where_the_model_raises_the_culprit_fails_alone(count: int, place: str) -> None:
-    culprit = {"first": 0, "middle": count // 2, "last": count - 1}[place]
+def test_where_the_model_raises_the_bad_request_fails_alone(count: int, place: str) -> None:
+    bad = {"first": 0, "middle": count // 2, "last": count - 1}[place]
 
     def predict(x: Any) -> Any:
-        if (x[:, 0] == culprit).any():
+        if (x[:, 0] == bad).any():
             raise ZeroDivisionError("secret of the model")
         return x
 
-    stage = Stage(predict, [X], [Y])
-    refs = [stage.send_tensor([[i, 0]], lane=i % 2) for i in range(count)]
-    for number, reply in enumerate(stage.run(*refs)):
-        if number == culprit:
+    harness = Harness(predict, [X], [Y])
+    refs = [harness.send_tensor([[i, 0]], lane=i % 2) for i in range(count)]
+    for number, reply in enumerate(harness.run(*refs)):
+        if number == bad:
             assert failed(reply, Status.MODEL_FAILED, "model 'm' raised ZeroDivisionError")
             assert b"secret" not in reply.data, "details are for the log"
         else:
-            assert stage.value(reply) == [[number, 0]]
-    assert len(stage.calls) <= bound(count)
-    assert stage.runner.failed
+            assert harness.value(reply) == [[number, 0]]
+    assert len(harness.calls) <= bound(count)
+    assert harness.runner.failed
 
 
 def test_where_every_request_makes_it_raise_each_fails() -> None:
     def predict(x: Any) -> Any:
         raise RuntimeError
 
-    stage = Stage(predict, [X], [Y])
-    replies = stage.run(*(stage.send_tensor([[0, 0]]) for _ in range(8)))
+    harness = Harness(predict, [X], [Y])
+    replies = harness.run(*(harness.send_tensor([[0, 0]]) for _ in range(8)))
     assert all(failed(reply, Status.MODEL_FAILED, "raised RuntimeError") for reply in replies)
-    assert len(stage.calls) == 15
+    assert len(harness.calls) == 15
 
 
 def test_after_a_failure_the_next_batch_is_no_failure() -> None:
@@ -186,24 +186,24 @@ def test_after_a_failure_the_next_batch_is_no_failure() -> None:
             raise RuntimeError
         return x
 
-    stage = Stage(predict, [X], [Y])
-    stage.run(stage.send_tensor([[-1, 0]]))
-    assert stage.runner.failed
-    stage.run(stage.send_tensor([[1, 0]]))
-    assert not stage.runner.failed
+    harness = Harness(predict, [X], [Y])
+    harness.run(harness.send_tensor([[-1, 0]]))
+    assert harness.runner.failed
+    harness.run(harness.send_tensor([[1, 0]]))
+    assert not harness.runner.failed
 
 
 def test_a_model_that_spoils_its_input_and_raises_gets_it_unspoilt_again() -> None:
     def predict(x: Any) -> Any:
-        culprit = (x[:, 0] == 3).any()
+        bad = (x[:, 0] == 3).any()
         x += 1
-        if culprit:
+        if bad:
             raise RuntimeError
         return x
 
-    stage = Stage(predict, [X], [Y])
-    replies = stage.run(*(stage.send_tensor([[i, 0]]) for i in range(8)))
-    good = [stage.value(reply) for i, reply in enumerate(replies) if i != 3]
+    harness = Harness(predict, [X], [Y])
+    replies = harness.run(*(harness.send_tensor([[i, 0]]) for i in range(8)))
+    good = [harness.value(reply) for i, reply in enumerate(replies) if i != 3]
     assert good == [[[i + 1, 1]] for i in range(8) if i != 3]
 
 
@@ -213,8 +213,8 @@ def test_an_input_the_model_refuses_is_the_clients_fault_and_its_text_the_client
             raise InvalidInput("ages are not negative")
         return x
 
-    stage = Stage(predict, [X], [Y])
-    replies = stage.run(*(stage.send_tensor([[i - 2, 0]]) for i in range(8)))
+    harness = Harness(predict, [X], [Y])
+    replies = harness.run(*(harness.send_tensor([[i - 2, 0]]) for i in range(8)))
     assert [reply.answer.status for reply in replies[:3]] == [Status.INVALID] * 2 + [Status.OK]
     assert replies[0].data == b"ages are not negative"
     assert all(reply.answer.status is Status.OK for reply in replies[2:])
@@ -233,8 +233,8 @@ def test_any_text_of_a_refusal_can_be_written(text: str, data: bytes) -> None:
     def predict(instances: Any) -> Any:
         raise InvalidInput(text)
 
-    stage = Stage(predict)
-    (reply,) = stage.run(stage.send_json("[1]"))
+    harness = Harness(predict)
+    (reply,) = harness.run(harness.send_json("[1]"))
     assert reply == (reply.answer, data)
     assert reply.answer.status is Status.INVALID
 
@@ -246,26 +246,26 @@ def test_a_model_without_a_batch_dimension_gets_and_gives_one_instance() -> None
         seen.extend((x.shape, s.shape, s.item()))
         return x.sum(), x + 1
 
-    stage = Stage(
+    harness = Harness(
         predict, [X, TEXT], [Tensor("n", "FP32", []), Tensor("y", "FP32", [-1])], batched=False
     )
-    (reply,) = stage.run(stage.send_tensor([[1, 2]], [b"t"]))
+    (reply,) = harness.run(harness.send_tensor([[1, 2]], [b"t"]))
     assert reply.answer.status is Status.OK, reply.data
-    assert [array.tolist() for array in unpack(stage.outputs, 1, reply.data)] == [[3], [[2, 3]]]
+    assert [array.tolist() for array in unpack(harness.outputs, 1, reply.data)] == [[3], [[2, 3]]]
     assert seen == [(2,), (), b"t"]
 
 
 @pytest.mark.parametrize("returned", [[[1, 2]], [1], 1], ids=["a-batch", "short", "a-number"])
 def test_what_it_returns_has_the_shape_of_one_instance(returned: Any) -> None:
-    stage = Stage(lambda x: returned, [X], [Y], batched=False)
-    (reply,) = stage.run(stage.send_tensor([[1, 2]]))
+    harness = Harness(lambda x: returned, [X], [Y], batched=False)
+    (reply,) = harness.run(harness.send_tensor([[1, 2]]))
     assert failed(reply, Status.MODEL_FAILED, f"has shape {list(np.shape(returned))}, declared is")
 
 
 def test_without_declared_inputs_it_gets_and_gives_one_value() -> None:
-    stage = Stage(lambda text: {"was": text}, batched=False)
-    (reply,) = stage.run(stage.send_json('["ab"]'))
-    assert stage.value(reply) == [{"was": "ab"}]
+    harness = Harness(lambda text: {"was": text}, batched=False)
+    (reply,) = harness.run(harness.send_json('["ab"]'))
+    assert harness.value(reply) == [{"was": "ab"}]
 
 
 WRONG: dict[str, tuple[Callable[[Any], Any], str, Status]] = {
@@ -292,11 +292,11 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str, Status]] = {
 def test_a_model_whose_results_are_always_wrong_costs_a_few_runs_and_all_hear_of_it(
     predict: Callable[[Any], Any], words: str, status: Status, count: int, runs: int
 ) -> None:
-    stage = Stage(predict, [X], [Y])
-    replies = stage.run(*(stage.send_tensor([[i, 0]]) for i in range(count)))
+    harness = Harness(predict, [X], [Y])
+    replies = harness.run(*(harness.send_tensor([[i, 0]]) for i in range(count)))
     assert all(failed(reply, status, words) for reply in replies)
-    assert len(stage.calls) == runs
-    assert stage.runner.failed
+    assert len(harness.calls) == runs
+    assert harness.runner.failed
 
 
 BAD = 7
@@ -323,12 +323,12 @@ TOLD_TOGETHER: dict[str, tuple[Tensor | list[Tensor], Callable[[Any], Any]]] = {
 def test_a_value_that_cannot_be_told_fails_its_own_request_in_the_same_run(
     output: Tensor, predict: Callable[[Any], Any], count: int
 ) -> None:
-    stage = Stage(predict, [X], [output])
-    replies = stage.run(*(stage.send_tensor([[i, 0]], lane=i % 2) for i in range(count)))
+    harness = Harness(predict, [X], [output])
+    replies = harness.run(*(harness.send_tensor([[i, 0]], lane=i % 2) for i in range(count)))
     assert failed(replies.pop(BAD), Status.MODEL_FAILED, f"output '{output.name}' holds")
     assert {reply.answer.status for reply in replies} == {Status.OK}
-    assert stage.calls == [count]
-    assert stage.runner.failed
+    assert harness.calls == [count]
+    assert harness.runner.failed
 
 
 @pytest.mark.parametrize("count", [17, FEW + 9])
@@ -336,19 +336,19 @@ def test_a_value_that_cannot_be_told_fails_its_own_request_in_the_same_run(
 def test_what_is_wrong_as_a_whole_because_of_one_input_fails_that_one_alone(
     outputs: Tensor | list[Tensor], predict: Callable[[Any], Any], count: int
 ) -> None:
-    stage = Stage(predict, [X], outputs if isinstance(outputs, list) else [outputs])
-    replies = stage.run(*(stage.send_tensor([[i, 0]], lane=i % 2) for i in range(count)))
+    harness = Harness(predict, [X], outputs if isinstance(outputs, list) else [outputs])
+    replies = harness.run(*(harness.send_tensor([[i, 0]], lane=i % 2) for i in range(count)))
     bad = replies.pop(BAD).answer.status
     assert bad in (Status.MODEL_FAILED, Status.WRONG_COUNT)
     assert {reply.answer.status for reply in replies} == {Status.OK}
-    assert len(stage.calls) <= bound(count)
+    assert len(harness.calls) <= bound(count)
 
 
 def test_predictions_that_are_too_few_because_of_one_input_fail_that_one_alone() -> None:
-    stage = Stage(lambda instances: [x for x in instances if x != BAD])
-    replies = stage.run(*(stage.send_json(f"[{i}]") for i in range(17)))
+    harness = Harness(lambda instances: [x for x in instances if x != BAD])
+    replies = harness.run(*(harness.send_json(f"[{i}]") for i in range(17)))
     assert failed(replies.pop(BAD), Status.WRONG_COUNT, "0 predictions for 1 instances")
-    assert [stage.value(reply) for reply in replies] == [[i] for i in range(17) if i != BAD]
+    assert [harness.value(reply) for reply in replies] == [[i] for i in range(17) if i != BAD]
 
 
 class Speechless(InvalidInput):
@@ -391,14 +391,14 @@ def test_what_cannot_even_be_said_is_one_requests_failure(
             raise error
         return x
 
-    stage = Stage(predict, [X], [Y])
-    first, *others = stage.run(*(stage.send_tensor([[i, 0]]) for i in range(count)))
+    harness = Harness(predict, [X], [Y])
+    first, *others = harness.run(*(harness.send_tensor([[i, 0]]) for i in range(count)))
     assert first.answer.status is status
     assert first.data.startswith(data)
     assert {reply.answer.status for reply in others} <= {Status.OK}
 
 
-LIES: dict[str, tuple[Tensor, Callable[[Stage, int], None]]] = {
+LIES: dict[str, tuple[Tensor, Callable[[Harness, int], None]]] = {
     "rows-beyond-the-payload": (X, lambda s, ref: s.spoil(ref, at.ROWS, 3)),
     "rows-enormous": (X, lambda s, ref: s.spoil(ref, at.ROWS, 2**64 - 1)),
     "rows-zero": (X, lambda s, ref: s.spoil(ref, at.ROWS, 0)),
@@ -438,15 +438,15 @@ def sample(tensor: Tensor, number: int) -> Any:
 @pytest.mark.parametrize("count", [2, 12, FEW + 2])
 @pytest.mark.parametrize(("tensor", "lie"), LIES.values(), ids=LIES.keys())
 def test_a_payload_that_lies_is_corrupt_and_harms_nobody_else(
-    tensor: Tensor, lie: Callable[[Stage, int], None], count: int
+    tensor: Tensor, lie: Callable[[Harness, int], None], count: int
 ) -> None:
-    stage = Stage(identity, [tensor], [tensor])
-    others = [stage.send_tensor(sample(tensor, i)) for i in range(count - 1)]
-    liar = stage.send_tensor(sample(tensor, -1), lane=1)
-    lie(stage, liar)
-    replies = stage.run(*others[:1], liar, *others[1:])
+    harness = Harness(identity, [tensor], [tensor])
+    others = [harness.send_tensor(sample(tensor, i)) for i in range(count - 1)]
+    liar = harness.send_tensor(sample(tensor, -1), lane=1)
+    lie(harness, liar)
+    replies = harness.run(*others[:1], liar, *others[1:])
     assert replies.pop(1).answer.status is Status.CORRUPT
-    assert [stage.value(reply) for reply in replies] == [
+    assert [harness.value(reply) for reply in replies] == [
         [x.decode() if isinstance(x, bytes) else x for x in sample(tensor, i)]
         if tensor is not TEXT
         else sample(tensor, i)
@@ -457,14 +457,14 @@ def test_a_payload_that_lies_is_corrupt_and_harms_nobody_else(
 @pytest.mark.parametrize("count", [1, 7, FEW + 1])
 @pytest.mark.parametrize(("tensor", "lie"), LIES.values(), ids=LIES.keys())
 def test_a_batch_of_nothing_but_lies_is_corrupt_and_runs_nothing(
-    tensor: Tensor, lie: Callable[[Stage, int], None], count: int
+    tensor: Tensor, lie: Callable[[Harness, int], None], count: int
 ) -> None:
-    stage = Stage(identity, [tensor], [tensor])
-    liars = [stage.send_tensor(sample(tensor, i), lane=1) for i in range(count)]
+    harness = Harness(identity, [tensor], [tensor])
+    liars = [harness.send_tensor(sample(tensor, i), lane=1) for i in range(count)]
     for liar in liars:
-        lie(stage, liar)
-    assert {reply.answer.status for reply in stage.run(*liars)} == {Status.CORRUPT}
-    assert stage.calls == []
+        lie(harness, liar)
+    assert {reply.answer.status for reply in harness.run(*liars)} == {Status.CORRUPT}
+    assert harness.calls == []
 
 
 EMPTY_LIES = {
@@ -481,78 +481,78 @@ def test_a_size_that_no_bytes_bound_is_corrupt_and_harms_nobody_else(
     tensor: Tensor, values: Any, offset: int, size: int
 ) -> None:
     values = np.empty((1, *(0 for _ in tensor.shape)), object if tensor.datatype.size == 0 else "f")
-    stage = Stage(lambda x: np.zeros((len(x), 2)), [tensor], [Y])
-    others = [stage.send_tensor(values) for _ in range(8)]
-    liar = stage.send_tensor(values, lane=1)
-    stage.poke(liar, offset, size)
-    *replies, corrupt = stage.run(*others, liar)
+    harness = Harness(lambda x: np.zeros((len(x), 2)), [tensor], [Y])
+    others = [harness.send_tensor(values) for _ in range(8)]
+    liar = harness.send_tensor(values, lane=1)
+    harness.poke(liar, offset, size)
+    *replies, corrupt = harness.run(*others, liar)
     assert corrupt.answer.status is Status.CORRUPT
-    assert [stage.value(reply) for reply in replies] == [[[0, 0]]] * 8
+    assert [harness.value(reply) for reply in replies] == [[[0, 0]]] * 8
 
 
 @pytest.mark.parametrize("rows", [2**63, 2**64 - 1])
 def test_rows_that_no_bytes_bound_are_corrupt(rows: int) -> None:
-    stage = Stage(lambda x: np.zeros((len(x), 2)), [Tensor("x", "FP32", [0])], [Y])
-    good = [stage.send_tensor(np.empty((1, 0))) for _ in range(3)]
-    liars = [stage.send_tensor(np.empty((1, 0)), lane=1) for _ in range(8)]
+    harness = Harness(lambda x: np.zeros((len(x), 2)), [Tensor("x", "FP32", [0])], [Y])
+    good = [harness.send_tensor(np.empty((1, 0))) for _ in range(3)]
+    liars = [harness.send_tensor(np.empty((1, 0)), lane=1) for _ in range(8)]
     for liar in liars:
-        stage.spoil(liar, at.ROWS, rows)
-    assert {reply.answer.status for reply in stage.run(*liars)} == {Status.CORRUPT}
-    again = [stage.send_tensor(np.empty((1, 0)), lane=1) for _ in range(8)]
+        harness.spoil(liar, at.ROWS, rows)
+    assert {reply.answer.status for reply in harness.run(*liars)} == {Status.CORRUPT}
+    again = [harness.send_tensor(np.empty((1, 0)), lane=1) for _ in range(8)]
     for liar in again:
-        stage.spoil(liar, at.ROWS, rows)
-    *replies, last = stage.run(*good, *again)
-    assert [stage.value(reply) for reply in replies[:3]] == [[[0, 0]]] * 3
+        harness.spoil(liar, at.ROWS, rows)
+    *replies, last = harness.run(*good, *again)
+    assert [harness.value(reply) for reply in replies[:3]] == [[[0, 0]]] * 3
     assert last.answer.status is Status.CORRUPT
 
 
 @pytest.mark.parametrize("place", [0, 3, 7])
 def test_a_shape_changed_after_collection_harms_nobody_else(place: int) -> None:
     """The collector has put it among requests of its old shape."""
-    stage = Stage(lambda x: x.sum(axis=1), [OPEN], [Tensor("y", "FP32", [])])
-    refs = [stage.send_tensor([[i, i, i]], lane=int(i == place)) for i in range(8)]
-    stage.poke(refs[place], 0, 2)
-    for number, reply in enumerate(stage.run(*refs)):
-        assert stage.value(reply) == [2 * number if number == place else 3 * number]
+    harness = Harness(lambda x: x.sum(axis=1), [OPEN], [Tensor("y", "FP32", [])])
+    refs = [harness.send_tensor([[i, i, i]], lane=int(i == place)) for i in range(8)]
+    harness.poke(refs[place], 0, 2)
+    for number, reply in enumerate(harness.run(*refs)):
+        assert harness.value(reply) == [2 * number if number == place else 3 * number]
 
 
 def test_a_result_without_room_says_how_much_it_takes() -> None:
-    stage = Stage(identity, [X], [Y])
-    refs = [stage.send_tensor([[i, i]], result_bytes=8 - (i == 1)) for i in range(3)]
-    replies = stage.run(*refs)
+    harness = Harness(identity, [X], [Y])
+    refs = [harness.send_tensor([[i, i]], result_bytes=8 - (i == 1)) for i in range(3)]
+    replies = harness.run(*refs)
     assert replies[1].answer.status is Status.RESULT_TOO_LARGE
     assert replies[1].answer.size == 8
-    assert [stage.value(replies[i]) for i in (0, 2)] == [[[0, 0]], [[2, 2]]]
-    assert not stage.runner.failed
-    assert stage.calls == [3]
+    assert [harness.value(replies[i]) for i in (0, 2)] == [[[0, 0]], [[2, 2]]]
+    assert not harness.runner.failed
+    assert harness.calls == [3]
 
 
 @pytest.mark.parametrize("count", [1, 8])
 def test_a_result_without_room_in_a_batch_of_equals_says_so_too(count: int) -> None:
-    stage = Stage(identity, [X], [Y])
-    replies = stage.run(*(stage.send_tensor([[i, i]], result_bytes=7) for i in range(count)))
+    harness = Harness(identity, [X], [Y])
+    replies = harness.run(*(harness.send_tensor([[i, i]], result_bytes=7) for i in range(count)))
     assert {(r.answer.status, r.answer.size) for r in replies} == {(Status.RESULT_TOO_LARGE, 8)}
 
 
 def test_json_values_pass_unharmed() -> None:
     text = '[{"z":123456789012345678901234567890,"a":6.0,"ä":"\\u2028\\"€"},[],null,1e-7,true]'
-    stage = Stage(identity)
-    (reply,) = stage.run(stage.send_json(text, rows=5))
+    harness = Harness(identity)
+    (reply,) = harness.run(harness.send_json(text, rows=5))
     assert reply.answer.status is Status.OK
     assert reply.data.decode() == text.replace("\\u2028", "\u2028").replace("1e-7", "1e-07")
 
 
 def test_half_a_surrogate_pair_passes_as_the_escape_it_came_as() -> None:
-    stage = Stage(identity)
-    (reply,) = stage.run(stage.send_json('["\\ud83d"]'))
+    harness = Harness(identity)
+    (reply,) = harness.run(harness.send_json('["\\ud83d"]'))
     assert reply.data == b'["\\ud83d"]'
 
 
 def test_json_instances_of_all_requests_come_as_one_list() -> None:
-    stage = Stage(lambda instances: [instances.index(i) for i in instances])
-    refs = [stage.send_json("[5,6]", rows=2), stage.send_json('["a"]', lane=1)]
-    assert [reply.data for reply in stage.run(*refs)] == [b"[0,1]", b"[2]"]
-    assert stage.calls == [3]
+    harness = Harness(lambda instances: [instances.index(i) for i in instances])
+    refs = [harness.send_json("[5,6]", rows=2), harness.send_json('["a"]', lane=1)]
+    assert [reply.data for reply in harness.run(*refs)] == [b"[0,1]", b"[2]"]
+    assert harness.calls == [3]
 
 
 NUMPY = {
@@ -569,8 +569,8 @@ NUMPY = {
 def test_numpy_values_in_a_json_result_are_written_as_json(
     predict: Callable[[Any], Any], first: bytes, second: bytes
 ) -> None:
-    stage = Stage(predict)
-    replies = stage.run(stage.send_json("[1]"), stage.send_json("[2]"))
+    harness = Harness(predict)
+    replies = harness.run(harness.send_json("[1]"), harness.send_json("[2]"))
     assert [reply.data for reply in replies] == [first, second]
 
 
@@ -588,11 +588,11 @@ JSON_WRONG: dict[str, tuple[Callable[[Any], Any], str]] = {
 def test_a_list_that_is_always_wrong_is_told_in_words(
     predict: Callable[[Any], Any], words: str
 ) -> None:
-    stage = Stage(predict)
-    replies = stage.run(*(stage.send_json("[1]") for _ in range(3)))
+    harness = Harness(predict)
+    replies = harness.run(*(harness.send_json("[1]") for _ in range(3)))
     status = Status.WRONG_COUNT if "predictions for" in words else Status.MODEL_FAILED
     assert all(failed(reply, status, words) for reply in replies)
-    assert stage.calls == [3, 1, 2, 1, 1]
+    assert harness.calls == [3, 1, 2, 1, 1]
 
 
 def circular() -> list[Any]:
@@ -623,14 +623,14 @@ UNWRITABLE = {
 def test_a_prediction_that_is_no_json_fails_alone_and_nothing_runs_again(
     make: Callable[[], Any], words: str
 ) -> None:
-    stage = Stage(lambda xs: [make() if x == 2 else x for x in xs])
-    replies = stage.run(*(stage.send_json(f"[{i}]") for i in range(5)))
+    harness = Harness(lambda xs: [make() if x == 2 else x for x in xs])
+    replies = harness.run(*(harness.send_json(f"[{i}]") for i in range(5)))
     bad = replies.pop(2)
     assert failed(bad, Status.MODEL_FAILED, "model 'm': a prediction cannot be written as JSON")
     assert words in bad.data.decode()
-    assert [stage.value(reply) for reply in replies] == [[0], [1], [3], [4]]
-    assert stage.calls == [5]
-    assert stage.runner.failed
+    assert [harness.value(reply) for reply in replies] == [[0], [1], [3], [4]]
+    assert harness.calls == [5]
+    assert harness.runner.failed
 
 
 JSON_LIES = {
@@ -648,18 +648,18 @@ JSON_LIES = {
 def test_a_text_that_is_not_what_its_header_says_is_corrupt_and_harms_nobody_else(
     text: str,
 ) -> None:
-    stage = Stage(identity)
-    good = [stage.send_json(f"[{i}]") for i in range(2)]
-    liar = stage.send(text.encode(errors="surrogateescape"), lane=1)
-    first, corrupt, second = stage.run(good[0], liar, good[1])
+    harness = Harness(identity)
+    good = [harness.send_json(f"[{i}]") for i in range(2)]
+    liar = harness.send(text.encode(errors="surrogateescape"), lane=1)
+    first, corrupt, second = harness.run(good[0], liar, good[1])
     assert corrupt.answer.status is Status.CORRUPT
     assert (first.data, second.data) == (b"[0]", b"[1]")
 
 
 def test_a_json_result_without_room_says_how_much_it_takes() -> None:
-    stage = Stage(lambda xs: ["x" * 100 if x else 0 for x in xs])
-    refs = [stage.send_json("[1]", result_bytes=50), stage.send_json("[0]", result_bytes=50)]
-    large, small = stage.run(*refs)
+    harness = Harness(lambda xs: ["x" * 100 if x else 0 for x in xs])
+    refs = [harness.send_json("[1]", result_bytes=50), harness.send_json("[0]", result_bytes=50)]
+    large, small = harness.run(*refs)
     assert (large.answer.status, large.answer.size) == (Status.RESULT_TOO_LARGE, 104)
     assert small.data == b"[0]"
 
@@ -668,22 +668,22 @@ def test_a_json_result_without_room_says_how_much_it_takes() -> None:
     st.lists(st.tuples(st.integers(1, 4), st.integers(0, 1)), min_size=1, max_size=20),
     st.sets(st.integers(0, 19)),
 )
-def test_whatever_the_batch_everyone_but_the_culprits_gets_its_own(
-    requests: list[tuple[int, int]], culprits: set[int]
+def test_whatever_the_batch_everyone_but_the_bad_gets_its_own(
+    requests: list[tuple[int, int]], bad: set[int]
 ) -> None:
     def predict(x: Any) -> Any:
-        if culprits & set(x[:, 0].tolist()):
+        if bad & set(x[:, 0].tolist()):
             raise RuntimeError
         return x + 0.5
 
-    stage = Stage(predict, [X], [Y])
+    harness = Harness(predict, [X], [Y])
     refs = [
-        stage.send_tensor([[i, row] for row in range(rows)], rows=rows, lane=lane)
+        harness.send_tensor([[i, row] for row in range(rows)], rows=rows, lane=lane)
         for i, (rows, lane) in enumerate(requests)
     ]
-    replies = stage.run(*refs)
+    replies = harness.run(*refs)
     for number, (reply, (rows, _)) in enumerate(zip(replies, requests, strict=True)):
-        if number in culprits:
+        if number in bad:
             assert reply.answer.status is Status.MODEL_FAILED
         else:
-            assert stage.value(reply, rows) == [[number + 0.5, r + 0.5] for r in range(rows)]
+            assert harness.value(reply, rows) == [[number + 0.5, r + 0.5] for r in range(rows)]

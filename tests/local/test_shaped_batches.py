@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from rig import pack, spec
-from stand import Stand
+from collector_harness import CollectorHarness
+from segment_fixture import pack, spec
 
 from ringbatch.engine.report.models import mean_trials, table
 from ringbatch.shm import cost_profile
@@ -29,120 +29,120 @@ def shaped(*, policy: str = "eager", max_batch_size: int = 4, **more: Any) -> Mo
     return replace(made, **more)
 
 
-def send(stand: Stand, length: int, rows: int = 1) -> int:
+def send(harness: CollectorHarness, length: int, rows: int = 1) -> int:
     payload, key_bytes = pack([IDS], [[[1] * length] * rows])
-    return stand.clients[0].send(payload, rows, key_bytes=key_bytes)
+    return harness.clients[0].send(payload, rows, key_bytes=key_bytes)
 
 
-def ran(stand: Stand) -> list[int]:
+def ran(harness: CollectorHarness) -> list[int]:
     """The slots of the one task that the worker has just been given; it is done."""
-    task = stand.workers[0].task()
-    stand.workers[0].finish(task)
+    task = harness.workers[0].task()
+    harness.workers[0].finish(task)
     return [ref & SLOT_MASK for ref in task.references]
 
 
-def batches(stand: Stand, limit: int = 20) -> list[list[int]]:
+def batches(harness: CollectorHarness, limit: int = 20) -> list[list[int]]:
     """All batches until nothing waits."""
     found: list[list[int]] = []
     for _ in range(limit):
-        stand.step(0)
-        if not stand.clients[0].lane.in_flight:
+        harness.step(0)
+        if not harness.clients[0].lane.in_flight:
             return found
-        found.append(ran(stand))
-        stand.step(0)
-        stand.clients[0].collect()
+        found.append(ran(harness))
+        harness.step(0)
+        harness.clients[0].collect()
     raise AssertionError("something waits for ever")
 
 
 def test_lengths_of_one_bucket_share_a_batch_and_others_do_not() -> None:
-    stand = Stand(shaped(pad_variable_length=True, length_buckets=(4, 8))).begin()
-    slots = [send(stand, length) for length in (1, 5, 4, 8, 3, 9, 200)]
+    harness = CollectorHarness(shaped(pad_variable_length=True, length_buckets=(4, 8))).begin()
+    slots = [send(harness, length) for length in (1, 5, 4, 8, 3, 9, 200)]
     by_bucket = [[slots[0], slots[2], slots[4]], [slots[1], slots[3]], slots[5:]]
-    assert batches(stand) == by_bucket
+    assert batches(harness) == by_bucket
 
 
 def test_without_buckets_all_lengths_share_a_batch() -> None:
-    stand = Stand(shaped(pad_variable_length=True)).begin()
-    slots = [send(stand, length) for length in (1, 5, 200)]
-    assert batches(stand) == [slots]
+    harness = CollectorHarness(shaped(pad_variable_length=True)).begin()
+    slots = [send(harness, length) for length in (1, 5, 200)]
+    assert batches(harness) == [slots]
 
 
 def test_without_padding_only_equal_lengths_do() -> None:
-    stand = Stand(shaped()).begin()
-    slots = [send(stand, length) for length in (1, 5, 1)]
-    assert batches(stand) == [[slots[0], slots[2]], [slots[1]]]
+    harness = CollectorHarness(shaped()).begin()
+    slots = [send(harness, length) for length in (1, 5, 1)]
+    assert batches(harness) == [[slots[0], slots[2]], [slots[1]]]
 
 
 def test_a_key_that_is_none_of_the_models_makes_a_queue_of_its_own() -> None:
-    stand = Stand(shaped(pad_variable_length=True, max_batch_elements=100)).begin()
-    good = send(stand, 3)
-    odd = stand.clients[0].send(b"\xff" * 24, 1, key_bytes=24)
-    assert batches(stand) == [[good], [odd]]
+    harness = CollectorHarness(shaped(pad_variable_length=True, max_batch_elements=100)).begin()
+    good = send(harness, 3)
+    odd = harness.clients[0].send(b"\xff" * 24, 1, key_bytes=24)
+    assert batches(harness) == [[good], [odd]]
 
 
 def test_a_batch_holds_no_more_elements_than_it_may() -> None:
-    stand = Stand(
+    harness = CollectorHarness(
         shaped(pad_variable_length=True, max_batch_elements=20, max_batch_size=16)
     ).begin()
-    slots = [send(stand, length) for length in (5, 5, 5, 5, 1, 20, 30, 2)]
+    slots = [send(harness, length) for length in (5, 5, 5, 5, 1, 20, 30, 2)]
     expected = [slots[:4], slots[4:5], slots[5:6], slots[6:7], slots[7:]]
-    assert batches(stand) == expected
+    assert batches(harness) == expected
 
 
 def test_elements_count_without_padding_as_well() -> None:
-    stand = Stand(shaped(max_batch_elements=10, max_batch_size=16)).begin()
-    slots = [send(stand, 4) for _ in range(5)]
-    assert batches(stand) == [slots[:2], slots[2:4], slots[4:]]
+    harness = CollectorHarness(shaped(max_batch_elements=10, max_batch_size=16)).begin()
+    slots = [send(harness, 4) for _ in range(5)]
+    assert batches(harness) == [slots[:2], slots[2:4], slots[4:]]
 
 
 def test_under_fixed_a_batch_that_is_full_of_elements_waits_for_nothing() -> None:
-    stand = Stand(
+    harness = CollectorHarness(
         shaped(policy="fixed", pad_variable_length=True, max_batch_elements=10, max_batch_size=16)
     ).begin()
-    first = send(stand, 5)
-    assert stand.step(0) == LATENCY
-    assert stand.workers[0].tasks() == []
-    second, _third = send(stand, 5), send(stand, 5)
-    assert stand.step(0) is not None
-    task = stand.workers[0].task()
+    first = send(harness, 5)
+    assert harness.step(0) == LATENCY
+    assert harness.workers[0].tasks() == []
+    second, _third = send(harness, 5), send(harness, 5)
+    assert harness.step(0) is not None
+    task = harness.workers[0].task()
     assert [ref & SLOT_MASK for ref in task.references] == [first, second]
-    counters = Counters(stand.segment.words, stand.segment.layout.model_counters(0))
+    counters = Counters(harness.segment.words, harness.segment.layout.model_counters(0))
     assert counters[BATCHES_BY_REASON + Reason.FULL] == 1
 
 
-def warmed(model: ModelSpec, *tried: Trial) -> Stand:
-    stand = Stand(model)
-    cost_profile.write(stand.segment, 0, tried)
-    return stand.begin()
+def warmed(model: ModelSpec, *tried: Trial) -> CollectorHarness:
+    harness = CollectorHarness(model)
+    cost_profile.write(harness.segment, 0, tried)
+    return harness.begin()
 
 
 def test_a_batch_closes_at_the_size_below_where_that_pays() -> None:
     model = shaped(max_batch_size=8, allowed_batch_sizes=(1, 4, 8))
     tried = [Trial(1, 16, 10), Trial(4, 16, 20), Trial(8, 16, 100)]
-    stand = warmed(model, *tried)
-    slots = [send(stand, 1) for _ in range(6)]
-    assert batches(stand) == [slots[:4], slots[4:]]
+    harness = warmed(model, *tried)
+    slots = [send(harness, 1) for _ in range(6)]
+    assert batches(harness) == [slots[:4], slots[4:]]
     flat = warmed(model, *(trial._replace(run_ns=10) for trial in tried))
     slots = [send(flat, 1) for _ in range(6)]
     assert batches(flat) == [slots]
-    unknown = Stand(model).begin()
+    unknown = CollectorHarness(model).begin()
     slots = [send(unknown, 1) for _ in range(6)]
     assert batches(unknown) == [slots]
 
 
-def backlog(stand: Stand) -> tuple[int, int]:
-    words, first = stand.segment.words, stand.segment.layout.model(0)
+def backlog(harness: CollectorHarness) -> tuple[int, int]:
+    words, first = harness.segment.words, harness.segment.layout.model(0)
     return words[(first + at.MODEL_ANSWER_NS) // WORD], words[(first + at.MODEL_ROW_NS) // WORD]
 
 
 def test_before_the_first_batch_it_is_known_what_a_burst_would_take() -> None:
-    assert backlog(Stand(shaped()).begin()) == (0, 0)
-    stand = warmed(shaped(), Trial(1, 16, 100), Trial(4, 16, 4000))
-    assert backlog(stand) == (0, 1000)
+    assert backlog(CollectorHarness(shaped()).begin()) == (0, 0)
+    harness = warmed(shaped(), Trial(1, 16, 100), Trial(4, 16, 4000))
+    assert backlog(harness) == (0, 1000)
     for _ in range(9):
-        send(stand, 1)
-    stand.step(0)
-    assert backlog(stand) == (3 * 4000, 1000), "the batch that runs, a full one, and its own"
+        send(harness, 1)
+    harness.step(0)
+    assert backlog(harness) == (3 * 4000, 1000), "the batch that runs, a full one, and its own"
 
 
 def test_what_a_model_serves_is_told_with_what_its_batches_took() -> None:
@@ -153,11 +153,11 @@ def test_what_a_model_serves_is_told_with_what_its_batches_took() -> None:
         length_buckets=(32, 64),
         allowed_batch_sizes=(1, 4),
     )
-    stand = Stand(model)
-    cost_profile.write(stand.segment, 0, [Trial(1, 32, 1_000_000), Trial(4, 32, 2_000_000)])
-    cost_profile.write(stand.segment, 1, [Trial(1, 32, 3_000_000)])
-    stand.begin()
-    assert table(stand.segment).splitlines() == [
+    harness = CollectorHarness(model)
+    cost_profile.write(harness.segment, 0, [Trial(1, 32, 1_000_000), Trial(4, 32, 2_000_000)])
+    cost_profile.write(harness.segment, 1, [Trial(1, 32, 3_000_000)])
+    harness.begin()
+    assert table(harness.segment).splitlines() == [
         "m: python, 2 of 2 workers ready",
         "  ids INT8 [-1] -> sum INT64 []",
         "  batches: of 1, 4 instances and up to 512 elements, padded to 32, 64, eager",
@@ -176,7 +176,7 @@ def test_what_a_model_serves_is_told_with_what_its_batches_took() -> None:
     ],
 )
 def test_other_models_are_told_too(model: ModelSpec, line: str) -> None:
-    text = table(Stand(model).segment)
+    text = table(CollectorHarness(model).segment)
     assert f"  batches: {line}\n  warm-up: none" in text
 
 

@@ -2,29 +2,29 @@
 
 from dataclasses import replace
 
-from stand import Stand, eager
+from collector_harness import CollectorHarness, eager
 
 from ringbatch.shm.layout import MODEL_READY, WORD
 from ringbatch.shm.slot import Reason
 
 
-def stand(**more: int) -> Stand:
+def harness(**more: int) -> CollectorHarness:
     """One worker that runs, number 0, and a spare, number 1."""
-    found = Stand(eager(workers=(0, 1), spares=1, **more))
+    found = CollectorHarness(eager(workers=(0, 1), spares=1, **more))
     for worker in found.workers:
         worker.ready()
         found.step(0)
     return found
 
 
-def ready(found: Stand) -> int:
+def ready(found: CollectorHarness) -> int:
     """What everybody reads of how many workers run."""
     offset = found.segment.layout.model(0) + MODEL_READY
     return int(found.segment.words[offset // WORD])
 
 
 def test_a_spare_gets_no_batch_while_the_worker_lives() -> None:
-    found = stand()
+    found = harness()
     for number in range(3):
         found.send(number)
         found.step(number)
@@ -34,7 +34,7 @@ def test_a_spare_gets_no_batch_while_the_worker_lives() -> None:
 
 
 def test_a_spare_goes_on_at_once_with_what_a_dead_worker_had() -> None:
-    found = stand()
+    found = harness()
     found.send(7)
     found.step(1)
     assert found.running(0) == [7]
@@ -46,7 +46,7 @@ def test_a_spare_goes_on_at_once_with_what_a_dead_worker_had() -> None:
 
 
 def test_who_comes_after_a_death_is_the_next_spare() -> None:
-    found = stand()
+    found = harness()
     for dead, goes_on in ((0, 1), (1, 0), (0, 1)):
         found.collector.worker_died(dead, 1)
         found.send(goes_on)
@@ -59,7 +59,7 @@ def test_who_comes_after_a_death_is_the_next_spare() -> None:
 
 
 def test_the_death_of_a_spare_changes_nothing_for_the_others() -> None:
-    found = stand()
+    found = harness()
     found.collector.worker_died(1, 1)
     assert ready(found) == 1
     found.send(5)
@@ -68,7 +68,7 @@ def test_the_death_of_a_spare_changes_nothing_for_the_others() -> None:
 
 
 def test_a_spare_goes_on_for_a_worker_that_hangs() -> None:
-    found = stand(batch_timeout_ns=100)
+    found = harness(batch_timeout_ns=100)
     found.send(1)
     found.step(0)
     found.send(2)
@@ -78,7 +78,7 @@ def test_a_spare_goes_on_for_a_worker_that_hangs() -> None:
 
 
 def test_a_model_without_enough_workers_has_no_spare() -> None:
-    found = Stand(eager(workers=(0, 1, 2), spares=1))
+    found = CollectorHarness(eager(workers=(0, 1, 2), spares=1))
     for count, worker in enumerate(found.workers, 1):
         worker.ready()
         found.step(0)
@@ -86,7 +86,7 @@ def test_a_model_without_enough_workers_has_no_spare() -> None:
 
 
 def test_spares_become_workers_and_workers_spares_as_the_table_says() -> None:
-    found = stand()
+    found = harness()
     (spec,) = found.segment.models
     for spares in (0, 1, 0):
         found.segment.table.publish((replace(spec, spares=spares),))
@@ -95,7 +95,7 @@ def test_spares_become_workers_and_workers_spares_as_the_table_says() -> None:
 
 
 def test_a_worker_that_is_busy_becomes_a_spare_once_it_is_done() -> None:
-    found = stand()
+    found = harness()
     (spec,) = found.segment.models
     found.segment.table.publish((replace(spec, spares=0),))
     found.step(1)

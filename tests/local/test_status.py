@@ -4,7 +4,7 @@ import os
 from pwd import getpwuid
 
 import pytest
-from rig import local_segment, spec
+from segment_fixture import local_segment, spec
 
 from ringbatch.engine.report.status import describe, main, read, snapshot
 from ringbatch.shm.counters import (

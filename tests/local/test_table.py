@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from rig import local_segment, spec
+from segment_fixture import local_segment, spec
 
 from ringbatch.shm.counters import Counters
 from ringbatch.shm.layout import MODEL_READY, TABLE, WORD

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from stand import Stand, eager
+from collector_harness import CollectorHarness, eager
 
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.health import LOOP
@@ -16,265 +16,265 @@ TWO = {"workers": (0, 1)}
 
 
 def test_what_a_worker_holds_is_left_to_it_and_the_rest_is_taken_over() -> None:
-    stand = Stand(eager()).begin()
-    slots = [stand.send(n) for n in range(6)]
-    stand.step(1)
-    held = stand.workers[0].task()
-    assert stand.payloads(held) == [0, 1, 2, 3]
-    slots.append(stand.send(6, lane=1) + 64)
-    stand.new_collector()
-    stand.step(2)
-    assert stand.workers[0].tasks() == [], "it is busy"
-    stand.workers[0].finish(held)
+    harness = CollectorHarness(eager()).begin()
+    slots = [harness.send(n) for n in range(6)]
+    harness.step(1)
+    held = harness.workers[0].task()
+    assert harness.payloads(held) == [0, 1, 2, 3]
+    slots.append(harness.send(6, lane=1) + 64)
+    harness.new_collector()
+    harness.step(2)
+    assert harness.workers[0].tasks() == [], "it is busy"
+    harness.workers[0].finish(held)
     seen: list[int] = []
     for now_ns in range(3, 10):
-        stand.step(now_ns)
-        for task in stand.workers[0].tasks():
-            seen += stand.payloads(task)
-            stand.workers[0].finish(task)
+        harness.step(now_ns)
+        for task in harness.workers[0].tasks():
+            seen += harness.payloads(task)
+            harness.workers[0].finish(task)
     assert sorted(seen) == [4, 5, 6]
-    assert sorted(stand.clients[0].collect()) == sorted(slots[:6])
-    assert len(stand.clients[1].collect()) == 1
-    assert stand.collector.in_flight == 0
-    assert stand.all_free()
+    assert sorted(harness.clients[0].collect()) == sorted(slots[:6])
+    assert len(harness.clients[1].collect()) == 1
+    assert harness.collector.in_flight == 0
+    assert harness.all_free()
 
 
 def test_nothing_is_loaded_again() -> None:
-    stand = Stand(eager(**TWO)).begin()
-    stand.new_collector()
-    assert stand.ready_word() == 2
-    stand.send(0)
-    stand.step(1)
-    assert [len(worker.tasks()) for worker in stand.workers].count(1) == 1
+    harness = CollectorHarness(eager(**TWO)).begin()
+    harness.new_collector()
+    assert harness.ready_word() == 2
+    harness.send(0)
+    harness.step(1)
+    assert [len(worker.tasks()) for worker in harness.workers].count(1) == 1
 
 
 def test_both_batches_of_a_worker_are_its_own() -> None:
-    stand = Stand(eager(max_batch_size=1)).begin().measure(NEXT_FROM_NS)
+    harness = CollectorHarness(eager(max_batch_size=1)).begin().measure(NEXT_FROM_NS)
     for number in range(3):
-        stand.send(number)
-    stand.step(2 * NEXT_FROM_NS)
-    first, second = stand.workers[0].tasks()
-    stand.new_collector()
-    stand.step(2 * NEXT_FROM_NS + 1)
+        harness.send(number)
+    harness.step(2 * NEXT_FROM_NS)
+    first, second = harness.workers[0].tasks()
+    harness.new_collector()
+    harness.step(2 * NEXT_FROM_NS + 1)
     for task, left in ((first, 2), (second, 1)):
-        stand.workers[0].finish(task)
-        stand.step(3 * NEXT_FROM_NS)
-        assert stand.collector.in_flight == left
-    assert stand.running() == [2]
+        harness.workers[0].finish(task)
+        harness.step(3 * NEXT_FROM_NS)
+        assert harness.collector.in_flight == left
+    assert harness.running() == [2]
 
 
 def test_a_batch_that_was_let_go_and_not_reported_is_answered() -> None:
-    stand = Stand(eager()).begin()
-    slot = stand.send(0)
-    stand.step(1)
-    task = stand.workers[0].task()
-    stand.workers[0].write(task)
-    stand.workers[0].port.flush()
-    stand.workers[0].let_go(task.mark.batch)
-    stand.new_collector()
-    stand.workers[0].say_done(task.mark.batch)
-    stand.send(1)
-    stand.step(2)
-    assert list(stand.clients[0].collect()) == [slot]
-    assert stand.running() == [1], "it is idle once, not twice"
-    assert stand.collector.in_flight == 1
+    harness = CollectorHarness(eager()).begin()
+    slot = harness.send(0)
+    harness.step(1)
+    task = harness.workers[0].task()
+    harness.workers[0].write(task)
+    harness.workers[0].port.flush()
+    harness.workers[0].let_go(task.mark.batch)
+    harness.new_collector()
+    harness.workers[0].say_done(task.mark.batch)
+    harness.send(1)
+    harness.step(2)
+    assert list(harness.clients[0].collect()) == [slot]
+    assert harness.running() == [1], "it is idle once, not twice"
+    assert harness.collector.in_flight == 1
 
 
 def test_an_old_report_ends_no_other_batch() -> None:
-    stand = Stand(eager(max_batch_size=1)).begin().measure(NEXT_FROM_NS)
-    stand.send(0)
-    stand.send(1)
-    stand.step(2 * NEXT_FROM_NS)
-    first, second = stand.workers[0].tasks()
-    stand.workers[0].finish(first)
-    stand.new_collector()
-    stand.step(3 * NEXT_FROM_NS)
-    assert stand.collector.in_flight == 1
-    stand.workers[0].finish(second)
-    stand.step(3 * NEXT_FROM_NS)
-    assert stand.collector.in_flight == 0
+    harness = CollectorHarness(eager(max_batch_size=1)).begin().measure(NEXT_FROM_NS)
+    harness.send(0)
+    harness.send(1)
+    harness.step(2 * NEXT_FROM_NS)
+    first, second = harness.workers[0].tasks()
+    harness.workers[0].finish(first)
+    harness.new_collector()
+    harness.step(3 * NEXT_FROM_NS)
+    assert harness.collector.in_flight == 1
+    harness.workers[0].finish(second)
+    harness.step(3 * NEXT_FROM_NS)
+    assert harness.collector.in_flight == 0
 
 
 def test_numbers_of_batches_never_come_twice() -> None:
-    stand = Stand(eager()).begin()
-    stand.send(0)
-    stand.step(1)
-    old = stand.workers[0].task()
-    stand.new_collector()
-    stand.workers[0].finish(old)
-    stand.send(1)
-    stand.step(2)
-    assert stand.workers[0].task().mark.batch > old.mark.batch
+    harness = CollectorHarness(eager()).begin()
+    harness.send(0)
+    harness.step(1)
+    old = harness.workers[0].task()
+    harness.new_collector()
+    harness.workers[0].finish(old)
+    harness.send(1)
+    harness.step(2)
+    assert harness.workers[0].task().mark.batch > old.mark.batch
 
 
 def test_whoever_holds_something_is_rung_for_it() -> None:
     """The collector before may have died between giving it and ringing."""
-    stand = Stand(eager(**TWO)).begin()
-    stand.send(0)
-    stand.step(1)
-    (busy,) = [worker.number for worker in stand.workers if worker.tasks()]
-    stand.worker_wakes.clear()
-    stand.new_collector()
-    assert stand.worker_wakes == [busy]
+    harness = CollectorHarness(eager(**TWO)).begin()
+    harness.send(0)
+    harness.step(1)
+    (busy,) = [worker.number for worker in harness.workers if worker.tasks()]
+    harness.worker_wakes.clear()
+    harness.new_collector()
+    assert harness.worker_wakes == [busy]
 
 
-def test_what_was_answered_and_not_announced_is_announced() -> None:
-    stand = Stand(eager()).begin()
-    slot = stand.send(0)
-    stand.step(1)
-    task = stand.workers[0].task()
-    stand.workers[0].write(task, b"old")
-    stand.new_collector()
-    stand.step(2)
-    assert stand.clients[0].collect()[slot].data == b"old"
-    stand.workers[0].port.flush()
-    stand.workers[0].let_go(task.mark.batch)
-    stand.workers[0].say_done(task.mark.batch)
-    stand.step(3)
-    assert stand.clients[0].collect() == {}, "the second time to no effect"
-    assert stand.collector.in_flight == 0
-    assert stand.all_free()
+def test_what_was_answered_and_not_posted_is_posted() -> None:
+    harness = CollectorHarness(eager()).begin()
+    slot = harness.send(0)
+    harness.step(1)
+    task = harness.workers[0].task()
+    harness.workers[0].write(task, b"old")
+    harness.new_collector()
+    harness.step(2)
+    assert harness.clients[0].collect()[slot].data == b"old"
+    harness.workers[0].port.flush()
+    harness.workers[0].let_go(task.mark.batch)
+    harness.workers[0].say_done(task.mark.batch)
+    harness.step(3)
+    assert harness.clients[0].collect() == {}, "the second time to no effect"
+    assert harness.collector.in_flight == 0
+    assert harness.all_free()
 
 
 def test_what_was_cancelled_meanwhile_is_dropped() -> None:
-    stand = Stand(eager())
-    slot = stand.send(0)
-    stand.step(1)
-    stand.clients[0].lane.cancel(slot)
-    stand.new_collector()
-    stand.workers[0].ready()
-    stand.step(2)
-    assert stand.workers[0].tasks() == []
-    assert stand.clients[0].collect() == {}
-    assert stand.all_free()
+    harness = CollectorHarness(eager())
+    slot = harness.send(0)
+    harness.step(1)
+    harness.clients[0].lane.cancel(slot)
+    harness.new_collector()
+    harness.workers[0].ready()
+    harness.step(2)
+    assert harness.workers[0].tasks() == []
+    assert harness.clients[0].collect() == {}
+    assert harness.all_free()
 
 
 def test_a_worker_that_was_busy_can_be_given_a_batch_to_go_on_with() -> None:
-    stand = Stand(eager(max_batch_size=1)).begin().measure(NEXT_FROM_NS)
-    stand.send(0)
-    stand.step(2 * NEXT_FROM_NS)
-    held = stand.workers[0].task()
-    stand.new_collector()
-    stand.workers[0].finish(held)
-    stand.send(1)
-    stand.send(2)
-    stand.step(3 * NEXT_FROM_NS)
-    assert [stand.payloads(task) for task in stand.workers[0].tasks()] == [[1], [2]]
+    harness = CollectorHarness(eager(max_batch_size=1)).begin().measure(NEXT_FROM_NS)
+    harness.send(0)
+    harness.step(2 * NEXT_FROM_NS)
+    held = harness.workers[0].task()
+    harness.new_collector()
+    harness.workers[0].finish(held)
+    harness.send(1)
+    harness.send(2)
+    harness.step(3 * NEXT_FROM_NS)
+    assert [harness.payloads(task) for task in harness.workers[0].tasks()] == [[1], [2]]
 
 
 def test_a_worker_that_hangs_over_a_takeover_is_ended_all_the_same() -> None:
-    stand = Stand(eager(batch_timeout_ns=100)).begin()
-    stand.send(0)
-    stand.step(1)
-    stand.new_collector()
-    made_ns = 1000 * stand.collectors
-    assert stand.step(made_ns) == made_ns + 100
-    stand.step(made_ns + 100)
-    assert stand.ended == [0]
+    harness = CollectorHarness(eager(batch_timeout_ns=100)).begin()
+    harness.send(0)
+    harness.step(1)
+    harness.new_collector()
+    made_ns = 1000 * harness.collectors
+    assert harness.step(made_ns) == made_ns + 100
+    harness.step(made_ns + 100)
+    assert harness.ended == [0]
 
 
 # Deaths
 
 
 def test_who_died_while_there_was_no_collector_is_reclaimed_by_the_next() -> None:
-    stand = Stand(eager(**TWO)).begin()
-    slots = [stand.send(n) for n in range(4)]
-    stand.step(1)
-    number = next(worker.number for worker in stand.workers if worker.tasks())
-    stand.segment.worker_ended(number)
-    stand.new_collector()
-    assert stand.ready_word() == 1
-    stand.step(2)
-    assert stand.workers[1 - number].tasks() == [], "it is not known to be dead yet"
-    stand.collector.worker_died(number, 3)
-    stand.step(3)
+    harness = CollectorHarness(eager(**TWO)).begin()
+    slots = [harness.send(n) for n in range(4)]
+    harness.step(1)
+    number = next(worker.number for worker in harness.workers if worker.tasks())
+    harness.segment.worker_ended(number)
+    harness.new_collector()
+    assert harness.ready_word() == 1
+    harness.step(2)
+    assert harness.workers[1 - number].tasks() == [], "it is not known to be dead yet"
+    harness.collector.worker_died(number, 3)
+    harness.step(3)
     seen = []
     for now_ns in range(4, 9):
-        for task in stand.workers[1 - number].tasks():
-            seen += stand.payloads(task)
-            stand.workers[1 - number].finish(task)
-        stand.step(now_ns)
+        for task in harness.workers[1 - number].tasks():
+            seen += harness.payloads(task)
+            harness.workers[1 - number].finish(task)
+        harness.step(now_ns)
     assert sorted(seen) == [0, 1, 2, 3]
-    assert sorted(stand.clients[0].collect()) == sorted(slots)
-    assert stand.all_free()
+    assert sorted(harness.clients[0].collect()) == sorted(slots)
+    assert harness.all_free()
 
 
 def test_reclaiming_leaves_nothing_for_the_next_worker_or_collector() -> None:
-    stand = Stand(eager()).begin()
-    stand.send(0)
-    stand.step(1)
-    stand.dies(0, 2)
-    assert takeover.held(stand.segment, 0) == []
-    stand.new_collector()
-    assert stand.ready_word() == 0
-    assert stand.collector.in_flight == 0
-    stand.step(3)
-    stand.workers[0].ready()
-    stand.step(4)
-    assert stand.running() == [0]
+    harness = CollectorHarness(eager()).begin()
+    harness.send(0)
+    harness.step(1)
+    harness.dies(0, 2)
+    assert takeover.held(harness.segment, 0) == []
+    harness.new_collector()
+    assert harness.ready_word() == 0
+    assert harness.collector.in_flight == 0
+    harness.step(3)
+    harness.workers[0].ready()
+    harness.step(4)
+    assert harness.running() == [0]
 
 
 def test_a_dead_worker_is_ready_no_longer_before_it_is_reclaimed_either() -> None:
-    stand = Stand(eager()).begin()
-    stand.segment.worker_ended(0)
-    stand.new_collector()
-    stand.send(0)
-    stand.step(1)
-    assert stand.ready_word() == 0
-    assert stand.workers[0].tasks() == []
+    harness = CollectorHarness(eager()).begin()
+    harness.segment.worker_ended(0)
+    harness.new_collector()
+    harness.send(0)
+    harness.step(1)
+    assert harness.ready_word() == 0
+    assert harness.workers[0].tasks() == []
 
 
 def test_one_that_said_it_is_ready_and_died_is_ready_until_it_is_reclaimed() -> None:
-    stand = Stand(eager())
-    stand.workers[0].ready()
-    stand.segment.worker_ended(0)
-    stand.new_collector()
-    stand.collector.worker_died(0, 1)
-    stand.send(0)
-    stand.step(1)
-    assert stand.ready_word() == 0
-    assert stand.workers[0].tasks() == []
+    harness = CollectorHarness(eager())
+    harness.workers[0].ready()
+    harness.segment.worker_ended(0)
+    harness.new_collector()
+    harness.collector.worker_died(0, 1)
+    harness.send(0)
+    harness.step(1)
+    assert harness.ready_word() == 0
+    assert harness.workers[0].tasks() == []
 
 
 def test_being_ready_is_taken_once_from_the_word_and_the_report() -> None:
-    stand = Stand(eager())
-    stand.workers[0].ready()
-    stand.new_collector()
-    stand.step(1)
-    assert stand.ready_word() == 1
-    stand.send(0)
-    stand.send(1)
-    stand.step(2)
-    assert len(stand.workers[0].tasks()) == 1
+    harness = CollectorHarness(eager())
+    harness.workers[0].ready()
+    harness.new_collector()
+    harness.step(1)
+    assert harness.ready_word() == 1
+    harness.send(0)
+    harness.send(1)
+    harness.step(2)
+    assert len(harness.workers[0].tasks()) == 1
 
 
 def test_a_request_that_kills_every_worker_does_not_kill_for_ever() -> None:
     """The collectors' deaths, which it has nothing to do with, cost it two workers more each."""
-    stand = Stand(eager()).begin()
-    slot = stand.send(0)
+    harness = CollectorHarness(eager()).begin()
+    slot = harness.send(0)
     deaths = 0
     for now_ns in range(1, 20):
-        stand.step(now_ns)
-        if stand.workers[0].tasks():
+        harness.step(now_ns)
+        if harness.workers[0].tasks():
             deaths += 1
             if deaths == 1:
-                stand.new_collector()
-            stand.dies(0, now_ns)
-            stand.workers[0].ready()
+                harness.new_collector()
+            harness.dies(0, now_ns)
+            harness.workers[0].ready()
     assert deaths <= 3
-    assert stand.clients[0].collect()[slot].answer.status is Status.WORKER_DIED
+    assert harness.clients[0].collect()[slot].answer.status is Status.WORKER_DIED
 
 
 def test_a_crash_loop_is_not_over_because_the_collector_is_another() -> None:
-    stand = Stand(eager()).begin()
+    harness = CollectorHarness(eager()).begin()
     for now_ns in range(LOOP):
-        stand.dies(0, now_ns)
-    word = (stand.segment.layout.model(0) + MODEL_DEATHS) // WORD
-    assert stand.segment.words[word] == LOOP
-    stand.new_collector()
-    assert stand.segment.words[word] == LOOP
-    stand.dies(0, LOOP)
-    assert stand.segment.words[word] == LOOP + 1
+        harness.dies(0, now_ns)
+    word = (harness.segment.layout.model(0) + MODEL_DEATHS) // WORD
+    assert harness.segment.words[word] == LOOP
+    harness.new_collector()
+    assert harness.segment.words[word] == LOOP
+    harness.dies(0, LOOP)
+    assert harness.segment.words[word] == LOOP + 1
 
 
 # What makes no sense
@@ -282,50 +282,50 @@ def test_a_crash_loop_is_not_over_because_the_collector_is_another() -> None:
 
 def test_a_worker_whose_ring_makes_no_sense_is_ended_before_anything_else_is_done() -> None:
     """Nobody can tell which requests it is writing to; those of the others go on."""
-    stand = Stand(eager(max_batch_size=1, **TWO)).begin()
-    slots = [stand.send(n) for n in range(3)]
-    stand.step(1)
-    mad, sane = stand.workers
+    harness = CollectorHarness(eager(max_batch_size=1, **TWO)).begin()
+    slots = [harness.send(n) for n in range(3)]
+    harness.step(1)
+    mad, sane = harness.workers
     running = sane.task()
-    head = (stand.segment.layout.task_ring(mad.number) + RING_HEAD) // WORD
-    stand.segment.words[head] += 1
-    stand.new_collector()
-    assert stand.ended == [mad.number]
-    assert stand.step(2) is None
+    head = (harness.segment.layout.task_ring(mad.number) + RING_HEAD) // WORD
+    harness.segment.words[head] += 1
+    harness.new_collector()
+    assert harness.ended == [mad.number]
+    assert harness.step(2) is None
     sane.finish(running)
-    stand.step(3)
+    harness.step(3)
     assert sane.tasks() == []
-    assert len(stand.clients[0].collect()) == 1
-    stand.dies(mad.number, 4)
+    assert len(harness.clients[0].collect()) == 1
+    harness.dies(mad.number, 4)
     for now_ns in range(5, 9):
-        stand.step(now_ns)
+        harness.step(now_ns)
         for task in sane.tasks():
             sane.finish(task)
-    assert len(stand.clients[0].collect()) == len(slots) - 1
-    assert stand.all_free()
+    assert len(harness.clients[0].collect()) == len(slots) - 1
+    assert harness.all_free()
 
 
 def test_a_request_whose_words_a_frontend_has_spoilt_meanwhile_stays_its_workers() -> None:
-    stand = Stand(eager()).begin()
-    slot = stand.send(0)
-    stand.step(1)
-    task = stand.workers[0].task()
-    stand.segment.words[stand.segment.layout.slot(slot) // WORD + 2] = 0
-    stand.new_collector()
-    stand.step(2)
-    assert stand.clients[0].collect() == {}, "the worker answers it"
-    stand.workers[0].port.answer(task.references[0], Status.CORRUPT, 0, task.mark, 0)
-    stand.workers[0].port.flush()
-    stand.workers[0].say_done(task.mark.batch)
-    stand.step(3)
-    assert stand.clients[0].collect()[slot].answer.status is Status.CORRUPT
-    assert stand.collector.in_flight == 0
+    harness = CollectorHarness(eager()).begin()
+    slot = harness.send(0)
+    harness.step(1)
+    task = harness.workers[0].task()
+    harness.segment.words[harness.segment.layout.slot(slot) // WORD + 2] = 0
+    harness.new_collector()
+    harness.step(2)
+    assert harness.clients[0].collect() == {}, "the worker answers it"
+    harness.workers[0].port.answer(task.references[0], Status.CORRUPT, 0, task.mark, 0)
+    harness.workers[0].port.flush()
+    harness.workers[0].say_done(task.mark.batch)
+    harness.step(3)
+    assert harness.clients[0].collect()[slot].answer.status is Status.CORRUPT
+    assert harness.collector.in_flight == 0
 
 
 # While the table changes
 
 
-class Changing(Stand):
+class Changing(CollectorHarness):
     """A stand with a worker to spare, that keeps what the collector says."""
 
     def __init__(self, *models: Any) -> None:
@@ -341,103 +341,105 @@ NEW = replace(eager(index=1, workers=(1,)), generation=1)
 
 
 def test_a_model_that_retires_is_drained_once_its_worker_has_answered() -> None:
-    stand = Changing(OLD)
-    stand.workers[0].ready()
-    stand.step(0)
-    stand.send(1)
-    stand.step(1)
-    held = stand.workers[0].task()
-    stand.segment.table.publish((replace(OLD, state=RETIRING), NEW))
-    stand.workers[1].ready(NEW)
-    stand.new_collector()
-    stand.send(2, model=NEW.reference)
-    stand.step(5)
-    assert stand.running(1) == [2]
+    harness = Changing(OLD)
+    harness.workers[0].ready()
+    harness.step(0)
+    harness.send(1)
+    harness.step(1)
+    held = harness.workers[0].task()
+    harness.segment.table.publish((replace(OLD, state=RETIRING), NEW))
+    harness.workers[1].ready(NEW)
+    harness.new_collector()
+    harness.send(2, model=NEW.reference)
+    harness.step(5)
+    assert harness.running(1) == [2]
     later_ns = 1 << 40
-    stand.step(later_ns)
-    assert stand.said == []
-    stand.workers[0].finish(held)
-    stand.step(later_ns)
-    assert stand.said == [{"drained": OLD.reference}]
+    harness.step(later_ns)
+    assert harness.said == []
+    harness.workers[0].finish(held)
+    harness.step(later_ns)
+    assert harness.said == [{"drained": OLD.reference}]
 
 
 def test_that_a_model_is_loaded_is_said_again() -> None:
     loading = replace(NEW, state=LOADING)
-    stand = Changing(OLD)
-    stand.segment.table.publish((OLD, loading))
-    stand.step(1)
-    stand.segment.read_models()
-    stand.workers[1].ready()
-    stand.new_collector()
-    assert stand.said == [{"loaded": loading.reference}]
-    stand.step(2)
-    assert stand.said == [{"loaded": loading.reference}]
+    harness = Changing(OLD)
+    harness.segment.table.publish((OLD, loading))
+    harness.step(1)
+    harness.segment.read_models()
+    harness.workers[1].ready()
+    harness.new_collector()
+    assert harness.said == [{"loaded": loading.reference}]
+    harness.step(2)
+    assert harness.said == [{"loaded": loading.reference}]
 
 
 def test_whom_the_table_has_no_longer_is_let_go_when_it_holds_nothing() -> None:
-    stand = Changing(eager(max_batch_size=1, workers=(0, 1, 2)))
-    first, *_ = stand.segment.models
-    for worker in stand.workers[:2]:
+    harness = Changing(eager(max_batch_size=1, workers=(0, 1, 2)))
+    first, *_ = harness.segment.models
+    for worker in harness.workers[:2]:
         worker.ready()
-    stand.step(0)
-    stand.send(1)
-    stand.step(1)
-    (busy,) = [worker for worker in stand.workers if takeover.held(stand.segment, worker.number)]
-    idle = stand.workers[1 - busy.number]
+    harness.step(0)
+    harness.send(1)
+    harness.step(1)
+    (busy,) = [
+        worker for worker in harness.workers if takeover.held(harness.segment, worker.number)
+    ]
+    idle = harness.workers[1 - busy.number]
     held = busy.task()
-    stand.segment.table.publish((replace(first, workers=(3,)),))
-    stand.new_collector()
-    stand.step(2)
-    assert stand.said == [{"released": idle.number}]
+    harness.segment.table.publish((replace(first, workers=(3,)),))
+    harness.new_collector()
+    harness.step(2)
+    assert harness.said == [{"released": idle.number}]
     busy.finish(held)
-    stand.step(3)
-    assert stand.said[1:] == [{"released": busy.number}]
-    stand.workers[2].ready(first)
-    stand.step(4)
-    assert stand.said[2:] == [{"released": 2}], "it was still loading its model"
-    assert len(stand.clients[0].collect()) == 1
+    harness.step(3)
+    assert harness.said[1:] == [{"released": busy.number}]
+    harness.workers[2].ready(first)
+    harness.step(4)
+    assert harness.said[2:] == [{"released": 2}], "it was still loading its model"
+    assert len(harness.clients[0].collect()) == 1
 
 
 def test_what_such_a_worker_held_at_its_death_runs_elsewhere() -> None:
-    stand = Changing(eager(workers=(0, 1)))
-    first, *_ = stand.segment.models
-    stand.workers[0].ready()
-    stand.step(0)
-    stand.send(1)
-    stand.step(1)
-    stand.segment.table.publish((replace(first, workers=(1,)),))
-    stand.new_collector()
-    stand.workers[1].ready()
-    stand.step(2)
-    stand.dies(0, 3)
-    stand.step(4)
-    assert stand.running(1) == [1]
-    assert stand.said == [{"released": 0}]
+    harness = Changing(eager(workers=(0, 1)))
+    first, *_ = harness.segment.models
+    harness.workers[0].ready()
+    harness.step(0)
+    harness.send(1)
+    harness.step(1)
+    harness.segment.table.publish((replace(first, workers=(1,)),))
+    harness.new_collector()
+    harness.workers[1].ready()
+    harness.step(2)
+    harness.dies(0, 3)
+    harness.step(4)
+    assert harness.running(1) == [1]
+    assert harness.said == [{"released": 0}]
 
 
 def test_a_worker_of_a_model_that_nobody_knows_is_ended_and_its_requests_are_answered() -> None:
-    stand = Changing(OLD)
-    stand.workers[0].ready()
-    stand.step(0)
-    slot = stand.send(1)
-    stand.step(1)
-    stand.segment.table.publish((NEW,))
-    stand.new_collector()
-    assert stand.ended == [0]
-    stand.step(2)
-    assert stand.clients[0].collect() == {}
-    stand.dies(0, 3)
-    stand.step(4)
-    assert stand.clients[0].collect()[slot].answer.status is Status.NO_WORKER
+    harness = Changing(OLD)
+    harness.workers[0].ready()
+    harness.step(0)
+    slot = harness.send(1)
+    harness.step(1)
+    harness.segment.table.publish((NEW,))
+    harness.new_collector()
+    assert harness.ended == [0]
+    harness.step(2)
+    assert harness.clients[0].collect() == {}
+    harness.dies(0, 3)
+    harness.step(4)
+    assert harness.clients[0].collect()[slot].answer.status is Status.NO_WORKER
 
 
 def test_the_estimate_of_the_one_before_does_not_stay() -> None:
-    stand = Stand(eager(max_batch_size=1)).begin().measure(1000)
-    stand.send(0)
-    stand.step(1000)
-    word = (stand.segment.layout.model(0) + MODEL_ANSWER_NS) // WORD
-    assert stand.segment.words[word]
-    stand.workers[0].finish(stand.workers[0].task())
-    stand.new_collector()
-    stand.step(2000)
-    assert not stand.segment.words[word]
+    harness = CollectorHarness(eager(max_batch_size=1)).begin().measure(1000)
+    harness.send(0)
+    harness.step(1000)
+    word = (harness.segment.layout.model(0) + MODEL_ANSWER_NS) // WORD
+    assert harness.segment.words[word]
+    harness.workers[0].finish(harness.workers[0].task())
+    harness.new_collector()
+    harness.step(2000)
+    assert not harness.segment.words[word]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rig import Array, Client, local_segment, pack, spec, unpack
+from segment_fixture import Array, Client, local_segment, pack, spec, unpack
 
 from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker import tensors as tensors_module

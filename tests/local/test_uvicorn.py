@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from http_stand import Transport, request, scenario, uvicorn_config
+from http_harness import Transport, request, scenario, uvicorn_config
 from packaging.requirements import Requirement
 from sources import ROOT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from falcon.testing import ASGIConductor, Result
-from rig import Array, local_segment, pack, spec, unpack
+from segment_fixture import Array, local_segment, pack, spec, unpack
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -69,8 +69,8 @@ model("loading", lambda x: [x], [Tensor("x", "FP32", [])], [Tensor("x", "FP32", 
 model("silent", lambda x: [x], [Tensor("x", "FP32", [])], [Tensor("x", "FP32", [])])
 
 
-class Stage:
-    """A service on a lane, and an engine that answers whatever is announced."""
+class Harness:
+    """A service on a lane, and an engine that answers whatever is submitted."""
 
     def __init__(self) -> None:
         specs = [given for given, _ in MODELS]
@@ -140,7 +140,7 @@ class Transport(asyncio.Transport):
         return False
 
 
-async def over_fast_lane(stage: Stage, target: str, body: bytes, header: str | None) -> Any:
+async def over_fast_lane(harness: Harness, target: str, body: bytes, header: str | None) -> Any:
     """Status, headers and body of an answer; the request must not be handed over."""
     state = ServerState()
 
@@ -148,9 +148,9 @@ async def over_fast_lane(stage: Stage, target: str, body: bytes, header: str | N
         raise AssertionError("handed over")
 
     settings = FastLaneSettings(
-        predict=stage.service.predict,
-        infer=stage.service.infer,
-        prepare=stage.service.prepare,
+        predict=harness.service.predict,
+        infer=harness.service.infer,
+        prepare=harness.service.prepare,
         heads=HeadReader(MAX_REQUEST_BYTES),
         response_heads=ResponseHeads(state),
         idle_timeout_s=60,
@@ -159,7 +159,7 @@ async def over_fast_lane(stage: Stage, target: str, body: bytes, header: str | N
         budget=BodyBudget.of(MAX_REQUEST_BYTES),
     )
     transport = Transport()
-    lane = FastLane(settings, Config(stage.app), state, {}, asyncio.get_running_loop())
+    lane = FastLane(settings, Config(harness.app), state, {}, asyncio.get_running_loop())
     lane.connection_made(transport)
     lines = [f"POST {target} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}"]
     if header is not None:
@@ -193,38 +193,38 @@ def without_batch(answer: Any) -> Any:
     return status, named, "x-batch-id" in headers, body
 
 
-async def over_falcon(stage: Stage, target: str, body: bytes, header: str | None) -> Any:
+async def over_falcon(harness: Harness, target: str, body: bytes, header: str | None) -> Any:
     headers = {} if header is None else {"Inference-Header-Content-Length": header}
-    async with ASGIConductor(stage.app) as conductor:
+    async with ASGIConductor(harness.app) as conductor:
         got: Result = await conductor.simulate_post(target, body=body, headers=headers)
     return got.status_code, dict(got.headers), got.content
 
 
-def staged(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+def with_harness(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     """Runs a test that takes a stage on a loop of its own."""
 
-    async def on_stage(**given: Any) -> None:
-        stage = Stage()
+    async def on_harness(**given: Any) -> None:
+        harness = Harness()
         try:
-            await test(stage, **given)
+            await test(harness, **given)
         finally:
-            stage.close()
+            harness.close()
 
     def run(**given: Any) -> None:
-        asyncio.run(on_stage(**given))
+        asyncio.run(on_harness(**given))
 
     run.__name__ = test.__name__
     return run
 
 
 async def infer(
-    stage: Stage, target: str, body: bytes, header: str | None = None, *, fast: bool = True
+    harness: Harness, target: str, body: bytes, header: str | None = None, *, fast: bool = True
 ) -> tuple[int, dict[str, str], bytes]:
     """An answer, which is the same on both ways."""
     answer: tuple[int, dict[str, str], bytes]
-    answer = await over_falcon(stage, target, body, header)
+    answer = await over_falcon(harness, target, body, header)
     if fast:
-        other = await over_fast_lane(stage, target, body, header)
+        other = await over_fast_lane(harness, target, body, header)
         assert without_batch(other) == without_batch(answer)
     return answer
 
@@ -309,9 +309,9 @@ CASES: dict[str, tuple[str, bytes, str | None, int]] = {
 def test_both_ways_give_the_same_answer(case: str) -> None:
     target, body, header, status = CASES[case]
 
-    @staged
-    async def run(stage: Stage) -> None:
-        got = await infer(stage, target, body, header)
+    @with_harness
+    async def run(harness: Harness) -> None:
+        got = await infer(harness, target, body, header)
         assert got[0] == status, got
         if status != 200:
             assert got[1]["content-type"] == "application/json"
@@ -326,20 +326,20 @@ def test_both_ways_give_the_same_answer(case: str) -> None:
     run()
 
 
-@staged
-async def test_the_vectors_of_the_protocol_hold(stage: Stage) -> None:
+@with_harness
+async def test_the_vectors_of_the_protocol_hold(harness: Harness) -> None:
     text = (
         b'{"model_name":"addone","model_version":"1","outputs":[{"name":"y","datatype":"FP32",'
         b'"shape":[1,2],"parameters":{"binary_data_size":8}}]}'
     )
     for body, header in ((AS_BINARY + ONE_TWO, "134"), (ONE_TWO, "0")):
-        status, headers, answer = await infer(stage, TARGET, body, header)
+        status, headers, answer = await infer(harness, TARGET, body, header)
         assert (status, answer) == (200, text + bytes.fromhex("0000004000004040"))
         assert headers["content-type"] == "application/octet-stream"
         assert headers["inference-header-content-length"] == "136"
         assert headers["content-length"] == "144"
     for target in (TARGET, "/v2/models/addone/versions/1/infer"):
-        status, headers, answer = await infer(stage, target, AS_JSON, fast=target == TARGET)
+        status, headers, answer = await infer(harness, target, AS_JSON, fast=target == TARGET)
         assert (status, headers["content-length"]) == (200, "127")
         assert answer == (
             b'{"id":"42","model_name":"addone","model_version":"1","outputs":[{"name":"y",'
@@ -347,19 +347,19 @@ async def test_the_vectors_of_the_protocol_hold(stage: Stage) -> None:
         )
 
 
-@staged
-async def test_a_split_request_is_joined_in_order(stage: Stage) -> None:
+@with_harness
+async def test_a_split_request_is_joined_in_order(harness: Harness) -> None:
     target, body, header, _ = CASES["split"]
-    got = await infer(stage, target, body, header)
+    got = await infer(harness, target, body, header)
     (output,) = json.loads(got[2])["outputs"]
     assert output["shape"] == [5, 2]
     assert output["data"] == [2, 3, 4, 5, 6, 7, 8, 9, 10, 1]
 
 
-@staged
-async def test_outputs_come_in_the_order_and_form_they_are_asked_for(stage: Stage) -> None:
+@with_harness
+async def test_outputs_come_in_the_order_and_form_they_are_asked_for(harness: Harness) -> None:
     target, body, header, _ = CASES["two-inputs"]
-    _, headers, answer = await infer(stage, target, body, header)
+    _, headers, answer = await infer(harness, target, body, header)
     size = int(headers["inference-header-content-length"])
     diff, total = json.loads(answer[:size])["outputs"]
     assert (diff["name"], diff["data"]) == ("diff", [3, 3, 3])
@@ -369,9 +369,9 @@ async def test_outputs_come_in_the_order_and_form_they_are_asked_for(stage: Stag
 
 @pytest.mark.parametrize("header", ["-1", "abc", "+5", "1_2", "1, 2", "9" * 30, "0x5"])
 def test_a_header_that_is_no_length_is_refused(header: str) -> None:
-    @staged
-    async def run(stage: Stage) -> None:
-        got = await infer(stage, TARGET, AS_JSON, header, fast=False)
+    @with_harness
+    async def run(harness: Harness) -> None:
+        got = await infer(harness, TARGET, AS_JSON, header, fast=False)
         assert got[0] == 400
         assert "Inference-Header-Content-Length" in json.loads(got[2])["error"]
 
@@ -381,11 +381,11 @@ def test_a_header_that_is_no_length_is_refused(header: str) -> None:
 @pytest.mark.parametrize("version", ["2", "01", "latest", "a" * 5000])
 @pytest.mark.parametrize("rest", ["", "/ready", "/stats", "/infer"])
 def test_there_is_no_other_version(version: str, rest: str) -> None:
-    @staged
-    async def run(stage: Stage) -> None:
+    @with_harness
+    async def run(harness: Harness) -> None:
         method = "POST" if rest == "/infer" else "GET"
         target = f"/v2/models/addone/versions/{version}{rest}"
-        async with ASGIConductor(stage.app) as conductor:
+        async with ASGIConductor(harness.app) as conductor:
             got = await conductor.simulate_request(
                 method, target, body=AS_JSON if rest == "/infer" else None
             )
@@ -399,17 +399,17 @@ def test_there_is_no_other_version(version: str, rest: str) -> None:
 def read(target: str, method: str = "GET", **more: Any) -> Result:
     found: list[Result] = []
 
-    @staged
-    async def run(stage: Stage) -> None:
-        stage.counters("sum").add(ModelCounter.REQUESTS, 10)
-        stage.counters("sum").add(ModelCounter.EXPIRED, 2)
-        stage.counters("sum").add(ModelCounter.CANCELLED, 1)
-        stage.counters("sum").add(ModelCounter.ROWS, 40)
-        stage.counters("sum").add(ModelCounter.WAIT_NS, 500)
-        stage.counters("sum").add(ModelCounter.RUN_NS, 900)
-        stage.counters("sum").add(BATCHES_BY_REASON + Reason.FULL, 3)
-        stage.counters("sum").add(BATCHES_BY_REASON + Reason.IDLE, 1)
-        async with ASGIConductor(stage.app) as conductor:
+    @with_harness
+    async def run(harness: Harness) -> None:
+        harness.counters("sum").add(ModelCounter.REQUESTS, 10)
+        harness.counters("sum").add(ModelCounter.EXPIRED, 2)
+        harness.counters("sum").add(ModelCounter.CANCELLED, 1)
+        harness.counters("sum").add(ModelCounter.ROWS, 40)
+        harness.counters("sum").add(ModelCounter.WAIT_NS, 500)
+        harness.counters("sum").add(ModelCounter.RUN_NS, 900)
+        harness.counters("sum").add(BATCHES_BY_REASON + Reason.FULL, 3)
+        harness.counters("sum").add(BATCHES_BY_REASON + Reason.IDLE, 1)
+        async with ASGIConductor(harness.app) as conductor:
             found.append(await conductor.simulate_request(method, target, **more))
 
     run()
@@ -597,20 +597,20 @@ def test_a_post_without_any_body_is_asked_for_its_length() -> None:
     assert read(TARGET, "POST").status_code == 411
 
 
-@staged
-async def test_every_slot_comes_back(stage: Stage) -> None:
+@with_harness
+async def test_every_slot_comes_back(harness: Harness) -> None:
     for case, (target, body, header, _) in CASES.items():
         if case != "timeout":
-            await infer(stage, target, body, header)
-    assert stage.lane.in_flight == 0
+            await infer(harness, target, body, header)
+    assert harness.lane.in_flight == 0
 
 
-@staged
-async def test_an_abandoned_request_gets_no_reply(stage: Stage) -> None:
+@with_harness
+async def test_an_abandoned_request_gets_no_reply(harness: Harness) -> None:
     replies: list[int] = []
-    call = stage.service.infer("addone", AS_JSON, None, partial(lambda *_: replies.append(1)))
+    call = harness.service.infer("addone", AS_JSON, None, partial(lambda *_: replies.append(1)))
     assert call is not None
     call.abandon()
-    await over_falcon(stage, TARGET, AS_JSON, None)
+    await over_falcon(harness, TARGET, AS_JSON, None)
     assert not replies
-    assert stage.lane.in_flight == 0
+    assert harness.lane.in_flight == 0

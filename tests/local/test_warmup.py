@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rig import local_segment, spec
+from segment_fixture import local_segment, spec
 
 from ringbatch.engine.runtimes.model import InvalidInput, Model
 from ringbatch.engine.worker.padding import PaddedCodec, padding
@@ -50,7 +50,7 @@ class Clock:
         return self.now_ns
 
 
-class Stage:
+class Harness:
     """A runner with a model that is to be warmed up."""
 
     def __init__(self, model: ModelSpec, predict: Callable[..., Any], cost_ns: int = 10) -> None:
@@ -184,21 +184,21 @@ def test_made_up_values_are_ones_of_the_right_shape() -> None:
 @pytest.mark.parametrize("datatype", ["BOOL", "BF16", "FP16", "UINT8", "BYTES"])
 def test_every_datatype_can_be_made_up_and_is_what_a_request_would_be(datatype: str) -> None:
     tensor = Tensor("x", datatype, [2])
-    stage = Stage(spec(0, [tensor], [tensor]), lambda x: x)
-    assert len(stage.warm()) == 6
+    harness = Harness(spec(0, [tensor], [tensor]), lambda x: x)
+    assert len(harness.warm()) == 6
 
 
 def test_a_model_is_run_at_every_size() -> None:
-    stage = Stage(spec(0, [X], [SUM], max_batch_size=3), sums)
-    assert stage.warm() == [(1, 0, 10), (2, 0, 20), (3, 0, 30)]
-    shapes = [arguments[0].shape for arguments in stage.seen]
+    harness = Harness(spec(0, [X], [SUM], max_batch_size=3), sums)
+    assert harness.warm() == [(1, 0, 10), (2, 0, 20), (3, 0, 30)]
+    shapes = [arguments[0].shape for arguments in harness.seen]
     assert shapes == [(1, 2), (2, 2), (3, 2)] * 3, "what is done once is over in the first round"
 
 
 def test_a_model_without_a_batch_dimension_is_run_once_as_it_is() -> None:
-    stage = Stage(spec(0, [X], [Tensor("y", "FP32", [2])], max_batch_size=0), lambda x: x)
-    assert [rows for rows, _, _ in stage.warm()] == [1]
-    assert stage.seen[0][0].shape == (2,)
+    harness = Harness(spec(0, [X], [Tensor("y", "FP32", [2])], max_batch_size=0), lambda x: x)
+    assert [rows for rows, _, _ in harness.warm()] == [1]
+    assert harness.seen[0][0].shape == (2,)
 
 
 def test_every_bucket_is_run_at_every_size_within_the_budget() -> None:
@@ -209,14 +209,14 @@ def test_every_bucket_is_run_at_every_size_within_the_budget() -> None:
         length_buckets=(8, 32),
         max_batch_elements=100,
     )
-    stage = Stage(model, sums)
-    assert [trial[:2] for trial in stage.warm()] == [(1, 8), (1, 32), (4, 8)]
+    harness = Harness(model, sums)
+    assert [trial[:2] for trial in harness.warm()] == [(1, 8), (1, 32), (4, 8)]
 
 
 def test_open_dimensions_without_padding_have_the_configured_length() -> None:
-    stage = Stage(shaped(max_batch_size=1), sums)
-    assert [trial[:2] for trial in stage.warm()] == [(1, 5)]
-    assert stage.seen[0][0].shape == (1, 5)
+    harness = Harness(shaped(max_batch_size=1), sums)
+    assert [trial[:2] for trial in harness.warm()] == [(1, 5)]
+    assert harness.seen[0][0].shape == (1, 5)
 
 
 def refuse(x: Any) -> Any:
@@ -228,8 +228,8 @@ def refuse(x: Any) -> Any:
 def test_a_model_that_refuses_made_up_values_serves_all_the_same(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    stage = Stage(spec(0, [X], [SUM]), refuse)
-    assert [rows for rows, _, _ in stage.warm()] == [1]
+    harness = Harness(spec(0, [X], [SUM]), refuse)
+    assert [rows for rows, _, _ in harness.warm()] == [1]
     (record,) = [r for r in caplog.records if r.levelno == logging.WARNING]
     assert "warm-up with a batch of 2: InvalidInput: ones are not good" in record.getMessage()
 
@@ -238,25 +238,25 @@ def test_a_model_that_refuses_made_up_values_serves_all_the_same(
 def test_an_answer_that_is_not_what_is_declared_is_mentioned_too(
     returned: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    assert Stage(spec(0, [X], [SUM]), returned).warm() == []
+    assert Harness(spec(0, [X], [SUM]), returned).warm() == []
     assert "output 'sum'" in caplog.text
 
 
 def test_what_is_left_out_and_what_is_too_slow_is_mentioned(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    stage = Stage(
+    harness = Harness(
         spec(0, [X], [SUM], max_batch_size=4, batch_timeout_ns=10**9), sums, cost_ns=2 * 10**9
     )
-    assert stage.warm(limit_s=3) == [(1, 0, 2 * 10**9)]
+    assert harness.warm(limit_s=3) == [(1, 0, 2 * 10**9)]
     assert "left out: 2, 4" in caplog.text
     assert "a batch of 1 takes 2.0 s, longer than batch_timeout_s allows" in caplog.text
 
 
 def test_a_model_without_declared_inputs_is_left_alone() -> None:
-    stage = Stage(spec(), lambda instances: instances)
-    assert stage.warm() == []
-    assert stage.seen == []
+    harness = Harness(spec(), lambda instances: instances)
+    assert harness.warm() == []
+    assert harness.seen == []
 
 
 def written(folder: Path, document: object) -> Path:
@@ -267,9 +267,9 @@ def written(folder: Path, document: object) -> Path:
 
 def test_instances_of_a_file_are_repeated_to_fill_a_batch(tmp_path: Path) -> None:
     file = written(tmp_path, {"instances": [{"a": 1}, "b"]})
-    stage = Stage(spec(max_batch_size=4), lambda instances: instances)
-    assert [rows for rows, _, _ in stage.warm(file=file)] == [1, 2, 4]
-    assert stage.seen[-1] == ([{"a": 1}, "b", {"a": 1}, "b"],)
+    harness = Harness(spec(max_batch_size=4), lambda instances: instances)
+    assert [rows for rows, _, _ in harness.warm(file=file)] == [1, 2, 4]
+    assert harness.seen[-1] == ([{"a": 1}, "b", {"a": 1}, "b"],)
 
 
 def test_a_file_says_what_the_tensors_hold_and_how_long_they_are(tmp_path: Path) -> None:
@@ -279,17 +279,19 @@ def test_a_file_says_what_the_tensors_hold_and_how_long_they_are(tmp_path: Path)
     assert ids.tolist() == [[1, 2, 3], [4, 5, 6], [1, 2, 3]]
     assert text.tolist() == [b"a", b"b", b"a"]
     assert samples.length == 3
-    assert Stage(shaped(max_batch_size=1), sums).warm(file=written(tmp_path, [[7] * 9]))[0][:2] == (
+    assert Harness(shaped(max_batch_size=1), sums).warm(file=written(tmp_path, [[7] * 9]))[0][
+        :2
+    ] == (
         1,
         9,
     )
 
 
 def test_a_model_that_refuses_what_the_operator_gave_it_does_not_start(tmp_path: Path) -> None:
-    stage = Stage(spec(0, [X], [SUM]), refuse)
+    harness = Harness(spec(0, [X], [SUM]), refuse)
     file = written(tmp_path, [[1, 2]])
     with pytest.raises(StartupError, match=r"m\.py: .*a batch of 2: InvalidInput.*warm\.json"):
-        stage.warm(file=file)
+        harness.warm(file=file)
 
 
 @pytest.mark.parametrize(

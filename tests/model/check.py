@@ -90,7 +90,7 @@ CONFIGURATIONS: Final = {
         "requests alone and in batches of two, a worker's death, a second run",
         {"SLOTS": 2, "REQUESTS": 3, "WORKER_DEATHS": 1},
     ),
-    "killer": Configuration(
+    "fatal": Configuration(
         "a request that takes two workers with it, beside one that does not",
         {"SLOTS": 2, "REQUESTS": 2, "WORKER_DEATHS": 2},
     ),
@@ -207,7 +207,7 @@ CONTROLS: Final = {
     "DONE_FIRST": Control(
         "DONE is stored before the result", _TAKEOVERS, ("g_mixed_up", "g_handed_out_again")
     ),
-    "ANNOUNCE_FIRST": Control("an answer is announced before DONE", _ONE_WORKER, ("g_mixed_up",)),
+    "POST_FIRST": Control("an answer is posted before DONE", _ONE_WORKER, ("g_mixed_up",)),
     "HUSH_LAST": Control(
         "a frontend takes the doorbell's rings after looking",
         {"FINE": 1, "SLOTS": 2, "REQUESTS": 2},
@@ -223,23 +223,23 @@ CONTROLS: Final = {
         {"SLOTS": 2, "REQUESTS": 3, "WORKER_DEATHS": 2, "EXPIRIES": 1, "COMPLETIONS": 1},
         ("g_lost",),
     ),
-    "SWEEP_ANNOUNCES_NOTHING": Control(
+    "SWEEP_SUBMITS_NOTHING": Control(
         "what found no room in the submission ring waits for the next request",
         _TAKEOVERS,
         ("g_lost",),
     ),
     "REPEAT_NOTHING": Control(
-        "answers that a dead worker wrote and did not announce are not announced",
+        "answers that a dead worker wrote and did not post are not posted",
         {"REQUESTS": 2, "WORKER_DEATHS": 1},
         ("g_lost",),
     ),
     "ADOPT_ONLY_THE_OPEN": Control(
-        "a new collector announces nothing that was answered before it came",
+        "a new collector posts nothing that was answered before it came",
         _TAKEOVERS,
         ("g_lost",),
     ),
     "TAKE_THE_ANSWERED": Control(
-        "the collector takes in what is announced, answered or not",
+        "the collector takes in what is submitted, answered or not",
         _TAKEOVERS,
         ("g_answered_twice", "g_mixed_up"),
     ),
@@ -257,7 +257,7 @@ CONTROLS: Final = {
     "REPORT_FIRST": Control(
         "a worker reports a batch before it lets go of it", _ONE_COLLECTOR, ("g_lost",)
     ),
-    "BURIAL_LEAVES_TASKS": Control(
+    "REAPING_LEAVES_TASKS": Control(
         "what a dead worker held stays in its ring for the next one",
         {"REQUESTS": 2, "WORKER_DEATHS": 1},
         ("g_answered_twice",),
@@ -283,8 +283,8 @@ CONTROLS: Final = {
     "ADOPT_WITHOUT_CANCEL": Control(
         "a lane's next owner does not cancel what it adopts", _TAKEOVERS, ("g_answered_twice",)
     ),
-    "ADOPT_UNANNOUNCED": Control(
-        "a lane's next owner does not announce what it adopts", _TAKEOVERS, ("g_lost",)
+    "ADOPT_UNSUBMITTED": Control(
+        "a lane's next owner does not submit what it adopts", _TAKEOVERS, ("g_lost",)
     ),
     "SKIP_LAST": Control(
         "a lane's next owner empties the rings after looking at the slots",

@@ -81,7 +81,7 @@ inline take_back(worker) {
 inline reclaim(worker) {
     take_reports(worker);
     take_back(worker);
-#ifndef BURIAL_LEAVES_TASKS
+#ifndef REAPING_LEAVES_TASKS
     do
     :: HAS(tasks[worker]) -> tasks[worker]?_,_
     :: else -> break

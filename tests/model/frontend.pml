@@ -16,26 +16,26 @@ inline write_header() {
 }
 
 inline store_control() {
-    outdated[current] = outdated[current] + unannounced[current];
+    outdated[current] = outdated[current] + unsubmitted[current];
     generation[current]++;
     control[current] = generation[current];
     dropped[current] = 0;
     expected[current] = generation[current];
-    unannounced[current] = 1;
+    unsubmitted[current] = 1;
     waiting[current] = 1;
     turn_is_due = 1
 }
 
-#define SOME_WAIT (unannounced[0] || unannounced[1])
+#define SOME_WAIT (unsubmitted[0] || unsubmitted[1])
 #define ALL_FIT \
-    (len(submissions) + unannounced[0] + unannounced[1] + outdated[0] + outdated[1] <= SLOTS)
+    (len(submissions) + unsubmitted[0] + unsubmitted[1] + outdated[0] + outdated[1] <= SLOTS)
 
-/* Whether an answer can have come to what was announced before. */
+/* Whether an answer can have come to what was submitted before. */
 #define OTHERS_ARE_OUT \
-    (held_back || (expected[0] && !unannounced[0]) || (expected[1] && !unannounced[1]))
+    (held_back || (expected[0] && !unsubmitted[0]) || (expected[1] && !unsubmitted[1]))
 
-/* shm/lane.py: Lane.announce */
-inline announce() {
+/* shm/lane.py: Lane.submit */
+inline submit() {
     if
     :: !SOME_WAIT -> skip
     :: SOME_WAIT && !ALL_FIT -> held_back = 1
@@ -48,7 +48,7 @@ inline announce() {
             :: else -> break
             od;
             if
-            :: unannounced[i] -> submissions!REF(generation[i], i); unannounced[i] = 0
+            :: unsubmitted[i] -> submissions!REF(generation[i], i); unsubmitted[i] = 0
             :: else -> skip
             fi
         }
@@ -152,12 +152,12 @@ end:
             frontend_at = SERVING
         }
 
-    /* frontend/request/gateway.py: Gateway._announce; shm/lane.py: Lane.unanswered, Lane.announce */
+    /* frontend/request/gateway.py: Gateway._submit; shm/lane.py: Lane.unanswered, Lane.submit */
     :: d_step {
             frontend_at == SERVING && turn_is_due ->
             turn_is_due = 0;
             frontend_at = (OTHERS_ARE_OUT -> TAKING : SERVING);
-            announce();
+            submit();
         }
 
     /* frontend/request/gateway.py: Gateway._rung */
@@ -183,8 +183,8 @@ end:
             if
             :: current -> skip
             :: !current && held_back ->
-                unannounced[0] = unannounced[0] && expected[0];
-                unannounced[1] = unannounced[1] && expected[1];
+                unsubmitted[0] = unsubmitted[0] && expected[0];
+                unsubmitted[1] = unsubmitted[1] && expected[1];
                 outdated[0] = 0;
                 outdated[1] = 0;
                 frontend_at = HELD_BACK
@@ -199,7 +199,7 @@ end:
         }
 
     /* shm/lane.py: Lane.collect, what was held back */
-    :: d_step { frontend_at == HELD_BACK -> announce(); frontend_at = FOUND }
+    :: d_step { frontend_at == HELD_BACK -> submit(); frontend_at = FOUND }
 
     /* frontend/request/gateway.py: Gateway.collect; frontend/request/calls.py: SlotRequest.answered; shm/lane.py: Lane.outcome */
     :: d_step { frontend_at == FOUND -> deliver(); frontend_at = SERVING }
@@ -223,11 +223,11 @@ end:
             chosen = 0
         }
 
-#ifndef SWEEP_ANNOUNCES_NOTHING
+#ifndef SWEEP_SUBMITS_NOTHING
     /* frontend/request/gateway.py: Gateway.sweep, what was held back */
     :: d_step {
             frontend_at == SERVING && held_back && SOME_WAIT &&
-                len(submissions) + unannounced[0] + unannounced[1] <= SLOTS ->
+                len(submissions) + unsubmitted[0] + unsubmitted[1] <= SLOTS ->
             frontend_at = TAKING
         }
 #endif
@@ -240,7 +240,7 @@ end:
                 free[i] = 0;
                 waiting[i] = 0;
                 cancelled[i] = 0;
-                unannounced[i] = 0;
+                unsubmitted[i] = 0;
                 outdated[i] = 0;
                 found[i] = 0;
                 generation[i] = 0;
@@ -281,8 +281,8 @@ end:
                 dropped[current] = 1;
                 cancelled[current] = 1;
 #endif
-#ifndef ADOPT_UNANNOUNCED
-                unannounced[current] = 1;
+#ifndef ADOPT_UNSUBMITTED
+                unsubmitted[current] = 1;
 #endif
                 expected[current] = generation[current]
             fi;
@@ -296,13 +296,13 @@ end:
             fi
         }
 
-    /* shm/lane.py: Lane._take_over, announcing */
+    /* shm/lane.py: Lane._take_over, submitting */
     :: d_step {
             frontend_at == ADOPTED ->
 #ifdef SKIP_LAST
             skip_completions();
 #endif
-            announce();
+            submit();
             frontend_at = SERVING
         }
     od

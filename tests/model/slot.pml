@@ -98,10 +98,10 @@ byte g_owner[MOST];                      /* the reference that an extent was han
 mtype = { DEAD, SERVING, CLAIMED, WRITTEN, TAKING, HELD_BACK, FOUND, ADOPTING, ADOPTED };
 mtype frontend_at = SERVING;
 byte current;                            /* the slot or the ring that it is at */
-bit free[MOST], waiting[MOST], cancelled[MOST], unannounced[MOST], found[MOST];
+bit free[MOST], waiting[MOST], cancelled[MOST], unsubmitted[MOST], found[MOST];
 byte generation[MOST], expected[MOST], extent[MOST];
 bit extent_used[MOST];
-byte outdated[MOST];                     /* how many earlier ones are unannounced, all answered */
+byte outdated[MOST];                     /* how many earlier ones are unsubmitted, all answered */
 bit turn_is_due, held_back;
 byte requests_left = REQUESTS, cancels_left = CANCELS, frontend_deaths_left = FRONTEND_DEATHS;
 

@@ -32,14 +32,14 @@ inline store_done(at) {
     done[at] = HOLDS(at)
 }
 
-inline announce_answer(at) { answered[number]!REF(HOLDS(at), at) }
+inline post_answer(at) { answered[number]!REF(HOLDS(at), at) }
 
 inline answer(at) {
 #ifndef DONE_FIRST
     store_done(at);
 #endif
-#ifndef ANNOUNCE_FIRST
-    announce_answer(at);
+#ifndef POST_FIRST
+    post_answer(at);
 #endif
     HOLDS(at) = 0;
     held_extent[number * MOST + at] = 0
@@ -56,13 +56,13 @@ inline each_held_first() {
     :: else -> skip
     fi;
 #endif
-#ifdef ANNOUNCE_FIRST
+#ifdef POST_FIRST
     if
-    :: HOLDS(0) -> announce_answer(0)
+    :: HOLDS(0) -> post_answer(0)
     :: else -> skip
     fi;
     if
-    :: HOLDS(1) -> announce_answer(1)
+    :: HOLDS(1) -> post_answer(1)
     :: else -> skip
     fi;
     flush(number);

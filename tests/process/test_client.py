@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_stand import Answer, ClientStand
+from client_harness import Answer, ClientHarness
 from numpy.typing import NDArray
-from rig import spec
+from segment_fixture import spec
 
 from ringbatch.frontend import (
     Client,
@@ -56,14 +56,14 @@ WaitUntil = Callable[..., object]
 
 
 @pytest.fixture
-def stand() -> Iterator[ClientStand]:
-    with ClientStand(MODELS) as made:
+def harness() -> Iterator[ClientHarness]:
+    with ClientHarness(MODELS) as made:
         yield made
 
 
 @pytest.fixture(params=[0, 200], ids=["sleeping", "spinning"])
-def client(stand: ClientStand, request: pytest.FixtureRequest) -> Iterator[Client]:
-    with Client(segment=stand.name, spin_us=request.param) as made:
+def client(harness: ClientHarness, request: pytest.FixtureRequest) -> Iterator[Client]:
+    with Client(segment=harness.name, spin_us=request.param) as made:
         yield made
 
 
@@ -88,22 +88,22 @@ class Asking(threading.Thread):
             self.error = error
 
 
-def taken(stand: ClientStand, count: int, wait_until: WaitUntil) -> list[int]:
+def taken(harness: ClientHarness, count: int, wait_until: WaitUntil) -> list[int]:
     """References to the next `count` requests."""
     found: list[int] = []
 
     def enough() -> bool:
-        found.extend(stand.take())
+        found.extend(harness.take())
         return len(found) >= count
 
-    wait_until(enough, f"{count} requests are announced")
+    wait_until(enough, f"{count} requests are submitted")
     assert len(found) == count
     return found
 
 
-def counted(stand: ClientStand, counter: LaneCounter) -> int:
-    layout = stand.segment.layout
-    return Counters(stand.segment.words, layout.lane_counters(CLIENT_LANE))[counter]
+def counted(harness: ClientHarness, counter: LaneCounter) -> int:
+    layout = harness.segment.layout
+    return Counters(harness.segment.words, layout.lane_counters(CLIENT_LANE))[counter]
 
 
 def own_threads() -> list[threading.Thread]:
@@ -116,8 +116,8 @@ def is_asleep(client: Client) -> bool:
     return client._session.channel._leader is not None
 
 
-def test_an_array_comes_back_as_the_model_has_it(stand: ClientStand, client: Client) -> None:
-    stand.serve(lambda payload, _: (np.frombuffer(payload, np.int64) + 1).tobytes())
+def test_an_array_comes_back_as_the_model_has_it(harness: ClientHarness, client: Client) -> None:
+    harness.serve(lambda payload, _: (np.frombuffer(payload, np.int64) + 1).tobytes())
     answer = client.infer("same", numbers(1, 2, 3))
     assert (answer.tolist(), answer.dtype) == ([2, 3, 4], np.int64)
     answer[0] = 7
@@ -125,23 +125,23 @@ def test_an_array_comes_back_as_the_model_has_it(stand: ClientStand, client: Cli
 
 
 def test_more_rows_than_the_whole_lane_holds_are_split_and_joined_in_order(
-    stand: ClientStand, client: Client
+    harness: ClientHarness, client: Client
 ) -> None:
-    stand.serve()
+    harness.serve()
     rows = np.arange(CAP * 16 * 3 + 1, dtype=np.int64)
     assert (client.infer("same", rows) == rows).all()
-    assert counted(stand, LaneCounter.REQUESTS) == 1
-    assert counted(stand, LaneCounter.ANSWERS) == 1
+    assert counted(harness, LaneCounter.REQUESTS) == 1
+    assert counted(harness, LaneCounter.ANSWERS) == 1
 
 
-def test_values_of_an_untyped_model_pass(stand: ClientStand, client: Client) -> None:
-    stand.serve()
+def test_values_of_an_untyped_model_pass(harness: ClientHarness, client: Client) -> None:
+    harness.serve()
     values = [{"b": 1, "a": [None, 2**70, "\ud800", 6.0]}, "x", 3, True, None]
     assert client.infer("untyped", values) == values
 
 
 def test_an_answer_that_takes_more_room_than_claimed_is_asked_for_again(
-    stand: ClientStand, client: Client
+    harness: ClientHarness, client: Client
 ) -> None:
     """The first room is 4 KiB beyond the request."""
 
@@ -153,17 +153,17 @@ def test_an_answer_that_takes_more_room_than_claimed_is_asked_for_again(
         row = size.to_bytes(8, "little")
         return (row * 8)[:8] + b"\0" * 56 + row * size * request.rows
 
-    stand.serve(grow)
+    harness.serve(grow)
     assert client.infer("growing", numbers(5)).tolist() == [[5] * 5]
     assert (client.infer("growing", numbers(3000, 3000)) == 3000).all()
     assert len(runs) == 3
     for expected in (5, 6, 7, 8):
         assert (client.infer("growing", numbers(3000)) == 3000).all()
         assert len(runs) == expected, "learned from the second on"
-    assert counted(stand, LaneCounter.REQUESTS) == 6
+    assert counted(harness, LaneCounter.REQUESTS) == 6
 
 
-def test_what_can_never_fit_is_refused_for_good(stand: ClientStand, client: Client) -> None:
+def test_what_can_never_fit_is_refused_for_good(harness: ClientHarness, client: Client) -> None:
     with pytest.raises(RequestTooLarge, match="more than there is room for"):
         client.infer("untyped", ["x" * 300_000])
 
@@ -179,9 +179,9 @@ def test_what_can_never_fit_is_refused_for_good(stand: ClientStand, client: Clie
     ],
 )
 def test_an_answer_other_than_ok_is_raised_as_over_http(
-    stand: ClientStand, client: Client, status: Status, text: str, error: type, words: str
+    harness: ClientHarness, client: Client, status: Status, text: str, error: type, words: str
 ) -> None:
-    stand.serve(lambda payload, request: (status, text))
+    harness.serve(lambda payload, request: (status, text))
     with pytest.raises(error, match=words):
         client.infer("same", numbers(1))
     with pytest.raises(error, match=words):
@@ -191,34 +191,34 @@ def test_an_answer_other_than_ok_is_raised_as_over_http(
 
 
 def test_one_part_that_fails_fails_the_request_and_frees_the_others(
-    stand: ClientStand, client: Client, wait_until: WaitUntil
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
     asking = Asking(lambda: client.infer("same", np.arange(3 * CAP, dtype=np.int64)))
-    parts = taken(stand, 3, wait_until)
-    stand.answer(parts[1:2], lambda payload, request: (Status.INVALID, "the second"))
+    parts = taken(harness, 3, wait_until)
+    harness.answer(parts[1:2], lambda payload, request: (Status.INVALID, "the second"))
     asking.join()
     assert isinstance(asking.error, InvalidRequest)
-    stand.answer([parts[0], parts[2]])
-    thread = stand.serve()
+    harness.answer([parts[0], parts[2]])
+    thread = harness.serve()
     assert client.infer("same", numbers(8)).tolist() == [8]
-    stand.halt(thread)
+    harness.halt(thread)
     client.close()
-    assert stand.everything_is_free(CLIENT_LANE)
+    assert harness.everything_is_free(CLIENT_LANE)
 
 
 def test_unknown_and_unready_models_are_refused_before_anything_is_sent(
-    stand: ClientStand, client: Client
+    harness: ClientHarness, client: Client
 ) -> None:
     with pytest.raises(ModelNotFound, match='no model "none"; there is: same, growing, untyped'):
         client.infer("none", numbers(1))
-    stand.segment.words[(stand.segment.layout.model(0) + MODEL_SERVED) // WORD] = 0
+    harness.segment.words[(harness.segment.layout.model(0) + MODEL_SERVED) // WORD] = 0
     for ask in (client.infer, client.infer_async, client.infer_many):
         with pytest.raises(ModelNotReady, match='model "same" is not ready'):
             ask("same", numbers(1))
-    assert counted(stand, LaneCounter.REQUESTS) == 0
+    assert counted(harness, LaneCounter.REQUESTS) == 0
 
 
-def test_no_instances_are_answered_at_once(stand: ClientStand, client: Client) -> None:
+def test_no_instances_are_answered_at_once(harness: ClientHarness, client: Client) -> None:
     for answer in (
         client.infer("same", numbers()),
         client.infer_async("same", numbers()).result(),
@@ -228,14 +228,14 @@ def test_no_instances_are_answered_at_once(stand: ClientStand, client: Client) -
 
 
 def test_many_requests_have_each_its_own_answer_or_error(
-    stand: ClientStand, client: Client
+    harness: ClientHarness, client: Client
 ) -> None:
     def odd(payload: bytes, request: Request) -> Answer:
         number = int.from_bytes(payload, "little")
         assert request.rows == 1
         return (Status.INVALID, f"no {number}") if number % 7 == 3 else payload
 
-    stand.serve(odd)
+    harness.serve(odd)
     rows = np.arange(100, dtype=np.int64)
     outputs, errors = client.infer_many("same", rows)
     assert list(errors) == sorted(errors)
@@ -243,36 +243,36 @@ def test_many_requests_have_each_its_own_answer_or_error(
         n: f"no {n}" for n in range(100) if n % 7 == 3
     }
     assert outputs.tolist() == [0 if n % 7 == 3 else n for n in range(100)]
-    assert counted(stand, LaneCounter.REQUESTS) == 100
+    assert counted(harness, LaneCounter.REQUESTS) == 100
 
 
 def test_many_requests_leave_slots_to_others(
-    stand: ClientStand, client: Client, wait_until: WaitUntil
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
     bulk = Asking(lambda: client.infer_many("same", np.arange(40, dtype=np.int64)))
-    first = taken(stand, 14, wait_until)
+    first = taken(harness, 14, wait_until)
     other = Asking(lambda: client.infer("same", numbers(99)))
-    (ref,) = taken(stand, 1, wait_until)
-    stand.answer([ref])
+    (ref,) = taken(harness, 1, wait_until)
+    harness.answer([ref])
     other.join()
     assert other.answer.tolist() == [99]
     assert bulk.is_alive()
-    stand.answer(first)
-    stand.serve()
+    harness.answer(first)
+    harness.serve()
     bulk.join()
     assert bulk.answer.outputs.tolist() == list(range(40))
 
 
 def test_many_requests_that_find_no_room_at_all_fail_as_one_would(
-    stand: ClientStand, client: Client, wait_until: WaitUntil
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
     taking = [client.infer_async("same", numbers(n)) for n in range(16)]
     with pytest.raises(Overloaded, match="too many requests are waiting"):
         client.infer("same", numbers(1))
     errors = client.infer_many("same", numbers(1, 2)).errors
     assert [type(error) for error in errors.values()] == [Overloaded] * 2
-    assert counted(stand, LaneCounter.REFUSED) == 3
-    stand.serve()
+    assert counted(harness, LaneCounter.REFUSED) == 3
+    harness.serve()
     assert [future.result().tolist() for future in taking] == [[n] for n in range(16)]
 
 
@@ -283,7 +283,7 @@ def test_a_model_whose_sizes_are_open_is_no_model_for_many(client: Client) -> No
 
 
 def test_every_way_to_wait_ends_at_the_deadline(
-    stand: ClientStand, client: Client, wait_until: WaitUntil
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
     with pytest.raises(DeadlineExceeded, match=r"no answer came within 0\.01 s"):
         client.infer("same", numbers(1), timeout_s=0.01)
@@ -291,14 +291,14 @@ def test_every_way_to_wait_ends_at_the_deadline(
     assert isinstance(late.exception(), DeadlineExceeded)
     errors = client.infer_many("same", numbers(3, 4), timeout_s=0.01).errors
     assert [type(error) for error in errors.values()] == [DeadlineExceeded] * 2
-    assert counted(stand, LaneCounter.TIMEOUTS) == 3
-    stand.answer(taken(stand, 4, wait_until))
+    assert counted(harness, LaneCounter.TIMEOUTS) == 3
+    harness.answer(taken(harness, 4, wait_until))
     client.close()
-    assert stand.everything_is_free(CLIENT_LANE)
+    assert harness.everything_is_free(CLIENT_LANE)
 
 
 def test_a_deadline_ends_a_wait_beside_one_that_has_longer(
-    stand: ClientStand, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+    harness: ClientHarness, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
 ) -> None:
     # What is watched here is not to be rescued by the sweep.
     monkeypatch.setattr(channel_module, "SWEEP_NS", FOREVER_NS)
@@ -309,7 +309,7 @@ def test_a_deadline_ends_a_wait_beside_one_that_has_longer(
     future = client.infer_async("same", numbers(3), timeout_s=0.01)
     assert isinstance(future.exception(), DeadlineExceeded)
     assert patient.is_alive()
-    stand.answer(stand.take())
+    harness.answer(harness.take())
     patient.join()
     assert patient.answer.tolist() == [1]
 
@@ -320,54 +320,54 @@ def test_a_timeout_that_is_none_is_refused(client: Client, timeout_s: float) -> 
         client.infer("same", numbers(1), timeout_s=timeout_s)
 
 
-def test_a_timeout_beyond_the_models_is_the_models(stand: ClientStand, client: Client) -> None:
+def test_a_timeout_beyond_the_models_is_the_models(harness: ClientHarness, client: Client) -> None:
     before_ns = time.monotonic_ns()
     future = client.infer_async("same", numbers(1), timeout_s=float("inf"))
-    ((_, request),) = map(stand.payload, stand.take())
+    ((_, request),) = map(harness.payload, harness.take())
     assert before_ns + DAY_NS <= request.deadline_ns <= time.monotonic_ns() + DAY_NS
     future.cancel()
 
 
 def test_who_leads_passes_the_lead_on(
-    stand: ClientStand, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+    harness: ClientHarness, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
 ) -> None:
     """Answers come in the order of asking, so that it is the leader who leaves each time."""
     monkeypatch.setattr(channel_module, "SWEEP_NS", FOREVER_NS)
     asking = []
     for number in range(5):
         asking.append(Asking(partial(client.infer, "same", numbers(number))))
-        asking[-1].refs = taken(stand, 1, wait_until)  # type: ignore[attr-defined]
+        asking[-1].refs = taken(harness, 1, wait_until)  # type: ignore[attr-defined]
     future = client.infer_async("same", numbers(9))
-    last = taken(stand, 1, wait_until)
+    last = taken(harness, 1, wait_until)
     for number, one in enumerate(asking):
-        stand.answer(one.refs)  # type: ignore[attr-defined]
+        harness.answer(one.refs)  # type: ignore[attr-defined]
         one.join()
         assert one.answer.tolist() == [number]
-    stand.answer(last)
+    harness.answer(last)
     assert future.result().tolist() == [9]
-    assert counted(stand, LaneCounter.MISSED_WAKEUPS) == 0
+    assert counted(harness, LaneCounter.MISSED_WAKEUPS) == 0
 
 
 def test_the_clients_own_thread_passes_the_lead_on(
-    stand: ClientStand, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+    harness: ClientHarness, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
 ) -> None:
     """It waits for futures; where their answers have come, somebody else still waits."""
     monkeypatch.setattr(channel_module, "SWEEP_NS", FOREVER_NS)
     future = client.infer_async("same", numbers(1))
-    deferred = taken(stand, 1, wait_until)
+    deferred = taken(harness, 1, wait_until)
     wait_until(lambda: is_asleep(client), "the client's own thread leads")
     asking = Asking(lambda: client.infer("same", numbers(2)))
-    refs = taken(stand, 1, wait_until)
+    refs = taken(harness, 1, wait_until)
     wait_until(lambda: client._session.channel._sleepers, "the other follows")
-    stand.answer(deferred)
+    harness.answer(deferred)
     assert future.result().tolist() == [1]
-    stand.answer(refs)
+    harness.answer(refs)
     asking.join()
     assert asking.answer.tolist() == [2]
 
 
-def test_threads_get_their_own_answers(stand: ClientStand, client: Client) -> None:
-    thread = stand.serve()
+def test_threads_get_their_own_answers(harness: ClientHarness, client: Client) -> None:
+    thread = harness.serve()
 
     def ask(first: int) -> bool:
         for number in range(first, first + 60):
@@ -385,15 +385,15 @@ def test_threads_get_their_own_answers(stand: ClientStand, client: Client) -> No
     for one in asking:
         one.join()
     assert [(one.answer, one.error) for one in asking] == [(True, None)] * 6
-    stand.halt(thread)
+    harness.halt(thread)
     client.close()
-    assert stand.everything_is_free(CLIENT_LANE)
+    assert harness.everything_is_free(CLIENT_LANE)
 
 
 def test_a_function_added_to_a_future_may_send_the_next_request(
-    stand: ClientStand, client: Client
+    harness: ClientHarness, client: Client
 ) -> None:
-    stand.serve()
+    harness.serve()
     done: Future[int] = Future()
 
     def next_one(future: Future[Any]) -> None:
@@ -408,25 +408,25 @@ def test_a_function_added_to_a_future_may_send_the_next_request(
 
 
 def test_a_cancelled_future_abandons_its_request(
-    stand: ClientStand, client: Client, wait_until: WaitUntil
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
     future = client.infer_async("same", numbers(1))
     assert future.cancel()
     with pytest.raises(CancelledError):
         future.result()
-    (ref,) = taken(stand, 1, wait_until)
-    assert not stand._port.wanted(ref)
-    stand.answer([ref])
-    stand.serve()
+    (ref,) = taken(harness, 1, wait_until)
+    assert not harness._port.wanted(ref)
+    harness.answer([ref])
+    harness.serve()
     answered = client.infer_async("same", numbers(2))
     assert answered.result().tolist() == [2]
     assert not answered.cancel()
     assert client._session.channel.slots.lane.in_flight == 0
 
 
-def test_an_answered_request_is_kept_by_nothing(stand: ClientStand, client: Client) -> None:
+def test_an_answered_request_is_kept_by_nothing(harness: ClientHarness, client: Client) -> None:
     """Neither the arrays given nor those answered wait for the garbage collector."""
-    stand.serve()
+    harness.serve()
     gc.collect()
     gc.disable()
     try:
@@ -442,12 +442,12 @@ def test_an_answered_request_is_kept_by_nothing(stand: ClientStand, client: Clie
 
 
 def test_closing_ends_every_wait_and_leaves_a_whole_lane(
-    stand: ClientStand, client: Client, wait_until: WaitUntil
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
     asking = [Asking(lambda: client.infer("same", numbers(1))) for _ in range(3)]
     asking.append(Asking(lambda: client.infer_many("same", numbers(1, 2))))
     future = client.infer_async("same", numbers(1))
-    taken_refs = taken(stand, 6, wait_until)
+    taken_refs = taken(harness, 6, wait_until)
     client.close()
     for one in asking:
         one.join()
@@ -458,63 +458,65 @@ def test_closing_ends_every_wait_and_leaves_a_whole_lane(
     with pytest.raises(ClientClosed, match="the client was closed"):
         client.infer("same", numbers(1))
     client.close()
-    stand.answer(taken_refs)
-    assert stand.everything_is_free(CLIENT_LANE)
+    harness.answer(taken_refs)
+    assert harness.everything_is_free(CLIENT_LANE)
     wait_until(lambda: not own_threads(), "the client's own thread has ended")
 
 
-def test_a_forgotten_client_leaves_its_lane(stand: ClientStand) -> None:
-    client = Client(segment=stand.name)
+def test_a_forgotten_client_leaves_its_lane(harness: ClientHarness) -> None:
+    client = Client(segment=harness.name)
     client.infer_async("same", numbers(1)).cancel()
     del client
     gc.collect()
-    assert stand.everything_is_free(CLIENT_LANE)
+    assert harness.everything_is_free(CLIENT_LANE)
 
 
-def test_each_client_takes_a_lane_and_leaves_those_of_frontends(stand: ClientStand) -> None:
-    clients = [Client(segment=stand.name) for _ in range(2)]
+def test_each_client_takes_a_lane_and_leaves_those_of_frontends(harness: ClientHarness) -> None:
+    clients = [Client(segment=harness.name) for _ in range(2)]
     assert [client._session.channel.slots.lane.index for client in clients] == [1, 2]
-    assert stand.segment.held_lanes() == 0
+    assert harness.segment.held_lanes() == 0
     with pytest.raises(NoFreeLane, match=r"all 2 lanes for clients are in use.*client_lanes"):
-        Client(segment=stand.name)
-    assert Lane.attach(stand.segment, lambda: None).index == 0
-    again = Segment.attach(stand.name)
+        Client(segment=harness.name)
+    assert Lane.attach(harness.segment, lambda: None).index == 0
+    again = Segment.attach(harness.name)
     clients[1].close()
     with pytest.raises(NoFreeLane, match="a lane belongs to one frontend"):
         Lane.attach(again, lambda: None)
     again.detach()
     clients[0].close()
-    with Client(segment=stand.name) as third:
+    with Client(segment=harness.name) as third:
         assert third._session.channel.slots.lane.index == 1
 
 
 def test_without_lanes_for_clients_the_setting_is_named() -> None:
     with (
-        ClientStand(MODELS, lanes=0) as stand,
+        ClientHarness(MODELS, lanes=0) as harness,
         pytest.raises(NoFreeLane, match=r"no lanes for clients; set \[server\] client_lanes"),
     ):
-        Client(segment=stand.name)
+        Client(segment=harness.name)
 
 
 def test_an_engine_that_stops_takes_nothing_new_and_answers_what_it_has(
-    stand: ClientStand, client: Client, wait_until: WaitUntil
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
     future = client.infer_async("same", numbers(1))
-    stand.segment.drain()
+    harness.segment.drain()
     for ask in (client.infer, client.infer_async, client.infer_many):
         with pytest.raises(Draining, match="the server is stopping"):
             ask("same", numbers(2))
-    stand.answer(taken(stand, 1, wait_until))
+    harness.answer(taken(harness, 1, wait_until))
     assert future.result().tolist() == [1]
 
 
-def test_the_end_of_the_engine_ends_every_wait(stand: ClientStand, wait_until: WaitUntil) -> None:
-    with Client(segment=stand.name) as client:
+def test_the_end_of_the_engine_ends_every_wait(
+    harness: ClientHarness, wait_until: WaitUntil
+) -> None:
+    with Client(segment=harness.name) as client:
         future = client.infer_async("same", numbers(1))
         asking = [Asking(lambda: client.infer("same", numbers(1))) for _ in range(2)]
         bulk = Asking(lambda: client.infer_many("same", numbers(1, 2)))
-        taken(stand, 5, wait_until)
-        stand.end()
+        taken(harness, 5, wait_until)
+        harness.end()
         for one in (*asking, bulk):
             one.join()
         assert [type(one.error) for one in asking] == [EngineGone] * 2
@@ -529,28 +531,28 @@ def test_the_end_of_the_engine_ends_every_wait(stand: ClientStand, wait_until: W
 
 @pytest.mark.parametrize("spin_us", [0, 200])
 def test_an_engine_whose_lock_is_free_has_ended_though_nothing_else_tells(
-    stand: ClientStand, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil, spin_us: int
+    harness: ClientHarness, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil, spin_us: int
 ) -> None:
     """A descriptor that tells of its end is a hint, as every wake-up is."""
     silent, keep = os.pipe()
     monkeypatch.setattr(Segment, "watch_life", lambda _: os.dup(silent))
     monkeypatch.setattr(channel_module, "SWEEP_NS", 1_000_000)
-    with Client(segment=stand.name, spin_us=spin_us) as client:
+    with Client(segment=harness.name, spin_us=spin_us) as client:
         future = client.infer_async("same", numbers(1))
-        stand.end()
+        harness.end()
         assert isinstance(future.exception(30), EngineGone)
     os.close(silent)
     os.close(keep)
 
 
 def test_a_client_goes_to_the_next_engine(
-    stand: ClientStand, monkeypatch: pytest.MonkeyPatch
+    harness: ClientHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [stand.name]
+    found = [harness.name]
     monkeypatch.setattr(engines_module, "names", lambda pid: iter(found))
-    with Client() as client, ClientStand(MODELS) as other:
+    with Client() as client, ClientHarness(MODELS) as other:
         future = client.infer_async("same", numbers(1))
-        stand.end()
+        harness.end()
         assert isinstance(future.exception(), EngineGone)
         found.clear()
         for _ in range(2):
@@ -566,10 +568,10 @@ def test_a_client_goes_to_the_next_engine(
 
 
 def test_of_several_engines_one_must_be_named(
-    stand: ClientStand, monkeypatch: pytest.MonkeyPatch
+    harness: ClientHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with ClientStand(MODELS[:1]) as other:
-        found = [stand.name, other.name]
+    with ClientHarness(MODELS[:1]) as other:
+        found = [harness.name, other.name]
         monkeypatch.setattr(engines_module, "names", lambda pid: iter(found))
         with pytest.raises(StartupError, match=r"2 engines run, say which by pid: process \d+ ser"):
             Client()
@@ -588,7 +590,7 @@ def test_without_an_engine_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_thread_that_is_interrupted_asleep_abandons_its_request(
-    stand: ClientStand, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
+    harness: ClientHarness, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
 ) -> None:
     """As by Ctrl-C, amid the sleep of the one who leads."""
     channel = client._session.channel
@@ -600,24 +602,24 @@ def test_a_thread_that_is_interrupted_asleep_abandons_its_request(
             raise KeyboardInterrupt
 
     other = Asking(lambda: client.infer("same", numbers(2)))
-    refs = taken(stand, 1, wait_until)
+    refs = taken(harness, 1, wait_until)
     wait_until(lambda: is_asleep(client), "the other leads")
     future = client.infer_async("same", numbers(3))
-    stand.answer([*refs, *taken(stand, 1, wait_until)])
+    harness.answer([*refs, *taken(harness, 1, wait_until)])
     other.join()
     future.result()
     wait_until(lambda: not is_asleep(client), "nobody leads")
     monkeypatch.setattr(channel, "_poll", Interrupting())
     with pytest.raises(KeyboardInterrupt):
         client.infer("same", numbers(1))
-    stand.serve()
+    harness.serve()
     assert client.infer("same", numbers(4)).tolist() == [4]
     wait_until(lambda: channel.slots.lane.in_flight == 0, "the abandoned slot came back")
 
 
-@pytest.mark.parametrize("where", ["claim", "publish", "announce"])
+@pytest.mark.parametrize("where", ["claim", "publish", "submit"])
 def test_an_interruption_amid_the_use_of_the_lane_costs_what_is_in_flight_and_no_more(
-    stand: ClientStand,
+    harness: ClientHarness,
     client: Client,
     monkeypatch: pytest.MonkeyPatch,
     wait_until: WaitUntil,
@@ -625,7 +627,7 @@ def test_an_interruption_amid_the_use_of_the_lane_costs_what_is_in_flight_and_no
 ) -> None:
     other = Asking(lambda: client.infer("same", numbers(1)))
     future = client.infer_async("same", numbers(2))
-    refs = taken(stand, 2, wait_until)
+    refs = taken(harness, 2, wait_until)
     channel = client._session.channel
     usual = getattr(Lane, where)
 
@@ -642,8 +644,8 @@ def test_an_interruption_amid_the_use_of_the_lane_costs_what_is_in_flight_and_no
     other.join()
     assert isinstance(other.error, Interrupted)
     assert isinstance(future.exception(), Interrupted)
-    stand.answer(refs)
-    stand.serve()
+    harness.answer(refs)
+    harness.serve()
     assert client.infer("same", numbers(5)).tolist() == [5]
     wait_until(lambda: _idle(client, channel), "every slot came back")
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from client_stand import Answer, ClientStand
-from rig import spec
+from client_harness import Answer, ClientHarness
+from segment_fixture import spec
 
 from ringbatch.frontend import Client, Interrupted, InvalidRequest, ModelFailed, RequestTooLarge
 from ringbatch.shm.engine_port import Request
@@ -31,14 +31,14 @@ WaitUntil = Callable[..., object]
 
 
 @pytest.fixture
-def stand() -> Iterator[ClientStand]:
-    with ClientStand(MODELS, slots=64) as made:
+def harness() -> Iterator[ClientHarness]:
+    with ClientHarness(MODELS, slots=64) as made:
         yield made
 
 
 @pytest.fixture
-def client(stand: ClientStand) -> Iterator[Client]:
-    with Client(segment=stand.name) as made:
+def client(harness: ClientHarness) -> Iterator[Client]:
+    with Client(segment=harness.name) as made:
         yield made
 
 
@@ -46,14 +46,14 @@ def refuse(_payload: bytes, _request: Request) -> Answer:
     return Status.INVALID, "no"
 
 
-def taken(stand: ClientStand, count: int, wait_until: WaitUntil) -> list[int]:
+def taken(harness: ClientHarness, count: int, wait_until: WaitUntil) -> list[int]:
     found: list[int] = []
 
     def enough() -> bool:
-        found.extend(stand.take())
+        found.extend(harness.take())
         return len(found) >= count
 
-    wait_until(enough, f"{count} requests are announced")
+    wait_until(enough, f"{count} requests are submitted")
     return found
 
 
@@ -66,35 +66,35 @@ def own_threads() -> list[threading.Thread]:
 
 
 def test_parts_that_are_refused_together_fail_their_request_and_nothing_else(
-    stand: ClientStand, client: Client, wait_until: WaitUntil
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
     futures = [client.infer_async("same", numbers(3 * CAP)) for _ in range(3)]
     other = client.infer_async("same", numbers(1))
-    *parts, last = taken(stand, 10, wait_until)
-    stand.answer(parts, refuse)
+    *parts, last = taken(harness, 10, wait_until)
+    harness.answer(parts, refuse)
     assert [type(future.exception(30)) for future in futures] == [InvalidRequest] * 3
-    stand.answer([last])
+    harness.answer([last])
     assert other.result(30).tolist() == [0]
-    stand.serve(refuse)
+    harness.serve(refuse)
     with pytest.raises(InvalidRequest):
         client.infer("same", numbers(7 * CAP))
     wait_until(lambda: client._session.channel.slots.lane.in_flight == 0, "every slot is back")
 
 
 def test_a_part_that_is_answered_beside_one_that_fails_gives_its_slot_back(
-    stand: ClientStand, client: Client, wait_until: WaitUntil
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
     future = client.infer_async("same", numbers(3 * CAP))
-    parts = taken(stand, 3, wait_until)
+    parts = taken(harness, 3, wait_until)
     served = iter([refuse, lambda payload, _: payload, refuse])
-    stand.answer(parts, lambda payload, request: next(served)(payload, request))
+    harness.answer(parts, lambda payload, request: next(served)(payload, request))
     assert isinstance(future.exception(30), InvalidRequest)
     wait_until(lambda: client._session.channel.slots.lane.in_flight == 0, "every slot is back")
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_function_of_a_future_that_ends_its_thread_ends_no_other_request(
-    stand: ClientStand, client: Client, wait_until: WaitUntil
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
 ) -> None:
     def leave(_: Future[Any]) -> None:
         raise SystemExit
@@ -103,12 +103,12 @@ def test_a_function_of_a_future_that_ends_its_thread_ends_no_other_request(
     for future in futures[::3]:
         future.add_done_callback(leave)
     later = client.infer_async("same", numbers(2))
-    *refs, last = taken(stand, 29, wait_until)
-    stand.answer(refs)
+    *refs, last = taken(harness, 29, wait_until)
+    harness.answer(refs)
     assert [future.result(30).tolist() for future in futures] == [[0]] * 28
-    stand.answer([last])
+    harness.answer([last])
     assert later.result(30).tolist() == [0, 1]
-    stand.serve()
+    harness.serve()
     assert client.infer_async("same", numbers(3)).result(30).tolist() == [0, 1, 2]
     wait_until(lambda: len(own_threads()) == 1, "one thread is left")
 
@@ -117,7 +117,7 @@ def test_a_function_of_a_future_that_ends_its_thread_ends_no_other_request(
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 @pytest.mark.parametrize("where", ["collect", "answer", "release"])
 def test_whatever_is_raised_in_the_clients_thread_every_future_ends(
-    stand: ClientStand,
+    harness: ClientHarness,
     client: Client,
     monkeypatch: pytest.MonkeyPatch,
     wait_until: WaitUntil,
@@ -134,17 +134,17 @@ def test_whatever_is_raised_in_the_clients_thread_every_future_ends(
         return usual(lane, *arguments)
 
     futures = [client.infer_async("same", numbers(1)) for _ in range(30)]
-    refs = taken(stand, 30, wait_until)
+    refs = taken(harness, 30, wait_until)
     monkeypatch.setattr(Lane, where, raising)
-    stand.answer(refs)
+    harness.answer(refs)
     ends = [future.exception(30) for future in futures]
     assert {type(end) for end in ends} <= {type(None), Interrupted}
-    stand.serve()
+    harness.serve()
     assert client.infer_async("same", numbers(3)).result(30).tolist() == [0, 1, 2]
 
 
 def test_without_a_thread_to_wait_for_it_nothing_is_sent(
-    stand: ClientStand, client: Client, monkeypatch: pytest.MonkeyPatch
+    harness: ClientHarness, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cannot(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -153,12 +153,12 @@ def test_without_a_thread_to_wait_for_it_nothing_is_sent(
         patch.setattr(threading.Thread, "start", cannot)
         with pytest.raises(RuntimeError, match="can't start"):
             client.infer_async("same", numbers(1))
-    stand.serve()
+    harness.serve()
     assert client.infer_async("same", numbers(2)).result(30).tolist() == [0, 1]
 
 
 def test_an_instance_that_has_no_room_alone_is_refused_for_good(
-    stand: ClientStand, client: Client
+    harness: ClientHarness, client: Client
 ) -> None:
     for _ in range(2):
         with pytest.raises(RequestTooLarge, match="lane_bytes"):
@@ -169,17 +169,19 @@ def test_an_instance_that_has_no_room_alone_is_refused_for_good(
 
 @pytest.mark.parametrize("share", [3, 5, 8])
 def test_parts_whose_answers_have_no_room_together_have_it_one_after_the_other(
-    stand: ClientStand, client: Client, share: int
+    harness: ClientHarness, client: Client, share: int
 ) -> None:
     text = b'"%s"' % (b"x" * (LANE_BYTES // share))
-    stand.serve(lambda _payload, _request: b"[" + text + b"]")
+    harness.serve(lambda _payload, _request: b"[" + text + b"]")
     for _ in range(3):
         answers = client.infer("untyped", list(range(20)))
         assert [len(answer) for answer in answers] == [LANE_BYTES // share] * 20
 
 
-def test_an_answer_larger_than_the_lane_fails_for_good(stand: ClientStand, client: Client) -> None:
-    stand.serve(lambda _payload, _request: b'["%s"]' % (b"x" * LANE_BYTES))
+def test_an_answer_larger_than_the_lane_fails_for_good(
+    harness: ClientHarness, client: Client
+) -> None:
+    harness.serve(lambda _payload, _request: b'["%s"]' % (b"x" * LANE_BYTES))
     for _ in range(3):
         with pytest.raises(ModelFailed, match="lane_bytes"):
             client.infer("untyped", [1])

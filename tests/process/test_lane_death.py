@@ -1,7 +1,7 @@
 """A frontend killed with SIGKILL at each point of a request, and what its successor finds.
 
 The frontend is a process that stops itself at a named point and is killed there. The engine is a
-stand-in, a holder in the test, which answers what was announced with the request in upper case.
+stand-in, a holder in the test, which answers what was submitted with the request in upper case.
 """
 
 import os
@@ -78,14 +78,14 @@ def publish(slot, text):
 
 for _ in range(int(earlier)):
     publish(write({DEAD!r}), {DEAD!r})
-lane.announce()
+lane.submit()
 lane_module._HEADER = Header()
 current = write({DEAD!r})
 stop("after the payload")
 publish(current, {DEAD!r})
 stop("after CONTROL")
-lane.announce()
-stop("after announcing")
+lane.submit()
+stop("after submitting")
 lane.cancel(current)
 stop("after cancelling")
 """
@@ -96,7 +96,7 @@ POINTS = {
     "after the header": False,
     "after CONTROL": True,
     "after the ring's tail": True,
-    "after announcing": True,
+    "after submitting": True,
     "after cancelling": True,
 }
 """Where it stops, and whether the slot is in flight from there on."""
@@ -238,7 +238,7 @@ def test_the_successor_works_at_once_and_gets_its_own_answers_only(
         engine.take()
     with successor(segment) as lane:
         own = [slot for slot in (ask(lane, LIVING) for _ in range(SLOTS)) if slot is not None]
-        lane.announce()
+        lane.submit()
         assert len(own) == SLOTS - POINTS[point]
         assert answers(lane) == {}
         engine.take()
@@ -279,11 +279,11 @@ def test_a_dead_owners_request_is_not_wanted(segment: Segment) -> None:
         assert lane.in_flight == 1
 
 
-def test_a_request_that_the_engine_holds_already_is_not_announced_into_a_second_life(
+def test_a_request_that_the_engine_holds_already_is_not_submitted_into_a_second_life(
     segment: Segment,
 ) -> None:
     engine = Engine(segment)
-    with frontend(segment, "after announcing") as dead:
+    with frontend(segment, "after submitting") as dead:
         engine.take()
         before = list(engine.held)
         dead.kill()
@@ -307,7 +307,7 @@ def test_one_frontend_after_another_may_die(segment: Segment) -> None:
     with successor(segment) as lane:
         assert answers(lane) == {}
         own = ask(lane, LIVING)
-        lane.announce()
+        lane.submit()
         engine.take()
         engine.answer()
         assert own is not None
@@ -324,7 +324,7 @@ def test_a_frontend_that_only_stands_still_keeps_its_lane(
         attached = Segment.attach(segment.name)
         assert not attached.lock_lane(0)
         stopped.process.send_signal(signal.SIGCONT)
-        wait_until(engine.has_work, "the request to be announced")
+        wait_until(engine.has_work, "the request to be submitted")
         (request,) = engine.held.values()
         assert engine.text(request) == DEAD
         assert stopped.process.wait() == 0
@@ -334,14 +334,14 @@ def test_a_frontend_that_only_stands_still_keeps_its_lane(
 
 def test_the_generation_of_a_reused_slot_is_a_new_one(segment: Segment) -> None:
     engine = Engine(segment)
-    with frontend(segment, "after announcing") as dead:
+    with frontend(segment, "after submitting") as dead:
         dead.kill()
     engine.take()
     (old,) = engine.held
     engine.answer()
     with successor(segment) as lane:
         slot = ask(lane, LIVING)
-        lane.announce()
+        lane.submit()
         engine.take()
         (new,) = engine.held
         assert slot == dead.slot == new & SLOT_MASK == old & SLOT_MASK

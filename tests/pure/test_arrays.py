@@ -1,4 +1,4 @@
-"""Arrays to what stands in slots and back, against layouts that rig.py writes a second time."""
+"""Arrays to slots and back, against layouts that segment_fixture.py writes a second time."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from rig import pack, spec, unpack
+from segment_fixture import pack, spec, unpack
 
 from ringbatch.frontend.client.arrays import ArrayCodec, RowCodec
 from ringbatch.frontend.v2.protocol import V2Codec

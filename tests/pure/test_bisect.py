@@ -39,7 +39,7 @@ def searched(
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8, 9, 32, 33, 64, 1000])
-def test_one_culprit_is_found_alone_in_a_few_runs_wherever_it_is(count: int) -> None:
+def test_one_bad_request_is_found_alone_in_a_few_runs_wherever_it_is(count: int) -> None:
     for place in {0, 1, count // 2, count - 1} & set(range(count)):
         runs, answered, failed = searched(range(count), lambda n, p=place: n == p or None)  # type: ignore[misc]
         assert failed == {place}
@@ -90,17 +90,17 @@ def test_one_good_client_of_eight_that_take_turns_is_spared(good: int) -> None:
 
 
 @given(st.integers(1, 200), st.sets(st.integers(0, 199)))
-def test_everybody_is_answered_or_fails_once_and_few_culprits_harm_nobody(
-    count: int, culprits: set[int]
+def test_everybody_is_answered_or_fails_once_and_few_bad_requests_harm_nobody(
+    count: int, bad: set[int]
 ) -> None:
-    culprits &= set(range(count))
-    runs, answered, failed = searched(range(count), lambda n: "bad" if n in culprits else None)
+    bad &= set(range(count))
+    runs, answered, failed = searched(range(count), lambda n: "bad" if n in bad else None)
     assert answered | failed == set(range(count))
     assert not answered & failed
-    assert culprits <= failed
-    if len(culprits) < PROBES:
-        assert failed == culprits
+    assert bad <= failed
+    if len(bad) < PROBES:
+        assert failed == bad
     assert len(runs) <= 2 * count
-    if culprits:
-        found = len(culprits)
+    if bad:
+        found = len(bad)
         assert len(runs) <= 2 * found * (math.log2(count / found) + 2) + 2 * PROBES + 1

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from rig import pack, spec
+from segment_fixture import pack, spec
 
 from ringbatch.frontend.codec.bytes_tensor import elements
 from ringbatch.frontend.codec.classification import classes_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import orjson
 import pytest
-import rig
+import segment_fixture
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from ringbatch.shm.forward import KEY_BYTES, Forwarded, list_start, opened
 from ringbatch.shm.model_spec import Forward, dumps, loads
 
 FORWARD = Forward("/v1/models/m:predict", ("authorization", "x-tenant"), any_path=False)
-SPEC = replace(rig.spec(max_batch_size=3), forward=FORWARD)
+SPEC = replace(segment_fixture.spec(max_batch_size=3), forward=FORWARD)
 REQUESTS = ForwardedRequests(SPEC, FORWARD)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -196,7 +196,7 @@ def test_as_a_sidecar_the_path_is_the_requests_own() -> None:
 
 
 def test_only_models_of_other_servers_have_origins() -> None:
-    origins = Origins((rig.spec(name="ours"), replace(SPEC, name="theirs")))
+    origins = Origins((segment_fixture.spec(name="ours"), replace(SPEC, name="theirs")))
     assert origins.of("ours", b"/p", {}) is None
     assert origins.of("theirs", b"/p", {}) == b"/v1/models/m:predict\n"
     assert (origins.has("ours"), origins.has("theirs"), origins.any_path) == (False, True, False)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rig import pack, spec
+from segment_fixture import pack, spec
 
 from ringbatch.frontend.codec.payload import Bytes
 from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field

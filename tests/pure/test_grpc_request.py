@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rig import pack, spec
+from segment_fixture import pack, spec
 
 from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes

@@ -3,7 +3,7 @@
 import errno
 
 import pytest
-from rig import ALWAYS
+from segment_fixture import ALWAYS
 
 from ringbatch.engine.collector.health import LOOP, PATIENCE_NS, ModelHealth
 from ringbatch.engine.process.respawn import STEADY_NS

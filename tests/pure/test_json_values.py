@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rig import spec
+from segment_fixture import spec
 
 from ringbatch.frontend.v1.json_values import ValueCodec
 from ringbatch.shm.errors import InvalidRequest, ModelFailed

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from rig import spec
+from segment_fixture import spec
 
 from ringbatch.frontend.falcon.docs_page import POLICY, page
 from ringbatch.frontend.falcon.openapi import document

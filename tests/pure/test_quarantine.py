@@ -74,7 +74,7 @@ LONG = b"x" * 5000
 
 
 @pytest.mark.parametrize("payload", [b"", b"bad", LONG], ids=["empty", "short", "long"])
-def test_a_killer_is_known_again_by_its_bytes_for_a_while(payload: bytes) -> None:
+def test_a_fatal_request_is_known_again_by_its_bytes_for_a_while(payload: bytes) -> None:
     memory = Memory()
     assert not memory.quarantine.knows(memory.request(payload), 0)
     memory.quarantine.remember(memory.request(payload), 5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rig import pack, spec, unpack
+from segment_fixture import pack, spec, unpack
 
 from ringbatch.frontend.falcon.openapi import document
 from ringbatch.frontend.v1.protocol import V1Codec

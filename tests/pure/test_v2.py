@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
-from rig import pack, spec, unpack
+from segment_fixture import pack, spec, unpack
 
 from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.v1.protocol import V1Codec

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rig import pack, spec
+from segment_fixture import pack, spec
 
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes
 from ringbatch.frontend.v2.protocol import Request, V2Codec

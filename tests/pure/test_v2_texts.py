@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rig import spec
+from segment_fixture import spec
 
 from ringbatch.frontend.v2.protocol import V2Codec
 from ringbatch.frontend.v2.remembered_texts import Texts, around_values

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 from unittest.mock import patch
 
 import numpy as np
-from rig import local_segment, spec
+from segment_fixture import local_segment, spec
 from simulation.machine import MILLISECOND_NS, SECOND_NS, Bell, EventLoop, Machine, Process
 from simulation.memory import Items, ItemStridedView, Memory, Packed, WordItems, watched
 

@@ -34,7 +34,7 @@ class HostileLane:
         self._generations = [0] * segment.layout.slots
 
     def act(self, now_ns: int) -> None:
-        """Spoil a slot, announce it, and now and then spoil a ring."""
+        """Spoil a slot, submit it, and now and then spoil a ring."""
         words, layout, chance = self._words, self._segment.layout, self._chance
         choose = chance.choice
         slot = chance.randrange(layout.slots)
@@ -58,9 +58,9 @@ class HostileLane:
         )
         ring = layout.submission_ring(self._lane)
         producer = Producer(words, ring, layout.slots)
-        announced = reference(generation, number)
+        submitted = reference(generation, number)
         with suppress(ValueError):  # its own position may be at the end of all numbers
-            producer.offer([announced, choose([announced, choose(odd)])])
+            producer.offer([submitted, choose([submitted, choose(odd)])])
         if chance.random() < 0.1:
             words[(ring + at.RING_TAIL) // WORD] = choose(odd)
         if chance.random() < 0.1:

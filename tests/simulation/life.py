@@ -46,7 +46,7 @@ from ringbatch.shm.layout import MODEL_ANSWER_NS, MODEL_READY, WORD
 
 TOLERANCE_NS: Final = 100 * MILLISECOND_NS
 ADDED: Final = 1_000_000_000
-HARMLESS, LARGE, REFUSED, POISON, KILLER, HANGING = range(6)
+HARMLESS, LARGE, REFUSED, POISON, FATAL, HANGING = range(6)
 SERVED_BY_NS: Final = 20 * MILLISECOND_NS
 _SETTLED_IN_NS: Final = 20 * SECOND_NS
 _MISFORTUNES_AT_MOST: Final = 8
@@ -60,7 +60,7 @@ _STATUSES: Final = {
     LARGE: {200, 503, 504},
     REFUSED: {400, 503, 504},
     POISON: {500, 503, 504},
-    KILLER: {503, 504},
+    FATAL: {503, 504},
     HANGING: {503, 504},
 }
 
@@ -165,7 +165,7 @@ CROWDED: Final = (
     Profile(requests=30, stride=3, gap_ns=200 * MICROSECOND_NS, run_ns=100 * MICROSECOND_NS),
     Profile(requests=16, stride=8, gap_ns=0, kills_of_workers=0.2, alike=1.0),
 )
-"""In the first two rings are full, of what is announced twice; in the third nobody rests; in the
+"""In the first two rings are full, of what is submitted twice; in the third nobody rests; in the
 last workers die amid large batches."""
 _CROWDED_SHARE: Final = 0.08
 _LOADS_SHARE: Final = 0.1
@@ -284,9 +284,9 @@ class Life:
         assert process is not None
         self.machine.sleep(int(self._chance.random() * 2 * self.profile.run_ns))
         for number in numbers:
-            if number % 10 in (KILLER, HANGING):
+            if number % 10 in (FATAL, HANGING):
                 self._count_victim(self.asked[number // 10 - 1])
-        if KILLER in kinds:
+        if FATAL in kinds:
             self.machine.after(0, lambda: self.engine.kill(process, sigkill=False))
             self.machine.sleep(None)
         if HANGING in kinds:
@@ -332,7 +332,7 @@ class Life:
         if chance.random() < profile.strange:
             kind = chance.choice([LARGE, REFUSED, POISON])
         elif chance.random() < profile.fatal:
-            kind = chance.choice([KILLER, HANGING])
+            kind = chance.choice([FATAL, HANGING])
         model = chance.choice(self._specs)
         if model is TYPED and kind == LARGE:
             kind = HARMLESS
@@ -414,7 +414,7 @@ class Life:
             self._note_cycles()
             early_ns = first_ns - now_ns - self._longest_cycle_ns
             assert early_ns <= TOLERANCE_NS, f"request {asked.number} is given up early"
-        elif b"died" in body and asked.kind not in (KILLER, HANGING):
+        elif b"died" in body and asked.kind not in (FATAL, HANGING):
             died = self.engine.deaths - asked.deaths
             assert died >= MAX_DEATHS, f"request {asked.number}: {died} workers died"
 

@@ -116,7 +116,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "return not (self.rung_for_requests and self.has_news())",
         "return True",
     ),
-    "an answer is announced before DONE": Mutant(
+    "an answer is posted before DONE": Mutant(
         EnginePort,
         "answer",
         "self._words[first] = done_word(ref >> SLOT_BITS, status)\n"
@@ -125,7 +125,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "    self.flush()\n"
         "    self._words[first] = done_word(ref >> SLOT_BITS, status)",
     ),
-    "answers to requests that are alike are announced before DONE": Mutant(
+    "answers to requests that are alike are posted before DONE": Mutant(
         EnginePort,
         "answer_uniform",
         "words[first + slot * _SLOT_WORDS] = ref >> SLOT_BITS << FLAG_BITS | status",
@@ -133,7 +133,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "            self.flush()\n"
         "            words[first + slot * _SLOT_WORDS] = ref >> SLOT_BITS << FLAG_BITS | status",
     ),
-    "many answers that are alike are announced before DONE": Mutant(
+    "many answers that are alike are posted before DONE": Mutant(
         EnginePort,
         "answer_uniform",
         "refs = np.array(references, dtype=np.uint64)\n",
@@ -197,7 +197,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a collector forgets what the one before had queued": Mutant(
         Collector, "_adopt_slots", "self._adopted.append(ref)", "pass"
     ),
-    "a collector does not announce what was answered before it": Mutant(
+    "a collector does not post what was answered before it": Mutant(
         Collector, "_adopt_slots", "self._port.repeat(ref)", "pass"
     ),
     "a collector leaves the estimate of the one before": Mutant(
@@ -250,10 +250,10 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "frontends are not rung for answers": Mutant(
         EnginePort, "flush", "self._wake_lane(lane)", "pass"
     ),
-    "requests that find no room are not announced later": Mutant(
+    "requests that find no room are not submitted later": Mutant(
         Lane, "collect", "if self._held_back:", "if False:"
     ),
-    "what found no room is announced only with the next answer": Mutant(
+    "what found no room is submitted only with the next answer": Mutant(
         Gateway, "sweep", "if self.lane.held_back:", "if False:"
     ),
     "no timer for a deadline": Mutant(

@@ -17,8 +17,8 @@ LIVES_EACH = 625
 SEEDS_FOR_A_MUTANT = 10_000
 FOUND_SOON = (
     "a few answers that are alike are DONE before what stands beside them",
-    "an answer is announced before DONE",
-    "answers to requests that are alike are announced before DONE",
+    "an answer is posted before DONE",
+    "answers to requests that are alike are posted before DONE",
 )
 MISFORTUNES = {
     "cancelled",

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from rig import Client, local_segment, spec
+from segment_fixture import Client, local_segment, spec
 
 from ringbatch.engine.batch.messages import ReportKind, Task, report_words, task_size, tasks
 from ringbatch.engine.collector.collector import Collector
@@ -75,7 +75,7 @@ class HandWorker:
             self._taken = max(self._taken - 1, 0)
 
     def write(self, task: Task, result: bytes = b"done") -> None:
-        """Put the answers into the slots and announce nothing."""
+        """Put the answers into the slots and post nothing."""
         for ref in task.references:
             request = self.port.read(ref)
             assert request is not None
@@ -104,7 +104,7 @@ class HandWorker:
         assert self._reports.offer(report_words(kind, first, second))
 
 
-class Stand:
+class CollectorHarness:
     """A collector, its clients and its workers."""
 
     def __init__(self, *models: ModelSpec, lanes: int = 2, slots: int = 64, spare: int = 0) -> None:
@@ -137,14 +137,14 @@ class Stand:
         self.segment.worker_ended(number)
         return self.collector.worker_died(number, now_ns, killed=killed)
 
-    def begin(self, now_ns: int = 0) -> "Stand":
+    def begin(self, now_ns: int = 0) -> "CollectorHarness":
         """All workers are ready."""
         for worker in self.workers:
             worker.ready()
         self.collector.step(now_ns)
         return self
 
-    def measure(self, cycle_ns: int = 1) -> "Stand":
+    def measure(self, cycle_ns: int = 1) -> "CollectorHarness":
         """The only worker runs a first batch, from now until then."""
         self.send()
         self.step(0)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import orjson
-from rig import ALWAYS
+from segment_fixture import ALWAYS
 
 from ringbatch.frontend.codec.outcome import Headers
 from ringbatch.frontend.request.calls import Call
@@ -111,7 +111,7 @@ def typed(**changes: Any) -> ModelSpec:
     )
 
 
-class Stage:
+class FrontendHarness:
     """A service and everything under it."""
 
     def __init__(
@@ -190,7 +190,7 @@ class Stage:
         return self.lane.counters[counter]
 
 
-def predictions(stage: Stage, number: int) -> Any:
-    status, body, _ = stage.replies.got[number]
+def predictions(harness: FrontendHarness, number: int) -> Any:
+    status, body, _ = harness.replies.got[number]
     assert status == 200, body
     return body["predictions"]

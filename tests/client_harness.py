@@ -1,6 +1,6 @@
 """A segment with lanes for clients, and an engine that answers what a test tells it to.
 
-The engine is a holder in the place of collector and worker: it takes what clients have announced,
+The engine is a holder in the place of collector and worker: it takes what clients have submitted,
 and answers one request after the other, without batches.
 """
 
@@ -27,7 +27,7 @@ def echo(payload: bytes, _request: Request) -> Answer:
     return payload
 
 
-class ClientStand:
+class ClientHarness:
     """See the module.
 
     Attributes:
@@ -83,7 +83,7 @@ class ClientStand:
         return self.segment.name
 
     def take(self) -> list[int]:
-        """References to the requests announced since the last call."""
+        """References to the requests submitted since the last call."""
         return [ref & ~PART for ring in self._submissions for ref in ring.take()]
 
     def payload(self, ref: int) -> tuple[bytes, Request]:

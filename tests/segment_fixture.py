@@ -104,13 +104,13 @@ class Client:
         accepted_ns: int = 0,
         deadline_ns: int = FAR_NS,
     ) -> int:
-        """Publish and announce a request; its slot."""
+        """Publish and submit a request; its slot."""
         slot = self.lane.claim(len(payload), result_bytes)
         assert slot is not None, "the lane is full"
         start = self.lane.request_offset[slot]
         self.memory[start : start + len(payload)] = payload
         self.lane.publish(slot, model, rows, accepted_ns, deadline_ns, len(payload), key_bytes)
-        self.lane.announce()
+        self.lane.submit()
         return slot
 
     def collect(self) -> dict[int, Reply]:
