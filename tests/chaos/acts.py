@@ -36,7 +36,12 @@ async def kills(
             so many that each is started again at once.
         setup: see `Setup`.
     """
-    played = Setup(**setup, killing=True, grpc_clients=_GRPC_CLIENTS * (role == "grpc"))
+    played = Setup(
+        **setup,
+        killing=True,
+        grpc_clients=_GRPC_CLIENTS * (role == "grpc"),
+        control=role == "control",
+    )
     if every_s is None:
         every_s = _OWN_STEADY_S if role == "collector" else STEADY_S / played.count(role)
     async with playing(folder, played) as play:

@@ -7,11 +7,16 @@ its deadline allows.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 GRACE_S = 0.1
 """What is promised."""
 _KEPT_FAILURES = 50
+
+
+def _never_late(_since: float) -> float:
+    return 0.0
 
 
 @dataclass
@@ -20,6 +25,7 @@ class Ledger:
 
     Attributes:
         grace_s: how long after its deadline a request may be answered.
+        own_delay_s: how late the client itself was, altogether, since an instant.
         sent: requests.
         right: answers that were what they had to be.
         refused: by status, the requests refused in words; of gRPC by the name of the code.
@@ -27,6 +33,7 @@ class Ledger:
         failures: what breaks the law, in words; `failed` is their number, the list is cut.
         slowest_s: the longest time to a right answer.
         stall_s: the longest time without any right answer.
+        servers_stall_s: the longest, each less what the client itself was late meanwhile.
         expired: requests answered with their deadline's error.
         latest_s: the longest that one of these came after its deadline.
         late: how many came later than the grace and the client's own delay allow.
@@ -34,6 +41,7 @@ class Ledger:
     """
 
     grace_s: float = GRACE_S
+    own_delay_s: Callable[[float], float] = _never_late
     sent: int = 0
     right: int = 0
     refused: Counter[str] = field(default_factory=Counter)
@@ -42,6 +50,7 @@ class Ledger:
     failed: int = 0
     slowest_s: float = 0.0
     stall_s: float = 0.0
+    servers_stall_s: float = 0.0
     expired: int = 0
     latest_s: float = 0.0
     late: int = 0
@@ -57,7 +66,11 @@ class Ledger:
         self.right += 1
         self.slowest_s = max(self.slowest_s, now - sent_at)
         if self._last_right is not None:
-            self.stall_s = max(self.stall_s, now - self._last_right)
+            stall_s = now - self._last_right
+            self.stall_s = max(self.stall_s, stall_s)
+            if stall_s > self.servers_stall_s:
+                stall_s -= self.own_delay_s(self._last_right)
+                self.servers_stall_s = max(self.servers_stall_s, stall_s)
         self._last_right = now
 
     def overdue(self, late_s: float, excused_s: float, what: str) -> None:

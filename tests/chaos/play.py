@@ -114,8 +114,8 @@ class Play:
             yield f"  {count} times {words}"
         yield (
             f"longest time to a right answer {ledger.slowest_s:.3f} s, longest time without any "
-            f"{ledger.stall_s:.3f} s; the client's own longest delay "
-            f"{self.scene.ticker.worst_s:.3f} s"
+            f"{ledger.stall_s:.3f} s ({ledger.servers_stall_s:.3f} s beyond the client's own delays, "
+            f"of which the longest was {self.scene.ticker.worst_s:.3f} s)"
         )
         if ledger.expired:
             yield (
@@ -166,7 +166,8 @@ async def playing(folder: Path, setup: Setup) -> AsyncIterator[Play]:
     try:
         server.wait_ready()
         ticker = Ticker()
-        scene = Scene(server.port, key, setup.timeout_s, Ledger(setup.grace_s), draw, ticker)
+        ledger = Ledger(setup.grace_s, ticker.delay_s)
+        scene = Scene(server.port, key, setup.timeout_s, ledger, draw, ticker)
         scene.rate_per_s = setup.rate_per_s
         scene.clients = setup.clients + setup.grpc_clients
         play = Play(setup, server, scene, Havoc(server, scene, draw), Watch(), around)

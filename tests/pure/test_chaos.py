@@ -95,3 +95,12 @@ def test_a_young_process_is_left_out_and_roles_have_no_numbers() -> None:
     roles = ["worker", "grpc frontend", "frontend", "frontends", "collector"]
     assert [role_of(f"ringbatch: {title}") for title in titles] == roles
     assert list(Watch().report()) == []
+
+
+def test_the_clients_own_delays_are_not_the_servers_stall() -> None:
+    ledger = Ledger(own_delay_s={10.0: 0.5, 12.0: 0.0}.__getitem__)
+    ledger.resume(10.0)
+    for now in (12.0, 13.75):
+        ledger.answered(9.0, now)
+    assert ledger.stall_s == pytest.approx(2.0)
+    assert ledger.servers_stall_s == pytest.approx(1.75)
