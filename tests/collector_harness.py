@@ -6,6 +6,7 @@ from segment_fixture import Client, local_segment, spec
 
 from ringbatch.engine.batch.messages import ReportKind, Task, report_words, task_size, tasks
 from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.process.role_messages import ModelNews
 from ringbatch.engine.report.status import EngineStatus, ModelStatus, read
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.layout import (
@@ -129,7 +130,7 @@ class CollectorHarness:
         self.collector.start(1000 * self.collectors)
         return self.collector
 
-    def say(self, **_what: Any) -> None:
+    def say(self, _message: ModelNews) -> None:
         """What the collector tells the supervisor."""
 
     def dies(self, number: int, now_ns: int, *, killed: bool = False) -> bool:

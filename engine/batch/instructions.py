@@ -3,10 +3,11 @@ warm up."""
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Final
 
 from ringbatch.engine.config.settings import Config, ModelConfig
 from ringbatch.engine.process.plan import CpuSet, Host, Misplaced, Plan, Wish, described, plan
+from ringbatch.engine.process.role_messages import BatchShape, HeldModel, RuntimeOptions, WarmUp
 from ringbatch.shm.errors import StartupError
 
 CpuSetName = tuple[str, str, int]
@@ -70,7 +71,7 @@ def of_worker(each: Sequence[str], index: int) -> str | None:
     return each[index % len(each)] if each else None
 
 
-def of(model: ModelConfig, index: int, *, again: bool) -> dict[str, Any]:
+def of(model: ModelConfig, index: int, *, again: bool) -> HeldModel:
     """What one of a model's workers is told of it.
 
     Args:
@@ -78,42 +79,42 @@ def of(model: ModelConfig, index: int, *, again: bool) -> dict[str, Any]:
         index: which of its workers.
         again: whether the worker takes the place of another.
     """
-    return {
-        "name": model.name,
-        "path": str(model.path),
-        "runtime": model.platform,
-        "options": {
-            "max_batch_size": model.max_batch_size,
-            "device": of_worker(model.devices, index) or model.device,
-            "inputs": model.inputs,
-            "outputs": model.outputs,
-            "autocast": model.autocast,
-            "channels_last": model.channels_last,
-            "trusted_types": model.trusted_types,
-            "trust_pickle": model.trust_pickle,
-            "name": model.name,
-            "protocol": model.protocol,
-            "timeout_s": model.batch_limit_s,
-            "isolate_errors": model.isolate_errors,
-        },
-        "shape": shape(model),
-        "warm_up": warm_up(model, again=again),
-        "worker_memory_bytes": model.worker_memory_bytes or 0,
-    }
+    options = RuntimeOptions(
+        max_batch_size=model.max_batch_size,
+        device=of_worker(model.devices, index) or model.device,
+        inputs=model.inputs,
+        outputs=model.outputs,
+        autocast=model.autocast,
+        channels_last=model.channels_last,
+        trusted_types=model.trusted_types,
+        trust_pickle=model.trust_pickle,
+        protocol=model.protocol,
+        timeout_s=model.batch_limit_s,
+        isolate_errors=model.isolate_errors,
+    )
+    return HeldModel(
+        name=model.name,
+        path=str(model.path),
+        runtime=model.platform,
+        options=options,
+        shape=shape(model),
+        warm_up=warm_up(model, again=again),
+        worker_memory_bytes=model.worker_memory_bytes or 0,
+    )
 
 
-def shape(model: ModelConfig) -> dict[str, Any]:
+def shape(model: ModelConfig) -> BatchShape:
     """How its batches are padded."""
-    return {
-        "max_batch_elements": model.max_batch_elements,
-        "pad_variable_length": model.pad_variable_length,
-        "length_buckets": model.length_buckets,
-        "padding_values": model.padding_values,
-        "lengths_input": model.lengths_input or "",
-    }
+    return BatchShape(
+        max_batch_elements=model.max_batch_elements,
+        pad_variable_length=model.pad_variable_length,
+        length_buckets=model.length_buckets,
+        padding_values=model.padding_values,
+        lengths_input=model.lengths_input or "",
+    )
 
 
-def warm_up(model: ModelConfig, *, again: bool) -> dict[str, Any] | None:
+def warm_up(model: ModelConfig, *, again: bool) -> WarmUp | None:
     """What it is to warm up; None where nothing is.
 
     Args:
@@ -122,8 +123,8 @@ def warm_up(model: ModelConfig, *, again: bool) -> dict[str, Any] | None:
     """
     if not model.warm_up or model.platform == "http":
         return None
-    return {
-        "limit_s": min(model.warm_up_s, WARM_UP_AGAIN_S) if again else model.warm_up_s,
-        "length": model.warm_up_length,
-        "file": str(model.warm_up_file) if model.warm_up_file else None,
-    }
+    return WarmUp(
+        limit_s=min(model.warm_up_s, WARM_UP_AGAIN_S) if again else model.warm_up_s,
+        length=model.warm_up_length,
+        file=str(model.warm_up_file) if model.warm_up_file else None,
+    )

@@ -12,6 +12,7 @@ from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.dispatcher import NO_BATCH, Dispatcher
 from ringbatch.engine.collector.model_pool import Batch, Model, ModelPool, Worker
 from ringbatch.engine.collector.quarantine import CRASHED, KILLED, REPLACED_NS, Quarantine, regroup
+from ringbatch.engine.process.role_messages import Drained, Loaded, ModelNews, Released
 from ringbatch.shm import cost_profile
 from ringbatch.shm.counters import CollectorCounter, Counters, ModelCounter
 from ringbatch.shm.engine_port import EnginePort, Request, columns
@@ -46,8 +47,7 @@ class Collector:
         wake_lane: rings a frontend's doorbell.
         wake_worker: rings a worker's doorbell.
         end_worker: has a worker ended that hangs; its death is told as any other.
-        say: tells the supervisor what has become of the table's latest change: ``loaded`` or
-            ``drained``, a model's reference, or ``released``, a worker's number.
+        say: tells the supervisor what has become of the table's latest change.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Collector:
         wake_lane: Callable[[int], None],
         wake_worker: Callable[[int], None],
         end_worker: Callable[[int], object],
-        say: Callable[..., object] = lambda **_: None,
+        say: Callable[[ModelNews], object] = lambda _: None,
     ) -> None:
         layout, words = segment.layout, segment.words
         self._segment = segment
@@ -224,10 +224,10 @@ class Collector:
         for model in self._pool.retiring:
             if acknowledged and not model.drained and not self._pool.busy(model):
                 model.drained = True
-                self._say(drained=model.spec.reference)
+                self._say(Drained(model.spec.reference))
         for worker in [worker for worker in self._pool.leaving if not worker.batches]:
             self._pool.remove(worker)
-            self._say(released=worker.number)
+            self._say(Released(worker.number))
 
     def _watch(self, worker: Worker, now_ns: int) -> int | None:
         """Have a worker ended whose batch runs too long; when to look again."""
@@ -300,7 +300,7 @@ class Collector:
                 self._end_unclear(number)
         if worker is None:
             if ready and not held:
-                self._say(released=number)
+                self._say(Released(number))
             return
         for mark, references in held:
             requests = [self._request(ref, worker.model, now_ns) for ref in references]
@@ -357,7 +357,7 @@ class Collector:
         if worker is None:
             if any(report.kind is ReportKind.READY for report in reports(words)):
                 # The table had it once, and no longer by the time this collector began.
-                self._say(released=number)
+                self._say(Released(number))
             return
         for kind, first, second in reports(words):
             if kind is ReportKind.READY:
@@ -381,7 +381,7 @@ class Collector:
         model.health.worker_ready(worker.number, now_ns)
         model.learn(cost_profile.read(self._segment, worker.number))
         if model.spec.state == LOADING and model.ready == model.running:
-            self._say(loaded=model.spec.reference)
+            self._say(Loaded(model.spec.reference))
 
     def _batch_done(self, worker: Worker, kind: ReportKind, run_ns: int, now_ns: int) -> None:
         model = worker.model

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from queue import SimpleQueue
-from typing import Any
+from typing import assert_never
 
 from setproctitle import setproctitle
 
@@ -19,8 +19,20 @@ from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import Loop
 from ringbatch.engine.process import startup as process
 from ringbatch.engine.process.control_socket import ControlSocket
+from ringbatch.engine.process.role_messages import (
+    START_COLLECTOR,
+    TO_COLLECTOR,
+    Draining,
+    Hung,
+    Reclaimed,
+    StandingBy,
+    TableChanged,
+    ToCollector,
+    WorkerDied,
+)
 from ringbatch.shm.counters import Counters
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.messages import Failed, Ready
 from ringbatch.shm.host.process import settle
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.spinning import where_cpus_allow
@@ -35,38 +47,40 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="ringbatch collector")
     parser.add_argument("--control-fd", type=int, required=True)
     control = ControlSocket.from_fd(parser.parse_args().control_fd)
-    messages = control.receive()
-    if messages is None:
+    start = control.receive(START_COLLECTOR)
+    if start is None:
         return 1
-    start, *others = messages
-    process.begin("collector", start["log_level"], control)
+    process.begin("collector", start.log_level, control)
     # One that hangs and is ended says where it stood.
     faulthandler.enable()
     try:
-        segment = Segment.attach(start["segment"])
+        segment = Segment.attach(start.segment)
     except StartupError as error:
-        control.send(error=str(error))
+        control.send(Failed(str(error)))
         return 1
     lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
     workers = [segment.worker_doorbell(worker) for worker in range(segment.layout.workers)]
     doorbell = segment.collector_doorbell()
-    deaths: SimpleQueue[tuple[int, bool]] = SimpleQueue()
+    deaths: SimpleQueue[WorkerDied] = SimpleQueue()
 
-    def on_message(message: dict[str, Any]) -> None:
-        if "died" in message:
-            deaths.put((message["died"], message["killed"]))
+    def on_message(message: ToCollector) -> None:
+        match message:
+            case WorkerDied():
+                deaths.put(message)
+            case TableChanged() | Draining():
+                pass  # Its next step looks at the segment, where that stands.
+            case _:
+                assert_never(message)
         doorbell.wake()
 
     def on_orphaned() -> None:
         segment.unlink()
         os._exit(1)
 
-    for message in others:
-        on_message(message)
-    process.watch(control, on_message, on_orphaned)
+    process.watch(control, TO_COLLECTOR, on_message, on_orphaned)
     settle()
     setproctitle("ringbatch: standby")
-    control.send(standing_by=True)
+    control.send(StandingBy())
     segment.lock_collector()
     setproctitle("ringbatch: collector")
     stopping = process.stop_on_sigterm(doorbell.wake)
@@ -74,18 +88,18 @@ def main() -> int:
         segment,
         lambda lane: lanes[lane].wake(),
         lambda worker: workers[worker].wake(),
-        end_worker=lambda number: control.send(hung=number),
+        end_worker=lambda number: control.send(Hung(number)),
         say=control.send,
     )
     collector.start(time.monotonic_ns())
-    control.send(ready=True)
+    control.send(Ready())
     counters = Counters(segment.words, segment.layout.collector_counters())
     loop = Loop(collector, doorbell, counters, where_cpus_allow(SPIN_NS))
     while not stopping:
         while not deaths.empty():
-            number, killed = deaths.get()
-            explained = collector.worker_died(number, time.monotonic_ns(), killed=killed)
-            control.send(reclaimed=number, explained=explained)
+            died = deaths.get()
+            explained = collector.worker_died(died.worker, time.monotonic_ns(), killed=died.killed)
+            control.send(Reclaimed(died.worker, explained))
         loop.turn()
     return 0
 

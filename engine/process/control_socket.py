@@ -1,11 +1,15 @@
-"""What joins each process to its supervisor: lines of JSON on a socket pair.
+"""What joins each process to its supervisor: a socket pair, on which messages cross.
 
 Its end is also how each learns that the other is gone.
 """
 
-import json
 import socket
-from typing import Any
+from typing import TypeVar
+
+from ringbatch.engine.process.role_messages import FromRole
+from ringbatch.shm.host.messages import Vocabulary, encode
+
+M = TypeVar("M")
 
 
 class ControlSocket:
@@ -24,16 +28,23 @@ class ControlSocket:
         """For selectors."""
         return self._socket.fileno()
 
-    def send(self, **fields: Any) -> bool:
+    def send(self, message: FromRole) -> bool:
         """Send one message; False where the other process is gone."""
         try:
-            self._socket.sendall(json.dumps(fields).encode() + b"\n")
+            self._socket.sendall(encode(message))
         except OSError:
             return False
         return True
 
-    def receive(self) -> list[dict[str, Any]] | None:
-        """The next messages, at least one, waiting for them; None at the other process's end."""
+    def receive(self, expected: Vocabulary[M]) -> M | None:
+        """The next message, waiting for it; None at the other process's end.
+
+        Args:
+            expected: what may come next.
+
+        Raises:
+            MalformedMessage: something else came.
+        """
         while b"\n" not in self._buffer:
             try:
                 data = self._socket.recv(65536)
@@ -42,8 +53,8 @@ class ControlSocket:
             if not data:
                 return None
             self._buffer += data
-        *lines, self._buffer = self._buffer.split(b"\n")
-        return [json.loads(line) for line in lines]
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        return expected.decode(line)
 
     def close(self) -> None:
         """Close this end."""

@@ -1,16 +1,22 @@
 """What every process of the engine does first, whatever its role."""
 
+import logging
 import os
 import signal
 import socket
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 from setproctitle import setproctitle
 
 from ringbatch.engine.process.control_socket import ControlSocket
+from ringbatch.shm.host.messages import MalformedMessage, Vocabulary
 from ringbatch.shm.host.process import log_to_stderr
+
+logger = logging.getLogger("ringbatch.process")
+
+M = TypeVar("M")
 
 
 def begin(title: str, log_level: str, control: ControlSocket) -> None:
@@ -74,15 +80,25 @@ def stop_on_sigterm(wake: Callable[[], object]) -> list[int]:
 
 def watch(
     control: ControlSocket,
-    on_message: Callable[[dict[str, Any]], None],
+    expected: Vocabulary[M],
+    on_message: Callable[[M], None],
     on_end: Callable[[], None],
 ) -> None:
-    """Read the supervisor's messages in a thread of their own; `on_end` when it is gone."""
+    """Read the supervisor's messages in a thread of their own.
+
+    Args:
+        control: on which they come.
+        expected: those that may come.
+        on_message: is given each.
+        on_end: is called when the supervisor is gone, or is none: it sends what is not expected.
+    """
 
     def read() -> None:
-        while (messages := control.receive()) is not None:
-            for message in messages:
+        try:
+            while (message := control.receive(expected)) is not None:
                 on_message(message)
+        except MalformedMessage as malformed:
+            logger.error("the supervisor %s", malformed)
         on_end()
 
     threading.Thread(target=read, name="control", daemon=True).start()

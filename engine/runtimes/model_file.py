@@ -12,9 +12,8 @@ Modules and data that a model reads beside its file are not kept.
 
 import os
 import weakref
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from ringbatch.shm.errors import StartupError
 
@@ -62,9 +61,9 @@ class ModelFile:
         """What a worker must inherit to read it; none where there was no file."""
         return (self._fd,) if self._fd >= 0 else ()
 
-    def told(self) -> dict[str, Any]:
-        """What a worker is told of it; `Kept` takes that."""
-        return {"fd": self._fd, "stamp": self._stamp, "copied": self._copied}
+    def kept(self) -> "Kept":
+        """What a worker is told of it."""
+        return Kept(self._fd, self._stamp, self._copied)
 
     def differs(self) -> bool:
         """Whether another content lies at the path by now, or none; it may wait for the disk."""
@@ -85,8 +84,7 @@ class ModelFile:
             os.close(fd)
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(NamedTuple):
     """The same, as a worker has it.
 
     Attributes:
@@ -99,12 +97,10 @@ class Kept:
     stamp: Stamp
     copied: bool
 
-    @classmethod
-    def of(cls, told: dict[str, Any]) -> "Kept":
-        """From what `ModelFile.told` gave; no child of the model inherits it."""
-        if told["fd"] >= 0:
-            os.set_inheritable(told["fd"], False)
-        return cls(told["fd"], tuple(told["stamp"]), told["copied"])
+    def keep_from_children(self) -> None:
+        """Have no child of this process inherit it."""
+        if self.fd >= 0:
+            os.set_inheritable(self.fd, False)
 
     def content(self, path: Path | str) -> Path | None:
         """Where the content can be read now; None where it still lies at its path.

@@ -5,11 +5,11 @@ and a child of its own may hold on to it when it is dead. So nothing here waits,
 what is not read by the process stays in the kernel's buffer, and what cannot go there is not sent.
 """
 
-import json
 import socket
-from typing import Any, Final
+from typing import Final
 
-from ringbatch.engine.supervisor.notices import Nonsense
+from ringbatch.engine.process.role_messages import ToRole
+from ringbatch.shm.host.messages import MalformedMessage, encode
 
 MAX_LINE_BYTES: Final = 1 << 20
 """Of what a process says."""
@@ -37,13 +37,13 @@ class Channel:
         """For selectors."""
         return self._socket.fileno()
 
-    def send(self, **fields: Any) -> None:
+    def send(self, message: ToRole) -> None:
         """Send a message; nothing happens where the process is gone.
 
         Raises:
             Unread: it cannot be sent, or not all of it; the process cannot be told anything more.
         """
-        line = json.dumps(fields).encode() + b"\n"
+        line = encode(message)
         try:
             sent = self._socket.send(line)
         except BlockingIOError:
@@ -57,7 +57,7 @@ class Channel:
         """The lines that have come, without their ends, of one piece at most; None at the end.
 
         Raises:
-            Nonsense: there is no end of a line in sight.
+            MalformedMessage: there is no end of a line in sight.
         """
         try:
             data = self._socket.recv(_PIECE_BYTES)
@@ -69,7 +69,7 @@ class Channel:
             return None
         *lines, self._unfinished = (self._unfinished + data).split(b"\n")
         if len(self._unfinished) > MAX_LINE_BYTES:
-            raise Nonsense(f"says more than {MAX_LINE_BYTES} bytes in one line")
+            raise MalformedMessage(f"says more than {MAX_LINE_BYTES} bytes in one line")
         return lines
 
     def last_words(self) -> list[bytes]:

@@ -11,12 +11,13 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from ringbatch.engine.process.role_messages import FROM_FRONTEND, FromRole, ToRole
 from ringbatch.engine.process.session import kill_session
 from ringbatch.engine.supervisor.channel import Channel, Unread
-from ringbatch.engine.supervisor.notices import OF_ALL, Notice, notice
 from ringbatch.shm.errors import shortage
+from ringbatch.shm.host.messages import Vocabulary
 
 logger = logging.getLogger("ringbatch.supervisor")
 
@@ -71,7 +72,7 @@ class Child:
 
     Args:
         module: what to run; it finds its own end of the control socket in ``--control-fd``.
-        allowed: what it may say.
+        vocabulary: what it may say.
         told: the first message to it, if there is one.
 
     Raises:
@@ -87,12 +88,12 @@ class Child:
         pass_fds: tuple[int, ...] = (),
         *,
         controlled: bool = True,
-        allowed: tuple[type[Notice], ...] = OF_ALL,
-        told: Mapping[str, Any] | None = None,
+        vocabulary: Vocabulary[FromRole] = FROM_FRONTEND,
+        told: ToRole | None = None,
     ) -> None:
         self.title = title
         self.channel: Channel | None = None
-        self._allowed = allowed
+        self._vocabulary = vocabulary
         inherited = {k: v for k, v in os.environ.items() if k not in _NOT_INHERITED}
         with ExitStack() as undo:
             try:
@@ -118,28 +119,28 @@ class Child:
             except OSError as error:
                 raise CannotStart(error) from error
             if told is not None:
-                self.tell(**told)
+                self.tell(told)
             undo.pop_all()
 
-    def tell(self, **fields: Any) -> None:
+    def tell(self, message: ToRole) -> None:
         """Send it a message; nothing happens where it is gone, and it is ended where it does not
         read."""
         if self.channel is not None:
             try:
-                self.channel.send(**fields)
+                self.channel.send(message)
             except Unread:
                 logger.error("%s [%d] does not read what it is told, and is ended", *self._who)
                 self.kill(signal.SIGKILL)
 
-    def hear(self) -> list[Notice] | None:
+    def hear(self) -> list[FromRole] | None:
         """What it has said since the last time; None once it says nothing more.
 
         Raises:
-            Nonsense: it says what it should not.
+            MalformedMessage: it says what it should not.
         """
         assert self.channel is not None, "a process without a control socket says nothing"
         lines = self.channel.receive()
-        return None if lines is None else [notice(line, self._allowed) for line in lines]
+        return None if lines is None else [self._vocabulary.decode(line) for line in lines]
 
     def kill(self, number: signal.Signals) -> None:
         """Send it a signal, and SIGKILL to all of its session; nothing happens where it is gone."""
@@ -149,14 +150,14 @@ class Child:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, number)
 
-    def last_words(self) -> list[Notice]:
+    def last_words(self) -> list[FromRole]:
         """What it has said and was not heard yet, once it has ended.
 
         Raises:
-            Nonsense: it said what it should not.
+            MalformedMessage: it said what it should not.
         """
         lines = [] if self.channel is None else self.channel.last_words()
-        return [notice(line, self._allowed) for line in lines]
+        return [self._vocabulary.decode(line) for line in lines]
 
     def reap(self) -> Death:
         """Once it has ended: end what it has started, and say how it ended."""

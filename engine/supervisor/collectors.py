@@ -6,8 +6,8 @@ collector has ended. The supervisor hears of it later, and has a third process s
 
 import signal
 from collections.abc import Callable, Iterable
-from typing import Any
 
+from ringbatch.engine.process.role_messages import ToCollector, WorkerDied
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, ProcessSlot
 
@@ -65,10 +65,10 @@ class Collectors:
             elif slot.limit_ns is None and slot.kill_ns is None:
                 slot.begins("taking the collector's place", RESTART_LIMIT_S, now_ns)
 
-    def tell(self, **fields: Any) -> None:
+    def tell(self, message: ToCollector) -> None:
         """Send the collector a message; nothing happens where there is none."""
         if self.collector.child is not None:
-            self.collector.child.tell(**fields)
+            self.collector.child.tell(message)
 
     def replace(self) -> None:
         """End the collector, so that the standby takes its place."""
@@ -108,5 +108,5 @@ class Collectors:
         self._tell_death(slot)
 
     def _tell_death(self, slot: ProcessSlot) -> None:
-        if slot.unreclaimed is not None:
-            self.tell(died=slot.worker, killed=slot.unreclaimed)
+        if slot.worker is not None and slot.unreclaimed is not None:
+            self.tell(WorkerDied(slot.worker, slot.unreclaimed))

@@ -9,10 +9,16 @@ from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.settings import Config, ModelConfig
 from ringbatch.engine.process import placement
 from ringbatch.engine.process.memory_limits import heap_environment
+from ringbatch.engine.process.role_messages import (
+    FROM_COLLECTOR,
+    FROM_WORKER,
+    KeptFile,
+    StartCollector,
+    StartWorker,
+)
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.frontends import LEAN
-from ringbatch.engine.supervisor.notices import OF_THE_COLLECTOR, OF_WORKERS
 from ringbatch.engine.supervisor.process_slot import Limits, ProcessSlot
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.model_spec import FIRST_VERSION
@@ -76,17 +82,17 @@ class CpuSets:
             environment = placement.thread_environment(
                 model.threads, self._sets[cpu_set].threads, os.environ
             ) | heap_environment(os.environ)
-            told = {
-                "number": number,
-                "title": own,
-                "log_level": self._log_level,
-                "parent_pid": os.getpid(),
-                "file": file.told(),
-                **instructions.of(model, index, again=slot.ever_ready),
-            }
+            told = StartWorker(
+                number=number,
+                title=own,
+                log_level=self._log_level,
+                parent_pid=os.getpid(),
+                file=KeptFile(*file.kept()),
+                model=instructions.of(model, index, again=slot.ever_ready),
+            )
             module = "ringbatch.engine.worker.role"
             return Child(
-                slot.title, module, [], environment, file.fds, allowed=OF_WORKERS, told=told
+                slot.title, module, [], environment, file.fds, vocabulary=FROM_WORKER, told=told
             )
 
         limits = Limits(model.load_timeout_s, model.load_timeout_s + model.warm_up_s, _HINT)
@@ -101,8 +107,8 @@ class CpuSets:
         """
 
         def start() -> Child:
-            told = {"segment": segment_name(), "log_level": self._log_level}
+            told = StartCollector(segment_name(), self._log_level)
             module = "ringbatch.engine.collector.role"
-            return Child("collector", module, [], LEAN, allowed=OF_THE_COLLECTOR, told=told)
+            return Child("collector", module, [], LEAN, vocabulary=FROM_COLLECTOR, told=told)
 
         return ProcessSlot("collector", start)

@@ -26,7 +26,6 @@ from ringbatch.engine.supervisor.listener import (
     listen_all,
     listen_for_control,
 )
-from ringbatch.engine.supervisor.notices import OF_FRONTENDS
 from ringbatch.engine.supervisor.probe import Probe, answers_ready
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.shm.errors import StartupError
@@ -177,7 +176,7 @@ class Frontends:
         def start() -> Child:
             assert self._grpc_port is not None, "there are no slots without it"
             words = self._words(address=address(self._grpc_port), number=number)
-            return Child(title, "ringbatch.frontend.grpc.server", words, LEAN, allowed=OF_FRONTENDS)
+            return Child(title, "ringbatch.frontend.grpc.server", words, LEAN)
 
         return ProcessSlot(title, start)
 
@@ -191,7 +190,7 @@ class Frontends:
             f"--parent-pid={os.getpid()}",
         ]
         module = "ringbatch.frontend.metrics.control_server"
-        return Child("control", module, words, LEAN, pass_fds=(fd,), allowed=OF_FRONTENDS)
+        return Child("control", module, words, LEAN, pass_fds=(fd,))
 
     def _words(self, **more: object) -> list[str]:
         server = self._server

@@ -11,11 +11,12 @@ from functools import partial
 from typing import Final, Protocol
 
 from ringbatch.engine.process import placement, respawn
+from ringbatch.engine.process.role_messages import FromRole
 from ringbatch.engine.supervisor.child import CannotStart, Child, Death
 from ringbatch.engine.supervisor.loop import Loop
-from ringbatch.engine.supervisor.notices import Nonsense, Notice
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.watch import Watch
+from ringbatch.shm.host.messages import MalformedMessage
 
 logger = logging.getLogger("ringbatch.supervisor")
 
@@ -40,7 +41,7 @@ class Owner(Protocol):
     def cpus_of(self, slot: ProcessSlot) -> tuple[int, ...] | None:
         """Where a slot's processes run; None for anywhere."""
 
-    def heard(self, slot: ProcessSlot, said: Notice) -> None:
+    def heard(self, slot: ProcessSlot, said: FromRole) -> None:
         """A process has said something."""
 
     def started(self, slot: ProcessSlot) -> None:
@@ -239,15 +240,15 @@ class Keeper:
     def _listen(self, slot: ProcessSlot, child: Child) -> None:
         """Hear what a process says."""
         try:
-            notices = child.hear()
-        except Nonsense as nonsense:
-            logger.error("%s [%d] %s, and is ended", slot.title, child.pid, nonsense)
+            messages = child.hear()
+        except MalformedMessage as malformed:
+            logger.error("%s [%d] %s, and is ended", slot.title, child.pid, malformed)
             child.kill(signal.SIGKILL)
-            notices = None
-        if notices is None:
+            messages = None
+        if messages is None:
             self._hear_no_more(child)
             return
-        for said in notices:
+        for said in messages:
             self._owner.heard(slot, said)
 
     def hear_out(self, slot: ProcessSlot) -> None:
@@ -259,8 +260,8 @@ class Keeper:
         try:
             for said in child.last_words():
                 self._owner.heard(slot, said)
-        except Nonsense as nonsense:
-            logger.error("%s [%d] %s", slot.title, child.pid, nonsense)
+        except MalformedMessage as malformed:
+            logger.error("%s [%d] %s", slot.title, child.pid, malformed)
 
     def _hear_no_more(self, child: Child) -> None:
         if child.channel is not None:

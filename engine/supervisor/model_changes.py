@@ -20,6 +20,7 @@ from typing import Final, Protocol
 
 from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.settings import Config, ModelConfig
+from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.model_diff import Change, compare, differing
 from ringbatch.engine.supervisor.model_versions import (
@@ -29,7 +30,6 @@ from ringbatch.engine.supervisor.model_versions import (
     entry,
     free_indices,
     is_forwarded,
-    signature_of,
     with_entries,
     with_state,
     without_entries,
@@ -340,8 +340,8 @@ class ModelChanges:
             team = self._slots({"": started.get(model.version, ())})
             said = [slot.signature for slot in team]
             if model in change.adjust and said:
-                said.append(signature_of(serving[model.version]))
-            if any(_tensors(one) != _tensors(said[0]) for one in said):
+                said.append(_signature_of(serving[model.version]))
+            if any(one != said[0] for one in said):
                 raise ChangeFailed(
                     "the model file now declares other inputs or outputs; "
                     f"run ringbatch reload {model.name}"
@@ -494,6 +494,5 @@ def _at_once() -> bool:
     return True
 
 
-def _tensors(signature: Mapping[str, object] | None) -> tuple[object, object]:
-    assert signature is not None, "it was waited for"
-    return signature["inputs"], signature["outputs"]
+def _signature_of(spec: ModelSpec) -> Signature:
+    return Signature(spec.inputs, spec.outputs)

@@ -2,12 +2,11 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ringbatch.engine.config.addresses import v1_path
 from ringbatch.engine.config.settings import ModelConfig
+from ringbatch.engine.process.role_messages import Signature
 from ringbatch.shm.model_spec import SERVING, Forward, ModelSpec, State
-from ringbatch.shm.tensor import Tensor
 
 Entries = tuple[ModelSpec, ...]
 
@@ -40,7 +39,7 @@ def is_forwarded(model: ModelConfig) -> bool:
 
 def entry(
     model: ModelConfig,
-    signature: Mapping[str, Any],
+    signature: Signature,
     workers: tuple[int, ...],
     forwarding: Forwarding,
     *,
@@ -61,8 +60,8 @@ def entry(
         index=index,
         name=model.name,
         platform=model.platform,
-        inputs=tuple(Tensor(**fields) for fields in signature["inputs"]),
-        outputs=tuple(Tensor(**fields) for fields in signature["outputs"]),
+        inputs=signature.inputs,
+        outputs=signature.outputs,
         max_batch_size=0,
         max_latency_ns=0,
         timeout_ns=0,
@@ -83,7 +82,7 @@ def entry(
 
 def first_entries(
     models: Iterable[ModelConfig],
-    signatures: Mapping[int, Mapping[str, Any]],
+    signatures: Mapping[int, Signature],
     forwarding: Forwarding,
 ) -> Entries:
     """The entries at the start of an engine, which gives its workers numbers in order.
@@ -115,14 +114,6 @@ def adjusted(spec: ModelSpec, model: ModelConfig, workers: tuple[int, ...]) -> M
         kserve_errors=model.kserve_errors,
         default=model.default,
     )
-
-
-def signature_of(spec: ModelSpec) -> dict[str, Any]:
-    """Inputs and outputs, as a worker says them."""
-    return {
-        "inputs": [tensor.to_json() for tensor in spec.inputs],
-        "outputs": [tensor.to_json() for tensor in spec.outputs],
-    }
 
 
 def free_indices(entries: Entries, count: int) -> list[int]:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from ringbatch.engine.batch.instructions import CpuSetName
+from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.supervisor.child import Child
 
 START_LIMIT_S: Final = 120.0
@@ -71,7 +72,7 @@ class ProcessSlot:
     limit_ns: int | None = None
     at: str = ""
     kill_ns: int | None = None
-    signature: dict[str, Any] | None = None
+    signature: Signature | None = None
     error: str = ""
     lasting: bool = True
     known: bool = True

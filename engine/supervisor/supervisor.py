@@ -13,12 +13,27 @@ import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
+from typing import assert_never
 
 from setproctitle import setproctitle
 
 from ringbatch.engine.config.dimensions import fitted, layout_of
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.process import placement
+from ringbatch.engine.process.role_messages import (
+    AttachSegment,
+    Drained,
+    Draining,
+    FromRole,
+    Hung,
+    Loaded,
+    Reclaimed,
+    Released,
+    Signature,
+    StandingBy,
+    TableChanged,
+    Warming,
+)
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.child import CannotStart, Death
 from ringbatch.engine.supervisor.collectors import Collectors
@@ -30,26 +45,13 @@ from ringbatch.engine.supervisor.keeper import Keeper
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_changes import ModelChanges
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
-from ringbatch.engine.supervisor.notices import (
-    Beat,
-    Drained,
-    Failed,
-    Hung,
-    Loaded,
-    Notice,
-    Ready,
-    Reclaimed,
-    Released,
-    Signature,
-    StandingBy,
-    Warming,
-)
 from ringbatch.engine.supervisor.process_slot import START_LIMIT_S, ProcessSlot
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.host.key_headers import KEY_HEADERS
+from ringbatch.shm.host.messages import Beat, Failed, Ready
 from ringbatch.shm.host.platform import require_ordered_stores
 from ringbatch.shm.host.process import log_to_stderr
 from ringbatch.shm.object_names import free_bytes, sweep
@@ -273,15 +275,15 @@ class Supervisor:
         elif slot is self._collectors.collector:
             self._segment.say_collector_start(errno)
 
-    def heard(self, slot: ProcessSlot, said: Notice) -> None:
+    def heard(self, slot: ProcessSlot, said: FromRole) -> None:
         """As in `Owner`."""
         match said:
             case Beat():
                 self._keeper.moved(slot, time.monotonic_ns())
             case Failed(reason):
                 slot.error = reason
-            case Signature(tensors):
-                self._opened(slot, tensors)
+            case Signature():
+                self._opened(slot, said)
             case Warming():
                 slot.begins("warm-up", slot.limits.warm_up_s, time.monotonic_ns())
             case StandingBy():
@@ -305,17 +307,21 @@ class Supervisor:
                         self._pool.release(number)
             case Released(number):
                 self._pool.release(number)
-            case Loaded(reference) if self._changes is not None:
-                self._changes.loaded(reference)
-            case Drained(reference) if self._changes is not None:
-                self._changes.drained(reference)
+            case Loaded(reference):
+                if self._changes is not None:
+                    self._changes.loaded(reference)
+            case Drained(reference):
+                if self._changes is not None:
+                    self._changes.drained(reference)
+            case _:
+                assert_never(said)
 
-    def _opened(self, slot: ProcessSlot, tensors: dict[str, object]) -> None:
+    def _opened(self, slot: ProcessSlot, signature: Signature) -> None:
         """A worker says what its model takes and returns; it waits to be told of the segment."""
         slot.limit_ns = None
         if slot.signature is None:
-            slot.signature = tensors
-        if slot.signature != tensors:
+            slot.signature = signature
+        if slot.signature != signature:
             self._refuse(slot)
         elif self._segment is not None and slot.known:
             self._introduce(slot)
@@ -331,11 +337,11 @@ class Supervisor:
     def _introduce(self, slot: ProcessSlot) -> None:
         if slot.child is not None:
             slot.begins("loading the model", slot.limits.load_s, time.monotonic_ns())
-            slot.child.tell(segment=self._segment_name)
+            slot.child.tell(AttachSegment(self._segment_name))
 
     def _table_changed(self) -> None:
         """Have the collector look, or else the next one; whoever has changed the table goes on."""
-        self._loop.guard(partial(self._collectors.tell, table=True), self._collectors.replace)
+        self._loop.guard(partial(self._collectors.tell, TableChanged()), self._collectors.replace)
 
     def _is_entered(self, number: int) -> bool:
         return self._changes is None or self._changes.holds(number)
@@ -364,7 +370,7 @@ class Supervisor:
             self._collectors.worker_died(slot, killed=death.killed)
 
     def _make_segment(self) -> Segment:
-        signatures = {n: slot.signature or {} for n, slot in self._workers.items()}
+        signatures = {n: slot.signature for n, slot in self._workers.items() if slot.signature}
         entries = first_entries(self._config.models, signatures, self._forwarding)
         server = self._config.server
         segment = Segment.create(layout_of(server, entries), entries)
@@ -418,7 +424,7 @@ class Supervisor:
         if self._segment is not None:
             self._segment.drain()
             # Any message makes it look; what it finds is that no further request will come.
-            self._collectors.tell(draining=True)
+            self._collectors.tell(Draining())
 
     def _unlink(self) -> None:
         if self._segment is not None:

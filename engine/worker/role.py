@@ -13,12 +13,22 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar, assert_never
 
 from ringbatch.engine.batch.shaping import Unfit
 from ringbatch.engine.process import memory_limits, placement
 from ringbatch.engine.process import startup as process
 from ringbatch.engine.process.control_socket import ControlSocket
+from ringbatch.engine.process.role_messages import (
+    ATTACH_SEGMENT,
+    NOTHING,
+    START_WORKER,
+    BatchShape,
+    Signature,
+    StartWorker,
+    Warming,
+    WarmUp,
+)
 from ringbatch.engine.runtimes.model import Model, Options, failure
 from ringbatch.engine.runtimes.model_file import Kept
 from ringbatch.engine.runtimes.opening import open_model
@@ -31,6 +41,7 @@ from ringbatch.engine.worker.worker import RETRY_S, Worker
 from ringbatch.shm import cost_profile
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.messages import Failed, Ready, Vocabulary
 from ringbatch.shm.host.process import die_with_parent, settle
 from ringbatch.shm.layout import WORD, WORKER_MODEL, WORKER_PID, WORKER_STATE, WorkerState
 from ringbatch.shm.model_spec import ModelSpec
@@ -38,38 +49,39 @@ from ringbatch.shm.segment import Segment
 
 logger = logging.getLogger("ringbatch.worker")
 
+M = TypeVar("M")
+
 
 def main() -> int:
     """Run a worker until the supervisor ends it."""
     parser = argparse.ArgumentParser(prog="ringbatch worker")
     parser.add_argument("--control-fd", type=int, required=True)
     control = ControlSocket.from_fd(parser.parse_args().control_fd)
-    start = _message(control)
-    process.begin(f"worker {start['title']}", start["log_level"], control)
+    start = _next(control, START_WORKER)
+    process.begin(f"worker {start.title}", start.log_level, control)
     # The supervisor ends a worker that hangs with SIGABRT; this writes down what each thread does.
     faulthandler.enable()
     memory_limits.go_first()
-    memory_limits.limit_memory(start["worker_memory_bytes"])
-    path = start["path"] if start["runtime"] == "http" else Path(start["path"])
+    held = start.model
+    memory_limits.limit_memory(held.worker_memory_bytes)
+    path = held.path if held.runtime == "http" else Path(held.path)
     try:
-        die_with_parent(start["parent_pid"])
-        model, padded = _shaped(_opened(path, start), path, start["shape"])
-        control.send(
-            inputs=[tensor.to_json() for tensor in model.inputs],
-            outputs=[tensor.to_json() for tensor in model.outputs],
-        )
-        segment = Segment.attach(_message(control)["segment"])
-        _load(model, path, segment, start["number"])
+        die_with_parent(start.parent_pid)
+        model, padded = _shaped(_opened(path, start), path, held.shape)
+        control.send(Signature(tuple(model.inputs), tuple(model.outputs)))
+        segment = Segment.attach(_next(control, ATTACH_SEGMENT).segment)
+        _load(model, path, segment, start.number)
         _serve(segment, start, model, padded, control)
     except StartupError as error:
-        control.send(error=str(error))
+        control.send(Failed(str(error)))
         return 1
     return 0
 
 
-def _opened(path: Path | str, start: dict[str, Any]) -> Model:
+def _opened(path: Path | str, start: StartWorker) -> Model:
     """The model, from the content that all workers of its version have."""
-    kept, given = Kept.of(start["file"]), start["options"]
+    kept, told = Kept(start.file.fd, start.file.stamp, start.file.copied), start.model.options
+    kept.keep_from_children()
     content = kept.content(path)
     if content is not None:
         logger.warning(
@@ -77,25 +89,40 @@ def _opened(path: Path | str, start: dict[str, Any]) -> Model:
             "ringbatch reload",
             path,
         )
-    options = Options(threads=placement.threads(os.environ), content=content, **given)
-    model = open_model(start["runtime"], path, options)
+    options = Options(
+        max_batch_size=told.max_batch_size,
+        threads=placement.threads(os.environ),
+        device=told.device,
+        inputs=told.inputs,
+        outputs=told.outputs,
+        autocast=told.autocast,
+        channels_last=told.channels_last,
+        trusted_types=told.trusted_types,
+        trust_pickle=told.trust_pickle,
+        name=start.model.name,
+        protocol=told.protocol,
+        timeout_s=told.timeout_s,
+        isolate_errors=told.isolate_errors,
+        content=content,
+    )
+    model = open_model(start.model.runtime, path, options)
     if content is None and kept.content(path) is not None:
         raise StartupError(f"{path}: was changed while it was read; start again")
     return model
 
 
-def _shaped(model: Model, path: Path | str, shape: dict[str, Any]) -> tuple[Model, Padding | None]:
+def _shaped(model: Model, path: Path | str, shape: BatchShape) -> tuple[Model, Padding | None]:
     """The model as requests see it, and how its inputs are padded, where they are."""
-    if shape["max_batch_elements"] and not model.inputs:
+    if shape.max_batch_elements and not model.inputs:
         raise StartupError(
             f"{path}: max_batch_elements needs a model that declares its inputs, to count them"
         )
-    if not shape["pad_variable_length"]:
+    if not shape.pad_variable_length:
         return model, None
-    values = dict(pair.rsplit("=", 1) for pair in shape["padding_values"])
+    values = dict(pair.rsplit("=", 1) for pair in shape.padding_values)
     numbers = {name: float(text) if "." in text else int(text) for name, text in values.items()}
     try:
-        return padding(model, shape["length_buckets"], numbers, shape["lengths_input"])
+        return padding(model, shape.length_buckets, numbers, shape.lengths_input)
     except Unfit as error:
         raise StartupError(f"{path}: pad_variable_length is set, but {error}") from None
 
@@ -113,19 +140,19 @@ def _warm_up(
     segment: Segment,
     spec: ModelSpec,
     runner: Runner,
-    start: dict[str, Any],
-    wanted: dict[str, Any],
+    start: StartWorker,
+    wanted: WarmUp,
     control: ControlSocket,
 ) -> None:
-    number, file = start["number"], wanted["file"]
+    number = start.number
     _say(segment, number, WorkerState.WARMING)
-    control.send(warming=True)
+    control.send(Warming())
     tried = warmed_up(
         spec,
         runner.try_out,
-        Wanted(wanted["limit_s"], wanted["length"], Path(file) if file else None),
-        path=Path(start["path"]),
-        title=start["title"],
+        Wanted(wanted.limit_s, wanted.length, Path(wanted.file) if wanted.file else None),
+        path=Path(start.model.path),
+        title=start.title,
         out=sys.stderr if number == spec.workers[0] and sys.stderr.isatty() else None,
         clock_ns=time.monotonic_ns,
     )
@@ -136,28 +163,28 @@ def _warm_up(
 
 def _serve(
     segment: Segment,
-    start: dict[str, Any],
+    start: StartWorker,
     model: Model,
     padded: Padding | None,
     control: ControlSocket,
 ) -> None:
-    number = start["number"]
+    number = start.number
     lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
     port = EnginePort(segment, number, lambda lane: lanes[lane].wake())
     (spec,) = (spec for spec in segment.models if number in spec.workers)
     runner = _runner(model, padded, spec, port, lambda batch: worker.runs_again(batch))
-    if isinstance(runner, Runner) and start["warm_up"]:
-        _warm_up(segment, spec, runner, start, start["warm_up"], control)
+    if isinstance(runner, Runner) and start.model.warm_up is not None:
+        _warm_up(segment, spec, runner, start, start.model.warm_up, control)
     collector = segment.collector_doorbell()
     doorbell = segment.worker_doorbell(number)
     worker = Worker(segment, number, runner, port, collector.wake, time.monotonic_ns)
     stopping = process.stop_on_sigterm(doorbell.wake)
-    process.watch(control, lambda _message: None, lambda: os._exit(1))
+    process.watch(control, NOTHING, assert_never, lambda: os._exit(1))
     settle()
     segment.words[(segment.layout.worker(number) + WORKER_MODEL) // WORD] = spec.reference
     _say(segment, number, WorkerState.READY)
     worker.begin()
-    control.send(ready=True)
+    control.send(Ready())
     while not stopping:
         worker.step()
         doorbell.wait(RETRY_S if port.delayed else None)
@@ -195,12 +222,11 @@ def _say(segment: Segment, number: int, state: WorkerState) -> None:
     words[(offset + WORKER_STATE) // WORD] = state
 
 
-def _message(control: ControlSocket) -> dict[str, Any]:
-    messages = control.receive()
-    if messages is None:
+def _next(control: ControlSocket, expected: Vocabulary[M]) -> M:
+    message = control.receive(expected)
+    if message is None:
         raise SystemExit(1)
-    assert len(messages) == 1, "the supervisor waits for an answer before it says more"
-    return messages[0]
+    return message
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from ringbatch.frontend.v2.regions import SharedMemory
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import Credentials
 from ringbatch.shm.host.descriptors import connections_allowed
+from ringbatch.shm.host.messages import Failed, Ready
 from ringbatch.shm.host.process import die_with_parent, log_to_stderr, settle
 from ringbatch.shm.host.supervisor_line import SupervisorLine
 
@@ -102,7 +103,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
         task.add_done_callback(_end_if_failed)
     setproctitle(f"ringbatch: grpc frontend {number}")
     settle()
-    supervisor.tell(ready=True)
+    supervisor.tell(Ready())
     budget = Budget.of(options.max_request_bytes, options.idle_timeout_s)
     holdings = Holdings(budget, int(options.address.rpartition(":")[2]))
     tasks = [
@@ -210,7 +211,7 @@ def main(arguments: list[str] | None = None) -> int:
         die_with_parent(given.parent_pid)
         uvloop.run(serve(options, given.number, supervisor))
     except StartupError as error:
-        supervisor.tell(error=str(error))
+        supervisor.tell(Failed(str(error)))
         return 1
     return 0
 

@@ -25,6 +25,7 @@ from ringbatch.frontend.http.server import TickingServer
 from ringbatch.frontend.metrics.control_app import create_control_app
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.distribution import installed_version
+from ringbatch.shm.host.messages import Failed, Ready
 from ringbatch.shm.host.process import die_with_parent, log_to_stderr, settle
 from ringbatch.shm.host.supervisor_line import SupervisorLine
 from ringbatch.shm.segment import Segment
@@ -57,7 +58,7 @@ async def serve(segment: Segment, listener: socket.socket, supervisor: Superviso
     server = TickingServer(config)
     config.http = at_most(MAX_CONNECTIONS, FallbackProtocol, server.server_state)  # type: ignore[assignment]
     settle()
-    asyncio.get_running_loop().call_soon(partial(supervisor.tell, ready=True))
+    asyncio.get_running_loop().call_soon(partial(supervisor.tell, Ready()))
     beating = asyncio.create_task(supervisor.beat())
     await server.serve(sockets=[listener])
     beating.cancel()
@@ -84,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
         die_with_parent(given.parent_pid)
         segment = Segment.attach(given.segment)
     except StartupError as error:
-        supervisor.tell(error=str(error))
+        supervisor.tell(Failed(str(error)))
         return 1
     listener = socket.socket(fileno=given.listen_fd)
     uvloop.run(serve(segment, listener, supervisor))

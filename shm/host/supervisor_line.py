@@ -1,11 +1,10 @@
 """What a frontend tells the supervisor that started it, over the socket that it inherited."""
 
 import asyncio
-import json
 import socket
 from contextlib import suppress
-from typing import Any
 
+from ringbatch.shm.host.messages import Beat, Failed, Ready, encode
 from ringbatch.shm.layout import BEAT_S
 
 
@@ -19,18 +18,14 @@ class SupervisorLine:
     def __init__(self, fd: int) -> None:
         self._socket = socket.socket(fileno=fd)
 
-    def tell(self, **fields: Any) -> None:
+    def tell(self, message: Ready | Failed) -> None:
         """Send one message."""
-        self._socket.sendall(_line(fields))
+        self._socket.sendall(encode(message))
 
     async def beat(self) -> None:
         """Show again and again that the event loop turns, until cancelled."""
         while True:
             # A supervisor that is stopped reads nothing, and must not stop others.
             with suppress(OSError):
-                self._socket.send(_line({"beat": True}), socket.MSG_DONTWAIT)
+                self._socket.send(encode(Beat()), socket.MSG_DONTWAIT)
             await asyncio.sleep(BEAT_S)
-
-
-def _line(fields: dict[str, Any]) -> bytes:
-    return json.dumps(fields).encode() + b"\n"

@@ -1,10 +1,11 @@
 """Which of two processes is the collector, and of which deaths it is told."""
 
 import signal
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import pytest
 
+from ringbatch.engine.process.role_messages import ToCollector, WorkerDied
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.collectors import Collectors
 from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, ProcessSlot
@@ -17,13 +18,13 @@ class Told:
     """A process that only notes what it is told."""
 
     def __init__(self) -> None:
-        self.lines: list[dict[str, Any]] = []
+        self.lines: list[object] = []
 
-    def tell(self, **fields: Any) -> None:
-        self.lines.append(fields)
+    def tell(self, message: ToCollector) -> None:
+        self.lines.append(message)
 
     def kill(self, number: signal.Signals) -> None:
-        self.lines.append({"signal": number})
+        self.lines.append(number)
 
 
 class Pair:
@@ -57,7 +58,7 @@ class Pair:
     def ends(self, slot: ProcessSlot) -> None:
         slot.child, slot.ready_ns = None, 0
 
-    def told(self, slot: ProcessSlot) -> list[dict[str, Any]]:
+    def told(self, slot: ProcessSlot) -> list[object]:
         return cast(Told, slot.child).lines
 
 
@@ -89,7 +90,7 @@ def test_a_death_is_told_to_the_collector_and_to_the_next_until_it_is_reclaimed(
     first, second = pair.collectors.collector, pair.collectors.standby
     for worker, killed in zip(pair.workers, (True, False), strict=True):
         pair.collectors.worker_died(worker, killed=killed)
-    deaths = [{"died": 0, "killed": True}, {"died": 1, "killed": False}]
+    deaths = [WorkerDied(0, killed=True), WorkerDied(1, killed=False)]
     assert pair.told(first) == deaths
     pair.workers[0].unreclaimed = None
     pair.ends(first)
@@ -102,7 +103,7 @@ def test_a_death_without_a_collector_is_told_to_the_next(pair: Pair) -> None:
     pair.ends(pair.collectors.collector)
     pair.collectors.worker_died(pair.workers[1], killed=False)
     pair.ready(pair.collectors.standby)
-    assert pair.told(pair.collectors.collector) == [{"died": 1, "killed": False}]
+    assert pair.told(pair.collectors.collector) == [WorkerDied(1, killed=False)]
 
 
 def test_what_the_one_before_has_said_is_heard_before_the_next_is_told_of_deaths(
@@ -162,6 +163,6 @@ def test_who_stands_by_after_all_is_not_ended(pair: Pair) -> None:
 def test_a_collector_that_cannot_be_told_is_ended_where_there_is_one(pair: Pair) -> None:
     collector = pair.collectors.collector
     pair.collectors.replace()
-    assert pair.told(collector) == [{"signal": signal.SIGKILL}]
+    assert pair.told(collector) == [signal.SIGKILL]
     pair.ends(collector)
     pair.collectors.replace()

@@ -9,11 +9,12 @@ from typing import Any, cast
 import pytest
 
 from ringbatch.engine.process import respawn
+from ringbatch.engine.process.role_messages import FromRole
 from ringbatch.engine.supervisor.child import CannotStart, Child, Death
 from ringbatch.engine.supervisor.keeper import Keeper
 from ringbatch.engine.supervisor.loop import Loop
-from ringbatch.engine.supervisor.notices import Nonsense, Notice, Ready
 from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, Limits, ProcessSlot
+from ringbatch.shm.host.messages import MalformedMessage, Ready
 
 S = 1_000_000_000
 REFUSED = (errno.EMFILE, errno.EAGAIN, errno.ENOMEM)
@@ -27,22 +28,22 @@ class Played:
         self.pidfd = os.eventfd(0)
         self.channel = os.eventfd(0)
         self.signals: list[signal.Signals] = []
-        self.says: list[Notice] | Nonsense = []
+        self.says: list[FromRole] | MalformedMessage = []
 
-    def say(self, said: list[Notice] | Nonsense) -> None:
+    def say(self, said: list[FromRole] | MalformedMessage) -> None:
         self.says = said
         os.eventfd_write(self.channel, 1)
 
     def end(self) -> None:
         os.eventfd_write(self.pidfd, 1)
 
-    def hear(self) -> list[Notice]:
+    def hear(self) -> list[FromRole]:
         os.eventfd_read(self.channel)
         return self.last_words()
 
-    def last_words(self) -> list[Notice]:
+    def last_words(self) -> list[FromRole]:
         said, self.says = self.says, []
-        if isinstance(said, Nonsense):
+        if isinstance(said, MalformedMessage):
             raise said
         return said
 
@@ -109,7 +110,7 @@ class Site:
     def cpus_of(self, slot: ProcessSlot) -> None:
         assert slot is self.slot
 
-    def heard(self, slot: ProcessSlot, said: Notice) -> None:
+    def heard(self, slot: ProcessSlot, said: FromRole) -> None:
         self.happened.append(type(said).__name__)
         if isinstance(said, Ready):
             self.keeper.mark_ready(slot)
@@ -225,13 +226,13 @@ def test_one_that_is_watched_and_does_not_move_is_ended_and_replaced(site: Site)
 
 def test_one_that_makes_no_sense_is_ended_and_heard_no_more(site: Site) -> None:
     site.keeper.fill(site.slot)
-    site.played.say(Nonsense("says nonsense"))
+    site.played.say(MalformedMessage("says nonsense"))
     site.after(0)
     assert site.played.signals == [signal.SIGKILL]
     site.played.say([Ready()])
     site.after(0)
     assert site.happened == ["started"]
-    site.played.says = Nonsense("says more nonsense")
+    site.played.says = MalformedMessage("says more nonsense")
     site.played.end()
     site.after(0)
     assert site.happened == ["started", "ended", "started"]

@@ -10,6 +10,7 @@ from segment_fixture import local_segment
 
 from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
+from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.model_changes import MAX_ORDERS, ChangeFailed, ModelChanges
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
@@ -17,9 +18,10 @@ from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.shm.errors import shortage
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.model_spec import LOADING, RETIRING, SERVING, ModelSpec
+from ringbatch.shm.tensor import Tensor
 
-SIGNATURE: dict[str, Any] = {"inputs": [], "outputs": []}
-TENSORS = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1]}], "outputs": []}
+SIGNATURE = Signature((), ())
+TENSORS = Signature((Tensor("x", "FP32", [1]),), ())
 RELOAD = Order("reload", None)
 
 
@@ -123,7 +125,7 @@ class Engine:
         (found,) = (spec for spec in models if spec.state == state)
         return found
 
-    def open(self, *numbers: int, says: dict[str, Any] = SIGNATURE) -> None:
+    def open(self, *numbers: int, says: Signature = SIGNATURE) -> None:
         """Workers have opened their files."""
         for number in numbers:
             self.pool.workers[number].signature = says
@@ -351,8 +353,8 @@ def test_a_table_without_room_leaves_what_serves() -> None:
     engine = Engine(model(), spare=1)
     room = engine.segment.layout.manifest_bytes
     engine.order(Order("load", "m"))
-    long = {"name": "x" * room, "datatype": "FP32", "shape": [1]}
-    engine.open(1, says={"inputs": [long], "outputs": [long]})
+    long = (Tensor("x" * room, "FP32", [1]),)
+    engine.open(1, says=Signature(long, long))
     assert "there is no room for more models" in engine.reports[0].lines[0]
     assert (engine.table(), engine.pool.ended) == ([("m", "1", SERVING, (0,))], [1])
 

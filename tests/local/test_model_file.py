@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ringbatch.engine.runtimes import model_file
-from ringbatch.engine.runtimes.model_file import Kept, ModelFile
+from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.runtimes.python import import_model
 from ringbatch.engine.supervisor.file_watch import FileWatch
 from ringbatch.shm.errors import StartupError
@@ -45,12 +45,12 @@ CHANGES = pytest.mark.parametrize("change", [replace, write_over, remove])
 
 def read(file: ModelFile, path: Path) -> bytes:
     """What a worker that is started now reads."""
-    return (Kept.of(file.told()).content(path) or path).read_bytes()
+    return (file.kept().content(path) or path).read_bytes()
 
 
 def test_while_the_file_lies_there_it_is_read_there(path: Path) -> None:
     file = ModelFile(path)
-    assert Kept.of(file.told()).content(path) is None
+    assert file.kept().content(path) is None
     assert not file.differs()
 
 
@@ -106,7 +106,7 @@ def test_the_same_content_written_again_is_no_other_file(
 def test_where_there_is_no_file_the_worker_says_so(tmp_path: Path) -> None:
     for missing in (tmp_path / "absent", tmp_path, "http://127.0.0.1:9"):
         file = ModelFile(missing)
-        assert (file.fds, file.differs(), Kept.of(file.told()).content(missing)) == (
+        assert (file.fds, file.differs(), file.kept().content(missing)) == (
             (),
             False,
             None,
@@ -137,7 +137,7 @@ def test_no_child_of_a_model_inherits_it(path: Path) -> None:
     file = ModelFile(path)
     (fd,) = file.fds
     os.set_inheritable(fd, True)
-    Kept.of(file.told())
+    file.kept().keep_from_children()
     assert not os.get_inheritable(fd)
 
 
@@ -149,7 +149,7 @@ def test_a_model_file_runs_from_what_is_kept_of_it(tmp_path: Path) -> None:
     import_model(path)
     kept = ModelFile(path)
     path.write_text("def predict(x): return 'another'\n")
-    content = Kept.of(kept.told()).content(path)
+    content = kept.kept().content(path)
     assert import_model(path, content).predict([]) == [7, str(path)]
     assert import_model(path).predict([]) == "another"
 

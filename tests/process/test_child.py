@@ -10,13 +10,14 @@ import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from start_times import start_time_of
 
+from ringbatch.engine.process.role_messages import FromRole, TableChanged, ToRole
 from ringbatch.engine.supervisor.child import CannotStart, Child, ending
-from ringbatch.engine.supervisor.notices import Failed, Nonsense, Notice, Ready
+from ringbatch.shm.host.messages import Failed, MalformedMessage, Ready
 
 WaitUntil = Callable[..., Any]
 
@@ -62,8 +63,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Child]]:
             each.reap()
 
 
-def heard(child: Child, wait_until: WaitUntil, count: int = 1) -> list[Notice]:
-    found: list[Notice] = []
+def heard(child: Child, wait_until: WaitUntil, count: int = 1) -> list[FromRole]:
+    found: list[FromRole] = []
 
     def enough() -> bool:
         found.extend(child.hear() or [])
@@ -77,7 +78,7 @@ def await_end(child: Child) -> None:
     assert select.select([child.pidfd], [], [], 30)[0], "it has not ended"
 
 
-SAY_READY = """say('{"ready": true}\\n'); rest()"""
+SAY_READY = """say('{"type": "Ready"}\\n'); rest()"""
 
 
 @pytest.mark.parametrize("number", sorted(set(CATCHABLE) - HARMLESS - UNUSABLE))
@@ -108,7 +109,7 @@ def child(act):
     if os.fork() == 0:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         act()
-        say('{{"error": "%d"}}\\n' % os.getpid())
+        say('{{"type": "Failed", "reason": "%d"}}\\n' % os.getpid())
         rest()
 child(lambda: None)
 child(lambda: os.setpgid(0, 0))
@@ -144,7 +145,7 @@ def test_who_reads_nothing_is_ended(
 ) -> None:
     child = start("rest()")
     while not select.select([child.pidfd], [], [], 0)[0]:
-        child.tell(table=True)
+        child.tell(TableChanged())
     assert "does not read what it is told" in caplog.text
     assert child.reap().killed
 
@@ -152,7 +153,8 @@ def test_who_reads_nothing_is_ended(
 def test_what_it_says_is_heard_until_the_end(
     start: Callable[..., Child], wait_until: WaitUntil
 ) -> None:
-    child = start("""say('{"error": "no"}\\n{"ready": true}\\n{"err'); os._exit(3)""")
+    says = r"""say('{"type": "Failed", "reason": "no"}\n{"type": "Ready"}\n{"ty')"""
+    child = start(f"{says}; os._exit(3)")
     await_end(child)
     assert child.last_words() == [Failed("no"), Ready()]
     assert child.reap().words == "ended with status 3"
@@ -162,7 +164,7 @@ def test_nonsense_is_told_from_sense(start: Callable[..., Child], wait_until: Wa
     child = start("""say("nonsense\\n"); rest()""")
     assert child.channel is not None
     select.select([child.channel], [], [], 30)
-    with pytest.raises(Nonsense, match="nonsense"):
+    with pytest.raises(MalformedMessage, match="nonsense"):
         child.hear()
     child.kill(signal.SIGKILL)
     await_end(child)
@@ -271,7 +273,7 @@ def test_who_cannot_be_told_the_first_thing_is_ended(
     monkeypatch.setattr(os, "pidfd_open", noted)
     before = open_descriptors()
     with pytest.raises(TypeError):
-        Child("it", "program", [], {"PYTHONPATH": str(tmp_path)}, told={"what": object()})
+        Child("it", "program", [], {"PYTHONPATH": str(tmp_path)}, told=cast(ToRole, object()))
     wait_until(lambda: start_time_of(started[0]) is None, "it has ended")
     assert open_descriptors() == before
     gc.collect()

@@ -1,7 +1,6 @@
 """What a process of the engine does with the signal that ends it."""
 
 import contextlib
-import json
 import os
 import signal
 import socket
@@ -11,6 +10,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from ringbatch.engine.process.role_messages import FROM_FRONTEND, StartCollector
+from ringbatch.shm.host.messages import Failed, encode
 
 LOOP = """
 import os, sys
@@ -119,7 +121,7 @@ def test_what_a_process_has_forked_is_ended_by_sigterm(
 @pytest.mark.parametrize(
     ("module", "start", "arguments"),
     [
-        ("ringbatch.engine.collector.role", {"segment": "/rb.gone", "log_level": "info"}, []),
+        ("ringbatch.engine.collector.role", StartCollector("/rb.gone", "info"), []),
         (
             "ringbatch.frontend.metrics.control_server",
             None,
@@ -138,12 +140,12 @@ def test_what_a_process_has_forked_is_ended_by_sigterm(
     ids=["collector", "control", "grpc"],
 )
 def test_who_finds_no_segment_says_so_in_words(
-    module: str, start: dict[str, str] | None, arguments: list[str]
+    module: str, start: StartCollector | None, arguments: list[str]
 ) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         if start is not None:
-            ours.sendall(json.dumps(start).encode() + b"\n")
+            ours.sendall(encode(start))
         ended = subprocess.run(
             [sys.executable, "-m", module, f"--control-fd={theirs.fileno()}", *arguments],
             pass_fds=(theirs.fileno(),),
@@ -154,6 +156,5 @@ def test_who_finds_no_segment_says_so_in_words(
         )
         assert ended.returncode == 1
         assert "Traceback" not in ended.stderr
-        assert json.loads(ours.recv(4096)) == {
-            "error": "the engine's shared memory is gone; has the engine stopped?"
-        }
+        words = "the engine's shared memory is gone; has the engine stopped?"
+        assert FROM_FRONTEND.decode(ours.recv(4096)) == Failed(words)

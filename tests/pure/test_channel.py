@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from ringbatch.engine.process.role_messages import AttachSegment, TableChanged
 from ringbatch.engine.supervisor.channel import MAX_LINE_BYTES, Channel, Unread
-from ringbatch.engine.supervisor.notices import Nonsense
+from ringbatch.shm.host.messages import MalformedMessage
 
 Ends = tuple[Channel, socket.socket]
 
@@ -25,10 +26,10 @@ def ends() -> Iterator[Ends]:
 
 def test_what_is_sent_is_a_line_of_json(ends: Ends) -> None:
     channel, other = ends
-    channel.send(ready=True, text="ä\n")
+    channel.send(AttachSegment("ä\n"))
     line = other.recv(1000)
     assert line.endswith(b"\n")
-    assert json.loads(line) == {"ready": True, "text": "ä\n"}
+    assert json.loads(line) == {"type": "AttachSegment", "segment": "ä\n"}
 
 
 def test_lines_come_whole_however_they_were_cut(ends: Ends) -> None:
@@ -52,10 +53,10 @@ def test_the_end_is_said_once_all_is_read(ends: Ends) -> None:
 
 def test_a_connection_that_breaks_is_an_end(ends: Ends) -> None:
     channel, other = ends
-    channel.send(unread=True)
+    channel.send(TableChanged())
     other.close()
     assert channel.receive() is None
-    channel.send(to="nobody")
+    channel.send(TableChanged())
 
 
 def test_who_does_not_read_is_found_out_and_nobody_waits(ends: Ends) -> None:
@@ -63,7 +64,7 @@ def test_who_does_not_read_is_found_out_and_nobody_waits(ends: Ends) -> None:
 
     def tell_and_tell() -> None:
         for _ in range(1 << 20):
-            channel.send(table=True)
+            channel.send(TableChanged())
 
     with pytest.raises(Unread):
         tell_and_tell()
@@ -72,7 +73,7 @@ def test_who_does_not_read_is_found_out_and_nobody_waits(ends: Ends) -> None:
 def test_a_message_that_fits_in_part_only_is_found_out(ends: Ends) -> None:
     channel, _ = ends
     with pytest.raises(Unread):
-        channel.send(text="x" * (8 << 20))
+        channel.send(AttachSegment("x" * (8 << 20)))
 
 
 def test_a_line_without_end_is_refused(ends: Ends) -> None:
@@ -93,7 +94,7 @@ def test_a_line_without_end_is_refused(ends: Ends) -> None:
         while True:
             assert channel.receive() == []
 
-    with pytest.raises(Nonsense, match=f"more than {MAX_LINE_BYTES} bytes"):
+    with pytest.raises(MalformedMessage, match=f"more than {MAX_LINE_BYTES} bytes"):
         hear()
     stopping.set()
     channel.close()
@@ -116,6 +117,6 @@ def test_the_last_words_end_though_a_child_of_the_dead_holds_the_other_end(ends:
 
 def test_a_connection_that_broke_has_no_last_words(ends: Ends) -> None:
     channel, other = ends
-    channel.send(unread=True)
+    channel.send(TableChanged())
     other.close()
     assert channel.last_words() == []

@@ -1,8 +1,9 @@
 """Tasks and reports as words, and lines of JSON on a socket pair."""
 
 import socket
+import threading
 from collections.abc import Iterator
-from typing import Any
+from queue import SimpleQueue
 
 import pytest
 from hypothesis import given
@@ -19,7 +20,19 @@ from ringbatch.engine.batch.messages import (
 )
 from ringbatch.engine.config.settings import LARGEST_BATCH
 from ringbatch.engine.process.control_socket import ControlSocket
+from ringbatch.engine.process.role_messages import (
+    ATTACH_SEGMENT,
+    FROM_FRONTEND,
+    START_COLLECTOR,
+    TO_COLLECTOR,
+    AttachSegment,
+    StartCollector,
+    TableChanged,
+    WorkerDied,
+)
+from ringbatch.engine.process.startup import watch
 from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.host.messages import Failed, MalformedMessage, Ready, encode
 from ringbatch.shm.layout import TASK_WORDS
 from ringbatch.shm.ring import CorruptRingError
 from ringbatch.shm.slot import Reason
@@ -92,46 +105,49 @@ def test_what_one_end_sends_the_other_receives(
 ) -> None:
     control, theirs = ends
     other = ControlSocket(theirs)
-    assert control.send(ready=True, text="ä\n")
-    assert other.receive() == [{"ready": True, "text": "ä\n"}]
+    assert control.send(Failed("ä\n"))
+    assert other.receive(FROM_FRONTEND) == Failed("ä\n")
 
 
-def test_several_messages_that_came_together_are_received_together_in_order(
+def test_several_messages_that_came_together_are_received_one_by_one(
     ends: tuple[ControlSocket, socket.socket],
 ) -> None:
     control, theirs = ends
-    theirs.sendall(b'{"n": 1}\n{"n": 2}\n{"n"')
-    assert control.receive() == [{"n": 1}, {"n": 2}]
-    theirs.sendall(b": 3}\n")
-    assert control.receive() == [{"n": 3}]
+    third = encode(WorkerDied(3, killed=True))
+    theirs.sendall(encode(StartCollector("/s", "info")) + encode(TableChanged()) + third[:9])
+    assert control.receive(START_COLLECTOR) == StartCollector("/s", "info")
+    assert control.receive(TO_COLLECTOR) == TableChanged()
+    theirs.sendall(third[9:])
+    assert control.receive(TO_COLLECTOR) == WorkerDied(3, killed=True)
 
 
 def test_a_message_that_comes_in_pieces_is_received_whole(
     ends: tuple[ControlSocket, socket.socket],
 ) -> None:
     control, theirs = ends
-    text = b'{"text": "' + b"x" * 100_000 + b'"}\n'
-    theirs.setblocking(False)
-    sent = theirs.send(text[:70_000])
-    theirs.setblocking(True)
-    received: list[dict[str, Any]] = []
-    while not received:
-        if sent < len(text):
-            sent += theirs.send(text[sent : sent + 30_000])
-        if sent == len(text):
-            received = control.receive() or []
-    assert received == [{"text": "x" * 100_000}]
+    message = AttachSegment("x" * 1_000_000)
+    sender = threading.Thread(target=theirs.sendall, args=(encode(message),))
+    sender.start()
+    assert control.receive(ATTACH_SEGMENT) == message
+    sender.join()
+
+
+def test_what_is_not_expected_is_named(ends: tuple[ControlSocket, socket.socket]) -> None:
+    control, theirs = ends
+    theirs.sendall(encode(TableChanged()))
+    with pytest.raises(MalformedMessage, match="TableChanged"):
+        control.receive(ATTACH_SEGMENT)
 
 
 def test_the_end_of_the_other_process_is_none_and_a_half_message_is_no_message(
     ends: tuple[ControlSocket, socket.socket],
 ) -> None:
     control, theirs = ends
-    theirs.sendall(b'{"n": 1}\n{"n"')
+    theirs.sendall(encode(TableChanged()) + b'{"type"')
     theirs.close()
-    assert control.receive() == [{"n": 1}]
-    assert control.receive() is None
-    assert control.send(n=2) is False
+    assert control.receive(TO_COLLECTOR) == TableChanged()
+    assert control.receive(TO_COLLECTOR) is None
+    assert control.send(Ready()) is False
 
 
 def test_an_end_with_unread_data_left_is_none_too(
@@ -139,6 +155,19 @@ def test_an_end_with_unread_data_left_is_none_too(
 ) -> None:
     """The kernel resets such a connection instead of closing it."""
     control, theirs = ends
-    assert control.send(n=1)
+    assert control.send(Ready())
     theirs.close()
-    assert control.receive() is None
+    assert control.receive(TO_COLLECTOR) is None
+
+
+@pytest.mark.parametrize("last", [b"", b"nonsense\n"])
+def test_messages_are_handed_on_until_the_supervisor_is_gone_or_makes_no_sense(
+    ends: tuple[ControlSocket, socket.socket], last: bytes
+) -> None:
+    control, theirs = ends
+    seen: SimpleQueue[object] = SimpleQueue()
+    theirs.sendall(encode(TableChanged()) + last)
+    if not last:
+        theirs.close()
+    watch(control, TO_COLLECTOR, seen.put, lambda: seen.put("end"))
+    assert [seen.get(timeout=60) for _ in range(2)] == [TableChanged(), "end"]

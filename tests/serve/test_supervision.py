@@ -97,11 +97,11 @@ def test_a_stop_ends_the_children_of_workers(start: Start) -> None:
 NONSENSE = {
     "no-json": "nonsense\n",
     "no-object": "[1]\n",
-    "another-type": '{"error": 3}\n',
-    "no-such-message": '{"what": 1}\n',
-    "the-collectors": '{"hung": 0}\n',
-    "a-number-of-nobody": '{"reclaimed": 99, "explained": true}\n',
-    "no-tensors": '{"inputs": [3], "outputs": []}\n',
+    "another-type": '{"type": "Failed", "reason": 3}\n',
+    "no-such-message": '{"type": "What"}\n',
+    "the-collectors": '{"type": "Hung", "worker": 0}\n',
+    "a-number-of-nobody": '{"type": "Reclaimed", "worker": 99, "explained": true}\n',
+    "no-tensors": '{"type": "Signature", "inputs": [3], "outputs": []}\n',
     "bytes": "\x00\udcff\n",
 }
 
@@ -133,11 +133,11 @@ def test_a_worker_that_says_things_without_end_is_ended(
 
 def test_half_a_line_keeps_nothing_waiting(start: Start, wait_until: WaitUntil) -> None:
     server = start(UNRULY)
-    ask(server, 'say {"ready": ')
+    ask(server, 'say {"type": ')
     worker = server.role(WORKER)
     os.kill(worker, signal.SIGKILL)
     wait_until(lambda: replaced(server, WORKER, worker), "another worker is there")
-    ask(server, 'say {"ready": ')
+    ask(server, 'say {"type": ')
     assert server.stop() == 0
 
 

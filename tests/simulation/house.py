@@ -14,6 +14,8 @@ from simulation.played import Cast, Fault
 
 from ringbatch.engine.process import placement
 from ringbatch.engine.process.plan import Host
+from ringbatch.engine.process.role_messages import FromRole, ToRole
+from ringbatch.engine.runtimes.model_file import Kept
 from ringbatch.engine.supervisor import (
     child,
     cpu_sets,
@@ -26,7 +28,6 @@ from ringbatch.engine.supervisor import signals as signals_module
 from ringbatch.engine.supervisor.child import Child, Death
 from ringbatch.engine.supervisor.loop import Act, Loop
 from ringbatch.engine.supervisor.model_changes import ChangeFailed
-from ringbatch.engine.supervisor.notices import Notice
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.layout import Layout
@@ -243,12 +244,12 @@ class FaultyChild(Child):
         self._cast = cast
         super().__init__(*arguments, **more)
 
-    def tell(self, **fields: Any) -> None:
+    def tell(self, message: ToRole) -> None:
         """As of `Child`."""
-        self._cast.fails(f"tell {next(iter(fields))}")
-        super().tell(**fields)
+        self._cast.fails(f"tell {type(message).__name__}")
+        super().tell(message)
 
-    def hear(self) -> list[Notice] | None:
+    def hear(self) -> list[FromRole] | None:
         """As of `Child`."""
         self._cast.fails("hear")
         return super().hear()
@@ -258,7 +259,7 @@ class FaultyChild(Child):
         self._cast.fails("kill")
         super().kill(number)
 
-    def last_words(self) -> list[Notice]:
+    def last_words(self) -> list[FromRole]:
         """As of `Child`."""
         self._cast.fails("last_words")
         return super().last_words()
@@ -348,9 +349,9 @@ class PlayedFile:
         self._files = files
         self._number = files.get(path, 0)
 
-    def told(self) -> dict[str, Any]:
+    def kept(self) -> Kept:
         """As of `ModelFile`."""
-        return {"fd": -1, "stamp": (), "copied": False}
+        return Kept(-1, (), copied=False)
 
     def differs(self) -> bool:
         """As of `ModelFile`."""

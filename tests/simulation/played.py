@@ -4,7 +4,6 @@ What the collector tells the supervisor it tells as the real one, which is stepp
 there is what precedes the first batch; of frontends, that they serve.
 """
 
-import json
 import random
 import signal
 from collections.abc import Callable
@@ -14,14 +13,36 @@ from simulation.kernel import Kernel, Popen, S, Violation
 from simulation.process import Process
 
 from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.process.role_messages import (
+    START_WORKER,
+    AttachSegment,
+    Draining,
+    FromRole,
+    Hung,
+    ModelNews,
+    Reclaimed,
+    Released,
+    Signature,
+    StandingBy,
+    StartCollector,
+    StartWorker,
+    TableChanged,
+    ToRole,
+    Warming,
+    WorkerDied,
+)
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.host.messages import Beat, Ready, Vocabulary, encode
 from ringbatch.shm.layout import WORD, WORKER_MODEL, WORKER_STATE, WorkerState
 from ringbatch.shm.segment import Segment
 
-SIGNATURE: Final[dict[str, Any]] = {"inputs": [], "outputs": []}
+SIGNATURE: Final = Signature((), ())
 BEAT_S: Final = 3.0
+_TOLD: Final = Vocabulary[ToRole](
+    StartWorker, AttachSegment, StartCollector, WorkerDied, TableChanged, Draining
+)
 
 M = TypeVar("M", bound="Member")
 
@@ -134,9 +155,9 @@ class Member(Process):
             lambda: None if self.cast.slips(self, what) else act(),
         )
 
-    def tell(self, **fields: Any) -> None:
+    def tell(self, message: FromRole) -> None:
         """Say something on the control socket."""
-        self.write(json.dumps(fields).encode() + b"\n")
+        self.write(encode(message))
 
     def write(self, data: bytes) -> None:
         """Write anything there; who finds no room waits for ever."""
@@ -159,9 +180,9 @@ class Member(Process):
             data += more
         *lines, self._unread = (self._unread + data).split(b"\n")
         for line in lines:
-            self.told(json.loads(line))
+            self.told(_TOLD.decode(line))
 
-    def told(self, message: dict[str, Any]) -> None:
+    def told(self, message: ToRole) -> None:
         """The supervisor has sent a message."""
 
 
@@ -172,18 +193,18 @@ class WorkerProcess(Member):
     number = -1
     known = released = False
 
-    def told(self, message: dict[str, Any]) -> None:
+    def told(self, message: ToRole) -> None:
         """As of `Member`."""
-        if "number" in message:
+        if isinstance(message, StartWorker):
             self.takes(0.05, 2.0, self.say_signature)
-        elif "segment" in message:
+        elif isinstance(message, AttachSegment):
             self.takes(0.05, 2.0, self.warm_up)
 
     def reached(self, data: bytes) -> None:
         """As of `Member`; its number counts from the moment that it is given one."""
         super().reached(data)
         if self.number < 0:
-            self._is(json.loads(data.partition(b"\n")[0])["number"])
+            self._is(START_WORKER.decode(data.partition(b"\n")[0]).number)
 
     def _is(self, number: int) -> None:
         if (other := self.cast.workers.get(number)) is not None and not other.ended:
@@ -198,13 +219,13 @@ class WorkerProcess(Member):
 
     def say_signature(self) -> None:
         """Its model is opened."""
-        self.tell(**SIGNATURE)
+        self.tell(SIGNATURE)
 
     def warm_up(self) -> None:
         """Its model is loaded."""
         self._says(WorkerState.WARMING)
         self.known = True
-        self.tell(warming=True)
+        self.tell(Warming())
         self.takes(0.05, 1.0, self.get_ready)
 
     def get_ready(self) -> None:
@@ -226,7 +247,7 @@ class WorkerProcess(Member):
         Worker(
             segment, self.number, cast(Runner, nobody), cast(EnginePort, nobody), self._ring, clock
         ).begin()
-        self.tell(ready=True)
+        self.tell(Ready())
 
     def gone(self) -> None:
         """As of `Process`."""
@@ -251,20 +272,20 @@ class CollectorProcess(Member):
 
     def begin(self) -> None:
         """As of `Member`."""
-        self._deaths: list[tuple[int, bool]] = []
+        self._deaths: list[WorkerDied] = []
         self._wakes = False
         self._hung: set[int] = set()
         self.takes(0.05, 1.0, self.stand_by)
 
-    def told(self, message: dict[str, Any]) -> None:
+    def told(self, message: ToRole) -> None:
         """As of `Member`."""
-        if "died" in message:
-            self._deaths.append((message["died"], message["killed"]))
+        if isinstance(message, WorkerDied):
+            self._deaths.append(message)
         self.wake()
 
     def stand_by(self) -> None:
         """It waits for its turn."""
-        self.tell(standing_by=True)
+        self.tell(StandingBy())
         self.cast.wait_for_lock(self)
 
     def take_over(self) -> None:
@@ -277,22 +298,22 @@ class CollectorProcess(Member):
             segment,
             lambda _lane: None,
             lambda _worker: None,
-            end_worker=lambda number: self.tell(hung=number),
+            end_worker=lambda number: self.tell(Hung(number)),
             say=self._say,
         )
         self.collector.start(self.kernel.now_ns)
         self.serves = True
-        self.tell(ready=True)
+        self.tell(Ready())
         self._turn()
         self._beat()
 
-    def _say(self, **fields: Any) -> None:
-        if "released" in fields:
+    def _say(self, message: ModelNews) -> None:
+        if isinstance(message, Released):
             # It holds nothing, so there will be nothing to take back.
-            self.cast.unreclaimed.discard(fields["released"])
-            if (worker := self.cast.workers.get(fields["released"])) is not None:
+            self.cast.unreclaimed.discard(message.worker)
+            if (worker := self.cast.workers.get(message.worker)) is not None:
                 worker.released = True
-        self.tell(**fields)
+        self.tell(message)
 
     def wake(self) -> None:
         """Somebody rings."""
@@ -310,17 +331,17 @@ class CollectorProcess(Member):
         if self.cast.slips(self, "step"):
             return
         while self._deaths:
-            number, killed = self._deaths.pop(0)
-            self.collector.worker_died(number, self.kernel.now_ns, killed=killed)
-            self.cast.unreclaimed.discard(number)
-            self.tell(reclaimed=number, explained=self.kernel.chance.random() < 0.3)
+            died = self._deaths.pop(0)
+            self.collector.worker_died(died.worker, self.kernel.now_ns, killed=died.killed)
+            self.cast.unreclaimed.discard(died.worker)
+            self.tell(Reclaimed(died.worker, self.kernel.chance.random() < 0.3))
         until_ns = self.collector.step(self.kernel.now_ns)
         if until_ns is not None:
             self.after(max(0.01, (until_ns - self.kernel.now_ns) / S), self.wake)
         for number, worker in self.cast.workers.items():
             if worker.serves and (worker.hangs or worker.stopped) and worker.pid not in self._hung:
                 self._hung.add(worker.pid)
-                self.tell(hung=number)
+                self.tell(Hung(number))
 
     def gone(self) -> None:
         """As of `Process`."""
@@ -354,12 +375,12 @@ class GrpcFrontend(Member):
     def serve(self) -> None:
         """It does."""
         self.serves = True
-        self.tell(ready=True)
+        self.tell(Ready())
         self.beat()
 
     def beat(self) -> None:
         """It still does."""
-        self.tell(beat=True)
+        self.tell(Beat())
         self.takes(BEAT_S, BEAT_S, self.beat)
 
 

@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Callable
-from typing import Any
 
 from simulation.kernel import End, Kernel
 
@@ -47,10 +46,6 @@ class Process:
             self._pending.append(act)
         elif not (self.ended or self.hangs):
             act()
-
-    def tell(self, **fields: Any) -> None:
-        """Say something on the control socket."""
-        raise NotImplementedError
 
     def end(self, status: int) -> None:
         """It has ended, with an exit status, or by a signal where that is negative."""

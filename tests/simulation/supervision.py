@@ -27,11 +27,22 @@ from simulation.played import (
 )
 
 from ringbatch.engine.config.settings import Config
+from ringbatch.engine.process.role_messages import (
+    Drained,
+    Loaded,
+    Reclaimed,
+    Released,
+    Signature,
+    StandingBy,
+    Warming,
+)
 from ringbatch.engine.supervisor.supervisor import Supervisor
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import Action, Order
+from ringbatch.shm.host.messages import Beat, Failed, Ready, encode
 from ringbatch.shm.layout import COLLECTOR_ERRNO, WORD, WORKER_ERRNO
 from ringbatch.shm.model_spec import SERVING
+from ringbatch.shm.tensor import Tensor
 
 REFUSALS: Final = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 SERVES_WITHIN_S: Final = 1_500.0
@@ -49,11 +60,11 @@ _FAULTY: Final = (
     "publish",
     "say_collector_start",
     "say_worker_start",
-    "tell died",
-    "tell draining",
-    "tell number",
-    "tell segment",
-    "tell table",
+    "tell WorkerDied",
+    "tell Draining",
+    "tell StartWorker",
+    "tell AttachSegment",
+    "tell TableChanged",
     "worker_ended",
 )
 """Calls in which what nobody expects is raised."""
@@ -68,20 +79,20 @@ _MAY_BE_LEFT_OUT: Final = (
 _NONSENSE: Final = (
     b"\n",
     b"}\n",
-    b'{"hung": 1',
-    b'{"hung": true}\n',
-    b'{"beat": true}\n',
-    b'{"warming": true}\n',
-    b'{"loaded": 99}\n{"drained": 98}\n',
-    b'{"error": "as I say"}\n',
-    b'{"inputs": [], "outputs": [{"name": "y", "datatype": "FP32", "shape": [1]}]}\n',
+    b'{"type": "Hung", "worker": 1',
+    b'{"type": "Hung", "worker": true}\n',
+    encode(Beat()),
+    encode(Warming()),
+    encode(Loaded(99)) + encode(Drained(98)),
+    encode(Failed("as I say")),
+    encode(Signature((), (Tensor("y", "FP32", [1]),))),
     b"[" * 4000 + b"\n",
 )
 _NONSENSE_OF_OTHERS: Final = (
-    b'{"ready": true}\n',
-    b'{"standing_by": true}\n',
-    b'{"reclaimed": 0, "explained": true}\n',
-    b'{"released": 0}\n',
+    encode(Ready()),
+    encode(StandingBy()),
+    encode(Reclaimed(0, explained=True)),
+    encode(Released(0)),
 )
 
 

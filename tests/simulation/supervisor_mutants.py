@@ -59,8 +59,9 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a fault in the midst of a change is nobody's": Mutant(
         Supervisor,
         "_table_changed",
-        "self._loop.guard(partial(self._collectors.tell, table=True), self._collectors.replace)",
-        "self._collectors.tell(table=True)",
+        "self._loop.guard(partial(self._collectors.tell, TableChanged()), "
+        "self._collectors.replace)",
+        "self._collectors.tell(TableChanged())",
     ),
     "what is caught is not": Mutant(Loop, "turn", "self.guard(*key.data)", "key.data.act()"),
     "an order that fails as nobody expects is not answered": Mutant(

@@ -1,0 +1,230 @@
+"""Every message between the supervisor and its roles, in both directions. Pure.
+
+Each role may say its own things alone, and whoever says anything else is not to be trusted with
+more. Workers and the collector are told things; frontends learn all they need from their arguments.
+`ringbatch.shm.host.messages` has what frontends say, and how a message becomes a line.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Never
+
+from ringbatch.shm.host.messages import Beat, Failed, Ready, Vocabulary
+from ringbatch.shm.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Of a worker: what its model takes and returns."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Warming:
+    """Of a worker: its model is loaded, and warm-up begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandingBy:
+    """Of the collector: it has nothing left to do but to wait until the one before has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hung:
+    """Of the collector: a worker does not come back from a batch."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaimed:
+    """Of the collector: it has taken back what a dead worker held.
+
+    Attributes:
+        worker: the number.
+        explained: whether it is known what killed it, and that it will not be tried again.
+    """
+
+    worker: int
+    explained: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """Of the collector: nothing is expected of a worker any more."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Of the collector: all workers of an entry of the table are ready."""
+
+    reference: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """Of the collector: nothing of a retiring entry is left."""
+
+    reference: int
+
+
+FromFrontend = Ready | Failed | Beat
+FromWorker = Ready | Failed | Signature | Warming
+ModelNews = Hung | Released | Loaded | Drained
+"""What the collector says while it is stepped."""
+FromCollector = Ready | Failed | StandingBy | Reclaimed | ModelNews
+FromRole = FromFrontend | FromWorker | FromCollector
+
+FROM_FRONTEND: Final = Vocabulary[FromFrontend](Ready, Failed, Beat)
+FROM_WORKER: Final = Vocabulary[FromWorker](Ready, Failed, Signature, Warming)
+FROM_COLLECTOR: Final = Vocabulary[FromCollector](
+    Ready, Failed, StandingBy, Reclaimed, Hung, Released, Loaded, Drained
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFile:
+    """The content that all workers of one version have, as `runtimes.model_file.Kept` has it."""
+
+    fd: int
+    stamp: tuple[int, ...]
+    copied: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeOptions:
+    """What a runtime is told, as `runtimes.model.Options` has it."""
+
+    max_batch_size: int
+    device: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    autocast: str
+    channels_last: bool
+    trusted_types: tuple[str, ...]
+    trust_pickle: bool
+    protocol: str
+    timeout_s: float
+    isolate_errors: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BatchShape:
+    """How a model's batches are padded, as the settings of these names say it.
+
+    Attributes:
+        lengths_input: empty where there is none.
+    """
+
+    max_batch_elements: int
+    pad_variable_length: bool
+    length_buckets: tuple[int, ...]
+    padding_values: tuple[str, ...]
+    lengths_input: str
+
+
+@dataclass(frozen=True, slots=True)
+class WarmUp:
+    """What a worker is to warm up.
+
+    Attributes:
+        limit_s: what it may take.
+        length: of open dimensions, in elements.
+        file: with examples, if there is one.
+    """
+
+    limit_s: float
+    length: int
+    file: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldModel:
+    """What a worker is told of the model that it is to hold.
+
+    Attributes:
+        path: of its file, or the address of the server that runs it.
+        warm_up: None where nothing is warmed up.
+        worker_memory_bytes: what the process may take; 0 for any amount.
+    """
+
+    name: str
+    path: str
+    runtime: str
+    options: RuntimeOptions
+    shape: BatchShape
+    warm_up: WarmUp | None
+    worker_memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class StartWorker:
+    """To a worker, at first: it is to open its model and to say what that takes and returns.
+
+    Attributes:
+        number: the worker's.
+        title: of its process in `ps`, behind ``worker``.
+        log_level: of its log.
+        parent_pid: of the supervisor, with which it is to end.
+    """
+
+    number: int
+    title: str
+    log_level: str
+    parent_pid: int
+    file: KeptFile
+    model: HeldModel
+
+
+@dataclass(frozen=True, slots=True)
+class AttachSegment:
+    """To a worker, next: it is to load its model and to take tasks from this segment."""
+
+    segment: str
+
+
+@dataclass(frozen=True, slots=True)
+class StartCollector:
+    """To the collector, at first: it is to stand by at this segment."""
+
+    segment: str
+    log_level: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerDied:
+    """To the collector: a worker has ended, with proof.
+
+    Attributes:
+        worker: the number.
+        killed: whether with SIGKILL.
+    """
+
+    worker: int
+    killed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TableChanged:
+    """To the collector: it is to look at the table of models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """To the collector: it is to look at the header, which says that no further request comes."""
+
+
+ToWorker = StartWorker | AttachSegment
+ToCollector = WorkerDied | TableChanged | Draining
+"""Once it has been started."""
+ToRole = ToWorker | StartCollector | ToCollector
+
+START_WORKER: Final = Vocabulary[StartWorker](StartWorker)
+ATTACH_SEGMENT: Final = Vocabulary[AttachSegment](AttachSegment)
+START_COLLECTOR: Final = Vocabulary[StartCollector](StartCollector)
+TO_COLLECTOR: Final = Vocabulary[ToCollector](WorkerDied, TableChanged, Draining)
+NOTHING: Final = Vocabulary[Never]()
+"""A worker that has all it needs is told nothing more."""
