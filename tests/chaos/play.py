@@ -114,8 +114,8 @@ class Play:
             yield f"  {count} times {words}"
         yield (
             f"longest time to a right answer {ledger.slowest_s:.3f} s, longest time without any "
-            f"{ledger.stall_s:.3f} s ({ledger.servers_stall_s:.3f} s beyond the client's own delays, "
-            f"of which the longest was {self.scene.ticker.worst_s:.3f} s)"
+            f"{ledger.stall_s:.3f} s ({ledger.servers_stall_s:.3f} s beyond the client's own "
+            f"delays, of which the longest was {self.scene.ticker.worst_s:.3f} s)"
         )
         if ledger.expired:
             yield (
