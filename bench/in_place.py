@@ -19,11 +19,11 @@ import numpy as np
 from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.runtimes.python import import_model
 from ringbatch.engine.supervisor.listener import listen
-from ringbatch.frontend.codec.outcome import JSON
-from ringbatch.frontend.http.fast_lane import FastLaneSettings, Predict
-from ringbatch.frontend.request.calls import Body, Call, Reply
+from ringbatch.frontend.codec.outcome import JSON, NotSupported, outcome
+from ringbatch.frontend.http.fast_lane import FastLaneSettings
+from ringbatch.frontend.request.calls import Body, Predictions, Reply
 from ringbatch.frontend.server import gunicorn_worker
-from ringbatch.frontend.v1.protocol import V1Codec
+from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.shm import model_spec
 from ringbatch.shm.layout import (
     COLLECTOR_NS,
@@ -40,32 +40,41 @@ from ringbatch.shm.segment import Segment
 BATCH_ID = "00000000-0000-4000-8000-000000000000"
 
 
-def in_place_predict(model: Model, spec: ModelSpec) -> Predict:
-    """Return what takes the place of `Service.predict`, for a model of one vector in and out."""
-    (tensor,) = model.inputs
-    dtype, columns = np.dtype(tensor.datatype.numpy), tensor.shape[0]
-    codec = V1Codec(spec)
+class InPlace:
+    """What takes the place of `Service` in the fast lane, for a model of one vector in and out."""
+
+    def __init__(self, model: Model, spec: ModelSpec) -> None:
+        (tensor,) = model.inputs
+        self._dtype, self._columns = np.dtype(tensor.datatype.numpy), tensor.shape[0]
+        self._model = model
+        self._v1 = V1Model(spec)
 
     def predict(
-        name: str, body: Body, reply: Reply, timeout_ns: int = 0, origin: bytes | None = None
-    ) -> Call | None:
-        del name, timeout_ns, origin  # there is one model, and nothing waits or is passed on
-        parts, by_column = codec.parse(body)
+        self, name: str, body: Body, reply: Reply, timeout_ns: int = 0, origin: bytes | None = None
+    ) -> None:
+        """As in `Predictions`; there is one model, and nothing waits or is passed on."""
+        parts, by_column = self._v1.requests.parse(body)
         results = []
         for rows, payload, _ in parts:
-            x = np.frombuffer(payload, dtype).reshape(rows, columns)
-            results.append((rows, memoryview(model.predict(x)).cast("B")))
-        reply(200, codec.render(results, by_column, BATCH_ID), JSON)
-        return None
+            x = np.frombuffer(payload, self._dtype).reshape(rows, self._columns)
+            results.append((rows, memoryview(self._model.predict(x)).cast("B")))
+        reply((200, self._v1.answers.render(results, by_column, BATCH_ID), JSON))
 
-    return predict
+    def infer(
+        self, name: str, body: Body, json_bytes: int | None, reply: Reply, timeout_ns: int = 0
+    ) -> None:
+        """As in `Predictions`."""
+        reply(outcome(NotSupported("V2 is not served here")))
+
+    def prepare(self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0) -> None:
+        """As in `Predictions`."""
 
 
-def settings_with(predict: Predict) -> Callable[..., FastLaneSettings]:
+def settings_with(predictions: Predictions) -> Callable[..., FastLaneSettings]:
     """Return what makes the fast lane's settings, but for what it calls with a request."""
 
     def settings(**given: Any) -> FastLaneSettings:
-        return FastLaneSettings(**given | {"predict": predict})
+        return FastLaneSettings(**given | {"predictions": predictions})
 
     return settings
 
@@ -116,7 +125,7 @@ def main() -> None:
     model.load()
     spec = make_spec(options.model.stem, model)
     # Type checkers refuse to replace a class, and that is what this script is for.
-    settings = settings_with(in_place_predict(model, spec))
+    settings = settings_with(InPlace(model, spec))
     setattr(gunicorn_worker, "FastLaneSettings", settings)  # noqa: B010
     segment = make_segment(spec, 2 * options.frontends)
     listener = listen("127.0.0.1", options.port)

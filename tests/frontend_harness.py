@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 from segment_fixture import ALWAYS
 
-from ringbatch.frontend.codec.outcome import Headers
-from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.codec.outcome import Answer
+from ringbatch.frontend.request.calls import Call, Reply
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.counters import LaneCounter
@@ -78,8 +78,9 @@ class Replies:
     def __init__(self) -> None:
         self.got: dict[int, tuple[int, Any, dict[str, str]]] = {}
 
-    def to(self, number: int) -> Callable[[int, bytes, Headers], None]:
-        def reply(status: int, body: bytes, headers: Headers) -> None:
+    def to(self, number: int) -> Reply:
+        def reply(answer: Answer) -> None:
+            status, body, headers = answer
             assert number not in self.got, "replied twice"
             self.got[number] = status, orjson.loads(body), dict(headers)
 

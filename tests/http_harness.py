@@ -87,7 +87,7 @@ class Pending:
         self.abandoned = True
 
     def answer(self, status: int = 200) -> None:
-        self.reply(status, b'{"echo":%d}' % len(self.body), JSON)
+        self.reply((status, b'{"echo":%d}' % len(self.body), JSON))
 
 
 class Placed:
@@ -163,13 +163,11 @@ class Connection:
         self.state = ServerState()
         self.state.default_headers = [(b"date", b"today")]
         settings = FastLaneSettings(
-            predict=self._predict,
-            infer=self._infer,
-            prepare=self._prepare,  # type: ignore[arg-type]
+            predictions=self,
             heads=self.heads,
             response_heads=ResponseHeads(self.state),
             idle_timeout_s=IDLE_TIMEOUT_S,
-            handed_over=self._count_handover,
+            count_hand_over=self._count_hand_over,
             stopping=lambda: stopping,
             budget=budget,
         )
@@ -180,33 +178,33 @@ class Connection:
         self.transport.protocol = self.lane
         self.lane.connection_made(self.transport)
 
-    def _count_handover(self) -> None:
+    def _count_hand_over(self) -> None:
         self.handed_over += 1
 
-    def _predict(
+    def predict(
         self,
-        model: str,
+        name: str,
         body: Body,
         reply: Reply,
-        timeout_ns: int,
-        _origin: bytes | None = None,
+        timeout_ns: int = 0,
+        origin: bytes | None = None,
     ) -> Pending | None:
         self.timeouts_ns.append(timeout_ns)
-        call = Pending(model, bytes(body), reply)
+        call = Pending(name, bytes(body), reply)
         self.calls.append(call)
         if self.at_once:
             call.answer()
             return None
         return call
 
-    def _infer(
-        self, model: str, body: Body, json_bytes: int | None, reply: Reply, timeout_ns: int
+    def infer(
+        self, name: str, body: Body, json_bytes: int | None, reply: Reply, timeout_ns: int = 0
     ) -> Pending | None:
         self.json_bytes.append(json_bytes)
-        return self._predict(model, body, reply, timeout_ns)
+        return self.predict(name, body, reply, timeout_ns)
 
-    def _prepare(
-        self, _model: str, _text: bytes, binary_bytes: int, _timeout_ns: int
+    def prepare(
+        self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0
     ) -> Placed | None:
         self.placed = Placed(binary_bytes, self.calls) if self.places else None
         return self.placed

@@ -41,6 +41,9 @@ WRONG_COUNT: Final = "size of prediction is not equal to the size of instances"
 """KServe's own words for a `WrongCount`."""
 
 Headers = tuple[tuple[str, str], ...]
+Answer = tuple[int, bytes, Headers]
+"""Over HTTP: status, body and headers, as in `Outcome` or in a plain tuple, which takes a third of
+the time to make."""
 
 JSON: Final[Headers] = (("content-type", "application/json"),)
 """The headers of every answer that needs no others; compared by identity where speed counts."""

@@ -32,6 +32,11 @@ class LazyBytes:
         """
         raise NotImplementedError
 
+    @property
+    def slot(self) -> int | None:
+        """The slot in which they stand already, and nowhere else; None where that is none."""
+        return None
+
     def __bytes__(self) -> bytes:
         return bytes(self.read())
 

@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from ringbatch.frontend.codec.json_to_tensor import shown
-from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.errors import DeadlineExceeded, InvalidRequest
 
 HEADER: Final = "x-request-timeout"
 _SECONDS: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
@@ -31,8 +31,14 @@ def timeout_ns_of(header: str | None) -> int:
 
 
 def shortest_ns(limit_ns: int, first_ns: int, second_ns: int = 0) -> int:
-    """The shortest of a model's limit and what a request says, where 0 is nothing."""
+    """The shortest of a model's limit and what a request says, where 0 is nothing.
+
+    Raises:
+        DeadlineExceeded: it says less than nothing.
+    """
     for asked_ns in (first_ns, second_ns):
+        if asked_ns < 0:
+            raise DeadlineExceeded
         if 0 < asked_ns < limit_ns:
             limit_ns = asked_ns
     return limit_ns

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import falcon
 from falcon.asgi import Request, Response
 
-from ringbatch.frontend.codec.outcome import Headers, outcome
+from ringbatch.frontend.codec.outcome import Answer, Headers, outcome
 from ringbatch.frontend.http.body_budget import BodyBudget, Holding
 from ringbatch.frontend.http.content_coding import (
     CODINGS,
@@ -76,22 +76,20 @@ class Exchange:
     """A prediction that a task waits for, and that its connection may end."""
 
     def __init__(self) -> None:
-        self.answer: asyncio.Future[tuple[int, bytes, Headers]] = (
-            asyncio.get_running_loop().create_future()
-        )
+        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.call: Call | None = None
 
-    def reply(self, status: int, body: bytes, headers: Headers) -> None:
+    def reply(self, answer: Answer) -> None:
         """The service's call: the answer is there."""
         if not self.answer.done():
-            self.answer.set_result((status, body, headers))
+            self.answer.set_result(answer)
 
     def gone(self) -> None:
         """The connection's call: nobody waits any more."""
         if self.call is not None:
             self.call.abandon()
         # The task must end; what it sends goes nowhere.
-        self.reply(*outcome(InvalidRequest("the client has gone")))
+        self.reply(outcome(InvalidRequest("the client has gone")))
 
 
 async def _read_body(req: Request, max_request_bytes: int, holding: Holding) -> bytearray:

@@ -1,75 +1,141 @@
 """Everything between the bytes of a ModelInferRequest and those of its answer.
 
-As in `service`, nothing is awaited: `Inference.start` returns at once, and the future it was given
-is done later, or before it returns. No error leaves as an exception.
+Nothing is awaited: `Inference.start` returns at once, and the future it was given is done later, or
+before it returns. No error leaves as an exception. The way of the requests is
+`ringbatch.frontend.request.pipeline`'s; here is its codec for gRPC.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from ringbatch.frontend.codec.outcome import BATCH_HEADER, Headers, InternalError
+from ringbatch.frontend.codec.outcome import BATCH_HEADER, Headers
 from ringbatch.frontend.codec.payload import LazyPart, Part
+from ringbatch.frontend.codec.rendering import Results
 from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.remembered_heads import Heads
-from ringbatch.frontend.grpc.request import GrpcRequestedOutputs, reader
-from ringbatch.frontend.request.calls import Answered, Call, Results, ServedModel, Task
-from ringbatch.frontend.request.service import Parts, Service
+from ringbatch.frontend.grpc.request import GrpcRequestedOutputs, requests_of
+from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.codec import Parts, Read
+from ringbatch.frontend.request.served_model import ServedModel
+from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.v2.shared_memory import ClientMemory
-from ringbatch.shm.errors import DeadlineExceeded, InvalidRequest, RequestError
+from ringbatch.shm.errors import InvalidRequest, RequestError
 from ringbatch.shm.tuples import new_tuple
-
-log = logging.getLogger("ringbatch.frontend")
 
 _Request: Final = inference("ModelInferRequest")
 
 
-class Pending:
-    """A request that is on its way, and how it ended.
+class GrpcAnswer(NamedTuple):
+    """How a request ended.
 
     Attributes:
-        ended: is done once it has.
-        id: the field with its id, as it is in a response; empty where it has none or cannot be
-            read.
         response: the bytes of a ModelInferResponse; empty where there is an error.
         error: why there is none.
         trailing: metadata with the batch that the request failed in; empty where it was in none.
+    """
+
+    response: bytes
+    error: RequestError | None
+    trailing: Headers
+
+
+class GrpcRendering(NamedTuple):
+    """See `ringbatch.frontend.codec.rendering.Rendering`.
+
+    Attributes:
+        answers: of its model.
+        requested: what it asked for.
+        id: the field with its id.
+    """
+
+    answers: GrpcAnswers
+    requested: GrpcRequestedOutputs
+    id: bytes
+
+    def render(self, results: Results, batch_id: str) -> GrpcAnswer:
+        """As in `Rendering`."""
+        fields = self.id + batch_field(batch_id)
+        response = self.answers.render(results, self.requested, fields)
+        return new_tuple(GrpcAnswer, (response, None, ()))
+
+    def render_in_place(
+        self, memory: memoryview, rows: int, start: int, size: int, batch_id: str
+    ) -> GrpcAnswer:
+        """As in `Rendering`."""
+        return self.render(((rows, memory[start : start + size]),), batch_id)
+
+    def render_error(self, error: RequestError, batch_id: str) -> GrpcAnswer:
+        """As in `Rendering`."""
+        return GrpcAnswer(b"", error, ((BATCH_HEADER, batch_id),) if batch_id else ())
+
+
+class Pending:
+    """A request that is on its way.
+
+    Attributes:
+        ended: is done once it has ended.
+        id: the field with its id, as it is in a response; empty where it has none or cannot be
+            read.
         call: on which the answer depends; None where it has ended.
     """
 
-    __slots__ = ("call", "ended", "error", "id", "response", "trailing")
+    __slots__ = ("_answer", "call", "ended", "id")
 
     def __init__(self, ended: asyncio.Future[None]) -> None:
         self.ended = ended
         self.id = b""
-        self.response = b""
-        self.error: RequestError | None = None
-        self.trailing: Headers = ()
+        self._answer: GrpcAnswer | None = None
         self.call: Call | None = None
 
-    def answer(self, _status: int, response: bytes, headers: Headers) -> None:
+    def reply(self, answer: GrpcAnswer) -> None:
         """The answer is there."""
         self.call = None
-        self.response = response
-        self.trailing = headers
+        self._answer = answer
         # Where the client cancels, the future is cancelled a moment before the call is abandoned.
         if not self.ended.done():
             self.ended.set_result(None)
 
-    def fail(self, error: RequestError, batch_id: str) -> None:
-        """There is none."""
-        self.error = error
-        self.answer(0, b"", ((BATCH_HEADER, batch_id),) if batch_id else ())
+    @property
+    def outcome(self) -> GrpcAnswer:
+        """How it ended, once it has."""
+        assert self._answer is not None, "it has not ended"
+        return self._answer
 
     def abandon(self) -> None:
         """Nobody waits any more, unless it has ended."""
         if self.call is not None:
             self.call.abandon()
             self.call = None
+
+
+class Inference:
+    """Inference over gRPC.
+
+    Args:
+        service: the models.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._pipeline = service.pipeline
+        self._codec = GrpcCodec(service)
+
+    def start(self, data: bytes, remaining_s: float | None, ended: asyncio.Future[None]) -> Pending:
+        """Answer a request.
+
+        Args:
+            data: a ModelInferRequest.
+            remaining_s: how long the client will wait; None where it does not say.
+            ended: becomes done, unless the request is abandoned first.
+        """
+        pending = Pending(ended)
+        timeout_ns = 0 if remaining_s is None else max(int(remaining_s * 1e9), 0) or -1
+        pending.call = self._pipeline.start(
+            self._codec, "", data, pending, pending.reply, timeout_ns
+        )
+        return pending
 
 
 class _Usual(NamedTuple):
@@ -80,66 +146,33 @@ class _Usual(NamedTuple):
     requested: GrpcRequestedOutputs
 
 
-class Inference:
-    """Inference over gRPC.
+class GrpcCodec:
+    """gRPC; the name of the model stands in the message, and the id is told to what waits for it.
 
     Args:
         service: the models.
-        clock: monotonic nanoseconds.
     """
 
-    def __init__(self, service: Service, clock: Callable[[], int]) -> None:
+    def __init__(self, service: Service) -> None:
         self._service = service
-        self._clock = clock
         self._models: dict[ServedModel, _GrpcModel] = {}
         self._table = service.table
         self._heads: Heads[_Usual] = Heads()
 
-    def start(self, data: bytes, remaining_s: float | None, ended: asyncio.Future[None]) -> Pending:
-        """Answer a request.
+    def read(self, name: str, body: bytes, framing: Pending) -> Read[GrpcAnswer]:
+        """As in `Codec`."""
+        own, parts, requested = self._read(body, framing)
+        rendering = new_tuple(GrpcRendering, (own.answers, requested, framing.id))
+        return own.model, parts, rendering, requested.timeout_ns
 
-        Args:
-            data: a ModelInferRequest.
-            remaining_s: how long the client will wait; None where it does not say.
-            ended: becomes done, unless the request is abandoned first.
-        """
-        service = self._service
-        service.engine.gateway.between_requests()
-        accepted_ns = self._clock()
-        pending = Pending(ended)
-        error: RequestError
-        try:
-            own, parts, requested = self._read(data, pending)
-            model = own.model
-            service.expect_served(model)
-            timeout_ns = model.spec.timeout_ns
-            if requested.timeout_ns:
-                timeout_ns = min(requested.timeout_ns, timeout_ns)
-            if remaining_s is not None:
-                timeout_ns = min(timeout_ns, int(remaining_s * 1e9))
-                if timeout_ns <= 0:
-                    raise DeadlineExceeded
-            task = GrpcTask(own, requested, pending, accepted_ns, accepted_ns + timeout_ns)
-            if parts:
-                pending.call = service.send(task, parts)
-            else:
-                response, _ = task.render((), "")
-                pending.answer(200, response, ())
-            return pending
-        except RequestError as failure:
-            # Its traceback holds this frame, and this frame it.
-            error = failure.with_traceback(None)
-        except Exception:
-            log.exception("grpc frontend: a request failed")
-            error = InternalError()
-        pending.fail(error, "")
-        return pending
+    def refusal(self, name: str, error: RequestError) -> GrpcAnswer:
+        """As in `Codec`."""
+        return GrpcAnswer(b"", error, ())
 
     def _read(
         self, data: bytes, pending: Pending
     ) -> tuple["_GrpcModel", Parts, GrpcRequestedOutputs]:
         service = self._service
-        service.keep_up()
         if service.table != self._table:
             # A name may stand for another model now.
             self._heads.clear()
@@ -152,7 +185,7 @@ class Inference:
         pending.id = id_field(request.id)
         model = service.model(request.model_name, request.model_version)
         own = self._models.get(model) or self._own(model)
-        parts, requested = own.read(request)
+        parts, requested = own.requests.read(request)
         if own.plain and len(parts) == 1 and requested.all_raw:
             (part,) = parts
             if not isinstance(part, LazyPart):
@@ -168,34 +201,6 @@ class Inference:
         return own
 
 
-class GrpcTask(Task):
-    """What is the same for all parts of a request over gRPC."""
-
-    __slots__ = ("_own", "_pending", "_requested")
-
-    def __init__(
-        self,
-        own: "_GrpcModel",
-        requested: GrpcRequestedOutputs,
-        pending: Pending,
-        accepted_ns: int,
-        deadline_ns: int,
-    ) -> None:
-        super().__init__(own.model, False, pending.answer, accepted_ns, deadline_ns)
-        self._own = own
-        self._pending = pending
-        self._requested = requested
-
-    def render(self, results: Results, batch_id: str) -> Answered:
-        """As in `Task`."""
-        fields = self._pending.id + batch_field(batch_id)
-        return self._own.render(results, self._requested, fields), ()
-
-    def fail(self, error: RequestError, batch_id: str) -> None:
-        """As in `Task`."""
-        self._pending.fail(error, batch_id)
-
-
 class _GrpcModel:
     """A model, what reads requests to it, and what writes its answers.
 
@@ -206,8 +211,8 @@ class _GrpcModel:
     def __init__(self, model: ServedModel, memory: ClientMemory) -> None:
         spec = model.spec
         self.model = model
-        self.read = reader(spec, memory)
-        self.render = GrpcAnswers(spec).render
+        self.requests = requests_of(spec, memory)
+        self.answers = GrpcAnswers(spec)
         self.plain = (
             len(spec.inputs) == 1
             and spec.inputs[0].row_bytes is not None

@@ -6,8 +6,7 @@ its datatype; or they are in memory of the client's, and then they stand in neit
 has to give is the same as over REST and is checked by the same code.
 """
 
-from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.json_to_tensor import shown
@@ -117,25 +116,45 @@ class _Described(NamedTuple):
     shared: bool
 
 
-def reader(spec: ModelSpec, memory: ClientMemory = OFF) -> Callable[[Message], GrpcRequest]:
-    """The function that reads requests to this model.
+class Requests(Protocol):
+    """Reads requests to one model."""
 
-    It takes a ModelInferRequest; it raises what `GrpcRequests.read` does.
+    def read(self, request: Message) -> GrpcRequest:
+        """Read a ModelInferRequest, which is taken apart by it.
+
+        Raises:
+            InvalidRequest: naming what was found and what would be right.
+            NotSupported: it asks for an extension that is not served.
+            RequestError: `ClientMemory` does.
+        """
+
+
+def requests_of(spec: ModelSpec, memory: ClientMemory = OFF) -> Requests:
+    """What reads requests to this model.
 
     Args:
         spec: the model.
         memory: what of clients' memory requests may use.
     """
-    if spec.typed:
-        return GrpcRequests(spec, memory).read
+    return GrpcRequests(spec, memory) if spec.typed else NoRequests(spec)
 
-    def refuse(_request: Message) -> GrpcRequest:
+
+class NoRequests:
+    """For a model without declared inputs, which has no tensors.
+
+    Args:
+        spec: the model.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._name = spec.name
+
+    def read(self, request: Message) -> NoReturn:
+        """As in `Requests`."""
         raise InvalidRequest(
-            f'model "{spec.name}" declares no inputs, so that there are no tensors to send it; '
+            f'model "{self._name}" declares no inputs, so that there are no tensors to send it; '
             "use /v1/models/NAME:predict over HTTP"
         )
-
-    return refuse
 
 
 class GrpcRequests:
@@ -157,13 +176,7 @@ class GrpcRequests:
         self._known: dict[bytes, _Described] = {}
 
     def read(self, request: Message) -> GrpcRequest:
-        """Read a ModelInferRequest, which is taken apart by it.
-
-        Raises:
-            InvalidRequest: naming what was found and what would be right.
-            NotSupported: it asks for an extension that is not served.
-            RequestError: `ClientMemory` does.
-        """
+        """As in `Requests`."""
         raw = list(request.raw_input_contents)
         described = self._remembered(request) if raw else self._described(request, typed=True)
         if raw and len(raw) != described.entries:

@@ -12,7 +12,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -90,7 +89,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     shared = SharedMemory(options.shared_memory_prefixes, options.max_request_bytes)
     attachment = Attachment.open(options.segment, shared)
     calls = Calls()
-    inference = Inference(attachment.service, time.monotonic_ns)
+    inference = Inference(attachment.service)
     server = grpc.aio.server(
         handlers=handlers(attachment.service, inference, calls),
         interceptors=[] if security.keys is None else [Authentication(security.keys)],

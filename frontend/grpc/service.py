@@ -157,12 +157,12 @@ class Inferences:
         except Draining as draining:
             error = draining
         else:
-            if pending.trailing:
-                context.set_trailing_metadata(pending.trailing)
-            error = pending.error
+            response, error, trailing = pending.outcome
+            if trailing:
+                context.set_trailing_metadata(trailing)
         if error is not None:
             await _abort(context, error)
-        return pending.response
+        return response
 
     async def many(self, _requests: Any, context: Context) -> None:
         """ModelStreamInfer: each request is answered as if it came alone, in their order."""
@@ -209,10 +209,11 @@ async def _answer(
 
 
 def _streamed(pending: Pending) -> Message:
-    if pending.error is not None:
-        text = grpc_status(pending.error).text
+    response, error, _ = pending.outcome
+    if error is not None:
+        text = grpc_status(error).text
         return _StreamResponse(error_message=text, infer_response=_Response.FromString(pending.id))
-    return _StreamResponse(infer_response=_Response.FromString(pending.response))
+    return _StreamResponse(infer_response=_Response.FromString(response))
 
 
 class Health:

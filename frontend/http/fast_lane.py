@@ -18,7 +18,7 @@ from typing import Any, Final
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from ringbatch.frontend.codec.outcome import JSON, Headers, error_body, outcome
+from ringbatch.frontend.codec.outcome import JSON, Answer, Headers, error_body, outcome
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.content_coding import (
     MIN_ENCODED_BYTES,
@@ -32,8 +32,8 @@ from ringbatch.frontend.http.head import END, START, HeadReader, RequestHead
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http.receiver import Receiver
 from ringbatch.frontend.http.response_heads import ResponseHeads
-from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival
-from ringbatch.frontend.request.calls import Body, Call, Reply
+from ringbatch.frontend.request.arrival import LARGE_BYTES
+from ringbatch.frontend.request.calls import Body, Call, Predictions, Upload
 from ringbatch.shm.errors import Overloaded
 
 MAX_WAITING_BYTES: Final = 1 << 16
@@ -52,34 +52,26 @@ _NO_HEAD: Final = RequestHead("", 0, 0, 0, keep_alive=True)
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
 _LENGTHS: Final = tuple(b"%d\r\n\r\n" % size for size in range(MIN_ENCODED_BYTES))
 
-Predict = Callable[[str, Body, Reply, int, bytes | None], Call | None]
-Infer = Callable[[str, Body, int | None, Reply, int], Call | None]
-Prepare = Callable[[str, bytes, int, int], Arrival | None]
-
 
 @dataclass(slots=True)
 class FastLaneSettings:
     """What all connections of a process share.
 
     Attributes:
-        predict: `Service.predict`.
-        infer: `Service.infer`.
-        prepare: `Service.prepare`.
+        predictions: what takes requests.
         heads: reads the heads of requests.
         response_heads: writes those of answers.
         idle_timeout_s: how long a connection without a request is kept.
-        handed_over: told of every connection that goes to Falcon.
+        count_hand_over: counts a connection that goes to Falcon.
         stopping: whether the server is; connections may still come that were accepted before.
         budget: for the bodies that are gathered.
     """
 
-    predict: Predict
-    infer: Infer
-    prepare: Prepare
+    predictions: Predictions
     heads: HeadReader
     response_heads: ResponseHeads
     idle_timeout_s: float
-    handed_over: Callable[[], None]
+    count_hand_over: Callable[[], None]
     stopping: Callable[[], bool]
     budget: BodyBudget
 
@@ -94,7 +86,6 @@ class FastLane(asyncio.Protocol):
 
     __slots__ = (
         "_app_state",
-        "_arrival",
         "_buffer",
         "_call",
         "_clock",
@@ -102,10 +93,9 @@ class FastLane(asyncio.Protocol):
         "_config",
         "_head",
         "_head_text",
-        "_infer",
         "_keep_alive",
         "_loop",
-        "_predict",
+        "_predictions",
         "_reading",
         "_receiver",
         "_request",
@@ -116,6 +106,7 @@ class FastLane(asyncio.Protocol):
         "_stopping",
         "_transport",
         "_tried",
+        "_upload",
         "_usual_head",
         "_writable",
         "_write",
@@ -137,8 +128,7 @@ class FastLane(asyncio.Protocol):
         self._server_state = server_state
         self._app_state = app_state
         self._loop = _loop or asyncio.get_running_loop()
-        self._predict = settings.predict
-        self._infer = settings.infer
+        self._predictions = settings.predictions
         self._usual_head = settings.response_heads.usual
         self._head_text = _NO_TEXT
         self._head = _NO_HEAD
@@ -149,7 +139,7 @@ class FastLane(asyncio.Protocol):
         self._tried = False
         self._buffer = bytearray()
         self._call: Call | None = None
-        self._arrival: Arrival | None = None
+        self._upload: Upload | None = None
         self._receiver: Receiver | None = None
         self._keep_alive = True
         self._stopping = False
@@ -171,10 +161,10 @@ class FastLane(asyncio.Protocol):
         self._server_state.connections.discard(self)
         self._state = _ENDED
         self._buffer.clear()
-        for unfinished in (self._call, self._arrival):
+        for unfinished in (self._call, self._upload):
             if unfinished is not None:
                 unfinished.abandon()
-        self._call = self._arrival = None
+        self._call = self._upload = None
         self._free()
 
     def data_received(self, data: bytes) -> None:
@@ -272,11 +262,13 @@ class FastLane(asyncio.Protocol):
     def _begin(self, head: RequestHead, body: Body) -> None:
         self._state = _ANSWER
         if head.infer:
-            self._call = self._infer(
+            self._call = self._predictions.infer(
                 head.model, body, head.json_bytes, self._answer, head.timeout_ns
             )
         else:
-            self._call = self._predict(head.model, body, self._answer, head.timeout_ns, head.origin)
+            self._call = self._predictions.predict(
+                head.model, body, self._answer, head.timeout_ns, head.origin
+            )
 
     def _prepare(self, head: RequestHead, json_bytes: int) -> None:
         """Have what is still to come of a large body written to where it belongs, if it can be."""
@@ -286,24 +278,25 @@ class FastLane(asyncio.Protocol):
             return
         self._tried = True
         text = bytes(memoryview(buffer)[:json_bytes])
-        self._arrival = self._settings.prepare(head.model, text, binary_bytes, head.timeout_ns)
-        if self._arrival is None:
+        upload = self._predictions.prepare(head.model, text, binary_bytes, head.timeout_ns)
+        self._upload = upload
+        if upload is None:
             return
         self._state = _RECEIVING
         if self._receiver is None:
             self._receiver = Receiver(self)
             self._read_with(self._receiver)
-        self._receiver.receive_into(self._arrival.memory, memoryview(buffer)[json_bytes:])
+        self._receiver.receive_into(upload.memory, memoryview(buffer)[json_bytes:])
         self._buffer = bytearray()
         self._free()
 
     def arrived(self) -> None:
         """The receiver's call: the body is where it belongs."""
-        arrival = self._arrival
-        assert arrival is not None, "the receiver was told where the body goes"
-        self._arrival = None
+        upload = self._upload
+        assert upload is not None, "the receiver was told where the body goes"
+        self._upload = None
         self._state = _ANSWER
-        self._call = arrival.arrived(self._answer)
+        self._call = upload.arrived(self._answer)
 
     def _read_with(self, protocol: asyncio.BaseProtocol) -> None:
         # uvloop asks for the kind of protocol when reading starts.
@@ -350,7 +343,8 @@ class FastLane(asyncio.Protocol):
         self._settings.budget.give(self._reserved_bytes)
         self._reserved_bytes = 0
 
-    def _answer(self, status: int, body: bytes, headers: Headers) -> None:
+    def _answer(self, answer: Answer) -> None:
+        status, body, headers = answer
         self._state = _HEAD
         self._call = None
         self._clock.age_s = 0
@@ -426,7 +420,7 @@ class FastLane(asyncio.Protocol):
             self._close()
 
     def _hand_over(self) -> None:
-        self._settings.handed_over()
+        self._settings.count_hand_over()
         self._server_state.connections.discard(self)
         self._state = _ENDED
         data = bytes(self._buffer)

@@ -6,22 +6,17 @@ answer is to be. So the slot is claimed then, and the rest of the body received 
 copy in between. Whatever is not that simple is gathered in the process and goes the usual way.
 """
 
-from collections.abc import Callable
 from typing import Final
 
-from ringbatch.frontend.codec.payload import Part
-from ringbatch.frontend.codec.request_timeout import shortest_ns
-from ringbatch.frontend.request.calls import (
-    Call,
-    Engine,
-    InferTask,
-    Reply,
-    ServedModel,
-    Task,
-    reply_error,
-)
+from ringbatch.frontend.codec.outcome import Answer, outcome
+from ringbatch.frontend.codec.payload import LazyBytes
+from ringbatch.frontend.request.calls import Call, Reply
+from ringbatch.frontend.request.codec import Read
+from ringbatch.frontend.request.pipeline import Pipeline
+from ringbatch.frontend.request.served_model import ServedModel
+from ringbatch.frontend.v2.rendering import V2Rendering
 from ringbatch.frontend.v2.request import Outline
-from ringbatch.shm.errors import ModelFailed, RequestError
+from ringbatch.shm.errors import RequestError
 from ringbatch.shm.layout import aligned
 
 LARGE_BYTES: Final = 1 << 16
@@ -31,27 +26,16 @@ _SHARE: Final = 2
 
 
 class Arrivals:
-    """The slots of one process that wait for their bytes.
+    """The slots of one process that wait for their bytes; the codec of what then is there.
 
     Args:
-        engine: of this process.
-        clock: monotonic nanoseconds.
-        expect_served: raises `ModelNotReady` for a model that no worker ever held.
-        expect_time: raises `Overloaded` where the answer would come too late.
+        pipeline: the way of these requests.
     """
 
-    def __init__(
-        self,
-        engine: Engine,
-        clock: Callable[[], int],
-        expect_served: Callable[[ServedModel], None],
-        expect_time: Callable[[Task], None],
-    ) -> None:
-        self._engine = engine
-        self._clock = clock
-        self._expect_served = expect_served
-        self._expect_time = expect_time
-        self._limit_bytes = engine.lane_bytes // _SHARE
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._lane = pipeline.engine.lane
+        self._limit_bytes = pipeline.engine.lane_bytes // _SHARE
         self._owed_bytes = 0
 
     def prepare(
@@ -70,108 +54,105 @@ class Arrivals:
         """
         if binary_bytes < LARGE_BYTES or not model.sized:
             return None
-        outline = model.v2.outline(text, binary_bytes)
+        outline = model.v2.requests.outline(text, binary_bytes)
         if outline is None:
             return None
         result_bytes = model.result_bytes(outline.rows, binary_bytes)
         size = aligned(binary_bytes) + result_bytes
         if self._owed_bytes + size > self._limit_bytes:
             return None
-        slot = self._engine.lane.claim(binary_bytes, result_bytes)
+        slot = self._lane.claim(binary_bytes, result_bytes)
         if slot is None:
             return None
         self._owed_bytes += size
-        limit_ns = shortest_ns(model.spec.timeout_ns, timeout_ns, outline.requested.timeout_ns)
-        return Arrival(self, model, outline, slot, size, limit_ns)
+        start = self._lane.request_offset[slot]
+        memory = self._lane.memory[start : start + binary_bytes]
+        return Arrival(self, model, outline, ArrivedBytes(memory, slot), size, timeout_ns)
 
     def take(self, arrival: "Arrival", reply: Reply) -> Call | None:
-        """Send a request on its way that has come in full; as `Service.infer`."""
-        model, outline = arrival.model, arrival.outline
-        accepted_ns = self._clock()
+        """Send a request on its way that has come in full."""
         self._owed_bytes -= arrival.size
-        deadline_ns = accepted_ns + arrival.limit_ns
-        call = Arrived(model, outline.requested, reply, accepted_ns, deadline_ns)
+        name = arrival.model.spec.name
+        call = None
         try:
-            self._expect_served(model)
-            self._expect_time(call)
-        except RequestError as error:
-            self._engine.lane.abort(arrival.slot)
-            reply_error(reply, error, kserve_errors=False)
-            return None
-        call.send_in(self._engine, arrival.slot, Part(outline.rows, arrival.memory, 0))
+            call = self._pipeline.start(self, name, arrival, None, reply, arrival.timeout_ns)
+        finally:
+            if call is None:
+                self._lane.abort(arrival.payload.slot)
         return call
+
+    def read(self, name: str, body: "Arrival", framing: None) -> Read[Answer]:
+        """As in `Codec`; all there is to read was read before the bytes came."""
+        outline, model = body.outline, body.model
+        rendering = V2Rendering(model.v2.answers, outline.requested)
+        return model, ((outline.rows, body.payload, 0),), rendering, outline.requested.timeout_ns
+
+    def refusal(self, name: str, error: RequestError) -> Answer:
+        """As in `Codec`."""
+        return outcome(error)
 
     def drop(self, arrival: "Arrival") -> None:
         """Give back the slot of a request that will not come."""
         self._owed_bytes -= arrival.size
-        self._engine.lane.abort(arrival.slot)
-
-    def memory(self, slot: int, size: int) -> memoryview:
-        """Where the bytes belong."""
-        lane = self._engine.lane
-        start = lane.request_offset[slot]
-        return lane.memory[start : start + size]
+        self._lane.abort(arrival.payload.slot)
 
 
 class Arrival:
-    """One such request. It ends with one call, of `arrived` or of `abandon`.
+    """One such request, an `Upload`."""
 
-    Attributes:
-        memory: for the bytes to come, of exactly their length.
-    """
-
-    __slots__ = ("_arrivals", "limit_ns", "memory", "model", "outline", "size", "slot")
+    __slots__ = ("_arrivals", "model", "outline", "payload", "size", "timeout_ns")
 
     def __init__(
         self,
         arrivals: Arrivals,
         model: ServedModel,
         outline: Outline,
-        slot: int,
+        payload: "ArrivedBytes",
         size: int,
-        limit_ns: int,
+        timeout_ns: int,
     ) -> None:
         self._arrivals = arrivals
         self.model = model
         self.outline = outline
-        self.slot = slot
+        self.payload = payload
         self.size = size
-        self.limit_ns = limit_ns
-        self.memory = arrivals.memory(slot, outline.binary_bytes)
+        self.timeout_ns = timeout_ns
+
+    @property
+    def memory(self) -> memoryview:
+        """As in `Upload`."""
+        return self.payload.memory
 
     def arrived(self, reply: Reply) -> Call | None:
-        """Send it on its way; as `Service.infer`."""
+        """As in `Upload`."""
         return self._arrivals.take(self, reply)
 
     def abandon(self) -> None:
-        """Its bytes will not come."""
+        """As in `Upload`."""
         self._arrivals.drop(self)
 
 
-class Arrived(InferTask):
-    """A request whose payload stands in its slot and nowhere else; its answer has a known size."""
+class ArrivedBytes(LazyBytes):
+    """Bytes that stand in a claimed slot and nowhere else.
 
-    __slots__ = ()
+    Attributes:
+        memory: where they are.
+    """
 
-    def send_in(self, engine: Engine, slot: int, part: Part) -> None:
-        """Send it on its way in the slot where it is."""
-        self._engine = engine
-        self._part = part
-        self._result_bytes = 0
+    __slots__ = ("_slot", "memory")
+
+    def __init__(self, memory: memoryview, slot: int) -> None:
+        self.memory = memory
         self._slot = slot
-        rows, payload, key_bytes = part
-        engine.lane.publish(
-            slot,
-            self.model.reference,
-            rows,
-            self.accepted_ns,
-            self.deadline_ns,
-            len(payload),
-            key_bytes,
-        )
-        engine.gateway.wait_for(self, slot)
 
-    def _send_again(self, result_bytes: int) -> None:
-        raise ModelFailed(
-            f"the model's answer takes {result_bytes} bytes, more than its signature says"
-        )
+    def __len__(self) -> int:
+        return len(self.memory)
+
+    @property
+    def slot(self) -> int:
+        """As in `LazyBytes`."""
+        return self._slot
+
+    def read_into(self, memory: memoryview) -> None:
+        """As in `LazyBytes`."""
+        memory[:] = self.memory

@@ -140,13 +140,11 @@ class Frontend(Attachment):
         """What makes a protocol for every connection."""
         response_heads = ResponseHeads(server.server_state)
         settings = FastLaneSettings(
-            predict=self.service.predict,
-            infer=self.service.infer,
-            prepare=self.service.prepare,
+            predictions=self.service,
             heads=heads,
             response_heads=response_heads,
             idle_timeout_s=options.idle_timeout_s,
-            handed_over=partial(self.lane.counters.add, LaneCounter.HANDED_OVER),
+            count_hand_over=partial(self.lane.counters.add, LaneCounter.HANDED_OVER),
             stopping=lambda: server.should_exit,
             budget=budget,
         )

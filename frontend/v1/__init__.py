@@ -2,5 +2,5 @@
 its answer.
 
 Enters: bytes of a body, a `ModelSpec`. Leaves: parts, bytes of an answer, errors. Imports codec.
-Read first: protocol.py, then request.py and answer.py.
+Read first: protocol.py, then request.py, answer.py and rendering.py.
 """

@@ -9,7 +9,7 @@ is an object {output name: value}, and in column format there is one object of t
 
 from collections.abc import Iterable, Sequence
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy import ndarray
@@ -28,8 +28,26 @@ _BLANK: Final = b" \t\r\n"
 _N: Final = ord("n")
 
 
-def answers_of(spec: ModelSpec) -> "TypedAnswers | UntypedAnswers":
-    """What writes answers of this model; it raises `ModelFailed`."""
+class Answers(Protocol):
+    """Writes answers of one model."""
+
+    def render(
+        self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
+    ) -> bytes:
+        """Write the body of an answer.
+
+        Args:
+            parts: rows and result of each part in order, at least one.
+            columns: whether the request was in column format.
+            batch_id: free of characters that JSON escapes.
+
+        Raises:
+            ModelFailed: a result does not fit the outputs, or JSON cannot carry it.
+        """
+
+
+def answers_of(spec: ModelSpec) -> Answers:
+    """What writes answers of this model."""
     if not spec.typed:
         return UntypedAnswers()
     if len(spec.outputs) == 1 and _is_plain(spec.outputs[0]):
@@ -65,16 +83,7 @@ class TypedAnswers:
     def render(
         self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
     ) -> bytes:
-        """Write an answer.
-
-        Args:
-            parts: rows and result of each part in order, at least one.
-            columns: whether the request was in column format.
-            batch_id: free of characters that JSON escapes.
-
-        Raises:
-            ModelFailed: a result does not fit the outputs, or JSON cannot carry it.
-        """
+        """As in `Answers`."""
         try:
             answers = [self._tensors(rows, memory) for rows, memory in parts]
         except (Unwritable, FrameError) as error:
@@ -122,7 +131,7 @@ class NumberAnswers(TypedAnswers):
     def render(
         self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
     ) -> bytes:
-        """As in `TypedAnswers`."""
+        """As in `Answers`."""
         if len(parts) == 1 and not columns:
             rows, memory = parts[0]
             if memory.nbytes == rows * self.row_bytes:
@@ -151,11 +160,7 @@ class UntypedAnswers:
     def render(
         self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
     ) -> bytes:
-        """Write an answer; `columns` is never true for such a model.
-
-        Raises:
-            ModelFailed: a result is no JSON list with one value for each row.
-        """
+        """As in `Answers`; `columns` is never true for such a model."""
         texts = [bytes(memory) for _, memory in parts]
         for (rows, _), text in zip(parts, texts, strict=True):
             if len(_list(text)) != rows:

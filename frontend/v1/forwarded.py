@@ -137,7 +137,7 @@ class ForwardedRequests(UntypedRequests):
     def render(
         self, parts: Sequence[tuple[int, memoryview]], columns: bool, batch_id: str
     ) -> bytes:
-        """Write an answer, as `ringbatch.frontend.v1.answer.Render` has it.
+        """Write an answer, as `ringbatch.frontend.v1.answer.Answers` has it.
 
         That each part is the sound text of a list with a value for each row, and no blanks around
         it, is what the worker has seen to (`ringbatch.engine.runtimes.predictions`).

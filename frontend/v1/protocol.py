@@ -1,40 +1,41 @@
 """KServe's V1 protocol for one model: request bodies to slots, results to response bodies."""
 
-from collections.abc import Callable, Sequence
-
 from ringbatch.frontend.v1.answer import NumberAnswers, answers_of
 from ringbatch.frontend.v1.forwarded import ForwardedRequests
-from ringbatch.frontend.v1.request import Parsed, parser
+from ringbatch.frontend.v1.placed_answers import PlacedAnswers
+from ringbatch.frontend.v1.rendering import PlacedRendering, V1Rendering
+from ringbatch.frontend.v1.request import Requests, requests_of
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.strided_view import StridedView
 
 
-class V1Codec:
-    """What a V1 request to one model means, and how its answer is written; pure.
+class V1Model:
+    """What a V1 request to one model means, and how its answer is written.
 
-    Each way is a function chosen once, for what the model's signature allows.
+    Attributes:
+        forwarded: reads bodies with their origin, and writes answers, where another server runs the
+            model; else None.
+        requests: reads bodies.
+        answers: writes the bodies of answers.
+        rows: how requests in row format are answered.
+        columns: the same in column format.
+
+    Args:
+        spec: the model.
+        windows: on the segment, where answers are to be written from where results lie.
     """
 
-    numbers: NumberAnswers | None
-    """Writes the answers, where they are numbers of one kind in a fixed shape."""
-
-    forwarded: ForwardedRequests | None
-    """Reads bodies with their origin, and writes answers, where another server runs the model."""
-
-    parse: Callable[[bytes | bytearray], Parsed]
-    """From a body to what goes into slots; raises `InvalidRequest`."""
-
-    render: Callable[[Sequence[tuple[int, memoryview]], bool, str], bytes]
-    """``render(parts, columns, batch_id)``: the body of the answer, from the rows and the result
-    of each part in order; raises `ModelFailed` for a result that does not fit the model's
-    outputs or that JSON cannot carry. The id must need no escape in JSON."""
-
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, windows: StridedView | None = None) -> None:
         self.forwarded = None if spec.forward is None else ForwardedRequests(spec, spec.forward)
-        self.parse = parser(spec) if self.forwarded is None else self.forwarded.parse
-        answers = answers_of(spec) if self.forwarded is None else self.forwarded
-        self.render = answers.render
-        self.numbers = answers if isinstance(answers, NumberAnswers) else None
+        self.requests: Requests = self.forwarded or requests_of(spec)
+        self.answers = self.forwarded or answers_of(spec)
+        kserve_errors = spec.kserve_errors
+        self.columns = V1Rendering(self.answers, columns=True, kserve_errors=kserve_errors)
+        self.rows = V1Rendering(self.answers, columns=False, kserve_errors=kserve_errors)
+        if windows is not None and isinstance(self.answers, NumberAnswers):
+            placed = PlacedAnswers(self.answers, windows)
+            self.rows = PlacedRendering(self.answers, placed, kserve_errors=kserve_errors)
         self._outputs = Frame(spec.outputs)
         self._sized = spec.typed and self._outputs.static
 

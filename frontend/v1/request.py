@@ -12,7 +12,7 @@ are ignored; of several members of one name the last counts.
 import struct
 from collections.abc import Callable, Iterable
 from itertools import starmap
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 
 from orjson import JSONDecodeError, loads
 
@@ -59,20 +59,42 @@ class Column(NamedTuple):
     place: Callable[[int], str]
 
 
-def parser(spec: ModelSpec) -> Callable[[bytes | bytearray], Parsed]:
-    """The function that reads requests to this model; it raises `InvalidRequest`."""
+class Requests(Protocol):
+    """Reads requests to one model."""
+
+    def parse(self, body: bytes | bytearray) -> Parsed:
+        """Read a body; raises `InvalidRequest`."""
+
+
+def requests_of(spec: ModelSpec) -> Requests:
+    """What reads requests to this model."""
     if not spec.typed:
-        return UntypedRequests(spec).parse
+        return UntypedRequests(spec)
     for tensor in spec.inputs:
         if tensor.datatype.name == "BF16":
-            return _refuser(
+            return NoRequests(
                 f'input "{tensor.name}" of model "{spec.name}" is BF16, which JSON cannot carry'
             )
     first = spec.inputs[0]
     numeric = first.datatype.name not in ("BOOL", "BYTES")
     if len(spec.inputs) == len(first.shape) == 1 and first.shape[0] > 0 and numeric:
-        return VectorRequests(spec).parse
-    return TypedRequests(spec).parse
+        return VectorRequests(spec)
+    return TypedRequests(spec)
+
+
+class NoRequests:
+    """For a model whose inputs JSON cannot carry.
+
+    Args:
+        reason: why every request is refused.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self._reason = reason
+
+    def parse(self, body: bytes | bytearray) -> NoReturn:
+        """As in `Requests`."""
+        raise InvalidRequest(self._reason)
 
 
 class TypedRequests:
@@ -278,13 +300,6 @@ class UntypedRequests:
 
 def _list_of(text: str, spans: list[tuple[int, int]]) -> Part:
     return Part(len(spans), f"[{text[spans[0][0] : spans[-1][1]]}]".encode(), 0)
-
-
-def _refuser(reason: str) -> Callable[[bytes | bytearray], Parsed]:
-    def refuse(_body: bytes | bytearray) -> NoReturn:
-        raise InvalidRequest(reason)
-
-    return refuse
 
 
 def _choose(request: dict[str, T]) -> tuple[str, T]:

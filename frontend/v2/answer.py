@@ -53,13 +53,11 @@ _Result = tuple[memoryview, Placement]
 """What one part of a request came to, and where the outputs lie in it."""
 
 
-def renderer(
-    spec: ModelSpec,
-) -> Callable[[Sequence[tuple[int, memoryview]], RequestedOutputs, str], InferResponse]:
-    """The function that writes answers of this model: `InferAnswers.render`, or a faster one."""
+def answers_of(spec: ModelSpec) -> "InferAnswers":
+    """What writes answers of this model."""
     if len(spec.outputs) == 1 and spec.outputs[0].static and spec.outputs[0].datatype.fixed:
-        return OneAnswer(spec).render
-    return InferAnswers(spec).render
+        return OneAnswer(spec)
+    return InferAnswers(spec)
 
 
 class InferAnswers:

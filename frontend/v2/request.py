@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Container
 from itertools import starmap
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 from orjson import JSONDecodeError, loads
 
@@ -102,13 +102,66 @@ class Outline(NamedTuple):
     requested: RequestedOutputs
 
 
-def requests(spec: ModelSpec, memory: ClientMemory = OFF) -> "InferRequests":
-    """What reads requests to this model, which has declared inputs."""
+class Requests(Protocol):
+    """Reads requests to one model."""
+
+    def parse(self, body: bytes | bytearray, json_bytes: int | None) -> Request:
+        """Read a body.
+
+        Args:
+            body: all of it.
+            json_bytes: where its JSON text ends; None where it is nothing else.
+
+        Raises:
+            InvalidRequest: naming what was found and what would be right.
+            NotSupported: it asks for an extension that is not served.
+            RequestError: `ClientMemory` does.
+        """
+
+    def outline(self, text: bytes, binary_bytes: int) -> Outline | None:
+        """What a body will be of which only the binary data is still to come.
+
+        Args:
+            text: its JSON text.
+            binary_bytes: how many bytes are to follow that.
+
+        Returns:
+            None where these bytes will not be the payload of one slot as they are, or where
+            anything is wrong; `parse` says what, once the body is there.
+        """
+
+
+def requests_of(spec: ModelSpec, memory: ClientMemory = OFF) -> Requests:
+    """What reads requests to this model."""
+    if not spec.typed:
+        return NoRequests(spec)
     first = spec.inputs[0]
     numbers = bool(first.datatype.code) and first.datatype.name != "BOOL"
     if len(spec.inputs) == 1 and numbers and first.static and 0 not in first.shape and spec.batched:
         return NumberRequests(spec, memory)
     return InferRequests(spec, memory)
+
+
+class NoRequests:
+    """For a model without declared inputs, which has no tensors.
+
+    Args:
+        spec: the model.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._name = spec.name
+
+    def parse(self, body: bytes | bytearray, json_bytes: int | None) -> NoReturn:
+        """As in `Requests`."""
+        raise InvalidRequest(
+            f'model "{self._name}" declares no inputs, so that V2 has no tensors to send it; '
+            "use /v1/models/NAME:predict"
+        )
+
+    def outline(self, text: bytes, binary_bytes: int) -> Outline | None:
+        """As in `Requests`."""
+        return None
 
 
 class InferRequests:
@@ -126,17 +179,7 @@ class InferRequests:
         self._texts: Texts[Described] = Texts()
 
     def parse(self, body: bytes | bytearray, json_bytes: int | None) -> Request:
-        """Read a body.
-
-        Args:
-            body: all of it.
-            json_bytes: where its JSON text ends; None where it is nothing else.
-
-        Raises:
-            InvalidRequest: naming what was found and what would be right.
-            NotSupported: it asks for an extension that is not served.
-            RequestError: `ClientMemory` does.
-        """
+        """As in `Requests`."""
         if json_bytes is None:
             return self._read_json(body)
         if json_bytes == 0:
@@ -158,16 +201,7 @@ class InferRequests:
         )
 
     def outline(self, text: bytes, binary_bytes: int) -> Outline | None:
-        """What a body will be of which only the binary data is still to come.
-
-        Args:
-            text: its JSON text.
-            binary_bytes: how many bytes are to follow that.
-
-        Returns:
-            None where these bytes will not be the payload of one slot as they are, or where
-            anything is wrong; `parse` says what, once the body is there.
-        """
+        """As in `Requests`."""
         return None
 
     def _read_json(self, body: bytes | bytearray) -> Request:
@@ -294,7 +328,7 @@ class NumberRequests(InferRequests):
         self._packs: dict[int, Callable[..., bytes]] = {}
 
     def parse(self, body: bytes | bytearray, json_bytes: int | None) -> Request:
-        """As in `InferRequests`."""
+        """As in `Requests`."""
         if json_bytes:
             recalled = self._texts.recall(bytes(body[:json_bytes]))
             if recalled is not None:
@@ -306,7 +340,7 @@ class NumberRequests(InferRequests):
         return super().parse(body, json_bytes)
 
     def outline(self, text: bytes, binary_bytes: int) -> Outline | None:
-        """As in `InferRequests`."""
+        """As in `Requests`."""
         try:
             if text:
                 described = self._read(text)

@@ -6,12 +6,11 @@ every connection, and until then it holds little memory and takes little time.
 """
 
 import asyncio
-import functools
 import hashlib
 import random
 import time
 import tracemalloc
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import eq
@@ -182,8 +181,8 @@ class Pair:
         self._loop = loop
         gateway = Gateway(Lane(segment, 0, lambda: None), loop)
         service = Service(segment, gateway, lambda: _NOW_NS)
-        service.predict = self._predict  # type: ignore[method-assign]
-        service.infer = self._infer  # type: ignore[method-assign]
+        service.predict = self.predict  # type: ignore[method-assign]
+        service.infer = self.infer  # type: ignore[method-assign]
         self._app: Any = create_app(service, MAX_REQUEST_BYTES, keys=self._keys)
         self._config = Config(
             self._watched,
@@ -283,24 +282,23 @@ class Pair:
 
     def _fast_lane(self, state: ServerState, heads: HeadReader) -> FastLane:
         settings = FastLaneSettings(
-            predict=functools.partial(self._fast, self._predict),
-            infer=functools.partial(self._fast, self._infer),
-            prepare=lambda *_: None,
+            predictions=_Taken(self),
             heads=heads,
             response_heads=ResponseHeads(state),
             idle_timeout_s=IDLE_S,
-            handed_over=lambda: None,
+            count_hand_over=lambda: None,
             stopping=lambda: False,
             budget=BodyBudget.of(MAX_REQUEST_BYTES),
         )
         return FastLane(settings, self._config, state, {}, self._loop)
 
-    def _fast(self, call: Any, *arguments: Any) -> None:
+    def taken(self, call: Callable[..., None], *arguments: Any) -> None:
+        """Ask the models what came by the fast lane."""
         before = len(self._seen.asked)
         call(*arguments)
         self._seen.taken += self._seen.asked[before:]
 
-    def _predict(
+    def predict(
         self,
         name: str,
         body: Body,
@@ -308,17 +306,37 @@ class Pair:
         timeout_ns: int = 0,
         origin: bytes | None = None,
     ) -> None:
+        """As in `Predictions`."""
         self._answer(("predict", name, bytes(body), timeout_ns, origin), reply)
 
-    def _infer(
+    def infer(
         self, name: str, body: Body, json_bytes: int | None, reply: Reply, timeout_ns: int = 0
     ) -> None:
+        """As in `Predictions`."""
         self._answer(("infer", name, bytes(body), json_bytes, timeout_ns), reply)
 
     def _answer(self, asked: tuple[Any, ...], reply: Reply) -> None:
         self._seen.asked.append(asked)
         digest = hashlib.sha256(repr(asked).encode()).hexdigest()
-        reply(200, b'{"asked":"%b"}' % digest.encode(), JSON)
+        reply((200, b'{"asked":"%b"}' % digest.encode(), JSON))
+
+
+class _Taken:
+    """What the fast lane asks of the models."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+
+    def predict(self, *arguments: Any) -> None:
+        """As in `Predictions`."""
+        self._pair.taken(self._pair.predict, *arguments)
+
+    def infer(self, *arguments: Any) -> None:
+        """As in `Predictions`."""
+        self._pair.taken(self._pair.infer, *arguments)
+
+    def prepare(self, *_arguments: Any) -> None:
+        """As in `Predictions`; every body is gathered."""
 
 
 async def live(pairs: Mapping[bool, Pair], seed: int) -> Seen:

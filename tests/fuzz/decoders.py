@@ -23,7 +23,7 @@ from ringbatch.frontend.codec.classification import classes_of
 from ringbatch.frontend.codec.payload import LazyBytes
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.grpc.messages import inference
-from ringbatch.frontend.grpc.request import reader
+from ringbatch.frontend.grpc.request import requests_of
 from ringbatch.frontend.http.content_coding import (
     CODINGS,
     CodingNotSupported,
@@ -31,8 +31,8 @@ from ringbatch.frontend.http.content_coding import (
     acceptance,
     coding_of,
 )
-from ringbatch.frontend.v1.protocol import V1Codec
-from ringbatch.frontend.v2.protocol import V2Codec
+from ringbatch.frontend.v1.protocol import V1Model
+from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.frontend.v2.shared_memory import RegionSpan, object_name, registration, span_of
 from ringbatch.shm.engine_port import Request
 from ringbatch.shm.errors import RequestError, RequestTooLarge
@@ -118,25 +118,25 @@ def _readable(model: ModelSpec) -> Callable[[Any], None]:
 
 
 def _v1(model: ModelSpec) -> Callable[[bytes], None]:
-    codec, check = V1Codec(model), _readable(model)
-    return lambda data: check(codec.parse(data)[0])
+    codec, check = V1Model(model), _readable(model)
+    return lambda data: check(codec.requests.parse(data)[0])
 
 
 def _v2(model: ModelSpec) -> Callable[[bytes], None]:
-    codec, check = V2Codec(model, Region()), _readable(model)
+    codec, check = V2Model(model, Region()), _readable(model)
 
     def read(data: bytes) -> None:
         length, newline, body = data.partition(b"\n")
         json_bytes = int(length) if newline and length.isdigit() and len(length) < 9 else None
         if json_bytes is not None:
-            codec.outline(body[:json_bytes], len(body) + 4 - json_bytes)
-        check(codec.parse(body, json_bytes)[0])
+            codec.requests.outline(body[:json_bytes], len(body) + 4 - json_bytes)
+        check(codec.requests.parse(body, json_bytes)[0])
 
     return read
 
 
 def _grpc(model: ModelSpec) -> Callable[[bytes], None]:
-    read, check = reader(model, Region()), _readable(model)
+    read, check = requests_of(model, Region()).read, _readable(model)
     message = inference("ModelInferRequest")
     return lambda data: check(read(message.FromString(data)).parts)
 

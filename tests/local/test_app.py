@@ -56,10 +56,10 @@ class ScriptedService:
         try:
             self.check(name, version)
         except (ModelNotFound, ModelNotReady) as error:
-            reply(*outcome(error))
+            reply(outcome(error))
         else:
             later = asyncio.get_running_loop().call_soon
-            later(reply, 200, b'{"echo":%d}' % len(body), JSON)
+            later(reply, (200, b'{"echo":%d}' % len(body), JSON))
 
 
 class BrokenService(ScriptedService):

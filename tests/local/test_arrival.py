@@ -22,6 +22,7 @@ from ringbatch.frontend.http.phases import BODY_TIMEOUT_S, BODY_TOO_SLOW
 from ringbatch.frontend.http.receiver import HEAD_BYTES, Receiver
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.arrival import LARGE_BYTES
+from ringbatch.frontend.request.calls import Call, Upload
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
@@ -125,13 +126,11 @@ class Harness:
         self.handed_over = 0
         state = ServerState()
         settings = FastLaneSettings(
-            predict=self.service.predict,
-            infer=self._infer,
-            prepare=self.service.prepare,
+            predictions=self,
             heads=HeadReader(MAX_REQUEST_BYTES),
             response_heads=ResponseHeads(state),
             idle_timeout_s=60,
-            handed_over=self._count_handover,
+            count_hand_over=self._count_hand_over,
             stopping=lambda: False,
             budget=BodyBudget.of(MAX_REQUEST_BYTES),
         )
@@ -149,11 +148,17 @@ class Harness:
         self._words[(offset + MODEL_READY) // WORD] = 1
         self._words[(offset + MODEL_SERVED) // WORD] = 1
 
-    def _infer(self, *arguments: Any) -> Any:
+    def predict(self, *arguments: Any) -> Call | None:
+        return self.service.predict(*arguments)
+
+    def infer(self, *arguments: Any) -> Call | None:
         self.gathered += 1
         return self.service.infer(*arguments)
 
-    def _count_handover(self) -> None:
+    def prepare(self, *arguments: Any) -> Upload | None:
+        return self.service.prepare(*arguments)
+
+    def _count_hand_over(self) -> None:
         self.handed_over += 1
 
     def receives(self) -> bool:

@@ -48,7 +48,7 @@ async def test_a_whole_request_goes_to_the_service_and_its_answer_to_the_client(
 async def test_an_error_has_its_status_line() -> None:
     connection = Connection()
     connection.feed(request(b"{}"))
-    connection.calls[0].reply(503, b"{}", (*JSON, ("retry-after", "1")))
+    connection.calls[0].reply((503, b"{}", (*JSON, ("retry-after", "1"))))
     head, body = connection.transport.written.split(b"\r\n\r\n")
     assert head.split(b"\r\n")[0] == b"HTTP/1.1 503 Service Unavailable"
     assert b"retry-after: 1" in head
@@ -68,7 +68,7 @@ async def test_the_date_is_the_servers_latest() -> None:
 async def test_a_large_answer_has_its_length() -> None:
     connection = Connection()
     connection.feed(request(b"{}"))
-    connection.calls[0].reply(200, b"x" * 100_000, JSON)
+    connection.calls[0].reply((200, b"x" * 100_000, JSON))
     assert connection.transport.written.endswith(b"content-length: 100000\r\n\r\n" + b"x" * 100_000)
 
 
@@ -362,7 +362,7 @@ async def test_an_answer_is_encoded_as_its_own_request_accepts_whatever_changes_
     connection = Connection()
     connection.feed(request(b"{}", b"Accept-Encoding: gzip"))
     connection.lane.forget()
-    connection.calls[0].reply(200, b"x" * MIN_ENCODED_BYTES, JSON)
+    connection.calls[0].reply((200, b"x" * MIN_ENCODED_BYTES, JSON))
     assert b"content-encoding: gzip" in connection.transport.written
 
 

@@ -11,11 +11,12 @@ import pytest
 from frontend_harness import SECOND_NS, TIMEOUT_NS, FrontendHarness, predictions, typed, untyped
 
 from ringbatch.frontend.codec.batch_ids import BatchIds
-from ringbatch.frontend.codec.outcome import Headers
+from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.codec.payload import LazyBytes, LazyPart
-from ringbatch.frontend.request.calls import Call, Task
+from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.gateway import BUNCH, RESWEEP_NS, SWEEP_NS, Gateway
 from ringbatch.frontend.request.service import Service
+from ringbatch.frontend.request.task import Task
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.engine_port import BatchMark
@@ -45,7 +46,7 @@ def test_what_cannot_be_read_into_its_slot_leaves_the_slot_free() -> None:
     harness = FrontendHarness(typed())
     model = harness.service.model(harness.name)
     for number in range(3 * harness.lane.capacity):
-        task = Task(model, False, harness.replies.to(number), 0, TIMEOUT_NS)
+        task = Task(model, model.v1.rows, harness.replies.to(number), 0, TIMEOUT_NS)
         with pytest.raises(InvalidRequest, match="gone"):
             task.send(harness.service.engine, LazyPart(1, Gone(), 0), 64)
     assert harness.lane.in_flight == 0
@@ -374,7 +375,7 @@ def test_a_call_abandoned_by_the_reply_before_it_gives_its_slot_back() -> None:
     harness = FrontendHarness(untyped())
     other: list[Call | None] = []
 
-    def reply(_status: int, _body: bytes, _headers: Headers) -> None:
+    def reply(_answer: Answer) -> None:
         assert other[0] is not None
         other[0].abandon()
 
@@ -390,7 +391,7 @@ def test_a_call_abandoned_by_the_reply_before_it_gives_its_slot_back() -> None:
 def test_a_reply_that_raises_costs_nobody_else_an_answer() -> None:
     harness = FrontendHarness(untyped())
 
-    def broken(_status: int, _body: bytes, _headers: Headers) -> None:
+    def broken(_answer: Answer) -> None:
         raise ZeroDivisionError
 
     harness.service.predict("echo", b'{"instances":[0]}', broken)
@@ -595,8 +596,8 @@ def test_a_request_waits_for_the_worker_that_follows_a_dead_one() -> None:
 @pytest.mark.parametrize("kserve_errors", [False, True])
 def test_an_invalid_body_is_refused_without_taking_a_slot(kserve_errors: bool) -> None:
     harness = FrontendHarness(typed(kserve_errors=kserve_errors))
-    replies: list[tuple[int, bytes, Headers]] = []
-    call = harness.service.predict("double", b"nope", lambda *reply: replies.append(reply))
+    replies: list[Answer] = []
+    call = harness.service.predict("double", b"nope", replies.append)
     assert call is None
     ((status, body, _),) = replies
     assert status == 400

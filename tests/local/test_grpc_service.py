@@ -79,7 +79,7 @@ class Harness:
         self.gateway = Gateway(self.lane, asyncio.get_running_loop())
         self.service = Service(self.segment, self.gateway, time.monotonic_ns)
         self.calls = Calls()
-        self.inferences = Inferences(Inference(self.service, time.monotonic_ns), self.calls)
+        self.inferences = Inferences(Inference(self.service), self.calls)
         self.port = EnginePort(self.segment, 0, lambda _lane: None)
         self._submitted = Consumer(
             self.segment.words, self.segment.layout.submission_ring(0), SLOTS

@@ -148,13 +148,11 @@ async def over_fast_lane(harness: Harness, target: str, body: bytes, header: str
         raise AssertionError("handed over")
 
     settings = FastLaneSettings(
-        predict=harness.service.predict,
-        infer=harness.service.infer,
-        prepare=harness.service.prepare,
+        predictions=harness.service,
         heads=HeadReader(MAX_REQUEST_BYTES),
         response_heads=ResponseHeads(state),
         idle_timeout_s=60,
-        handed_over=handed_over,
+        count_hand_over=handed_over,
         stopping=lambda: False,
         budget=BodyBudget.of(MAX_REQUEST_BYTES),
     )

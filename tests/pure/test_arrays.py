@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from segment_fixture import pack, spec, unpack
 
 from ringbatch.frontend.client.arrays import ArrayCodec, RowCodec
-from ringbatch.frontend.v2.protocol import V2Codec
+from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.tensor import DATATYPES, Tensor
 
@@ -73,7 +73,9 @@ def test_equal_values_are_the_bytes_of_v2() -> None:
         "s": np.array(["x", b"yz"], dtype=object),
         "a": np.arange(1, 7, dtype=np.float32).reshape(2, 3),
     }
-    assert payloads(ArrayCodec(one).parse(arrays)) == payloads(V2Codec(one).parse(body, None).parts)
+    assert payloads(ArrayCodec(one).parse(arrays)) == payloads(
+        V2Model(one).requests.parse(body, None).parts
+    )
 
 
 def test_bits_of_bf16_are_uint16() -> None:

@@ -14,7 +14,7 @@ from segment_fixture import pack, spec
 from ringbatch.frontend.codec.bytes_tensor import elements
 from ringbatch.frontend.codec.classification import classes_of
 from ringbatch.frontend.codec.outcome import NotSupported
-from ringbatch.frontend.v2.protocol import InferResponse, V2Codec
+from ringbatch.frontend.v2.protocol import InferResponse, V2Model
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputsReader
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec
@@ -66,17 +66,19 @@ def answered(
 ) -> tuple[InferResponse, dict[str, Any]]:
     """The answer to one request for the model's one output, and that output in its text."""
     (output,) = model.outputs
-    codec = V2Codec(model)
+    codec = V2Model(model)
     rows = len(values) if model.batched else 1
     shape = [rows, 1] if model.batched else [1]
     entry = {"name": "x", "shape": shape, "datatype": "FP32", "data": [0] * rows}
     wanted = [{"name": output.name, "parameters": parameters}]
-    _, requested = codec.parse(json.dumps({"inputs": [entry], "outputs": wanted}).encode(), None)
+    _, requested = codec.requests.parse(
+        json.dumps({"inputs": [entry], "outputs": wanted}).encode(), None
+    )
     step = rows // parts
     results = [values[at : at + step] for at in range(0, rows, step)]
     if not model.batched:
         results = [[values]]
-    answer = codec.render(
+    answer = codec.answers.render(
         [(len(part), memoryview(pack([output], [part])[0])) for part in results], requested, "b"
     )
     headers = dict(answer.headers)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ringbatch.frontend.v1.forwarded import ForwardedRequests, Origins, origin
 from ringbatch.frontend.v1.json_values import ValueCodec
-from ringbatch.frontend.v1.protocol import V1Codec
+from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.forward import KEY_BYTES, Forwarded, list_start, opened
 from ringbatch.shm.model_spec import Forward, dumps, loads
@@ -171,7 +171,7 @@ def test_an_answer_has_the_predictions_as_the_worker_gave_them(
 ) -> None:
     for batch_id in ("a", "b", "a"):
         results = [(len(orjson.loads(part)), memoryview(part)) for part in parts]
-        answer = V1Codec(SPEC).render(results, False, batch_id).decode()
+        answer = V1Model(SPEC).answers.render(results, False, batch_id).decode()
         assert answer == f'{{"message":"","batchId":"{batch_id}","predictions":{text}}}'
 
 
@@ -212,7 +212,9 @@ def test_as_a_sidecar_every_model_is_another_servers() -> None:
 def test_a_request_without_an_origin_has_the_usual_one() -> None:
     ((_, envelope, _),) = parsed('{"instances":[1]}')
     assert (envelope.target, envelope.headers) == (b"/v1/models/m:predict", b"")
-    assert V1Codec(SPEC).parse(b'{"instances":[1]}') == REQUESTS.parse(b'{"instances":[1]}')
+    assert V1Model(SPEC).requests.parse(b'{"instances":[1]}') == REQUESTS.parse(
+        b'{"instances":[1]}'
+    )
 
 
 def test_a_programs_own_values_share_batches_with_those_of_requests() -> None:

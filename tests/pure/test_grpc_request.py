@@ -10,8 +10,8 @@ from segment_fixture import pack, spec
 from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes
 from ringbatch.frontend.grpc.messages import inference
-from ringbatch.frontend.grpc.request import GrpcRequest, reader
-from ringbatch.frontend.v2.protocol import V2Codec
+from ringbatch.frontend.grpc.request import GrpcRequest, requests_of
+from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.frontend.v2.shared_memory import RegionSpan
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec
@@ -33,7 +33,7 @@ def tensor(name: str, datatype: str, shape: Sequence[int], **more: Any) -> dict[
 
 
 def read(model: ModelSpec, **fields: Any) -> GrpcRequest:
-    return reader(model)(inference("ModelInferRequest")(**fields))
+    return requests_of(model).read(inference("ModelInferRequest")(**fields))
 
 
 def raw(
@@ -69,7 +69,7 @@ def test_a_request_is_the_same_bytes_as_over_rest() -> None:
         pack(TWO.inputs, [numbers[2:], texts[2:]]),
     ]
     assert [(bytes(part.payload), part.key_bytes) for part in request.parts] == expected
-    over_rest = V2Codec(TWO).parse(
+    over_rest = V2Model(TWO).requests.parse(
         b'{"inputs":[{"name":"n","datatype":"INT64","shape":[1,3],"data":[0,1,2]},'
         b'{"name":"s","datatype":"BYTES","shape":[1,2],"data":["a",""]}],'
         b'"outputs":[{"name":"n"}]}',
@@ -190,7 +190,7 @@ def test_each_input_has_an_entry_of_its_own() -> None:
 
 def test_what_is_remembered_of_a_request_is_not_its_id_nor_its_values() -> None:
     """The same in front of other values, twice; then what differs in anything else."""
-    read_raw = reader(ADDONE)
+    read_raw = requests_of(ADDONE).read
 
     def asked(data: bytes, shape: tuple[int, ...] = (1, 2), **more: Any) -> GrpcRequest:
         tensors = [tensor("x", "FP32", shape)]
@@ -213,7 +213,7 @@ def test_what_is_remembered_of_a_request_is_not_its_id_nor_its_values() -> None:
 
 def test_any_number_of_different_requests_is_read() -> None:
     model = spec(0, [Tensor("x", "INT8", [-1])], [Tensor("y", "INT8", [])])
-    read_raw = reader(model)
+    read_raw = requests_of(model).read
     for size in [*range(600), 3]:
         request = read_raw(
             inference("ModelInferRequest")(
@@ -348,7 +348,7 @@ def shared(offset: int, size: int) -> dict[str, Any]:
 
 def test_an_input_in_shared_memory_has_no_entry_and_is_read_into_its_slot() -> None:
     memory = Memory(bytes(8) + ONES)
-    read_shared = reader(TWO, memory)
+    read_shared = requests_of(TWO, memory).read
     # Whichever of the two is shared, the one entry is the other's.
     numbers, strings = np.array([[5]], "<i8").tobytes(), bytes.fromhex("010000006100000000")
     n, s = tensor("n", "INT64", [1, 1]), tensor("s", "BYTES", [1, 2])
@@ -366,7 +366,7 @@ def test_an_input_in_shared_memory_is_not_read_before_it_has_its_slot() -> None:
     request = inference("ModelInferRequest")(
         inputs=[X | shared(0, 8)], outputs=[{"name": "y"} | shared(0, 8)]
     )
-    (part,), requested = reader(ADDONE, memory)(request)
+    (part,), requested = requests_of(ADDONE, memory).read(request)
     assert memory.reads == 0
     assert isinstance(part.payload, LazyBytes)
     assert part.payload.read() == ONES
@@ -392,7 +392,7 @@ def test_what_is_wrong_with_shared_memory_is_said(
 ) -> None:
     request = inference("ModelInferRequest")(inputs=[given], raw_input_contents=data)
     with pytest.raises(InvalidRequest) as refused:
-        reader(ADDONE, Memory(ONES))(request)
+        requests_of(ADDONE, Memory(ONES)).read(request)
     assert words in str(refused.value)
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from segment_fixture import pack, spec, unpack
 
 from ringbatch.frontend.falcon.openapi import document
-from ringbatch.frontend.v1.protocol import V1Codec
+from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.documents import model_metadata
-from ringbatch.frontend.v2.protocol import V2Codec
+from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
@@ -70,11 +70,11 @@ GOOD = {
 @pytest.mark.parametrize("case", GOOD)
 def test_a_v2_request_is_one_instance_and_its_answer_has_its_shapes(case: str) -> None:
     model, entries, expected = GOOD[case]
-    codec = V2Codec(model)
-    (part,), requested = codec.parse(body(*entries), None)
+    codec = V2Model(model)
+    (part,), requested = codec.requests.parse(body(*entries), None)
     assert part.rows == 1
     assert [t.tolist() for t in unpack(model.inputs, 1, bytes(part.payload))] == expected
-    answer = codec.render([(1, memoryview(bytes(part.payload)))], requested, BATCH_ID)
+    answer = codec.answers.render([(1, memoryview(bytes(part.payload)))], requested, BATCH_ID)
     for output, given_entry in zip(json.loads(answer.body)["outputs"], entries, strict=True):
         assert output["shape"] == given_entry["shape"]
         flat = np.array(given_entry["data"]).reshape(-1).tolist()
@@ -82,7 +82,7 @@ def test_a_v2_request_is_one_instance_and_its_answer_has_its_shapes(case: str) -
 
 
 def test_binary_and_raw_tensors_are_of_one_instance_too() -> None:
-    codec = V2Codec(VECTOR)
+    codec = V2Model(VECTOR)
     data = np.array([1, 2], "<f4").tobytes()
     text = json.dumps(
         {
@@ -98,11 +98,11 @@ def test_binary_and_raw_tensors_are_of_one_instance_too() -> None:
         }
     ).encode()
     for sent, json_bytes in ((text + data, len(text)), (data, 0)):
-        (part,), requested = codec.parse(sent, json_bytes)
+        (part,), requested = codec.requests.parse(sent, json_bytes)
         assert bytes(part.payload) == data
-        answer = codec.render([(1, memoryview(data))], requested, BATCH_ID)
+        answer = codec.answers.render([(1, memoryview(data))], requested, BATCH_ID)
         assert answer.body.endswith(b'"shape":[2],"parameters":{"binary_data_size":8}}]}' + data)
-    (part,), _ = V2Codec(TEXT).parse("é".encode(), 0)
+    (part,), _ = V2Model(TEXT).requests.parse("é".encode(), 0)
     assert unpack(TEXT.inputs, 1, bytes(part.payload))[0].tolist() == ["é".encode()]
 
 
@@ -124,7 +124,7 @@ BAD = {
 def test_what_does_not_fit_is_refused_in_the_clients_shapes(case: str) -> None:
     model, given_entry, words = BAD[case]
     with pytest.raises(InvalidRequest) as refused:
-        V2Codec(model).parse(body(given_entry), None)
+        V2Model(model).requests.parse(body(given_entry), None)
     assert words in str(refused.value)
     assert "the first is the batch's" not in str(refused.value)
 
@@ -133,11 +133,11 @@ def test_what_does_not_fit_is_refused_in_the_clients_shapes(case: str) -> None:
 def test_the_instances_of_v1_run_each_alone_and_are_answered_in_order(
     values: list[list[int]],
 ) -> None:
-    codec = V1Codec(VECTOR)
-    parts, columns = codec.parse(json.dumps({"instances": values}).encode())
+    codec = V1Model(VECTOR)
+    parts, columns = codec.requests.parse(json.dumps({"instances": values}).encode())
     assert [rows for rows, _, _ in parts] == [1] * len(values)
     results = [(1, memoryview(pack(VECTOR.outputs, [[value]])[0])) for value in values]
-    answer = json.loads(codec.render(results, columns, BATCH_ID))
+    answer = json.loads(codec.answers.render(results, columns, BATCH_ID))
     assert answer["predictions"] == values
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ringbatch.frontend.codec.outcome import UNREADABLE
 from ringbatch.frontend.codec.payload import Part
-from ringbatch.frontend.v1.protocol import V1Codec
+from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v1.request import Parsed
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.frame import Frame
@@ -43,24 +43,26 @@ def spec(
     )
 
 
-def codec(*inputs: Tensor, max_batch_size: int = 32) -> V1Codec:
+def codec(*inputs: Tensor, max_batch_size: int = 32) -> V1Model:
     """Of a model with these inputs, and the same as outputs."""
-    return V1Codec(spec(inputs, max_batch_size=max_batch_size))
+    return V1Model(spec(inputs, max_batch_size=max_batch_size))
 
 
 def rendered(
-    model: V1Codec, *parts: tuple[int, bytes | memoryview], columns: bool = False
+    model: V1Model, *parts: tuple[int, bytes | memoryview], columns: bool = False
 ) -> bytes:
-    return model.render([(rows, memoryview(result)) for rows, result in parts], columns, BATCH_ID)
+    return model.answers.render(
+        [(rows, memoryview(result)) for rows, result in parts], columns, BATCH_ID
+    )
 
 
 def body(answer: str, key: str = "predictions") -> bytes:
     return f'{{"message":"","batchId":"{BATCH_ID}","{key}":{answer}}}'.encode()
 
 
-def refusal(model: V1Codec, text: str | bytes) -> str:
+def refusal(model: V1Model, text: str | bytes) -> str:
     with pytest.raises(InvalidRequest) as refused:
-        model.parse(text.encode() if isinstance(text, str) else text)
+        model.requests.parse(text.encode() if isinstance(text, str) else text)
     return str(refused.value)
 
 
@@ -74,40 +76,40 @@ SCALAR = codec(Tensor("x", "INT64", []))
 OPEN = codec(Tensor("x", "FP32", [-1, 2]))
 PAIR = codec(Tensor("a", "INT64", []), Tensor("b", "INT64", []))
 BYTES = codec(Tensor("s", "BYTES", []))
-UNTYPED = V1Codec(spec())
+UNTYPED = V1Model(spec())
 
 
 # The vectors of the protocol
 
 
 def test_values_of_an_untyped_model_pass_as_written() -> None:
-    parsed = UNTYPED.parse(b'{"instances":[1,2.5,9007199254740993]}')
+    parsed = UNTYPED.requests.parse(b'{"instances":[1,2.5,9007199254740993]}')
     assert parsed == one(3, b"[1,2.5,9007199254740993]")
     answer = rendered(UNTYPED, (3, b"[2,5.0,18014398509481986]"))
     assert answer == body("[2,5.0,18014398509481986]")
 
 
 @pytest.mark.parametrize("model", [UNTYPED, SCALAR])
-def test_an_inputs_list_means_instances(model: V1Codec) -> None:
-    assert model.parse(b'{"inputs":[3]}') == model.parse(b'{"instances":[3]}')
+def test_an_inputs_list_means_instances(model: V1Model) -> None:
+    assert model.requests.parse(b'{"inputs":[3]}') == model.requests.parse(b'{"instances":[3]}')
 
 
 def test_columns_are_answered_as_outputs() -> None:
     tensors = np.array([1, 2]).tobytes().ljust(64, b"\0") + np.array([10, 20]).tobytes()
-    parsed = PAIR.parse(b'{"inputs":{"a":[1,2],"b":[10,20]}}')
+    parsed = PAIR.requests.parse(b'{"inputs":{"a":[1,2],"b":[10,20]}}')
     assert parsed == one(2, tensors, columns=True)
     result = np.array([11, 22]).tobytes()
     assert rendered(SCALAR, (2, result), columns=True) == body("[11,22]", "outputs")
 
 
 @pytest.mark.parametrize("model", [UNTYPED, SCALAR, VECTOR, PAIR])
-def test_an_empty_list_has_no_instances(model: V1Codec) -> None:
+def test_an_empty_list_has_no_instances(model: V1Model) -> None:
     assert refusal(model, '{"instances":[]}') == "no instances in the request"
 
 
 @pytest.mark.parametrize("model", [UNTYPED, SCALAR, VECTOR, PAIR])
 @pytest.mark.parametrize("text", ['{"instances":5}', "nope"])
-def test_what_kserve_cannot_unmarshal_is_marked_as_such(model: V1Codec, text: str) -> None:
+def test_what_kserve_cannot_unmarshal_is_marked_as_such(model: V1Model, text: str) -> None:
     assert refusal(model, text).startswith(UNREADABLE)
 
 
@@ -124,7 +126,7 @@ class Model(NamedTuple):
         return len(self.arrays[0])
 
     @property
-    def codec(self) -> V1Codec:
+    def codec(self) -> V1Model:
         return codec(*self.tensors, max_batch_size=self.cap)
 
     def framed(self, start: int, end: int) -> bytes:
@@ -177,9 +179,9 @@ def as_columns(model: Model) -> Any:
     return {"inputs": {tensor.name: array.tolist() for tensor, array in pairs}}
 
 
-def read(model: V1Codec, text: bytes) -> tuple[list[Part], bool]:
+def read(model: V1Model, text: bytes) -> tuple[list[Part], bool]:
     """What a body is read as, the fields of its parts by name."""
-    parts, columns = model.parse(text)
+    parts, columns = model.requests.parse(text)
     return [Part(*part) for part in parts], columns
 
 
@@ -289,7 +291,7 @@ def test_bytes_make_a_round_trip(rows: list[list[str | bytes]]) -> None:
 def test_scalar_bytes_are_strings_or_objects(elements: list[str | bytes]) -> None:
     bare = json.dumps({"instances": [in_json(element) for element in elements]})
     named = json.dumps({"instances": [{"s": in_json(element)} for element in elements]})
-    assert BYTES.parse(bare.encode()) == BYTES.parse(named.encode())
+    assert BYTES.requests.parse(bare.encode()) == BYTES.requests.parse(named.encode())
 
 
 def test_an_output_named_bytes_is_always_base64() -> None:
@@ -319,7 +321,7 @@ def test_any_json_passes_through_an_untyped_model(
     instances: list[Any], cap: int, indent: int | str | None, ascii_only: bool
 ) -> None:
     text = json.dumps({"a": "b", "instances": instances}, indent=indent, ensure_ascii=ascii_only)
-    model = V1Codec(spec(max_batch_size=cap))
+    model = V1Model(spec(max_batch_size=cap))
     parts, columns = read(model, text.encode())
     assert not columns
     assert [part.rows for part in parts[:-1]] == [cap] * (len(parts) - 1)
@@ -337,7 +339,7 @@ def test_any_json_passes_through_an_untyped_model(
     ["6.0", "6", "1E+2", "-0.0", "123456789012345678901", '{"b":1,"a":2,"b":3}', '"\\ud800"'],
 )
 def test_an_untyped_value_keeps_its_spelling_both_ways(spelling: str) -> None:
-    model = V1Codec(spec(max_batch_size=2))
+    model = V1Model(spec(max_batch_size=2))
     values = [spelling, "1", spelling]
     parts, _ = read(model, f'{{"instances":[{",".join(values)}]}}'.encode())
     assert [bytes(part.payload).decode() for part in parts] == [f"[{spelling},1]", f"[{spelling}]"]
@@ -358,7 +360,9 @@ def test_whole_numbers_are_exact_up_to_64_bits() -> None:
 @pytest.mark.parametrize("datatype", ["FP16", "FP32", "FP64"])
 def test_floating_point_inputs_take_whole_numbers(datatype: str) -> None:
     model = codec(Tensor("x", datatype, [3]))
-    assert model.parse(b'{"instances":[[1,-2,3]]}') == model.parse(b'{"instances":[[1.0,-2e0,3]]}')
+    assert model.requests.parse(b'{"instances":[[1,-2,3]]}') == model.requests.parse(
+        b'{"instances":[[1.0,-2e0,3]]}'
+    )
 
 
 def test_a_float_is_written_in_its_shortest_form() -> None:
@@ -366,7 +370,7 @@ def test_a_float_is_written_in_its_shortest_form() -> None:
 
 
 def test_bf16_outputs_are_written_as_numbers() -> None:
-    model = V1Codec(spec([Tensor("x", "FP32", [1])], [Tensor("y", "BF16", [2])]))
+    model = V1Model(spec([Tensor("x", "FP32", [1])], [Tensor("y", "BF16", [2])]))
     assert rendered(model, (1, bytes.fromhex("493f80bf"))) == body("[[0.78515625,-1.0]]")
 
 
@@ -429,7 +433,7 @@ def prefixed(*words: int) -> bytes:
     ],
 )
 def test_a_result_that_is_none_is_the_models_failure(
-    model: V1Codec, parts: list[tuple[int, bytes]], complaint: str
+    model: V1Model, parts: list[tuple[int, bytes]], complaint: str
 ) -> None:
     with pytest.raises(ModelFailed) as failed:
         rendered(model, *parts)
@@ -447,7 +451,7 @@ def test_a_result_of_more_digits_than_orjson_reads_passes() -> None:
 
 
 def test_static_outputs_have_a_size_known_beforehand() -> None:
-    model = V1Codec(
+    model = V1Model(
         spec([Tensor("x", "FP32", [2])], [Tensor("a", "FP32", [3]), Tensor("b", "BOOL", [])])
     )
     assert model.result_bytes(4) == 64 + 4

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ringbatch.frontend.codec.outcome import NO_INSTANCES, UNREADABLE
 from ringbatch.frontend.codec.payload import Part
-from ringbatch.frontend.v1.protocol import V1Codec
-from ringbatch.frontend.v1.request import Parsed, TypedRequests, VectorRequests, parser
+from ringbatch.frontend.v1.protocol import V1Model
+from ringbatch.frontend.v1.request import Parsed, TypedRequests, VectorRequests, requests_of
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
@@ -36,14 +36,14 @@ def spec(
     )
 
 
-def codec(*inputs: Tensor, max_batch_size: int = 32) -> V1Codec:
+def codec(*inputs: Tensor, max_batch_size: int = 32) -> V1Model:
     """Of a model with these inputs, and the same as outputs."""
-    return V1Codec(spec(inputs, max_batch_size=max_batch_size))
+    return V1Model(spec(inputs, max_batch_size=max_batch_size))
 
 
-def refusal(model: V1Codec, text: str | bytes) -> str:
+def refusal(model: V1Model, text: str | bytes) -> str:
     with pytest.raises(InvalidRequest) as refused:
-        model.parse(text.encode() if isinstance(text, str) else text)
+        model.requests.parse(text.encode() if isinstance(text, str) else text)
     return str(refused.value)
 
 
@@ -57,7 +57,7 @@ SCALAR = codec(Tensor("x", "INT64", []))
 OPEN = codec(Tensor("x", "FP32", [-1, 2]))
 PAIR = codec(Tensor("a", "INT64", []), Tensor("b", "INT64", []))
 BYTES = codec(Tensor("s", "BYTES", []))
-UNTYPED = V1Codec(spec())
+UNTYPED = V1Model(spec())
 
 
 # Bad bodies
@@ -90,7 +90,7 @@ UNTYPED = V1Codec(spec())
     ],
 )
 def test_a_body_without_usable_instances_is_refused(
-    model: V1Codec, text: str | bytes, complaint: str
+    model: V1Model, text: str | bytes, complaint: str
 ) -> None:
     assert refusal(model, text) == complaint
 
@@ -99,7 +99,7 @@ def test_a_body_without_usable_instances_is_refused(
 @pytest.mark.parametrize(
     "text", ['{"instances":[1]', '{"instances":[1,]}', '{"instances":[1]} x', "{'instances':[1]}"]
 )
-def test_invalid_json_is_refused_with_its_position(model: V1Codec, text: str) -> None:
+def test_invalid_json_is_refused_with_its_position(model: V1Model, text: str) -> None:
     complaint = refusal(model, text)
     assert complaint.startswith(UNREADABLE)
     assert "line 1 column " in complaint
@@ -108,7 +108,7 @@ def test_invalid_json_is_refused_with_its_position(model: V1Codec, text: str) ->
 @pytest.mark.parametrize("model", [UNTYPED, SCALAR, VECTOR])
 @pytest.mark.parametrize("name", ["NaN", "Infinity", "-Infinity"])
 @pytest.mark.parametrize("before", ["", "1,", '"é", '])
-def test_numbers_that_are_none_are_named(model: V1Codec, name: str, before: str) -> None:
+def test_numbers_that_are_none_are_named(model: V1Model, name: str, before: str) -> None:
     complaint = refusal(model, f'{{"instances":[[{before}{name}]]}}')
     assert complaint.startswith(UNREADABLE)
     assert f" {name}" in complaint
@@ -122,7 +122,7 @@ BEYOND = ["1e400", "-1e400", "1E+309", "2" * 250 + "e60", "9" * 400 + ".0", "0.1
 @pytest.mark.parametrize("number", BEYOND)
 @pytest.mark.parametrize("around", ["%s", "[%s]", '{"a":[0.5,{"b":%s}]}', '["e",%s]', "0],[%s"])
 def test_a_number_too_large_for_one_is_not_taken_for_infinity(
-    model: V1Codec, number: str, around: str
+    model: V1Model, number: str, around: str
 ) -> None:
     complaint = refusal(model, f'{{"instances":[[{around % number}]]}}')
     assert complaint.startswith(UNREADABLE)
@@ -134,13 +134,13 @@ def test_a_number_too_large_for_one_is_not_taken_for_infinity(
 
 def test_a_number_as_large_as_one_can_be_is_taken() -> None:
     for text in ("1.7976931348623157e308", "-1.7976931348623157E+308", "1e-400", "0e999"):
-        (part,), _ = UNTYPED.parse(f'{{"instances":[{text}]}}'.encode())
+        (part,), _ = UNTYPED.requests.parse(f'{{"instances":[{text}]}}'.encode())
         assert bytes(part[1]) == f"[{text}]".encode()
 
 
 @pytest.mark.parametrize("model", [UNTYPED, SCALAR, VECTOR])
 @pytest.mark.parametrize("opening", ["[", '{"x":'])
-def test_deep_nesting_is_refused(model: V1Codec, opening: str) -> None:
+def test_deep_nesting_is_refused(model: V1Model, opening: str) -> None:
     closing = "]" if opening == "[" else "}"
     text = '{"instances":[' + opening * 10_000 + "1" + closing * 10_000 + "]}"
     assert refusal(model, text).startswith(UNREADABLE)
@@ -165,15 +165,15 @@ def test_an_untyped_model_has_no_columns() -> None:
     ],
 )
 def test_other_members_are_ignored(text: str) -> None:
-    assert VECTOR.parse(text.encode()) == VECTOR.parse(b'{"instances":[[1,2]]}')
-    assert UNTYPED.parse(text.encode()) == one(1, b"[[1,2]]")
+    assert VECTOR.requests.parse(text.encode()) == VECTOR.requests.parse(b'{"instances":[[1,2]]}')
+    assert UNTYPED.requests.parse(text.encode()) == one(1, b"[[1,2]]")
 
 
 @pytest.mark.parametrize("model", [UNTYPED, VECTOR])
-def test_the_last_of_two_instances_members_counts(model: V1Codec) -> None:
-    assert model.parse(b'{"instances":[[1,2]],"instances":[[3,4]]}') == model.parse(
-        b'{"instances":[[3,4]]}'
-    )
+def test_the_last_of_two_instances_members_counts(model: V1Model) -> None:
+    assert model.requests.parse(
+        b'{"instances":[[1,2]],"instances":[[3,4]]}'
+    ) == model.requests.parse(b'{"instances":[[3,4]]}')
 
 
 def test_a_bytearray_is_a_body() -> None:
@@ -183,7 +183,7 @@ def test_a_bytearray_is_a_body() -> None:
             if model is not MATRIX
             else b'{"instances":[[[1,2,3],[4,5,6]]]}'
         )
-        assert model.parse(bytearray(text)) == model.parse(text)
+        assert model.requests.parse(bytearray(text)) == model.requests.parse(text)
 
 
 # Values that do not fit
@@ -405,7 +405,7 @@ def test_a_bytearray_is_a_body() -> None:
     ],
 )
 def test_an_instance_that_does_not_fit_is_named(
-    model: V1Codec, instances: str, complaint: str
+    model: V1Model, instances: str, complaint: str
 ) -> None:
     assert refusal(model, f'{{"instances":{instances}}}') == complaint
     alias = complaint.replace("instances[", "inputs[")
@@ -445,7 +445,7 @@ def test_an_instance_that_does_not_fit_is_named(
         ),
     ],
 )
-def test_a_column_that_does_not_fit_is_named(model: V1Codec, columns: str, complaint: str) -> None:
+def test_a_column_that_does_not_fit_is_named(model: V1Model, columns: str, complaint: str) -> None:
     assert refusal(model, f'{{"inputs":{columns}}}') == complaint
 
 
@@ -467,7 +467,7 @@ LONG = "x" * 100_000
         (UNTYPED, f'{{"instances":[1] {LONG}'),
     ],
 )
-def test_no_text_echoes_much_of_what_the_client_sent(model: V1Codec, text: str) -> None:
+def test_no_text_echoes_much_of_what_the_client_sent(model: V1Model, text: str) -> None:
     assert len(refusal(model, text)) < 250
 
 
@@ -510,7 +510,7 @@ def test_the_short_way_for_vectors_gives_what_the_long_way_gives(
     model = spec([Tensor("x", datatype, [size])], max_batch_size=3)
     text = json.dumps(request).encode()
     short, long = VectorRequests(model).parse, TypedRequests(model).parse
-    assert parser(model).__func__ is VectorRequests.parse  # type: ignore[attr-defined]
+    assert type(requests_of(model)) is VectorRequests
     assert outcome(short, text) == outcome(long, text)
 
 
@@ -522,8 +522,8 @@ def test_the_short_way_for_vectors_gives_what_the_long_way_gives(
     st.integers(0, 3),
 )
 def test_any_bytes_are_parsed_or_refused(
-    model: V1Codec, request: Any, noise: bytes, at: int, cut: int
+    model: V1Model, request: Any, noise: bytes, at: int, cut: int
 ) -> None:
     text = json.dumps(request).encode()
-    assert outcome(model.parse, text[:at] + noise + text[at + cut :])
-    assert outcome(model.parse, noise)
+    assert outcome(model.requests.parse, text[:at] + noise + text[at + cut :])
+    assert outcome(model.requests.parse, noise)

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from segment_fixture import pack, spec, unpack
 
 from ringbatch.frontend.codec.outcome import NotSupported
-from ringbatch.frontend.v1.protocol import V1Codec
+from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.answer import InferAnswers, OneAnswer
-from ringbatch.frontend.v2.protocol import InferResponse, Request, V2Codec
+from ringbatch.frontend.v2.protocol import InferResponse, Request, V2Model
 from ringbatch.frontend.v2.requested_outputs import RequestedOutput, RequestedOutputs
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.tensor import DATATYPES, Tensor
@@ -28,9 +28,9 @@ TWO_THREE = bytes.fromhex("0000004000004040")
 
 def codec(
     inputs: Sequence[Tensor], outputs: Sequence[Tensor] = (), *, name: str = "m", cap: int = 32
-) -> V2Codec:
+) -> V2Model:
     """Of a model with these inputs; without outputs, the same."""
-    return V2Codec(spec(0, inputs, outputs or inputs, name=name, max_batch_size=cap))
+    return V2Model(spec(0, inputs, outputs or inputs, name=name, max_batch_size=cap))
 
 
 X, Y = Tensor("x", "FP32", [2]), Tensor("y", "FP32", [2])
@@ -52,11 +52,11 @@ def payload(request: Request) -> bytes:
     return bytes(part.payload)
 
 
-def rendered(model: V2Codec, request: Request, *results: bytes) -> InferResponse:
+def rendered(model: V2Model, request: Request, *results: bytes) -> InferResponse:
     parts = [
         (part.rows, memoryview(result)) for part, result in zip(request.parts, results, strict=True)
     ]
-    return model.render(parts, request.requested, BATCH_ID)
+    return model.answers.render(parts, request.requested, BATCH_ID)
 
 
 def binary_answer(text: bytes, data: bytes) -> tuple[bytes, dict[str, str]]:
@@ -99,7 +99,7 @@ T12 = (
 
 
 class Vector(NamedTuple):
-    model: V2Codec
+    model: V2Model
     body: bytes
     json_bytes: int | None
     payload: bytes
@@ -162,7 +162,7 @@ def test_a_vector_of_the_protocol_holds_byte_for_byte(
     vector: Vector, kind: type[bytes] | type[bytearray]
 ) -> None:
     for _ in range(2):  # a text seen before is not read again
-        request = vector.model.parse(kind(vector.body), vector.json_bytes)
+        request = vector.model.requests.parse(kind(vector.body), vector.json_bytes)
         assert payload(request) == vector.payload
         body, headers = rendered(vector.model, request, vector.result)
         assert (body, dict(headers)) == vector.answer
@@ -175,7 +175,7 @@ def test_the_vectors_have_the_lengths_that_the_protocol_gives_them() -> None:
 
 
 def test_fp32_is_written_as_the_double_it_is() -> None:
-    request = ADDONE.parse(T7, None)
+    request = ADDONE.requests.parse(T7, None)
     result = np.array([1.1, 1e20], "<f4").tobytes()
     assert (
         b'"data":[1.100000023841858,1.0000000200408773e+20]'
@@ -266,7 +266,7 @@ WAYS = st.lists(st.sampled_from(["flat", "nested", "binary"]), min_size=3, max_s
 @given(model=models(), ways=WAYS)
 def test_tensors_become_the_frames_that_the_engine_reads(model: Model, ways: list[str]) -> None:
     chosen = codec(model.tensors, cap=model.cap)
-    request = chosen.parse(*request_of(model, ways[: len(model.tensors)]))
+    request = chosen.requests.parse(*request_of(model, ways[: len(model.tensors)]))
     start = 0
     for part in request.parts:
         rows = [array[start : start + part.rows] for array in model.arrays]
@@ -280,7 +280,7 @@ def test_tensors_become_the_frames_that_the_engine_reads(model: Model, ways: lis
 @given(model=models(), ways=WAYS)
 def test_results_become_the_binary_tensors_they_were(model: Model, ways: list[str]) -> None:
     chosen = codec(model.tensors, cap=model.cap)
-    request = chosen.parse(*request_of(model, ways[: len(model.tensors)]))
+    request = chosen.requests.parse(*request_of(model, ways[: len(model.tensors)]))
     answer = rendered(chosen, request, *(bytes(part.payload) for part in request.parts))
     headers = dict(answer.headers)
     size = int(headers.get("inference-header-content-length", len(answer.body)))
@@ -304,7 +304,7 @@ def test_results_become_the_json_they_were(model: Model, ways: list[str]) -> Non
         {"name": tensor.name, "parameters": {"binary_data": False}}
         for tensor in reversed(model.tensors)
     ]
-    request = chosen.parse(*request_of(model, ways[: len(model.tensors)], wanted))
+    request = chosen.requests.parse(*request_of(model, ways[: len(model.tensors)], wanted))
     answer = rendered(chosen, request, *(bytes(part.payload) for part in request.parts))
     outputs = json.loads(answer.body)["outputs"]
     assert [output["name"] for output in outputs] == [want["name"] for want in wanted]
@@ -365,7 +365,7 @@ def test_few_numbers_are_written_as_many_are(name: str) -> None:
     def written(array: NDArray[Any]) -> bytes:
         model = codec([X], [Tensor("y", name, [array.size])])
         requested = RequestedOutputs(b"", (RequestedOutput(0, binary=False),), 0)
-        body = model.render([(1, memoryview(array.tobytes()))], requested, "").body
+        body = model.answers.render([(1, memoryview(array.tobytes()))], requested, "").body
         return body[body.index(b'"data":[') + 8 : -4]
 
     assert written(every) == b",".join(written(every[at : at + 1]) for at in range(every.size))
@@ -378,8 +378,8 @@ def test_v1_and_v2_put_the_same_bytes_into_a_slot(model: Model, ways: list[str])
         tensor.name: listed(array, flat=False)
         for tensor, array in zip(model.tensors, model.arrays, strict=True)
     }
-    v1, _ = V1Codec(as_spec).parse(json.dumps({"inputs": columns}).encode())
-    v2 = V2Codec(as_spec).parse(*request_of(model, ways[: len(model.tensors)]))
+    v1, _ = V1Model(as_spec).requests.parse(json.dumps({"inputs": columns}).encode())
+    v2 = V2Model(as_spec).requests.parse(*request_of(model, ways[: len(model.tensors)]))
     if all(array.size for array in model.arrays):  # nested lists lose the sizes behind a 0
         assert [(p.rows, bytes(p.payload), p.key_bytes) for p in v2.parts] == list(v1)
 
@@ -399,21 +399,26 @@ def test_v1_and_v2_put_the_same_bytes_into_a_slot(model: Model, ways: list[str])
         (MATRIX, "[-2147483648,2147483647,0,-0]", [-(1 << 31), (1 << 31) - 1, 0, 0]),
     ],
 )
-def test_data_may_be_nested_in_any_way(model: V2Codec, data: str, values: list[int]) -> None:
+def test_data_may_be_nested_in_any_way(model: V2Model, data: str, values: list[int]) -> None:
     body = f'{{"inputs":[{{"name":"x","shape":[1,2,2],"datatype":"INT32","data":{data}}}]}}'
-    assert payload(model.parse(body.encode(), None)) == np.array(values, "<i4").tobytes()
+    assert payload(model.requests.parse(body.encode(), None)) == np.array(values, "<i4").tobytes()
 
 
 def test_several_rows_of_a_vector_may_be_nested_or_flat() -> None:
     for data in ("[[1,2],[3,4]]", "[1,2,3,4]", "[[1,2,3],[4]]", "[[[1,2]],[[3,4]]]"):
         body = f'{{"inputs":[{{"name":"x","shape":[2,2],"datatype":"FP32","data":{data}}}]}}'
-        assert payload(ADDONE.parse(body.encode(), None)) == np.arange(1, 5, dtype="<f4").tobytes()
+        assert (
+            payload(ADDONE.requests.parse(body.encode(), None))
+            == np.arange(1, 5, dtype="<f4").tobytes()
+        )
 
 
 def test_large_integers_stay_exact() -> None:
     numbers = [(1 << 63) - 1, -(1 << 63), (1 << 53) + 1, 0]
     body = f'{{"inputs":[{{"name":"x","shape":[1,2,2],"datatype":"INT64","data":{numbers}}}]}}'
-    (array,) = unpack([Tensor("x", "INT64", [-1, 2])], 1, payload(OPEN.parse(body.encode(), None)))
+    (array,) = unpack(
+        [Tensor("x", "INT64", [-1, 2])], 1, payload(OPEN.requests.parse(body.encode(), None))
+    )
     assert array.reshape(-1).tolist() == numbers
 
 
@@ -422,8 +427,8 @@ def test_any_byte_but_0_is_true() -> None:
         b'{"inputs":[{"name":"f","shape":[1,2],"datatype":"BOOL",'
         b'"parameters":{"binary_data_size":2}}]}'
     )
-    assert payload(FLAGS.parse(text + b"\x02\x00", len(text))) == b"\x01\x00"
-    request = FLAGS.parse(text + b"\x00\x01", len(text))
+    assert payload(FLAGS.requests.parse(text + b"\x02\x00", len(text))) == b"\x01\x00"
+    request = FLAGS.requests.parse(text + b"\x00\x01", len(text))
     assert payload(request) == b"\x00\x01"
     assert b'"data":[false,true]' in rendered(FLAGS, request, b"\x00\x01").body
 
@@ -441,7 +446,7 @@ def test_any_byte_but_0_is_true() -> None:
     ],
 )
 def test_a_raw_body_is_one_instance(tensor: Tensor, body: bytes, shape: tuple[int, ...]) -> None:
-    request = codec([tensor]).parse(body, 0)
+    request = codec([tensor]).requests.parse(body, 0)
     (array,) = unpack([tensor], 1, payload(request))
     assert array.shape == shape
     if tensor.datatype.name == "BYTES":
@@ -454,7 +459,7 @@ def test_a_raw_body_is_one_instance(tensor: Tensor, body: bytes, shape: tuple[in
 def test_more_instances_than_a_batch_holds_are_split_and_joined() -> None:
     tensors = [Tensor("a", "INT64", []), Tensor("b", "BYTES", [-1])]
     arrays = [np.arange(5), np.array([[b"x" * i, b"y"] for i in range(5)], object)]
-    request = PAIR.parse(*request_of(Model(tensors, arrays, 2), ["flat", "binary"]))
+    request = PAIR.requests.parse(*request_of(Model(tensors, arrays, 2), ["flat", "binary"]))
     assert [part.rows for part in request.parts] == [2, 2, 1]
     for index, part in enumerate(request.parts):
         rows = slice(2 * index, 2 * index + 2)
@@ -465,9 +470,9 @@ def test_more_instances_than_a_batch_holds_are_split_and_joined() -> None:
 
 def test_a_request_without_instances_has_an_answer_at_once() -> None:
     body = b'{"inputs":[{"name":"x","shape":[0,2],"datatype":"FP32","data":[]}]}'
-    request = ADDONE.parse(body, None)
+    request = ADDONE.requests.parse(body, None)
     assert request.parts == ()
-    answer = ADDONE.render((), request.requested, "")
+    answer = ADDONE.answers.render((), request.requested, "")
     assert answer == (
         b'{"model_name":"addone","model_version":"1","outputs":[{"name":"y","datatype":"FP32",'
         b'"shape":[0,2],"data":[]}]}',
@@ -481,7 +486,7 @@ def test_an_empty_binary_output_has_no_header() -> None:
         b'{"inputs":[{"name":"x","shape":[1,0],"datatype":"FP32",'
         b'"parameters":{"binary_data_size":0}}],"parameters":{"binary_data_output":true}}'
     )
-    request = model.parse(text, len(text))
+    request = model.requests.parse(text, len(text))
     answer = rendered(model, request, payload(request))
     assert b'"shape":[1,0],"parameters":{"binary_data_size":0}' in answer.body
     assert dict(answer.headers) == json_answer(b"")[1]
@@ -512,7 +517,7 @@ def test_outputs_are_as_they_are_asked_for(
     outputs: Any, parameters: Any, wanted: list[tuple[int, bool]]
 ) -> None:
     request = {"inputs": pair(), "outputs": outputs, "parameters": parameters, "other": None}
-    requested = PAIR.parse(json.dumps(request).encode(), None).requested
+    requested = PAIR.requests.parse(json.dumps(request).encode(), None).requested
     assert [(output.output, output.binary) for output in requested.outputs] == wanted
 
 
@@ -536,16 +541,16 @@ def test_an_id_is_the_requests_own_whatever_came_before() -> None:
             (b'{"id":"b",', hidden, b'"id":"last",'),
         ):
             text = opening + tail
-            assert model.parse(text + ONE_TWO, len(text)).requested.id == expected
+            assert model.requests.parse(text + ONE_TWO, len(text)).requested.id == expected
         for opening in (b'{"id":"a\n",', b'{"id":"\xff",', b'{"id":"a",,', b'{"id":5,'):
             text = opening + rest
             with pytest.raises(InvalidRequest):
-                model.parse(text + ONE_TWO, len(text))
+                model.requests.parse(text + ONE_TWO, len(text))
 
 
 def test_a_timeout_is_in_microseconds() -> None:
     request = {"inputs": pair(), "parameters": {"timeout": 1500}}
-    assert PAIR.parse(json.dumps(request).encode(), None).requested.timeout_ns == 1_500_000
+    assert PAIR.requests.parse(json.dumps(request).encode(), None).requested.timeout_ns == 1_500_000
 
 
 def pair(**changes: Any) -> list[dict[str, Any]]:
@@ -557,13 +562,13 @@ def pair(**changes: Any) -> list[dict[str, Any]]:
 
 
 def refusal(
-    model: V2Codec,
+    model: V2Model,
     body: bytes,
     json_bytes: int | None = None,
     kind: type[Exception] = InvalidRequest,
 ) -> str:
     with pytest.raises(kind) as refused:
-        model.parse(body, json_bytes)
+        model.requests.parse(body, json_bytes)
     return str(refused.value)
 
 
@@ -791,7 +796,7 @@ def test_no_instances_are_refused_where_the_answer_would_have_no_shape() -> None
 def test_instances_that_cost_nothing_are_no_way_to_ask_for_endless_work() -> None:
     body = b'{"inputs":[{"name":"x","shape":[%d,0,2],"datatype":"INT64","data":[]}]}'
     assert "instances without any element" in refusal(OPEN, body % (1 << 40))
-    assert len(OPEN.parse(body % 32, None).parts) == 1
+    assert len(OPEN.requests.parse(body % 32, None).parts) == 1
     beside_a_zero = b'{"inputs":[{"name":"x","shape":[1,%d,2],"datatype":"INT64","data":[]}]}'
     assert "too large" in refusal(OPEN, beside_a_zero % (1 << 60))
 
@@ -811,14 +816,14 @@ def test_a_raw_body_must_say_enough(tensors: list[Tensor], body: bytes, text: st
 
 
 def test_a_model_without_declared_inputs_says_where_to_go() -> None:
-    assert "declares no inputs" in refusal(V2Codec(spec()), T7)
+    assert "declares no inputs" in refusal(V2Model(spec()), T7)
 
 
 @given(st.binary(max_size=60), st.none() | st.integers(0, 70))
 def test_no_body_does_more_than_be_refused(body: bytes, json_bytes: int | None) -> None:
     for model in (ADDONE, ECHO, HALF, OPEN, PAIR, FLAGS):
         with suppress(InvalidRequest):
-            model.parse(body, json_bytes)
+            model.requests.parse(body, json_bytes)
 
 
 @given(st.data())
@@ -842,7 +847,7 @@ def test_no_change_of_a_member_does_more_than_be_refused(data: st.DataObject) ->
     text = json.dumps(request).encode()
     for body, json_bytes in ((text + ONE_TWO, len(text)), (text, None)):
         with suppress(InvalidRequest, NotSupported):
-            parsed = ADDONE.parse(body, json_bytes)
+            parsed = ADDONE.requests.parse(body, json_bytes)
             assert sum(len(part.payload) for part in parsed.parts) in (0, 8)
 
 
@@ -853,28 +858,28 @@ def test_numbers_that_json_lacks_are_to_be_asked_for_as_bytes() -> None:
     for value in (np.nan, np.inf, -np.inf):
         result = np.array([1, value], "<f4").tobytes()
         with pytest.raises(InvalidRequest, match=r"NaN or Infinity.*ask for binary data"):
-            rendered(ADDONE, ADDONE.parse(T7, None), result)
-        request = ADDONE.parse(T8 + ONE_TWO, len(T8))
+            rendered(ADDONE, ADDONE.requests.parse(T7, None), result)
+        request = ADDONE.requests.parse(T8 + ONE_TWO, len(T8))
         assert rendered(ADDONE, request, result).body.endswith(result)
 
 
 def test_strings_that_json_lacks_are_to_be_asked_for_as_bytes() -> None:
     frame, _ = pack([Tensor("s", "BYTES", [])], [np.array([b"\xff", b"", b""], object)])
-    request = ECHO.parse(T11 + STRINGS, 93)
+    request = ECHO.requests.parse(T11 + STRINGS, 93)
     with pytest.raises(InvalidRequest, match=r"not UTF-8.*ask for binary data"):
         rendered(ECHO, request, frame)
 
 
 @pytest.mark.parametrize("result", [b"", bytes(7), bytes(9), bytes(16)])
 def test_a_result_of_another_size_is_the_models_failure(result: bytes) -> None:
-    for request in (ADDONE.parse(T7, None), ADDONE.parse(T8 + ONE_TWO, len(T8))):
+    for request in (ADDONE.requests.parse(T7, None), ADDONE.requests.parse(T8 + ONE_TWO, len(T8))):
         with pytest.raises(ModelFailed, match="does not fit"):
             rendered(ADDONE, request, result)
 
 
 def test_a_string_result_that_lies_is_the_models_failure() -> None:
     words = len(STRINGS).to_bytes(8, "little").ljust(64, b"\0")
-    request = ECHO.parse(T11 + STRINGS, 93)
+    request = ECHO.requests.parse(T11 + STRINGS, 93)
     with pytest.raises(ModelFailed, match="lengths of the strings"):
         rendered(ECHO, request, words + b"\xff" + STRINGS[1:])
 
@@ -886,4 +891,4 @@ def test_parts_that_differ_in_their_open_dimensions_are_the_models_failure() -> 
         pack([Tensor("y", "FP32", [-1])], [np.zeros((1, size), "<f4")])[0] for size in (1, 2)
     ]
     with pytest.raises(ModelFailed, match="differ in shape"):
-        rendered(model, model.parse(body, None), *results)
+        rendered(model, model.requests.parse(body, None), *results)

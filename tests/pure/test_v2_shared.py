@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from segment_fixture import pack, spec
 
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes
-from ringbatch.frontend.v2.protocol import Request, V2Codec
+from ringbatch.frontend.v2.protocol import Request, V2Model
 from ringbatch.frontend.v2.shared_memory import RegionSpan
 from ringbatch.shm.errors import InvalidRequest, MemoryNotFound
 from ringbatch.shm.model_spec import ModelSpec
@@ -116,7 +116,7 @@ def refused(
     given: ModelSpec, memory: Memory, body: bytes, kind: type[Exception] = InvalidRequest
 ) -> str:
     with pytest.raises(kind) as caught:
-        V2Codec(given, memory).parse(body, None)
+        V2Model(given, memory).requests.parse(body, None)
     return str(caught.value)
 
 
@@ -126,12 +126,12 @@ def strings(*texts: bytes) -> bytes:
 
 def test_t18_is_read_from_the_region_and_written_to_it() -> None:
     memory = Memory(r0=ONE_TWO + bytes(56))
-    codec = V2Codec(ADDONE, memory)
-    (part,), requested = codec.parse(T18, None)
+    codec = V2Model(ADDONE, memory)
+    (part,), requested = codec.requests.parse(T18, None)
     assert (part.rows, part.key_bytes, len(part.payload)) == (1, 0, 8)
     assert memory.reads == 0, "read before there is a slot for it"
     assert bytes(part.payload) == ONE_TWO
-    answer = codec.render([(1, memoryview(TWO_THREE))], requested, "")
+    answer = codec.answers.render([(1, memoryview(TWO_THREE))], requested, "")
     assert answer.body == T18_ANSWER
     assert dict(answer.headers)["content-type"] == "application/json"
     assert memory.regions["r0"] == ONE_TWO + bytes(24) + TWO_THREE + bytes(24)
@@ -139,14 +139,14 @@ def test_t18_is_read_from_the_region_and_written_to_it() -> None:
 
 def test_what_is_read_is_what_stands_there_when_it_is_read() -> None:
     memory = Memory(r0=bytes(8))
-    (part,), _ = V2Codec(ADDONE, memory).parse(T18, None)
+    (part,), _ = V2Model(ADDONE, memory).requests.parse(T18, None)
     memory.regions["r0"][:] = ONE_TWO
     assert bytes(part.payload) == ONE_TWO
 
 
 def test_the_same_text_means_the_regions_that_there_are_now() -> None:
     memory = Memory(r0=ONE_TWO, out=bytes(8))
-    codec = V2Codec(ADDONE, memory)
+    codec = V2Model(ADDONE, memory)
     mixed = asked(
         tensor("x", "FP32", [1, 2], parameters={"binary_data_size": 8}),
         outputs=[{"name": "y", "parameters": at("out", 8)}],
@@ -154,11 +154,11 @@ def test_the_same_text_means_the_regions_that_there_are_now() -> None:
     for text, behind in ((T18, b""), (mixed, ONE_TWO)):
         for region in ("r0", "out"):
             memory.regions[region] = bytearray(40)
-        codec.parse(text + behind, len(text))
-        codec.parse(text + behind, len(text))
+        codec.requests.parse(text + behind, len(text))
+        codec.requests.parse(text + behind, len(text))
         memory.regions.clear()
         with pytest.raises(MemoryNotFound):
-            codec.parse(text + behind, len(text))
+            codec.requests.parse(text + behind, len(text))
 
 
 def test_inputs_of_all_three_kinds_in_one_request() -> None:
@@ -169,7 +169,7 @@ def test_inputs_of_all_three_kinds_in_one_request() -> None:
         tensor("a", "INT64", [1, 1], parameters=at("r", 8, 3)),
         parameters={"binary_data_output": True},
     )
-    (part,), _ = V2Codec(MANY, memory).parse(text + ONE_TWO, len(text))
+    (part,), _ = V2Model(MANY, memory).requests.parse(text + ONE_TWO, len(text))
     expected, key_bytes = pack(MANY.inputs, [[[7]], [[1, 2]], [b"ab"]])
     assert (bytes(part.payload), part.key_bytes, part.rows) == (expected, key_bytes, 1)
     text = asked(
@@ -178,13 +178,13 @@ def test_inputs_of_all_three_kinds_in_one_request() -> None:
         tensor("a", "INT64", [1, 1], parameters=at("r", 8, 3)),
         parameters={"binary_data_output": True},
     )
-    (part,), _ = V2Codec(MANY, memory).parse(text, None)
+    (part,), _ = V2Model(MANY, memory).requests.parse(text, None)
     assert bytes(part.payload) == expected
 
 
 def test_outputs_of_all_three_kinds_in_one_answer() -> None:
     memory = Memory(r=bytes(20))
-    codec = V2Codec(MANY, memory)
+    codec = V2Model(MANY, memory)
     inputs = [
         tensor("a", "INT64", [1, 1], data=[7]),
         tensor("b", "FP32", [1, 2], data=[1, 2]),
@@ -195,9 +195,9 @@ def test_outputs_of_all_three_kinds_in_one_answer() -> None:
         {"name": "h", "parameters": {"binary_data": True}},
         {"name": "n"},
     ]
-    _, requested = codec.parse(asked(*inputs, outputs=outputs, id="7"), None)
+    _, requested = codec.requests.parse(asked(*inputs, outputs=outputs, id="7"), None)
     result, _ = pack(MANY.outputs, [[[1, 2]], [5], [[b"ab", b""]]])
-    answer = codec.render([(1, memoryview(result))], requested, "")
+    answer = codec.answers.render([(1, memoryview(result))], requested, "")
     size = int(dict(answer.headers)["inference-header-content-length"])
     assert json.loads(answer.body[:size])["outputs"] == [
         {"name": "t", "datatype": "BYTES", "shape": [1, 2]},
@@ -215,49 +215,49 @@ def test_outputs_of_all_three_kinds_in_one_answer() -> None:
 
 def test_what_json_cannot_carry_may_be_in_shared_memory() -> None:
     memory = Memory(r=bytes(8))
-    codec = V2Codec(MANY, memory)
+    codec = V2Model(MANY, memory)
     inputs = [
         tensor("a", "INT64", [1, 1], data=[7]),
         tensor("b", "FP32", [1, 2], data=[1, 2]),
         tensor("c", "BYTES", [1], data=["ab"]),
     ]
     outputs = [{"name": "h", "parameters": at("r", 4) | {"binary_data": False}}]
-    _, requested = codec.parse(asked(*inputs, outputs=outputs), None)
+    _, requested = codec.requests.parse(asked(*inputs, outputs=outputs), None)
     result, _ = pack(MANY.outputs, [[[1, 2]], [5], [[b"ab", b"\xff"]]])
-    codec.render([(1, memoryview(result))], requested, "")
+    codec.answers.render([(1, memoryview(result))], requested, "")
     assert memory.regions["r"] == bytes.fromhex("003c0040") + bytes(4)
 
 
 def test_more_instances_than_a_batch_are_split_and_put_together() -> None:
     data = ONE_TWO * 2 + TWO_THREE
     memory = Memory(r0=data + bytes(24))
-    codec = V2Codec(ADDONE, memory)
+    codec = V2Model(ADDONE, memory)
     text = asked(x(24), outputs=[{"name": "y", "parameters": at("r0", 24, 24)}])
-    request = codec.parse(text, None)
+    request = codec.requests.parse(text, None)
     assert payloads(request) == [ONE_TWO * 2, TWO_THREE]
     assert memory.reads == 1
     results = [(2, memoryview(TWO_THREE * 2)), (1, memoryview(ONE_TWO))]
-    answer = codec.render(results, request.requested, "")
+    answer = codec.answers.render(results, request.requested, "")
     assert json.loads(answer.body)["outputs"][0]["shape"] == [3, 2]
     assert memory.regions["r0"] == data + TWO_THREE * 2 + ONE_TWO
 
 
 def test_no_instances_are_no_bytes() -> None:
     memory = Memory(r0=b"")
-    codec = V2Codec(ADDONE, memory)
+    codec = V2Model(ADDONE, memory)
     body = asked(
         tensor("x", "FP32", [0, 2], parameters=at("r0", 0)),
         outputs=[{"name": "y", "parameters": at("r0", 0)}],
     )
-    parts, requested = codec.parse(body, None)
+    parts, requested = codec.requests.parse(body, None)
     assert parts == ()
-    assert json.loads(codec.render((), requested, "").body)["outputs"][0]["shape"] == [0, 2]
+    assert json.loads(codec.answers.render((), requested, "").body)["outputs"][0]["shape"] == [0, 2]
 
 
 def test_strings_are_read_once_and_checked_as_they_were_read() -> None:
     memory = Memory(r=strings(b"ab", b"") + b"rest")
     body = asked(tensor("s", "BYTES", [2], parameters=at("r", 10)))
-    request = V2Codec(STRINGS, memory).parse(body, None)
+    request = V2Model(STRINGS, memory).requests.parse(body, None)
     assert memory.reads == 1
     memory.regions["r"][:4] = b"\xff\xff\xff\xff"
     assert strings(b"ab", b"") in payloads(request)[0]
@@ -267,7 +267,7 @@ def test_strings_are_read_once_and_checked_as_they_were_read() -> None:
 def test_booleans_are_what_a_model_may_be_given() -> None:
     memory = Memory(r=bytes([0, 7, 255]))
     body = asked(tensor("f", "BOOL", [1, 3], parameters=at("r", 3)))
-    assert payloads(V2Codec(FLAGS, memory).parse(body, None)) == [bytes([0, 1, 1])]
+    assert payloads(V2Model(FLAGS, memory).requests.parse(body, None)) == [bytes([0, 1, 1])]
 
 
 @pytest.mark.parametrize(
@@ -311,11 +311,11 @@ def test_an_unknown_region_is_not_found() -> None:
 
 def test_an_output_larger_than_its_place_is_refused_and_nothing_is_written() -> None:
     memory = Memory(r0=ONE_TWO)
-    codec = V2Codec(ADDONE, memory)
+    codec = V2Model(ADDONE, memory)
     body = asked(x(), outputs=[{"name": "y", "parameters": at("r0", 4)}])
-    _, requested = codec.parse(body, None)
+    _, requested = codec.requests.parse(body, None)
     with pytest.raises(InvalidRequest) as caught:
-        codec.render([(1, memoryview(TWO_THREE))], requested, "")
+        codec.answers.render([(1, memoryview(TWO_THREE))], requested, "")
     assert str(caught.value) == (
         'output "y" has 8 bytes, more than the 4 of shared memory that the request gives for it'
     )
@@ -324,10 +324,10 @@ def test_an_output_larger_than_its_place_is_refused_and_nothing_is_written() -> 
 
 def test_an_output_smaller_than_its_place_leaves_the_rest() -> None:
     memory = Memory(r0=b"\xaa" * 16)
-    codec = V2Codec(ADDONE, memory)
+    codec = V2Model(ADDONE, memory)
     body = asked(x(), outputs=[{"name": "y", "parameters": at("r0", 16)}])
-    _, requested = codec.parse(body, None)
-    codec.render([(1, memoryview(TWO_THREE))], requested, "")
+    _, requested = codec.requests.parse(body, None)
+    codec.answers.render([(1, memoryview(TWO_THREE))], requested, "")
     assert memory.regions["r0"] == TWO_THREE + b"\xaa" * 8
 
 
@@ -341,7 +341,7 @@ def test_a_tensor_is_the_same_bytes_however_it_came(
 ) -> None:
     ints = b"".join(number.to_bytes(8, "little", signed=True) for number in numbers)
     memory = Memory(r=bytes(offset) + ints, s=strings(text))
-    codec = V2Codec(MANY, memory)
+    codec = V2Model(MANY, memory)
     shape = [1, len(numbers)]
     tail = tensor("b", "FP32", [1, 0], data=[])
     shared = asked(
@@ -356,5 +356,5 @@ def test_a_tensor_is_the_same_bytes_however_it_came(
         tensor("c", "BYTES", [1], parameters={"binary_data_size": len(text) + 4}),
         parameters={"binary_data_output": True},
     )
-    behind = codec.parse(head + ints + strings(text), len(head))
-    assert payloads(codec.parse(shared, None)) == payloads(behind)
+    behind = codec.requests.parse(head + ints + strings(text), len(head))
+    assert payloads(codec.requests.parse(shared, None)) == payloads(behind)

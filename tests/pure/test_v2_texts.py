@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segment_fixture import spec
 
-from ringbatch.frontend.v2.protocol import V2Codec
+from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.frontend.v2.remembered_texts import Texts, around_values
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.model_spec import ModelSpec
@@ -30,18 +30,18 @@ MODELS = {
 Body = tuple[bytes, int | None]
 
 
-def outcome(codec: V2Codec, body: Body) -> Any:
+def outcome(codec: V2Model, body: Body) -> Any:
     try:
-        parts, requested = codec.parse(*body)
+        parts, requested = codec.requests.parse(*body)
     except RequestError as error:
         return type(error), str(error)
     return [(part.rows, bytes(part.payload), part.key_bytes) for part in parts], requested
 
 
 def expect_no_difference(model: ModelSpec, bodies: Sequence[Body]) -> None:
-    codec = V2Codec(model)
+    codec = V2Model(model)
     for body in (*bodies, *bodies):
-        assert outcome(codec, body) == outcome(V2Codec(model), body), body
+        assert outcome(codec, body) == outcome(V2Model(model), body), body
 
 
 NAMES = ["x"] * 6 + ["y", "z", "id"]
@@ -215,7 +215,7 @@ def test_more_than_a_batch_before_binary_data_is_split_again() -> None:
 
 def test_only_the_values_of_a_text_seen_before_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same for JSON with and without an id, and for binary data."""
-    codec = V2Codec(MODELS["vector"])
+    codec = V2Model(MODELS["vector"])
     identity = '"id":"a",'
     usual = [text.encode() for text in (taken(), before(identity, taken()), binary(identity))]
     usual.append(json.dumps(json.loads(usual[0])).encode())
@@ -226,9 +226,9 @@ def test_only_the_values_of_a_text_seen_before_are_read(monkeypatch: pytest.Monk
         ]
 
     changed = [text.replace(b'"a"', b'"b"').replace(b"[1,2]}", b"[0,0]}") for text in usual]
-    expected = [outcome(V2Codec(MODELS["vector"]), body) for body in bodies_of(changed)]
+    expected = [outcome(V2Model(MODELS["vector"]), body) for body in bodies_of(changed)]
     for body in bodies_of(usual):
-        codec.parse(*body)
+        codec.requests.parse(*body)
     monkeypatch.setattr("ringbatch.frontend.v2.request._decoded", None)
     assert [outcome(codec, body) for body in bodies_of(changed)] == expected
     assert [requested.id for _, requested in expected] == [b"", b'"id":"b",', b'"id":"b",', b""]

@@ -30,10 +30,10 @@ from ringbatch.engine.worker import tensors
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import RETRY_S, Worker
-from ringbatch.frontend.request import service as service_module
+from ringbatch.frontend.request import models as models_module
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
-from ringbatch.frontend.v1.protocol import V1Codec
+from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.shm import engine_port as holder_module
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm import uniform_batch
@@ -128,13 +128,13 @@ def installed() -> Iterator[None]:
         patch.object(runner_module, "StridedView", ItemStridedView),
         patch.object(uniform_batch, "FEW", _FEW),
         patch.object(tensors, "FEW", _FEW),
-        patch.object(service_module, "V1Codec", _v1_codec),
-        patch.object(service_module, "V2Codec", lambda _spec, _regions: None),
+        patch.object(models_module, "V1Model", lambda spec, _windows: _v1_model(spec)),
+        patch.object(models_module, "V2Model", lambda _spec, _regions: None),
     ):
         yield
 
 
-_v1_codec = functools.cache(V1Codec)
+_v1_model = functools.cache(V1Model)
 """They are pure, and take longer to make than a schedule to run."""
 
 

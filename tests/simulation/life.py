@@ -37,7 +37,7 @@ from simulation.machine import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, Machin
 from ringbatch.engine.collector.collector import MAX_DEATHS
 from ringbatch.engine.collector.takeover import held
 from ringbatch.engine.runtimes.model import InvalidInput
-from ringbatch.frontend.codec.outcome import Headers
+from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.counters import CollectorCounter, Counters
@@ -379,7 +379,7 @@ class Life:
         call = service.predict(
             asked.model,
             asked.body,
-            lambda status, body, headers: self._reply(asked, status, body, headers),
+            lambda answer: self._reply(asked, answer),
             asked.timeout_ns,
         )
         asked.due_ns = (begun_ns + asked.timeout_ns, machine.now_ns + asked.timeout_ns)
@@ -391,7 +391,8 @@ class Life:
         """Whether batches may have taken any time."""
         return any("stopped" in what or "lost" in what for what in self.seen)
 
-    def _reply(self, asked: Asked, status: int, body: bytes, _headers: Headers) -> None:
+    def _reply(self, asked: Asked, answer: Answer) -> None:
+        status, body, _ = answer
         assert not asked.gone, f"request {asked.number} is answered, which was cancelled"
         assert not asked.status, f"request {asked.number} is answered twice"
         now_ns = self.machine.now_ns

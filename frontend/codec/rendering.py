@@ -1,0 +1,43 @@
+"""How requests are answered: what the way of a request asks of each protocol at its end."""
+
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
+
+from ringbatch.shm.errors import RequestError
+
+Results = Sequence[tuple[int, memoryview]]
+"""The rows and the result of each part of a request, in order."""
+A_co = TypeVar("A_co", covariant=True)
+"""What a protocol's answers are."""
+
+
+class Rendering(Protocol[A_co]):
+    """How one request is answered: with what it asked for, in its protocol. A value: it holds
+    nothing of the request's way, and requests that differ in nothing share one."""
+
+    def render(self, results: Results, batch_id: str) -> A_co:
+        """The answer.
+
+        Args:
+            results: of each part; none where there were no instances.
+            batch_id: of the batch that it was in; empty where it was in none.
+
+        Raises:
+            RequestError: there is none to be made of these results.
+        """
+
+    def render_in_place(
+        self, memory: memoryview, rows: int, start: int, size: int, batch_id: str
+    ) -> A_co:
+        """The same of one part.
+
+        Args:
+            memory: the segment.
+            rows: instances in the part.
+            start: where its result begins, in bytes from the start of the segment.
+            size: how many bytes it has.
+            batch_id: as in `render`.
+        """
+
+    def render_error(self, error: RequestError, batch_id: str) -> A_co:
+        """The answer that says why there is none; arguments as in `render`."""

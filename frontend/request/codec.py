@@ -1,0 +1,100 @@
+"""Between a protocol and the way of its requests: the interface, and V1 and V2 over HTTP.
+
+A codec is for all models of a process; what it knows of one model is that model's `v1` or `v2`.
+"""
+
+from typing import Protocol, TypeVar
+
+from ringbatch.frontend.codec.outcome import Answer, outcome
+from ringbatch.frontend.codec.payload import SlotPart
+from ringbatch.frontend.codec.rendering import Rendering
+from ringbatch.frontend.request.calls import Body
+from ringbatch.frontend.request.models import Models
+from ringbatch.frontend.request.served_model import ServedModel
+from ringbatch.frontend.v2.rendering import V2Rendering
+from ringbatch.shm.errors import RequestError
+from ringbatch.shm.tuples import new_tuple
+
+B_contra = TypeVar("B_contra", contravariant=True)
+F_contra = TypeVar("F_contra", contravariant=True)
+A_co = TypeVar("A_co", covariant=True)
+Parts = tuple[SlotPart, ...]
+"""What goes into slots, in order."""
+Read = tuple[ServedModel, Parts, Rendering[A_co], int]
+"""A request as it was read: its model, its parts, how it is answered, and for how many nanoseconds
+it says that an answer is worth having, 0 where it does not. There are no parts where there are no
+instances."""
+
+
+class Codec(Protocol[B_contra, F_contra, A_co]):
+    """One protocol."""
+
+    def read(self, name: str, body: B_contra, framing: F_contra) -> Read[A_co]:
+        """Read a request.
+
+        Args:
+            name: of its model, or its `address`; empty where the body says it.
+            body: undecoded.
+            framing: what else came with it that says how the body is to be read.
+
+        Raises:
+            RequestError: the request cannot be read, or there is no such model.
+        """
+
+    def refusal(self, name: str, error: RequestError) -> A_co:
+        """The answer to a request that cannot be read."""
+
+
+class V1Codec:
+    """V1; the framing is the origin of a request to a model that another server runs.
+
+    Args:
+        models: of this process.
+    """
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def read(self, name: str, body: Body, framing: bytes | None) -> Read[Answer]:
+        """As in `Codec`."""
+        models = self._models
+        model = models.by_address.get(name) or models.of_any_name
+        if model is None:
+            raise models.not_found(name)
+        v1 = model.v1
+        if framing is None or v1.forwarded is None:
+            parts, columns = v1.requests.parse(body)
+        else:
+            parts, columns = v1.forwarded.parse(body, framing)
+        return model, parts, v1.columns if columns else v1.rows, 0
+
+    def refusal(self, name: str, error: RequestError) -> Answer:
+        """As in `Codec`."""
+        model = self._models.by_address.get(name) or self._models.of_any_name
+        return outcome(error) if model is None else model.v1.rows.render_error(error, "")
+
+
+class V2Codec:
+    """V2; the framing says where the JSON text of the body ends, if that is not all of it.
+
+    Args:
+        models: of this process.
+    """
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+
+    def read(self, name: str, body: Body, framing: int | None) -> Read[Answer]:
+        """As in `Codec`."""
+        models = self._models
+        model = models.by_address.get(name)
+        if model is None:
+            raise models.not_found(name)
+        v2 = model.v2
+        parts, requested = v2.requests.parse(body, framing)
+        rendering = new_tuple(V2Rendering, (v2.answers, requested))
+        return model, parts, rendering, requested.timeout_ns
+
+    def refusal(self, name: str, error: RequestError) -> Answer:
+        """As in `Codec`."""
+        return outcome(error)

@@ -1,0 +1,155 @@
+"""The models of a segment, as the table of models has them."""
+
+from ringbatch.frontend.codec.json_to_tensor import shown
+from ringbatch.frontend.codec.model_address import OF_VERSION, address
+from ringbatch.frontend.request.served_model import ServedModel
+from ringbatch.frontend.v1.forwarded import Origins
+from ringbatch.frontend.v1.protocol import V1Model
+from ringbatch.frontend.v2.protocol import V2Model
+from ringbatch.frontend.v2.regions import NOTHING_SHARED, Regions, SharedMemory
+from ringbatch.shm.errors import ModelNotFound
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.layout import (
+    LANE_TABLE,
+    MODEL_ANSWER_NS,
+    MODEL_READY,
+    MODEL_ROW_NS,
+    MODEL_SERVED,
+    WORD,
+)
+from ringbatch.shm.model_spec import SERVING, ModelSpec, defaults, version_order
+from ringbatch.shm.model_table import TABLE_WORD
+from ringbatch.shm.region_registry import Registry
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.strided_view import StridedView
+
+
+class Models:
+    """The models of a segment that serve.
+
+    The table of models may change at any time. What is here follows it before each request, which
+    takes one load from memory while it has not, and says so in a word of the lane: who reads that
+    knows that no more requests come for models that were in earlier tables alone.
+
+    Attributes:
+        table: the number of the table that is followed.
+        by_address: the models, by `address`.
+        of_any_name: takes predictions of whatever model; None where there is no such.
+        regions: what clients have registered of their memory.
+        origins: of requests to models that other servers run.
+
+    Args:
+        segment: where the models are described.
+        lane: of this process.
+        shared: what of clients' memory requests may use.
+    """
+
+    def __init__(self, segment: Segment, lane: Lane, shared: SharedMemory = NOTHING_SHARED) -> None:
+        self._segment = segment
+        self._lane = lane
+        self.regions = Regions(Registry.attach(segment), shared)
+        self._words = segment.words
+        self._windows = StridedView(segment.memory)
+        self.origins = Origins(segment.models)
+        self.of_any_name: ServedModel | None = None
+        self.table = 0
+        self._unsaid = True
+        """Whether the lane does not say yet that it follows that table."""
+        self._seen_word = (segment.layout.lane(lane.index) + LANE_TABLE) // WORD
+        self._known: dict[int, ServedModel] = {}
+        self._defaults: dict[str, ServedModel] = {}
+        self.by_address: dict[str, ServedModel] = {}
+
+    def keep_up(self) -> None:
+        """Follow the table of models, and say so."""
+        if self._words[TABLE_WORD] != self.table:
+            self._follow()
+        if self._unsaid:
+            # What was sent before must be found by who reads the word.
+            lane = self._lane
+            lane.submit()
+            if not lane.held_back:
+                self._words[self._seen_word] = self.table
+                self._unsaid = False
+
+    def _follow(self) -> None:
+        number = self._segment.read_models()
+        serving = [spec for spec in self._segment.models if spec.state == SERVING]
+        self._known = {spec.reference: self._model_of(spec) for spec in serving}
+        self._defaults = {
+            name: self._known[spec.reference] for name, spec in defaults(serving).items()
+        }
+        self.by_address = self._defaults | {
+            address(model.spec.name, model.spec.version): model for model in self._known.values()
+        }
+        known = self._known.values()
+        of_any = (model for model in known if model.spec.forward and model.spec.forward.any_path)
+        self.of_any_name = next(of_any, None)
+        self.table = number
+        self._unsaid = True
+
+    def _model_of(self, spec: ModelSpec) -> ServedModel:
+        known = self._known.get(spec.reference)
+        if known is not None and known.spec == spec:
+            return known
+        start = self._segment.layout.model(spec.index)
+        return ServedModel(
+            spec,
+            V1Model(spec, self._windows),
+            V2Model(spec, self.regions),
+            ready_word=(start + MODEL_READY) // WORD,
+            served_word=(start + MODEL_SERVED) // WORD,
+            answer_word=(start + MODEL_ANSWER_NS) // WORD,
+            row_word=(start + MODEL_ROW_NS) // WORD,
+        )
+
+    def model(self, name: str, version: str = "") -> ServedModel:
+        """The model of that name and version; without a version the server's choice.
+
+        Raises:
+            ModelNotFound
+        """
+        self.keep_up()
+        wanted = address(name, version)
+        model = self.by_address.get(wanted)
+        if model is None:
+            raise self.not_found(wanted)
+        return model
+
+    @property
+    def models(self) -> dict[str, ServedModel]:
+        """By name, what serves requests that name no version."""
+        self.keep_up()
+        return self._defaults
+
+    @property
+    def specs(self) -> tuple[ModelSpec, ...]:
+        """What the table says of the models that serve, each version for itself."""
+        self.keep_up()
+        return tuple(model.spec for model in self._known.values())
+
+    @property
+    def entries(self) -> tuple[ModelSpec, ...]:
+        """All of the table, with what is being loaded and what retires."""
+        self.keep_up()
+        return self._segment.models
+
+    def specs_of(self, name: str, version: str = "") -> tuple[ModelSpec, ...]:
+        """Those of one model: of that version, or of every one where there is no version."""
+        return tuple(s for s in self.specs if s.name == name and version in ("", s.version))
+
+    def versions(self, name: str) -> list[str]:
+        """Those of a model that serve, the lowest first."""
+        return sorted((spec.version for spec in self.specs_of(name)), key=version_order)
+
+    def not_found(self, wanted: str) -> ModelNotFound:
+        """What says that there is no model of that address, and which there are."""
+        name, _, version = wanted.partition(OF_VERSION)
+        if name in self._defaults:
+            have = " and ".join(f'"{known}"' for known in self.versions(name))
+            return ModelNotFound(
+                f"model {shown(name)} has version {have} and no version {shown(version)}"
+            )
+        cut = name if len(name) <= 128 else f"{name[:128]}..."
+        known = ", ".join(self._defaults) or "none"
+        return ModelNotFound(f'there is no model "{cut}"; there is: {known}')

@@ -1,0 +1,186 @@
+"""The way of every request, whatever its protocol: from a body to a slot, or to an error.
+
+Nothing is awaited: `Pipeline.start` returns at once, and the answer is a call of the `reply` it was
+given, later or before it returns. No error leaves it as an exception. What differs between the
+protocols stands in a `Codec` and in the rendering of a request; what happens once the answer is
+there, in `ringbatch.frontend.request.task`.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.codec.rendering import Rendering
+from ringbatch.frontend.codec.request_timeout import shortest_ns
+from ringbatch.frontend.request.calls import Call
+from ringbatch.frontend.request.codec import Codec, Parts
+from ringbatch.frontend.request.models import Models
+from ringbatch.frontend.request.served_model import ServedModel
+from ringbatch.frontend.request.split import Split
+from ringbatch.frontend.request.task import Engine, Task
+from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.errors import ModelNotReady, Overloaded, RequestError, RequestTooLarge
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.model_table import TABLE_WORD
+
+log = logging.getLogger("ringbatch.frontend")
+
+B = TypeVar("B")
+F = TypeVar("F")
+A = TypeVar("A")
+_MARGIN: Final = 8
+"""By one part in so many, answers may take longer than expected."""
+
+
+class Pipeline:
+    """The way of the requests of one process.
+
+    Attributes:
+        engine: of this process.
+
+    Args:
+        engine: of this process.
+        models: that are served.
+        words: of the segment.
+        clock: monotonic nanoseconds.
+    """
+
+    def __init__(
+        self, engine: Engine, models: Models, words: memoryview, clock: Callable[[], int]
+    ) -> None:
+        self.engine = engine
+        self._models = models
+        self._words = words
+        self._clock = clock
+        self._twice_full = 2 * engine.lane.capacity
+        self._comfortable_bytes = engine.lane_bytes >> 1
+
+    def start(
+        self,
+        codec: Codec[B, F, A],
+        name: str,
+        body: B,
+        framing: F,
+        reply: Callable[[A], None],
+        timeout_ns: int = 0,
+    ) -> Call | None:
+        """Answer a request.
+
+        Args:
+            codec: of its protocol.
+            name, body, framing: of the request, as `Codec.read` has them.
+            reply: called once, unless the call is abandoned first.
+            timeout_ns: how long the client waits, where that is less than the model's own limit;
+                0 where it does not say; below 0 where it waits no more.
+
+        Returns:
+            The call that is on its way; None where `reply` was called already.
+        """
+        models, words = self._models, self._words
+        self.engine.gateway.between_requests()
+        if words[TABLE_WORD] != models.table:
+            models.keep_up()
+        accepted_ns = self._clock()
+        rendering: Rendering[A] | None = None
+        error: RequestError
+        try:
+            model, parts, rendering, asked_ns = codec.read(name, body, framing)
+            # Where a worker only died, requests wait for the next, like those in flight.
+            if not words[model.served_word]:
+                raise not_ready(model.spec)
+            limit_ns = model.spec.timeout_ns
+            if timeout_ns or asked_ns:
+                limit_ns = shortest_ns(limit_ns, timeout_ns, asked_ns)
+            task = Task(model, rendering, reply, accepted_ns, accepted_ns + limit_ns)
+            if parts:
+                return self._send(task, parts)
+            answer = rendering.render((), "")
+        except RequestError as failure:
+            # Its traceback holds this frame, and this frame it: together they would keep open what
+            # the request uses until the garbage collector looks.
+            error = failure.with_traceback(None)
+        except Exception:
+            log.exception("frontend: a request to model %s failed", name or "named in its body")
+            error = InternalError()
+        else:
+            reply(answer)
+            return None
+        if rendering is None:
+            reply(codec.refusal(name, error))
+        else:
+            reply(rendering.render_error(error, ""))
+        return None
+
+    def _send(self, task: Task[A], parts: Parts) -> Call:
+        """Send a request of at least one part on its way.
+
+        Raises:
+            Overloaded: no slot or no memory is left, or so much waits that the answer would come
+                too late.
+            RequestTooLarge: it would not fit even if nothing else were there.
+        """
+        self._expect_time(task)
+        if len(parts) > 1:
+            whole = Split(self.engine, task)
+            whole.send(parts, self._result_sizes(task.model, parts))
+            return whole
+        part = parts[0]
+        rows, payload, _ = part
+        size = len(payload)
+        result_bytes = task.model.result_bytes(rows, size)
+        if result_bytes + size > self._comfortable_bytes:
+            (result_bytes,) = self._result_sizes(task.model, parts)
+        task.send(self.engine, part, result_bytes)
+        return task
+
+    def _expect_time(self, task: Task[A]) -> None:
+        """Return where the answer can be expected in time, by what the collector has said and by
+        what it has yet to take.
+
+        Raises:
+            Overloaded: saying when to try again.
+        """
+        words, model, lane = self._words, task.model, self.engine.lane
+        answer_ns, row_ns = words[model.answer_word], words[model.row_word]
+        left_ns = task.deadline_ns - task.accepted_ns
+        if not answer_ns and row_ns * self._twice_full < left_ns:
+            # Not even a full lane would be too much for it; usual, and the ring is not looked at.
+            return
+        answer_ns += lane.untaken * row_ns
+        late_ns = answer_ns + answer_ns // _MARGIN - left_ns
+        if late_ns > 0:
+            lane.counters.add(LaneCounter.REFUSED)
+            raise Overloaded(
+                f"so many requests wait that an answer would take {answer_ns / 1e9:.1f} s",
+                retry_after_s=-(-late_ns // 1_000_000_000),
+            )
+
+    def _result_sizes(self, model: ServedModel, parts: Parts) -> list[int]:
+        """What to claim for the answer to each part, so that all of them can fit together.
+
+        Raises:
+            RequestTooLarge: they would not even if nothing else were there.
+        """
+        lane = self.engine.lane
+        if len(parts) > lane.capacity:
+            rows = sum(rows for rows, _, _ in parts)
+            raise RequestTooLarge(
+                f"the request has {rows} instances, which make {len(parts)} batches; "
+                f"at most {lane.capacity} fit at once"
+            )
+        sizes = [len(payload) for _, payload, _ in parts]
+        for claim in (model.result_bytes, model.usual_bytes, model.least_bytes):
+            results = [claim(rows, size) for (rows, _, _), size in zip(parts, sizes, strict=True)]
+            comfortable = sum(sizes) + sum(results) <= self._comfortable_bytes
+            if comfortable or lane.could_hold(zip(sizes, results, strict=True)):
+                return results
+        raise RequestTooLarge(
+            f"the request takes {sum(sizes)} bytes and its answer {sum(results)}, more than there "
+            "is room for; [server] lane_bytes bounds what they may take together"
+        )
+
+
+def not_ready(spec: ModelSpec, why: str = "no worker holds it now") -> ModelNotReady:
+    """What says that a model cannot predict, and why."""
+    return ModelNotReady(f'model "{spec.name}" is not ready: {why}')

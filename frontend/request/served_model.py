@@ -1,0 +1,42 @@
+"""One model as this process serves it."""
+
+from ringbatch.frontend.codec.result_sizes import ResultSizes
+from ringbatch.frontend.v1.protocol import V1Model
+from ringbatch.frontend.v2.protocol import V2Model
+from ringbatch.shm.model_spec import ModelSpec
+
+
+class ServedModel(ResultSizes):
+    """One model of the manifest, as this process serves it.
+
+    Attributes:
+        spec: what the manifest says.
+        reference: what requests for it carry.
+        v1: between V1's bodies and slots.
+        v2: between V2's bodies and slots.
+        ready_word: where the number of its ready workers stands.
+        served_word: where it stands whether there ever was one.
+        answer_word: where it stands how long a request that comes now will take.
+        row_word: where it stands how much every instance adds that was not counted there.
+    """
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        v1: V1Model,
+        v2: V2Model,
+        *,
+        ready_word: int,
+        served_word: int,
+        answer_word: int,
+        row_word: int,
+    ) -> None:
+        super().__init__(v1.result_bytes)
+        self.spec = spec
+        self.reference = spec.reference
+        self.v1 = v1
+        self.v2 = v2
+        self.ready_word = ready_word
+        self.served_word = served_word
+        self.answer_word = answer_word
+        self.row_word = row_word

@@ -1,0 +1,117 @@
+"""A request of more instances than one batch may hold."""
+
+from collections.abc import Sequence
+from typing import Generic
+
+from ringbatch.frontend.codec.payload import SlotPart
+from ringbatch.frontend.request.task import A, Engine, SlotRequest, Task
+from ringbatch.shm.errors import RequestError
+
+
+class Split(Generic[A]):
+    """A request of more instances than one batch may hold: its parts run as they can, and their
+    answers are put together again. The first part that fails fails the request."""
+
+    def __init__(self, engine: Engine, task: Task[A]) -> None:
+        self._engine = engine
+        self._task = task
+        self._pieces: list[Piece[A]] = []
+        self._over = False
+
+    def send(self, parts: Sequence[SlotPart], sizes: Sequence[int]) -> None:
+        """Put every part into a slot with that many bytes for its answer.
+
+        Raises:
+            Overloaded: there are not slots or memory enough for all of them.
+        """
+        self._pieces = [Piece(self._task, rows, self) for rows, _, _ in parts]
+        try:
+            for piece, part, size in zip(self._pieces, parts, sizes, strict=True):
+                piece.send(self._engine, part, size)
+                if piece is not self._pieces[0]:
+                    piece.count_no_more()
+        except BaseException:
+            self.abandon()
+            raise
+
+    def extents(self, grown: "Piece[A]", result_bytes: int) -> list[tuple[int, int]]:
+        """The bytes of its parts, and for the answers to them, where one gets so many for its."""
+        return [
+            piece.extent if piece is not grown else (piece.extent[0], result_bytes)
+            for piece in self._pieces
+        ]
+
+    def abandon(self) -> None:
+        """Nobody waits any more; `reply` will not be called."""
+        self._over = True
+        pieces, self._pieces = self._pieces, []
+        for piece in pieces:
+            piece.abandon()
+
+    def join(self, batch: int) -> A | None:
+        """The answer; None while a piece has no result yet."""
+        results = [(p.rows, p.result) for p in self._pieces if p.result is not None]
+        if len(results) < len(self._pieces):
+            return None
+        try:
+            return self._task.rendering.render(results, self._engine.batch_ids.text(batch))
+        finally:
+            results.clear()
+            self.abandon()
+
+    def failed(self, error: RequestError, batch_id: str) -> None:
+        """A piece's call: it has failed."""
+        if not self._over:
+            self.abandon()
+            self._task.fail(error, batch_id)
+
+
+class Piece(SlotRequest[A]):
+    """One part of a split request; it keeps its slot until all of them are answered.
+
+    Attributes:
+        rows: instances in it.
+        result: the rows' result, once it is there.
+    """
+
+    __slots__ = ("_kept", "_whole", "result", "rows")
+
+    def __init__(self, task: Task[A], rows: int, whole: Split[A]) -> None:
+        self.model = task.model
+        self.reply = task.reply
+        self.accepted_ns = task.accepted_ns
+        self.deadline_ns = task.deadline_ns
+        self.rows = rows
+        self.result: memoryview | None = None
+        self._whole = whole
+        self._slot = -1
+        self._kept = -1
+
+    def abandon(self) -> None:
+        """Want nothing any more, and give back what is there."""
+        super().abandon()
+        if self._kept >= 0:
+            self.result = None
+            self._engine.lane.release(self._kept)
+            self._kept = -1
+
+    def count_no_more(self) -> None:
+        """Another piece counts for the request."""
+        self._engine.lane.count_no_more(self._slot)
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Its bytes and those for its answer."""
+        _, payload, _ = self._part
+        return len(payload), self._result_bytes
+
+    def _extents(self, result_bytes: int) -> list[tuple[int, int]]:
+        return self._whole.extents(self, result_bytes)
+
+    def _take(self, slot: int, size: int, batch: int) -> A | None:
+        self._kept, self.result = slot, self._result(slot, size)
+        return self._whole.join(batch)
+
+    def _failed(self, error: RequestError, batch: int) -> None:
+        batch_id = self._engine.batch_ids.text(batch) if batch else ""
+        self._whole.failed(error, batch_id)

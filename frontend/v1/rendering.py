@@ -1,0 +1,59 @@
+"""How V1 requests of one model are answered: in one of two formats, and nothing else differs."""
+
+from ringbatch.frontend.codec.outcome import AGENT_TEXT, JSON, Answer, outcome
+from ringbatch.frontend.codec.rendering import Results
+from ringbatch.frontend.v1.answer import Answers
+from ringbatch.frontend.v1.placed_answers import PlacedAnswers
+from ringbatch.shm.errors import RequestError
+
+
+class V1Rendering:
+    """See `ringbatch.frontend.codec.rendering.Rendering`.
+
+    Args:
+        answers: of the model.
+        columns: whether they are wanted in column format.
+        kserve_errors: the model's setting.
+    """
+
+    def __init__(self, answers: Answers, *, columns: bool, kserve_errors: bool) -> None:
+        self._answers = answers
+        self._columns = columns
+        self._kserve_errors = kserve_errors
+        self._headers = AGENT_TEXT if kserve_errors else JSON
+
+    def render(self, results: Results, batch_id: str) -> Answer:
+        """As in `Rendering`."""
+        return 200, self._answers.render(results, self._columns, batch_id), self._headers
+
+    def render_in_place(
+        self, memory: memoryview, rows: int, start: int, size: int, batch_id: str
+    ) -> Answer:
+        """As in `Rendering`."""
+        return self.render(((rows, memory[start : start + size]),), batch_id)
+
+    def render_error(self, error: RequestError, batch_id: str) -> Answer:
+        """As in `Rendering`."""
+        return outcome(error, kserve_errors=self._kserve_errors, batch_id=batch_id)
+
+
+class PlacedRendering(V1Rendering):
+    """The same in row format, of a model whose answers are written from where results lie.
+
+    Args:
+        answers, kserve_errors: as in `V1Rendering`.
+        placed: writes them so.
+    """
+
+    def __init__(self, answers: Answers, placed: PlacedAnswers, *, kserve_errors: bool) -> None:
+        super().__init__(answers, columns=False, kserve_errors=kserve_errors)
+        self._placed = placed
+
+    def render_in_place(
+        self, memory: memoryview, rows: int, start: int, size: int, batch_id: str
+    ) -> Answer:
+        """As in `Rendering`."""
+        body = self._placed.write(rows, start, size, batch_id)
+        if body is None:
+            return super().render_in_place(memory, rows, start, size, batch_id)
+        return 200, body, self._headers
