@@ -68,15 +68,22 @@ def unified_groups(membership: str) -> list[str]:
     Args:
         membership: the text of ``/proc/self/cgroup``.
     """
-    return _groups(membership, controller="", mounts=("", "unified"))
+    return groups(membership, controller="", mounts=("", "unified"))
 
 
 def legacy_groups(membership: str) -> list[str]:
     """The same for cgroup v1, where the cpu controller has a mount of its own."""
-    return _groups(membership, controller="cpu", mounts=("cpu", "cpu,cpuacct"))
+    return groups(membership, controller="cpu", mounts=("cpu", "cpu,cpuacct"))
 
 
-def _groups(membership: str, controller: str, mounts: tuple[str, ...]) -> list[str]:
+def groups(membership: str, controller: str, mounts: tuple[str, ...]) -> list[str]:
+    """The folders, below the mounts, of the own cgroup and all above it.
+
+    Args:
+        membership: the text of ``/proc/self/cgroup``.
+        controller: of cgroup v1; empty for v2, which has one tree for all.
+        mounts: where that tree may be mounted.
+    """
     for line in membership.splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

@@ -125,11 +125,38 @@ def _taken_apart(name: str) -> re.Match[str] | None:
 
 def sweep() -> list[str]:
     """Remove what dead supervisors of this user have left, and say what it was."""
+    return [name for base, entries in _engines() for name in _sweep(base, entries)]
+
+
+def left_behind() -> list[tuple[str, list[Path]]]:
+    """What `sweep` would remove: segments' names, with what there is of each engine's objects."""
+    return [
+        (base, own)
+        for base, entries in _engines()
+        if (own := [entry for entry in entries if _is_own(entry)]) and not _may_be_alive(base)
+    ]
+
+
+def _engines() -> list[tuple[str, list[Path]]]:
+    """The segments' names of all engines, with the paths of their objects."""
     engines: dict[str, list[Path]] = {}
     for entry in sorted(DIRECTORY.iterdir()):
         if found := _taken_apart(entry.name.removeprefix("sem.")):
             engines.setdefault(found[1], []).append(entry)
-    return [name for base, entries in engines.items() for name in _sweep(base, entries)]
+    return list(engines.items())
+
+
+def _may_be_alive(base: str) -> bool:
+    try:
+        fd = os.open(DIRECTORY / base, os.O_RDWR | FLAGS)
+    except FileNotFoundError:
+        return False
+    except OSError:  # another user's
+        return True
+    try:
+        return is_locked(fd, LIFE_LOCK)
+    finally:
+        os.close(fd)
 
 
 def _sweep(base: str, entries: list[Path]) -> list[str]:
@@ -149,11 +176,18 @@ def _sweep(base: str, entries: list[Path]) -> list[str]:
         os.close(fd)
 
 
+def _is_own(entry: Path) -> bool:
+    try:
+        return entry.lstat().st_uid == os.geteuid()
+    except FileNotFoundError:
+        return False
+
+
 def _remove(entries: list[Path]) -> list[str]:
     removed = []
     for entry in entries:
         with suppress(FileNotFoundError):
-            if entry.lstat().st_uid == os.geteuid():
+            if _is_own(entry):
                 entry.unlink()
                 removed.append(entry.name)
     return removed

@@ -215,7 +215,7 @@ def test_every_command_that_is_named_is_understood() -> None:
         cli._parser().parse_args(shlex.split(line)[1:])
 
 
-COMMANDS: Final = {"check", "demo", "models", "reload", "serve", "sidecar", "status"}
+COMMANDS: Final = {"check", "demo", "doctor", "models", "reload", "serve", "sidecar", "status"}
 
 
 def test_the_configuration_example_is_sound(tmp_path: Path) -> None:

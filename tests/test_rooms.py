@@ -18,7 +18,10 @@ ARROWS = {
     "engine.supervisor": "shm shm.host engine.config engine.process engine.batch engine.runtimes",
     # Its model imports what models of users do.
     "engine.demo": "shm engine engine.config engine.report",
-    "engine.command": "shm shm.host engine.config engine.report engine.supervisor engine.demo",
+    "engine.doctor": ("shm shm.host engine.config engine.process engine.batch engine.supervisor"),
+    "engine.command": (
+        "shm shm.host engine.config engine.report engine.supervisor engine.demo engine.doctor"
+    ),
     "frontend": "shm frontend.client frontend.security frontend.server",
     "frontend.codec": "shm",
     "frontend.security": "shm shm.host",

@@ -92,6 +92,24 @@ example:
 """
 
 
+_DOCTOR_EXAMPLES: Final = """\
+Looks at this host, starts nothing, changes nothing, and prints what it found; where something is
+not well, why that matters and what to do. MODEL, --config and all flags are those of serve, and say
+what is to run here. Without any, what serve runs without any. Limits are those of this process: run
+it where the engine is to run, in its container, or with systemd-run and the settings of its unit.
+
+The exit status is 1 where anything is at the level error, else 0.
+
+--json prints {"findings": [...], "versions": {...}}. Each finding has "check" (a name that stays),
+"level" (ok, note, warning or error), "found", "why" and "do" (empty where there is nothing to do).
+
+examples:
+  ringbatch doctor
+  ringbatch doctor --config ringbatch.toml
+  ringbatch doctor --config ringbatch.toml --json
+"""
+
+
 _RELOAD_EXAMPLES: Final = """\
 Without NAME, the engine reads its configuration again and serves what it says now: models that are
 new, changed, or whose files changed are loaded, others go. With NAME, that model is loaded again
@@ -242,6 +260,15 @@ def _sidecar(arguments: argparse.Namespace) -> int:
     return run(config)
 
 
+def _doctor(arguments: argparse.Namespace) -> int:
+    from ringbatch.engine.doctor.examination import run
+
+    sections = (ServerConfig, ModelConfig)
+    said = arguments.model or arguments.config or arguments.name
+    asked = bool(said) or any(_given(section, arguments) for section in sections)
+    return run(lambda: configure(arguments), asked=asked, as_objects=arguments.json)
+
+
 def _demo(arguments: argparse.Namespace) -> int:
     from ringbatch.engine.demo.demo import run
 
@@ -311,6 +338,10 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="the configuration file, TOML"
     )
+    doctor = add("doctor", "say what is wrong with this host", _DOCTOR_EXAMPLES, _doctor)
+    _add_serve(doctor)
+    doctor.usage = "ringbatch doctor [MODEL] [--name NAME] [--config FILE] [--json] [options]"
+    doctor.add_argument("--json", action="store_true", help="print objects, for programs")
     status = add("status", "print the counters of a running engine", "", _status)
     models = add(
         "models", "print what a running engine serves, and how long its batches run", "", _models

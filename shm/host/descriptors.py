@@ -3,7 +3,7 @@
 import resource
 from typing import Final
 
-_OTHERS: Final = 256
+OTHERS: Final = 256
 """Descriptors for everything that is no connection."""
 
 
@@ -17,11 +17,11 @@ def connections_allowed(wanted: int) -> int:
         How many there can be, at least one and at most as many as are wanted.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + _OTHERS
+    needed = wanted + OTHERS
     if _is_below(soft, needed):
         soft = hard if _is_below(hard, needed) else needed
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    return max(soft - _OTHERS, 1) if _is_below(soft, needed) else wanted
+    return max(soft - OTHERS, 1) if _is_below(soft, needed) else wanted
 
 
 def _is_below(limit: int, needed: int) -> bool:

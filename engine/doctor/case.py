@@ -1,0 +1,118 @@
+"""What a check gets, and what all of them are made of. Pure."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ringbatch.engine.config.settings import Config
+from ringbatch.engine.doctor.facts import Facts
+from ringbatch.engine.doctor.findings import Finding, Level
+from ringbatch.engine.process.plan import Plan
+
+PROCESS_BYTES: Final = 80 << 20
+"""Of memory that one process has for itself, a worker's model not counted. bench/idle.py holds
+frontends and collectors to it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worker:
+    """What one worker starts with: its name for people, its threads, and the variable of the
+    environment that decides their number, if one does."""
+
+    title: str
+    threads: int
+    variable: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What an engine wants.
+
+    Attributes:
+        segment_bytes: of /dev/shm; models' signatures may add some KiB.
+        request_bytes: of the largest request, as it fits.
+        lowered: whether that is less than by default, for want of room.
+        files: in /dev/shm.
+        processes: of all roles.
+        tasks: processes and threads.
+        memory_bytes: of all processes, the segment included and models not.
+        workers: those that compute.
+        open_files: of a frontend, when it has all its connections.
+        other_files: of these, those that are no connections.
+        backlog: connections that may wait to be accepted.
+        plan: where everything runs; None where the configuration names CPUs that cannot be used.
+        misplaced: which.
+    """
+
+    segment_bytes: int
+    request_bytes: int
+    lowered: bool
+    files: int
+    processes: int
+    tasks: int
+    memory_bytes: int
+    workers: tuple[Worker, ...]
+    open_files: int
+    other_files: int
+    backlog: int
+    plan: Plan | None
+    misplaced: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A host and what is to run on it.
+
+    Attributes:
+        facts: of the host.
+        config: what is to be served; that of ``ringbatch serve`` alone where none was asked for.
+        asked: whether it was.
+        needs: what that wants.
+    """
+
+    facts: Facts
+    config: Config
+    asked: bool
+    needs: Needs
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """What a check looks at, and why that matters.
+
+    Attributes:
+        check: its name.
+        why: it matters.
+    """
+
+    check: str
+    why: str
+
+    def ok(self, found: str) -> Finding:
+        """All is well."""
+        return Finding(self.check, Level.OK, found, self.why)
+
+    def note(self, found: str, do: str = "", why: str = "") -> Finding:
+        """Good to know."""
+        return Finding(self.check, Level.NOTE, found, why or self.why, do)
+
+    def warning(self, found: str, do: str, why: str = "") -> Finding:
+        """Costs requests or much speed."""
+        return Finding(self.check, Level.WARNING, found, why or self.why, do)
+
+    def error(self, found: str, do: str, why: str = "") -> Finding:
+        """Keeps ringbatch from working as configured."""
+        return Finding(self.check, Level.ERROR, found, why or self.why, do)
+
+    def unknown(self, what: str) -> Finding:
+        """It could not be found out."""
+        return Finding(
+            self.check,
+            Level.NOTE,
+            f"{what} cannot be read here",
+            self.why,
+            "run it as another user, or outside of the sandbox, to know",
+        )
+
+
+Check = Callable[[Case], Iterator[Finding]]

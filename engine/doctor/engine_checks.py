@@ -1,0 +1,113 @@
+"""Checks of ports, and of engines that run or have left something. Pure."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from ringbatch.engine.doctor.case import Case, Topic
+from ringbatch.engine.doctor.facts import Door
+from ringbatch.engine.doctor.findings import Finding, as_mib
+
+_PORTS: Final = Topic("ports", "an engine that cannot have its ports does not start")
+_RUNNING: Final = Topic("engines", "engines on one host share its CPUs, its memory and /dev/shm")
+_LEFT: Final = Topic(
+    "leftovers",
+    "what an engine leaves whose supervisor and collector were both killed takes memory",
+)
+_OWN: Final = "ringbatch: "
+_SHOWN: Final = 5
+
+
+def ports(case: Case) -> Iterator[Finding]:
+    """Whether the ports of the configuration can be had."""
+    doors, kernel = case.facts.doors, case.facts.kernel
+    if doors is None:
+        yield _PORTS.unknown("whether ports are free")
+        return
+    for door in doors:
+        if door.refusal:
+            yield _refused(door, asked=case.asked)
+        elif (
+            case.asked
+            and kernel
+            and kernel.outgoing_ports
+            and kernel.outgoing_ports[0] <= door.port <= kernel.outgoing_ports[1]
+        ):
+            low, high = kernel.outgoing_ports
+            yield _PORTS.note(
+                f"[server] {door.key}: {door.port} is free now, and among the ports {low} to "
+                f"{high} that outgoing connections get",
+                f"choose one below {low}, or add it to net.ipv4.ip_local_reserved_ports",
+                "an outgoing connection may have it when the engine starts",
+            )
+        else:
+            yield _PORTS.ok(f"[server] {door.key}: {door.port} is free")
+
+
+def _refused(door: Door, *, asked: bool) -> Finding:
+    held = ", ".join(f"process {pid} ({title or 'no title'})" for pid, title in door.holders)
+    found = f"[server] {door.key}: cannot listen on {door.host}:{door.port}: {door.refusal}"
+    if not door.taken:
+        return _PORTS.error(
+            found,
+            f"choose another address or port, in [server] {door.key}; ports below 1024 need a "
+            "privilege",
+        )
+    found += f"; {held} has it" if held else "; who has it cannot be seen"
+    if any(title.startswith(_OWN) for _, title in door.holders):
+        return _PORTS.note(
+            found,
+            "nothing where that is the engine to be examined; stop it before another is started",
+        )
+    do = f"stop what has it, or choose another port, in [server] {door.key}"
+    return _PORTS.error(found, do) if asked else _PORTS.note(found, do)
+
+
+def engines(case: Case) -> Iterator[Finding]:
+    """Which engines run."""
+    found = case.facts.engines
+    if found is None:
+        yield _RUNNING.unknown("/dev/shm")
+        return
+    if found.running:
+        shown = "; ".join(
+            f"process {engine.pid} serves {', '.join(engine.models)} with "
+            f"{as_mib(engine.segment_bytes)} of shared memory"
+            for engine in found.running
+        )
+        yield _RUNNING.ok(shown)
+    else:
+        yield _RUNNING.ok("none of this user runs")
+    if found.of_other_versions:
+        yield _RUNNING.note(
+            f"of another version of ringbatch: {_some(found.of_other_versions)}",
+            "use that version's commands for them",
+        )
+    if found.of_others:
+        yield _RUNNING.note(
+            f"{len(found.of_others)} of other users: {_some(found.of_others)}",
+            "look at them as those users; whether they run cannot be known as this one",
+        )
+
+
+def leftovers(case: Case) -> Iterator[Finding]:
+    """What dead engines have left."""
+    found = case.facts.engines
+    if found is None:
+        return
+    if found.left:
+        yield _LEFT.warning(
+            f"dead engines have left {len(found.left)} files in /dev/shm, "
+            f"{as_mib(found.left_bytes)}: {_some(found.left)}",
+            "nothing: the next start removes them; look in the log for what killed the engine "
+            "(journalctl -k, for want of memory?)",
+        )
+    else:
+        yield _LEFT.ok("none")
+
+
+def _some(names: tuple[str, ...]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+CHECKS: Final = (ports, engines, leftovers)

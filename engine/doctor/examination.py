@@ -1,0 +1,134 @@
+"""The examination: facts of the host are gathered, every check judges them, and all is printed.
+
+A fault in one of the parts costs that part alone: whoever asks what is wrong with a host is to be
+told the rest.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
+
+from ringbatch.engine.config.document import ConfigError, bundled
+from ringbatch.engine.config.settings import Config
+from ringbatch.engine.doctor import (
+    cpu_checks,
+    engine_checks,
+    kernel_checks,
+    limit_checks,
+    memory_checks,
+    software_checks,
+)
+from ringbatch.engine.doctor.case import Case, Check, Topic
+from ringbatch.engine.doctor.engines import engines
+from ringbatch.engine.doctor.facts import Facts
+from ringbatch.engine.doctor.findings import Finding, Level
+from ringbatch.engine.doctor.host_files import HostFiles, limits
+from ringbatch.engine.doctor.needs import needs
+from ringbatch.engine.doctor.probes import doors, features
+from ringbatch.engine.doctor.report import as_json, text
+from ringbatch.engine.doctor.software import software
+from ringbatch.engine.doctor.wake_ups import measure
+from ringbatch.engine.process.placement import host
+
+T = TypeVar("T")
+
+CHECKS: Final[tuple[Check, ...]] = (
+    *kernel_checks.CHECKS,
+    *software_checks.CHECKS,
+    *memory_checks.CHECKS,
+    *limit_checks.CHECKS,
+    *cpu_checks.CHECKS,
+    *engine_checks.CHECKS,
+)
+"""In the order in which they are printed."""
+
+_CONFIGURATION: Final = Topic("configuration", "an engine starts with a sound one alone")
+_DOCTOR: Final = Topic("doctor", "the findings are not complete")
+
+
+def run(configure: Callable[[], Config], *, asked: bool, as_objects: bool) -> int:
+    """Examine this host and print what was found; the exit status.
+
+    Args:
+        configure: what is to be served on it, or a `ConfigError`.
+        asked: whether anything was said of that.
+        as_objects: whether to print JSON.
+    """
+    findings = []
+    try:
+        config = configure()
+        if asked:
+            findings += [_CONFIGURATION.note(line) for line in config.notices] or [
+                _CONFIGURATION.ok("it is sound")
+            ]
+    except ConfigError as error:
+        config, asked = bundled(), False
+        findings += [
+            _CONFIGURATION.error(problem, "put it right; ringbatch check tells more")
+            for problem in error.problems
+        ]
+    facts, faults = gather(config, HostFiles())
+    findings += [*judge(facts, config, asked=asked), *faults]
+    print(as_json(findings, facts) if as_objects else text(findings))
+    return int(any(finding.level is Level.ERROR for finding in findings))
+
+
+def gather(config: Config, files: HostFiles) -> tuple[Facts, list[Finding]]:
+    """All that is known of the host, and which parts of it a fault of the doctor's has cost."""
+    faults: list[Finding] = []
+    sources: Mapping[str, Callable[[], Any]] = {
+        "shared_memory": files.shared_memory,
+        "limits": limits,
+        "group": files.control_group,
+        "processors": files.processors,
+        "memory": files.memory,
+        "huge_pages": files.huge_pages,
+        "clock": files.clock,
+        "kernel": files.kernel,
+        "features": features,
+        "doors": lambda: doors(config.server, files),
+        "engines": engines,
+        "software": software,
+        "wake_ups": lambda: measure(files),
+    }
+    known = {name: _guarded(name, source, faults) for name, source in sources.items()}
+    return Facts(**known, environment=dict(os.environ)), faults
+
+
+def judge(facts: Facts, config: Config, *, asked: bool) -> list[Finding]:
+    """What every check says."""
+    findings: list[Finding] = []
+    shared = facts.shared_memory
+    free_bytes = None if shared is None or shared.free_bytes is None else shared.free_bytes
+    if free_bytes is not None and facts.engines is not None:
+        # The start removes that first.
+        free_bytes += facts.engines.left_bytes
+    cpus = facts.processors.host if facts.processors is not None else host()
+    wanted = _guarded(
+        "configuration", lambda: needs(config, cpus, free_bytes, facts.environment), findings
+    )
+    if wanted is not None:
+        case = Case(facts=facts, config=config, asked=asked, needs=wanted)
+        for check in CHECKS:
+            findings += _judged(check, case)
+    return findings
+
+
+def _judged(check: Check, case: Case) -> list[Finding]:
+    said: list[Finding] = []
+    _guarded(check.__name__, lambda: said.extend(check(case)), said)
+    return said
+
+
+def _guarded(part: str, find: Callable[[], T], faults: list[Finding]) -> T | None:
+    """What was found; where a fault kept that from being found, that is told instead."""
+    try:
+        return find()
+    except Exception as error:
+        faults.append(
+            _DOCTOR.note(
+                f"{part.replace('_', ' ')} could not be examined: {type(error).__name__}: {error}",
+                "look at that by hand",
+            )
+        )
+        return None

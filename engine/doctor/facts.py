@@ -1,0 +1,297 @@
+"""What is known of a host. Values only: whatever could not be found out is None.
+
+Sizes are bytes, limits are None where there is none. Nothing here says what is good or bad.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ringbatch.engine.process import plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedMemory:
+    """/dev/shm.
+
+    Attributes:
+        filesystem: its type; empty where it is not a mount of its own, or nobody tells.
+        size_bytes: None where it has no limit of its own.
+        free_bytes: the same.
+        free_files: how many more files it takes; None where there is no limit.
+        writable: whether this user can make files there.
+    """
+
+    filesystem: str
+    size_bytes: int | None
+    free_bytes: int | None
+    free_files: int | None
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Hard limits of this process (ulimit -H), and the soft one of core dumps."""
+
+    open_files: int | None
+    processes: int | None
+    core_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What a control group leaves of one thing.
+
+    Attributes:
+        limit: that it sets.
+        left: of it, now.
+        group: its folder.
+    """
+
+    limit: int
+    left: int
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlGroup:
+    """The tightest limits of this process's control groups and of all above them.
+
+    Attributes:
+        memory: beyond which the kernel ends processes (memory.max).
+        memory_high: beyond which it slows them down (memory.high).
+        tasks: processes and threads (pids.max).
+        cpus: the CPU quota, in CPUs.
+        throttled: the share of periods in which the quota stopped the group, so far.
+    """
+
+    memory: Room | None = None
+    memory_high: Room | None = None
+    tasks: Room | None = None
+    cpus: float | None = None
+    throttled: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processors:
+    """CPUs.
+
+    Attributes:
+        host: those that this process may use, as the engine sees them.
+        online: how many the host has.
+        cores: physical ones among those that may be used; 0 where nobody tells.
+        governors: of frequencies, with the number of CPUs that each has; empty where none is shown.
+        driver: of frequencies.
+        virtual: whether this is a virtual machine.
+    """
+
+    host: plan.Host
+    online: int
+    cores: int
+    governors: Mapping[str, int]
+    driver: str
+    virtual: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """The host's memory; `overcommit` is vm.overcommit_memory."""
+
+    available_bytes: int
+    swap_used_bytes: int
+    overcommit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HugePages:
+    """Which transparent huge pages are chosen: each is a word of the kernel's, or empty."""
+
+    enabled: str
+    defrag: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clock:
+    """The kernel's clock source, empty where it is not shown; and what one look at it takes."""
+
+    source: str
+    read_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """Settings of the kernel.
+
+    Attributes:
+        system: its name and release.
+        machine: kind of processor.
+        orders_stores: whether it keeps stores in order, as rings need it.
+        backlog: net.core.somaxconn; None where it cannot be read.
+        outgoing_ports: the first and the last of those that it gives to outgoing connections.
+        proc: whether /proc is mounted.
+        hidepid: the option of that mount, such as ``invisible`` or ``2``; empty where it is off.
+        sees_connections: whether /proc/net/tcp can be read.
+        core_pattern: where core dumps go.
+        dumps_shared: whether core dumps have mapped shared memory in them.
+    """
+
+    system: str
+    machine: str
+    orders_stores: bool = True
+    backlog: int | None = None
+    outgoing_ports: tuple[int, int] | None = None
+    proc: bool = True
+    hidepid: str = ""
+    sees_connections: bool = True
+    core_pattern: str = ""
+    dumps_shared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """What was tried: each is empty where it works, or says why not.
+
+    Attributes:
+        semaphores: a POSIX semaphore in /dev/shm.
+        pipes: a named pipe in /dev/shm.
+        pidfd: pidfd_open and pidfd_send_signal.
+        locks: of open files.
+        memory_files: memfd_create.
+        shared_ports: SO_REUSEPORT.
+        turning_away: a listening socket that takes no newcomers.
+        batch_scheduling: SCHED_BATCH.
+        monotonic_waits: sem_clockwait of the C library.
+    """
+
+    semaphores: str = ""
+    pipes: str = ""
+    pidfd: str = ""
+    locks: str = ""
+    memory_files: str = ""
+    shared_ports: str = ""
+    turning_away: str = ""
+    batch_scheduling: str = ""
+    monotonic_waits: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Door:
+    """A port of the configuration.
+
+    Attributes:
+        key: that sets it, in ``[server]``.
+        host: address to listen on.
+        port: its number.
+        refusal: why it cannot be had now; empty where it can.
+        holders: processes that have it, as far as this user may know: process id and title.
+    """
+
+    key: str
+    host: str
+    port: int
+    refusal: str = ""
+    taken: bool = False
+    holders: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningEngine:
+    """An engine of this user that runs: its segment, its supervisor and its models."""
+
+    name: str
+    pid: int
+    models: tuple[str, ...]
+    segment_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engines:
+    """Engines on this host.
+
+    Attributes:
+        running: those of this user.
+        of_other_versions: names of segments of this user's that run and cannot be read.
+        of_others: names of segments of other users, alive or not.
+        left: names in /dev/shm that dead engines of this user have left.
+        left_bytes: what these take.
+    """
+
+    running: tuple[RunningEngine, ...] = ()
+    of_other_versions: tuple[str, ...] = ()
+    of_others: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    left_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Package:
+    """A package that ringbatch needs.
+
+    Attributes:
+        name: as pip knows it.
+        version: the installed one; None where there is none.
+        bounds: of versions, such as ``>=0.34,<0.55``.
+        extra: of ringbatch that it belongs to; empty where it is always needed.
+    """
+
+    name: str
+    version: str | None
+    bounds: str
+    extra: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """What ringbatch runs on.
+
+    Attributes:
+        ringbatch: its version; empty where it is not installed as a distribution.
+        compiled: whether the hot path is.
+        python: its version.
+        implementation: such as ``CPython``.
+        packages: with bounds; empty where it is not installed as a distribution.
+    """
+
+    ringbatch: str
+    compiled: bool
+    python: tuple[int, int, int]
+    implementation: str
+    packages: tuple[Package, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeUps:
+    """Round trips between two processes that sleep at doorbells, each after a pause.
+
+    Attributes:
+        count: of round trips; two wake-ups each.
+        median_ns: of a round trip.
+        p99_ns: exceeded by one in a hundred.
+        busy: share of the host's CPU time that was used meanwhile, by whomever.
+        stolen: share of it that a hypervisor gave to others.
+    """
+
+    count: int
+    median_ns: int
+    p99_ns: int
+    busy: float | None = None
+    stolen: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """All of it; None where it could not be found out."""
+
+    shared_memory: SharedMemory | None = None
+    limits: Limits | None = None
+    group: ControlGroup | None = None
+    processors: Processors | None = None
+    memory: Memory | None = None
+    huge_pages: HugePages | None = None
+    clock: Clock | None = None
+    kernel: Kernel | None = None
+    features: Features | None = None
+    doors: tuple[Door, ...] | None = None
+    engines: Engines | None = None
+    software: Software | None = None
+    wake_ups: WakeUps | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,40 @@
+"""What a check says. Pure."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    """How bad it is: an error keeps ringbatch from working as configured, a warning costs requests
+    or much speed, a note is good to know."""
+
+    OK = "ok"
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found.
+
+    Attributes:
+        check: its name, which stays the same from release to release.
+        level: how bad it is.
+        found: on this host.
+        why: it matters.
+        do: what to do about it; empty where there is nothing to do.
+    """
+
+    check: str
+    level: Level
+    found: str
+    why: str
+    do: str = ""
+
+
+def as_mib(count: int) -> str:
+    """Bytes for people."""
+    if count >= 10 << 30:
+        return f"{count / (1 << 30):.0f} GiB"
+    return f"{count / (1 << 20):.0f} MiB" if count >= 10 << 20 else f"{count / (1 << 10):.0f} KiB"

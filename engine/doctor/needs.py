@@ -1,0 +1,95 @@
+"""What a configuration wants of its host, by the arithmetic of the start."""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ringbatch.engine.batch.instructions import placed
+from ringbatch.engine.config.dimensions import fitted, layout_of, request_limit_bytes
+from ringbatch.engine.config.settings import Config
+from ringbatch.engine.doctor.case import PROCESS_BYTES, Needs, Worker
+from ringbatch.engine.process.placement import THREAD_VARIABLES, thread_environment
+from ringbatch.engine.process.plan import Host, Plan
+from ringbatch.engine.supervisor.listener import BACKLOG
+from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.descriptors import OTHERS
+
+_TASKS: Final = 4
+"""Of one process, beside the threads of a worker's math library."""
+_GRPC_TASKS: Final = 16
+_FILES_OF_ONE_ENGINE: Final = 4
+"""The segment, the life pipe, the collector's semaphore and the control socket."""
+_HEARTBEATS: Final = 2
+"""For each frontend for HTTP, as long as Gunicorn replaces it."""
+
+
+def needs(
+    config: Config, host: Host, free_bytes: int | None, environment: Mapping[str, str]
+) -> Needs:
+    """What the engine of a configuration wants.
+
+    Args:
+        config: what is configured.
+        host: the CPUs that there are.
+        free_bytes: of /dev/shm; None for as much as one likes.
+        environment: of the supervisor.
+    """
+    fit = fitted(config, free_bytes)
+    server, holders = fit.server, sum(model.processes for model in fit.models)
+    unknown = {number: {"inputs": (), "outputs": ()} for number in range(holders)}
+    layout = layout_of(server, first_entries(fit.models, unknown, Forwarding()))
+    try:
+        plan, misplaced = placed(fit, host)[0], ""
+    except StartupError as error:
+        plan, misplaced = None, str(error)
+    workers = tuple(_workers(fit, plan, host, environment))
+    grpc = 0 if server.grpc_port is None else server.grpc_frontends
+    # The supervisor, Gunicorn's arbiter, the collector and its standby.
+    processes = 4 + server.frontends + grpc + (server.control_port is not None) + holders
+    threads = sum(worker.threads for worker in workers)
+    return Needs(
+        segment_bytes=layout.size,
+        request_bytes=request_limit_bytes(server),
+        lowered=fit != config,
+        files=(
+            _FILES_OF_ONE_ENGINE + layout.workers + layout.lanes + _HEARTBEATS * server.frontends
+        ),
+        processes=processes,
+        tasks=processes * _TASKS + grpc * _GRPC_TASKS + threads,
+        memory_bytes=layout.size + processes * PROCESS_BYTES,
+        workers=workers,
+        open_files=server.max_connections + OTHERS,
+        other_files=OTHERS,
+        backlog=BACKLOG,
+        plan=plan,
+        misplaced=misplaced,
+    )
+
+
+def _workers(
+    config: Config, plan: Plan | None, host: Host, environment: Mapping[str, str]
+) -> Iterator[Worker]:
+    """Those that compute; spares mostly wait."""
+    number = 0
+    for model in config.models:
+        for index in range(model.workers):
+            share = plan.workers[number].threads if plan is not None else host.quota
+            number += 1
+            if model.platform == "http":
+                continue
+            given = thread_environment(model.threads, share, environment)
+            threads, variable = _most_threads(environment, given)
+            yield Worker(title=f"{model.name}/{index}", threads=threads, variable=variable)
+
+
+def _most_threads(environment: Mapping[str, str], given: Mapping[str, str]) -> tuple[int, str]:
+    """The threads of a math library that starts the most, and the variable that the operator has
+    set for it, if it is one."""
+    merged = dict(environment) | dict(given)
+    counts = {
+        name: int(first)
+        for name in THREAD_VARIABLES
+        if (first := merged.get(name, "").partition(",")[0].strip()).isdecimal() and int(first)
+    }
+    name = max(counts, key=lambda name: counts[name], default="")
+    return counts.get(name, 1), "" if name in given else name

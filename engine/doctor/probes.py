@@ -1,0 +1,169 @@
+"""What can only be known by trying: each attempt is undone at once."""
+
+import ctypes
+import errno
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from ringbatch.engine.config.settings import ServerConfig
+from ringbatch.engine.doctor.facts import Door, Features
+from ringbatch.engine.doctor.host_files import HostFiles
+from ringbatch.engine.process.placement import wake_without_preempting
+from ringbatch.engine.supervisor.listener import close_to_newcomers
+from ringbatch.shm import object_names, wakeup
+from ringbatch.shm.bell import Bell
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.wakeup import Wakeup
+
+_PORTS: Final = (("port", "host"), ("grpc_port", "host"), ("control_port", "control_host"))
+"""Keys of ports, with those of their addresses."""
+
+
+def features() -> Features:
+    """What of the kernel and the C library works here, for this user."""
+    return Features(
+        semaphores=_refusal(_make_semaphore),
+        pipes=_refusal(_make_pipe),
+        pidfd=_refusal(_signal_by_pidfd),
+        locks=_refusal(_lock_open_file),
+        memory_files=_refusal(lambda: os.close(os.memfd_create("ringbatch", os.MFD_CLOEXEC))),
+        shared_ports=_refusal(_share_port),
+        turning_away=_refusal(_turn_away),
+        batch_scheduling=_refusal(_schedule_as_batch),
+        monotonic_waits=_refusal(_wait_by_monotonic_clock),
+    )
+
+
+def _refusal(attempt: Callable[[], object]) -> str:
+    """Why it does not work; empty where it does."""
+    try:
+        attempt()
+    except OSError as error:
+        return error.strerror or str(error)
+    except (StartupError, AttributeError) as error:
+        return str(error)
+    return ""
+
+
+@contextmanager
+def semaphore() -> Iterator[Wakeup]:
+    """A doorbell whose name is gone already, for this process and those that it forks.
+
+    Raises:
+        StartupError: none can be made.
+    """
+    name = _name()
+    try:
+        Wakeup.create(name).close()
+        made = Wakeup.attach(name)
+    finally:
+        wakeup.unlink(name)
+    with closing(made):
+        yield made
+
+
+@contextmanager
+def pipe() -> Iterator[Bell]:
+    """As `semaphore`, for a process with an event loop.
+
+    Raises:
+        OSError: none can be made.
+    """
+    path = Path(f"{object_names.DIRECTORY}{_name()}")
+    try:
+        Bell.create(str(path))
+        made = Bell.attach(str(path))
+    finally:
+        path.unlink(missing_ok=True)
+    with closing(made):
+        yield made
+
+
+def _name() -> str:
+    """What the next start of an engine would remove, should this process be killed right here."""
+    return f"/{object_names.PREFIX}.{os.getpid()}.{secrets.token_hex(8)}.doctor"
+
+
+def _make_semaphore() -> None:
+    with semaphore() as made:
+        made.wake()
+
+
+def _make_pipe() -> None:
+    with pipe() as made:
+        made.wake()
+
+
+def _signal_by_pidfd() -> None:
+    own = os.pidfd_open(os.getpid())
+    try:
+        signal.pidfd_send_signal(own, 0)
+    finally:
+        os.close(own)
+
+
+def _lock_open_file() -> None:
+    fd = os.memfd_create("ringbatch", os.MFD_CLOEXEC)
+    try:
+        again = object_names.opened_anew(fd)
+        object_names.lock(again, 0)
+        os.close(again)
+    finally:
+        os.close(fd)
+
+
+def _share_port() -> None:
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+
+
+def _turn_away() -> None:
+    with socket.socket() as bound:
+        if not close_to_newcomers(bound):
+            raise OSError(errno.EPERM, "neither an interface nor a filter can be set")
+
+
+def _schedule_as_batch() -> None:
+    before, rank = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        wake_without_preempting()
+        if os.sched_getscheduler(0) != os.SCHED_BATCH:
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+    finally:
+        with suppress(OSError):
+            os.sched_setscheduler(0, before, rank)
+
+
+def _wait_by_monotonic_clock() -> None:
+    if not hasattr(ctypes.CDLL(None), "sem_clockwait"):
+        raise AttributeError("the C library has no sem_clockwait")
+
+
+def doors(server: ServerConfig, files: HostFiles) -> tuple[Door, ...]:
+    """Whether each port of a configuration can be had, and who has it; 0 stands for any."""
+    ports = ((key, getattr(server, home), getattr(server, key)) for key, home in _PORTS)
+    return tuple(_door(key, host, port, files) for key, host, port in ports if port)
+
+
+def _door(key: str, host: str, port: int, files: HostFiles) -> Door:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        # Not to listen: nobody is to connect and be reset.
+        with socket.socket(family, kind, protocol) as tried:
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.bind(address)
+    except (OSError, UnicodeError) as error:
+        number = getattr(error, "errno", None)
+        taken = number == errno.EADDRINUSE
+        why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+        holders = files.listeners(port) if taken else ()
+        return Door(key=key, host=host, port=port, refusal=why, taken=taken, holders=holders)
+    return Door(key=key, host=host, port=port)

@@ -1,0 +1,46 @@
+"""Which Python and packages ringbatch runs on, and which versions it asks for."""
+
+import platform
+import re
+import sys
+from importlib import metadata
+
+from ringbatch.engine.doctor.facts import Package, Software
+from ringbatch.shm.host.distribution import installed_version
+from ringbatch.shm.host.platform import is_compiled
+
+_REQUIREMENT = re.compile(
+    r"""([\w.-]+)\s*(?:\[[^]]*\])?\s*\(?([^;)]*)\)?(?:;.*\bextra\s*==\s*["'](\w+))?"""
+)
+_OF_DEVELOPERS = ("test", "lint")
+
+
+def software() -> Software:
+    """What is installed for this interpreter."""
+    version = installed_version()
+    asked = metadata.requires("ringbatch") or [] if version else []
+    return Software(
+        ringbatch=version,
+        compiled=is_compiled(),
+        python=sys.version_info[:3],
+        implementation=platform.python_implementation(),
+        packages=tuple(packages(asked)),
+    )
+
+
+def packages(requirements: list[str]) -> list[Package]:
+    """The packages of requirements as wheels have them, such as ``grpcio>=1.67; extra == "grpc"``;
+    those for developing ringbatch are left out."""
+    found = []
+    for text in requirements:
+        if (known := _REQUIREMENT.match(text)) and known[3] not in _OF_DEVELOPERS:
+            name, bounds, extra = known[1], known[2].replace(" ", ""), known[3] or ""
+            found.append(Package(name=name, version=_installed(name), bounds=bounds, extra=extra))
+    return found
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
