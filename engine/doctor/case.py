@@ -109,7 +109,7 @@ class Topic:
         return Finding(
             self.check,
             Level.NOTE,
-            f"{what} cannot be read here",
+            f"{what} cannot be known here",
             self.why,
             "run it as another user, or outside of the sandbox, to know",
         )

@@ -5,7 +5,7 @@ from typing import Final
 
 from ringbatch.engine.doctor.case import Case, Topic
 from ringbatch.engine.doctor.facts import Door
-from ringbatch.engine.doctor.findings import Finding, as_mib
+from ringbatch.engine.doctor.findings import Finding, sized
 
 _PORTS: Final = Topic("ports", "an engine that cannot have its ports does not start")
 _RUNNING: Final = Topic("engines", "engines on one host share its CPUs, its memory and /dev/shm")
@@ -66,12 +66,12 @@ def engines(case: Case) -> Iterator[Finding]:
     """Which engines run."""
     found = case.facts.engines
     if found is None:
-        yield _RUNNING.unknown("/dev/shm")
+        yield _RUNNING.unknown("which engines run")
         return
     if found.running:
         shown = "; ".join(
             f"process {engine.pid} serves {', '.join(engine.models)} with "
-            f"{as_mib(engine.segment_bytes)} of shared memory"
+            f"{sized(engine.segment_bytes)} of shared memory"
             for engine in found.running
         )
         yield _RUNNING.ok(shown)
@@ -97,7 +97,7 @@ def leftovers(case: Case) -> Iterator[Finding]:
     if found.left:
         yield _LEFT.warning(
             f"dead engines have left {len(found.left)} files in /dev/shm, "
-            f"{as_mib(found.left_bytes)}: {_some(found.left)}",
+            f"{sized(found.left_bytes)}: {_some(found.left)}",
             "nothing: the next start removes them; look in the log for what killed the engine "
             "(journalctl -k, for want of memory?)",
         )

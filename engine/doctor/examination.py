@@ -29,6 +29,7 @@ from ringbatch.engine.doctor.report import as_json, text
 from ringbatch.engine.doctor.software import software
 from ringbatch.engine.doctor.wake_ups import measure
 from ringbatch.engine.process.placement import host
+from ringbatch.shm.errors import StartupError
 
 T = TypeVar("T")
 
@@ -121,9 +122,12 @@ def _judged(check: Check, case: Case) -> list[Finding]:
 
 
 def _guarded(part: str, find: Callable[[], T], faults: list[Finding]) -> T | None:
-    """What was found; where a fault kept that from being found, that is told instead."""
+    """What was found. Where the host refuses to tell, the check of it says so; where a fault of the
+    doctor's is in the way, that is told here."""
     try:
         return find()
+    except (OSError, StartupError):
+        return None
     except Exception as error:
         faults.append(
             _DOCTOR.note(

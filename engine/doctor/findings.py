@@ -33,8 +33,10 @@ class Finding:
     do: str = ""
 
 
-def as_mib(count: int) -> str:
+def sized(count: int) -> str:
     """Bytes for people."""
     if count >= 10 << 30:
         return f"{count / (1 << 30):.0f} GiB"
-    return f"{count / (1 << 20):.0f} MiB" if count >= 10 << 20 else f"{count / (1 << 10):.0f} KiB"
+    if count >= 1 << 20:
+        return f"{count / (1 << 20):.{0 if count >= 10 << 20 else 1}f} MiB"
+    return f"{count / (1 << 10):.0f} KiB"

@@ -32,7 +32,7 @@ _CLOCK_LOOKS: Final = 2000
 _UNIFIED: Final = ("", "unified")
 _MAPPED_SHARED: Final = 1 << 3
 """Of /proc/PID/coredump_filter, see core(5): file mappings that are shared."""
-_CHOSEN: Final = re.compile(r"\[(\w+)\]")
+_CHOSEN: Final = re.compile(r"\[([\w+]+)\]")
 
 
 class HostFiles:

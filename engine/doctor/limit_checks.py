@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ringbatch.engine.doctor.case import Case, Topic
-from ringbatch.engine.doctor.findings import Finding, as_mib
+from ringbatch.engine.doctor.findings import Finding, sized
 
 _FILES: Final = Topic(
     "open-files", "every connection takes a descriptor; each process raises its limit by itself"
@@ -78,9 +78,7 @@ def core_dumps(case: Case) -> Iterator[Finding]:
     if limits.core_bytes == 0 and not piped:
         yield _CORE.ok("core dumps are off")
         return
-    size = (
-        "of any size" if limits.core_bytes is None or piped else f"of {as_mib(limits.core_bytes)}"
-    )
+    size = "of any size" if limits.core_bytes is None or piped else f"of {sized(limits.core_bytes)}"
     found = f"core dumps {size} go to {kernel.core_pattern or 'an unknown place'}"
     do = "set LimitCORE=0 in the unit, unless they are wanted"
     if kernel.dumps_shared:

@@ -5,7 +5,7 @@ from typing import Final
 
 from ringbatch.engine.doctor.case import PROCESS_BYTES, Case, Topic
 from ringbatch.engine.doctor.facts import Room
-from ringbatch.engine.doctor.findings import Finding, as_mib
+from ringbatch.engine.doctor.findings import Finding, sized
 
 _SEGMENT: Final = Topic(
     "dev-shm", "all requests and answers lie there, in one segment of fixed size"
@@ -50,18 +50,18 @@ def dev_shm(case: Case) -> Iterator[Finding]:
             "raise nr_inodes of its mount",
             "semaphores and pipes that wake processes are files there",
         )
-    wants = f"the segment takes {as_mib(needs.segment_bytes)}"
+    wants = f"the segment takes {sized(needs.segment_bytes)}"
     if found.free_bytes is None or found.size_bytes is None:
         yield _SEGMENT.ok(f"/dev/shm has no limit of its own; {wants}")
         return
     engines = case.facts.engines
     left = engines.left_bytes if engines else 0
     held = sum(engine.segment_bytes for engine in engines.running) if engines else 0
-    room = f"/dev/shm has {as_mib(found.free_bytes)} free of {as_mib(found.size_bytes)}; {wants}"
+    room = f"/dev/shm has {sized(found.free_bytes)} free of {sized(found.size_bytes)}; {wants}"
     if needs.segment_bytes > found.free_bytes + left:
         if needs.segment_bytes <= found.free_bytes + left + held:
             yield _SEGMENT.warning(
-                f"{room}, and engines that run hold {as_mib(held)}",
+                f"{room}, and engines that run hold {sized(held)}",
                 f"stop the running engine first, or {_ENLARGE}",
                 "two engines do not fit side by side",
             )
@@ -70,7 +70,7 @@ def dev_shm(case: Case) -> Iterator[Finding]:
     elif needs.lowered:
         report = _SEGMENT.warning if needs.request_bytes < _SMALL_REQUESTS else _SEGMENT.note
         yield report(
-            f"{room}, with requests of at most {as_mib(needs.request_bytes)}",
+            f"{room}, with requests of at most {sized(needs.request_bytes)}",
             f"{_ENLARGE}; or set max_request_bytes to what clients send",
             "where max_request_bytes and lane_bytes are not set, they are made to fit, and larger "
             "requests are refused with 413",
@@ -84,14 +84,14 @@ def memory(case: Case) -> Iterator[Finding]:
     found, group, needs = case.facts.memory, case.facts.group, case.needs
     limit = group.memory if group else None
     wants = (
-        f"an engine takes about {as_mib(needs.memory_bytes)}: the segment, and up to "
-        f"{as_mib(PROCESS_BYTES)} for each of {needs.processes} processes; models come on top"
+        f"an engine takes about {sized(needs.memory_bytes)}: the segment, and up to "
+        f"{sized(PROCESS_BYTES)} for each of {needs.processes} processes; models come on top"
     )
     if limit is not None:
         yield _within(limit, needs.segment_bytes, needs.memory_bytes, wants)
     if group and group.memory_high and group.memory_high.left < needs.memory_bytes:
         yield _MEMORY.warning(
-            f"{as_mib(group.memory_high.left)} are left below memory.high of "
+            f"{sized(group.memory_high.left)} are left below memory.high of "
             f"{group.memory_high.group}; {wants}",
             "raise MemoryHigh=; 90 % of MemoryMax= is usual",
             "beyond it the kernel slows every process of the group down",
@@ -102,11 +102,11 @@ def memory(case: Case) -> Iterator[Finding]:
         return
     if found.available_bytes < needs.memory_bytes:
         yield _MEMORY.warning(
-            f"the host has {as_mib(found.available_bytes)} available; {wants}",
+            f"the host has {sized(found.available_bytes)} available; {wants}",
             "free memory, or configure fewer frontends and workers or a smaller lane_bytes",
         )
     elif limit is None:
-        yield _MEMORY.ok(f"the host has {as_mib(found.available_bytes)} available; {wants}")
+        yield _MEMORY.ok(f"the host has {sized(found.available_bytes)} available; {wants}")
     if found.overcommit == 2:
         yield _MEMORY.note(
             "vm.overcommit_memory is 2",
@@ -118,7 +118,7 @@ def memory(case: Case) -> Iterator[Finding]:
 
 def _within(room: Room, segment_bytes: int, memory_bytes: int, wants: str) -> Finding:
     found = (
-        f"{as_mib(room.left)} are left of the {as_mib(room.limit)} of control group {room.group}; "
+        f"{sized(room.left)} are left of the {sized(room.limit)} of control group {room.group}; "
         f"{wants}"
     )
     do = "raise MemoryMax= of the unit, or the container's memory limit"
@@ -134,7 +134,7 @@ def swap(case: Case) -> Iterator[Finding]:
     found = case.facts.memory
     if found is None:
         return
-    used = f"{as_mib(found.swap_used_bytes)} of the host's memory are swapped out"
+    used = f"{sized(found.swap_used_bytes)} of the host's memory are swapped out"
     if found.swap_used_bytes > found.available_bytes // 10:
         yield _SWAP.note(used, "free memory, or give the engine's unit MemorySwapMax=0")
     else:

@@ -1,0 +1,301 @@
+"""``ringbatch doctor`` on this host, and on what can be made of it: less memory, fewer
+descriptors, a port that is taken, an engine that was killed."""
+
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from ringbatch.engine.config.document import bundled
+from ringbatch.engine.doctor.examination import CHECKS, gather, judge
+from ringbatch.engine.doctor.facts import WakeUps
+from ringbatch.engine.doctor.host_files import HostFiles
+from ringbatch.engine.doctor.probes import features
+from ringbatch.shm.object_names import DIRECTORY, left_behind
+
+APART: Final = f"ringbatch-doctor-{os.getpid()}"
+PROGRAM: Final = f"""
+import sys
+from ringbatch.shm import object_names
+object_names.PREFIX = {APART!r}
+from ringbatch.engine.__main__ import main
+sys.exit(main())
+"""
+"""The command, with names in /dev/shm apart from those of all other engines."""
+AS_NOBODY: Final = f"""
+import email.parser, encodings.idna, os, sys
+import ringbatch.engine.doctor.examination
+from ringbatch.engine.__main__ import main
+from ringbatch.shm import object_names
+object_names.PREFIX = {APART!r}
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+sys.exit(main())
+"""
+"""The same as an ordinary user, who may not be allowed to read where Python lies."""
+NOT_FINE: Final = ("warning", "error")
+HELD: Final = f"""
+import sys
+from ringbatch.shm import object_names
+object_names.PREFIX = {APART!r}
+from ringbatch.shm.layout import PAGE, Layout
+from ringbatch.shm.segment import Segment
+layout = Layout(lanes=1, slots=2, lane_bytes=PAGE, workers=1, models=1, manifest_bytes=PAGE)
+segment = Segment.create(layout, ())
+print(segment.name, flush=True)
+sys.stdin.read()
+"""
+"""A supervisor, as far as /dev/shm knows."""
+
+
+def doctor(
+    *arguments: str | Path,
+    program: tuple[str | Path, ...] = (sys.executable, "-c", PROGRAM),
+    **options: Any,
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*program, "doctor", *arguments], capture_output=True, text=True, check=False, **options
+    )
+
+
+def told(*arguments: str | Path, **options: Any) -> dict[str, list[dict[str, str]]]:
+    """What is found, by check; nothing is to go wrong."""
+    done = doctor(*arguments, "--json", **options)
+    assert done.stderr == ""
+    said = json.loads(done.stdout)
+    by_check: dict[str, list[dict[str, str]]] = {}
+    for finding in said["findings"]:
+        by_check.setdefault(finding["check"], []).append(finding)
+    assert "doctor" not in by_check
+    errors = [f for f in said["findings"] if f["level"] == "error"]
+    assert done.returncode == bool(errors)
+    return by_check
+
+
+@contextmanager
+def supervisor() -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that has a segment, and the segment's name."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HELD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        name = process.stdout.readline().strip()
+        try:
+            yield process, name
+        finally:
+            process.kill()
+            for left in (*DIRECTORY.glob(f"{APART}.*"), *DIRECTORY.glob(f"sem.{APART}.*")):
+                left.unlink(missing_ok=True)
+
+
+def test_this_host_is_examined_in_words_and_objects() -> None:
+    done = doctor("--port", "0")
+    assert done.stderr == ""
+    assert re.fullmatch(
+        r"\d+ errors?, \d+ warnings?, \d+ notes?; \d+ ok", done.stdout.splitlines()[-1]
+    )
+    found = told("--port", "0")
+    assert len(found) >= len(CHECKS)
+    for findings in found.values():
+        assert all(finding["why"] and finding["found"] for finding in findings)
+        assert all(finding["do"] for finding in findings if finding["level"] in NOT_FINE)
+
+
+def test_it_leaves_nothing_behind() -> None:
+    assert told("--port", "0")["semaphores"][0]["level"] == "ok"
+    assert [entry.name for entry in DIRECTORY.iterdir() if APART in entry.name] == []
+
+
+def test_what_works_for_the_engine_works_for_the_doctor() -> None:
+    """The tests beside this one start engines here, so nothing that they need is refused."""
+    found = features()
+    assert (found.semaphores, found.pipes, found.pidfd, found.locks) == ("", "", "", "")
+    assert (found.memory_files, found.shared_ports) == ("", "")
+
+
+def test_the_wake_ups_are_measured() -> None:
+    facts, faults = gather(bundled(), HostFiles())
+    assert faults == []
+    assert isinstance(facts.wake_ups, WakeUps)
+    assert facts.wake_ups.count > 0
+    assert 0 < facts.wake_ups.median_ns <= facts.wake_ups.p99_ns
+    assert [f for f in judge(facts, bundled(), asked=False) if f.check == "doctor"] == []
+
+
+def test_a_wrong_configuration_is_a_finding_and_the_host_is_examined_all_the_same(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "ringbatch.toml"
+    path.write_text("[server]\nport = 'x'\nfrontends = 0\n[models.m]\npath = 'none.py'\n")
+    found = told("--config", path)
+    assert [finding["level"] for finding in found["configuration"]] == ["error"] * 3
+    assert "[server] port" in found["configuration"][0]["found"]
+    assert "dev-shm" in found
+
+
+def test_notices_of_a_configuration_are_notes() -> None:
+    found = told("--port", "0", "--max-latency-ms", "5")
+    assert [finding["level"] for finding in found["configuration"]] == ["note"]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--prot", "1"], ["a.py", "b.py"], ["--pid", "1"]], ids=["flag", "two", "pid"]
+)
+def test_wrong_usage_is_status_2(arguments: list[str]) -> None:
+    done = doctor(*arguments)
+    assert done.returncode == 2
+    assert "usage: ringbatch" in done.stderr
+
+
+def test_few_descriptors_are_found() -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
+
+    (found,) = told("--port", "0", preexec_fn=few)["open-files"]
+    assert found["level"] == "warning"
+    assert "serves 44 connections and not 16384" in found["found"]
+    assert "LimitNOFILE=" in found["do"]
+
+
+def test_a_few_processes_are_found() -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NPROC, (10, 10))
+
+    (found,) = told("--port", "0", preexec_fn=few if os.geteuid() == 0 else None)["processes"]
+    if os.geteuid() == 0:  # who is not root could not start it then
+        assert found["level"] == "error"
+        assert "LimitNPROC=" in found["do"]
+
+
+def test_threads_above_cores_are_found() -> None:
+    for arguments, environment in (
+        (("--threads", "1000"), {}),
+        ((), {"OMP_NUM_THREADS": "1000"}),
+    ):
+        (found,) = told("--port", "0", *arguments, env={**os.environ, **environment})["threads"]
+        assert found["level"] == "warning"
+        assert "1000 in all" in found["found"]
+        assert "threads" in found["do"]
+
+
+def test_a_cpu_quota_is_found(tmp_path: Path) -> None:
+    """In a made-up control group, as a real one takes privileges that few hosts grant."""
+    group = tmp_path / "sys/fs/cgroup/a"
+    group.mkdir(parents=True)
+    (group / "cpu.max").write_text("50000 100000\n")
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/self/cgroup").write_text("0::/a\n")
+    facts, _ = gather(bundled(), HostFiles(tmp_path))
+    (found,) = [f for f in judge(facts, bundled(), asked=False) if f.check == "cpu-quota"]
+    assert found.level == "note"
+    assert "a quota of 0.5 CPUs" in found.found
+    assert "CPUAffinity=" in found.do
+
+
+def test_a_dead_engine_is_found_and_a_living_one_is_left_alone() -> None:
+    with supervisor() as (process, name):
+        found = told("--port", "0")
+        assert f"process {process.pid} serves" in found["engines"][0]["found"]
+        assert found["leftovers"][0]["level"] == "ok"
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        found = told("--port", "0")
+        assert "none of this user runs" in found["engines"][0]["found"]
+        (left,) = found["leftovers"]
+        assert left["level"] == "warning"
+        assert name.removeprefix("/") in left["found"]
+        assert "the next start removes them" in left["do"]
+        assert (DIRECTORY / name.removeprefix("/")).exists()
+
+
+def test_a_port_that_is_taken_is_found_with_who_has_it() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (found,) = told("--port", str(port))["ports"]
+    assert found["level"] == "error"
+    assert f"process {os.getpid()} (" in found["found"]
+    assert "choose another port" in found["do"]
+
+
+def in_a_mount_namespace(size: str) -> tuple[str | Path, ...]:
+    """A program that runs the command with a /dev/shm of its own."""
+    script = f'mount -t tmpfs -o size={size} tmpfs /dev/shm && exec "$@"'
+    return ("unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-c", PROGRAM)
+
+
+def can_mount() -> bool:
+    try:
+        tried = subprocess.run(
+            ["unshare", "-m", "mount", "-t", "tmpfs", "tmpfs", "/dev/shm"], capture_output=True
+        )
+    except OSError:
+        return False
+    return tried.returncode == 0
+
+
+mounts: Final = pytest.mark.skipif(not can_mount(), reason="mounts nothing for this user")
+
+
+@mounts
+@pytest.mark.parametrize(
+    ("size", "arguments", "level", "words"),
+    [
+        ("1m", (), "error", "1.0 MiB free of 1.0 MiB"),
+        ("64m", (), "note", "requests of at most 4.0 MiB"),
+        ("64m", ("--lane-bytes", "67108864"), "error", "64 MiB free of 64 MiB"),
+    ],
+)
+def test_a_small_dev_shm_is_found(
+    size: str, arguments: tuple[str, ...], level: str, words: str
+) -> None:
+    found = told("--port", "0", *arguments, program=in_a_mount_namespace(size))
+    (said,) = found["dev-shm"]
+    assert said["level"] == level
+    assert words in said["found"]
+    assert "make /dev/shm larger" in said["do"]
+    assert found["leftovers"][0]["level"] == "ok"
+
+
+@mounts
+def test_without_a_proc_or_a_writable_dev_shm_it_says_so_and_no_more() -> None:
+    script = (
+        "mount -t tmpfs -o ro tmpfs /dev/shm && mount -t tmpfs tmpfs /sys && "
+        'mount -t tmpfs tmpfs /proc && exec "$@"'
+    )
+    program = ("unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-c", PROGRAM)
+    found = told("--port", "0", program=program)
+    assert found["semaphores"][0]["level"] == found["proc"][0]["level"] == "error"
+    assert found["wake-ups"][0]["level"] == "note"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
+def test_an_ordinary_user_is_told_what_there_is() -> None:
+    with supervisor() as (_, name):
+        found = told("--port", "0", program=(sys.executable, "-c", AS_NOBODY))
+    assert found["semaphores"][0]["level"] == found["pipes"][0]["level"] == "ok"
+    assert found["wake-ups"][0]["level"] in ("ok", "note", "warning")
+    assert any(name in finding["found"] for finding in found["engines"])
+
+
+def test_left_behind_is_what_a_sweep_would_remove(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ringbatch.shm import object_names
+
+    monkeypatch.setattr(object_names, "PREFIX", APART)
+    with supervisor() as (process, _):
+        assert left_behind() == []
+        process.kill()
+        process.wait()
+        ((_, entries),) = left_behind()
+        assert {entry.name for entry in entries} == set(object_names.sweep())
+        assert left_behind() == []
