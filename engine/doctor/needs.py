@@ -9,6 +9,7 @@ from ringbatch.engine.config.settings import Config
 from ringbatch.engine.doctor.case import PROCESS_BYTES, Needs, Worker
 from ringbatch.engine.process.placement import THREAD_VARIABLES, thread_environment
 from ringbatch.engine.process.plan import Host, Plan
+from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.supervisor.listener import BACKLOG
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.shm.errors import StartupError
@@ -36,7 +37,7 @@ def needs(
     """
     fit = fitted(config, free_bytes)
     server, holders = fit.server, sum(model.processes for model in fit.models)
-    unknown = {number: {"inputs": (), "outputs": ()} for number in range(holders)}
+    unknown = dict.fromkeys(range(holders), Signature((), ()))
     layout = layout_of(server, first_entries(fit.models, unknown, Forwarding()))
     try:
         plan, misplaced = placed(fit, host)[0], ""
