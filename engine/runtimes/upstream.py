@@ -246,7 +246,7 @@ class _Reader:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            if not self.complete or isinstance(error, httptools.HttpParserUpgrade):
+            if not self.complete:
                 raise _broken(f"the model server's answer is not HTTP/1.1: {error}") from None
             self._keep_alive = False
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
@@ -261,9 +261,9 @@ class _Reader:
         return Answer(self._status, self._headers, b"".join(self._pieces))
 
     def on_message_begin(self) -> None:
-        """The parser's call. What follows a whole answer is none to anything that was asked."""
+        """The parser's call; what it raises ends the parsing."""
         if self.complete:
-            self._keep_alive = False
+            raise ValueError("nothing was asked that this could answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """The parser's call, for trailers too, which are no headers."""
@@ -272,16 +272,13 @@ class _Reader:
 
     def on_headers_complete(self) -> None:
         """The parser's call."""
-        if self.complete:
-            return
         self._status = self._parser.get_status_code()
         self._keep_alive = self._parser.should_keep_alive()
         self._in_head = self._status in _INTERIM
 
     def on_body(self, piece: bytes) -> None:
         """The parser's call."""
-        if not self.complete:
-            self._pieces.append(piece)
+        self._pieces.append(piece)
 
     def on_message_complete(self) -> None:
         """The parser's call."""

@@ -24,6 +24,7 @@ FAR_NS = 3_600_000_000_000
 """Longer than any test."""
 SOON_NS = 50_000_000
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 Serve = Callable[[socket.socket], None]
 
 
@@ -134,6 +135,19 @@ def test_what_is_sent_is_one_whole_request() -> None:
     assert seen == [expected]
 
 
+def test_a_target_is_sent_as_it_was_written() -> None:
+    target = b"//a/../b%2fc:predict?x=%7e|[&y"
+    seen = []
+
+    def handle(connection: socket.socket) -> None:
+        seen.append(request_of(connection).partition(b"\r\n")[0])
+        connection.sendall(OK)
+
+    with served(handle) as upstream:
+        upstream.post(target, b"", b"", time.monotonic_ns() + FAR_NS)
+    assert seen == [b"POST %b HTTP/1.1" % target]
+
+
 def test_one_connection_serves_many_requests() -> None:
     with served(answering(OK, OK, OK)) as upstream:
         assert [post(upstream).body for _ in range(3)] == [b"ok"] * 3
@@ -213,13 +227,26 @@ def test_a_new_connection_that_is_closed_without_a_byte_is_not_tried_again(reset
 
 
 @pytest.mark.parametrize("kept", [False, True])
-def test_an_answer_that_breaks_off_is_not_asked_for_again(kept: bool) -> None:
+@pytest.mark.parametrize(
+    "begun",
+    [
+        OK[:-1],
+        b"HTTP",
+        b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+        CHUNKED + b"2\r\nok\r\n",
+        CHUNKED + b"2\r\nok\r\n1",
+        CHUNKED + b"2\r\nok\r\n0\r\n",
+    ],
+    ids=["body", "first line", "head", "announcement", "chunks", "size", "trailers"],
+)
+def test_an_answer_that_breaks_off_is_not_asked_for_again(begun: bytes, kept: bool) -> None:
     def handle(connection: socket.socket) -> None:
         if kept:
             request_of(connection)
             connection.sendall(OK)
         request_of(connection)
-        connection.sendall(OK[:-1])
+        connection.sendall(begun)
 
     with served(handle) as upstream:
         if kept:
@@ -295,14 +322,27 @@ def test_an_answer_larger_than_one_look_is_whole() -> None:
         assert post(upstream).body == b"ok"
 
 
-def test_a_server_that_drips_is_late_as_a_whole() -> None:
+@pytest.mark.parametrize(
+    ("begun", "drop"),
+    [
+        (b"HTTP/1.1 200 ", b"O"),
+        (b"HTTP/1.1 200 OK\r\n", b"a: b\r\n"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n", b"."),
+        (CHUNKED, b"0"),
+        (CHUNKED, b"1\r\n.\r\n"),
+        (CHUNKED + b"0\r\n", b"a: b\r\n"),
+    ],
+    ids=["first line", "head", "announcements", "body", "size", "chunks", "trailers"],
+)
+def test_a_server_that_drips_is_late_as_a_whole(begun: bytes, drop: bytes) -> None:
     """Every byte comes in time, and the answer does not."""
 
     def handle(connection: socket.socket) -> None:
         request_of(connection)
-        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+        connection.sendall(begun)
         while True:
-            connection.sendall(b".")
+            connection.sendall(drop)
             time.sleep(0.005)
 
     with served(handle) as upstream:
@@ -358,6 +398,25 @@ def test_what_follows_a_whole_answer_is_no_part_of_it() -> None:
     with served(answering(OK + other), answering(OK)) as upstream:
         assert post(upstream) == Answer(200, {"content-length": "2"}, b"ok")
         assert post(upstream) == Answer(200, {"content-length": "2"}, b"ok")
+
+
+def test_what_is_said_unasked_is_nobodys_answer() -> None:
+    said = threading.Event()
+
+    def handle(connection: socket.socket) -> None:
+        request_of(connection)
+        connection.sendall(OK)
+        heard.wait()
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nelse")
+        said.set()
+        connection.recv(1)
+
+    heard = threading.Event()
+    with served(handle, answering(OK)) as upstream:
+        assert post(upstream).body == b"ok"
+        heard.set()
+        said.wait()
+        assert post(upstream).body == b"ok"
 
 
 def test_trailers_are_no_headers() -> None:
