@@ -32,7 +32,7 @@ class FrameError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlacedTensor:
     """One tensor of a placed frame: its offset and size in bytes, and its shape with rows."""
 
     offset: int
@@ -44,7 +44,7 @@ class Part:
 class Placement:
     """Where each tensor of a frame lies, and the bytes it takes in all."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PlacedTensor, ...]
     size: int
 
 
@@ -108,7 +108,7 @@ class Frame:
             end = start + size
             if end > MAX_BYTES:
                 raise FrameError(f"tensor {tensor.name!r} of shape {list(shape)} is too large")
-            parts.append(Part(start, size, shape))
+            parts.append(PlacedTensor(start, size, shape))
         return Placement(tuple(parts), end)
 
     def prefix(self, dimensions: tuple[int, ...], lengths: tuple[int, ...]) -> bytes:

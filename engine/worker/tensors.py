@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ringbatch.shm.brain_floats import widened
 from ringbatch.shm.engine_port import Request
-from ringbatch.shm.frame import Frame, FrameError, Part, Placement
+from ringbatch.shm.frame import Frame, FrameError, PlacedTensor, Placement
 from ringbatch.shm.layout import MAX_BYTES
 from ringbatch.shm.strided_view import OFFSET_BITS, StridedView
 from ringbatch.shm.tensor import Tensor
@@ -113,12 +113,16 @@ class Gatherer:
             arrays.append(array)
         return list(map(_widened, arrays, self._frame.tensors)) if self._widens else arrays
 
-    def _joined(self, starts: Sequence[int] | Array, part: Part, dtype: np.dtype[Any]) -> Array:
+    def _joined(
+        self, starts: Sequence[int] | Array, part: PlacedTensor, dtype: np.dtype[Any]
+    ) -> Array:
         memory, offset, end = self._memory, part.offset, part.offset + part.size
         data = bytearray().join([memory[start + offset : start + end] for start in starts])
         return np.ndarray(_batch_shape(len(starts), part), dtype, data)
 
-    def _selected(self, starts: Sequence[int] | Array, part: Part, dtype: np.dtype[Any]) -> Array:
+    def _selected(
+        self, starts: Sequence[int] | Array, part: PlacedTensor, dtype: np.dtype[Any]
+    ) -> Array:
         shape = _batch_shape(len(starts), part)
         if not part.size:
             return np.empty(shape, dtype)
@@ -126,7 +130,7 @@ class Gatherer:
         picked: Array = self._views.of(part.size)[items].view(dtype)
         return picked.reshape(shape)
 
-    def _bytes(self, start: int, part: Part) -> Array:
+    def _bytes(self, start: int, part: PlacedTensor) -> Array:
         values: Array = np.empty(part.shape, dtype=object)
         flat = values.reshape(-1)
         at, end = start, start + part.size
@@ -251,12 +255,12 @@ def joined(arrays: Sequence[Array]) -> Array:
         raise Unlike(str(error)) from None
 
 
-def _batch_shape(count: int, part: Part) -> tuple[int, ...]:
+def _batch_shape(count: int, part: PlacedTensor) -> tuple[int, ...]:
     rows, *sizes = part.shape
     return (count * rows, *sizes)
 
 
-def _sensible(part: Part, tensor: Tensor) -> bool:
+def _sensible(part: PlacedTensor, tensor: Tensor) -> bool:
     """Whether a shape is one that an array can have, also where no bytes bound it."""
     count = prod(part.shape)
     if not count:

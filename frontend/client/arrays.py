@@ -23,8 +23,7 @@ from ringbatch.frontend.codec.tensor_to_json import Unwritable, placed, strings
 from ringbatch.frontend.v2.input import Input, Shape
 from ringbatch.frontend.v2.signature import Signature
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
-from ringbatch.shm.frame import Frame, FrameError
-from ringbatch.shm.frame import Part as Place
+from ringbatch.shm.frame import Frame, FrameError, PlacedTensor
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import DATATYPES, Tensor
 from ringbatch.shm.tuples import new_tuple
@@ -264,7 +263,7 @@ def _text(value: Any, tensor: Tensor) -> bytes:
         ) from None
 
 
-def _array(tensor: Tensor, memory: bytearray, place: Place) -> Array:
+def _array(tensor: Tensor, memory: bytearray, place: PlacedTensor) -> Array:
     if not tensor.datatype.fixed:
         found = strings(memoryview(memory), place.offset, place.size, prod(place.shape))
         values: Array = np.empty(len(found), dtype=object)
