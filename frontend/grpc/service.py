@@ -140,7 +140,7 @@ class Inferences:
     """
 
     def __init__(self, inference: Inference, calls: Calls) -> None:
-        self._start = inference.start
+        self._inference = inference
         self._calls = calls
         self._future = asyncio.get_running_loop().create_future
 
@@ -149,7 +149,7 @@ class Inferences:
         error: RequestError | None
         try:
             with self._calls:
-                pending = self._start(data, context.time_remaining(), self._future())
+                pending = self._inference.start(data, context.time_remaining(), self._future())
                 try:
                     await pending.ended
                 finally:
@@ -173,7 +173,7 @@ class Inferences:
 
         async def take(data: bytes) -> None:
             remaining_s = context.time_remaining()
-            pending.put_nowait(self._start(data, remaining_s, self._future()))
+            pending.put_nowait(self._inference.start(data, remaining_s, self._future()))
             await room.acquire()
 
         answering = asyncio.create_task(_answer(context, pending, room))
