@@ -25,15 +25,8 @@ from ringbatch.frontend.request.calls import Body, Predictions, Reply
 from ringbatch.frontend.server import gunicorn_worker
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.shm import model_spec
-from ringbatch.shm.layout import (
-    COLLECTOR_NS,
-    MODEL_READY,
-    MODEL_SERVED,
-    PAGE,
-    WORD,
-    Layout,
-    aligned,
-)
+from ringbatch.shm.descriptors import HeaderWords, ModelWords
+from ringbatch.shm.layout import PAGE, Layout, aligned
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
 
@@ -103,13 +96,13 @@ def make_segment(spec: ModelSpec, lanes: int) -> Segment:
         lane_bytes=1 << 20,
         workers=1,
         models=1,
-        manifest_bytes=aligned(len(model_spec.dumps((spec,))), PAGE),
+        model_table_bytes=aligned(len(model_spec.dumps((spec,))), PAGE),
     )
     segment = Segment.create(layout, (spec,))
-    for word in (MODEL_READY, MODEL_SERVED):
-        segment.words[(layout.model(0) + word) // WORD] = 1
+    for word in (ModelWords.READY, ModelWords.SERVED):
+        segment.words[layout.model(0) + word] = 1
     # Nobody collects here, and nobody is to be missed.
-    segment.words[COLLECTOR_NS // WORD] = 1 << 62
+    segment.words[HeaderWords.COLLECTOR_NS] = 1 << 62
     return segment
 
 

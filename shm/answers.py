@@ -1,16 +1,16 @@
 """What stands in the slots of a lane beside their answers, for its owner: one, or many at once."""
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringbatch.shm.layout import CONTROL, DONE, RESULT_BYTES, SLOT_SIZE, WORD
+from ringbatch.shm.descriptors import SlotWords
+from ringbatch.shm.layout import WORD
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slot import FLAG_BITS, Status
-
-_OK: Final = np.uint64(Status.OK)
+from ringbatch.shm.slot import Status
+from ringbatch.shm.slot_arrays import answered_array
 
 
 class Answer(NamedTuple):
@@ -47,10 +47,10 @@ class Answers:
     def __init__(self, segment: Segment, lane: int) -> None:
         layout = segment.layout
         self._slots: NDArray[np.uint64] = np.ndarray(
-            (layout.slots, SLOT_SIZE // WORD),
+            (layout.slots, SlotWords.SIZE),
             np.uint64,
             segment.memory,
-            layout.slot(lane * layout.slots),
+            layout.slot(lane * layout.slots) * WORD,
         )
 
     def ok(self, slots: Sequence[int], size: int) -> NDArray[np.bool_]:
@@ -60,7 +60,6 @@ class Answers:
         """
         found = self._slots[np.array(slots, dtype=np.intp)]
         # CONTROL is the owner's own word, and has the generation of the slot's latest request.
-        asked = found[:, CONTROL // WORD] >> FLAG_BITS
-        answered: NDArray[np.bool_] = found[:, DONE // WORD] == (asked << FLAG_BITS | _OK)
-        sound: NDArray[np.bool_] = answered & (found[:, RESULT_BYTES // WORD] == size)
-        return sound
+        controls, dones = found[:, SlotWords.CONTROL], found[:, SlotWords.DONE]
+        sound: NDArray[np.bool_] = found[:, SlotWords.RESULT_BYTES] == size
+        return sound & answered_array(controls, dones, Status.OK)

@@ -6,9 +6,10 @@ of them.
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
-from ringbatch.shm.layout import MAX_TRIALS, TRIAL_COUNT, TRIAL_RECORDS, TRIAL_WORDS, WORD
+from ringbatch.shm.descriptors import CostProfileWords
 from ringbatch.shm.segment import Segment
 
 
@@ -32,25 +33,20 @@ def size_text(rows: int, length: int) -> str:
 
 
 def write(segment: Segment, worker: int, trials: Sequence[Trial]) -> None:
-    """Put down what a worker's warm-up took; of many trials the first `MAX_TRIALS`."""
-    start = segment.layout.worker_trials(worker)
-    words, count = segment.words, (start + TRIAL_COUNT) // WORD
-    words[count] = 0
-    kept = trials[:MAX_TRIALS]
-    for number, trial in enumerate(kept):
-        first = (start + TRIAL_RECORDS) // WORD + number * TRIAL_WORDS
-        for index, value in enumerate(trial):
-            words[first + index] = value
-    words[count] = len(kept)
+    """Put down what a worker's warm-up took; of many trials the first MAX_TRIALS."""
+    words, first = segment.words, segment.layout.cost_profile(worker)
+    words[first + CostProfileWords.COUNT] = 0
+    kept = trials[: CostProfileWords.MAX_TRIALS]
+    for number, value in enumerate(chain.from_iterable(kept), first + CostProfileWords.TRIALS):
+        words[number] = value
+    words[first + CostProfileWords.COUNT] = len(kept)
 
 
 def read(segment: Segment, worker: int) -> list[Trial]:
     """What a worker's warm-up took; nothing where there was none."""
-    start = segment.layout.worker_trials(worker)
-    words = segment.words
-    count = min(words[(start + TRIAL_COUNT) // WORD], MAX_TRIALS)
-    first = (start + TRIAL_RECORDS) // WORD
-    records = words[first : first + count * TRIAL_WORDS].tolist()
-    return [
-        Trial._make(records[at : at + TRIAL_WORDS]) for at in range(0, len(records), TRIAL_WORDS)
-    ]
+    words, first = segment.words, segment.layout.cost_profile(worker)
+    size = CostProfileWords.TRIAL_SIZE
+    count = min(words[first + CostProfileWords.COUNT], CostProfileWords.MAX_TRIALS)
+    start = first + CostProfileWords.TRIALS
+    records = words[start : start + count * size].tolist()
+    return [Trial._make(records[at : at + size]) for at in range(0, len(records), size)]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Final
 
-from ringbatch.shm.layout import COUNTER_WORDS, WORD
+from ringbatch.shm.descriptors import CounterWords
 from ringbatch.shm.slot import Reason
 
 
@@ -90,17 +90,14 @@ class WorkerCounter(IntEnum):
     """Time inside the model."""
 
 
-BATCHES_BY_REASON: Final = 16
-"""In a model's block: where the counts of batches by `Reason` start."""
-BATCHES_BY_ROWS: Final = 24
-"""In a model's block: where the counts of batches by `rows_bucket` start."""
 ROWS_BUCKETS: Final = 17
+"""Of batches by their rows, see `rows_bucket`."""
 _WORD_MASK: Final = (1 << 64) - 1
 _LARGE: Final = (1 << 62) - 1
 
-assert max(ModelCounter) < BATCHES_BY_REASON
-assert BATCHES_BY_REASON + len(Reason) <= BATCHES_BY_ROWS
-assert BATCHES_BY_ROWS + ROWS_BUCKETS <= COUNTER_WORDS
+assert max(ModelCounter) < CounterWords.BATCHES_BY_REASON
+assert CounterWords.BATCHES_BY_REASON + len(Reason) <= CounterWords.BATCHES_BY_ROWS
+assert CounterWords.BATCHES_BY_ROWS + ROWS_BUCKETS <= CounterWords.SIZE
 
 
 def rows_bucket(rows: int) -> int:
@@ -123,14 +120,14 @@ class Counters:
 
     Args:
         words: the segment as a memoryview of format ``Q``.
-        offset: where the block starts, in bytes.
+        first: where the block starts.
     """
 
     __slots__ = ("_first", "_values", "_words")
 
-    def __init__(self, words: memoryview, offset: int) -> None:
+    def __init__(self, words: memoryview, first: int) -> None:
         self._words = words
-        self._first = offset // WORD
+        self._first = first
         self._values: list[int] = []
         """The writer's own copy, which it has from its first `add` on: a look at the segment takes
         as long as all the rest."""
@@ -139,7 +136,7 @@ class Counters:
         """Count, modulo 2**64; each counter by one object alone."""
         values, first = self._values, self._first
         if not values:
-            values += self._words[first : first + COUNTER_WORDS].tolist()
+            values += self._words[first : first + CounterWords.SIZE].tolist()
         value = values[counter] + amount
         if value > _LARGE:
             # Rare, and slow for numbers of more than 62 bits, of which the mask is one.

@@ -5,51 +5,38 @@ that. Everything read here was written by a frontend and is checked against the 
 frontend's own lane before it is used; a frontend can spoil its own requests and nothing else.
 """
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ringbatch.shm.layout import (
-    ACCEPTED_NS,
-    ALIGNMENT,
-    CONTROL,
-    DEADLINE_NS,
-    DONE,
-    MODEL,
-    RESULT_BYTES,
-    SLOT_SIZE,
-    WORD,
-)
+from ringbatch.shm.descriptors import ANSWER_DETAILS, PACKED_DETAILS, SlotWords
+from ringbatch.shm.layout import ALIGNMENT, WORD
 from ringbatch.shm.model_spec import INDEX_MASK
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import (
-    DROPPED,
     FLAG_BITS,
-    FLAG_MASK,
     SLOT_BITS,
-    SLOT_MASK,
-    WANTED,
     Reason,
     State,
     Status,
     done_word,
+    done_words,
+    generation_in,
+    generation_of,
+    is_latest,
+    is_open,
+    is_wanted,
     reference,
+    slot_of,
+    slots_of,
     state_of,
+    wanted_words,
 )
+from ringbatch.shm.slot_arrays import done_array
 from ringbatch.shm.tuples import new_tuple
 from ringbatch.shm.uniform_batch import MAX_KEY_BYTES, UniformBatch, UniformBatchReader
-
-_SLOT_WORDS: Final = SLOT_SIZE // WORD
-_HEADER_WORDS: Final = 9
-_BESIDE_WORDS: Final = 6
-_BESIDE: Final = struct.Struct(f"@{_BESIDE_WORDS}Q")
-_STORED: Final = struct.Struct(f"{_BESIDE.size}s")
-_REQUEST_WORDS: Final = MODEL // WORD + _HEADER_WORDS
-"""CONTROL and the header behind it."""
-_DONE_WORD: Final = DONE // WORD
 
 
 class Request(NamedTuple):
@@ -98,7 +85,7 @@ class EnginePort:
         self._wake_lane = wake_lane
         self._payload = layout.payload
         self._lane_bytes = layout.lane_bytes
-        self._first_word = layout.slots_offset // WORD
+        self._first_word = layout.slots_word
         self._slot_count = layout.lanes * layout.slots
         self._lane_shift = layout.slots.bit_length() - 1
         self._models = layout.models
@@ -109,19 +96,19 @@ class EnginePort:
         self.read_uniform = UniformBatchReader(segment).read
         """See `UniformBatchReader.read`."""
         slots = np.ndarray(
-            (self._slot_count, _SLOT_WORDS), np.uint64, segment.memory, layout.slots_offset
+            (self._slot_count, SlotWords.SIZE), np.uint64, segment.memory, self._first_word * WORD
         )
-        self._dones = slots[:, DONE // WORD]
-        self._besides = slots[:, RESULT_BYTES // WORD : RESULT_BYTES // WORD + _BESIDE_WORDS]
+        self._dones = slots[:, SlotWords.DONE]
+        self._details = slots[:, SlotWords.RESULT_BYTES : SlotWords.FINISHED_NS + 1]
         self._answered: dict[int, list[int]] = {}
 
     def read(self, ref: int) -> Request | None:
         """The request a reference names; None where its slot's words make no sense."""
-        slot = ref & SLOT_MASK
+        slot = slot_of(ref)
         if slot >= self._slot_count:
             return None
-        first = self._first_word + slot * _SLOT_WORDS + MODEL // WORD
-        header = self._words[first : first + _HEADER_WORDS].tolist()
+        first = self._first_word + slot * SlotWords.SIZE
+        header = self._words[first + SlotWords.MODEL : first + SlotWords.DEADLINE_NS + 1].tolist()
         low = self._payload + (slot >> self._lane_shift) * self._lane_bytes
         return self._request(ref, header, low, low + self._lane_bytes)
 
@@ -135,16 +122,16 @@ class EnginePort:
         words, shift = self._words, self._lane_shift
         low = self._payload + lane * self._lane_bytes
         high = low + self._lane_bytes
+        size, header_size, done = SlotWords.SIZE, SlotWords.DEADLINE_NS + 1, SlotWords.DONE
         requests, spoilt, strays = [], [], 0
-        for ref in references:
-            slot = ref & SLOT_MASK
+        for ref, slot in zip(references, slots_of(references), strict=True):
             if slot >> shift != lane:
                 strays += 1
                 continue
-            first = self._first_word + slot * _SLOT_WORDS
-            control, *header = words[first : first + _REQUEST_WORDS].tolist()
-            generation = ref >> SLOT_BITS
-            if control >> FLAG_BITS == generation != words[first + _DONE_WORD] >> FLAG_BITS:
+            first = self._first_word + slot * size
+            control, *header = words[first : first + header_size].tolist()
+            # As `is_open` says; each call would take 50 ns.
+            if control >> FLAG_BITS == ref >> SLOT_BITS != words[first + done] >> FLAG_BITS:
                 request = self._request(ref, header, low, high)
                 if request is None:
                     spoilt.append(ref)
@@ -187,32 +174,34 @@ class EnginePort:
     def requests(self, uniform: UniformBatch) -> list[Request]:
         """The same requests, each for itself."""
         references, slots, sizes, starts, distance = uniform
-        first = self._first_word + ACCEPTED_NS // WORD
+        first = self._first_word + SlotWords.ACCEPTED_NS
         requests = []
         places = zip(np.asarray(slots).tolist(), np.asarray(starts).tolist(), strict=True)
         for ref, (slot, start) in zip(references, places, strict=True):
-            times = first + slot * _SLOT_WORDS
+            times = first + slot * SlotWords.SIZE
             accepted_ns, deadline_ns = self._words[times], self._words[times + 1]
             requests.append(Request(ref, *sizes, start, start + distance, accepted_ns, deadline_ns))
         return requests
 
     def lane_of(self, ref: int) -> int:
         """The lane whose slot a reference names; no lane's number where there is no such slot."""
-        return (ref & SLOT_MASK) >> self._lane_shift
+        return slot_of(ref) >> self._lane_shift
 
     def published(self) -> Iterator[tuple[int, State]]:
         """The latest request of every slot that ever held one, and the slot's state."""
         for slot in range(self._slot_count):
-            first = self._first_word + slot * _SLOT_WORDS
-            control, done = self._words[first], self._words[first + DONE // WORD]
+            control, done = self._state_words(slot)
             if control:
-                yield reference(control >> FLAG_BITS, slot), state_of(control, done)
+                yield reference(generation_in(control), slot), state_of(control, done)
+
+    def _state_words(self, slot: int) -> tuple[int, int]:
+        """CONTROL and DONE of a slot."""
+        first = self._first_word + slot * SlotWords.SIZE
+        return self._words[first + SlotWords.CONTROL], self._words[first + SlotWords.DONE]
 
     def is_open(self, ref: int) -> bool:
         """Whether that very request is published and not answered."""
-        first = self._first_word + (ref & SLOT_MASK) * _SLOT_WORDS
-        control, done = self._words[first], self._words[first + DONE // WORD]
-        return control >> FLAG_BITS == ref >> SLOT_BITS != done >> FLAG_BITS
+        return is_open(ref, *self._state_words(slot_of(ref)))
 
     def repeat(self, ref: int) -> bool:
         """Post once more an answer that stands in its slot; False where none does.
@@ -227,22 +216,23 @@ class EnginePort:
 
     def wanted(self, ref: int) -> bool:
         """Whether the frontend still waits for that very request."""
-        word = self._words[self._first_word + (ref & SLOT_MASK) * _SLOT_WORDS + CONTROL // WORD]
-        return word >> FLAG_BITS == ref >> SLOT_BITS and word & FLAG_MASK != DROPPED
+        return is_wanted(ref, self._state_words(slot_of(ref))[0])
 
     def all_wanted(self, references: Sequence[int]) -> bool:
         """Whether `wanted` is true of every one."""
-        words, first = self._words, self._first_word
-        found = [words[first + (ref & SLOT_MASK) * _SLOT_WORDS] for ref in references]
-        return found == [ref >> SLOT_BITS << FLAG_BITS | WANTED for ref in references]
+        words, control = self._words, self._first_word + SlotWords.CONTROL
+        size = SlotWords.SIZE
+        found = [words[control + slot * size] for slot in slots_of(references)]
+        return found == wanted_words(references)
 
     def given_up(self, references: Sequence[int], now_ns: int) -> list[int]:
         """Those of which nobody waits for the answer any more, or whose deadline has come."""
         words, found = self._words, []
-        for ref in references:
-            first = self._first_word + (ref & SLOT_MASK) * _SLOT_WORDS
-            waits = words[first] == ref >> SLOT_BITS << FLAG_BITS | WANTED
-            if not waits or words[first + DEADLINE_NS // WORD] <= now_ns:
+        slots, wanted = slots_of(references), wanted_words(references)
+        for ref, slot, control in zip(references, slots, wanted, strict=True):
+            first = self._first_word + slot * SlotWords.SIZE
+            waits = words[first + SlotWords.CONTROL] == control
+            if not waits or words[first + SlotWords.DEADLINE_NS] <= now_ns:
                 found.append(ref)
         return found
 
@@ -258,11 +248,11 @@ class EnginePort:
             mark: what to say of the batch.
             finished_ns: now, on the monotonic clock.
         """
-        slot = ref & SLOT_MASK
-        first = self._first_word + slot * _SLOT_WORDS + DONE // WORD
-        _BESIDE.pack_into(
+        slot = slot_of(ref)
+        first = self._first_word + slot * SlotWords.SIZE
+        ANSWER_DETAILS.pack_into(
             self.memory,
-            first * WORD + RESULT_BYTES - DONE,
+            (first + SlotWords.RESULT_BYTES) * WORD,
             size,
             mark.batch,
             mark.rows,
@@ -270,7 +260,7 @@ class EnginePort:
             mark.dispatched_ns,
             finished_ns,
         )
-        self._words[first] = done_word(ref >> SLOT_BITS, status)
+        self._words[first + SlotWords.DONE] = done_word(generation_of(ref), status)
         self._answered.setdefault(slot >> self._lane_shift, []).append(ref)
 
     def answer_uniform(
@@ -279,23 +269,24 @@ class EnginePort:
         """`answer` for requests that are alike, all in the same way."""
         references, slots = uniform.references, uniform.slots
         if isinstance(slots, list):
-            beside = _BESIDE.pack(size, *mark, finished_ns)
-            memory, words, store = self.memory, self._words, _STORED.pack_into
-            first = self._first_word + DONE // WORD
-            first_byte = self._first_word * WORD + RESULT_BYTES
-            for ref, slot in zip(references, slots, strict=True):
-                store(memory, first_byte + slot * SLOT_SIZE, beside)
-                words[first + slot * _SLOT_WORDS] = ref >> SLOT_BITS << FLAG_BITS | status
+            details = ANSWER_DETAILS.pack(size, *mark, finished_ns)
+            memory, words, store = self.memory, self._words, PACKED_DETAILS.pack_into
+            step, done = SlotWords.SIZE, self._first_word + SlotWords.DONE
+            first_byte = (self._first_word + SlotWords.RESULT_BYTES) * WORD
+            for slot, word in zip(slots, done_words(references, status), strict=True):
+                store(memory, first_byte + slot * step * WORD, details)
+                words[done + slot * step] = word
         else:
             # A store to an aligned item of a uint64 array is one 8-byte store, as through
             # memoryview.
-            self._besides[slots] = np.array([size, *mark, finished_ns], dtype=np.uint64)
             refs = np.array(references, dtype=np.uint64)
-            self._dones[slots] = refs >> SLOT_BITS << FLAG_BITS | np.uint64(status)
+            self._details[slots] = np.array([size, *mark, finished_ns], dtype=np.uint64)
+            self._dones[slots] = done_array(refs, status)
+            slots = slots.tolist()
         lane = -1
-        for ref in references:
-            if (ref & SLOT_MASK) >> self._lane_shift != lane:
-                lane = (ref & SLOT_MASK) >> self._lane_shift
+        for ref, slot in zip(references, slots, strict=True):
+            if slot >> self._lane_shift != lane:
+                lane = slot >> self._lane_shift
                 own = self._answered.setdefault(lane, [])
             own.append(ref)
 
@@ -360,8 +351,7 @@ class EnginePort:
             self._wake_lane(lane)
 
     def _is_latest(self, ref: int) -> bool:
-        word = self._words[self._first_word + (ref & SLOT_MASK) * _SLOT_WORDS + CONTROL // WORD]
-        return bool(word >> FLAG_BITS == ref >> SLOT_BITS)
+        return is_latest(ref, self._state_words(slot_of(ref))[0])
 
     @property
     def delayed(self) -> int:

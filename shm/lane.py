@@ -17,51 +17,43 @@ Whoever wants no answer any more calls `cancel`. That frees nothing: a worker ma
 slot comes back through `collect` once its holder is done with it.
 """
 
-import struct
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Final
 
 from ringbatch.shm.answers import Answer
 from ringbatch.shm.counters import Counters, LaneCounter
+from ringbatch.shm.descriptors import (
+    OUTCOME,
+    OUTCOME_DETAILS,
+    REQUEST_HEADER,
+    HeaderWords,
+    SlotWords,
+)
 from ringbatch.shm.errors import NoFreeLane
 from ringbatch.shm.extents import Extents
 from ringbatch.shm.fence import full_fence
-from ringbatch.shm.layout import (
-    CONTROL,
-    DONE,
-    MODEL,
-    REQUEST_OFFSET,
-    RESULT_CAPACITY,
-    RESULT_OFFSET,
-    RING_COLLECTOR,
-    SLOT_SIZE,
-    WORD,
-    aligned,
-    ring_size,
-)
+from ringbatch.shm.layout import WORD, aligned, ring_size
 from ringbatch.shm.ring import Inbox, Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import (
     DROPPED,
     FLAG_BITS,
     FLAG_MASK,
-    PART,
     SLOT_BITS,
     WANTED,
     State,
     Status,
+    as_part,
     control_word,
+    generation_in,
+    is_part,
     reference,
     state_of,
+    without_part,
 )
 
-_HEADER: Final = struct.Struct("@9Q")
-_SLOT_WORDS: Final = SLOT_SIZE // WORD
-_OUTCOME: Final = struct.Struct("@3Q")
-_REST: Final = struct.Struct("@24x4Q")
-
-
+_SLOT_BYTES: Final = SlotWords.SIZE * WORD
 _REQUESTS: Final = int(LaneCounter.REQUESTS)
 _ANSWERS: Final = int(LaneCounter.ANSWERS)
 _STATUSES: Final = tuple(Status)
@@ -95,9 +87,9 @@ class Lane:
         self._payload = layout.lane_payload(index)
         self._extents = Extents(layout.lane_bytes)
         self._first_slot = index * layout.slots
-        self._first_word = layout.slot(self._first_slot) // WORD
-        self._first_header = layout.slot(self._first_slot) + MODEL
-        self._first_answer = layout.slot(self._first_slot) + DONE
+        self._first_word = layout.slot(self._first_slot)
+        self._first_header = (self._first_word + SlotWords.MODEL) * WORD
+        self._first_answer = (self._first_word + SlotWords.DONE) * WORD
         self._submissions = Producer(segment.words, layout.submission_ring(index), layout.slots)
         self._completions = Inbox(
             segment.words,
@@ -232,8 +224,8 @@ class Lane:
         self.result_offset[slot] = start + result
         self._places[slot] = (
             slice(start, start + request_bytes),
-            self._first_header + slot * SLOT_SIZE,
-            self._first_word + slot * _SLOT_WORDS,
+            self._first_header + slot * _SLOT_BYTES,
+            self._first_word + SlotWords.CONTROL + slot * SlotWords.SIZE,
             start,
             start + result,
         )
@@ -290,7 +282,7 @@ class Lane:
         request, header, control, start, result = self._places[slot]
         memory = self.memory
         memory[request] = payload
-        _HEADER.pack_into(
+        REQUEST_HEADER.pack_into(
             memory,
             header,
             model,
@@ -324,7 +316,7 @@ class Lane:
 
         Args:
             slot: what `claim` returned.
-            model: the model's index in the manifest.
+            model: the model's reference.
             rows: instances in the request.
             accepted_ns: when the request arrived, on the monotonic clock.
             deadline_ns: after which an answer is worthless, on the same clock.
@@ -344,12 +336,13 @@ class Lane:
         key_bytes: int = 0,
     ) -> None:
         """`publish` for several slots whose requests differ in nothing but their bytes."""
-        pack, memory, words = _HEADER.pack_into, self.memory, self._words
+        pack, memory, words = REQUEST_HEADER.pack_into, self.memory, self._words
+        first, step = self._first_word + SlotWords.CONTROL, SlotWords.SIZE
         generations, expected, unsubmitted = self._generation, self._expected, self._unsubmitted
         for slot in slots:
             pack(
                 memory,
-                self._first_header + slot * SLOT_SIZE,
+                self._first_header + slot * _SLOT_BYTES,
                 model,
                 rows,
                 request_bytes,
@@ -361,14 +354,14 @@ class Lane:
                 deadline_ns,
             )
             generations[slot] = generation = generations[slot] + 1
-            words[self._first_word + slot * _SLOT_WORDS] = generation << FLAG_BITS | WANTED
+            words[first + slot * step] = generation << FLAG_BITS | WANTED
             ref = generation << SLOT_BITS | self._first_slot + slot
             expected[ref] = slot
             unsubmitted.append(ref)
 
     def count_no_more(self, slot: int) -> None:
         """What was published last, in this slot, belongs to a request that is counted already."""
-        self._unsubmitted[-1] |= PART
+        self._unsubmitted[-1] = as_part(self._unsubmitted[-1])
         self._parts.add(slot)
 
     def submit(self) -> None:
@@ -381,17 +374,17 @@ class Lane:
             if not self._held_back:
                 count = len(self._unsubmitted)
                 if self._parts:
-                    count -= sum(ref >= PART for ref in self._unsubmitted)
+                    count -= sum(map(is_part, self._unsubmitted))
                 self.counters.add(_REQUESTS, count)
                 self._unsubmitted.clear()
             full_fence()
-            if self._words[RING_COLLECTOR // WORD]:
+            if self._words[HeaderWords.RING_COLLECTOR]:
                 self._wake_collector()
 
     def cancel(self, slot: int) -> None:
         """Want no answer any more; the slot stays in flight until its holder is done."""
         control = control_word(self._generation[slot], DROPPED)
-        self._words[self._first_word + slot * _SLOT_WORDS + CONTROL // WORD] = control
+        self._words[self._first_word + slot * SlotWords.SIZE + SlotWords.CONTROL] = control
         self._cancelled.add(slot)
         self.counters.add(LaneCounter.CANCELLED)
 
@@ -434,20 +427,21 @@ class Lane:
 
     def _forget_answered(self) -> None:
         """Submit no longer what a takeover left unsubmitted and was answered since."""
-        self._unsubmitted = [ref for ref in self._unsubmitted if ref & ~PART in self._expected]
+        expected = self._expected
+        self._unsubmitted = [r for r in self._unsubmitted if without_part(r) in expected]
 
     def answer(self, slot: int) -> Answer:
         """What stands beside the answer of a collected slot, checked against its memory."""
         outcome = self.outcome(slot)
         if outcome is _NO_OUTCOME:
             return _SPOILT
-        start = self._first_answer + slot * SLOT_SIZE
-        return Answer(*outcome, *_REST.unpack_from(self.memory, start))
+        start = self._first_answer + slot * _SLOT_BYTES
+        return Answer(*outcome, *OUTCOME_DETAILS.unpack_from(self.memory, start))
 
     def outcome(self, slot: int) -> tuple[Status, int, int]:
         """The first three of `answer`, and in half the time."""
-        start = self._first_answer + slot * SLOT_SIZE
-        done, size, batch = _OUTCOME.unpack_from(self.memory, start)
+        start = self._first_answer + slot * _SLOT_BYTES
+        done, size, batch = OUTCOME.unpack_from(self.memory, start)
         flag = done & FLAG_MASK
         if done >> FLAG_BITS != self._generation[slot] or flag >= _STATUS_COUNT:
             return _NO_OUTCOME
@@ -473,9 +467,12 @@ class Lane:
         """
         self._completions.skip()
         for slot in reversed(range(self.capacity)):
-            first = self._first_word + slot * _SLOT_WORDS
-            control, done = self._words[first], self._words[first + DONE // WORD]
-            self._generation[slot] = control >> FLAG_BITS
+            first = self._first_word + slot * SlotWords.SIZE
+            control, done = (
+                self._words[first + SlotWords.CONTROL],
+                self._words[first + SlotWords.DONE],
+            )
+            self._generation[slot] = generation_in(control)
             if state_of(control, done) is State.FREE:
                 self._free.append(slot)
                 continue
@@ -488,8 +485,12 @@ class Lane:
 
     def _adopt(self, slot: int, first: int) -> None:
         request, result, capacity = (
-            self._words[first + field // WORD]
-            for field in (REQUEST_OFFSET, RESULT_OFFSET, RESULT_CAPACITY)
+            self._words[first + field]
+            for field in (
+                SlotWords.REQUEST_OFFSET,
+                SlotWords.RESULT_OFFSET,
+                SlotWords.RESULT_CAPACITY,
+            )
         )
         start, size = request - self._payload, result + capacity - request
         # Where that fails, no owner of this lane can have written the header: the slot comes back

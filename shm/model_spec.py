@@ -170,12 +170,12 @@ def _precedence(model: ModelSpec) -> tuple[bool, tuple[bool, int, str]]:
 
 
 def dumps(models: tuple[ModelSpec, ...]) -> bytes:
-    """The manifest as the bytes that stand in the segment."""
+    """The model table as the bytes that stand in the segment."""
     return json.dumps([_to_json(model) for model in models]).encode()
 
 
 def loads(text: bytes) -> tuple[ModelSpec, ...]:
-    """The models of a manifest that `dumps` wrote."""
+    """The entries of a model table that `dumps` wrote."""
     return tuple(_from_json(fields) for fields in json.loads(text))
 
 

@@ -1,26 +1,22 @@
-"""The table of models: written by the supervisor while the engine runs, read by everybody.
+"""The model table: written by the supervisor while the engine runs, read by everybody.
 
 Two copies lie in the segment, and a word says the number of the one that holds. The next table is
 written into the other copy, then the word is stored; so a reader sees the old table or the new
 one and nothing between, and whoever knows a table asks with one load whether it still holds.
 
-    publish   the entries into copy (n + 1) modulo 2, then n + 1 into TABLE
-    read      n from TABLE, copy n modulo 2, and TABLE again: where that is n still, the copy is
-              whole, since it is not written before the number is past n
+    publish   the entries into copy (n + 1) modulo 2, then n + 1 into MODEL_TABLE
+    read      n from MODEL_TABLE, copy n modulo 2, and the word again: where that is n still, the
+              copy is whole, since it is not written before the number is past n
 """
 
-from typing import Final
-
 from ringbatch.shm import model_spec
-from ringbatch.shm.layout import COUNTER_BLOCK, MODEL_SIZE, TABLE, WORD, Layout
+from ringbatch.shm.descriptors import CounterWords, HeaderWords, ModelWords
+from ringbatch.shm.layout import WORD, Layout
 from ringbatch.shm.model_spec import ModelSpec
 
-TABLE_WORD: Final = TABLE // WORD
-"""Where the number of the table stands, as an index of words."""
 
-
-class Table:
-    """The table of one segment.
+class ModelTable:
+    """The model table of one segment.
 
     Args:
         words: the segment as a memoryview of format ``Q``.
@@ -36,7 +32,7 @@ class Table:
     @property
     def number(self) -> int:
         """Of the table that holds now, in one load; from 1."""
-        number: int = self._words[TABLE_WORD]
+        number: int = self._words[HeaderWords.MODEL_TABLE]
         return number
 
     def publish(self, models: tuple[ModelSpec, ...]) -> int:
@@ -49,29 +45,27 @@ class Table:
             ValueError: there is no room for so many entries; nothing has changed then.
         """
         text = model_spec.dumps(models)
-        room = self._layout.manifest_bytes
+        room = self._layout.model_table_bytes
         if len(text) > room:
-            raise ValueError(f"the manifest has {len(text)} bytes, not {room}")
+            raise ValueError(f"the model table has {len(text)} bytes, not {room}")
         number = self.number + 1
-        start = self._layout.manifest_copy(number)
-        self._memory[start : start + room] = text.ljust(room)
-        self._words[TABLE_WORD] = number
+        self._memory[self._layout.model_table_copy(number)] = text.ljust(room)
+        self._words[HeaderWords.MODEL_TABLE] = number
         return number
 
     def read(self) -> tuple[int, tuple[ModelSpec, ...]]:
         """The table that holds: its number and its entries."""
         while True:
             number = self.number
-            start = self._layout.manifest_copy(number)
-            text = bytes(self._memory[start : start + self._layout.manifest_bytes])
+            text = bytes(self._memory[self._layout.model_table_copy(number)])
             if self.number == number:
                 return number, model_spec.loads(text)
 
     def clear_place(self, index: int) -> None:
         """Wipe the words and counts of a place that no entry has; by the supervisor alone, before
         it gives the place to another model."""
-        for start, size in (
-            (self._layout.model(index), MODEL_SIZE),
-            (self._layout.model_counters(index), COUNTER_BLOCK),
+        for first, size in (
+            (self._layout.model(index), ModelWords.SIZE),
+            (self._layout.model_counters(index), CounterWords.SIZE),
         ):
-            self._memory[start : start + size] = bytes(size)
+            self._memory[first * WORD : (first + size) * WORD] = bytes(size * WORD)

@@ -8,22 +8,16 @@ extension. Device and inode tell the object from another that takes its key late
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from ringbatch.shm.layout import (
-    MAX_BYTES,
-    REGION_OFFSET,
-    REGION_SIZE,
-    REGION_TEXT,
-    WORD,
-    aligned,
-)
+from ringbatch.shm.descriptors import RegionWords
+from ringbatch.shm.layout import MAX_BYTES, WORD, aligned
 
 MAX_NAME_BYTES: Final = 255
 MAX_KEY_BYTES: Final = 256
 """What a file system takes as a name, and a slash."""
-FIELDS: Final = (REGION_TEXT - REGION_OFFSET) // WORD
+FIELDS: Final = RegionWords.TEXT - RegionWords.OFFSET
 """How many words stand between the stamp and the text of a record."""
 
-assert REGION_TEXT + aligned(MAX_NAME_BYTES + MAX_KEY_BYTES, WORD) <= REGION_SIZE
+assert RegionWords.TEXT + aligned(MAX_NAME_BYTES + MAX_KEY_BYTES, WORD) // WORD <= RegionWords.SIZE
 
 
 class Region(NamedTuple):

@@ -21,24 +21,13 @@ must not stop the others.
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
+from ringbatch.shm.descriptors import RegionWords, RegistryWords
 from ringbatch.shm.errors import Overloaded, RegionTaken
-from ringbatch.shm.layout import (
-    MAX_REGIONS,
-    REGION_OFFSET,
-    REGION_SIZE,
-    REGION_TEXT,
-    REGISTRY_SIZE,
-    REGISTRY_STAMP,
-    WORD,
-)
+from ringbatch.shm.layout import MAX_REGIONS
 from ringbatch.shm.region import FIELDS, Region, decode, encode, text_words
 from ringbatch.shm.segment import Segment
-
-_RECORD: Final = REGION_SIZE // WORD
-_FIELDS: Final = REGION_OFFSET // WORD
-_TEXT: Final = REGION_TEXT // WORD
 
 
 class RegistryBusy(Exception):
@@ -58,7 +47,7 @@ class Registry:
 
     Args:
         words: the segment as a memoryview of format ``Q``.
-        offset: where the registry starts, in bytes.
+        first: where the registry starts.
         lock: takes the lock of the registrars; False where another process has it.
         unlock: gives it back.
         capacity: how many records there are.
@@ -67,14 +56,14 @@ class Registry:
     def __init__(
         self,
         words: memoryview,
-        offset: int,
+        first: int,
         lock: Callable[[], bool],
         unlock: Callable[[], None],
         capacity: int = MAX_REGIONS,
     ) -> None:
         self._words = words
-        self._last_stamp = (offset + REGISTRY_STAMP) // WORD
-        self._first = (offset + REGISTRY_SIZE) // WORD
+        self._last_stamp = first + RegistryWords.STAMP
+        self._first = first + RegistryWords.SIZE
         self._lock = lock
         self._unlock = unlock
         self._capacity = capacity
@@ -84,12 +73,12 @@ class Registry:
     @classmethod
     def attach(cls, segment: Segment) -> "Registry":
         """The registry of a segment."""
-        offset = segment.layout.registry
-        return cls(segment.words, offset, segment.lock_registry, segment.unlock_registry)
+        first = segment.layout.registry
+        return cls(segment.words, first, segment.lock_registry, segment.unlock_registry)
 
     def stamp(self, place: int) -> int:
         """The stamp of a record now, in one load; 0 while there is no region in it."""
-        stamp: int = self._words[self._first + place * _RECORD]
+        stamp: int = self._words[self._first + place * RegionWords.SIZE]
         return stamp
 
     def find(self, name: str) -> Entry | None:
@@ -135,7 +124,7 @@ class Registry:
         with self._registrar():
             places = (e.place for e in self._entries() if e.region.name == name)
             for place in range(self._capacity) if name is None else places:
-                self._words[self._first + place * _RECORD] = 0
+                self._words[self._first + place * RegionWords.SIZE] = 0
 
     def _entries(self) -> Iterator[Entry]:
         for place in range(self._capacity):
@@ -144,13 +133,13 @@ class Registry:
                 yield entry
 
     def _read(self, place: int) -> Entry | None:
-        words, first = self._words, self._first + place * _RECORD
+        words, first = self._words, self._first + place * RegionWords.SIZE
         stamp: int = words[first]
         if not stamp:
             return None
-        fields = words[first + _FIELDS : first + _FIELDS + FIELDS].tolist()
+        fields = words[first + RegionWords.OFFSET : first + RegionWords.OFFSET + FIELDS].tolist()
         count = text_words(fields)
-        text = words[first + _TEXT : first + _TEXT + count].tolist()
+        text = words[first + RegionWords.TEXT : first + RegionWords.TEXT + count].tolist()
         # Another stamp, or none: what was read may be of two registrations.
         if not count or words[first] != stamp:
             return None
@@ -158,10 +147,10 @@ class Registry:
         return None if region is None else Entry(place, stamp, region)
 
     def _write(self, place: int, region: Region) -> int:
-        words, first = self._words, self._first + place * _RECORD
+        words, first = self._words, self._first + place * RegionWords.SIZE
         # What could not be read is no region, but may have a stamp.
         words[first] = 0
-        for number, word in enumerate(encode(region), first + _FIELDS):
+        for number, word in enumerate(encode(region), first + RegionWords.OFFSET):
             words[number] = word
         words[self._last_stamp] = stamp = words[self._last_stamp] + 1
         words[first] = stamp

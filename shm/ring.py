@@ -8,8 +8,13 @@ stores is the processor's (total store order on x86-64, see ringbatch.shm.host.p
 any order among themselves, but all before what is stored next (Intel SDM volume 3, section
 "Fast-String Operation and Out-of-Order Stores").
 
+A producer looks at the consumer's HEAD only where what it saw there last leaves no room: HEAD only
+grows, so an old one can hide room and never invent it. In return the consumer keeps the cache line
+that it stores to.
+
 After L. Lamport, "Proving the Correctness of Multiprocess Programs", 1977, section 3: a bounded
-buffer of one producer and one consumer needs no mutual exclusion.
+buffer of one producer and one consumer needs no mutual exclusion; and J. Giacomoni et al. and
+Agrona's OneToOneRingBuffer, which keep the other side's position.
 """
 
 from array import array
@@ -18,7 +23,7 @@ from itertools import compress
 from operator import ne
 from typing import Final
 
-from ringbatch.shm.layout import RING_HEAD, RING_TAIL, RING_WORDS, WORD
+from ringbatch.shm.descriptors import RingWords
 
 _RUN: Final = 8
 """As many words or more are stored sooner together than one by one."""
@@ -33,27 +38,33 @@ class Producer:
 
     Args:
         words: the segment as a memoryview of format ``Q``.
-        offset: where the ring starts, in bytes.
+        first: where the ring starts.
         capacity: how many words it holds, a power of two.
     """
 
-    __slots__ = ("_capacity", "_first", "_head", "_tail", "_words", "position")
+    __slots__ = ("_capacity", "_first", "_head", "_limit", "_tail", "_words", "position")
 
-    def __init__(self, words: memoryview, offset: int, capacity: int) -> None:
+    def __init__(self, words: memoryview, first: int, capacity: int) -> None:
         self._words = words
-        self._tail = (offset + RING_TAIL) // WORD
-        self._head = (offset + RING_HEAD) // WORD
-        self._first = (offset + RING_WORDS) // WORD
+        self._tail = first + RingWords.TAIL
+        self._head = first + RingWords.HEAD
+        self._first = first + RingWords.ITEMS
         self._capacity = capacity
         self.position: int = words[self._tail]
+        self._limit = self.position
+        """Up to where there is room, as far as is known."""
 
     def offer(self, items: Sequence[int]) -> bool:
         """Publish all of `items` at once; False, and nothing moved, where they do not fit."""
         words, position, first = self._words, self.position, self._first
         count = len(items)
         end = position + count
-        if end - words[self._head] > self._capacity:
-            return False
+        if end > self._limit:
+            # A HEAD beyond what was published is a lie. Whoever owns the ring next, and tells the
+            # truth, must not be paid for it.
+            self._limit = min(words[self._head], position) + self._capacity
+            if end > self._limit:
+                return False
         mask = self._capacity - 1
         if count < _RUN:
             for number, item in enumerate(items, position):
@@ -78,11 +89,11 @@ class Consumer:
 
     __slots__ = ("_capacity", "_first", "_head", "_tail", "_words", "position")
 
-    def __init__(self, words: memoryview, offset: int, capacity: int) -> None:
+    def __init__(self, words: memoryview, first: int, capacity: int) -> None:
         self._words = words
-        self._tail = (offset + RING_TAIL) // WORD
-        self._head = (offset + RING_HEAD) // WORD
-        self._first = (offset + RING_WORDS) // WORD
+        self._tail = first + RingWords.TAIL
+        self._head = first + RingWords.HEAD
+        self._first = first + RingWords.ITEMS
         self._capacity = capacity
         self.position: int = words[self._head]
 
@@ -144,8 +155,8 @@ class Inbox:
 
     Args:
         words: the segment as a memoryview of format ``Q``.
-        offset: where the first ring starts, in bytes.
-        stride: from the start of one ring to that of the next, in bytes.
+        first: where the first ring starts.
+        stride: words from the start of one ring to that of the next.
         count: how many there are.
         capacity: how many words each holds, a power of two.
     """
@@ -153,13 +164,13 @@ class Inbox:
     __slots__ = ("_numbered", "_positions", "_tails", "_words")
 
     def __init__(
-        self, words: memoryview, offset: int, stride: int, count: int, capacity: int
+        self, words: memoryview, first: int, stride: int, count: int, capacity: int
     ) -> None:
         self._words = words
-        self._numbered = [(i, Consumer(words, offset + i * stride, capacity)) for i in range(count)]
+        self._numbered = [(i, Consumer(words, first + i * stride, capacity)) for i in range(count)]
         self._positions = [consumer.position for _, consumer in self._numbered]
-        first = (offset + RING_TAIL) // WORD
-        self._tails = slice(first, first + count * stride // WORD, stride // WORD)
+        tail = first + RingWords.TAIL
+        self._tails = slice(tail, tail + count * stride, stride)
 
     def take(self) -> list[tuple[int, list[int] | None]]:
         """What each ring that is not empty gives, with its index, in order; as `Consumer.take`.

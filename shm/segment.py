@@ -10,17 +10,23 @@ from typing import Final
 
 import posix_ipc
 
-from ringbatch.shm import layout as at
 from ringbatch.shm import object_names
 from ringbatch.shm.bell import Bell
+from ringbatch.shm.descriptors import (
+    LAYOUT_VERSION,
+    MAGIC_VALUE,
+    HeaderWords,
+    WorkerState,
+    WorkerWords,
+)
 from ringbatch.shm.errors import LayoutMismatch, SegmentNotReady, StartupError
 from ringbatch.shm.lane_locks import LaneLocks
-from ringbatch.shm.layout import WORD, Layout
+from ringbatch.shm.layout import MAX_LANES, WORD, Layout
 from ringbatch.shm.model_spec import ModelSpec
-from ringbatch.shm.model_table import Table
+from ringbatch.shm.model_table import ModelTable
 from ringbatch.shm.wakeup import Wakeup
 
-_REGISTRY_LOCK: Final = at.MAX_LANES
+_REGISTRY_LOCK: Final = MAX_LANES
 """The byte that the registrar locks."""
 _COLLECTOR_LOCK: Final = object_names.LIFE_LOCK + 1
 _ANOTHER_USERS: Final = "the engine's shared memory belongs to another user"
@@ -34,8 +40,8 @@ class Segment:
         layout: its sizes and offsets.
         memory: all of it, as bytes.
         words: all of it, as words of 8 bytes; control words are touched through this alone.
-        table: the table of models.
-        models: the entries of that table, as they were when it was last looked at.
+        model_table: which models are served.
+        models: its entries, as they were when it was last looked at.
     """
 
     def __init__(
@@ -49,7 +55,7 @@ class Segment:
         self._lanes = LaneLocks(partial(_lane_bell, name))
         self.memory = memoryview(mapping)
         self.words = self.memory.cast("Q")
-        self.table = Table(self.words, self.memory, layout)
+        self.model_table = ModelTable(self.words, self.memory, layout)
         self.models: tuple[ModelSpec, ...] = ()
 
     @classmethod
@@ -156,47 +162,47 @@ class Segment:
     @property
     def identity(self) -> int:
         """A random number of 64 bits, the same for all who attach."""
-        return self._header(at.IDENTITY)
+        return self.words[HeaderWords.IDENTITY]
 
     def read_models(self) -> int:
-        """Look at the table of models again; the number of the one that was found."""
-        number, self.models = self.table.read()
+        """Look at the model table again; the number of the one that was found."""
+        number, self.models = self.model_table.read()
         return number
 
     @property
     def model_control(self) -> bool:
         """Whether frontends may ask the supervisor to load and unload models."""
-        return bool(self._header(at.MODEL_CONTROL))
+        return bool(self.words[HeaderWords.MODEL_CONTROL])
 
     def allow_model_control(self) -> None:
         """Let frontends ask for models to be loaded and unloaded; by the supervisor alone."""
-        self.words[at.MODEL_CONTROL // WORD] = 1
+        self.words[HeaderWords.MODEL_CONTROL] = 1
 
     @property
     def draining(self) -> bool:
         """Whether the supervisor wants the engine to finish and stop."""
-        return bool(self._header(at.DRAINING))
+        return bool(self.words[HeaderWords.DRAINING])
 
     def drain(self) -> None:
         """Say that the engine is to finish what it has; by the supervisor alone."""
-        self.words[at.DRAINING // WORD] = 1
+        self.words[HeaderWords.DRAINING] = 1
 
     def say_worker_start(self, worker: int, errno: int) -> None:
         """Say why no process can be started for a worker, or 0; by the supervisor alone."""
-        self.words[(self.layout.worker(worker) + at.WORKER_ERRNO) // WORD] = errno
+        self.words[self.layout.worker(worker) + WorkerWords.ERRNO] = errno
 
     def say_collector_start(self, errno: int) -> None:
         """Say why no collector can be started, or 0; by the supervisor alone."""
-        self.words[at.COLLECTOR_ERRNO // WORD] = errno
+        self.words[HeaderWords.COLLECTOR_ERRNO] = errno
 
     @property
     def collector_ns(self) -> int:
         """When the collector last looked for something to do; 0 where there is none."""
-        return self.words[at.COLLECTOR_NS // WORD]
+        return self.words[HeaderWords.COLLECTOR_NS]
 
     def collector_gone(self) -> None:
         """Say that there is no collector; by the supervisor alone, once it has proof of that."""
-        self.words[at.COLLECTOR_NS // WORD] = 0
+        self.words[HeaderWords.COLLECTOR_NS] = 0
 
     def lane_doorbell(self, lane: int) -> Bell:
         """What wakes the frontend of a lane."""
@@ -244,8 +250,7 @@ class Segment:
 
     def worker_ended(self, worker: int) -> None:
         """Say that no process is this worker; by the supervisor alone, which has seen it end."""
-        state = (self.layout.worker(worker) + at.WORKER_STATE) // WORD
-        self.words[state] = at.WorkerState.ABSENT
+        self.words[self.layout.worker(worker) + WorkerWords.STATE] = WorkerState.ABSENT
 
     def held_lanes(self) -> int:
         """How many of the frontends' lanes have an owner, other than this attachment."""
@@ -283,19 +288,15 @@ class Segment:
         """Remove its name and those of its doorbells."""
         object_names.unlink(self.name)
 
-    def _header(self, offset: int) -> int:
-        value: int = self.words[offset // WORD]
-        return value
-
     def _fill(self, models: tuple[ModelSpec, ...]) -> None:
         self.models = models
         layout, words = self.layout, self.words
-        self.table.publish(models)
-        for offset, value in _header_values(layout).items():
-            words[offset // WORD] = value
-        words[at.IDENTITY // WORD] = secrets.randbits(64)
-        words[at.RING_COLLECTOR // WORD] = 1
-        words[at.MAGIC // WORD] = at.MAGIC_VALUE
+        self.model_table.publish(models)
+        for word, value in _header_values(layout).items():
+            words[word] = value
+        words[HeaderWords.IDENTITY] = secrets.randbits(64)
+        words[HeaderWords.RING_COLLECTOR] = 1
+        words[HeaderWords.MAGIC] = MAGIC_VALUE
 
 
 def _semaphore_suffixes(layout: Layout) -> list[str]:
@@ -316,45 +317,45 @@ def _pipes(name: str, layout: Layout) -> list[str]:
 
 def _header_values(layout: Layout) -> dict[int, int]:
     return {
-        at.VERSION: at.LAYOUT_VERSION,
-        at.SEGMENT_BYTES: layout.size,
-        at.LANES: layout.lanes,
-        at.SLOTS: layout.slots,
-        at.LANE_BYTES: layout.lane_bytes,
-        at.WORKERS: layout.workers,
-        at.MODELS: layout.models,
-        at.MANIFEST_BYTES: layout.manifest_bytes,
-        at.CLIENT_LANES: layout.client_lanes,
+        HeaderWords.VERSION: LAYOUT_VERSION,
+        HeaderWords.SEGMENT_BYTES: layout.size,
+        HeaderWords.LANES: layout.lanes,
+        HeaderWords.SLOTS: layout.slots,
+        HeaderWords.LANE_BYTES: layout.lane_bytes,
+        HeaderWords.WORKERS: layout.workers,
+        HeaderWords.MODELS: layout.models,
+        HeaderWords.MODEL_TABLE_BYTES: layout.model_table_bytes,
+        HeaderWords.CLIENT_LANES: layout.client_lanes,
     }
 
 
 def _read_header(fd: int, size: int) -> Layout:
-    header = memoryview(os.pread(fd, at.HEADER_SIZE, 0))
-    if size < at.HEADER_SIZE or len(header) < at.HEADER_SIZE:
+    header = memoryview(os.pread(fd, HeaderWords.SIZE * WORD, 0))
+    if size < HeaderWords.SIZE * WORD or len(header) < HeaderWords.SIZE * WORD:
         raise SegmentNotReady("the engine's shared memory is not finished yet")
     words = header.cast("Q")
-    if words[at.MAGIC // WORD] != at.MAGIC_VALUE:
+    if words[HeaderWords.MAGIC] != MAGIC_VALUE:
         raise SegmentNotReady("the engine's shared memory is not finished yet")
-    if words[at.VERSION // WORD] != at.LAYOUT_VERSION:
+    if words[HeaderWords.VERSION] != LAYOUT_VERSION:
         raise LayoutMismatch(
-            f"the engine's shared memory has layout {words[at.VERSION // WORD]}, "
-            f"this version of ringbatch has {at.LAYOUT_VERSION}; run the same version everywhere"
+            f"the engine's shared memory has layout {words[HeaderWords.VERSION]}, "
+            f"this version of ringbatch has {LAYOUT_VERSION}; run the same version everywhere"
         )
     try:
         layout = Layout(
-            lanes=words[at.LANES // WORD],
-            slots=words[at.SLOTS // WORD],
-            lane_bytes=words[at.LANE_BYTES // WORD],
-            workers=words[at.WORKERS // WORD],
-            models=words[at.MODELS // WORD],
-            manifest_bytes=words[at.MANIFEST_BYTES // WORD],
-            client_lanes=words[at.CLIENT_LANES // WORD],
+            lanes=words[HeaderWords.LANES],
+            slots=words[HeaderWords.SLOTS],
+            lane_bytes=words[HeaderWords.LANE_BYTES],
+            workers=words[HeaderWords.WORKERS],
+            models=words[HeaderWords.MODELS],
+            model_table_bytes=words[HeaderWords.MODEL_TABLE_BYTES],
+            client_lanes=words[HeaderWords.CLIENT_LANES],
         )
     except ValueError as error:
         raise LayoutMismatch(
             f"the engine's shared memory has an impossible size: {error}"
         ) from None
-    if not layout.size == words[at.SEGMENT_BYTES // WORD] == size:
+    if not layout.size == words[HeaderWords.SEGMENT_BYTES] == size:
         raise LayoutMismatch(
             f"the engine's shared memory has {size} bytes, its header gives {layout.size}"
         )

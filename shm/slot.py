@@ -21,6 +21,7 @@ submits with PART what belongs to a request of which it has submitted another pa
 part, before; it counts no other time.
 """
 
+from collections.abc import Sequence
 from enum import Enum, IntEnum
 from typing import Final
 
@@ -138,10 +139,9 @@ def advance(state: State, event: Event) -> State:
 
 def state_of(control: int, done: int) -> State:
     """The state that the two words describe."""
-    generation, flag = control >> FLAG_BITS, control & FLAG_MASK
-    if generation == done >> FLAG_BITS:
+    if control >> FLAG_BITS == done >> FLAG_BITS:
         return State.FREE
-    return State.CANCELLED if flag == DROPPED else State.PUBLISHED
+    return State.CANCELLED if control & FLAG_MASK == DROPPED else State.PUBLISHED
 
 
 def control_word(generation: int, flag: int) -> int:
@@ -154,6 +154,70 @@ def done_word(generation: int, status: Status) -> int:
     return generation << FLAG_BITS | status
 
 
+def generation_in(word: int) -> int:
+    """The generation that CONTROL or DONE has."""
+    return word >> FLAG_BITS
+
+
 def reference(generation: int, slot: int) -> int:
     """The word that names one request."""
     return generation << SLOT_BITS | slot
+
+
+def slot_of(ref: int) -> int:
+    """The number of the slot that a reference names."""
+    return ref & SLOT_MASK
+
+
+def generation_of(ref: int) -> int:
+    """The generation that a reference names."""
+    return ref >> SLOT_BITS
+
+
+def is_latest(ref: int, control: int) -> bool:
+    """Whether a reference names the latest request of its slot, which has that CONTROL."""
+    return control >> FLAG_BITS == ref >> SLOT_BITS
+
+
+def is_wanted(ref: int, control: int) -> bool:
+    """Whether that is so, and the request wants an answer."""
+    return control >> FLAG_BITS == ref >> SLOT_BITS and control & FLAG_MASK != DROPPED
+
+
+def is_open(ref: int, control: int, done: int) -> bool:
+    """Whether that is so, and the request has no answer."""
+    return control >> FLAG_BITS == ref >> SLOT_BITS != done >> FLAG_BITS
+
+
+def as_part(ref: int) -> int:
+    """The reference with PART."""
+    return ref | PART
+
+
+def without_part(ref: int) -> int:
+    """The reference without PART, if it has that."""
+    return ref & ~PART
+
+
+def is_part(ref: int) -> bool:
+    """Whether a reference has PART."""
+    return ref >= PART
+
+
+# The same of several: one call for many costs nothing.
+
+
+def slots_of(references: Sequence[int]) -> list[int]:
+    """`slot_of` of each."""
+    return [ref & SLOT_MASK for ref in references]
+
+
+def wanted_words(references: Sequence[int]) -> list[int]:
+    """CONTROL of each slot while the request that its reference names is the latest, and wanted."""
+    return [ref >> SLOT_BITS << FLAG_BITS | WANTED for ref in references]
+
+
+def done_words(references: Sequence[int], status: Status) -> list[int]:
+    """`done_word` of each request."""
+    flag = int(status)
+    return [ref >> SLOT_BITS << FLAG_BITS | flag for ref in references]

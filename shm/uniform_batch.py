@@ -6,28 +6,26 @@ in. What remains for each is whether its memory lies in its own lane. As in
 `ringbatch.shm.engine_port`, every word is read once and checked before it is used.
 """
 
-import struct
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ringbatch.shm.layout import ALIGNMENT, MODEL, SLOT_SIZE
+from ringbatch.shm.descriptors import REQUEST_SIZES, SIZES_AND_OFFSETS, SlotWords
+from ringbatch.shm.layout import ALIGNMENT, WORD
 from ringbatch.shm.model_spec import INDEX_MASK
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slot import SLOT_MASK
+from ringbatch.shm.slot import slots_of
+from ringbatch.shm.slot_arrays import slot_array
 from ringbatch.shm.tuples import new_tuple
 
 FEW: Final = 24
 """Requests up to which looking at each is faster than handling all as arrays."""
 MAX_KEY_BYTES: Final = 4096
 """A key is kept by the collector, outside the lane that pays for it."""
-_SIZES: Final = struct.Struct("@5Q")
-_HEADER: Final = struct.Struct(f"@{_SIZES.size}s2Q")
-_HEADER_WORDS: Final = 7
 _KINDS_KEPT: Final = 1024
-_SLOT_MASK: Final = np.uint64(SLOT_MASK)
+_SLOT_BYTES: Final = SlotWords.SIZE * WORD
 _UNALIGNED: Final = np.uint64(ALIGNMENT - 1)
 
 
@@ -62,7 +60,7 @@ class UniformBatchReader:
     def __init__(self, segment: Segment) -> None:
         layout = segment.layout
         self._memory = segment.memory
-        self._first_header = layout.slots_offset + MODEL
+        self._first_header = (layout.slots_word + SlotWords.MODEL) * WORD
         self._slot_count = layout.lanes * layout.slots
         self._lane_shift = layout.slots.bit_length() - 1
         self._lane_bytes = layout.lane_bytes
@@ -70,7 +68,11 @@ class UniformBatchReader:
         self._models = layout.models
         self._kinds: dict[bytes, Sizes] = {}
         self._headers: NDArray[Any] = np.ndarray(
-            (self._slot_count,), f"V{_HEADER.size}", self._memory, self._first_header, (SLOT_SIZE,)
+            (self._slot_count,),
+            f"V{SIZES_AND_OFFSETS.size}",
+            self._memory,
+            self._first_header,
+            (_SLOT_BYTES,),
         )
         self._payloads = np.array(
             [layout.lane_payload(lane) for lane in range(layout.lanes)], dtype=np.uint64
@@ -83,17 +85,16 @@ class UniformBatchReader:
         """
         if len(references) > FEW:
             return self._read_many(references)
-        memory, unpacked, first = self._memory, _HEADER.unpack_from, self._first_header
+        memory, unpacked, first = self._memory, SIZES_AND_OFFSETS.unpack_from, self._first_header
         shift = self._lane_shift
-        slots: list[int] = []
+        slots = slots_of(references)
         starts: list[int] = []
         common = sizes = None
         lane = -1
-        for ref in references:
-            slot = ref & SLOT_MASK
+        for slot in slots:
             if slot >= self._slot_count:
                 return None
-            packed, start, result = unpacked(memory, first + slot * SLOT_SIZE)
+            packed, start, result = unpacked(memory, first + slot * _SLOT_BYTES)
             if packed != common:
                 if common is not None:
                     return None
@@ -108,7 +109,6 @@ class UniformBatchReader:
                 last = low + self._lane_bytes - span
             if result - start != distance or not low <= start <= last or start % ALIGNMENT:
                 return None
-            slots.append(slot)
             starts.append(start)
         if sizes is None:
             return None
@@ -116,13 +116,13 @@ class UniformBatchReader:
         return new_tuple(UniformBatch, (references, slots, sizes, starts, distance))
 
     def _read_many(self, references: list[int]) -> UniformBatch | None:
-        slots = (np.array(references, dtype=np.uint64) & _SLOT_MASK).astype(np.intp)
+        slots = slot_array(np.array(references, dtype=np.uint64))
         try:
-            headers = self._headers[slots].view(np.uint64).reshape(-1, _HEADER_WORDS)
+            headers = self._headers[slots].view(np.uint64).reshape(len(references), -1)
         except IndexError:
             return None
         packed = headers[:, :-2].tobytes()
-        common = packed[: _SIZES.size]
+        common = packed[: REQUEST_SIZES.size]
         sizes = self._sizes_of(common)
         if sizes is None or packed != common * len(references):
             return None
@@ -150,7 +150,7 @@ class UniformBatchReader:
         """The sizes in a header, where they make sense."""
         sizes = self._kinds.get(packed)
         if sizes is None:
-            sizes = Sizes._make(_SIZES.unpack(packed))
+            sizes = Sizes._make(REQUEST_SIZES.unpack(packed))
             if (
                 sizes.model & INDEX_MASK >= self._models
                 or sizes.rows == 0

@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Self
 
+from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import MODEL_SERVED, PAGE, WORD, Layout, aligned
+from ringbatch.shm.layout import PAGE, Layout, aligned
 from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
@@ -35,7 +36,7 @@ class ClientHarness:
         rung: how often the collector was rung.
 
     Args:
-        models: in the manifest.
+        models: in the model table.
         slots: of each lane.
     """
 
@@ -48,7 +49,7 @@ class ClientHarness:
             lane_bytes=pages * PAGE,
             workers=1,
             models=len(models),
-            manifest_bytes=aligned(len(dumps(tuple(models))), PAGE),
+            model_table_bytes=aligned(len(dumps(tuple(models))), PAGE),
             client_lanes=lanes,
         )
         self.segment = Segment.create(layout, tuple(models))
@@ -60,7 +61,7 @@ class ClientHarness:
         ]
         self._stop = threading.Event()
         for model in models:
-            word = (layout.model(model.index) + MODEL_SERVED) // WORD
+            word = layout.model(model.index) + ModelWords.SERVED
             self.segment.words[word] = 1
 
     def __enter__(self) -> Self:

@@ -8,17 +8,8 @@ from ringbatch.engine.batch.messages import ReportKind, Task, report_words, task
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.process.role_messages import ModelNews
 from ringbatch.engine.report.status import EngineStatus, ModelStatus, read
+from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, ModelWords, WorkerState, WorkerWords
 from ringbatch.shm.engine_port import EnginePort
-from ringbatch.shm.layout import (
-    MODEL_READY,
-    MODEL_SERVED,
-    REPORT_WORDS,
-    TASK_WORDS,
-    WORD,
-    WORKER_MODEL,
-    WORKER_STATE,
-    WorkerState,
-)
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
@@ -49,12 +40,12 @@ class HandWorker:
         self._begin()
         own = [model] if model else [m for m in self.segment.models if self.number in m.workers]
         for held in own:
-            self._store(WORKER_MODEL, held.reference)
-        self._store(WORKER_STATE, WorkerState.READY)
+            self._store(WorkerWords.MODEL, held.reference)
+        self._store(WorkerWords.STATE, WorkerState.READY)
         self._say(ReportKind.READY, 0, 0)
 
     def _store(self, word: int, value: int) -> None:
-        self.segment.words[(self.segment.layout.worker(self.number) + word) // WORD] = value
+        self.segment.words[self.segment.layout.worker(self.number) + word] = value
 
     def tasks(self) -> list[Task]:
         """All that were given and not taken yet."""
@@ -187,11 +178,11 @@ class CollectorHarness:
         assert ring.offer(words)
 
     def ready_word(self, model: int = 0) -> int:
-        word: int = self.segment.words[(self.segment.layout.model(model) + MODEL_READY) // WORD]
+        word: int = self.segment.words[self.segment.layout.model(model) + ModelWords.READY]
         return word
 
     def served_word(self, model: int = 0) -> int:
-        word: int = self.segment.words[(self.segment.layout.model(model) + MODEL_SERVED) // WORD]
+        word: int = self.segment.words[self.segment.layout.model(model) + ModelWords.SERVED]
         return word
 
     def all_free(self) -> bool:

@@ -12,9 +12,10 @@ from ringbatch.frontend.request.calls import Call, Reply
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import COLLECTOR_NS, MODEL_READY, MODEL_SERVED, WORD, Layout
+from ringbatch.shm.layout import Layout
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
@@ -119,10 +120,10 @@ class FrontendHarness:
         self, spec: ModelSpec, slots: int = 8, lane_bytes: int = 1 << 18, spin_ns: int = 0
     ) -> None:
         layout = Layout(
-            lanes=1, slots=slots, lane_bytes=lane_bytes, workers=1, models=1, manifest_bytes=4096
+            lanes=1, slots=slots, lane_bytes=lane_bytes, workers=1, models=1, model_table_bytes=4096
         )
         self.segment = Segment.local(layout, (spec,))
-        self.segment.words[COLLECTOR_NS // WORD] = ALWAYS
+        self.segment.words[HeaderWords.COLLECTOR_NS] = ALWAYS
         self.loop = SteppedLoop()
         self.wakes = 0
         self.lane = Lane(self.segment, 0, self._wake)
@@ -150,9 +151,9 @@ class FrontendHarness:
 
     def ready(self, workers: int) -> None:
         offset = self.segment.layout.model(0)
-        self.segment.words[(offset + MODEL_READY) // WORD] = workers
+        self.segment.words[offset + ModelWords.READY] = workers
         if workers:
-            self.segment.words[(offset + MODEL_SERVED) // WORD] = 1
+            self.segment.words[offset + ModelWords.SERVED] = 1
 
     def predict(self, number: int, instances: Any, **members: Any) -> Call | None:
         body = orjson.dumps({"instances": instances, **members})

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.shm.answers import Answer
+from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import COLLECTOR_NS, PAGE, WORD, Layout, aligned
+from ringbatch.shm.layout import PAGE, Layout, aligned
 from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tensor import Tensor
@@ -35,7 +36,7 @@ def spec(
     timeout_ns: int = FAR_NS,
     batch_timeout_ns: int = FAR_NS,
 ) -> ModelSpec:
-    """A model's entry in the manifest."""
+    """A model's entry in the model table."""
     return ModelSpec(
         index=index,
         name=name,
@@ -70,10 +71,10 @@ def local_segment(
         lane_bytes=lane_bytes,
         workers=1 + max(number for model in models for number in model.workers) + spare,
         models=len(models) + spare,
-        manifest_bytes=aligned(len(dumps(models)), PAGE) + spare * PAGE,
+        model_table_bytes=aligned(len(dumps(models)), PAGE) + spare * PAGE,
     )
     segment = Segment.local(layout, models)
-    segment.words[COLLECTOR_NS // WORD] = ALWAYS
+    segment.words[HeaderWords.COLLECTOR_NS] = ALWAYS
     return segment
 
 

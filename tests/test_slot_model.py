@@ -33,8 +33,8 @@ from simulation.search import failure, quiet
 from tiers import exhaustive, only
 
 from ringbatch.engine.batch.messages import task_words
+from ringbatch.shm.descriptors import RingWords, SlotWords
 from ringbatch.shm.engine_port import BatchMark
-from ringbatch.shm.layout import DONE, RING_TAIL, RING_WORDS, WORD
 from ringbatch.shm.slot import DROPPED, FLAG_BITS, WANTED, Reason, reference
 
 ROOT: Final = Path(__file__).parents[1]
@@ -282,20 +282,20 @@ def test_a_step_that_the_model_forbids_is_refused(
     every = {("frontend", "control"), ("frontend", "dropped"), ("collector", "tasks!")}
     here = {("tests/test_slot_model.py", "code")}
     replay = Replay(layout, words, dict.fromkeys({*every, ("worker", "done")}, here), 1)
-    first = layout.slot(0) // WORD
+    first = layout.slot(0)
     mark = BatchMark(1, 1, Reason.FULL, 0)
     ring = layout.task_ring(0)
 
     def store(generation: int, kind: str, flag: int) -> None:
         if kind == GIVEN:
             task = task_words(mark, [reference(generation, 0)])
-            items = (ring + RING_WORDS) // WORD
+            items = ring + RingWords.ITEMS
             for place, word in enumerate(task, items):
                 words[place] = word
-            role, number, value = "collector", (ring + RING_TAIL) // WORD, len(task)
+            role, number, value = "collector", ring + RingWords.TAIL, len(task)
         else:
             role = "frontend" if kind == CONTROL else "worker"
-            number = first if kind == CONTROL else first + DONE // WORD
+            number = first if kind == CONTROL else first + SlotWords.DONE
             value = generation << FLAG_BITS | flag
         replay.store(role, 0, number, value, lambda: here)
         words[number] = value

@@ -98,6 +98,7 @@ PURE_MODULES = (
     "ringbatch.shm.host.key_headers",
     "ringbatch.shm.brain_floats",
     "ringbatch.shm.counters",
+    "ringbatch.shm.descriptors",
     "ringbatch.shm.errors",
     "ringbatch.shm.extents",
     "ringbatch.shm.forward",

@@ -15,13 +15,14 @@ from ringbatch.engine.collector.quarantine import CRASHED, KILLED, REPLACED_NS, 
 from ringbatch.engine.process.role_messages import Drained, Loaded, ModelNews, Released
 from ringbatch.shm import cost_profile
 from ringbatch.shm.counters import CollectorCounter, Counters, ModelCounter
+from ringbatch.shm.descriptors import REPORT_WORDS, HeaderWords
 from ringbatch.shm.engine_port import EnginePort, Request, columns
 from ringbatch.shm.fence import full_fence
-from ringbatch.shm.layout import COLLECTOR_NS, REPORT_WORDS, RING_COLLECTOR, WORD, ring_size
+from ringbatch.shm.layout import ring_size
 from ringbatch.shm.model_spec import LOADING
 from ringbatch.shm.ring import CorruptRingError, Inbox
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slot import PART, State, Status
+from ringbatch.shm.slot import State, Status, is_part, without_part
 
 MAX_DEATHS = 2
 """A request with which this many workers have crashed, the last of them alone, is given up."""
@@ -99,7 +100,7 @@ class Collector:
     def step(self, now_ns: int) -> int | None:
         """Do everything there is to do; the instant by which to call again, None for never."""
         self._counters.add(CollectorCounter.STEPS)
-        self._words[COLLECTOR_NS // WORD] = now_ns
+        self._words[HeaderWords.COLLECTOR_NS] = now_ns
         if self._unclear:
             return None
         pool, port = self._pool, self._port
@@ -145,7 +146,9 @@ class Collector:
         self.rung_for_requests = any(
             model.idle or model.wants_next for model in self._models.values()
         )
-        self._words[RING_COLLECTOR // WORD] = self.rung_for_requests
+        if self._words[HeaderWords.RING_COLLECTOR] != self.rung_for_requests:
+            # Every store takes the word out of the caches of the frontends.
+            self._words[HeaderWords.RING_COLLECTOR] = self.rung_for_requests
         full_fence()
         return not (self.rung_for_requests and self.has_news())
 
@@ -194,7 +197,7 @@ class Collector:
                 worker.model.leave(worker)
 
     def _follow(self, now_ns: int) -> None:
-        """Take over what the supervisor has changed in the table of models."""
+        """Take over what the supervisor has changed in the model table."""
         gone = self._pool.follow(now_ns)
         while self._pool.replaced:
             worker = self._pool.replaced.pop()
@@ -410,9 +413,9 @@ class Collector:
             # Who sent them may know the other table.
             self._follow(now_ns)
         requests, spoilt, strays = self._read_new(lane, references)
-        if len(requests) < len(references) and max(references) >= PART:
-            parts = {ref & ~PART for ref in references if ref >= PART}
-            references = [ref & ~PART for ref in references]
+        if len(requests) < len(references) and is_part(max(references)):
+            parts = {without_part(ref) for ref in references if is_part(ref)}
+            references = [*map(without_part, references)]
             requests, spoilt, strays = self._read_new(lane, references)
             self._count_parts([request for request in requests if request.ref in parts])
         if strays or spoilt:

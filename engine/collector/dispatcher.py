@@ -11,7 +11,8 @@ from ringbatch.engine.collector.backlog import estimate
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
 from ringbatch.engine.collector.model_pool import Batch, Model, Worker
 from ringbatch.engine.collector.queues import Queue
-from ringbatch.shm.counters import BATCHES_BY_REASON, BATCHES_BY_ROWS, ModelCounter, rows_bucket
+from ringbatch.shm.counters import ModelCounter, rows_bucket
+from ringbatch.shm.descriptors import CounterWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request, columns
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, Status
@@ -152,8 +153,8 @@ class Dispatcher:
         worker.wake()
         counters = model.counters
         counters.add(ModelCounter.WAIT_NS, now_ns * len(refs) - sum(accepted_ns))
-        counters.add(BATCHES_BY_REASON + reason)
-        counters.add(BATCHES_BY_ROWS + rows_bucket(mark.rows))
+        counters.add(CounterWords.BATCHES_BY_REASON + reason)
+        counters.add(CounterWords.BATCHES_BY_ROWS + rows_bucket(mark.rows))
         counters.add(ModelCounter.DISPATCHED_ROWS, mark.rows)
         if reason is Reason.RETRY:
             counters.add(ModelCounter.RETRIED, len(refs))

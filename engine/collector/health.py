@@ -9,14 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ringbatch.engine.process.respawn import STEADY_NS
-from ringbatch.shm.layout import (
-    MODEL_DEATHS,
-    MODEL_READY,
-    MODEL_SERVED,
-    MODEL_STUCK_NS,
-    MODEL_UNSTEADY_NS,
-    WORD,
-)
+from ringbatch.shm.descriptors import ModelWords
 
 LOOP: Final = 3
 """Deaths of a worker in a row, none of them after a long life, that make a crash loop."""
@@ -32,24 +25,24 @@ class ModelHealth:
 
     Args:
         words: the segment as a memoryview of format ``Q``.
-        offset: where the model's words start, in bytes.
+        first: where the model's words start.
         workers: the numbers of those that hold it.
         now_ns: the time. A crash loop that a collector before this one has seen is not over yet
             where it was not then.
     """
 
     def __init__(
-        self, words: memoryview, offset: int, workers: Iterable[int], now_ns: int = 0
+        self, words: memoryview, first: int, workers: Iterable[int], now_ns: int = 0
     ) -> None:
         self._words = words
-        self._deaths_word = (offset + MODEL_DEATHS) // WORD
-        self._unsteady_word = (offset + MODEL_UNSTEADY_NS) // WORD
-        self._stuck_word = (offset + MODEL_STUCK_NS) // WORD
+        self._deaths_word = first + ModelWords.DEATHS
+        self._unsteady_word = first + ModelWords.UNSTEADY_NS
+        self._stuck_word = first + ModelWords.STUCK_NS
         unsteady = words[self._unsteady_word] > now_ns
         self._deaths = dict.fromkeys(workers, words[self._deaths_word] if unsteady else 0)
         self._ready_ns: dict[int, int] = {}
-        self._ready_word = (offset + MODEL_READY) // WORD
-        self._served_word = (offset + MODEL_SERVED) // WORD
+        self._ready_word = first + ModelWords.READY
+        self._served_word = first + ModelWords.SERVED
 
     def held_by(self, workers: Iterable[int]) -> None:
         """The workers of these numbers hold the model from now on."""

@@ -5,7 +5,7 @@ from typing import Final
 
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.shm.counters import CollectorCounter, Counters
-from ringbatch.shm.layout import BEAT_S
+from ringbatch.shm.descriptors import BEAT_S
 from ringbatch.shm.spinning import Watched
 from ringbatch.shm.wakeup import Wakeup
 

@@ -19,10 +19,9 @@ from ringbatch.engine.collector.health import ModelHealth
 from ringbatch.engine.collector.queues import Queues, RetryQueue
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.counters import Counters
+from ringbatch.shm.descriptors import TASK_WORDS, HeaderWords, LaneWords, ModelWords
 from ringbatch.shm.engine_port import BatchMark, Request
-from ringbatch.shm.layout import LANE_TABLE, MODEL_ANSWER_NS, MODEL_ROW_NS, TASK_WORDS, WORD
 from ringbatch.shm.model_spec import RETIRING, SERVING, ModelSpec
-from ringbatch.shm.model_table import TABLE_WORD
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
 
@@ -248,7 +247,7 @@ class ModelPool:
     @property
     def outdated(self) -> bool:
         """Whether there is another table by now."""
-        outdated: bool = self._words[TABLE_WORD] != self._number
+        outdated: bool = self._words[HeaderWords.MODEL_TABLE] != self._number
         return outdated
 
     def follow(self, now_ns: int) -> list[Model]:
@@ -285,7 +284,7 @@ class ModelPool:
             return True
         layout, words = self._segment.layout, self._segment.words
         return not any(
-            words[(layout.lane(lane) + LANE_TABLE) // WORD] < self._number
+            words[layout.lane(lane) + LaneWords.MODEL_TABLE] < self._number
             and self._segment.lane_is_held(lane)
             for lane in range(layout.frontend_lanes)
         )
@@ -356,8 +355,8 @@ def _new_model(segment: Segment, spec: ModelSpec, now_ns: int) -> Model:
         grouping,
         Queues(grouping.fitting if grouping.bounded else None),
         ModelHealth(words, layout.model(spec.index), spec.workers, now_ns),
-        (layout.model(spec.index) + MODEL_ANSWER_NS) // WORD,
-        (layout.model(spec.index) + MODEL_ROW_NS) // WORD,
+        layout.model(spec.index) + ModelWords.ANSWER_NS,
+        layout.model(spec.index) + ModelWords.ROW_NS,
         running=spec.running,
     )
 

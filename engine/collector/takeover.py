@@ -5,7 +5,7 @@ what stands in its ring is what it holds, or held when it died, until `reclaim` 
 """
 
 from ringbatch.engine.batch.messages import Task, tasks
-from ringbatch.shm.layout import TASK_WORDS, WORD, WORKER_MODEL, WORKER_STATE, WorkerState
+from ringbatch.shm.descriptors import TASK_WORDS, WorkerState, WorkerWords
 from ringbatch.shm.ring import Consumer, CorruptRingError
 from ringbatch.shm.segment import Segment
 
@@ -29,13 +29,13 @@ def reclaim(segment: Segment, worker: int) -> None:
 
 def says_ready(segment: Segment, worker: int) -> bool:
     """Whether a worker takes tasks, as it says itself."""
-    word = (segment.layout.worker(worker) + WORKER_STATE) // WORD
+    word = segment.layout.worker(worker) + WorkerWords.STATE
     return bool(segment.words[word] == WorkerState.READY)
 
 
 def model_of(segment: Segment, worker: int) -> int:
     """The reference of the model that a worker holds, as it says itself."""
-    reference: int = segment.words[(segment.layout.worker(worker) + WORKER_MODEL) // WORD]
+    reference: int = segment.words[segment.layout.worker(worker) + WorkerWords.MODEL]
     return reference
 
 

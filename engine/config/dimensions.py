@@ -17,8 +17,8 @@ _LANES_EACH: Final = 2
 """For every frontend for HTTP: while Gunicorn replaces them, old and new run side by side."""
 _SPARE_MODELS: Final = 16
 """Places for models beyond twice those that are configured; they are small."""
-_SPARE_MANIFEST_BYTES: Final = 1 << 16
-"""Of the table of models, beyond four times what it takes at the start."""
+_SPARE_TABLE_BYTES: Final = 1 << 16
+"""Of the model table, beyond four times what it takes at the start."""
 
 
 def request_limit_bytes(server: ServerConfig) -> int:
@@ -68,13 +68,13 @@ def layout_of(server: ServerConfig, entries: tuple[ModelSpec, ...]) -> Layout:
         entries: of the models that are served from the start.
     """
     workers = sum(len(spec.workers) for spec in entries)
-    table_bytes = 4 * len(model_spec.dumps(entries)) + _SPARE_MANIFEST_BYTES
+    table_bytes = 4 * len(model_spec.dumps(entries)) + _SPARE_TABLE_BYTES
     return Layout(
         lanes=frontend_lanes(server) + server.client_lanes,
         slots=server.max_in_flight,
         lane_bytes=lane_bytes(server),
         workers=server.worker_places(workers),
         models=min(2 * len(entries) + _SPARE_MODELS, MAX_MODELS),
-        manifest_bytes=aligned(table_bytes, PAGE),
+        model_table_bytes=aligned(table_bytes, PAGE),
         client_lanes=server.client_lanes,
     )

@@ -36,7 +36,8 @@ from ringbatch.engine.config.kinds import (
     runtime_of,
     whole,
 )
-from ringbatch.shm.layout import MAX_SLOTS, MAX_WORKERS, TASK_WORDS
+from ringbatch.shm.descriptors import TASK_WORDS
+from ringbatch.shm.layout import MAX_SLOTS, MAX_WORKERS
 from ringbatch.shm.model_spec import FIRST_VERSION
 
 MIB: Final = 1 << 20

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from ringbatch.engine.report.listing import show
 from ringbatch.shm import cost_profile
 from ringbatch.shm.cost_profile import Trial, size_text
-from ringbatch.shm.layout import MODEL_READY, WORD
+from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_spec import ModelSpec, titled
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tensor import Tensor
@@ -20,7 +20,7 @@ def table(segment: Segment) -> str:
     """The models of an attached segment, a paragraph for each."""
     lines: list[str] = []
     for title, spec in titled(segment.models).items():
-        ready = segment.words[(segment.layout.model(spec.index) + MODEL_READY) // WORD]
+        ready = segment.words[segment.layout.model(spec.index) + ModelWords.READY]
         lines += [
             f"{title}: {spec.platform}, {ready} of {spec.running} workers ready",
             f"  {_signature(spec.inputs)} -> {_signature(spec.outputs)}",

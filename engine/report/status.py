@@ -9,8 +9,6 @@ from typing import Final
 
 from ringbatch.engine.report.listing import show
 from ringbatch.shm.counters import (
-    BATCHES_BY_REASON,
-    BATCHES_BY_ROWS,
     ROWS_BUCKETS,
     CollectorCounter,
     Counters,
@@ -19,17 +17,9 @@ from ringbatch.shm.counters import (
     WorkerCounter,
     bucket_label,
 )
+from ringbatch.shm.descriptors import CounterWords, ModelWords, WorkerState, WorkerWords
 from ringbatch.shm.engines import running
 from ringbatch.shm.errors import shortage
-from ringbatch.shm.layout import (
-    MODEL_ANSWER_NS,
-    MODEL_READY,
-    WORD,
-    WORKER_ERRNO,
-    WORKER_PID,
-    WORKER_STATE,
-    WorkerState,
-)
 from ringbatch.shm.model_spec import FILE_DIFFERS, ModelSpec, titled
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
@@ -136,21 +126,23 @@ def _models(segment: Segment) -> dict[str, ModelStatus]:
 
 
 def _state(segment: Segment, number: int) -> str:
-    offset = segment.layout.worker(number)
-    state = WorkerState(segment.words[(offset + WORKER_STATE) // WORD])
-    if errno := segment.words[(offset + WORKER_ERRNO) // WORD]:
+    first = segment.layout.worker(number)
+    state = WorkerState(segment.words[first + WorkerWords.STATE])
+    if errno := segment.words[first + WorkerWords.ERRNO]:
         return shortage(errno)
     if state is WorkerState.ABSENT:
         return "not started"
-    return f"{state.name.lower()}, process {segment.words[(offset + WORKER_PID) // WORD]}"
+    return f"{state.name.lower()}, process {segment.words[first + WorkerWords.PID]}"
 
 
 def _model(segment: Segment, spec: ModelSpec) -> ModelStatus:
     counters = Counters(segment.words, segment.layout.model_counters(spec.index))
     first = segment.layout.model(spec.index)
-    ready = segment.words[(first + MODEL_READY) // WORD]
-    reasons = {reason.name.lower(): counters[BATCHES_BY_REASON + reason] for reason in Reason}
-    sizes = {b: counters[BATCHES_BY_ROWS + b] for b in range(ROWS_BUCKETS)}
+    ready = segment.words[first + ModelWords.READY]
+    reasons = {
+        reason.name.lower(): counters[CounterWords.BATCHES_BY_REASON + reason] for reason in Reason
+    }
+    sizes = {b: counters[CounterWords.BATCHES_BY_ROWS + b] for b in range(ROWS_BUCKETS)}
     batches = sum(reasons.values())
     return ModelStatus(
         workers=spec.running,
@@ -162,7 +154,7 @@ def _model(segment: Segment, spec: ModelSpec) -> ModelStatus:
         batch_rows={bucket_label(b): count for b, count in sizes.items() if count},
         wait_ms=_mean_ms(counters[ModelCounter.WAIT_NS], counters[ModelCounter.REQUESTS]),
         run_ms=_mean_ms(counters[ModelCounter.RUN_NS], batches),
-        answer_ms=segment.words[(first + MODEL_ANSWER_NS) // WORD] / 1e6,
+        answer_ms=segment.words[first + ModelWords.ANSWER_NS] / 1e6,
         dropped=counters[ModelCounter.EXPIRED] + counters[ModelCounter.CANCELLED],
         failed=counters[ModelCounter.FAILED],
         retried=counters[ModelCounter.RETRIED],

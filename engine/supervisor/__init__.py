@@ -1,7 +1,7 @@
 """The supervisor: starts, watches, restarts and stops every other process, and changes what is
 served.
 
-Enters: a configuration, signals, messages of its processes. Leaves: processes, the table of models
+Enters: a configuration, signals, messages of its processes. Leaves: processes, the model table
 in the segment. Imports config, process, batch and runtimes (model files). Read first: loop.py,
 supervisor.py, keeper.py, then model_changes.py for models that come and go.
 """

@@ -377,7 +377,7 @@ class ModelChanges:
             if version in started and version not in entered
         ]
         for spec in entered.values():
-            self._segment.table.clear_place(spec.index)
+            self._segment.model_table.clear_place(spec.index)
         slots = self._slots(started)
         if slots:
             self._publish(with_entries(self._entries, [*entered.values(), *grown]))
@@ -477,7 +477,7 @@ class ModelChanges:
         position_of = {name: position for position, name in enumerate(dict.fromkeys(names))}
         ordered = tuple(sorted(entries, key=lambda s: position_of.get(s.name, len(position_of))))
         try:
-            self._segment.table.publish(ordered)
+            self._segment.model_table.publish(ordered)
         except ValueError as error:
             raise ChangeFailed(f"there is no room for more models: {error}") from None
         self._entries = ordered

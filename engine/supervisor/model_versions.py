@@ -1,4 +1,4 @@
-"""The table of models as its one writer sees it: what stands in it, what may come next. Pure."""
+"""The model table as its one writer sees it: what stands in it, what may come next. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace

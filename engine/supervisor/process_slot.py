@@ -52,7 +52,7 @@ class ProcessSlot:
         signature: inputs and outputs of the model, once a worker has said them.
         error: what the process gave as the reason for its end.
         lasting: whether another process is started where this one ends.
-        known: of a worker, whether the table of models has it, or had it.
+        known: of a worker, whether the model table has it, or had it.
         released: of a worker, whether nothing is expected of it any more.
         unreclaimed: of a worker that has ended, whether it was killed with SIGKILL; None once the
             collector has taken back what it held.

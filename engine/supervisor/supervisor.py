@@ -327,7 +327,7 @@ class Supervisor:
             self._introduce(slot)
 
     def _refuse(self, slot: ProcessSlot) -> None:
-        """End a worker that would read and write other tensors than those in the manifest."""
+        """End a worker that would read and write other tensors than its entry says."""
         slot.error = (
             "the model file now declares other inputs or outputs; restart the engine to serve it"
         )

@@ -39,11 +39,11 @@ from ringbatch.engine.worker.runner import Codec, Runner
 from ringbatch.engine.worker.warmup import Wanted, warmed_up
 from ringbatch.engine.worker.worker import RETRY_S, Worker
 from ringbatch.shm import cost_profile
+from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.messages import Failed, Ready, Vocabulary
 from ringbatch.shm.host.process import die_with_parent, settle
-from ringbatch.shm.layout import WORD, WORKER_MODEL, WORKER_PID, WORKER_STATE, WorkerState
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
 
@@ -181,7 +181,7 @@ def _serve(
     stopping = process.stop_on_sigterm(doorbell.wake)
     process.watch(control, NOTHING, assert_never, lambda: os._exit(1))
     settle()
-    segment.words[(segment.layout.worker(number) + WORKER_MODEL) // WORD] = spec.reference
+    segment.words[segment.layout.worker(number) + WorkerWords.MODEL] = spec.reference
     _say(segment, number, WorkerState.READY)
     worker.begin()
     control.send(Ready())
@@ -217,9 +217,9 @@ def _runner(
 
 
 def _say(segment: Segment, number: int, state: WorkerState) -> None:
-    words, offset = segment.words, segment.layout.worker(number)
-    words[(offset + WORKER_PID) // WORD] = os.getpid()
-    words[(offset + WORKER_STATE) // WORD] = state
+    words, first = segment.words, segment.layout.worker(number)
+    words[first + WorkerWords.PID] = os.getpid()
+    words[first + WorkerWords.STATE] = state
 
 
 def _next(control: ControlSocket, expected: Vocabulary[M]) -> M:

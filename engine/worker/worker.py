@@ -16,8 +16,8 @@ from ringbatch.engine.batch.messages import TOO_LATE, ReportKind, report_words, 
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.shm.counters import Counters
+from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS
 from ringbatch.shm.engine_port import BatchMark, EnginePort
-from ringbatch.shm.layout import REPORT_WORDS, TASK_WORDS
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status

@@ -47,7 +47,7 @@ class Model:
     """One model, as a client knows it.
 
     Attributes:
-        spec: what the manifest says.
+        spec: its entry.
         codec: between the program and slots.
         result_sizes: for its answers.
         served_word: where it stands whether it was ever ready.

@@ -29,14 +29,14 @@ from ringbatch.frontend.client.waiter import Waiter, again
 from ringbatch.frontend.codec.outcome import RULES
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.errors import Draining, RequestError
-from ringbatch.shm.layout import DRAINING, WORD
 from ringbatch.shm.spinning import Patience
 
 NEVER: Final = 1 << 63
 SWEEP_NS: Final = 1_000_000_000
 """The longest time between two looks at everything in flight."""
-_DRAINING_WORD: Final = DRAINING // WORD
+_DRAINING_WORD: Final = HeaderWords.DRAINING
 _GRACE_S: Final = 0.1
 """How long a wake-up may come after what it is for."""
 

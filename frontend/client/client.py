@@ -31,10 +31,10 @@ from ringbatch.frontend.client.many import Bulk, Many
 from ringbatch.frontend.client.slots import Slots
 from ringbatch.frontend.codec.result_sizes import ResultSizes
 from ringbatch.frontend.v1.json_values import ValueCodec
+from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.errors import ModelNotFound, ModelNotReady, StartupError
 from ringbatch.shm.host.platform import require_ordered_stores
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import MODEL_SERVED, WORD
 from ringbatch.shm.model_spec import ModelSpec, defaults
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.spinning import where_cpus_allow
@@ -229,7 +229,7 @@ class Client:
     def _kept_up(self, session: _Session) -> _Session:
         """The session with the models that serve now; where the engine has ended, as it was."""
         try:
-            if session.segment.table.number == session.table:
+            if session.segment.model_table.number == session.table:
                 return session
             with self._opening:
                 if self._session is not session:
@@ -259,7 +259,7 @@ class Client:
 def models_of(
     segment: Segment, known: Mapping[str, Model] = MappingProxyType({})
 ) -> tuple[int, dict[str, Model]]:
-    """The number of a segment's table of models, and those that serve in it by name, each in the
+    """The number of a segment's model table, and those that serve in it by name, each in the
     version that is the engine's choice; of those that are known, nothing is lost that was learned.
     """
     table = segment.read_models()
@@ -274,7 +274,7 @@ def models_of(
 
 def _model(spec: ModelSpec, segment: Segment) -> Model:
     codec: Codec = ArrayCodec(spec) if spec.typed else ValueCodec(spec)
-    served = (segment.layout.model(spec.index) + MODEL_SERVED) // WORD
+    served = segment.layout.model(spec.index) + ModelWords.SERVED
     return Model(spec, codec, ResultSizes(codec.result_bytes), served)
 
 

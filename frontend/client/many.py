@@ -68,7 +68,7 @@ class Bulk(Waiter):
         "_results",
         "_room",
         "_row_of",
-        "_windows",
+        "_strided",
         "_worth",
         "errors",
     )
@@ -92,7 +92,7 @@ class Bulk(Waiter):
         self._room = model.result_sizes.result_bytes(1, codec.input_bytes)
         segment, lane = channel.slots.segment, channel.slots.lane
         self._answers = Answers(segment, lane.index)
-        self._windows = StridedView(segment.memory)
+        self._strided = StridedView(segment.memory)
         self._row_of = np.zeros(lane.capacity, np.intp)
         self._next = 0
         self._in_flight: set[int] = set()
@@ -138,7 +138,7 @@ class Bulk(Waiter):
             return
         first, self._next = self._next, self._next + len(slots)
         starts = np.array([lane.request_offset[slot] for slot in slots])
-        self._windows.of(row_bytes)[starts >> OFFSET_BITS] = self._instances[first : self._next]
+        self._strided.of(row_bytes)[starts >> OFFSET_BITS] = self._instances[first : self._next]
         self._row_of[slots] = np.arange(first, self._next)
         now_ns = self._channel.clock()
         lane.publish_many(slots, self._model.spec.reference, 1, now_ns, self.deadline_ns, row_bytes)
@@ -168,7 +168,7 @@ class Bulk(Waiter):
                 self._refused(slot)
             slots = [slot for slot, good in zip(slots, ok.tolist(), strict=True) if good]
         starts = np.array([lane.result_offset[slot] for slot in slots], np.intp)
-        self._results[self._row_of[slots]] = self._windows.of(size)[starts >> OFFSET_BITS]
+        self._results[self._row_of[slots]] = self._strided.of(size)[starts >> OFFSET_BITS]
         for slot in slots:
             lane.release(slot)
 

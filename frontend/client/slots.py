@@ -48,7 +48,7 @@ class Slots:
 
         Args:
             waiter: gets the answer.
-            model: its index in the manifest.
+            model: its reference.
             rows: instances in the request.
             payload: as it is to stand in the slot.
             key_bytes: how many at its start must be equal within a batch.

@@ -53,14 +53,14 @@ class Description:
         """As it is for the models that serve now, each in the version that is the server's
         choice."""
         specs = [model.spec for model in self._service.models.values()]
-        if self._made[0] != self._service.table:
+        if self._made[0] != self._service.table_number:
             described = document(
                 specs,
                 self._version,
                 shared_memory=self._shared_memory,
                 api_keys=self._api_keys,
             )
-            self._made = self._service.table, described
+            self._made = self._service.table_number, described
         return self._made[1]
 
 

@@ -156,7 +156,7 @@ class GrpcCodec:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._models: dict[ServedModel, _GrpcModel] = {}
-        self._table = service.table
+        self._table_number = service.table_number
         self._heads: Heads[_Usual] = Heads()
 
     def read(self, name: str, body: bytes, framing: Pending) -> Read[GrpcAnswer]:
@@ -173,10 +173,10 @@ class GrpcCodec:
         self, data: bytes, pending: Pending
     ) -> tuple["_GrpcModel", Parts, GrpcRequestedOutputs]:
         service = self._service
-        if service.table != self._table:
+        if service.table_number != self._table_number:
             # A name may stand for another model now.
             self._heads.clear()
-            self._table = service.table
+            self._table_number = service.table_number
         recalled = self._heads.recall(data)
         if recalled is not None:
             (own, rows, requested), pending.id, tensor = recalled

@@ -13,7 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.metrics.exposition import EngineMetrics
 from ringbatch.frontend.request.readiness import obstacle
-from ringbatch.shm.layout import MODEL_READY, WORD
+from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_spec import FIRST_VERSION, SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
 
@@ -72,11 +72,11 @@ class Ready:
         _send(resp, {"ready": ready, "draining": segment.draining, "models": models})
 
     def _of(self, spec: ModelSpec) -> dict[str, Any]:
-        words, offset = self._segment.words, self._segment.layout.model(spec.index)
-        found = {"ready_workers": words[(offset + MODEL_READY) // WORD]}
+        words, first = self._segment.words, self._segment.layout.model(spec.index)
+        found = {"ready_workers": words[first + ModelWords.READY]}
         found["workers"] = spec.running
         workers = map(self._segment.layout.worker, spec.workers)
-        why = obstacle(words, offset, time.monotonic_ns(), workers)
+        why = obstacle(words, first, time.monotonic_ns(), workers)
         return found | ({"why": why} if why else {})
 
 

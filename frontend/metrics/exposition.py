@@ -21,8 +21,6 @@ from prometheus_client.registry import Collector
 
 from ringbatch.frontend.request.readiness import obstacle
 from ringbatch.shm.counters import (
-    BATCHES_BY_REASON,
-    BATCHES_BY_ROWS,
     ROWS_BUCKETS,
     CollectorCounter,
     Counters,
@@ -30,22 +28,18 @@ from ringbatch.shm.counters import (
     ModelCounter,
     WorkerCounter,
 )
-from ringbatch.shm.layout import (
-    CONTROL,
-    DONE,
-    MODEL,
-    MODEL_ANSWER_NS,
-    MODEL_READY,
-    RING_HEAD,
-    RING_TAIL,
-    SLOT_SIZE,
-    WORD,
-    WORKER_STATE,
+from ringbatch.shm.descriptors import (
+    CounterWords,
+    ModelWords,
+    RingWords,
+    SlotWords,
     WorkerState,
+    WorkerWords,
 )
 from ringbatch.shm.model_spec import SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slot import FLAG_BITS, Reason
+from ringbatch.shm.slot import Reason
+from ringbatch.shm.slot_arrays import open_array
 
 _NS: Final = 1e-9
 
@@ -154,9 +148,9 @@ class EngineMetrics(Collector):
         )
         for lane in range(layout.lanes):
             ring = layout.submission_ring(lane)
-            taken = words[(ring + RING_HEAD) // WORD]
+            taken = words[ring + RingWords.HEAD]
             # Read in this order, what comes in between makes it larger and never negative.
-            given = words[(ring + RING_TAIL) // WORD]
+            given = words[ring + RingWords.TAIL]
             waiting.add_metric([str(lane)], given - taken)
         yield waiting
 
@@ -187,13 +181,13 @@ class EngineMetrics(Collector):
         in_flight = self._in_flight()
         for name, says, values in (
             ("workers", "Workers configured.", [spec.running for spec in models]),
-            ("ready_workers", "Workers that take batches.", self._model_words(MODEL_READY)),
+            ("ready_workers", "Workers that take batches.", self._model_words(ModelWords.READY)),
             ("ready", "1 while requests can be expected to be answered.", self._ready()),
             ("in_flight", "Requests waiting or running.", in_flight),
             (
                 "answer_seconds",
                 "What a request that comes now is expected to take; 0 where nothing waits.",
-                [ns * _NS for ns in self._model_words(MODEL_ANSWER_NS)],
+                [ns * _NS for ns in self._model_words(ModelWords.ANSWER_NS)],
             ),
         ):
             gauge = GaugeMetricFamily(f"ringbatch_model_{name}", says, labels=_OF_MODEL)
@@ -210,7 +204,7 @@ class EngineMetrics(Collector):
         for spec, block in blocks.items():
             for reason in Reason:
                 labels = [spec.name, spec.version, reason.name.lower()]
-                family.add_metric(labels, block[BATCHES_BY_REASON + reason])
+                family.add_metric(labels, block[CounterWords.BATCHES_BY_REASON + reason])
         return family
 
     def _batch_sizes(self, blocks: dict[ModelSpec, Counters]) -> Metric:
@@ -219,7 +213,9 @@ class EngineMetrics(Collector):
         )
         bounds = [*(f"{1 << bucket}.0" for bucket in range(ROWS_BUCKETS - 1)), "+Inf"]
         for spec, block in blocks.items():
-            counts = accumulate(block[BATCHES_BY_ROWS + bucket] for bucket in range(ROWS_BUCKETS))
+            counts = accumulate(
+                block[CounterWords.BATCHES_BY_ROWS + bucket] for bucket in range(ROWS_BUCKETS)
+            )
             family.add_metric(
                 [spec.name, spec.version],
                 list(zip(bounds, counts, strict=True)),
@@ -241,7 +237,7 @@ class EngineMetrics(Collector):
             "ringbatch_worker_state", "1 for what a worker says it is.", labels=[*labels, "state"]
         )
         for number, spec in owners.items():
-            found = words[(layout.worker(number) + WORKER_STATE) // WORD]
+            found = words[layout.worker(number) + WorkerWords.STATE]
             for state in WorkerState:
                 labels_of = [spec.name, spec.version, str(number), state.name.lower()]
                 states.add_metric(labels_of, int(state == found))
@@ -251,12 +247,11 @@ class EngineMetrics(Collector):
         """For each model, the requests that are published and not answered."""
         layout = self._segment.layout
         words = np.frombuffer(self._segment.words, np.uint64)
-        step = SLOT_SIZE // WORD
-        first = layout.slots_offset // WORD
+        step = SlotWords.SIZE
+        first = layout.slots_word
         slots = words[first : first + layout.lanes * layout.slots * step].reshape(-1, step)
-        control, done = slots[:, CONTROL // WORD], slots[:, DONE // WORD]
-        open_ = control >> np.uint64(FLAG_BITS) != done >> np.uint64(FLAG_BITS)
-        references = slots[open_, MODEL // WORD]
+        control, done = slots[:, SlotWords.CONTROL], slots[:, SlotWords.DONE]
+        references = slots[open_array(control, done), SlotWords.MODEL]
         return [int(np.count_nonzero(references == spec.reference)) for spec in self._serving]
 
     def _ready(self) -> list[int]:
@@ -265,7 +260,7 @@ class EngineMetrics(Collector):
 
     def _model_words(self, word: int) -> list[int]:
         layout, words = self._segment.layout, self._segment.words
-        return [words[(layout.model(spec.index) + word) // WORD] for spec in self._serving]
+        return [words[layout.model(spec.index) + word] for spec in self._serving]
 
     def _model_counters(self, spec: ModelSpec) -> Counters:
         return Counters(self._segment.words, self._segment.layout.model_counters(spec.index))

@@ -1,4 +1,4 @@
-"""The models of a segment, as the table of models has them."""
+"""The models of a segment, as the model table has them."""
 
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.model_address import OF_VERSION, address
@@ -7,18 +7,10 @@ from ringbatch.frontend.v1.forwarded import Origins
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, Regions, SharedMemory
+from ringbatch.shm.descriptors import HeaderWords, LaneWords, ModelWords
 from ringbatch.shm.errors import ModelNotFound
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import (
-    LANE_TABLE,
-    MODEL_ANSWER_NS,
-    MODEL_READY,
-    MODEL_ROW_NS,
-    MODEL_SERVED,
-    WORD,
-)
 from ringbatch.shm.model_spec import SERVING, ModelSpec, defaults, version_order
-from ringbatch.shm.model_table import TABLE_WORD
 from ringbatch.shm.region_registry import Registry
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.strided_view import StridedView
@@ -27,12 +19,12 @@ from ringbatch.shm.strided_view import StridedView
 class Models:
     """The models of a segment that serve.
 
-    The table of models may change at any time. What is here follows it before each request, which
+    The model table may change at any time. What is here follows it before each request, which
     takes one load from memory while it has not, and says so in a word of the lane: who reads that
     knows that no more requests come for models that were in earlier tables alone.
 
     Attributes:
-        table: the number of the table that is followed.
+        table_number: of the model table that is followed.
         by_address: the models, by `address`.
         of_any_name: takes predictions of whatever model; None where there is no such.
         regions: what clients have registered of their memory.
@@ -49,27 +41,27 @@ class Models:
         self._lane = lane
         self.regions = Regions(Registry.attach(segment), shared)
         self._words = segment.words
-        self._windows = StridedView(segment.memory)
+        self._strided = StridedView(segment.memory)
         self.origins = Origins(segment.models)
         self.of_any_name: ServedModel | None = None
-        self.table = 0
+        self.table_number = 0
         self._unsaid = True
         """Whether the lane does not say yet that it follows that table."""
-        self._seen_word = (segment.layout.lane(lane.index) + LANE_TABLE) // WORD
+        self._seen_word = segment.layout.lane(lane.index) + LaneWords.MODEL_TABLE
         self._known: dict[int, ServedModel] = {}
         self._defaults: dict[str, ServedModel] = {}
         self.by_address: dict[str, ServedModel] = {}
 
     def keep_up(self) -> None:
-        """Follow the table of models, and say so."""
-        if self._words[TABLE_WORD] != self.table:
+        """Follow the model table, and say so."""
+        if self._words[HeaderWords.MODEL_TABLE] != self.table_number:
             self._follow()
         if self._unsaid:
             # What was sent before must be found by who reads the word.
             lane = self._lane
             lane.submit()
             if not lane.held_back:
-                self._words[self._seen_word] = self.table
+                self._words[self._seen_word] = self.table_number
                 self._unsaid = False
 
     def _follow(self) -> None:
@@ -85,7 +77,7 @@ class Models:
         known = self._known.values()
         of_any = (model for model in known if model.spec.forward and model.spec.forward.any_path)
         self.of_any_name = next(of_any, None)
-        self.table = number
+        self.table_number = number
         self._unsaid = True
 
     def _model_of(self, spec: ModelSpec) -> ServedModel:
@@ -95,12 +87,12 @@ class Models:
         start = self._segment.layout.model(spec.index)
         return ServedModel(
             spec,
-            V1Model(spec, self._windows),
+            V1Model(spec, self._strided),
             V2Model(spec, self.regions),
-            ready_word=(start + MODEL_READY) // WORD,
-            served_word=(start + MODEL_SERVED) // WORD,
-            answer_word=(start + MODEL_ANSWER_NS) // WORD,
-            row_word=(start + MODEL_ROW_NS) // WORD,
+            ready_word=start + ModelWords.READY,
+            served_word=start + ModelWords.SERVED,
+            answer_word=start + ModelWords.ANSWER_NS,
+            row_word=start + ModelWords.ROW_NS,
         )
 
     def model(self, name: str, version: str = "") -> ServedModel:

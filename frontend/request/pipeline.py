@@ -20,9 +20,9 @@ from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.split import Split
 from ringbatch.frontend.request.task import Engine, Task
 from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.errors import ModelNotReady, Overloaded, RequestError, RequestTooLarge
 from ringbatch.shm.model_spec import ModelSpec
-from ringbatch.shm.model_table import TABLE_WORD
 
 log = logging.getLogger("ringbatch.frontend")
 
@@ -79,7 +79,7 @@ class Pipeline:
         """
         models, words = self._models, self._words
         self.engine.gateway.between_requests()
-        if words[TABLE_WORD] != models.table:
+        if words[HeaderWords.MODEL_TABLE] != models.table_number:
             models.keep_up()
         accepted_ns = self._clock()
         rendering: Rendering[A] | None = None

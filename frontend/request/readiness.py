@@ -3,18 +3,8 @@
 from collections.abc import Iterable
 from typing import Final
 
+from ringbatch.shm.descriptors import BEAT_S, HeaderWords, ModelWords, WorkerWords
 from ringbatch.shm.errors import shortage
-from ringbatch.shm.layout import (
-    BEAT_S,
-    COLLECTOR_ERRNO,
-    COLLECTOR_NS,
-    MODEL_DEATHS,
-    MODEL_READY,
-    MODEL_STUCK_NS,
-    MODEL_UNSTEADY_NS,
-    WORD,
-    WORKER_ERRNO,
-)
 from ringbatch.shm.model_spec import FILE_DIFFERS, ModelSpec
 
 _STALLED_NS: Final = int(2 * BEAT_S * 1e9)
@@ -27,30 +17,30 @@ def readiness(spec: ModelSpec) -> dict[str, object]:
     return ready | {"model_file": FILE_DIFFERS} if spec.file_differs else ready
 
 
-def obstacle(words: memoryview, offset: int, now_ns: int, workers: Iterable[int] = ()) -> str:
+def obstacle(words: memoryview, model: int, now_ns: int, workers: Iterable[int] = ()) -> str:
     """Why a request to a model might not be answered; empty where nothing is known.
 
     Args:
         words: the segment as a memoryview of format ``Q``.
-        offset: where the model's words start, in bytes.
+        model: where the model's words start.
         now_ns: the time on the monotonic clock.
-        workers: where the words of its workers start, in bytes.
+        workers: where the words of its workers start.
     """
-    if errno := words[COLLECTOR_ERRNO // WORD]:
+    if errno := words[HeaderWords.COLLECTOR_ERRNO]:
         return f"the collector has ended, and {shortage(errno)}"
-    looked_ns = words[COLLECTOR_NS // WORD]
+    looked_ns = words[HeaderWords.COLLECTOR_NS]
     if not looked_ns:
         return "the collector has ended, and another one is not there yet"
     if now_ns - looked_ns > _STALLED_NS:
         return f"nobody has looked for requests for {(now_ns - looked_ns) / 1e9:.1f} s"
-    deaths = words[(offset + MODEL_DEATHS) // WORD]
-    if now_ns < words[(offset + MODEL_UNSTEADY_NS) // WORD]:
+    deaths = words[model + ModelWords.DEATHS]
+    if now_ns < words[model + ModelWords.UNSTEADY_NS]:
         return f"its worker processes come and go: {deaths} deaths in a row"
-    if not words[(offset + MODEL_READY) // WORD]:
-        errnos = (words[(worker + WORKER_ERRNO) // WORD] for worker in workers)
+    if not words[model + ModelWords.READY]:
+        errnos = (words[worker + WorkerWords.ERRNO] for worker in workers)
         reasons = dict.fromkeys(f", and {shortage(errno)}" for errno in errnos if errno)
         return "no worker holds it now" + "".join(reasons)
-    stuck_ns = words[(offset + MODEL_STUCK_NS) // WORD]
+    stuck_ns = words[model + ModelWords.STUCK_NS]
     if stuck_ns and now_ns > stuck_ns:
         return "its workers have not finished a batch for too long"
     return ""

@@ -7,10 +7,10 @@ from ringbatch.shm.model_spec import ModelSpec
 
 
 class ServedModel(ResultSizes):
-    """One model of the manifest, as this process serves it.
+    """One model of the model table, as this process serves it.
 
     Attributes:
-        spec: what the manifest says.
+        spec: its entry.
         reference: what requests for it carry.
         v1: between V1's bodies and slots.
         v2: between V2's bodies and slots.

@@ -21,9 +21,9 @@ class PlacedAnswers:
         windows: on the segment.
     """
 
-    def __init__(self, answers: NumberAnswers, windows: StridedView) -> None:
+    def __init__(self, answers: NumberAnswers, strided: StridedView) -> None:
         self._answers = answers
-        self._windows = windows
+        self._strided = strided
         self._row_bytes = answers.row_bytes
         self._views: dict[int, NDArray[Any]] = {}
 
@@ -45,5 +45,5 @@ class PlacedAnswers:
         if view is None:
             # A request's rows are at most those of a batch, so there are few of them.
             item = np.dtype((self._answers.dtype, self._answers.shape(rows)))
-            view = self._views[rows] = self._windows.items(item)
+            view = self._views[rows] = self._strided.items(item)
         return self._answers.write(view[offset >> OFFSET_BITS], batch_id)

@@ -5,7 +5,8 @@ Statistics have the shape of Triton's extension. What is not measured is 0, and 
 
 from typing import Any, Final, Protocol
 
-from ringbatch.shm.counters import BATCHES_BY_REASON, ModelCounter
+from ringbatch.shm.counters import ModelCounter
+from ringbatch.shm.descriptors import CounterWords
 from ringbatch.shm.model_spec import LOADING, RETIRING, ModelSpec
 from ringbatch.shm.slot import Reason
 from ringbatch.shm.tensor import ANY, Tensor
@@ -59,7 +60,7 @@ def model_statistics(spec: ModelSpec, counted: Counted) -> Json:
     """
     expired = counted[ModelCounter.EXPIRED]
     dispatched = counted[ModelCounter.REQUESTS] - expired - counted[ModelCounter.CANCELLED]
-    batches = sum(counted[BATCHES_BY_REASON + reason] for reason in Reason)
+    batches = sum(counted[CounterWords.BATCHES_BY_REASON + reason] for reason in Reason)
     return {
         "name": spec.name,
         "version": spec.version,

@@ -4,8 +4,8 @@ import asyncio
 import socket
 from contextlib import suppress
 
+from ringbatch.shm.descriptors import BEAT_S
 from ringbatch.shm.host.messages import Beat, Failed, Ready, encode
-from ringbatch.shm.layout import BEAT_S
 
 
 class SupervisorLine:

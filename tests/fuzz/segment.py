@@ -16,6 +16,7 @@ from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm import layout as at
+from ringbatch.shm.descriptors import CounterWords, SlotWords
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.layout import PAGE, WORD, ring_size
 from ringbatch.shm.slot import Status
@@ -87,9 +88,9 @@ def _own_words(layout: at.Layout) -> list[range]:
     answers = ring_size(layout.completion_words)
     starts = [
         (layout.submission_ring(HOSTILE), size),
-        (layout.lane_counters(HOSTILE), at.COUNTER_BLOCK),
-        (layout.lane_payload(HOSTILE), layout.lane_bytes),
+        (layout.lane_counters(HOSTILE), CounterWords.SIZE),
+        (layout.lane_payload(HOSTILE) // WORD, layout.lane_bytes // WORD),
         *((layout.completion_ring(HOSTILE, n), answers) for n in range(layout.workers + 1)),
-        *((layout.slot(HOSTILE * SLOTS + slot), at.SLOT_SIZE) for slot in range(SLOTS)),
+        *((layout.slot(HOSTILE * SLOTS + slot), SlotWords.SIZE) for slot in range(SLOTS)),
     ]
-    return [range(start // WORD, (start + length) // WORD) for start, length in starts]
+    return [range(start, start + length) for start, length in starts]

@@ -25,9 +25,9 @@ from ringbatch.frontend.request.arrival import LARGE_BYTES
 from ringbatch.frontend.request.calls import Call, Upload
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
+from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, RING_COLLECTOR, WORD
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import PART, Reason, Status
@@ -112,7 +112,7 @@ class Harness:
         layout, self._words = self.segment.layout, self.segment.words
         for given in MODELS[:-1]:
             self.serve(given.index)
-        self._words[RING_COLLECTOR // WORD] = 1
+        self._words[HeaderWords.RING_COLLECTOR] = 1
         loop = asyncio.get_running_loop()
         self.lane = Lane(self.segment, 0, lambda: None)
         self.gateway = Gateway(self.lane, loop)
@@ -145,8 +145,8 @@ class Harness:
 
     def serve(self, index: int) -> None:
         offset = self.segment.layout.model(index)
-        self._words[(offset + MODEL_READY) // WORD] = 1
-        self._words[(offset + MODEL_SERVED) // WORD] = 1
+        self._words[offset + ModelWords.READY] = 1
+        self._words[offset + ModelWords.SERVED] = 1
 
     def predict(self, *arguments: Any) -> Call | None:
         return self.service.predict(*arguments)
@@ -419,7 +419,7 @@ async def test_a_stop_waits_for_the_rest_of_the_body(harness: Harness) -> None:
 async def test_a_request_whose_model_left_meanwhile_is_refused(harness: Harness) -> None:
     with begun(harness) as rest:
         offset = harness.segment.layout.model(0)
-        harness.segment.words[(offset + MODEL_SERVED) // WORD] = 0
+        harness.segment.words[offset + ModelWords.SERVED] = 0
         harness.transport.feed(rest)
     ((status, _),) = await harness.answers()
     assert status == 503

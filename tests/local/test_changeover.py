@@ -1,4 +1,4 @@
-"""The collector where the table of models changes: who gets what, and when the old ones may go."""
+"""The collector where the model table changes: who gets what, and when the old ones may go."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,8 @@ from segment_fixture import spec
 from ringbatch.engine.collector.collector import RETRY_NS
 from ringbatch.engine.collector.model_pool import PATIENCE_NS
 from ringbatch.engine.process.role_messages import Drained, Loaded, ModelNews, Released
-from ringbatch.shm.layout import LANE_TABLE, WORD, ring_size
+from ringbatch.shm.descriptors import LaneWords
+from ringbatch.shm.layout import ring_size
 from ringbatch.shm.model_spec import LOADING, RETIRING, SERVING, ModelSpec
 from ringbatch.shm.ring import Inbox
 from ringbatch.shm.segment import Segment
@@ -42,13 +43,13 @@ class Change(CollectorHarness):
         self.said.append(message)
 
     def publish(self, *models: ModelSpec) -> None:
-        self.segment.table.publish(models)
+        self.segment.model_table.publish(models)
 
     def acknowledge(self, *lanes: int) -> None:
         """What frontends do that have seen the table."""
         for lane in lanes or range(len(self.clients)):
-            word = (self.segment.layout.lane(lane) + LANE_TABLE) // WORD
-            self.segment.words[word] = self.segment.table.number
+            word = self.segment.layout.lane(lane) + LaneWords.MODEL_TABLE
+            self.segment.words[word] = self.segment.model_table.number
 
     def switch(self) -> None:
         """The new model serves, and the old one retires."""
@@ -283,7 +284,7 @@ def test_who_sends_by_a_table_that_the_collector_has_not_seen_is_understood() ->
         """The rings of frontends that see another table after the collector's step has begun."""
 
         def take(self) -> list[tuple[int, list[int] | None]]:
-            if harness.segment.table.number == 1:
+            if harness.segment.model_table.number == 1:
                 harness.publish(OLD, NEW)
                 harness.send(5, model=NEW.reference)
             return super().take()

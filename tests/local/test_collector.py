@@ -12,9 +12,8 @@ from ringbatch.engine.collector.model_pool import NEXT_FROM_NS, NEXT_UP_TO_NS
 from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
-from ringbatch.shm import layout as at
+from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.engine_port import EnginePort
-from ringbatch.shm.layout import WORD
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tensor import Tensor
 
@@ -183,7 +182,7 @@ def test_frontends_ring_for_a_batch_to_go_on_with_where_it_pays(cycle_ns: int, r
     harness.send(0)
     harness.step(cycle_ns)
     harness.collector.prepare_to_sleep()
-    assert harness.segment.words[at.RING_COLLECTOR // WORD] == rings
+    assert harness.segment.words[HeaderWords.RING_COLLECTOR] == rings
 
 
 def test_where_there_are_more_workers_the_first_to_be_free_gets_the_batch() -> None:
@@ -422,7 +421,7 @@ def test_news_are_requests_and_reports_that_no_step_has_seen() -> None:
 
 def test_it_sleeps_only_where_a_request_will_ring_or_nobody_could_run_one() -> None:
     harness = CollectorHarness(eager()).begin()
-    word = at.RING_COLLECTOR // WORD
+    word = HeaderWords.RING_COLLECTOR
     assert harness.collector.prepare_to_sleep()
     assert harness.segment.words[word] == 1, "a worker is idle: requests must ring"
     harness.send(0)
@@ -476,7 +475,7 @@ def backlog(harness: CollectorHarness) -> tuple[int, int]:
     """The published time to an answer, and what each further instance adds."""
     first = harness.segment.layout.model(0)
     words = harness.segment.words
-    return words[(first + at.MODEL_ANSWER_NS) // WORD], words[(first + at.MODEL_ROW_NS) // WORD]
+    return words[first + ModelWords.ANSWER_NS], words[first + ModelWords.ROW_NS]
 
 
 def busy_harness(requests: int, **limits: Any) -> CollectorHarness:

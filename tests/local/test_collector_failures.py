@@ -8,9 +8,8 @@ from segment_fixture import Reply
 from simulation.mutants import Late
 
 from ringbatch.engine.collector.collector import MAX_DEATHS, Collector
-from ringbatch.shm import layout as at
+from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_port import EnginePort
-from ringbatch.shm.layout import WORD
 from ringbatch.shm.slot import FLAG_BITS, SLOT_BITS, Reason, State, Status, reference
 
 
@@ -366,12 +365,12 @@ def test_a_reference_of_another_generation_is_ignored(generation: int) -> None:
 
 
 SPOILT = {
-    "rows-zero": (at.ROWS, 0),
-    "no-such-model": (at.MODEL, 7),
-    "payload-outside-the-lane": (at.REQUEST_OFFSET, 64),
-    "payload-end-overflows": (at.REQUEST_OFFSET, 2**64 - 8),
-    "result-outside-the-lane": (at.RESULT_OFFSET, 64),
-    "key-longer-than-the-payload": (at.KEY_BYTES, 999),
+    "rows-zero": (SlotWords.ROWS, 0),
+    "no-such-model": (SlotWords.MODEL, 7),
+    "payload-outside-the-lane": (SlotWords.REQUEST_OFFSET, 64),
+    "payload-end-overflows": (SlotWords.REQUEST_OFFSET, 2**64 - 8),
+    "result-outside-the-lane": (SlotWords.RESULT_OFFSET, 64),
+    "key-longer-than-the-payload": (SlotWords.KEY_BYTES, 999),
 }
 
 
@@ -381,7 +380,7 @@ def test_a_slot_whose_words_make_no_sense_is_answered_counted_and_harms_nobody(
 ) -> None:
     harness = CollectorHarness(eager()).begin()
     slot = harness.send(0, lane=1)
-    harness.segment.words[(harness.segment.layout.slot(64 + slot) + field) // WORD] = value
+    harness.segment.words[harness.segment.layout.slot(64 + slot) + field] = value
     good = harness.send(5)
     harness.step(1)
     assert harness.clients[1].collect()[slot].answer.status is Status.CORRUPT
@@ -399,7 +398,7 @@ def test_a_ring_that_claims_the_impossible_is_skipped_counted_and_harms_nobody(
     harness.send(0, lane=1)
     harness.step(1)
     harness.workers[0].finish(harness.workers[0].task())
-    tail = harness.segment.layout.submission_ring(1) // WORD
+    tail = harness.segment.layout.submission_ring(1)
     harness.segment.words[tail] = (1 + claimed) % (1 << 64)
     harness.send(5)
     harness.step(2)
@@ -437,7 +436,7 @@ def test_a_slot_used_again_while_the_collector_holds_it_harms_its_own_lane_only(
     slot = harness.send(0, lane=1)
     harness.send(1)
     harness.step(1)
-    harness.segment.words[harness.segment.layout.slot(64 + slot) // WORD] = 2 << FLAG_BITS | 1
+    harness.segment.words[harness.segment.layout.slot(64 + slot)] = 2 << FLAG_BITS | 1
     harness.submit_words(reference(2, 64 + slot), lane=1)
     harness.step(2)
     harness.step(LATENCY)

@@ -27,25 +27,18 @@ from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm.counters import Counters, LaneCounter
+from ringbatch.shm.descriptors import TASK_WORDS, HeaderWords, RingWords, SlotWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.fence import full_fence
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import (
-    RING_COLLECTOR,
-    RING_HEAD,
-    RING_TAIL,
-    SLOT_SIZE,
-    TASK_WORDS,
-    WORD,
-    Layout,
-)
+from ringbatch.shm.layout import WORD, Layout
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
 from ringbatch.shm.wakeup import Wakeup
 
 SLOTS = 4
-BELL = RING_COLLECTOR // WORD + 8
+BELL = HeaderWords.RING_COLLECTOR + 8
 """A word of the header that nothing uses: the collector's doorbell; the workers' follow it."""
 
 
@@ -118,7 +111,7 @@ class Site:
             self.lanes[0].submit()
         self.collector.step(0)
         assert self.collector.prepare_to_sleep()
-        assert self.words[RING_COLLECTOR // WORD] == (state == "idle")
+        assert self.words[HeaderWords.RING_COLLECTOR] == (state == "idle")
         for number in range(1 + workers):
             self.words[BELL + number] = 0
 
@@ -190,7 +183,7 @@ class Site:
             assert lane.counters[LaneCounter.REQUESTS] == asked
 
     def _waiting(self, ring: int) -> int:
-        tail, head = (self.words[(ring + word) // WORD] for word in (RING_TAIL, RING_HEAD))
+        tail, head = (self.words[ring + word] for word in (RingWords.TAIL, RingWords.HEAD))
         return int(tail - head)
 
     def _given(self, worker: int) -> int:
@@ -198,7 +191,7 @@ class Site:
         ring = Consumer(self.words, self.layout.task_ring(worker), TASK_WORDS)
         end = ring.position
         found = sum(len(task.references) for task in tasks(ring.take()))
-        self.words[(self.layout.task_ring(worker) + RING_HEAD) // WORD] = end
+        self.words[self.layout.task_ring(worker) + RingWords.HEAD] = end
         return found
 
 
@@ -223,15 +216,15 @@ def is_private(layout: Layout, *, slots: bool = False) -> Callable[[int], bool]:
 
     A ring's HEAD says only whether it is full, and none of these ever is.
     """
-    shared = {RING_COLLECTOR // WORD}
+    shared = {HeaderWords.RING_COLLECTOR}
     for number in range(layout.lanes):
-        shared.add((layout.submission_ring(number) + RING_TAIL) // WORD)
+        shared.add(layout.submission_ring(number) + RingWords.TAIL)
     for number in range(layout.workers):
         rings = layout.report_ring(number), layout.task_ring(number)
-        shared |= {(ring + RING_TAIL) // WORD for ring in rings}
+        shared |= {ring + RingWords.TAIL for ring in rings}
     if slots:
-        first = layout.slots_offset // WORD
-        shared |= {first + slot * SLOT_SIZE // WORD for slot in range(layout.lanes * SLOTS)}
+        first = layout.slots_word
+        shared |= {first + slot * SlotWords.SIZE for slot in range(layout.lanes * SLOTS)}
     return lambda number: number not in shared
 
 
@@ -404,7 +397,7 @@ class LooksFirst(Collector):
         if self.has_news():
             return False
         self.rung_for_requests = any(model.idle for model in self._models.values())
-        self._words[RING_COLLECTOR // WORD] = self.rung_for_requests
+        self._words[HeaderWords.RING_COLLECTOR] = self.rung_for_requests
         fence(self._words)
         return True
 
@@ -413,7 +406,7 @@ class NeverAsks(Collector):
     """Wrong: a worker became idle, and frontends are told to go on without ringing."""
 
     def prepare_to_sleep(self) -> bool:
-        self._words[RING_COLLECTOR // WORD] = 0
+        self._words[HeaderWords.RING_COLLECTOR] = 0
         fence(self._words)
         return not self.has_news()
 
@@ -429,7 +422,7 @@ class AsksFirst(Lane):
     """Wrong: sees whether it must ring, and publishes after that."""
 
     def submit(self) -> None:
-        ring = self._words[RING_COLLECTOR // WORD]
+        ring = self._words[HeaderWords.RING_COLLECTOR]
         self._submissions.offer(self._unsubmitted)
         self._unsubmitted.clear()
         fence(self._words)
@@ -452,7 +445,7 @@ class HeedsTheFlag(Worker):
     def __init__(self, segment: Segment, *others: Any) -> None:
         super().__init__(segment, *others)
         wake = self._wake_collector
-        self._wake_collector = lambda: segment.words[RING_COLLECTOR // WORD] and wake()
+        self._wake_collector = lambda: segment.words[HeaderWords.RING_COLLECTOR] and wake()
 
 
 class RingsBeforeItsReport(Worker):

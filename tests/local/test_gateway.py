@@ -19,15 +19,10 @@ from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.request.task import Task
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engine_port import BatchMark
 from ringbatch.shm.errors import InvalidRequest, ModelNotReady
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import (
-    MODEL_ANSWER_NS,
-    MODEL_ROW_NS,
-    MODEL_SERVED,
-    WORD,
-)
 from ringbatch.shm.slot import Reason, Status
 
 
@@ -159,8 +154,8 @@ def test_no_turn_is_cut_inside_a_request_of_several_parts() -> None:
 def expecting(harness: FrontendHarness, answer_s: float, row_ns: int = 0) -> None:
     """The collector has published how long an answer takes."""
     first = harness.segment.layout.model(0)
-    harness.segment.words[(first + MODEL_ROW_NS) // WORD] = row_ns
-    harness.segment.words[(first + MODEL_ANSWER_NS) // WORD] = int(answer_s * SECOND_NS)
+    harness.segment.words[first + ModelWords.ROW_NS] = row_ns
+    harness.segment.words[first + ModelWords.ANSWER_NS] = int(answer_s * SECOND_NS)
 
 
 @pytest.mark.parametrize(("answer_s", "retry_after"), [(8.9, "1"), (10, "2"), (16, "8")])
@@ -574,7 +569,7 @@ def test_an_unknown_model_is_answered_with_the_names_there_are() -> None:
 def test_a_model_that_no_worker_ever_held_is_not_ready() -> None:
     harness = FrontendHarness(untyped())
     harness.ready(0)
-    harness.segment.words[(harness.segment.layout.model(0) + MODEL_SERVED) // WORD] = 0
+    harness.segment.words[harness.segment.layout.model(0) + ModelWords.SERVED] = 0
     harness.predict(0, [0])
     assert harness.replies.got[0][0] == 503
     assert harness.lane.in_flight == 0

@@ -20,9 +20,9 @@ from ringbatch.frontend.grpc.service import WINDOW, Control, Health, Inferences,
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, WORD
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import PART, Reason, Status
@@ -84,13 +84,13 @@ class Harness:
         self._submitted = Consumer(
             self.segment.words, self.segment.layout.submission_ring(0), SLOTS
         )
-        self._words = self.segment.layout.model(0) // WORD
+        self._words = self.segment.layout.model(0)
         self._batch = 0
         self.served(1)
 
     def served(self, workers: int) -> None:
-        for word in (MODEL_READY, MODEL_SERVED):
-            self.segment.words[self._words + word // WORD] = workers
+        for word in (ModelWords.READY, ModelWords.SERVED):
+            self.segment.words[self._words + word] = workers
 
     async def taken(self, count: int) -> list[Request]:
         """The next requests that the engine finds."""
@@ -187,9 +187,9 @@ def test_a_known_message_is_for_the_model_of_that_name_now() -> None:
         harness = Harness()
         response = inference("ModelInferResponse").FromString
         assert response(await asked(harness, message(1, 2))).model_version == "1"
-        harness.segment.table.publish((replace(IDENTITY, version="2", generation=1),))
+        harness.segment.model_table.publish((replace(IDENTITY, version="2", generation=1),))
         assert response(await asked(harness, message(1, 2))).model_version == "2"
-        harness.segment.table.publish(())
+        harness.segment.model_table.publish(())
         code, _ = await ending(harness, message(1, 2), Call())
         assert code.name == "NOT_FOUND"
 

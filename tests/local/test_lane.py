@@ -14,6 +14,7 @@ from ringbatch.shm import lane as lane_module
 from ringbatch.shm import layout as at
 from ringbatch.shm.answers import Answer
 from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.descriptors import RingWords, SlotWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, WORD, Layout
@@ -48,7 +49,7 @@ LAYOUT = Layout(
     lane_bytes=LANE_BYTES,
     workers=1,
     models=1,
-    manifest_bytes=len(dumps((MODEL,))),
+    model_table_bytes=len(dumps((MODEL,))),
 )
 
 
@@ -65,20 +66,19 @@ class Log:
 
 def name_of(number: int) -> str:
     """What the word with that number is."""
-    offset = number * WORD
-    if LAYOUT.slots_offset <= offset < LAYOUT.payload:
-        slot, within = divmod(offset - LAYOUT.slots_offset, at.SLOT_SIZE)
-        names = {at.CONTROL: "CONTROL", at.DONE: "DONE"}
+    if LAYOUT.slots_word <= number < LAYOUT.payload // WORD:
+        slot, within = divmod(number - LAYOUT.slots_word, SlotWords.SIZE)
+        names = {SlotWords.CONTROL: "CONTROL", SlotWords.DONE: "DONE"}
         return f"{names.get(within, within)} of {slot}"
-    if LAYOUT.submissions <= offset < LAYOUT.tasks:
-        kind = "submissions" if offset < LAYOUT.completions else "completions"
+    if LAYOUT.submissions <= number < LAYOUT.tasks:
+        kind = "submissions" if number < LAYOUT.completions else "completions"
         if kind == "submissions":
-            within = (offset - LAYOUT.submissions) % at.ring_size(SLOTS)
+            within = (number - LAYOUT.submissions) % at.ring_size(SLOTS)
         else:
-            within = (offset - LAYOUT.completions) % at.ring_size(LAYOUT.completion_words)
-        part = {at.RING_TAIL: "TAIL", at.RING_HEAD: "HEAD"}.get(within, "word")
+            within = (number - LAYOUT.completions) % at.ring_size(LAYOUT.completion_words)
+        part = {RingWords.TAIL: "TAIL", RingWords.HEAD: "HEAD"}.get(within, "word")
         return f"{part} of {kind}"
-    return "counter" if LAYOUT.counters <= offset < LAYOUT.submissions else "payload"
+    return "counter" if LAYOUT.counters <= number < LAYOUT.submissions else "payload"
 
 
 class RecordingWords:
@@ -102,8 +102,8 @@ class RecordingWords:
         self._log.add(name)
 
     def _move(self, number: int, name: str, value: int) -> None:
-        control = number if name.startswith("CONTROL") else number - at.DONE // WORD
-        done = control + at.DONE // WORD
+        control = number if name.startswith("CONTROL") else number - SlotWords.DONE
+        done = control + SlotWords.DONE
         before = state_of(self._words[control], self._words[done])
         event = self._event(name, control, value)
         assert ACTORS[event] is self._log.actor
@@ -159,7 +159,7 @@ class RecordingStruct:
         self._log.add(f"{self._name} of {self.slot_of(offset)}")
 
     def slot_of(self, offset: int) -> int:
-        return (offset - LAYOUT.slots_offset) // at.SLOT_SIZE
+        return (offset // WORD - LAYOUT.slots_word) // SlotWords.SIZE
 
 
 @dataclass
@@ -202,10 +202,10 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
         Producer(segment.words, LAYOUT.completion_ring(lane, WORKER), LAYOUT.completion_words)
         for lane in range(LANES)
     ]
-    monkeypatch.setattr(lane_module, "_HEADER", RecordingStruct(9, "header", log))
+    monkeypatch.setattr(lane_module, "REQUEST_HEADER", RecordingStruct(9, "header", log))
     beside = RecordingStruct(6, "result header", log)
-    monkeypatch.setattr(holder_module, "_BESIDE", beside)
-    monkeypatch.setattr(holder_module, "_STORED", SimpleNamespace(pack_into=beside.store))
+    monkeypatch.setattr(holder_module, "ANSWER_DETAILS", beside)
+    monkeypatch.setattr(holder_module, "PACKED_DETAILS", SimpleNamespace(pack_into=beside.store))
     submissions = Consumer(segment.words, LAYOUT.submission_ring(0), SLOTS)
     log.entries.clear()
     return Recorded(segment, lane, worker, submissions, log)
@@ -383,8 +383,8 @@ class Harness:
         start = owner.result_offset[slot]
         return bytes(owner.memory[start : start + owner.answer(slot).size])
 
-    def slot_word(self, slot: int, field_offset: int) -> int:
-        return LAYOUT.slot(self.index * SLOTS + slot) // WORD + field_offset // WORD
+    def slot_word(self, slot: int, field: int) -> int:
+        return LAYOUT.slot(self.index * SLOTS + slot) + field
 
 
 @pytest.fixture(params=[0, 1], ids=["lane 0", "lane 1"])
@@ -602,21 +602,21 @@ def test_of_the_answers_that_find_no_room_those_stay_that_nobody_has_seen(harnes
 
 
 @pytest.mark.parametrize(
-    ("field_offset", "value"),
+    ("field", "value"),
     [
-        (at.DONE, 2 << FLAG_BITS | Status.OK),
-        (at.DONE, 1 << FLAG_BITS | len(Status)),
-        (at.RESULT_BYTES, 101),
-        (at.RESULT_BYTES, (1 << 64) - 1),
+        (SlotWords.DONE, 2 << FLAG_BITS | Status.OK),
+        (SlotWords.DONE, 1 << FLAG_BITS | len(Status)),
+        (SlotWords.RESULT_BYTES, 101),
+        (SlotWords.RESULT_BYTES, (1 << 64) - 1),
     ],
 )
 def test_an_answer_that_cannot_be_is_corrupt_and_has_no_result(
-    harness: Harness, field_offset: int, value: int
+    harness: Harness, field: int, value: int
 ) -> None:
     slot = ask(harness.lane, result_bytes=100)
     harness.lane.submit()
     harness.serve()
-    harness.segment.words[harness.slot_word(slot, field_offset)] = value
+    harness.segment.words[harness.slot_word(slot, field)] = value
     assert harness.lane.collect() == [slot]
     assert harness.lane.answer(slot) == Answer(Status.CORRUPT, 0, 0, 0, 0, 0, 0)
 
@@ -677,7 +677,7 @@ def test_a_corrupt_completion_ring_is_skipped_and_counted_and_the_others_are_rea
     harness.answer(request, harness.collector)
     harness.collector.flush()
     broken = LAYOUT.completion_ring(harness.index, WORKER)
-    harness.segment.words[(broken + at.RING_TAIL) // WORD] = LAYOUT.completion_words + 1
+    harness.segment.words[broken + RingWords.TAIL] = LAYOUT.completion_words + 1
     assert harness.lane.collect() == [slot]
     assert harness.lane.counters[LaneCounter.CORRUPT_RINGS] == 1
 
@@ -695,22 +695,22 @@ def ways_to_read(harness: Harness) -> list[Callable[[list[int]], UniformBatch | 
 @pytest.mark.parametrize(
     "header",
     [
-        {at.MODEL: 1},
-        {at.ROWS: 0},
-        {at.KEY_BYTES: 8},
-        {at.REQUEST_BYTES: LANE_BYTES + 1},
-        {at.REQUEST_BYTES: (1 << 64) - 1},
-        {at.REQUEST_OFFSET: LANE_0 - 1},
-        {at.REQUEST_OFFSET: LANE_1},
-        {at.REQUEST_OFFSET: 0},
-        {at.REQUEST_OFFSET: (1 << 64) - 8},
-        {at.RESULT_OFFSET: LANE_0 - 1},
-        {at.RESULT_OFFSET: LANE_1 + 1},
-        {at.RESULT_OFFSET: LANE_1 - 99},
-        {at.RESULT_CAPACITY: LANE_BYTES},
-        {at.RESULT_CAPACITY: (1 << 64) - 1},
-        {at.REQUEST_OFFSET: LANE_0 + 8, at.RESULT_OFFSET: LANE_0 + 8 + 64},
-        {at.KEY_BYTES: 5000, at.REQUEST_BYTES: 5000},
+        {SlotWords.MODEL: 1},
+        {SlotWords.ROWS: 0},
+        {SlotWords.KEY_BYTES: 8},
+        {SlotWords.REQUEST_BYTES: LANE_BYTES + 1},
+        {SlotWords.REQUEST_BYTES: (1 << 64) - 1},
+        {SlotWords.REQUEST_OFFSET: LANE_0 - 1},
+        {SlotWords.REQUEST_OFFSET: LANE_1},
+        {SlotWords.REQUEST_OFFSET: 0},
+        {SlotWords.REQUEST_OFFSET: (1 << 64) - 8},
+        {SlotWords.RESULT_OFFSET: LANE_0 - 1},
+        {SlotWords.RESULT_OFFSET: LANE_1 + 1},
+        {SlotWords.RESULT_OFFSET: LANE_1 - 99},
+        {SlotWords.RESULT_CAPACITY: LANE_BYTES},
+        {SlotWords.RESULT_CAPACITY: (1 << 64) - 1},
+        {SlotWords.REQUEST_OFFSET: LANE_0 + 8, SlotWords.RESULT_OFFSET: LANE_0 + 8 + 64},
+        {SlotWords.KEY_BYTES: 5000, SlotWords.REQUEST_BYTES: 5000},
     ],
     ids=str,
 )
@@ -721,8 +721,8 @@ def test_a_header_outside_its_lanes_limits_is_not_read(header: dict[int, int]) -
     (ref,) = harness.submissions.take()
     assert harness.worker.read(ref) is not None
     assert all(read([ref]) is not None for read in ways_to_read(harness))
-    for field_offset, value in header.items():
-        harness.segment.words[harness.slot_word(slot, field_offset)] = value
+    for word, value in header.items():
+        harness.segment.words[harness.slot_word(slot, word)] = value
     assert harness.worker.read(ref) is None
     assert all(read([ref]) is None for read in ways_to_read(harness))
 
@@ -761,7 +761,7 @@ def test_requests_whose_results_lie_elsewhere_are_not_alike(
     harness.lane.submit()
     references = harness.submissions.take()
     assert all(read(references) is not None for read in ways_to_read(harness))
-    word = harness.slot_word(slots[1], at.RESULT_OFFSET)
+    word = harness.slot_word(slots[1], SlotWords.RESULT_OFFSET)
     harness.segment.words[word] = (harness.segment.words[word] + moved_bytes) % (1 << 64)
     assert [read(references) for read in ways_to_read(harness)] == [None, None]
 
@@ -921,12 +921,12 @@ def test_a_header_that_no_owner_can_have_written_costs_its_slot_only(harness: Ha
     good, bad = ask(harness.lane), ask(harness.lane)
     memory = in_flight_memory(harness, good)
     harness.lane.submit()
-    for field_offset, value in [
-        (at.REQUEST_OFFSET, LANE_1 - 64),
-        (at.RESULT_OFFSET, LANE_0),
-        (at.RESULT_CAPACITY, (1 << 64) - 1),
+    for word, value in [
+        (SlotWords.REQUEST_OFFSET, LANE_1 - 64),
+        (SlotWords.RESULT_OFFSET, LANE_0),
+        (SlotWords.RESULT_CAPACITY, (1 << 64) - 1),
     ]:
-        harness.segment.words[harness.slot_word(bad, field_offset)] = value
+        harness.segment.words[harness.slot_word(bad, word)] = value
         heir = harness.next_owner()
         assert heir.in_flight == 2
         for slot in claimed(heir):

@@ -14,7 +14,7 @@ from tiers import exhaustive
 
 from ringbatch.shm import engine_port as holder_module
 from ringbatch.shm import lane as lane_module
-from ringbatch.shm import layout as at
+from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.extents import RESERVE_SHARE
 from ringbatch.shm.lane import Lane
@@ -37,8 +37,20 @@ MODEL = ModelSpec(0, "m", "python", (), (), 1, 0, 1, "eager", (0,))
 MARK = BatchMark(7, 1, Reason.IDLE, 1)
 WORKER, COLLECTOR = 0, 1
 ALIKE_FIELDS = (
-    *(at.MODEL, at.REQUEST_BYTES, at.KEY_BYTES, at.RESULT_CAPACITY, at.RESULT_OFFSET),
-    *(at.ACCEPTED_NS, at.BATCH, at.BATCH_ROWS, at.REASON, at.DISPATCHED_NS),
+    *(
+        SlotWords.MODEL,
+        SlotWords.REQUEST_BYTES,
+        SlotWords.KEY_BYTES,
+        SlotWords.RESULT_CAPACITY,
+        SlotWords.RESULT_OFFSET,
+    ),
+    *(
+        SlotWords.ACCEPTED_NS,
+        SlotWords.BATCH,
+        SlotWords.BATCH_ROWS,
+        SlotWords.REASON,
+        SlotWords.DISPATCHED_NS,
+    ),
 )
 LARGEST = PAGE - PAGE // RESERVE_SHARE
 """What one request may take of a lane that nothing else is in."""
@@ -59,19 +71,19 @@ stepwise = Stepwise()
 
 @pytest.fixture(autouse=True)
 def _headers_are_written_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane_module, "_HEADER", stepwise)
-    monkeypatch.setattr(holder_module, "_BESIDE", stepwise)
+    monkeypatch.setattr(lane_module, "REQUEST_HEADER", stepwise)
+    monkeypatch.setattr(holder_module, "ANSWER_DETAILS", stepwise)
 
 
 def layout_of(slots: int) -> Layout:
-    manifest_bytes = len(dumps((MODEL,)))
+    model_table_bytes = len(dumps((MODEL,)))
     return Layout(
         lanes=1,
         slots=slots,
         lane_bytes=PAGE,
         workers=1,
         models=1,
-        manifest_bytes=manifest_bytes,
+        model_table_bytes=model_table_bytes,
     )
 
 
@@ -81,11 +93,11 @@ def is_private(slots: int, *, every_word: bool = False) -> Callable[[int], bool]
     The words of a header are alike, so that its first, its last and one between stand for all.
     """
     layout = layout_of(slots)
-    private = set(range(layout.counters // WORD, layout.submissions // WORD))
+    private = set(range(layout.counters, layout.submissions))
     if not every_word:
         for slot in range(slots):
             start = layout.slot(slot)
-            private |= {(start + field) // WORD for field in ALIKE_FIELDS}
+            private |= {start + field for field in ALIKE_FIELDS}
     return private.__contains__
 
 
@@ -273,7 +285,7 @@ def worker_dies(lane_type: type[Lane] = Lane) -> Scenario:
             for ref in batch:
                 worker.answer(ref)
             worker.port.flush()
-            world.words[world.segment.layout.report_ring(0) // WORD] = 1
+            world.words[world.segment.layout.report_ring(0)] = 1
 
         def take_back() -> None:
             for ref in batch:
@@ -356,7 +368,7 @@ class ControlFirst(Lane):
     """Wrong: publishes the slot before its header stands there."""
 
     def publish(self, slot: int, *args: int) -> None:
-        number = self._first_word + slot * (at.SLOT_SIZE // WORD)
+        number = self._first_word + slot * SlotWords.SIZE
         self._words[number] = self._generation[slot] + 1 << FLAG_BITS | WANTED
         self._unsubmitted.append(self._generation[slot] + 1 << SLOT_BITS | slot)
         self.submit()
@@ -397,10 +409,10 @@ class DoneLast(EnginePort):
     def answer(
         self, ref: int, status: Status, size: int, mark: BatchMark, finished_ns: int
     ) -> None:
-        first = self._first_word + (ref & SLOT_MASK) * (at.SLOT_SIZE // WORD)
+        first = self._first_word + (ref & SLOT_MASK) * (SlotWords.SIZE)
         self._answered.setdefault(0, []).append(ref)
         self.flush()
-        self._words[first + at.DONE // WORD] = done_word(ref >> SLOT_BITS, status)
+        self._words[first + SlotWords.DONE] = done_word(ref >> SLOT_BITS, status)
 
 
 WRONG = [

@@ -101,7 +101,7 @@ def test_the_sizes_of_batches_add_up_to_what_was_dispatched_whoever_ran_before()
     found = samples(harness)
     assert found["ringbatch_model_batch_instances_count", "m", "1"] == 2
     assert found["ringbatch_model_batch_instances_sum", "m", "1"] == 5
-    harness.segment.table.clear_place(0)
+    harness.segment.model_table.clear_place(0)
     found = samples(harness)
     assert found["ringbatch_model_batch_instances_count", "m", "1"] == 0
     assert found["ringbatch_model_batch_instances_sum", "m", "1"] == 0

@@ -117,11 +117,11 @@ class Engine:
         self.live.advance()
 
     def table(self) -> list[tuple[str, str, str, tuple[int, ...]]]:
-        _, models = self.segment.table.read()
+        _, models = self.segment.model_table.read()
         return [(s.name, s.version, s.state, s.workers) for s in models]
 
     def entry(self, state: str = LOADING) -> ModelSpec:
-        _, models = self.segment.table.read()
+        _, models = self.segment.model_table.read()
         (found,) = (spec for spec in models if spec.state == state)
         return found
 
@@ -136,7 +136,7 @@ class Engine:
         for number in numbers:
             self.pool.workers[number].ready_ns = 1
         self.live.advance()
-        _, models = self.segment.table.read()
+        _, models = self.segment.model_table.read()
         for spec in models:
             if spec.state == LOADING:
                 self.live.loaded(spec.reference)
@@ -168,9 +168,9 @@ def test_a_changed_model_is_loaded_then_serves_while_the_old_one_retires() -> No
     engine.open(1)
     assert engine.table() == [("m", "1", SERVING, (0,)), ("m", "1", LOADING, (1,))]
     assert (engine.pool.introduced, engine.pool.workers[1].lasting) == ([1], False)
-    number = engine.segment.table.number
+    number = engine.segment.model_table.number
     engine.load(1)
-    assert engine.segment.table.number == number + 1, "the switch is one store"
+    assert engine.segment.model_table.number == number + 1, "the switch is one store"
     assert engine.table() == [("m", "1", RETIRING, (0,)), ("m", "1", SERVING, (1,))]
     assert engine.reports == [Report("done", ("m: version 1 loaded",))]
     assert [engine.pool.workers[n].lasting for n in (0, 1)] == [False, True]
@@ -195,11 +195,11 @@ def test_it_does_not_serve_before_the_collector_knows_that_it_is_ready() -> None
 
 def test_a_worker_that_fails_before_it_is_entered_changes_nothing() -> None:
     engine = Engine(model())
-    number = engine.segment.table.number
+    number = engine.segment.model_table.number
     engine.order(Order("load", "m"))
     engine.fail(1, "no such module")
     assert engine.reports == [Report("failed", ("m: no such module",))]
-    assert engine.segment.table.number == number
+    assert engine.segment.model_table.number == number
     assert engine.pool.ended == [1]
 
 
@@ -351,7 +351,7 @@ def test_a_change_for_which_there_never_is_room_is_refused() -> None:
 
 def test_a_table_without_room_leaves_what_serves() -> None:
     engine = Engine(model(), spare=1)
-    room = engine.segment.layout.manifest_bytes
+    room = engine.segment.layout.model_table_bytes
     engine.order(Order("load", "m"))
     long = (Tensor("x" * room, "FP32", [1]),)
     engine.open(1, says=Signature(long, long))
@@ -399,7 +399,7 @@ def test_the_version_that_is_chosen_changes_without_loading() -> None:
     engine = Engine(one, two)
     engine.want(*(replace(m, default_version="1") for m in (one, two)))
     engine.order()
-    _, models = engine.segment.table.read()
+    _, models = engine.segment.model_table.read()
     assert [spec.default for spec in models] == [True, False]
 
 
@@ -430,9 +430,9 @@ def test_that_a_file_differs_stands_in_the_table_until_it_is_loaded(tmp_path: Pa
     engine.live.differ({first, 99})
     assert engine.entry(SERVING).file_differs
     assert engine.live.differing == {first}
-    number = engine.segment.table.number
+    number = engine.segment.model_table.number
     engine.live.differ({first})
-    assert engine.segment.table.number == number, "nothing new was said"
+    assert engine.segment.model_table.number == number, "nothing new was said"
     engine.order()
     engine.live.differ(set())
     assert engine.live.differing == {first}, "amid a change the table is left alone"
@@ -489,11 +489,11 @@ def test_what_an_earlier_collector_says_twice_does_no_harm() -> None:
 def test_a_place_of_the_segment_is_wiped_before_another_model_has_it() -> None:
     engine = Engine(model())
     first = engine.segment.layout.model(1)
-    engine.segment.memory[first] = 7
+    engine.segment.words[first] = 7
     engine.order(Order("load", "m"))
-    assert engine.segment.memory[first] == 7
+    assert engine.segment.words[first] == 7
     engine.open(1)
-    assert engine.segment.memory[first] == 0
+    assert engine.segment.words[first] == 0
 
 
 @pytest.mark.parametrize("old", ["python", "http"])
@@ -520,7 +520,7 @@ def test_what_cannot_even_be_undone_is_no_more_to_be_given_up_alone(
 
     engine.order(Order("load", "m"))
     engine.open(1)
-    monkeypatch.setattr(engine.segment.table, "publish", fault)
+    monkeypatch.setattr(engine.segment.model_table, "publish", fault)
     engine.pool.workers[1].failure = "no memory"
     with pytest.raises(ZeroDivisionError):
         engine.live.advance()

@@ -16,7 +16,7 @@ from ringbatch.frontend.request.arrival import LARGE_BYTES
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.pipeline import Pipeline
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.layout import MODEL_SERVED, WORD
+from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
 
@@ -83,7 +83,7 @@ class Case:
 
 
 def never_served(case: Case, _: pytest.MonkeyPatch) -> None:
-    case.harness.segment.words[(case.harness.segment.layout.model(0) + MODEL_SERVED) // WORD] = 0
+    case.harness.segment.words[case.harness.segment.layout.model(0) + ModelWords.SERVED] = 0
 
 
 def too_much_waits(case: Case, _: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from segment_fixture import local_segment, spec
 from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, Regions, SharedMemory, patiently
 from ringbatch.frontend.v2.shared_memory import RegionSpan
+from ringbatch.shm.descriptors import RegistryWords
 from ringbatch.shm.errors import (
     InvalidRequest,
     MemoryNotFound,
@@ -27,7 +28,7 @@ from ringbatch.shm.errors import (
     RequestError,
     RequestTooLarge,
 )
-from ringbatch.shm.layout import MAX_REGIONS, REGISTRY_SIZE, WORD
+from ringbatch.shm.layout import MAX_REGIONS
 from ringbatch.shm.object_names import DIRECTORY
 from ringbatch.shm.region import Region, encode
 from ringbatch.shm.region_registry import Registry, RegistryBusy
@@ -399,7 +400,7 @@ def test_a_record_that_a_hostile_process_wrote_opens_nothing(tmp_path: Path) -> 
     found = (tmp_path / "secret").write_bytes(DATA) and os.stat(tmp_path / "secret")
     assert isinstance(found, os.stat_result)
     hostile = Region("r", "/secret", 0, 64, found.st_dev, found.st_ino)
-    first = (segment.layout.registry + REGISTRY_SIZE) // WORD
+    first = segment.layout.registry + RegistryWords.SIZE
     for number, word in enumerate([1, *encode(hostile)], first):
         segment.words[number] = word
     regions = Regions(Registry.attach(segment), ALLOWED, tmp_path)

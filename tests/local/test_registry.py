@@ -7,14 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segment_fixture import local_segment, spec
 
+from ringbatch.shm.descriptors import RegionWords, RegistryWords
 from ringbatch.shm.errors import Overloaded, RegionTaken
-from ringbatch.shm.layout import (
-    MAX_REGIONS,
-    REGION_NAME_BYTES,
-    REGION_SIZE,
-    REGISTRY_SIZE,
-    WORD,
-)
+from ringbatch.shm.layout import MAX_REGIONS, WORD
 from ringbatch.shm.region import Region
 from ringbatch.shm.region_registry import Registry, RegistryBusy
 
@@ -28,7 +23,7 @@ def registry() -> Registry:
 
 
 def small(capacity: int, words: memoryview | None = None) -> Registry:
-    memory = bytearray(REGISTRY_SIZE + capacity * REGION_SIZE)
+    memory = bytearray(WORD * (RegistryWords.SIZE + capacity * RegionWords.SIZE))
     words = memoryview(memory).cast("Q") if words is None else words
     return Registry(words, 0, lambda: True, lambda: None, capacity)
 
@@ -104,17 +99,17 @@ def test_it_is_a_dictionary_of_few_places(steps: list[tuple[str, bool]]) -> None
 
 
 def test_a_record_that_makes_no_sense_is_none_and_is_written_over() -> None:
-    words = memoryview(bytearray(REGISTRY_SIZE + REGION_SIZE)).cast("Q")
+    words = memoryview(bytearray(WORD * (RegistryWords.SIZE + RegionWords.SIZE))).cast("Q")
     registry = small(1, words)
     registry.add(A)
-    words[(REGISTRY_SIZE + REGION_NAME_BYTES) // WORD] = 1 << 60
+    words[RegistryWords.SIZE + RegionWords.NAME_BYTES] = 1 << 60
     assert registry.entries() == []
     entry = registry.add(B)
     assert registry.find("b") == entry
 
 
 def test_where_another_process_has_the_lock_nothing_is_changed() -> None:
-    words = memoryview(bytearray(REGISTRY_SIZE + REGION_SIZE)).cast("Q")
+    words = memoryview(bytearray(WORD * (RegistryWords.SIZE + RegionWords.SIZE))).cast("Q")
     registry = Registry(words, 0, lambda: False, lambda: pytest.fail("not held"), 1)
     with pytest.raises(RegistryBusy):
         registry.add(A)
@@ -130,7 +125,7 @@ def test_the_lock_is_given_back_whatever_happens() -> None:
         held.append(1)
         return True
 
-    words = memoryview(bytearray(REGISTRY_SIZE + REGION_SIZE)).cast("Q")
+    words = memoryview(bytearray(WORD * (RegistryWords.SIZE + RegionWords.SIZE))).cast("Q")
     registry = Registry(words, 0, lock, lambda: held.clear(), 1)
     registry.add(A)
     assert held == []
@@ -149,7 +144,7 @@ def test_two_threads_of_one_process_do_not_register_at_once() -> None:
         leave.wait()
         return True
 
-    words = memoryview(bytearray(REGISTRY_SIZE + REGION_SIZE)).cast("Q")
+    words = memoryview(bytearray(WORD * (RegistryWords.SIZE + RegionWords.SIZE))).cast("Q")
     registry = Registry(words, 0, lock, lambda: None, 1)
     other = threading.Thread(target=registry.add, args=(A,))
     other.start()

@@ -5,9 +5,10 @@ from collections.abc import Callable
 import pytest
 from interleave import Actor, Scenario, Violation, Watch, explore
 
-from ringbatch.shm.layout import REGION_SIZE, REGISTRY_SIZE
+from ringbatch.shm.descriptors import RegionWords, RegistryWords
+from ringbatch.shm.layout import WORD
 from ringbatch.shm.region import FIELDS, Region, decode, encode, text_words
-from ringbatch.shm.region_registry import _FIELDS, _RECORD, _TEXT, Entry, Registry
+from ringbatch.shm.region_registry import Entry, Registry
 
 OLD = Region("a", "/old", 1, 11, 111, 1111)
 NEW = Region("b", "/new", 2, 22, 222, 2222)
@@ -18,7 +19,8 @@ class Records:
     """A registry of one record, in memory that is watched, with OLD in it."""
 
     def __init__(self, watch: Watch) -> None:
-        self._words = watch(memoryview(bytearray(REGISTRY_SIZE + REGION_SIZE)).cast("Q"))
+        memory = bytearray(WORD * (RegistryWords.SIZE + RegionWords.SIZE))
+        self._words = watch(memoryview(memory).cast("Q"))
         self.old = self.opened().add(OLD)
 
     def opened(self, kind: type[Registry] = Registry) -> Registry:
@@ -96,10 +98,10 @@ class StampFirst(Registry):
     """Wrong: publishes a record before it stands there."""
 
     def _write(self, place: int, region: Region) -> int:
-        words, first = self._words, self._first + place * _RECORD
+        words, first = self._words, self._first + place * RegionWords.SIZE
         words[self._last_stamp] = stamp = words[self._last_stamp] + 1
         words[first] = stamp
-        for number, word in enumerate(encode(region), first + _FIELDS):
+        for number, word in enumerate(encode(region), first + RegionWords.OFFSET):
             words[number] = word
         return int(stamp)
 
@@ -108,8 +110,8 @@ class SameStamp(Registry):
     """Wrong: gives every region the same stamp."""
 
     def _write(self, place: int, region: Region) -> int:
-        words, first = self._words, self._first + place * _RECORD
-        for number, word in enumerate(encode(region), first + _FIELDS):
+        words, first = self._words, self._first + place * RegionWords.SIZE
+        for number, word in enumerate(encode(region), first + RegionWords.OFFSET):
             words[number] = word
         words[first] = 1
         return 1
@@ -119,11 +121,11 @@ class OneLook(Registry):
     """Wrong: does not look at the stamp again."""
 
     def _read(self, place: int) -> Entry | None:
-        words, first = self._words, self._first + place * _RECORD
+        words, first = self._words, self._first + place * RegionWords.SIZE
         stamp = words[first]
-        fields = words[first + _FIELDS : first + _FIELDS + FIELDS].tolist()
+        fields = words[first + RegionWords.OFFSET : first + RegionWords.OFFSET + FIELDS].tolist()
         count = text_words(fields) if stamp else 0
-        text = words[first + _TEXT : first + _TEXT + count].tolist()
+        text = words[first + RegionWords.TEXT : first + RegionWords.TEXT + count].tolist()
         region = decode(fields, text) if count else None
         return None if region is None else Entry(place, stamp, region)
 

@@ -2,15 +2,17 @@
 
 import random
 from collections import deque
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.shm.layout import RING_HEAD, RING_TAIL, RING_WORDS, WORD, ring_size
+from ringbatch.shm.descriptors import RingWords
+from ringbatch.shm.layout import WORD, ring_size
 from ringbatch.shm.ring import Consumer, CorruptRingError, Inbox, Producer
 
-OFFSET = 256
+FIRST = 32
 LARGEST = (1 << 64) - 1
 
 
@@ -18,16 +20,16 @@ class Ring:
     """Both ends of a ring that lies between guards."""
 
     def __init__(self, capacity: int, start: int = 0) -> None:
-        self.words = memoryview(bytearray(OFFSET + ring_size(capacity) + OFFSET)).cast("Q")
+        self.words = memoryview(bytearray(WORD * (FIRST + ring_size(capacity) + FIRST))).cast("Q")
         for number in range(len(self.words)):
             self.words[number] = LARGEST
-        self.tail = (OFFSET + RING_TAIL) // WORD
-        self.head = (OFFSET + RING_HEAD) // WORD
-        self.first = (OFFSET + RING_WORDS) // WORD
+        self.tail = FIRST + RingWords.TAIL
+        self.head = FIRST + RingWords.HEAD
+        self.first = FIRST + RingWords.ITEMS
         self.words[self.tail] = self.words[self.head] = start
         self.capacity = capacity
-        self.producer = Producer(self.words, OFFSET, capacity)
-        self.consumer = Consumer(self.words, OFFSET, capacity)
+        self.producer = Producer(self.words, FIRST, capacity)
+        self.consumer = Consumer(self.words, FIRST, capacity)
 
     def outside(self) -> list[int]:
         """Every word that is neither control word nor item."""
@@ -114,8 +116,49 @@ def test_what_is_peeked_at_keeps_its_place_until_it_is_released(
         ring.consumer.release(released)
         for _ in range(released):
             held.popleft()
-        assert Consumer(ring.words, OFFSET, capacity).peek() == list(held)
+        assert Consumer(ring.words, FIRST, capacity).peek() == list(held)
     assert ring.consumer.take() == list(held)
+
+
+class Looks:
+    """Words that count how often one of them is loaded."""
+
+    def __init__(self, words: memoryview, number: int) -> None:
+        self._words = words
+        self._number = number
+        self.count = 0
+
+    def __getitem__(self, index: int) -> int:
+        self.count += index == self._number
+        return self._words[index]
+
+    def __setitem__(self, index: int, value: int) -> None:
+        self._words[index] = value
+
+
+def test_a_producer_looks_at_head_only_where_what_it_saw_last_leaves_no_room() -> None:
+    ring = Ring(4)
+    looks = Looks(ring.words, ring.head)
+    producer = Producer(cast(memoryview, looks), FIRST, 4)
+    found = []
+    for item in range(12):
+        assert producer.offer([item])
+        found += ring.consumer.take()
+    assert found == [*range(12)]
+    assert looks.count == 3
+
+
+@pytest.mark.parametrize("lie", [5, 1 << 40, LARGEST])
+def test_after_a_consumer_that_lied_the_next_one_is_written_nothing_over(lie: int) -> None:
+    ring = Ring(4, start=2)
+    assert ring.producer.offer([1, 2])
+    ring.words[ring.head] = lie
+    assert ring.producer.offer([3, 4, 5])
+    heir = Consumer(ring.words, FIRST, 4)
+    heir.skip()
+    assert ring.producer.offer([6, 7, 8, 9])
+    assert not ring.producer.offer([10])
+    assert heir.take() == [6, 7, 8, 9]
 
 
 def test_a_new_end_goes_on_where_the_old_one_stopped() -> None:
@@ -123,10 +166,10 @@ def test_a_new_end_goes_on_where_the_old_one_stopped() -> None:
     ring.producer.offer([1, 2, 3])
     assert ring.consumer.take() == [1, 2, 3]
     ring.producer.offer([4, 5])
-    producer = Producer(ring.words, OFFSET, 4)
+    producer = Producer(ring.words, FIRST, 4)
     assert producer.offer([6, 7])
     assert not producer.offer([8])
-    assert Consumer(ring.words, OFFSET, 4).take() == [4, 5, 6, 7]
+    assert Consumer(ring.words, FIRST, 4).take() == [4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("tail", [4, 10 + 5, 9, LARGEST, 1 << 63])
@@ -149,7 +192,7 @@ def test_skip_forgets_what_was_published_and_the_ring_goes_on(tail: int) -> None
     assert ring.words[ring.head] == tail
     ring.words[ring.tail] = 20
     ring.consumer.skip()
-    producer = Producer(ring.words, OFFSET, 4)
+    producer = Producer(ring.words, FIRST, 4)
     assert producer.offer([21, 22])
     assert ring.consumer.take() == [21, 22]
 
@@ -175,9 +218,9 @@ def test_100000_random_operations_are_those_of_a_queue(seed: int) -> None:
             assert ring.consumer.take() == list(queue)
             queue.clear()
         elif operation == 18:
-            ring.producer = Producer(ring.words, OFFSET, capacity)
+            ring.producer = Producer(ring.words, FIRST, capacity)
         else:
-            ring.consumer = Consumer(ring.words, OFFSET, capacity)
+            ring.consumer = Consumer(ring.words, FIRST, capacity)
     assert refused
     assert ring.outside() == guards
 
@@ -187,19 +230,19 @@ class Rings:
 
     def __init__(self, count: int, capacity: int, gap: int = 0, start: int = 0) -> None:
         self.stride = ring_size(capacity) + gap
-        self.words = memoryview(bytearray(OFFSET + count * self.stride)).cast("Q")
-        self.offsets = [OFFSET + number * self.stride for number in range(count)]
+        self.words = memoryview(bytearray(WORD * (FIRST + count * self.stride))).cast("Q")
+        self.offsets = [FIRST + number * self.stride for number in range(count)]
         for offset in self.offsets:
-            for word in (RING_TAIL, RING_HEAD):
-                self.words[(offset + word) // WORD] = start
+            for word in (RingWords.TAIL, RingWords.HEAD):
+                self.words[offset + word] = start
         self.producers = [Producer(self.words, offset, capacity) for offset in self.offsets]
-        self.inbox = Inbox(self.words, OFFSET, self.stride, count, capacity)
+        self.inbox = Inbox(self.words, FIRST, self.stride, count, capacity)
 
     def corrupt(self, number: int) -> None:
-        self.words[(self.offsets[number] + RING_TAIL) // WORD] = 1 << 62
+        self.words[self.offsets[number] + RingWords.TAIL] = 1 << 62
 
 
-@pytest.mark.parametrize("gap", [0, 256])
+@pytest.mark.parametrize("gap", [0, 32])
 def test_an_inbox_gives_what_each_ring_holds_once_and_in_order(gap: int) -> None:
     rings = Rings(3, 4, gap, start=3)
     assert (rings.inbox.waiting, rings.inbox.take()) == (False, [])
@@ -231,7 +274,7 @@ def test_an_inbox_forgets_what_it_skips_and_goes_on_where_the_one_before_stopped
     rings.inbox.skip()
     assert (rings.inbox.waiting, rings.inbox.take()) == (False, [])
     rings.producers[0].offer([2])
-    assert Inbox(rings.words, OFFSET, rings.stride, 2, 4).take() == [(0, [2])]
+    assert Inbox(rings.words, FIRST, rings.stride, 2, 4).take() == [(0, [2])]
 
 
 @pytest.mark.parametrize("seed", [1, 2])

@@ -6,7 +6,8 @@ import pytest
 from interleave import Actor, Explored, Scenario, Violation, Watch, explore, fence
 
 from ringbatch.shm import ring as ring_module
-from ringbatch.shm.layout import RING_HEAD, RING_TAIL, RING_WORDS, WORD, ring_size
+from ringbatch.shm.descriptors import RingWords
+from ringbatch.shm.layout import WORD, ring_size
 from ringbatch.shm.ring import Consumer, Producer
 
 CAPACITY = 2
@@ -22,9 +23,9 @@ def ring(
     """A producer that makes each offer once, a consumer that looks `takes` times."""
 
     def scenario(watch: Watch) -> tuple[list[Actor], "Check"]:
-        words = watch(memoryview(bytearray(ring_size(CAPACITY))).cast("Q"))
+        words = watch(memoryview(bytearray(WORD * ring_size(CAPACITY))).cast("Q"))
         for number in range(CAPACITY):
-            words[RING_WORDS // WORD + number] = UNPUBLISHED
+            words[RingWords.ITEMS + number] = UNPUBLISHED
         producer = producer_type(words, 0, CAPACITY)
         consumer = consumer_type(words, 0, CAPACITY)
         accepted: list[int] = []
@@ -129,6 +130,15 @@ class Stale(Producer):
         return True
 
 
+class Guessing(Producer):
+    """Wrong: takes its own position for the consumer's where it has to look for room."""
+
+    def offer(self, items: Sequence[int]) -> bool:
+        if self.position + len(items) > self._limit:
+            self._limit = self.position + self._capacity
+        return super().offer(items)
+
+
 class HeadFirst(Consumer):
     """Wrong: gives the places back before it has copied what stands in them."""
 
@@ -156,6 +166,7 @@ class Forgetful(Consumer):
         pytest.param(TailFirst, Consumer, TWICE, "before it was published", id="TAIL first"),
         pytest.param(Producer, HeadFirst, THREE_TIMES, "overwritten", id="HEAD first"),
         pytest.param(Reckless, Consumer, THREE_TIMES, "CorruptRingError", id="HEAD ignored"),
+        pytest.param(Guessing, Consumer, THREE_TIMES, "CorruptRingError", id="HEAD guessed"),
         pytest.param(Stale, Consumer, THREE_TIMES, "CorruptRingError", id="one too many"),
         pytest.param(Producer, Forgetful, TWICE, "lost", id="TAIL read twice"),
     ],
@@ -225,9 +236,9 @@ def test_a_violation_tells_the_steps_that_led_to_it() -> None:
         explore(ring(TailFirst, Consumer, TWICE, 1))
     steps = str(caught.value).splitlines()
     assert steps[0].startswith("AssertionError: read before it was published")
-    assert f"  producer stores 0x1 at {RING_TAIL // WORD}" in steps
+    assert f"  producer stores 0x1 at {RingWords.TAIL}" in steps
     assert steps[-1].startswith("  consumer stores")
-    assert steps[-1].endswith(f" at {RING_HEAD // WORD}")
+    assert steps[-1].endswith(f" at {RingWords.HEAD}")
 
 
 def test_an_actor_is_killed_before_each_of_its_steps_and_its_heir_goes_on() -> None:

@@ -14,7 +14,7 @@ from segment_fixture import Client, Reply, local_segment, pack, spec, unpack
 from ringbatch.engine.runtimes.model import InvalidInput, Model
 from ringbatch.engine.worker.bisect import PROBES
 from ringbatch.engine.worker.runner import Runner
-from ringbatch.shm import layout as at
+from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.ring import Consumer
@@ -76,12 +76,12 @@ class Harness:
     def spoil(self, ref: int, field: int, value: int) -> None:
         """What a hostile frontend may do to its slot at any time."""
         start = self.segment.layout.slot(ref & SLOT_MASK)
-        self.segment.words[(start + field) // WORD] = value
+        self.segment.words[start + field] = value
 
     def poke(self, ref: int, offset: int, word: int) -> None:
         """What it may do to its payload."""
-        start = self.segment.layout.slot(ref & SLOT_MASK) + at.REQUEST_OFFSET
-        position = self.segment.words[start // WORD] + offset
+        first = self.segment.layout.slot(ref & SLOT_MASK)
+        position = self.segment.words[first + SlotWords.REQUEST_OFFSET] + offset
         self.segment.memory[position : position + WORD] = word.to_bytes(WORD, "little")
 
     def run(self, *references: int) -> list[Reply]:
@@ -399,29 +399,35 @@ def test_what_cannot_even_be_said_is_one_requests_failure(
 
 
 LIES: dict[str, tuple[Tensor, Callable[[Harness, int], None]]] = {
-    "rows-beyond-the-payload": (X, lambda s, ref: s.spoil(ref, at.ROWS, 3)),
-    "rows-enormous": (X, lambda s, ref: s.spoil(ref, at.ROWS, 2**64 - 1)),
-    "rows-zero": (X, lambda s, ref: s.spoil(ref, at.ROWS, 0)),
-    "no-such-model": (X, lambda s, ref: s.spoil(ref, at.MODEL, 1)),
-    "payload-too-short": (X, lambda s, ref: s.spoil(ref, at.REQUEST_BYTES, 4)),
-    "payload-beyond-the-lane": (X, lambda s, ref: s.spoil(ref, at.REQUEST_BYTES, 1 << 40)),
+    "rows-beyond-the-payload": (X, lambda s, ref: s.spoil(ref, SlotWords.ROWS, 3)),
+    "rows-enormous": (X, lambda s, ref: s.spoil(ref, SlotWords.ROWS, 2**64 - 1)),
+    "rows-zero": (X, lambda s, ref: s.spoil(ref, SlotWords.ROWS, 0)),
+    "no-such-model": (X, lambda s, ref: s.spoil(ref, SlotWords.MODEL, 1)),
+    "payload-too-short": (X, lambda s, ref: s.spoil(ref, SlotWords.REQUEST_BYTES, 4)),
+    "payload-beyond-the-lane": (X, lambda s, ref: s.spoil(ref, SlotWords.REQUEST_BYTES, 1 << 40)),
     "payload-in-another-lane": (
         X,
-        lambda s, ref: s.spoil(ref, at.REQUEST_OFFSET, s.segment.layout.lane_payload(0)),
+        lambda s, ref: s.spoil(ref, SlotWords.REQUEST_OFFSET, s.segment.layout.lane_payload(0)),
     ),
-    "payload-outside-the-segment": (X, lambda s, ref: s.spoil(ref, at.REQUEST_OFFSET, 1 << 50)),
-    "payload-end-overflows": (X, lambda s, ref: s.spoil(ref, at.REQUEST_OFFSET, 2**64 - 8)),
+    "payload-outside-the-segment": (
+        X,
+        lambda s, ref: s.spoil(ref, SlotWords.REQUEST_OFFSET, 1 << 50),
+    ),
+    "payload-end-overflows": (X, lambda s, ref: s.spoil(ref, SlotWords.REQUEST_OFFSET, 2**64 - 8)),
     "payload-misaligned": (
         X,
-        lambda s, ref: s.spoil(ref, at.REQUEST_OFFSET, s.segment.layout.lane_payload(1) + 8),
+        lambda s, ref: s.spoil(ref, SlotWords.REQUEST_OFFSET, s.segment.layout.lane_payload(1) + 8),
     ),
     "result-in-another-lane": (
         X,
-        lambda s, ref: s.spoil(ref, at.RESULT_OFFSET, s.segment.layout.lane_payload(0)),
+        lambda s, ref: s.spoil(ref, SlotWords.RESULT_OFFSET, s.segment.layout.lane_payload(0)),
     ),
-    "result-room-beyond-the-lane": (X, lambda s, ref: s.spoil(ref, at.RESULT_CAPACITY, 1 << 40)),
-    "key-longer-than-the-payload": (X, lambda s, ref: s.spoil(ref, at.KEY_BYTES, 2048)),
-    "prefix-beyond-the-payload": (OPEN, lambda s, ref: s.spoil(ref, at.REQUEST_BYTES, 7)),
+    "result-room-beyond-the-lane": (
+        X,
+        lambda s, ref: s.spoil(ref, SlotWords.RESULT_CAPACITY, 1 << 40),
+    ),
+    "key-longer-than-the-payload": (X, lambda s, ref: s.spoil(ref, SlotWords.KEY_BYTES, 2048)),
+    "prefix-beyond-the-payload": (OPEN, lambda s, ref: s.spoil(ref, SlotWords.REQUEST_BYTES, 7)),
     "dimension-beyond-the-payload": (OPEN, lambda s, ref: s.poke(ref, 0, 1 << 30)),
     "dimension-overflows": (OPEN, lambda s, ref: s.poke(ref, 0, 2**64 - 1)),
     "texts-shorter-than-said": (TEXT, lambda s, ref: s.poke(ref, 64, 2**32 - 1)),
@@ -496,11 +502,11 @@ def test_rows_that_no_bytes_bound_are_corrupt(rows: int) -> None:
     good = [harness.send_tensor(np.empty((1, 0))) for _ in range(3)]
     liars = [harness.send_tensor(np.empty((1, 0)), lane=1) for _ in range(8)]
     for liar in liars:
-        harness.spoil(liar, at.ROWS, rows)
+        harness.spoil(liar, SlotWords.ROWS, rows)
     assert {reply.answer.status for reply in harness.run(*liars)} == {Status.CORRUPT}
     again = [harness.send_tensor(np.empty((1, 0)), lane=1) for _ in range(8)]
     for liar in again:
-        harness.spoil(liar, at.ROWS, rows)
+        harness.spoil(liar, SlotWords.ROWS, rows)
     *replies, last = harness.run(*good, *again)
     assert [harness.value(reply) for reply in replies[:3]] == [[[0, 0]]] * 3
     assert last.answer.status is Status.CORRUPT

@@ -9,9 +9,9 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.request.gateway import SWEEP_NS, Gateway
 from ringbatch.frontend.request.service import Service
+from ringbatch.shm.descriptors import LaneWords
 from ringbatch.shm.errors import ModelNotFound
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import LANE_TABLE, WORD
 from ringbatch.shm.model_spec import LOADING, RETIRING, ModelSpec
 from ringbatch.shm.tensor import Tensor
 
@@ -40,10 +40,10 @@ class Harness:
         self.service = Service(self.segment, cast(Gateway, self.gateway), lambda: 1)
 
     def publish(self, *models: ModelSpec) -> None:
-        self.segment.table.publish(models)
+        self.segment.model_table.publish(models)
 
     def seen(self) -> int:
-        return int(self.segment.words[(self.segment.layout.lane(0) + LANE_TABLE) // WORD])
+        return int(self.segment.words[self.segment.layout.lane(0) + LaneWords.MODEL_TABLE])
 
     def status(self, name: str) -> tuple[int, bytes]:
         """How a V1 request that is wrong for every model ends."""
@@ -67,11 +67,11 @@ def test_the_next_request_finds_the_table_that_holds() -> None:
 
 def test_a_frontend_says_which_table_it_follows_when_it_does() -> None:
     harness = Harness(ONE)
-    assert harness.seen() == harness.segment.table.number
+    assert harness.seen() == harness.segment.model_table.number
     harness.publish(ONE, TWO)
-    assert harness.seen() == harness.segment.table.number - 1
+    assert harness.seen() == harness.segment.model_table.number - 1
     harness.gateway.rung()
-    assert harness.seen() == harness.segment.table.number, "the doorbell is enough"
+    assert harness.seen() == harness.segment.model_table.number, "the doorbell is enough"
     assert list(harness.service.models) == ["m"]
 
 
@@ -96,14 +96,14 @@ def sending(slots: int = 8) -> FrontendHarness:
 
 
 def acknowledged(harness: FrontendHarness) -> bool:
-    word = (harness.segment.layout.lane(0) + LANE_TABLE) // WORD
-    return bool(harness.segment.words[word] == harness.segment.table.number)
+    word = harness.segment.layout.lane(0) + LaneWords.MODEL_TABLE
+    return bool(harness.segment.words[word] == harness.segment.model_table.number)
 
 
 def test_what_was_sent_before_a_table_was_followed_is_submitted_before_that_is_said() -> None:
     harness = sending()
     harness.predict(0, [0])
-    harness.segment.table.publish(harness.segment.models)
+    harness.segment.model_table.publish(harness.segment.models)
     assert (acknowledged(harness), harness.submitted.waiting) == (False, False)
     harness.service.keep_up()
     assert (acknowledged(harness), harness.submitted.waiting) == (True, True)
@@ -118,7 +118,7 @@ def test_a_table_is_not_followed_as_long_as_there_is_no_room_to_submit_what_was_
     harness.loop.turn()
     harness.gateway.collect()
     harness.predict(2, [2])
-    harness.segment.table.publish(harness.segment.models)
+    harness.segment.model_table.publish(harness.segment.models)
     harness.service.keep_up()
     assert harness.lane.held_back
     before = acknowledged(harness)

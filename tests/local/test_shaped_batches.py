@@ -9,10 +9,9 @@ from segment_fixture import pack, spec
 
 from ringbatch.engine.report.models import mean_trials, table
 from ringbatch.shm import cost_profile
-from ringbatch.shm import layout as at
 from ringbatch.shm.cost_profile import Trial
-from ringbatch.shm.counters import BATCHES_BY_REASON, Counters
-from ringbatch.shm.layout import WORD
+from ringbatch.shm.counters import Counters
+from ringbatch.shm.descriptors import CounterWords, ModelWords
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import SLOT_MASK, Reason
 from ringbatch.shm.tensor import Tensor
@@ -107,7 +106,7 @@ def test_under_fixed_a_batch_that_is_full_of_elements_waits_for_nothing() -> Non
     task = harness.workers[0].task()
     assert [ref & SLOT_MASK for ref in task.references] == [first, second]
     counters = Counters(harness.segment.words, harness.segment.layout.model_counters(0))
-    assert counters[BATCHES_BY_REASON + Reason.FULL] == 1
+    assert counters[CounterWords.BATCHES_BY_REASON + Reason.FULL] == 1
 
 
 def warmed(model: ModelSpec, *tried: Trial) -> CollectorHarness:
@@ -132,7 +131,7 @@ def test_a_batch_closes_at_the_size_below_where_that_pays() -> None:
 
 def backlog(harness: CollectorHarness) -> tuple[int, int]:
     words, first = harness.segment.words, harness.segment.layout.model(0)
-    return words[(first + at.MODEL_ANSWER_NS) // WORD], words[(first + at.MODEL_ROW_NS) // WORD]
+    return words[first + ModelWords.ANSWER_NS], words[first + ModelWords.ROW_NS]
 
 
 def test_before_the_first_batch_it_is_known_what_a_burst_would_take() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from collector_harness import CollectorHarness, eager
 
-from ringbatch.shm.layout import MODEL_READY, WORD
+from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.slot import Reason
 
 
@@ -19,8 +19,7 @@ def harness(**more: int) -> CollectorHarness:
 
 def ready(found: CollectorHarness) -> int:
     """What everybody reads of how many workers run."""
-    offset = found.segment.layout.model(0) + MODEL_READY
-    return int(found.segment.words[offset // WORD])
+    return int(found.segment.words[found.segment.layout.model(0) + ModelWords.READY])
 
 
 def test_a_spare_gets_no_batch_while_the_worker_lives() -> None:
@@ -89,7 +88,7 @@ def test_spares_become_workers_and_workers_spares_as_the_table_says() -> None:
     found = harness()
     (spec,) = found.segment.models
     for spares in (0, 1, 0):
-        found.segment.table.publish((replace(spec, spares=spares),))
+        found.segment.model_table.publish((replace(spec, spares=spares),))
         found.step(1)
         assert ready(found) == 2 - spares
 
@@ -97,12 +96,12 @@ def test_spares_become_workers_and_workers_spares_as_the_table_says() -> None:
 def test_a_worker_that_is_busy_becomes_a_spare_once_it_is_done() -> None:
     found = harness()
     (spec,) = found.segment.models
-    found.segment.table.publish((replace(spec, spares=0),))
+    found.segment.model_table.publish((replace(spec, spares=0),))
     found.step(1)
     for number in range(2):
         found.send(number)
         found.step(2)
-    found.segment.table.publish((spec,))
+    found.segment.model_table.publish((spec,))
     found.step(3)
     assert ready(found) == 2
     tasks = [worker.task() for worker in found.workers]

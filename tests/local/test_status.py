@@ -8,8 +8,6 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.engine.report.status import describe, main, read, snapshot
 from ringbatch.shm.counters import (
-    BATCHES_BY_REASON,
-    BATCHES_BY_ROWS,
     CollectorCounter,
     Counters,
     LaneCounter,
@@ -17,18 +15,10 @@ from ringbatch.shm.counters import (
     WorkerCounter,
     rows_bucket,
 )
+from ringbatch.shm.descriptors import CounterWords, ModelWords, WorkerState, WorkerWords
 from ringbatch.shm.engines import only
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.layout import (
-    MODEL_ANSWER_NS,
-    MODEL_READY,
-    PAGE,
-    WORD,
-    WORKER_PID,
-    WORKER_STATE,
-    Layout,
-    WorkerState,
-)
+from ringbatch.shm.layout import PAGE, Layout
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
 
@@ -41,8 +31,8 @@ def counted() -> Segment:
         spec(0, name="a", workers=(0, 1)), spec(1, name="b", workers=(2,)), lanes=2
     )
     layout, words = segment.layout, segment.words
-    words[(layout.model(0) + MODEL_READY) // WORD] = 1
-    words[(layout.model(0) + MODEL_ANSWER_NS) // WORD] = 5_500_000
+    words[layout.model(0) + ModelWords.READY] = 1
+    words[layout.model(0) + ModelWords.ANSWER_NS] = 5_500_000
     model = Counters(words, layout.model_counters(0))
     for counter, amount in {
         ModelCounter.REQUESTS: 8,
@@ -53,19 +43,19 @@ def counted() -> Segment:
         ModelCounter.RUN_NS: 9_000_000,
         ModelCounter.FAILED: 1,
         ModelCounter.RETRIED: 4,
-        BATCHES_BY_REASON + Reason.FULL: 2,
-        BATCHES_BY_REASON + Reason.RETRY: 1,
-        BATCHES_BY_ROWS + rows_bucket(1): 1,
-        BATCHES_BY_ROWS + rows_bucket(16): 2,
+        CounterWords.BATCHES_BY_REASON + Reason.FULL: 2,
+        CounterWords.BATCHES_BY_REASON + Reason.RETRY: 1,
+        CounterWords.BATCHES_BY_ROWS + rows_bucket(1): 1,
+        CounterWords.BATCHES_BY_ROWS + rows_bucket(16): 2,
     }.items():
         model.add(counter, amount)
     for lane, requests in ((0, 3), (1, 5)):
         Counters(words, layout.lane_counters(lane)).add(LaneCounter.REQUESTS, requests)
     Counters(words, layout.collector_counters()).add(CollectorCounter.WORKER_DEATHS, 2)
     Counters(words, layout.worker_counters(2)).add(WorkerCounter.BATCHES, 9)
-    words[(layout.worker(1) + WORKER_STATE) // WORD] = WorkerState.LOADING
-    words[(layout.worker(2) + WORKER_STATE) // WORD] = WorkerState.READY
-    words[(layout.worker(2) + WORKER_PID) // WORD] = 4711
+    words[layout.worker(1) + WorkerWords.STATE] = WorkerState.LOADING
+    words[layout.worker(2) + WorkerWords.STATE] = WorkerState.READY
+    words[layout.worker(2) + WorkerWords.PID] = 4711
     return segment
 
 
@@ -113,7 +103,7 @@ def test_where_no_engine_runs_it_says_so(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_another_users_engine_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    layout = Layout(lanes=1, slots=2, lane_bytes=PAGE, workers=1, models=1, manifest_bytes=PAGE)
+    layout = Layout(lanes=1, slots=2, lane_bytes=PAGE, workers=1, models=1, model_table_bytes=PAGE)
     segment = Segment.create(layout, (spec(name="theirs"),))
     own = getpwuid(os.geteuid()).pw_name
     another = os.geteuid() + 1
@@ -130,7 +120,7 @@ def test_another_users_engine_is_named_with_what_to_do(monkeypatch: pytest.Monke
 def test_a_running_engines_segment_is_found_by_its_supervisor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    layout = Layout(lanes=1, slots=2, lane_bytes=PAGE, workers=1, models=1, manifest_bytes=PAGE)
+    layout = Layout(lanes=1, slots=2, lane_bytes=PAGE, workers=1, models=1, model_table_bytes=PAGE)
     segment = Segment.create(layout, (spec(name="found"),))
     try:
         assert list(snapshot(os.getpid()).models) == ["found"]

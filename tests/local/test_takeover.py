@@ -9,7 +9,7 @@ from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.health import LOOP
 from ringbatch.engine.collector.model_pool import NEXT_FROM_NS
 from ringbatch.engine.process.role_messages import Drained, Loaded, ModelNews, Released
-from ringbatch.shm.layout import MODEL_ANSWER_NS, MODEL_DEATHS, RING_HEAD, WORD
+from ringbatch.shm.descriptors import ModelWords, RingWords
 from ringbatch.shm.model_spec import LOADING, RETIRING
 from ringbatch.shm.slot import Status
 
@@ -270,7 +270,7 @@ def test_a_crash_loop_is_not_over_because_the_collector_is_another() -> None:
     harness = CollectorHarness(eager()).begin()
     for now_ns in range(LOOP):
         harness.dies(0, now_ns)
-    word = (harness.segment.layout.model(0) + MODEL_DEATHS) // WORD
+    word = harness.segment.layout.model(0) + ModelWords.DEATHS
     assert harness.segment.words[word] == LOOP
     harness.new_collector()
     assert harness.segment.words[word] == LOOP
@@ -288,7 +288,7 @@ def test_a_worker_whose_ring_makes_no_sense_is_ended_before_anything_else_is_don
     harness.step(1)
     mad, sane = harness.workers
     running = sane.task()
-    head = (harness.segment.layout.task_ring(mad.number) + RING_HEAD) // WORD
+    head = harness.segment.layout.task_ring(mad.number) + RingWords.HEAD
     harness.segment.words[head] += 1
     harness.new_collector()
     assert harness.ended == [mad.number]
@@ -311,7 +311,7 @@ def test_a_request_whose_words_a_frontend_has_spoilt_meanwhile_stays_its_workers
     slot = harness.send(0)
     harness.step(1)
     task = harness.workers[0].task()
-    harness.segment.words[harness.segment.layout.slot(slot) // WORD + 2] = 0
+    harness.segment.words[harness.segment.layout.slot(slot) + 2] = 0
     harness.new_collector()
     harness.step(2)
     assert harness.clients[0].collect() == {}, "the worker answers it"
@@ -348,7 +348,7 @@ def test_a_model_that_retires_is_drained_once_its_worker_has_answered() -> None:
     harness.send(1)
     harness.step(1)
     held = harness.workers[0].task()
-    harness.segment.table.publish((replace(OLD, state=RETIRING), NEW))
+    harness.segment.model_table.publish((replace(OLD, state=RETIRING), NEW))
     harness.workers[1].ready(NEW)
     harness.new_collector()
     harness.send(2, model=NEW.reference)
@@ -365,7 +365,7 @@ def test_a_model_that_retires_is_drained_once_its_worker_has_answered() -> None:
 def test_that_a_model_is_loaded_is_said_again() -> None:
     loading = replace(NEW, state=LOADING)
     harness = Changing(OLD)
-    harness.segment.table.publish((OLD, loading))
+    harness.segment.model_table.publish((OLD, loading))
     harness.step(1)
     harness.segment.read_models()
     harness.workers[1].ready()
@@ -388,7 +388,7 @@ def test_whom_the_table_has_no_longer_is_let_go_when_it_holds_nothing() -> None:
     ]
     idle = harness.workers[1 - busy.number]
     held = busy.task()
-    harness.segment.table.publish((replace(first, workers=(3,)),))
+    harness.segment.model_table.publish((replace(first, workers=(3,)),))
     harness.new_collector()
     harness.step(2)
     assert harness.said == [Released(idle.number)]
@@ -408,7 +408,7 @@ def test_what_such_a_worker_held_at_its_death_runs_elsewhere() -> None:
     harness.step(0)
     harness.send(1)
     harness.step(1)
-    harness.segment.table.publish((replace(first, workers=(1,)),))
+    harness.segment.model_table.publish((replace(first, workers=(1,)),))
     harness.new_collector()
     harness.workers[1].ready()
     harness.step(2)
@@ -424,7 +424,7 @@ def test_a_worker_of_a_model_that_nobody_knows_is_ended_and_its_requests_are_ans
     harness.step(0)
     slot = harness.send(1)
     harness.step(1)
-    harness.segment.table.publish((NEW,))
+    harness.segment.model_table.publish((NEW,))
     harness.new_collector()
     assert harness.ended == [0]
     harness.step(2)
@@ -438,7 +438,7 @@ def test_the_estimate_of_the_one_before_does_not_stay() -> None:
     harness = CollectorHarness(eager(max_batch_size=1)).begin().measure(1000)
     harness.send(0)
     harness.step(1000)
-    word = (harness.segment.layout.model(0) + MODEL_ANSWER_NS) // WORD
+    word = harness.segment.layout.model(0) + ModelWords.ANSWER_NS
     assert harness.segment.words[word]
     harness.workers[0].finish(harness.workers[0].task())
     harness.new_collector()

@@ -21,10 +21,11 @@ from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
-from ringbatch.shm.counters import BATCHES_BY_REASON, Counters, ModelCounter
+from ringbatch.shm.counters import Counters, ModelCounter
+from ringbatch.shm.descriptors import CounterWords, HeaderWords, ModelWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import MODEL_READY, MODEL_SERVED, PAGE, RING_COLLECTOR, WORD
+from ringbatch.shm.layout import PAGE
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import PART, Reason, Status
@@ -78,9 +79,9 @@ class Harness:
         words, layout = self.segment.words, self.segment.layout
         for given in specs:
             if given.name != "loading":
-                words[(layout.model(given.index) + MODEL_READY) // WORD] = 1
-                words[(layout.model(given.index) + MODEL_SERVED) // WORD] = 1
-        words[RING_COLLECTOR // WORD] = 1
+                words[layout.model(given.index) + ModelWords.READY] = 1
+                words[layout.model(given.index) + ModelWords.SERVED] = 1
+        words[HeaderWords.RING_COLLECTOR] = 1
         self._loop = asyncio.get_running_loop()
         self.lane = Lane(self.segment, 0, self._ring)
         self.gateway = Gateway(self.lane, self._loop)
@@ -405,8 +406,8 @@ def read(target: str, method: str = "GET", **more: Any) -> Result:
         harness.counters("sum").add(ModelCounter.ROWS, 40)
         harness.counters("sum").add(ModelCounter.WAIT_NS, 500)
         harness.counters("sum").add(ModelCounter.RUN_NS, 900)
-        harness.counters("sum").add(BATCHES_BY_REASON + Reason.FULL, 3)
-        harness.counters("sum").add(BATCHES_BY_REASON + Reason.IDLE, 1)
+        harness.counters("sum").add(CounterWords.BATCHES_BY_REASON + Reason.FULL, 3)
+        harness.counters("sum").add(CounterWords.BATCHES_BY_REASON + Reason.IDLE, 1)
         async with ASGIConductor(harness.app) as conductor:
             found.append(await conductor.simulate_request(method, target, **more))
 

@@ -27,9 +27,9 @@ from ringbatch.engine.worker.warmup import (
 )
 from ringbatch.shm import cost_profile
 from ringbatch.shm.cost_profile import Trial
+from ringbatch.shm.descriptors import CostProfileWords
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.layout import MAX_TRIALS, TRIAL_COUNT, WORD
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
 
@@ -339,12 +339,12 @@ def test_trials_are_read_as_they_were_written() -> None:
     found = [Trial(rows, 32, rows * 100) for rows in range(1, 200)]
     cost_profile.write(segment, 1, found)
     assert cost_profile.read(segment, 0) == []
-    assert cost_profile.read(segment, 1) == found[:MAX_TRIALS]
+    assert cost_profile.read(segment, 1) == found[: CostProfileWords.MAX_TRIALS]
     cost_profile.write(segment, 1, found[:1])
     assert cost_profile.read(segment, 1) == found[:1]
 
 
 def test_a_count_beyond_the_table_reads_no_further() -> None:
     segment = local_segment(spec())
-    segment.words[(segment.layout.worker_trials(0) + TRIAL_COUNT) // WORD] = 1 << 60
-    assert len(cost_profile.read(segment, 0)) == MAX_TRIALS
+    segment.words[segment.layout.cost_profile(0) + CostProfileWords.COUNT] = 1 << 60
+    assert len(cost_profile.read(segment, 0)) == CostProfileWords.MAX_TRIALS

@@ -11,8 +11,8 @@ from ringbatch.engine.report.status import read
 from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import WAITED_NS, Worker
+from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, SlotWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort
-from ringbatch.shm.layout import REPORT_WORDS, ROWS, SLOT_SIZE, TASK_WORDS, WORD
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.slot import Reason, Status, reference
 
@@ -139,7 +139,7 @@ def test_what_a_frontend_makes_of_the_rows_of_its_request_meanwhile_spoils_no_ba
     gone, one = harness.client.send(b"[0]"), harness.client.send(b"[1]")
     harness.client.lane.cancel(gone)
     layout = harness.segment.layout
-    harness.segment.words[(layout.slots_offset + gone * SLOT_SIZE + ROWS) // WORD] = (1 << 64) - 1
+    harness.segment.words[layout.slot(gone) + SlotWords.ROWS] = (1 << 64) - 1
     harness.hand_over(7, reference(1, gone), reference(1, one))
     harness.now_ns = WAITED_NS + 1
     harness.worker.step()

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from ringbatch.engine.batch.messages import tasks
-from ringbatch.shm import layout as at
-from ringbatch.shm.layout import REPORT_WORDS, SLOT_SIZE, TASK_WORDS, WORD, Layout
+from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, RingWords, SlotWords
+from ringbatch.shm.layout import Layout
 from ringbatch.shm.slot import (
     DROPPED,
     FLAG_BITS,
@@ -40,8 +40,6 @@ _ROLE: Final = re.compile(r"^proctype (\w+)\([^)]*\) \{", re.MULTILINE)
 _STEP: Final = re.compile(r"^    :: (?:atomic|d_step) \{", re.MULTILINE)
 _STORE: Final = re.compile(r"\b(control|dropped|done)\[[^]]*\] = ")
 _RING: Final = re.compile(r"\b(submissions|completions|tasks|reports)(?:\[[^]\n]*\])?([!?])(?!<)")
-_SLOT_WORDS: Final = SLOT_SIZE // WORD
-_DONE_WORD: Final = at.DONE // WORD
 
 
 class Forbidden(AssertionError):
@@ -131,7 +129,7 @@ class Replay:
     def __init__(self, layout: Layout, words: memoryview, table: Rights, lanes: int) -> None:
         self._words = words
         self._rights = table
-        self._first_slot = layout.slots_offset // WORD
+        self._first_slot = layout.slots_word
         self._slots = lanes * layout.slots
         self._given: dict[int, set[int]] = {}
         """References that stood in each worker's ring."""
@@ -148,10 +146,10 @@ class Replay:
         self.seen: set[tuple[str, str]] = set()
         """Roles and variables so far."""
 
-    def _add(self, name: str, whose: int, offset: int, capacity: int) -> None:
-        first = (offset + at.RING_WORDS) // WORD
-        self._rings[(offset + at.RING_TAIL) // WORD] = name + "!", whose, first, capacity
-        self._rings[(offset + at.RING_HEAD) // WORD] = name + "?", whose, first, capacity
+    def _add(self, name: str, whose: int, ring: int, capacity: int) -> None:
+        first = ring + RingWords.ITEMS
+        self._rings[ring + RingWords.TAIL] = name + "!", whose, first, capacity
+        self._rings[ring + RingWords.HEAD] = name + "?", whose, first, capacity
 
     def store(
         self, role: str, own: int, number: int, value: int, running: Callable[[], set[Code]]
@@ -168,8 +166,8 @@ class Replay:
         Raises:
             Forbidden: the model has no such step.
         """
-        slot, field = divmod(number - self._first_slot, _SLOT_WORDS)
-        if 0 <= slot < self._slots and field in (0, _DONE_WORD):
+        slot, field = divmod(number - self._first_slot, SlotWords.SIZE)
+        if 0 <= slot < self._slots and field in (0, SlotWords.DONE):
             variable = self._done(role, own, slot, value) if field else self._control(slot, value)
         elif number in self._rings:
             variable, whose, first, capacity = self._rings[number]
@@ -193,8 +191,8 @@ class Replay:
             raise Forbidden(f"a {role} stores {variable} in {sorted(code)}")
 
     def _words_of(self, slot: int) -> tuple[int, int]:
-        first = self._first_slot + slot * _SLOT_WORDS
-        return self._words[first], self._words[first + _DONE_WORD]
+        first = self._first_slot + slot * SlotWords.SIZE
+        return self._words[first], self._words[first + SlotWords.DONE]
 
     def _is_open(self, ref: int) -> bool:
         control, done = self._words_of(ref & SLOT_MASK)

@@ -34,9 +34,9 @@ from ringbatch.frontend import (
 from ringbatch.frontend.client import channel as channel_module
 from ringbatch.shm import engines as engines_module
 from ringbatch.shm.counters import Counters, LaneCounter
+from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engine_port import Request
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import MODEL_SERVED, WORD
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
@@ -211,7 +211,7 @@ def test_unknown_and_unready_models_are_refused_before_anything_is_sent(
 ) -> None:
     with pytest.raises(ModelNotFound, match='no model "none"; there is: same, growing, untyped'):
         client.infer("none", numbers(1))
-    harness.segment.words[(harness.segment.layout.model(0) + MODEL_SERVED) // WORD] = 0
+    harness.segment.words[harness.segment.layout.model(0) + ModelWords.SERVED] = 0
     for ask in (client.infer, client.infer_async, client.infer_many):
         with pytest.raises(ModelNotReady, match='model "same" is not ready'):
             ask("same", numbers(1))

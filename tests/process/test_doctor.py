@@ -51,7 +51,7 @@ from ringbatch.shm import object_names
 object_names.PREFIX = {APART!r}
 from ringbatch.shm.layout import PAGE, Layout
 from ringbatch.shm.segment import Segment
-layout = Layout(lanes=1, slots=2, lane_bytes=PAGE, workers=1, models=1, manifest_bytes=PAGE)
+layout = Layout(lanes=1, slots=2, lane_bytes=PAGE, workers=1, models=1, model_table_bytes=PAGE)
 segment = Segment.create(layout, ())
 print(segment.name, flush=True)
 sys.stdin.read()

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import PAGE, SLOT_SIZE, WORD, Layout
+from ringbatch.shm.layout import PAGE, Layout
 from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
@@ -30,7 +31,7 @@ LAYOUT = Layout(
     lane_bytes=2 * PAGE,
     workers=1,
     models=1,
-    manifest_bytes=len(dumps(MODELS)),
+    model_table_bytes=len(dumps(MODELS)),
 )
 LARGEST = 2 * PAGE - 2 * PAGE // 8
 MARK = BatchMark(1, 1, Reason.IDLE, 1)
@@ -45,7 +46,7 @@ from ringbatch.shm.lane import Lane
 from ringbatch.shm.segment import Segment
 
 _, name, point, earlier = sys.argv
-header = lane_module._HEADER
+header = lane_module.REQUEST_HEADER
 segment = Segment.attach(name)
 current = None
 
@@ -79,7 +80,7 @@ def publish(slot, text):
 for _ in range(int(earlier)):
     publish(write({DEAD!r}), {DEAD!r})
 lane.submit()
-lane_module._HEADER = Header()
+lane_module.REQUEST_HEADER = Header()
 current = write({DEAD!r})
 stop("after the payload")
 publish(current, {DEAD!r})
@@ -346,5 +347,5 @@ def test_the_generation_of_a_reused_slot_is_a_new_one(segment: Segment) -> None:
         (new,) = engine.held
         assert slot == dead.slot == new & SLOT_MASK == old & SLOT_MASK
         assert new >> SLOT_BITS == (old >> SLOT_BITS) + 1
-        control = segment.words[(LAYOUT.slots_offset + dead.slot * SLOT_SIZE) // WORD]
+        control = segment.words[LAYOUT.slot(dead.slot) + SlotWords.CONTROL]
         assert control >> FLAG_BITS == new >> SLOT_BITS

@@ -17,7 +17,7 @@ from ringbatch.shm.segment import Segment
 
 MODELS = (ModelSpec(0, "m", "python", (), (), 1, 0, 1, "eager", (0,)),)
 LAYOUT = Layout(
-    lanes=1, slots=4, lane_bytes=PAGE, workers=1, models=1, manifest_bytes=len(dumps(MODELS))
+    lanes=1, slots=4, lane_bytes=PAGE, workers=1, models=1, model_table_bytes=len(dumps(MODELS))
 )
 A = Region("a", "/app_a", 0, 64, 26, 7)
 B = Region("b", "/app_b", 8, 16, 26, 8)

@@ -18,8 +18,8 @@ import numpy as np
 import posix_ipc
 import pytest
 
-from ringbatch.shm import layout as at
 from ringbatch.shm import object_names
+from ringbatch.shm.descriptors import LAYOUT_VERSION, HeaderWords
 from ringbatch.shm.engines import only
 from ringbatch.shm.errors import LayoutMismatch, NoFreeLane, SegmentNotReady, StartupError
 from ringbatch.shm.lane import Lane
@@ -37,7 +37,7 @@ LAYOUT = Layout(
     lane_bytes=PAGE,
     workers=1,
     models=1,
-    manifest_bytes=len(dumps(MODELS)) + 10,
+    model_table_bytes=len(dumps(MODELS)) + 10,
 )
 PRELUDE = f"""
 import os, sys, time
@@ -189,7 +189,7 @@ except StartupError as error:
         large.unlink()
 
 
-@pytest.mark.parametrize("size", [0, 100, at.HEADER_SIZE, LAYOUT.size])
+@pytest.mark.parametrize("size", [0, 100, HeaderWords.SIZE * WORD, LAYOUT.size])
 def test_an_unfinished_segment_is_not_ready(size: int) -> None:
     with raw_object(size) as name, pytest.raises(SegmentNotReady, match="not finished"):
         Segment.attach(name)
@@ -198,19 +198,19 @@ def test_an_unfinished_segment_is_not_ready(size: int) -> None:
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        (at.VERSION, at.LAYOUT_VERSION + 1, f"has layout {at.LAYOUT_VERSION + 1}, this version"),
-        (at.VERSION, 0, "has layout 0, this version"),
-        (at.SEGMENT_BYTES, LAYOUT.size + PAGE, "bytes, its header gives"),
-        (at.LANES, LAYOUT.lanes + 1, "bytes, its header gives"),
-        (at.SLOTS, 3, "impossible size: slots must be a power of two, not 3"),
-        (at.LANE_BYTES, (1 << 64) - PAGE, "impossible size: lane_bytes must be from 1"),
-        (at.MANIFEST_BYTES, 0, "impossible size: manifest_bytes"),
+        (HeaderWords.VERSION, LAYOUT_VERSION + 1, f"has layout {LAYOUT_VERSION + 1}, this version"),
+        (HeaderWords.VERSION, 0, "has layout 0, this version"),
+        (HeaderWords.SEGMENT_BYTES, LAYOUT.size + PAGE, "bytes, its header gives"),
+        (HeaderWords.LANES, LAYOUT.lanes + 1, "bytes, its header gives"),
+        (HeaderWords.SLOTS, 3, "impossible size: slots must be a power of two, not 3"),
+        (HeaderWords.LANE_BYTES, (1 << 64) - PAGE, "impossible size: lane_bytes must be from 1"),
+        (HeaderWords.MODEL_TABLE_BYTES, 0, "impossible size: model_table_bytes"),
     ],
 )
 def test_a_segment_of_another_kind_is_refused(
     segment: Segment, field: int, value: int, message: str
 ) -> None:
-    segment.words[field // WORD] = value
+    segment.words[field] = value
     with pytest.raises(LayoutMismatch, match=message):
         Segment.attach(segment.name)
 
@@ -231,7 +231,7 @@ def test_a_segment_that_others_may_write_is_refused(segment: Segment) -> None:
 
 
 def test_a_refused_attachment_leaves_no_file_open(segment: Segment) -> None:
-    segment.words[at.VERSION // WORD] = 99
+    segment.words[HeaderWords.VERSION] = 99
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with pytest.raises(LayoutMismatch):
@@ -239,10 +239,10 @@ def test_a_refused_attachment_leaves_no_file_open(segment: Segment) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_manifest_that_does_not_fit_leaves_nothing_behind() -> None:
-    small = Layout(lanes=1, slots=1, lane_bytes=PAGE, workers=1, models=1, manifest_bytes=5)
+def test_a_model_table_that_does_not_fit_leaves_nothing_behind() -> None:
+    small = Layout(lanes=1, slots=1, lane_bytes=PAGE, workers=1, models=1, model_table_bytes=5)
     before = set(SHM.glob(f"*ringbatch.{os.getpid()}.*")), len(os.listdir("/proc/self/fd"))
-    with pytest.raises(ValueError, match="the manifest has"):
+    with pytest.raises(ValueError, match="the model table has"):
         Segment.create(small, MODELS)
     assert (
         set(SHM.glob(f"*ringbatch.{os.getpid()}.*")),

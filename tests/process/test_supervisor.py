@@ -500,7 +500,7 @@ def test_after_kill_9_in_the_worst_order_the_next_start_sweeps_and_serves(
 def test_a_worker_whose_model_changed_its_signature_does_not_serve(
     start: Start, tmp_model: WriteModel, wait_until: WaitUntil
 ) -> None:
-    """The manifest is made once; a worker that reads other tensors would answer nonsense. What a
+    """The signature is made once; a worker that reads other tensors would answer nonsense. What a
     model file imports is read anew by each worker."""
     tmp_model(DOUBLE, "beside_it.py")
     server = start(str(tmp_model("from beside_it import inputs, outputs, predict")))

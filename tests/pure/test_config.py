@@ -847,7 +847,7 @@ def test_a_legal_configuration_fits_a_segment(document: dict[str, Any]) -> None:
         lane_bytes=lane_bytes(config.server),
         workers=sum(m.workers for m in config.models),
         models=len(config.models),
-        manifest_bytes=1,
+        model_table_bytes=1,
         client_lanes=config.server.client_lanes,
     )
 

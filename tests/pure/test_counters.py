@@ -7,8 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.shm.counters import (
-    BATCHES_BY_REASON,
-    BATCHES_BY_ROWS,
     ROWS_BUCKETS,
     CollectorCounter,
     Counters,
@@ -18,39 +16,40 @@ from ringbatch.shm.counters import (
     bucket_label,
     rows_bucket,
 )
-from ringbatch.shm.layout import COUNTER_BLOCK, COUNTER_WORDS, WORD
+from ringbatch.shm.descriptors import CounterWords
+from ringbatch.shm.layout import WORD
 from ringbatch.shm.slot import Reason
 
 
 def blocks(count: int) -> memoryview:
-    return memoryview(bytearray(count * COUNTER_BLOCK)).cast("Q")
+    return memoryview(bytearray(count * CounterWords.SIZE * WORD)).cast("Q")
 
 
 @pytest.mark.parametrize("counters", [LaneCounter, CollectorCounter, ModelCounter, WorkerCounter])
 def test_counters_are_numbered_from_0_and_fit_a_block(counters: type[IntEnum]) -> None:
     assert [member.value for member in counters] == list(range(len(counters)))
-    assert len(counters) <= COUNTER_WORDS
+    assert len(counters) <= CounterWords.SIZE
 
 
 def test_a_models_counters_and_its_histograms_share_no_word() -> None:
     words = [
         *ModelCounter,
-        *(BATCHES_BY_REASON + reason for reason in Reason),
-        *(BATCHES_BY_ROWS + bucket for bucket in range(ROWS_BUCKETS)),
+        *(CounterWords.BATCHES_BY_REASON + reason for reason in Reason),
+        *(CounterWords.BATCHES_BY_ROWS + bucket for bucket in range(ROWS_BUCKETS)),
     ]
     assert len(words) == len(set(words))
-    assert max(words) < COUNTER_WORDS
+    assert max(words) < CounterWords.SIZE
 
 
-@given(st.lists(st.tuples(st.integers(0, COUNTER_WORDS - 1), st.integers(0, 1 << 40))))
+@given(st.lists(st.tuples(st.integers(0, CounterWords.SIZE - 1), st.integers(0, 1 << 40))))
 def test_a_counter_is_the_sum_of_what_was_added(additions: list[tuple[int, int]]) -> None:
     words = blocks(3)
-    counters = Counters(words, COUNTER_BLOCK)
+    counters = Counters(words, CounterWords.SIZE)
     for counter, amount in additions:
         counters.add(counter, amount)
-    for counter in range(COUNTER_WORDS):
+    for counter in range(CounterWords.SIZE):
         assert counters[counter] == sum(amount for c, amount in additions if c == counter)
-    first = COUNTER_BLOCK // WORD
+    first = CounterWords.SIZE
     assert not any(words[:first])
     assert not any(words[2 * first :])
 

@@ -222,6 +222,6 @@ def test_a_programs_own_values_share_batches_with_those_of_requests() -> None:
     assert ((part,), False) == REQUESTS.parse(b'{"instances":[1,[2]]}')
 
 
-def test_the_manifest_carries_how_requests_are_forwarded() -> None:
+def test_the_model_table_carries_how_requests_are_forwarded() -> None:
     (spec,) = loads(dumps((SPEC,)))
     assert spec == SPEC

@@ -8,19 +8,11 @@ from segment_fixture import ALWAYS
 from ringbatch.engine.collector.health import LOOP, PATIENCE_NS, ModelHealth
 from ringbatch.engine.process.respawn import STEADY_NS
 from ringbatch.frontend.request.readiness import obstacle
-from ringbatch.shm.layout import (
-    BEAT_S,
-    COLLECTOR_ERRNO,
-    COLLECTOR_NS,
-    HEADER_SIZE,
-    MODEL_SIZE,
-    WORD,
-    WORKER_ERRNO,
-    WORKER_SIZE,
-)
+from ringbatch.shm.descriptors import BEAT_S, HeaderWords, ModelWords, WorkerWords
+from ringbatch.shm.layout import WORD
 
-OFFSET = HEADER_SIZE
-WORKER = OFFSET + MODEL_SIZE
+MODEL = HeaderWords.SIZE
+WORKER = MODEL + ModelWords.SIZE
 S = 1_000_000_000
 
 
@@ -28,13 +20,13 @@ class Patient:
     """A model with workers, one of which is ready at time 0."""
 
     def __init__(self, workers: int = 1) -> None:
-        self.words = memoryview(bytearray(WORKER + WORKER_SIZE)).cast("Q")
+        self.words = memoryview(bytearray(WORD * (WORKER + WorkerWords.SIZE))).cast("Q")
         self.health = self.new_collector(workers)
-        self.words[COLLECTOR_NS // WORD] = ALWAYS
+        self.words[HeaderWords.COLLECTOR_NS] = ALWAYS
         self.up(0, 0)
 
     def new_collector(self, workers: int = 1, now_ns: int = 0) -> ModelHealth:
-        self.health = ModelHealth(self.words, OFFSET, range(workers), now_ns)
+        self.health = ModelHealth(self.words, MODEL, range(workers), now_ns)
         return self.health
 
     def up(self, now_ns: int, number: int = 0) -> None:
@@ -46,7 +38,7 @@ class Patient:
         self.health.ready(left)
 
     def complaint(self, now_ns: int) -> str:
-        return obstacle(self.words, OFFSET, now_ns, [WORKER])
+        return obstacle(self.words, MODEL, now_ns, [WORKER])
 
 
 def test_a_model_with_a_worker_is_ready_and_one_without_is_not() -> None:
@@ -140,7 +132,7 @@ def test_a_new_worker_is_free() -> None:
 
 def test_a_collector_that_does_not_move_is_noticed_whether_or_not_somebody_waits() -> None:
     patient = Patient()
-    patient.words[COLLECTOR_NS // WORD] = S
+    patient.words[HeaderWords.COLLECTOR_NS] = S
     assert patient.complaint(S + int(2 * BEAT_S * S)) == ""
     assert patient.complaint(S + 1 + int(2 * BEAT_S * S)).startswith("nobody has looked for requ")
     assert "for 7.0 s" in patient.complaint(8 * S)
@@ -148,7 +140,7 @@ def test_a_collector_that_does_not_move_is_noticed_whether_or_not_somebody_waits
 
 def test_a_collector_that_has_ended_is_noticed_at_once() -> None:
     patient = Patient()
-    patient.words[COLLECTOR_NS // WORD] = 0
+    patient.words[HeaderWords.COLLECTOR_NS] = 0
     assert "the collector has ended" in patient.complaint(1)
 
 
@@ -185,15 +177,15 @@ def test_a_new_collector_with_an_idle_worker_finds_nobody_stuck() -> None:
 
 def test_why_a_worker_cannot_be_started_is_said_while_no_other_holds_the_model() -> None:
     patient = Patient()
-    patient.words[(WORKER + WORKER_ERRNO) // WORD] = errno.EMFILE
+    patient.words[WORKER + WorkerWords.ERRNO] = errno.EMFILE
     assert patient.complaint(1) == ""
     patient.down(2)
     assert "no worker holds it now, and no process can be started: its" in patient.complaint(3)
-    patient.words[(WORKER + WORKER_ERRNO) // WORD] = 0
+    patient.words[WORKER + WorkerWords.ERRNO] = 0
     assert patient.complaint(4) == "no worker holds it now"
 
 
 def test_why_no_collector_can_be_started_is_said() -> None:
     patient = Patient()
-    patient.words[COLLECTOR_ERRNO // WORD] = errno.EAGAIN
+    patient.words[HeaderWords.COLLECTOR_ERRNO] = errno.EAGAIN
     assert "no more processes are allowed" in patient.complaint(1)

@@ -31,9 +31,9 @@ from ringbatch.engine.process.role_messages import (
     WorkerDied,
 )
 from ringbatch.engine.process.startup import watch
+from ringbatch.shm.descriptors import TASK_WORDS
 from ringbatch.shm.engine_port import BatchMark
 from ringbatch.shm.host.messages import Failed, MalformedMessage, Ready, encode
-from ringbatch.shm.layout import TASK_WORDS
 from ringbatch.shm.ring import CorruptRingError
 from ringbatch.shm.slot import Reason
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.shm.layout import MAX_BYTES, REGION_SIZE, REGION_TEXT, WORD
+from ringbatch.shm.descriptors import RegionWords
+from ringbatch.shm.layout import MAX_BYTES
 from ringbatch.shm.region import (
     FIELDS,
     MAX_KEY_BYTES,
@@ -49,13 +50,13 @@ def test_a_region_is_read_as_it_was_written(region: Region) -> None:
 def test_a_record_has_room_for_any_region_and_text_is_as_long_as_it_says(region: Region) -> None:
     words = encode(region)
     assert len(words) == FIELDS + text_words(words[:FIELDS])
-    assert REGION_TEXT + (len(words) - FIELDS) * WORD <= REGION_SIZE
+    assert RegionWords.OFFSET + len(words) <= RegionWords.SIZE
 
 
 def test_the_longest_name_and_key_fit() -> None:
     longest = REGION._replace(name="n" * MAX_NAME_BYTES, key="k" * MAX_KEY_BYTES)
     assert read(encode(longest)) == longest
-    assert REGION_TEXT + (len(encode(longest)) - FIELDS) * WORD <= REGION_SIZE
+    assert RegionWords.OFFSET + len(encode(longest)) <= RegionWords.SIZE
 
 
 def test_the_words_are_those_of_the_layout() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from ringbatch.engine.supervisor.watch import LOOKS, Look, Watch, look
-from ringbatch.shm.layout import BEAT_S
+from ringbatch.shm.descriptors import BEAT_S
 
 S = 1_000_000_000
 LIMIT_NS = 2 * S

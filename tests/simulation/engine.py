@@ -38,18 +38,18 @@ from ringbatch.shm import engine_port as holder_module
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm import uniform_batch
 from ringbatch.shm.counters import Counters
+from ringbatch.shm.descriptors import (
+    ANSWER_DETAILS,
+    PACKED_DETAILS,
+    REQUEST_HEADER,
+    SlotWords,
+    WorkerState,
+    WorkerWords,
+)
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.forward import Forwarded, Refusal, refusal_text
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.layout import (
-    DONE,
-    PAGE,
-    SLOT_SIZE,
-    WORD,
-    WORKER_MODEL,
-    WORKER_STATE,
-    WorkerState,
-)
+from ringbatch.shm.layout import PAGE, WORD
 from ringbatch.shm.model_spec import Forward, ModelSpec
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import FLAG_BITS, Status
@@ -94,8 +94,6 @@ _SOON_NS: Final = 2 * MILLISECOND_NS
 _RESTART_NS: Final = 30 * MILLISECOND_NS
 _FEW: Final = 3
 """Requests up to which a worker looks at each; batches here are small, and it must do both."""
-_DONE_WORD: Final = DONE // WORD
-_SLOT_WORDS: Final = SLOT_SIZE // WORD
 
 Predict = Callable[..., Any]
 
@@ -104,7 +102,7 @@ Predict = Callable[..., Any]
 def _memory(specs: tuple[ModelSpec, ...]) -> tuple[Segment, memoryview, bytes]:
     """One segment for all schedules, its memory, and how it begins."""
     segment = local_segment(*specs, lanes=LANES + 1, slots=SLOTS, lane_bytes=LANE_BYTES)
-    return segment, segment.memory, bytes(segment.memory[: segment.layout.workers_offset])
+    return segment, segment.memory, bytes(segment.memory[: segment.layout.workers_word * WORD])
 
 
 class Host:
@@ -122,9 +120,9 @@ def installed() -> Iterator[None]:
     time = SimpleNamespace(monotonic_ns=lambda: host.machine.now_ns)
     with (
         patch.object(collector_loop, "time", time),
-        patch.object(lane_module, "_HEADER", Packed(lane_module._HEADER)),
-        patch.object(holder_module, "_BESIDE", Packed(holder_module._BESIDE)),
-        patch.object(holder_module, "_STORED", Packed(holder_module._STORED)),
+        patch.object(lane_module, "REQUEST_HEADER", Packed(REQUEST_HEADER)),
+        patch.object(holder_module, "ANSWER_DETAILS", Packed(ANSWER_DETAILS)),
+        patch.object(holder_module, "PACKED_DETAILS", Packed(PACKED_DETAILS)),
         patch.object(runner_module, "StridedView", ItemStridedView),
         patch.object(uniform_batch, "FEW", _FEW),
         patch.object(tensors, "FEW", _FEW),
@@ -211,10 +209,10 @@ class Engine:
         np.frombuffer(raw, np.uint8)[:] = 0
         raw[: len(beginning)] = beginning
         self.raw = words = raw.cast("Q")
-        self._first_slot_word = segment.layout.slots_offset // WORD
-        self._first_done_word = self._first_slot_word + _DONE_WORD
+        self._first_slot_word = segment.layout.slots_word
+        self._first_done = self._first_slot_word + SlotWords.DONE
         self._honest_words = range(
-            self._first_slot_word, self._first_slot_word + LANES * SLOTS * _SLOT_WORDS
+            self._first_slot_word, self._first_slot_word + LANES * SLOTS * SlotWords.SIZE
         )
         segment.words = watched(machine, words, self._check_store, loads=loads)
         segment.memory = cast(memoryview, Memory.of(machine, raw))
@@ -268,10 +266,10 @@ class Engine:
             assert process is not None
             own = process.name.split()[1:]
             self.observer(self.role(process), int(own[0]) if own else 0, number, value)
-        if number in self._honest_words and (number - self._first_slot_word) % _SLOT_WORDS == (
-            _DONE_WORD
+        if number in self._honest_words and (number - self._first_slot_word) % SlotWords.SIZE == (
+            SlotWords.DONE
         ):
-            asked = self.raw[number - _DONE_WORD] >> FLAG_BITS
+            asked = self.raw[number - SlotWords.DONE] >> FLAG_BITS
             known = self.raw[number] >> FLAG_BITS
             given = value >> FLAG_BITS
             assert known < given, f"generation {given} is answered again"
@@ -407,15 +405,15 @@ class Engine:
         machine.sleep(int(self._chance.random() * 10 * MILLISECOND_NS))
         port = EnginePort(segment, number, lambda lane: self.lane_bells[lane].wake())
         memory = cast(Memory, segment.memory)
-        port._dones = cast(Any, WordItems(segment.words, self._first_done_word, _SLOT_WORDS))
-        port._besides = cast(Any, Items(memory, port._besides))
+        port._dones = cast(Any, WordItems(segment.words, self._first_done, SlotWords.SIZE))
+        port._details = cast(Any, Items(memory, port._details))
         runner = self._runner(model, port, lambda batch: role.runs_again(batch))
         ring, clock_ns = self.collector_bell.wake, machine.monotonic_ns
         role = Worker(segment, number, runner, port, ring, clock_ns)
         bell = self.worker_bells[number]
         offset = segment.layout.worker(number)
-        segment.words[(offset + WORKER_MODEL) // WORD] = model.reference
-        segment.words[(offset + WORKER_STATE) // WORD] = WorkerState.READY
+        segment.words[offset + WorkerWords.MODEL] = model.reference
+        segment.words[offset + WorkerWords.STATE] = WorkerState.READY
         role.begin()
         while True:
             role.step()

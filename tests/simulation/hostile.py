@@ -4,8 +4,7 @@ import random
 from contextlib import suppress
 from typing import Final
 
-from ringbatch.shm import layout as at
-from ringbatch.shm.layout import WORD
+from ringbatch.shm.descriptors import RingWords, SlotWords
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import FLAG_BITS, WANTED, reference
@@ -39,21 +38,27 @@ class HostileLane:
         choose = chance.choice
         slot = chance.randrange(layout.slots)
         number = self._lane * layout.slots + slot
-        first = layout.slot(number) // WORD
+        first = layout.slot(number)
         odd = [0, 1, 2, 64, 4096, 1 << 20, 1 << 44, 1 << 63, _WORD_MASK, chance.getrandbits(64)]
-        for field in (at.ROWS, at.MODEL, at.REQUEST_BYTES, at.KEY_BYTES, at.RESULT_CAPACITY):
-            words[first + field // WORD] = choose([0, 1, 1, 1, 2, 8, 64, choose(odd)])
+        for field in (
+            SlotWords.ROWS,
+            SlotWords.MODEL,
+            SlotWords.REQUEST_BYTES,
+            SlotWords.KEY_BYTES,
+            SlotWords.RESULT_CAPACITY,
+        ):
+            words[first + field] = choose([0, 1, 1, 1, 2, 8, 64, choose(odd)])
         start = layout.lane_payload(self._lane)
         inside = start + 64 * chance.randrange(100)
         edge = start + layout.lane_bytes - 64
-        for field in (at.REQUEST_OFFSET, at.RESULT_OFFSET):
-            words[first + field // WORD] = choose([inside, inside, edge, choose(odd)])
-        for field in (at.ACCEPTED_NS, at.DEADLINE_NS):
-            words[first + field // WORD] = choose([now_ns, now_ns + (1 << 30), choose(odd)])
+        for field in (SlotWords.REQUEST_OFFSET, SlotWords.RESULT_OFFSET):
+            words[first + field] = choose([inside, inside, edge, choose(odd)])
+        for field in (SlotWords.ACCEPTED_NS, SlotWords.DEADLINE_NS):
+            words[first + field] = choose([now_ns, now_ns + (1 << 30), choose(odd)])
         self._segment.memory[start : start + _SPOILT_BYTES] = chance.randbytes(_SPOILT_BYTES)
         self._generations[slot] += choose([0, 1, 1])
         generation = self._generations[slot]
-        words[first + at.CONTROL // WORD] = generation << FLAG_BITS | choose(
+        words[first + SlotWords.CONTROL] = generation << FLAG_BITS | choose(
             [WANTED, WANTED, chance.randrange(256)]
         )
         ring = layout.submission_ring(self._lane)
@@ -62,7 +67,7 @@ class HostileLane:
         with suppress(ValueError):  # its own position may be at the end of all numbers
             producer.offer([submitted, choose([submitted, choose(odd)])])
         if chance.random() < 0.1:
-            words[(ring + at.RING_TAIL) // WORD] = choose(odd)
+            words[ring + RingWords.TAIL] = choose(odd)
         if chance.random() < 0.1:
             other = layout.completion_ring(self._lane, chance.randrange(layout.workers + 1))
-            words[(other + at.RING_HEAD) // WORD] = choose(odd)
+            words[other + RingWords.HEAD] = choose(odd)

@@ -32,7 +32,7 @@ from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.layout import Layout
 from ringbatch.shm.model_spec import ModelSpec
-from ringbatch.shm.model_table import Table
+from ringbatch.shm.model_table import ModelTable
 from ringbatch.shm.segment import Segment
 
 LOOK_EVERY_S = 2.0
@@ -139,7 +139,7 @@ class House:
         assert isinstance(segment, PlayedSegment)
         segment.cast = self.cast
         self.cast.segment = self.segment = segment
-        segment.table = FaultyTable(self.cast, segment)
+        segment.model_table = FaultyTable(self.cast, segment)
         return segment
 
     def _watch(
@@ -224,7 +224,7 @@ class PlayedLoop(Loop):
         super().guard(watched, contain)
 
 
-class FaultyTable(Table):
+class FaultyTable(ModelTable):
     """A table that is sometimes not to be published, as nobody expects."""
 
     def __init__(self, cast: Cast, segment: PlayedSegment) -> None:
@@ -232,7 +232,7 @@ class FaultyTable(Table):
         self._cast = cast
 
     def publish(self, models: tuple[ModelSpec, ...]) -> int:
-        """As of `Table`."""
+        """As of `ModelTable`."""
         self._cast.fails("publish")
         return super().publish(models)
 

@@ -41,8 +41,8 @@ from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.counters import CollectorCounter, Counters
+from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.extents import RESERVE_SHARE
-from ringbatch.shm.layout import MODEL_ANSWER_NS, MODEL_READY, WORD
 
 TOLERANCE_NS: Final = 100 * MILLISECOND_NS
 ADDED: Final = 1_000_000_000
@@ -506,7 +506,7 @@ class Life:
     def _at_rest(self) -> bool:
         engine = self.engine
         for model in self._specs:
-            word = (engine.segment.layout.model(model.index) + MODEL_READY) // WORD
+            word = engine.segment.layout.model(model.index) + ModelWords.READY
             if engine.raw[word] != len(model.workers):
                 return False
         if engine.collector is None or engine.collector.in_flight:
@@ -559,7 +559,7 @@ class Life:
         gone = sum(asked.gone for asked in self.asked)
         assert answered + gone == len(self.asked) == sum(self.ends.values()) + gone
         for model in self._specs:
-            word = (self.engine.segment.layout.model(model.index) + MODEL_ANSWER_NS) // WORD
+            word = self.engine.segment.layout.model(model.index) + ModelWords.ANSWER_NS
             wait_ns = self.engine.raw[word]
             assert not wait_ns, f"with nothing to do, model {model.name} would take {wait_ns} ns"
         if not self._stood_still and all(asked.kind != HANGING for asked in self.asked):

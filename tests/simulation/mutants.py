@@ -107,8 +107,8 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "the collector takes in a request of an earlier generation": Mutant(
         EnginePort,
         "read_open",
-        "if control >> FLAG_BITS == generation != words[first + _DONE_WORD] >> FLAG_BITS:",
-        "if control >> FLAG_BITS != words[first + _DONE_WORD] >> FLAG_BITS:",
+        "if control >> FLAG_BITS == ref >> SLOT_BITS != words[first + done] >> FLAG_BITS:",
+        "if control >> FLAG_BITS != words[first + done] >> FLAG_BITS:",
     ),
     "the collector sleeps without a second look": Mutant(
         Collector,
@@ -119,19 +119,20 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "an answer is posted before DONE": Mutant(
         EnginePort,
         "answer",
-        "self._words[first] = done_word(ref >> SLOT_BITS, status)\n"
+        "self._words[first + SlotWords.DONE] = done_word(generation_of(ref), status)\n"
         "    self._answered.setdefault(slot >> self._lane_shift, []).append(ref)",
         "self._answered.setdefault(slot >> self._lane_shift, []).append(ref)\n"
         "    self.flush()\n"
-        "    self._words[first] = done_word(ref >> SLOT_BITS, status)",
+        "    self._words[first + SlotWords.DONE] = done_word(generation_of(ref), status)",
     ),
     "answers to requests that are alike are posted before DONE": Mutant(
         EnginePort,
         "answer_uniform",
-        "words[first + slot * _SLOT_WORDS] = ref >> SLOT_BITS << FLAG_BITS | status",
-        "self._answered.setdefault(slot >> self._lane_shift, []).append(ref)\n"
+        "words[done + slot * step] = word",
+        "ref = reference(generation_in(word), slot)\n"
+        "            self._answered.setdefault(slot >> self._lane_shift, []).append(ref)\n"
         "            self.flush()\n"
-        "            words[first + slot * _SLOT_WORDS] = ref >> SLOT_BITS << FLAG_BITS | status",
+        "            words[done + slot * step] = word",
     ),
     "many answers that are alike are posted before DONE": Mutant(
         EnginePort,
@@ -146,16 +147,16 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         Lane, "send", "memory[request] = payload", "self._words[control] ="
     ),
     "a request is published before its header": Late(
-        Lane, "send", "_HEADER.pack_into(", "self._words[control] ="
+        Lane, "send", "REQUEST_HEADER.pack_into(", "self._words[control] ="
     ),
     "an answer is DONE before what stands beside it": Late(
-        EnginePort, "answer", "_BESIDE.pack_into(", "self._words[first] ="
+        EnginePort, "answer", "ANSWER_DETAILS.pack_into(", "self._words[first + SlotWords.DONE] ="
     ),
     "a few answers that are alike are DONE before what stands beside them": Late(
-        EnginePort, "answer_uniform", "store(memory,", "words[first + slot * _SLOT_WORDS] ="
+        EnginePort, "answer_uniform", "store(memory,", "words[done + slot * step] ="
     ),
     "many answers that are alike are DONE before what stands beside them": Late(
-        EnginePort, "answer_uniform", "self._besides[slots] =", "self._dones[slots] ="
+        EnginePort, "answer_uniform", "self._details[slots] =", "self._dones[slots] ="
     ),
     "a forwarded answer is DONE before its bytes": Late(
         EnginePort, "answer_each", "if fits:", "self.answer("
@@ -233,7 +234,10 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         Collector, "_adopt_worker", "worker.wake()", "pass"
     ),
     "a dead worker still says that it is ready": Mutant(
-        Segment, "worker_ended", "self.words[state] = at.WorkerState.ABSENT", "pass"
+        Segment,
+        "worker_ended",
+        "self.words[self.layout.worker(worker) + WorkerWords.STATE] = WorkerState.ABSENT",
+        "pass",
     ),
     "reclaiming leaves the dead worker's tasks": Mutant(
         takeover, "reclaim", "_ring(segment, worker).skip()", "pass"

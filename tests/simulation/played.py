@@ -33,9 +33,9 @@ from ringbatch.engine.process.role_messages import (
 )
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
+from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.host.messages import Beat, Ready, Vocabulary, encode
-from ringbatch.shm.layout import WORD, WORKER_MODEL, WORKER_STATE, WorkerState
 from ringbatch.shm.segment import Segment
 
 SIGNATURE: Final = Signature((), ())
@@ -232,14 +232,12 @@ class WorkerProcess(Member):
         """It takes batches from now on."""
         segment = self.cast.segment
         assert segment is not None
-        mine = [spec for spec in segment.table.read()[1] if self.number in spec.workers]
+        mine = [spec for spec in segment.model_table.read()[1] if self.number in spec.workers]
         if not mine:
             # The table has it no longer.
             self.end(1)
             return
-        segment.words[(segment.layout.worker(self.number) + WORKER_MODEL) // WORD] = mine[
-            0
-        ].reference
+        segment.words[segment.layout.worker(self.number) + WorkerWords.MODEL] = mine[0].reference
         self._says(WorkerState.READY)
         self.serves = True
         nobody = cast(Any, None)
@@ -257,7 +255,7 @@ class WorkerProcess(Member):
     def _says(self, state: WorkerState) -> None:
         segment = self.cast.segment
         assert segment is not None
-        segment.words[(segment.layout.worker(self.number) + WORKER_STATE) // WORD] = state
+        segment.words[segment.layout.worker(self.number) + WorkerWords.STATE] = state
 
     def _ring(self) -> None:
         if self.cast.collector is not None:

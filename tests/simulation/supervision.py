@@ -37,10 +37,10 @@ from ringbatch.engine.process.role_messages import (
     Warming,
 )
 from ringbatch.engine.supervisor.supervisor import Supervisor
+from ringbatch.shm.descriptors import HeaderWords, WorkerWords
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import Action, Order
 from ringbatch.shm.host.messages import Beat, Failed, Ready, encode
-from ringbatch.shm.layout import COLLECTOR_ERRNO, WORD, WORKER_ERRNO
 from ringbatch.shm.model_spec import SERVING
 from ringbatch.shm.tensor import Tensor
 
@@ -347,7 +347,7 @@ class Life:
         for kind in kinds:
             if not any(one.well for one in cast.living(kind)):
                 return f"there is no {kind.title}"
-        entries = segment.table.read()[1]
+        entries = segment.model_table.read()[1]
         if states := {spec.state for spec in entries} - {SERVING}:
             return f"a model is {states}"
         if len({(spec.name, spec.version) for spec in entries}) < len(entries):
@@ -357,9 +357,9 @@ class Life:
             worker = cast.workers.get(number)
             if worker is None or not worker.well:
                 return f"worker {number} is not there"
-            if segment.words[(segment.layout.worker(number) + WORKER_ERRNO) // WORD]:
+            if segment.words[segment.layout.worker(number) + WorkerWords.ERRNO]:
                 return f"worker {number} is said not to start"
-        if segment.words[COLLECTOR_ERRNO // WORD] or not segment.collector_ns:
+        if segment.words[HeaderWords.COLLECTOR_ERRNO] or not segment.collector_ns:
             return "there is said to be no collector"
         if others := [w for w in cast.living(WorkerProcess) if w.number not in numbers]:
             return f"{others[0]} is too many"

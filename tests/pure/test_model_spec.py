@@ -1,4 +1,4 @@
-"""The manifest survives the way through the segment."""
+"""The model table survives the way through the segment."""
 
 import json
 from dataclasses import replace
@@ -83,7 +83,7 @@ def test_a_model_without_inputs_is_untyped() -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 10, -1])
-def test_a_manifest_that_was_cut_off_is_not_read_as_a_shorter_one(cut: int) -> None:
+def test_a_model_table_that_was_cut_off_is_not_read_as_a_shorter_one(cut: int) -> None:
     with pytest.raises(ValueError, match=r"Expecting|Unterminated|delimiter"):
         loads(dumps((DIGITS,))[:cut])
 

@@ -1,4 +1,4 @@
-"""The table of models as its writer and its readers meet in it."""
+"""The model table as its writer and its readers meet in it."""
 
 from dataclasses import replace
 
@@ -6,20 +6,20 @@ import pytest
 from segment_fixture import local_segment, spec
 
 from ringbatch.shm.counters import Counters
-from ringbatch.shm.layout import MODEL_READY, TABLE, WORD
+from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.model_spec import ModelSpec
-from ringbatch.shm.model_table import Table
+from ringbatch.shm.model_table import ModelTable
 from ringbatch.shm.segment import Segment
 
 ONE = (spec(name="one"),)
 TWO = (spec(name="one"), spec(1, name="two", workers=(0,)))
 
 
-def padded() -> tuple[Segment, Table]:
+def padded() -> tuple[Segment, ModelTable]:
     """A segment with room for more than it has."""
     segment = local_segment(replace(ONE[0], platform="x" * 2000))
-    segment.table.publish(ONE)
-    return segment, segment.table
+    segment.model_table.publish(ONE)
+    return segment, segment.model_table
 
 
 def test_a_table_holds_from_the_moment_it_is_published() -> None:
@@ -36,7 +36,7 @@ def test_what_is_published_until_the_store_of_the_number_is_not_seen() -> None:
     segment, table = padded()
     number = table.number
     table.publish(TWO)
-    segment.words[TABLE // WORD] = number
+    segment.words[HeaderWords.MODEL_TABLE] = number
     assert table.read() == (number, ONE), "the old copy is as it was"
 
 
@@ -44,7 +44,7 @@ def test_a_reader_that_is_overtaken_reads_again(monkeypatch: pytest.MonkeyPatch)
     segment, table = padded()
     tables: list[tuple[ModelSpec, ...]] = [TWO, ONE, TWO]
 
-    class Overtaken(Table):
+    class Overtaken(ModelTable):
         """Finds two more tables published between its look at the number and its copy."""
 
         @property
@@ -62,7 +62,7 @@ def test_a_reader_that_is_overtaken_reads_again(monkeypatch: pytest.MonkeyPatch)
 def test_a_table_without_room_changes_nothing() -> None:
     _, table = padded()
     number = table.number
-    with pytest.raises(ValueError, match="the manifest has"):
+    with pytest.raises(ValueError, match="the model table has"):
         table.publish((spec(name="x" * 5000),))
     assert table.read() == (number, ONE)
 
@@ -71,7 +71,7 @@ def test_a_place_is_wiped_for_the_next_model() -> None:
     segment, table = padded()
     counters = Counters(segment.words, segment.layout.model_counters(0))
     counters.add(0, 5)
-    ready = (segment.layout.model(0) + MODEL_READY) // WORD
+    ready = segment.layout.model(0) + ModelWords.READY
     segment.words[ready] = 1
     table.clear_place(0)
     assert (counters[0], segment.words[ready]) == (0, 0)

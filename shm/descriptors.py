@@ -1,0 +1,310 @@
+"""What every word of the segment means, who stores it and who loads it. Tables and constants only.
+
+The segment is transient, in native byte order, for one host and one version of ringbatch. Where its
+regions lie is `ringbatch.shm.layout`'s business; here is what a region holds. Each class describes
+one record. Its constants are the numbers of the record's words, counted from its first: they are
+added to what `Layout` says, and the sum is an index into the segment as a memoryview of format
+``Q``. SIZE is how many words a record takes, whole cache-line pairs.
+
+Each table says who stores a word and how often, and who loads it and how often:
+
+    once     when the segment is made
+    rarely   a start, an end, a change of models; or by who asks how things are
+    batch    once a batch, or as often as workers become idle and busy
+    request  with every request
+    step     with every turn of the collector or of a frontend, at least twice a second
+
+No two writers share a pair. And what others load with every batch, request or step shares its pair
+with nothing that is stored more often than itself: each store takes the pair away from the caches
+of those who load it.
+"""
+
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+PAIR: Final = 16
+"""Words of two cache lines: the adjacent-line prefetcher pulls them together."""
+
+LAYOUT_VERSION: Final = 6
+MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
+"""``RNGBTCH1`` as it stands in memory."""
+BEAT_S: Final = 0.5
+"""How often the collector, and whoever else is watched, shows that it moves."""
+TASK_WORDS: Final = 1 << 14
+"""Capacity of the ring from the collector to a worker."""
+REPORT_WORDS: Final = 1 << 8
+"""Capacity of the ring from a worker to the collector."""
+
+
+class HeaderWords:
+    """The header. MAGIC is stored last and says that the rest is complete.
+
+    The sizes are those of `ringbatch.shm.layout.Layout`. IDENTITY is a random number. MODEL_CONTROL
+    is 1 where frontends may ask the supervisor to load and unload models. MODEL_TABLE is the number
+    of the model table that holds; it is in the copy of that number modulo 2. COLLECTOR_ERRNO is the
+    kernel's reason where no collector can be started, 0 otherwise. RING_COLLECTOR is 0 while the
+    collector does not want to be woken for requests, because no worker is idle. COLLECTOR_NS is
+    when it last looked for something to do; the supervisor makes it 0 where the collector has
+    ended.
+
+        word  name               stored by   how often  loaded by   how often
+        ----  -----------------  ----------  ---------  ----------  ---------
+           0  MAGIC              supervisor  once       everyone    rarely
+           1  VERSION            supervisor  once       everyone    rarely
+           2  SEGMENT_BYTES      supervisor  once       everyone    rarely
+           3  LANES              supervisor  once       everyone    rarely
+           4  SLOTS              supervisor  once       everyone    rarely
+           5  LANE_BYTES         supervisor  once       everyone    rarely
+           6  WORKERS            supervisor  once       everyone    rarely
+           7  MODELS             supervisor  once       everyone    rarely
+           8  MODEL_TABLE_BYTES  supervisor  once       everyone    rarely
+           9  IDENTITY           supervisor  once       everyone    rarely
+          10  CLIENT_LANES       supervisor  once       everyone    rarely
+          11  MODEL_CONTROL      supervisor  once       frontends   rarely
+          16  DRAINING           supervisor  rarely     everyone    request
+          17  MODEL_TABLE        supervisor  rarely     everyone    request
+          18  COLLECTOR_ERRNO    supervisor  rarely     frontends   rarely
+          32  RING_COLLECTOR     collector   batch      frontends   request
+          48  COLLECTOR_NS       collector   step       everyone    rarely
+    """
+
+    MAGIC: Final = 0
+    VERSION: Final = 1
+    SEGMENT_BYTES: Final = 2
+    LANES: Final = 3
+    SLOTS: Final = 4
+    LANE_BYTES: Final = 5
+    WORKERS: Final = 6
+    MODELS: Final = 7
+    MODEL_TABLE_BYTES: Final = 8
+    IDENTITY: Final = 9
+    CLIENT_LANES: Final = 10
+    MODEL_CONTROL: Final = 11
+    DRAINING: Final = PAIR
+    MODEL_TABLE: Final = 17
+    COLLECTOR_ERRNO: Final = 18
+    RING_COLLECTOR: Final = 2 * PAIR
+    COLLECTOR_NS: Final = 3 * PAIR
+    SIZE: Final = 4 * PAIR
+
+
+class LaneWords:
+    """A lane's words. What the lane's owner sends from now on is for models of the model table
+    whose number is MODEL_TABLE, or of a later one.
+
+        word  name               stored by   how often  loaded by   how often
+        ----  -----------------  ----------  ---------  ----------  ---------
+           0  MODEL_TABLE        owner       rarely     collector   rarely
+    """
+
+    MODEL_TABLE: Final = 0
+    SIZE: Final = PAIR
+
+
+class WorkerState(IntEnum):
+    """What a worker says of itself."""
+
+    ABSENT = 0
+    LOADING = 1
+    READY = 2
+    WARMING = 3
+
+
+class WorkerWords:
+    """A worker's words. STATE is a `WorkerState`; the supervisor stores ABSENT once the worker has
+    ended. MODEL is the reference of the model that it holds. ERRNO is the kernel's reason where no
+    process can be started for it, 0 otherwise.
+
+        word  name               stored by   how often  loaded by   how often
+        ----  -----------------  ----------  ---------  ----------  ---------
+           0  STATE              worker      rarely     collector   rarely
+           1  PID                worker      rarely     status      rarely
+           2  MODEL              worker      rarely     collector   rarely
+          16  ERRNO              supervisor  rarely     frontends   rarely
+    """
+
+    STATE: Final = 0
+    PID: Final = 1
+    MODEL: Final = 2
+    ERRNO: Final = PAIR
+    SIZE: Final = 2 * PAIR
+
+
+class CostProfileWords:
+    """A worker's cost profile: what its batches took in warm-up. COUNT says how many of the
+    MAX_TRIALS records behind it hold one; it is 0 while they are written. A record has the rows,
+    the size of the open dimensions, 0 where there are none, and the nanoseconds of the run.
+
+        word  name               stored by   how often  loaded by   how often
+        ----  -----------------  ----------  ---------  ----------  ---------
+           0  COUNT              worker      rarely     collector   rarely
+           1  TRIALS             worker      rarely     collector   rarely
+    """
+
+    COUNT: Final = 0
+    TRIALS: Final = 1
+    TRIAL_SIZE: Final = 3
+    MAX_TRIALS: Final = 127
+    SIZE: Final = 24 * PAIR
+
+
+class ModelWords:
+    """A model's words. READY counts the workers that hold it now; SERVED is 1 once one did. Until
+    UNSTEADY_NS its workers count as coming and going, after DEATHS deaths in a row. ANSWER_NS is
+    how long a request that comes now is expected to take, 0 where nothing is in its way; ROW_NS is
+    how much every instance adds that the collector has not taken yet. From STUCK_NS on, where it is
+    not 0, no batch was finished for too long.
+
+        word  name               stored by   how often  loaded by   how often
+        ----  -----------------  ----------  ---------  ----------  ---------
+           0  READY              collector   rarely     everyone    rarely
+           1  SERVED             collector   rarely     frontends   request
+           2  UNSTEADY_NS        collector   rarely     frontends   rarely
+           3  DEATHS             collector   rarely     frontends   rarely
+          16  ANSWER_NS          collector   batch      frontends   request
+          17  ROW_NS             collector   batch      frontends   request
+          32  STUCK_NS           collector   batch      frontends   rarely
+    """
+
+    READY: Final = 0
+    SERVED: Final = 1
+    UNSTEADY_NS: Final = 2
+    DEATHS: Final = 3
+    ANSWER_NS: Final = PAIR
+    ROW_NS: Final = 17
+    STUCK_NS: Final = 2 * PAIR
+    SIZE: Final = 3 * PAIR
+
+
+class CounterWords:
+    """A block of counters, of one writer: one word for each member of an enum of
+    `ringbatch.shm.counters`. A model's block has two further runs of them, of batches by the
+    `Reason` that they were closed for, and by how many rows they had. Nobody loads them but who
+    asks how things are.
+    """
+
+    BATCHES_BY_REASON: Final = 16
+    BATCHES_BY_ROWS: Final = 24
+    SIZE: Final = 3 * PAIR
+
+
+class RingWords:
+    """A ring of words. TAIL and HEAD count words since the segment was made and never wrap; the
+    item with number n stands at n modulo the capacity.
+
+        word  name               stored by   how often  loaded by   how often
+        ----  -----------------  ----------  ---------  ----------  ---------
+           0  TAIL               producer    request    consumer    step
+          16  HEAD               consumer    request    producer    batch
+          32  ITEMS              producer    request    consumer    request
+    """
+
+    TAIL: Final = 0
+    HEAD: Final = PAIR
+    ITEMS: Final = 2 * PAIR
+
+
+class RegistryWords:
+    """The registry of clients' memory. It has no writer of its own: the registrar is whichever
+    frontend holds its lock, see `ringbatch.shm.region_registry`. STAMP is the last one given.
+
+        word  name               stored by   how often  loaded by   how often
+        ----  -----------------  ----------  ---------  ----------  ---------
+           0  STAMP              registrar   rarely     registrar   rarely
+    """
+
+    STAMP: Final = 0
+    SIZE: Final = PAIR
+
+
+class RegionWords:
+    """A record of the registry, for what the protocol calls a shared memory region. STAMP is 0
+    while the record is empty. The text is the region's name and then its key, in UTF-8.
+
+        word  name               stored by   how often  loaded by   how often
+        ----  -----------------  ----------  ---------  ----------  ---------
+           0  STAMP              registrar   rarely     frontends   request
+           1  OFFSET             registrar   rarely     frontends   rarely
+           2  BYTES              registrar   rarely     frontends   rarely
+           3  DEVICE             registrar   rarely     frontends   rarely
+           4  INODE              registrar   rarely     frontends   rarely
+           5  NAME_BYTES         registrar   rarely     frontends   rarely
+           6  KEY_BYTES          registrar   rarely     frontends   rarely
+           7  TEXT               registrar   rarely     frontends   rarely
+    """
+
+    STAMP: Final = 0
+    OFFSET: Final = 1
+    BYTES: Final = 2
+    DEVICE: Final = 3
+    INODE: Final = 4
+    NAME_BYTES: Final = 5
+    KEY_BYTES: Final = 6
+    TEXT: Final = 7
+    SIZE: Final = 5 * PAIR
+
+
+class SlotWords:
+    """A slot. The first pair belongs to the lane's owner, the second to whoever holds the request:
+    the collector until it dispatches it, then the worker. CONTROL and DONE are the words of
+    `ringbatch.shm.slot`. MODEL is the reference of a model, see `ringbatch.shm.model_spec`. Offsets
+    are bytes from the start of the segment.
+
+        word  name               stored by   how often  loaded by   how often
+        ----  -----------------  ----------  ---------  ----------  ---------
+           0  CONTROL            owner       request    holder      request
+           1  MODEL              owner       request    holder      request
+           2  ROWS               owner       request    holder      request
+           3  REQUEST_BYTES      owner       request    holder      request
+           4  KEY_BYTES          owner       request    holder      request
+           5  RESULT_CAPACITY    owner       request    holder      request
+           6  REQUEST_OFFSET     owner       request    holder      request
+           7  RESULT_OFFSET      owner       request    holder      request
+           8  ACCEPTED_NS        owner       request    holder      request
+           9  DEADLINE_NS        owner       request    holder      request
+          16  DONE               holder      request    owner       request
+          17  RESULT_BYTES       holder      request    owner       request
+          18  BATCH              holder      request    owner       request
+          19  BATCH_ROWS         holder      request    owner       request
+          20  REASON             holder      request    owner       request
+          21  DISPATCHED_NS      holder      request    owner       request
+          22  FINISHED_NS        holder      request    owner       request
+
+    The structures below are runs of them, for who stores or loads several at once.
+    """
+
+    CONTROL: Final = 0
+    MODEL: Final = 1
+    ROWS: Final = 2
+    REQUEST_BYTES: Final = 3
+    KEY_BYTES: Final = 4
+    RESULT_CAPACITY: Final = 5
+    REQUEST_OFFSET: Final = 6
+    RESULT_OFFSET: Final = 7
+    ACCEPTED_NS: Final = 8
+    DEADLINE_NS: Final = 9
+    DONE: Final = PAIR
+    RESULT_BYTES: Final = 17
+    BATCH: Final = 18
+    BATCH_ROWS: Final = 19
+    REASON: Final = 20
+    DISPATCHED_NS: Final = 21
+    FINISHED_NS: Final = 22
+    SIZE: Final = 2 * PAIR
+
+
+REQUEST_HEADER: Final = Struct("@9Q")
+"""Of a slot, MODEL to DEADLINE_NS: what the owner stores before CONTROL."""
+REQUEST_SIZES: Final = Struct("@5Q")
+"""Of a header, MODEL to RESULT_CAPACITY: what requests that are alike have in common."""
+SIZES_AND_OFFSETS: Final = Struct(f"@{REQUEST_SIZES.size}s2Q")
+"""Of a header, MODEL to RESULT_OFFSET, the sizes in one piece."""
+ANSWER_DETAILS: Final = Struct("@6Q")
+"""Of a slot, RESULT_BYTES to FINISHED_NS: what the holder stores before DONE."""
+PACKED_DETAILS: Final = Struct(f"{ANSWER_DETAILS.size}s")
+"""The same in one piece."""
+OUTCOME: Final = Struct("@3Q")
+"""Of a slot, DONE to BATCH."""
+OUTCOME_DETAILS: Final = Struct("@24x4Q")
+"""Of a slot from DONE on, what is behind an outcome: BATCH_ROWS to FINISHED_NS."""

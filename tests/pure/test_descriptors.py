@@ -1,0 +1,241 @@
+"""The docstrings of the descriptors are the specification; here they are held against the
+constants, and against what their table of caches promises."""
+
+from itertools import pairwise, permutations
+from struct import Struct
+from typing import NamedTuple
+
+import pytest
+
+from ringbatch.shm import descriptors
+from ringbatch.shm.descriptors import (
+    ANSWER_DETAILS,
+    LAYOUT_VERSION,
+    MAGIC_VALUE,
+    OUTCOME,
+    OUTCOME_DETAILS,
+    PACKED_DETAILS,
+    PAIR,
+    REQUEST_HEADER,
+    REQUEST_SIZES,
+    SIZES_AND_OFFSETS,
+    CostProfileWords,
+    HeaderWords,
+    ModelWords,
+    RegionWords,
+    RingWords,
+    SlotWords,
+)
+from ringbatch.shm.layout import WORD
+
+OFTEN = ("once", "rarely", "batch", "request", "step")
+"""In the order of how often."""
+HOT = OFTEN[OFTEN.index("batch") :]
+NO_WORDS = {"SIZE", "TRIAL_SIZE", "MAX_TRIALS"}
+RECORDS = {
+    name: found
+    for name, found in vars(descriptors).items()
+    if isinstance(found, type) and name.endswith("Words") and name != "CounterWords"
+}
+
+
+class Word(NamedTuple):
+    """A row of a table."""
+
+    number: int
+    name: str
+    stored_by: str
+    stored: str
+    loaded_by: str
+    loaded: str
+
+
+def constants(record: type) -> dict[str, int]:
+    """What a descriptor says in numbers."""
+    return {name: value for name, value in vars(record).items() if name.isupper()}
+
+
+def words_of(text: str) -> list[Word]:
+    """The table in a docstring."""
+    lines = text[text.index("word  name") :].splitlines()[2:]
+    rows = []
+    for line in lines:
+        if not line.strip():
+            break
+        number, *columns = line.split()
+        rows.append(Word(int(number), *columns))
+    return rows
+
+
+def table(record: type) -> list[Word]:
+    return words_of(record.__doc__ or "")
+
+
+def neighbours(rows: list[Word]) -> list[tuple[Word, Word]]:
+    """Words that share a pair, each with each other."""
+    pairs = permutations(rows, 2)
+    return [two for two in pairs if two[0].number // PAIR == two[1].number // PAIR]
+
+
+def crowded(rows: list[Word]) -> list[tuple[str, str]]:
+    """Words that are loaded often, each with a neighbour that is stored more often than itself."""
+    return [
+        (word.name, other.name)
+        for word, other in neighbours(rows)
+        if word.loaded in HOT and OFTEN.index(other.stored) > OFTEN.index(word.stored)
+    ]
+
+
+@pytest.mark.parametrize("record", RECORDS.values())
+def test_the_table_is_that_of_the_constants(record: type) -> None:
+    words = {name: number for name, number in constants(record).items() if name not in NO_WORDS}
+    assert {word.name: word.number for word in table(record)} == words
+
+
+@pytest.mark.parametrize("record", RECORDS.values())
+def test_words_are_in_order_and_within_their_record_of_whole_pairs(record: type) -> None:
+    rows = table(record)
+    assert all(word.number < following.number for word, following in pairwise(rows))
+    size = getattr(record, "SIZE", PAIR * (rows[-1].number // PAIR + 1))
+    assert size % PAIR == 0
+    assert rows[-1].number < size
+    assert {word.stored for word in rows} | {word.loaded for word in rows} <= set(OFTEN)
+
+
+@pytest.mark.parametrize("record", RECORDS.values())
+def test_words_with_different_writers_share_no_pair(record: type) -> None:
+    assert all(word.stored_by == other.stored_by for word, other in neighbours(table(record)))
+
+
+@pytest.mark.parametrize("record", RECORDS.values())
+def test_what_is_loaded_often_shares_no_pair_with_what_is_stored_more_often(record: type) -> None:
+    assert crowded(table(record)) == []
+
+
+@pytest.mark.parametrize(
+    ("rows", "wrong"),
+    [
+        ("32 RING collector batch frontends request|33 NS collector step everyone rarely", True),
+        ("32 RING collector batch frontends request|48 NS collector step everyone rarely", False),
+        ("0 READY collector rarely frontends request|1 STUCK collector batch all rarely", True),
+        ("0 READY collector rarely frontends rarely|1 STUCK collector batch all rarely", False),
+    ],
+)
+def test_a_word_that_others_lose_with_each_store_beside_it_is_found(rows: str, wrong: bool) -> None:
+    text = "word  name\n----  ----\n" + rows.replace("|", "\n")
+    assert bool(crowded(words_of(text))) is wrong
+
+
+def test_a_profile_has_room_for_its_trials() -> None:
+    end = CostProfileWords.TRIALS + CostProfileWords.MAX_TRIALS * CostProfileWords.TRIAL_SIZE
+    assert CostProfileWords.SIZE - PAIR < end <= CostProfileWords.SIZE
+
+
+@pytest.mark.parametrize(
+    ("struct", "first", "last"),
+    [
+        (REQUEST_HEADER, SlotWords.MODEL, SlotWords.DEADLINE_NS),
+        (REQUEST_SIZES, SlotWords.MODEL, SlotWords.RESULT_CAPACITY),
+        (SIZES_AND_OFFSETS, SlotWords.MODEL, SlotWords.RESULT_OFFSET),
+        (ANSWER_DETAILS, SlotWords.RESULT_BYTES, SlotWords.FINISHED_NS),
+        (PACKED_DETAILS, SlotWords.RESULT_BYTES, SlotWords.FINISHED_NS),
+        (OUTCOME, SlotWords.DONE, SlotWords.BATCH),
+        (OUTCOME_DETAILS, SlotWords.DONE, SlotWords.FINISHED_NS),
+    ],
+)
+def test_a_structure_is_the_run_of_words_that_it_says(
+    struct: Struct, first: int, last: int
+) -> None:
+    assert struct.size == (last - first + 1) * WORD
+
+
+def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
+    packed = b"".join(n.to_bytes(WORD, "little") for n in range(7))
+    names = [SlotWords.DONE + n for n in OUTCOME_DETAILS.unpack(packed)]
+    assert names[0] == SlotWords.BATCH_ROWS
+    assert names[-1] == SlotWords.FINISHED_NS
+
+
+def test_the_numbers_of_version_6() -> None:
+    """Who changes a number here has changed the layout, and gives it another version."""
+    assert LAYOUT_VERSION == 6
+    assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
+    assert constants(HeaderWords) == {
+        "MAGIC": 0,
+        "VERSION": 1,
+        "SEGMENT_BYTES": 2,
+        "LANES": 3,
+        "SLOTS": 4,
+        "LANE_BYTES": 5,
+        "WORKERS": 6,
+        "MODELS": 7,
+        "MODEL_TABLE_BYTES": 8,
+        "IDENTITY": 9,
+        "CLIENT_LANES": 10,
+        "MODEL_CONTROL": 11,
+        "DRAINING": 16,
+        "MODEL_TABLE": 17,
+        "COLLECTOR_ERRNO": 18,
+        "RING_COLLECTOR": 32,
+        "COLLECTOR_NS": 48,
+        "SIZE": 64,
+    }
+    assert constants(ModelWords) == {
+        "READY": 0,
+        "SERVED": 1,
+        "UNSTEADY_NS": 2,
+        "DEATHS": 3,
+        "ANSWER_NS": 16,
+        "ROW_NS": 17,
+        "STUCK_NS": 32,
+        "SIZE": 48,
+    }
+    assert constants(RingWords) == {"TAIL": 0, "HEAD": 16, "ITEMS": 32}
+    assert constants(RegionWords) == {
+        "STAMP": 0,
+        "OFFSET": 1,
+        "BYTES": 2,
+        "DEVICE": 3,
+        "INODE": 4,
+        "NAME_BYTES": 5,
+        "KEY_BYTES": 6,
+        "TEXT": 7,
+        "SIZE": 80,
+    }
+    assert constants(SlotWords) == {
+        "CONTROL": 0,
+        "MODEL": 1,
+        "ROWS": 2,
+        "REQUEST_BYTES": 3,
+        "KEY_BYTES": 4,
+        "RESULT_CAPACITY": 5,
+        "REQUEST_OFFSET": 6,
+        "RESULT_OFFSET": 7,
+        "ACCEPTED_NS": 8,
+        "DEADLINE_NS": 9,
+        "DONE": 16,
+        "RESULT_BYTES": 17,
+        "BATCH": 18,
+        "BATCH_ROWS": 19,
+        "REASON": 20,
+        "DISPATCHED_NS": 21,
+        "FINISHED_NS": 22,
+        "SIZE": 32,
+    }
+    others = {
+        name: constants(record)
+        for name, record in RECORDS.items()
+        if record not in (HeaderWords, ModelWords, RingWords, RegionWords, SlotWords)
+    }
+    assert others == {
+        "LaneWords": {"MODEL_TABLE": 0, "SIZE": 16},
+        "WorkerWords": {"STATE": 0, "PID": 1, "MODEL": 2, "ERRNO": 16, "SIZE": 32},
+        "CostProfileWords": {
+            "COUNT": 0,
+            "TRIALS": 1,
+            "TRIAL_SIZE": 3,
+            "MAX_TRIALS": 127,
+            "SIZE": 384,
+        },
+        "RegistryWords": {"STAMP": 0, "SIZE": 16},
+    }
