@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from ringbatch.engine.doctor.case import Case, Topic
-from ringbatch.engine.doctor.findings import Finding
+from ringbatch.engine.doctor.findings import Finding, counted
 from ringbatch.engine.process.plan import CpuSet, listed
 
 _CPUS: Final = Topic(
@@ -43,7 +43,8 @@ def cpus(case: Case) -> Iterator[Finding]:
         yield _CPUS.unknown("the number of CPUs")
         return
     host = found.host
-    have = f"{len(host.cpus)} CPUs may be used ({listed(host.cpus)}) of {found.online}"
+    usable = counted(len(host.cpus), "CPU")
+    have = f"{usable} may be used ({listed(host.cpus)}) of {found.online}"
     if host.quota == 1:
         yield _CPUS.warning(have, "give it two CPUs or more")
     elif case.config.server.frontends > host.quota:
@@ -98,9 +99,11 @@ def threads(case: Case) -> Iterator[Finding]:
         return
     total = sum(worker.threads for worker in needs.workers)
     quota = found.host.quota
-    each = sorted({worker.threads for worker in needs.workers})
-    said = f"{len(needs.workers)} workers with {' or '.join(map(str, each))} threads each"
-    have = f"{said}, {total} in all, on {quota} CPUs"
+    each = " or ".join(map(str, sorted({worker.threads for worker in needs.workers})))
+    have = (
+        f"{counted(len(needs.workers), 'worker')}, threads of each: {each}, {total} in all, on "
+        f"{counted(quota, 'CPU')}"
+    )
     if total <= quota:
         yield _THREADS.ok(have)
         return

@@ -5,6 +5,7 @@ told the rest.
 """
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -70,7 +71,10 @@ def run(configure: Callable[[], Config], *, asked: bool, as_objects: bool) -> in
         ]
     facts, faults = gather(config, HostFiles())
     findings += [*judge(facts, config, asked=asked), *faults]
-    print(as_json(findings, facts) if as_objects else text(findings))
+    said = as_json(findings, facts) if as_objects else text(findings)
+    # A process may have any bytes for a title, and the terminal may not have every letter.
+    encoding = sys.stdout.encoding or "utf-8"
+    print(said.encode(encoding, "backslashreplace").decode(encoding))
     return int(any(finding.level is Level.ERROR for finding in findings))
 
 

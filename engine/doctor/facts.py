@@ -156,6 +156,7 @@ class Features:
         pidfd: pidfd_open and pidfd_send_signal.
         locks: of open files.
         memory_files: memfd_create.
+        parent_death: a signal at the end of the parent (PR_SET_PDEATHSIG).
         shared_ports: SO_REUSEPORT.
         turning_away: a listening socket that takes no newcomers.
         batch_scheduling: SCHED_BATCH.
@@ -167,6 +168,7 @@ class Features:
     pidfd: str = ""
     locks: str = ""
     memory_files: str = ""
+    parent_death: str = ""
     shared_ports: str = ""
     turning_away: str = ""
     batch_scheduling: str = ""

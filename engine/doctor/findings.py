@@ -33,6 +33,11 @@ class Finding:
     do: str = ""
 
 
+def counted(count: int, what: str) -> str:
+    """So many of something, for people."""
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
 def sized(count: int) -> str:
     """Bytes for people."""
     if count >= 10 << 30:

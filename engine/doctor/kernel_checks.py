@@ -53,6 +53,13 @@ _FEATURES: Final = (
         _SANDBOX,
     ),
     (
+        "parent_death",
+        Level.ERROR,
+        "PR_SET_PDEATHSIG",
+        "the kernel ends workers and frontends when their parent has ended",
+        _SANDBOX,
+    ),
+    (
         "shared_ports",
         Level.ERROR,
         "SO_REUSEPORT",

@@ -21,6 +21,7 @@ from ringbatch.shm.bell import Bell
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.wakeup import Wakeup
 
+_PR_GET_PDEATHSIG: Final = 2
 _PORTS: Final = (("port", "host"), ("grpc_port", "host"), ("control_port", "control_host"))
 """Keys of ports, with those of their addresses."""
 
@@ -33,6 +34,7 @@ def features() -> Features:
         pidfd=_refusal(_signal_by_pidfd),
         locks=_refusal(_lock_open_file),
         memory_files=_refusal(lambda: os.close(os.memfd_create("ringbatch", os.MFD_CLOEXEC))),
+        parent_death=_refusal(_ask_for_parent_death),
         shared_ports=_refusal(_share_port),
         turning_away=_refusal(_turn_away),
         batch_scheduling=_refusal(_schedule_as_batch),
@@ -116,6 +118,13 @@ def _lock_open_file() -> None:
         os.close(again)
     finally:
         os.close(fd)
+
+
+def _ask_for_parent_death() -> None:
+    """Look at what is set; who may not look may not set it."""
+    libc, found = ctypes.CDLL(None, use_errno=True), ctypes.c_int()
+    if libc.prctl(_PR_GET_PDEATHSIG, ctypes.byref(found), 0, 0, 0):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def _share_port() -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Final
 
 from ringbatch.engine.doctor.facts import Facts
-from ringbatch.engine.doctor.findings import Finding, Level
+from ringbatch.engine.doctor.findings import Finding, Level, counted
 
 _WIDTH: Final = 100
 _LABEL: Final = max(map(len, Level))
@@ -27,8 +27,8 @@ def text(findings: Sequence[Finding]) -> str:
             lines += _wrapped(f"{indent}why: ", finding.why)
             lines += _wrapped(f"{indent}do:  ", finding.do) if finding.do else []
     counts = Counter(finding.level for finding in findings)
-    counted = (f"{counts[level]} {level}{'s' * (counts[level] != 1)}" for level in _NOT_WELL)
-    lines += ["", f"{', '.join(counted)}; {counts[Level.OK]} ok"]
+    not_well = ", ".join(counted(counts[level], level) for level in _NOT_WELL)
+    lines += ["", f"{not_well}; {counts[Level.OK]} ok"]
     return "\n".join(lines)
 
 
@@ -48,7 +48,6 @@ def as_json(findings: Iterable[Finding], facts: Facts) -> str:
     return json.dumps(
         {"findings": [asdict(finding) for finding in findings], "versions": versions(facts)},
         indent=1,
-        ensure_ascii=False,
     )
 
 

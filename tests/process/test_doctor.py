@@ -168,14 +168,17 @@ def test_few_descriptors_are_found() -> None:
     assert "LimitNOFILE=" in found["do"]
 
 
-def test_a_few_processes_are_found() -> None:
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
+def test_few_processes_are_found() -> None:
     def few() -> None:
-        resource.setrlimit(resource.RLIMIT_NPROC, (10, 10))
+        resource.setrlimit(resource.RLIMIT_NPROC, (20, 20))
 
-    (found,) = told("--port", "0", preexec_fn=few if os.geteuid() == 0 else None)["processes"]
-    if os.geteuid() == 0:  # who is not root could not start it then
-        assert found["level"] == "error"
-        assert "LimitNPROC=" in found["do"]
+    as_nobody = (sys.executable, "-c", AS_NOBODY)
+    (found,) = told("--port", "0", program=as_nobody, preexec_fn=few)["processes"]
+    assert found["level"] == "error"
+    assert "may have 20 processes" in found["found"]
+    assert "LimitNPROC=" in found["do"]
+    assert told("--port", "0", preexec_fn=few)["processes"][0]["level"] == "ok"
 
 
 def test_threads_above_cores_are_found() -> None:
@@ -226,6 +229,27 @@ def test_a_port_that_is_taken_is_found_with_who_has_it() -> None:
     assert found["level"] == "error"
     assert f"process {os.getpid()} (" in found["found"]
     assert "choose another port" in found["do"]
+
+
+def test_titles_of_any_bytes_are_printed_whatever_the_terminal_has() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        sleep = "import os, time; os.write(1, b'.'); time.sleep(600)"
+        with subprocess.Popen(
+            [sys.executable, "-c", sleep, b"\xff\xe2\x82"],
+            pass_fds=[taken.fileno()],
+            stdout=subprocess.PIPE,
+        ) as holder:
+            assert holder.stdout is not None
+            holder.stdout.read(1)
+            port = taken.getsockname()[1]
+            try:
+                ascii_only = {**os.environ, "PYTHONIOENCODING": "ascii"}
+                for arguments in ([], ["--json"]):
+                    done = doctor("--port", str(port), *arguments, env=ascii_only)
+                    assert (done.returncode, done.stderr) == (1, "")
+                    assert f"process {holder.pid} (" in done.stdout.replace("\n" + " " * 27, " ")
+            finally:
+                holder.kill()
 
 
 def in_a_mount_namespace(size: str) -> tuple[str | Path, ...]:

@@ -372,7 +372,7 @@ ROWS: Final = (
     row(
         C.cpus,
         WARNING,
-        "1 CPUs may be used (2) of 4",
+        "1 CPU may be used (2) of 4",
         "two CPUs or more",
         processors=replace(FOUR, host=Host((2,), {}, 1)),
     ),
@@ -419,20 +419,20 @@ ROWS: Final = (
     row(
         C.threads,
         OK,
-        "2 workers with 2 threads each, 4 in all, on 4 CPUs",
+        "2 workers, threads of each: 2, 4 in all, on 4 CPUs",
         configured=config(workers=2),
     ),
     row(
         C.threads,
         NOTE,
-        "8 workers with 1 threads each, 8 in all, on 4 CPUs",
+        "8 workers, threads of each: 1, 8 in all, on 4 CPUs",
         "workers = 4",
         configured=config(workers=8),
     ),
     row(
         C.threads,
         WARNING,
-        "2 workers with 8 threads each, 16 in all, on 4 CPUs",
+        "2 workers, threads of each: 8, 16 in all, on 4 CPUs",
         "threads = 2",
         configured=config(workers=2, threads=8),
     ),
@@ -582,6 +582,7 @@ ROWS: Final = (
     row(K.features, ERROR, "pidfd_open and", "Linux 5.3", features=Features(pidfd="no")),
     row(K.features, ERROR, "locks of open files", "mount /proc", features=Features(locks="no")),
     row(K.features, ERROR, "memfd_create: no", "seccomp", features=Features(memory_files="no")),
+    row(K.features, ERROR, "PR_SET_PDEATHSIG: no", "seccomp", features=Features(parent_death="no")),
     row(K.features, ERROR, "SO_REUSEPORT: no", "seccomp", features=Features(shared_ports="no")),
     row(K.features, WARNING, "newcomers", "CAP_NET_ADMIN", features=Features(turning_away="no")),
     row(
