@@ -790,9 +790,14 @@ def test_with_a_host_that_is_well_nothing_is_wrong() -> None:
 
 def test_what_dead_engines_have_left_counts_as_free() -> None:
     """The start removes it before it looks."""
-    wants = config({"lane_bytes": 64 * MIB})
+    large = config({"lane_bytes": 64 * MIB})
     left = Engines(left=("ringbatch.9.x",), left_bytes=2 * GIB)
-    for engines, level in ((Engines(), ERROR), (left, OK)):
+    for engines, wants, level in (
+        (Engines(), large, ERROR),
+        (left, large, OK),
+        (Engines(), config(), NOTE),
+        (left, config(), OK),
+    ):
         facts = replace(WELL, shared_memory=SMALL, engines=engines)
         (found,) = [f for f in judge(facts, wants, asked=True) if f.check == "dev-shm"]
         assert found.level is level

@@ -54,7 +54,8 @@ def test_the_tightest_of_a_unified_group_and_all_above_it_counts(tmp_path: Path)
             f"{group}/cpu.max": "400000 100000\n",
             f"{group}/pids.max": "50\n",
             f"{group}/pids.current": "20\n",
-            f"{group}/b.service/memory.max": "max\n",
+            f"{group}/b.service/memory.max": "900000\n",
+            f"{group}/b.service/memory.current": "900\n",
             f"{group}/b.service/memory.high": "max\n",
             f"{group}/b.service/pids.max": "max\n",
             f"{group}/b.service/cpu.max": "150000 100000\n",
@@ -93,6 +94,12 @@ def test_groups_of_the_first_version_are_read_too(tmp_path: Path) -> None:
         tasks=Room(limit=9, left=0, group=str(tmp_path / "sys/fs/cgroup/pids/p")),
         cpus=0.5,
     )
+
+
+def test_what_the_first_version_has_for_no_limit_is_none(tmp_path: Path) -> None:
+    group = "sys/fs/cgroup/memory/memory.limit_in_bytes"
+    files = host(tmp_path, {"proc/self/cgroup": "4:memory:/\n", group: HUGE})
+    assert files.control_group() == ControlGroup()
 
 
 def test_dev_shm_is_told_with_its_file_system(tmp_path: Path) -> None:
