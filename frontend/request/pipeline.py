@@ -50,6 +50,7 @@ class Pipeline:
         self, engine: Engine, models: Models, words: memoryview, clock: Callable[[], int]
     ) -> None:
         self.engine = engine
+        self._gateway = engine.gateway
         self._models = models
         self._words = words
         self._clock = clock
@@ -78,7 +79,7 @@ class Pipeline:
             The call that is on its way; None where `reply` was called already.
         """
         models, words = self._models, self._words
-        self.engine.gateway.between_requests()
+        self._gateway.between_requests()
         if words[HeaderWords.MODEL_TABLE] != models.table_number:
             models.keep_up()
         accepted_ns = self._clock()
@@ -94,7 +95,17 @@ class Pipeline:
                 limit_ns = shortest_ns(limit_ns, timeout_ns, asked_ns)
             task = Task(model, rendering, reply, accepted_ns, accepted_ns + limit_ns)
             if parts:
-                return self._send(task, parts)
+                self._expect_time(task)
+                if len(parts) > 1:
+                    return self._split(task, parts)
+                part = parts[0]
+                rows, payload, _ = part
+                size = len(payload)
+                result_bytes = model.result_bytes(rows, size)
+                if result_bytes + size > self._comfortable_bytes:
+                    (result_bytes,) = self._result_sizes(model, parts)
+                task.send(self.engine, part, result_bytes)
+                return task
             answer = rendering.render((), "")
         except RequestError as failure:
             # Its traceback holds this frame, and this frame it: together they would keep open what
@@ -111,28 +122,6 @@ class Pipeline:
         else:
             reply(rendering.render_error(error, ""))
         return None
-
-    def _send(self, task: Task[A], parts: Parts) -> Call:
-        """Send a request of at least one part on its way.
-
-        Raises:
-            Overloaded: no slot or no memory is left, or so much waits that the answer would come
-                too late.
-            RequestTooLarge: it would not fit even if nothing else were there.
-        """
-        self._expect_time(task)
-        if len(parts) > 1:
-            whole = Split(self.engine, task)
-            whole.send(parts, self._result_sizes(task.model, parts))
-            return whole
-        part = parts[0]
-        rows, payload, _ = part
-        size = len(payload)
-        result_bytes = task.model.result_bytes(rows, size)
-        if result_bytes + size > self._comfortable_bytes:
-            (result_bytes,) = self._result_sizes(task.model, parts)
-        task.send(self.engine, part, result_bytes)
-        return task
 
     def _expect_time(self, task: Task[A]) -> None:
         """Return where the answer can be expected in time, by what the collector has said and by
@@ -155,6 +144,11 @@ class Pipeline:
                 f"so many requests wait that an answer would take {answer_ns / 1e9:.1f} s",
                 retry_after_s=-(-late_ns // 1_000_000_000),
             )
+
+    def _split(self, task: Task[A], parts: Parts) -> Split[A]:
+        call = Split(self.engine, task)
+        call.send(parts, self._result_sizes(task.model, parts))
+        return call
 
     def _result_sizes(self, model: ServedModel, parts: Parts) -> list[int]:
         """What to claim for the answer to each part, so that all of them can fit together.
