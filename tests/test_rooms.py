@@ -15,12 +15,16 @@ ARROWS = {
     "engine.runtimes": "shm shm.host engine.config",
     "engine.collector": "shm shm.host engine.batch engine.process",
     "engine.worker": "shm shm.host engine.batch engine.process engine.runtimes",
-    "engine.supervisor": "shm shm.host engine.config engine.process engine.batch engine.runtimes",
+    "engine.systemd": "shm",
+    "engine.supervisor": (
+        "shm shm.host engine.config engine.process engine.batch engine.runtimes engine.systemd"
+    ),
     # Its model imports what models of users do.
     "engine.demo": "shm engine engine.config engine.report",
     "engine.doctor": ("shm shm.host engine.config engine.process engine.batch engine.supervisor"),
     "engine.command": (
-        "shm shm.host engine.config engine.report engine.supervisor engine.demo engine.doctor"
+        "shm shm.host engine.config engine.report engine.systemd engine.supervisor engine.demo "
+        "engine.doctor"
     ),
     "frontend": "shm frontend.client frontend.security frontend.server",
     "frontend.codec": "shm",

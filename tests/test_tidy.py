@@ -51,6 +51,7 @@ PURE_MODULES = (
     "ringbatch.engine.process.plan",
     "ringbatch.engine.runtimes.predictions",
     "ringbatch.engine.process.respawn",
+    "ringbatch.engine.systemd.units",
     "ringbatch.engine.config.settings",
     "ringbatch.engine.config.shape_rules",
     "ringbatch.engine.batch.shaping",
@@ -134,6 +135,7 @@ CALLERS_OF_MODELS = (
 PRINTERS = (
     "ringbatch.engine.command.cli",
     "ringbatch.engine.command.reload",
+    "ringbatch.engine.command.units",
     "ringbatch.engine.demo.*",
     "ringbatch.engine.doctor.examination",
     "ringbatch.engine.report.listing",

@@ -12,7 +12,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
-from ringbatch.engine.command import sidecar
+from ringbatch.engine.command import sidecar, units
 from ringbatch.engine.config.document import (
     ALIASES,
     BUNDLED_NAME,
@@ -305,6 +305,12 @@ def _models(arguments: argparse.Namespace) -> int:
     return table_main(arguments.pid)
 
 
+def _units(arguments: argparse.Namespace) -> int:
+    config = None if arguments.config is None else load(arguments.config)
+    where = {"install": arguments.install, "root": arguments.root, "user": arguments.user}
+    return units.main(config, arguments.config, **where)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("ringbatch", **_texts(_ABOUT, _EXAMPLES))
     parser.add_argument("--version", action=_Version, help="print the version and exit")
@@ -342,6 +348,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(doctor)
     doctor.usage = "ringbatch doctor [MODEL] [--name NAME] [--config FILE] [--json] [options]"
     doctor.add_argument("--json", action="store_true", help="print objects, for programs")
+    _add_units(add("units", "write unit files for systemd", units.EXAMPLES, _units))
     status = add("status", "print the counters of a running engine", "", _status)
     models = add(
         "models", "print what a running engine serves, and how long its batches run", "", _models
@@ -392,6 +399,21 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     for setting in settings(ModelConfig).values():
         if setting.key not in _UNFIT_FOR_FLAGS:
             _add_flag(model, setting)
+
+
+def _add_units(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--install", action="store_true", help="write them (default: print them)")
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="the configuration file of one engine, TOML"
+    )
+    parser.add_argument(
+        "--root",
+        type=Path,
+        default=Path("/"),
+        metavar="DIR",
+        help="where the host's file system is (default: %(default)s)",
+    )
+    parser.add_argument("--user", action="store_true", help="for systemctl --user, below ~/.config")
 
 
 def _add_sidecar(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from ringbatch.engine.config.settings import ServerConfig
+from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import Credentials
 
 DIRECTORY_VARIABLE: Final = "CREDENTIALS_DIRECTORY"
@@ -16,6 +17,9 @@ def credentials_of(server: ServerConfig, environment: Mapping[str, str]) -> Cred
 
     A file in the directory that the environment names is meant where it is called
     ``tls_certificate``, ``tls_key``, ``tls_client_ca`` or ``api_keys``.
+
+    Raises:
+        StartupError: that directory cannot be read.
     """
     configured = Credentials(
         server.tls_certificate, server.tls_key, server.tls_client_ca, server.api_keys_file
@@ -24,7 +28,11 @@ def credentials_of(server: ServerConfig, environment: Mapping[str, str]) -> Cred
     loaded: dict[str, Path] = {}
     if directory:
         places = {name: Path(directory, name) for name in Credentials.__slots__}
-        loaded = {name: path for name, path in places.items() if path.is_file()}
+        try:
+            loaded = {name: path for name, path in places.items() if path.is_file()}
+        except OSError as error:
+            # To serve without them could be to serve everybody.
+            raise StartupError(f"{DIRECTORY_VARIABLE}: {directory}: {error.strerror}") from None
     if not {"tls_certificate", "tls_key"} <= loaded.keys() | configured.files().keys():
         # One of the two alone may well be somebody else's.
         for name in ("tls_certificate", "tls_key", "tls_client_ca"):

@@ -26,8 +26,9 @@ from ringbatch.engine.supervisor.listener import (
     listen_all,
     listen_for_control,
 )
-from ringbatch.engine.supervisor.probe import Probe, answers_ready
+from ringbatch.engine.supervisor.probe import Probe, answers_ready, ask
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.engine.systemd.sockets import expect, passed
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import key_digests, objection, server_tls
 
@@ -71,9 +72,16 @@ class Frontends:
         self._credentials = credentials_of(server, os.environ)
         self._expect_credentials()
         with ExitStack() as undo:
-            self._listeners = listen_all(server.host, server.port, server.frontends)
+            self._listeners = passed(os.environ, os.getpid())
+            self._held_by_systemd = bool(self._listeners)
             for listener in self._listeners:
                 undo.enter_context(listener)
+            if self._held_by_systemd:
+                expect(self._listeners, server.host, server.port, server.frontends)
+            else:
+                self._listeners = listen_all(server.host, server.port, server.frontends)
+                for listener in self._listeners:
+                    undo.enter_context(listener)
             if pass_through is not None:
                 _expect_aiohttp()
             if server.grpc_port is not None:
@@ -112,14 +120,25 @@ class Frontends:
 
     def welcome(self, models: str) -> str:
         """What a person reads once they serve, with the names of the models."""
-        scheme = "https" if self._tls else "http"
-        text = f"ringbatch: serving {models} on {scheme}://{address(self._listeners[0])}"
+        text = f"ringbatch: serving {models} on {self.url}"
         if self._grpc_port is not None:
             text += f"\nringbatch: serving gRPC on {address(self._grpc_port)}"
         if self._control_listener is not None:
             url = f"http://{address(self._control_listener)}/metrics"
             text += f"\nringbatch: serving metrics on {url}"
         return text
+
+    @property
+    def url(self) -> str:
+        """Where HTTP is served."""
+        return f"{'https' if self._tls else 'http'}://{address(self._listeners[0])}"
+
+    def answer(self) -> bool:
+        """Whether one of them answers at all, which takes seconds where none does."""
+        # Where clients need a certificate the supervisor has none to show.
+        if self._credentials.tls_client_ca is not None:
+            return True
+        return ask(self._listeners[0], tls=self._tls) is not None
 
     @property
     def _tls(self) -> bool:
@@ -155,8 +174,10 @@ class Frontends:
 
     @property
     def _doors(self) -> list[socket.socket]:
+        """Those that are shut with the engine; in systemd's, connections wait for the next one."""
         control = self._control_listener
-        return [*self._listeners, *([] if control is None else [control])]
+        ours = [] if self._held_by_systemd else self._listeners
+        return [*ours, *([] if control is None else [control])]
 
     def close(self) -> None:
         """Let go of the ports."""

@@ -95,6 +95,7 @@ class ModelChanges:
 
     Attributes:
         limit_ns: when to go on at the latest, whether what is waited for has come or not.
+        serving: the models that serve, by reference.
 
     Args:
         pool: of workers.
@@ -127,10 +128,10 @@ class ModelChanges:
         self._reread = reread
         self._forwarding = forwarding
         self._clock_ns = clock_ns
-        self._serving = {
+        self.serving = {
             spec.reference: model for spec, model in zip(entries, config.models, strict=True)
         }
-        self.files = dict(zip(self._serving, files, strict=True))
+        self.files = dict(zip(self.serving, files, strict=True))
         """By reference, what was loaded of each entry that serves."""
         self._generation = 0
         self._loaded: set[int] = set()
@@ -228,7 +229,7 @@ class ModelChanges:
         reply(Report("failed" if failed else "done", tuple(lines or ["nothing has changed"])))
 
     def _plan(self, order: Order) -> tuple[list[Change], list[str]]:
-        serving = tuple(self._serving.values())
+        serving = tuple(self.serving.values())
         if order.action == "unload":
             own = tuple(model.version for model in serving if model.name == order.model)
             if not own:
@@ -252,11 +253,11 @@ class ModelChanges:
         return compare(own_serving, wanted, lambda _: True), lines
 
     def _is_another_file(self, model: ModelConfig) -> bool:
-        references = (ref for ref, serving in self._serving.items() if serving is model)
+        references = (ref for ref, serving in self.serving.items() if serving is model)
         return any(self.files[reference].differs() for reference in references)
 
     def _change(self, change: Change) -> Steps:
-        before = [model for model in self._serving.values() if model.name == change.name]
+        before = [model for model in self.serving.values() if model.name == change.name]
         if any(map(is_forwarded, (*change.load, *change.adjust, *before))):
             # Frontends look at where its requests go when they start, and at heads only once.
             raise ChangeFailed("a model that another server runs cannot change; restart the engine")
@@ -415,11 +416,11 @@ class ModelChanges:
         for number in going:
             self._pool.workers[number].let_go()
         for spec in old:
-            del self._serving[spec.reference], self.files[spec.reference]
+            del self.serving[spec.reference], self.files[spec.reference]
         for model in change.load:
-            self._serving[entered[model.version].reference] = model
+            self.serving[entered[model.version].reference] = model
         for model in change.adjust:
-            self._serving[serving[model.version].reference] = model
+            self.serving[serving[model.version].reference] = model
         self._loaded -= new
 
     def _undo(self, started: Numbers, serving: Mapping[str, ModelSpec]) -> None:

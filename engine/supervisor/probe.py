@@ -35,7 +35,13 @@ class Probe:
 
 
 def answers_ready(listener: socket.socket, *, tls: bool = False) -> bool:
-    """Whether a frontend answers on that socket's address that all workers are ready.
+    """Whether a frontend answers on that socket's address that all workers are ready; see `ask`."""
+    return ask(listener, tls=tls) in _ENGINE_READY
+
+
+def ask(listener: socket.socket, *, tls: bool = False) -> int | None:
+    """The status with which a frontend answers the question whether all workers are ready; None
+    where none answers.
 
     Args:
         listener: bound; its address is asked.
@@ -51,9 +57,9 @@ def answers_ready(listener: socket.socket, *, tls: bool = False) -> bool:
         )
     try:
         connection.request("GET", "/v2/health/ready")
-        return connection.getresponse().status in _ENGINE_READY
+        return connection.getresponse().status
     except (OSError, http.client.HTTPException):
-        return False
+        return None
     finally:
         connection.close()
 

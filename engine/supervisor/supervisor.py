@@ -6,7 +6,9 @@ process ended) or from a control socket (a process says that it is ready). It wa
 in its loop: whatever a process does or leaves undone, the engine serves, or it ends.
 """
 
+import faulthandler
 import logging
+import os
 import random
 import signal
 import time
@@ -48,6 +50,7 @@ from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.engine.supervisor.process_slot import START_LIMIT_S, ProcessSlot
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
+from ringbatch.engine.systemd.service import Service, serving_status
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.host.key_headers import KEY_HEADERS
@@ -65,6 +68,8 @@ _PROBE_EVERY_S = 0.05
 _HANDSHAKE_S = 2.0
 """What those get who are connecting when the stop comes. Who has lost a packet repeats it after a
 second."""
+_STOP_BEYOND_DRAIN_S = _HANDSHAKE_S + 8 * _KILL_AFTER_S
+"""What all steps of a stop may take beyond that of the frontends, each with its SIGKILL."""
 _BROKEN = 1
 """The exit status after a fault of ringbatch's own."""
 
@@ -86,6 +91,8 @@ def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
     require_ordered_stores()
     placement.wake_without_preempting()
     setproctitle("ringbatch: supervisor")
+    # The watchdog of systemd ends one that hangs with SIGABRT.
+    faulthandler.enable()
     log_to_stderr("supervisor", config.server.log_level)
     for name in sweep():
         logger.info("removed /dev/shm/%s, left by an engine that is gone", name)
@@ -114,6 +121,7 @@ class Supervisor:
         self._changes: ModelChanges | None = None
         self._control: ControlServer | None = None
         self.frontends = Frontends(config.server, lambda: self._segment_name, config.passes_to)
+        self._service = Service(os.environ, self.frontends.answer)
         self._segment: Segment | None = None
         self._loop = Loop()
         self._keeper = Keeper(
@@ -128,6 +136,7 @@ class Supervisor:
             for model, file in zip(config.models, self._files, strict=True)
             for index in range(model.processes)
         ]
+        self._assigned = [model.name for model, _, _ in assignments]
         self._pool = WorkerPool(
             self._cpu_sets.worker_slot,
             self._keeper.fill,
@@ -162,6 +171,7 @@ class Supervisor:
             names = ", ".join(dict.fromkeys(model.name for model in self._config.models))
             with suppress(OSError):  # nobody reads it any more
                 print(self.frontends.welcome(names), flush=True)
+            self._service.is_ready()
             self._serve()
         except _StopRequested:
             signals = [signal.Signals(number).name for number in self._signals.received]
@@ -207,7 +217,7 @@ class Supervisor:
             self._forwarding,
             time.monotonic_ns,
         )
-        self._control = ControlServer(segment.name, self._loop, changes.take)
+        self._control = ControlServer(segment.name, self._loop, self._take)
         watch = FileWatch(lambda: changes.files, lambda: changes.differing)
         self._loop.watch(watch, lambda: changes.differ(watch.take()), lambda: self._give_up(watch))
         while True:
@@ -215,9 +225,36 @@ class Supervisor:
             self._look_for_the_end()
             if reload:
                 logger.info("reading the configuration again, on SIGHUP")
-                changes.take(Order("reload", None), _log_report)
+                self._take(Order("reload", None), _log_report)
             self._loop.guard(changes.advance, changes.break_off)
-            self._keeper.turn(None, changes.limit_ns)
+            self._service.serves(self._status(changes), segment.collector_ns)
+            instants = filter(None, (changes.limit_ns, self._service.next_ns))
+            self._keeper.turn(None, min(instants, default=None))
+
+    def _take(self, order: Order, reply: Callable[[Report], None]) -> None:
+        """Carry an order out, and let the service manager know meanwhile."""
+
+        def answer(report: Report) -> None:
+            failed = report.end != "done"
+            self._service.ends_change("; ".join(report.lines) if failed else "")
+            reply(report)
+
+        assert self._changes is not None, "orders are taken while the engine serves"
+        self._service.begins_change()
+        self._changes.take(order, answer)
+
+    def _status(self, changes: ModelChanges) -> str:
+        """What is served, in a line for people."""
+        names = dict.fromkeys(model.name for model in changes.serving.values())
+        lasting = [slot for slot in self._workers.values() if slot.lasting]
+        ready = sum(bool(slot.ready_ns and slot.child) for slot in lasting)
+        return serving_status([*names], self.frontends.url, ready, len(lasting))
+
+    def _loading(self) -> str:
+        """What the start waits for."""
+        slots = zip(self._assigned, self._workers.values(), strict=False)
+        names = dict.fromkeys(model for model, slot in slots if not slot.ready_ns)
+        return f"loading {', '.join(names)}" if names else "starting the frontends"
 
     def _give_up(self, watch: FileWatch) -> None:
         self._loop.forget(watch)
@@ -231,7 +268,8 @@ class Supervisor:
             StartupError: where a process fails that was never ready.
         """
         while not self._start_failure and not done():
-            self._keeper.turn(every_s)
+            self._service.loads(self._loading())
+            self._keeper.turn(every_s, self._service.next_ns)
             self._look_for_the_end()
         if self._start_failure:
             raise StartupError(self._start_failure)
@@ -391,6 +429,7 @@ class Supervisor:
         end = self._keeper.end
         drain_s = self._config.server.drain_s + _KILL_AFTER_S
         workers = list(self._workers.values())
+        self._service.stops(self._start_failure or "stopping", drain_s + _STOP_BEYOND_DRAIN_S)
         for step in (
             self._keeper.stop,
             self._take_no_more_orders,

@@ -1,0 +1,103 @@
+"""``ringbatch units``: the unit files of this installation, printed or written."""
+
+import os
+import socket
+import sys
+import sysconfig
+from collections.abc import Sequence
+from importlib.resources import files as resources
+from pathlib import Path
+from typing import Final
+
+from ringbatch.engine.config.document import Config
+from ringbatch.engine.systemd.units import TEMPLATES, Engine, files
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.credentials import Credentials
+
+EXAMPLES: Final = """\
+Writes a template for engines, ringbatch@NAME.service with /etc/ringbatch/NAME.toml, their sockets,
+a slice for all of them, and the user ringbatch. With --config, also what the engine of that file
+needs beside: the address of its sockets, the time of its stop, and the credentials that lie beside
+the file: NAME.credentials with tls_certificate, tls_key, tls_client_ca or api_keys. Nothing is
+started.
+
+examples:
+  ringbatch units                                        print them
+  ringbatch units --install --config /etc/ringbatch/prod.toml
+  ringbatch units --install --root /mnt/image            into the image of a host
+  ringbatch units --install --user                       for systemctl --user
+"""
+
+
+CREDENTIALS: Final = tuple(Credentials.__slots__)
+
+
+def main(config: Config | None, path: Path | None, *, install: bool, root: Path, user: bool) -> int:
+    """Print or write them, and say what to do next.
+
+    Args:
+        config: of the engine whose drop-ins are wanted too; None for none.
+        path: of its file, whose name is the engine's.
+        install: write them.
+        root: of the host that they are for.
+        user: for the service manager of this user.
+
+    Raises:
+        StartupError: they cannot be written, or nothing could be served with them.
+    """
+    engine = None if config is None or path is None else _engine(config, path)
+    folder = resources("ringbatch.engine.systemd") / "units"
+    templates = {name: (folder / name).read_text() for name in TEMPLATES}
+    found = files(templates, _command(), engine, user=user)
+    if not install:
+        for name, text in found.items():
+            print(f"# /{name}\n{text}")
+        return 0
+    below = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() if user else root
+    for name, text in found.items():
+        _write(below / name, text)
+        print(below / name)
+    _say_next(engine, path, user=user)
+    return 0
+
+
+def _engine(config: Config, path: Path) -> Engine:
+    server = config.server
+    if not server.port:
+        raise StartupError(f"{path}: [server] port: systemd listens on a port that is known")
+    try:
+        found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise StartupError(f"{path}: [server] host: {server.host!r} is no address") from None
+    gpu = any(model.device.startswith("cuda") for model in config.models)
+    host = str(found[0][4][0])
+    folder = path.absolute().with_suffix(".credentials")
+    credentials = {name: str(folder / name) for name in CREDENTIALS if (folder / name).is_file()}
+    return Engine(path.stem, host, server.port, server.frontends, server.drain_s, gpu, credentials)
+
+
+def _command() -> Sequence[str]:
+    """What runs this installation of ringbatch."""
+    script = Path(sysconfig.get_path("scripts"), "ringbatch")
+    return [str(script)] if script.exists() else [sys.executable, "-P", "-m", "ringbatch.engine"]
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # As a whole: systemd may read it at any time.
+        partial = path.with_name(f".{path.name}.partial")
+        partial.write_text(text)
+        partial.chmod(0o644)
+        partial.replace(path)
+    except OSError as error:
+        raise StartupError(f"{path}: {error.strerror}") from None
+
+
+def _say_next(engine: Engine | None, path: Path | None, *, user: bool) -> None:
+    name = "NAME" if engine is None else engine.name
+    control = "systemctl --user" if user else "systemctl"
+    steps = [] if user else ["systemd-sysusers", "systemd-tmpfiles --create"]
+    steps += [f"{control} daemon-reload"]
+    steps += [f"{control} enable --now ringbatch@{name}.socket ringbatch@{name}.service"]
+    print("next:", *steps, sep="\n  ")

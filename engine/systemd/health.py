@@ -1,0 +1,40 @@
+"""Whether requests are answered, which is more than that processes exist."""
+
+import threading
+from collections.abc import Callable
+
+
+class Health:
+    """Proof, again and again, that the engine works from end to end: its collector moves, and a
+    frontend answers whoever asks. That the supervisor looks, proves that it works itself.
+
+    A model that fails, and workers that come and go, are no reason for doubt: others see to them,
+    and a restart of everything would not help.
+
+    Args:
+        answers: asks a frontend, as a client would; may take seconds.
+    """
+
+    def __init__(self, answers: Callable[[], bool]) -> None:
+        self._answers = answers
+        self._answered = False
+        self._collector_ns = 0
+        self._asking: threading.Thread | None = None
+
+    def proven(self, collector_ns: int) -> bool:
+        """Whether both have been seen to work since the last time that both had.
+
+        Args:
+            collector_ns: when the collector last looked for requests.
+        """
+        proven = self._answered and collector_ns > self._collector_ns
+        if proven:
+            self._answered = False
+            self._collector_ns = collector_ns
+        if not self._answered and (self._asking is None or not self._asking.is_alive()):
+            self._asking = threading.Thread(target=self._ask, name="health", daemon=True)
+            self._asking.start()
+        return proven
+
+    def _ask(self) -> None:
+        self._answered = self._answers()

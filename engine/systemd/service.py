@@ -1,0 +1,173 @@
+"""What a service manager is told of the engine, as sd_notify(3) and systemd.service(5) have it.
+
+Where none listens nothing is told, and nothing costs anything. Every message is a datagram that is
+sent without waiting; one that is lost is made good by the next of its kind.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from ringbatch.engine.systemd.health import Health
+
+_S: Final = 1_000_000_000
+_SAY_EVERY_NS: Final = 1 * _S
+"""While something takes its time: a status line that stands still looks like a hang."""
+_EXTENSION_S: Final = 20
+"""What is asked for each time. The supervisor has limits of its own for whatever it waits for; this
+one ends a supervisor that does not come back from its wait."""
+_PINGS_IN_INTERVAL: Final = 4
+"""So that three may come to nothing before the watchdog ends the service."""
+
+
+def encode(fields: Mapping[str, str]) -> bytes:
+    """A message: a line for each field, whose text is made one line. Pure."""
+    return "\n".join(f"{key}={' '.join(text.split())}" for key, text in fields.items()).encode()
+
+
+def address_of(environment: Mapping[str, str]) -> str | None:
+    """Where messages go: a path, or an abstract name with a leading NUL; None for nowhere. Pure."""
+    name = environment.get("NOTIFY_SOCKET", "")
+    return {"/": name, "@": f"\0{name[1:]}"}.get(name[:1])
+
+
+def watchdog_ns_of(environment: Mapping[str, str], pid: int) -> int | None:
+    """Within what time a process must show that it lives; None where it need not. Pure."""
+    usec, whose = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", str(pid))
+    return int(usec) * 1000 if usec.isdecimal() and int(usec) and whose == str(pid) else None
+
+
+def serving_status(models: Sequence[str], url: str, ready: int, workers: int) -> str:
+    """What an engine serves, in a line for people. Pure.
+
+    Args:
+        models: their names.
+        url: where.
+        ready: how many workers can take a batch.
+        workers: how many there are to be.
+    """
+    count = str(workers) if ready == workers else f"{ready} of {workers}"
+    return (
+        f"serving {', '.join(models)} on {url}; {len(models)} model{'s' * (len(models) != 1)}, "
+        f"{count} worker{'s' * (workers != 1)}"
+    )
+
+
+class Service:
+    """The engine as its service manager sees it.
+
+    Attributes:
+        next_ns: when it has something to say again; None for never.
+
+    Args:
+        environment: of the supervisor.
+        answers: asks a frontend, as a client would; may take seconds, and is called in a thread.
+        clock_ns: the monotonic clock.
+    """
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        answers: Callable[[], bool],
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.next_ns: int | None = None
+        self._clock_ns = clock_ns
+        self._address = address_of(environment)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._watchdog_ns = watchdog_ns_of(environment, os.getpid())
+        self._health = Health(answers)
+        self._began_ns = clock_ns()
+        self._ping_ns: int | None = None
+        self._say_ns: int | None = None
+        self._status = ""
+        self._changes = 0
+        self._failure = ""
+
+    def loads(self, what: str) -> None:
+        """The engine starts, and that is what it is at; to be said in every turn until it serves.
+
+        Args:
+            what: such as ``loading mnist``.
+        """
+        self._takes_time(f"{what}: {(self._clock_ns() - self._began_ns) // _S} s")
+        self.next_ns = self._say_ns
+
+    def serves(self, status: str, collector_ns: int) -> None:
+        """The engine serves; to be said in every turn, as it feeds the watchdog.
+
+        Args:
+            status: what and where, for people.
+            collector_ns: when the collector last looked for requests.
+        """
+        if self._failure:
+            status += f"; the last change failed: {self._failure}"
+        if self._changes:
+            self._takes_time(f"{status}; changing it")
+        else:
+            self._say_ns = None
+            self._say(status)
+        self._feed_watchdog(collector_ns)
+        self.next_ns = min(filter(None, (self._say_ns, self._ping_ns)), default=None)
+
+    def is_ready(self) -> None:
+        """The start is over: what is ordered after this service may go on."""
+        self._send({"READY": "1"})
+
+    def begins_change(self) -> None:
+        """What is served is about to change; `ends_change` follows."""
+        self._changes += 1
+        if self._changes == 1:
+            self._send({"RELOADING": "1", "MONOTONIC_USEC": str(self._clock_ns() // 1000)})
+
+    def ends_change(self, failure: str) -> None:
+        """A change is made, or was given up.
+
+        Args:
+            failure: why; empty where it is made.
+        """
+        self._changes -= 1
+        self._failure = failure
+        if not self._changes:
+            self._send({"READY": "1"})
+
+    def stops(self, why: str, limit_s: float) -> None:
+        """The engine stops.
+
+        Args:
+            why: for people.
+            limit_s: what that may take.
+        """
+        self.next_ns = None
+        extension = {"EXTEND_TIMEOUT_USEC": str(int(limit_s * 1e6))}
+        self._send({"STOPPING": "1", "STATUS": why, **extension})
+
+    def _takes_time(self, status: str) -> None:
+        now_ns = self._clock_ns()
+        if self._address and (self._say_ns is None or now_ns >= self._say_ns):
+            self._say_ns = now_ns + _SAY_EVERY_NS
+            self._status = status
+            self._send({"STATUS": status, "EXTEND_TIMEOUT_USEC": str(_EXTENSION_S * 1_000_000)})
+
+    def _say(self, status: str) -> None:
+        if status != self._status:
+            self._status = status
+            self._send({"STATUS": status})
+
+    def _feed_watchdog(self, collector_ns: int) -> None:
+        if self._watchdog_ns is None:
+            return
+        now_ns = self._clock_ns()
+        if self._ping_ns is None or now_ns >= self._ping_ns:
+            self._ping_ns = now_ns + self._watchdog_ns // _PINGS_IN_INTERVAL
+            if self._health.proven(collector_ns):
+                self._send({"WATCHDOG": "1"})
+
+    def _send(self, fields: Mapping[str, str]) -> None:
+        if self._address is not None:
+            # A service manager that does not read is no reason to serve nobody.
+            with suppress(OSError):
+                self._socket.sendto(encode(fields), self._address)

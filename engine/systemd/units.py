@@ -1,0 +1,130 @@
+"""Unit files: those in systemd/, with the paths and settings of one installation. Pure.
+
+Those files are good as they are for an installation in /opt/ringbatch, so that people can read one
+and the tools of systemd can check it. What differs elsewhere is replaced, line by line.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+SERVICE: Final = "ringbatch@.service"
+SOCKET: Final = "ringbatch@.socket"
+SLICE: Final = "ringbatch.slice"
+SYSUSERS: Final = "sysusers.conf"
+TMPFILES: Final = "tmpfiles.conf"
+GPU: Final = "gpu.conf"
+_KINDS: Final = ("service", "socket")
+TEMPLATES: Final = (SERVICE, SOCKET, SLICE, SYSUSERS, TMPFILES, GPU)
+
+_COMMAND: Final = "/opt/ringbatch/bin/ringbatch"
+_CONFIGURATIONS: Final = "/etc/ringbatch"
+_OF_A_USER: Final = "%E/ringbatch"
+_HOMES: Final = ("/home/", "/root/", "/run/user/")
+_STOP_BEYOND_DRAIN_S: Final = 60
+"""The supervisor asks for what it needs itself; this is for one that cannot."""
+_NOT_FOR_USERS: Final = frozenset(
+    {
+        *("User", "Group", "Slice", "OOMScoreAdjust", "LimitNOFILE"),
+        *("CapabilityBoundingSet", "AmbientCapabilities", "NoExecPaths", "RemoveIPC"),
+        *("PrivateMounts", "PrivateUsers", "PrivateDevices", "DevicePolicy", "PrivateTmp"),
+        *("ProtectSystem", "ProtectHome", "ProtectProc", "ProtectClock", "ProtectHostname"),
+        *("ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables"),
+        "ProtectControlGroups",
+    }
+)
+"""What the manager of one user has no right to set, or sets for nobody else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """What one engine's configuration says that its units must agree with.
+
+    Attributes:
+        name: behind the @ of its units; that of its configuration file without the ending.
+        host: on which HTTP is served.
+        port: the same.
+        frontends: how many serve it.
+        drain_s: what a stop waits for requests.
+        gpu: whether a model runs on a GPU.
+        credentials: files that systemd is to load, by the names that they get.
+    """
+
+    name: str
+    host: str
+    port: int
+    frontends: int
+    drain_s: float
+    gpu: bool
+    credentials: Mapping[str, str]
+
+
+def files(
+    templates: Mapping[str, str], command: Sequence[str], engine: Engine | None, *, user: bool
+) -> dict[str, str]:
+    """What to write, by path below the root, or below a user's configuration folder.
+
+    Args:
+        templates: the files of `TEMPLATES`, by name.
+        command: what runs ringbatch: absolute paths and words.
+        engine: whose drop-ins are written beside the templates; None for those alone.
+        user: for the service manager of a user, not for the system's.
+    """
+    folder = "systemd/user" if user else "etc/systemd/system"
+    found = {f"{folder}/{name}": templates[name] for name in (SERVICE, SOCKET, SLICE)}
+    found[f"{folder}/{SERVICE}"] = _service(templates[SERVICE], command, user=user)
+    if not user:
+        found["etc/sysusers.d/ringbatch.conf"] = templates[SYSUSERS]
+        found["etc/tmpfiles.d/ringbatch.conf"] = templates[TMPFILES]
+    if engine is not None:
+        service, listening = (f"{folder}/ringbatch@{engine.name}.{kind}.d" for kind in _KINDS)
+        found[f"{service}/settings.conf"] = _settings(engine)
+        found[f"{listening}/address.conf"] = _address(engine)
+        if engine.credentials:
+            found[f"{service}/credentials.conf"] = _credentials(engine.credentials)
+        if engine.gpu and not user:
+            found[f"{service}/gpu.conf"] = templates[GPU]
+    return found
+
+
+def _service(template: str, command: Sequence[str], *, user: bool) -> str:
+    text = template.replace(_COMMAND, " ".join(map(_quoted, command)))
+    if any(word.startswith(_HOMES) for word in command):
+        text = text.replace("ProtectHome=yes", "ProtectHome=read-only")
+    if not user:
+        return text
+    text = text.replace(_CONFIGURATIONS, _OF_A_USER).replace("multi-user.target", "default.target")
+    lines = _without(text.splitlines(keepends=True), _NOT_FOR_USERS)
+    return "".join(line for line in lines if "network-online.target" not in line)
+
+
+def _without(lines: Iterable[str], keys: frozenset[str]) -> list[str]:
+    return [line for line in lines if line.partition("=")[0] not in keys]
+
+
+def _settings(engine: Engine) -> str:
+    stop_s = int(engine.drain_s + _STOP_BEYOND_DRAIN_S)
+    return (
+        f"# drain_s is {engine.drain_s:g}; sockets are passed on by the unit named here.\n"
+        f"[Unit]\nRequires=ringbatch@{engine.name}.socket\n\n[Service]\nTimeoutStopSec={stop_s}\n"
+    )
+
+
+def _address(engine: Engine) -> str:
+    host = f"[{engine.host}]" if ":" in engine.host else engine.host
+    listen = f"ListenStream={host}:{engine.port}\n" * engine.frontends
+    return f"# host, port and frontends of its configuration.\n[Socket]\nListenStream=\n{listen}"
+
+
+def _credentials(paths: Mapping[str, str]) -> str:
+    lines = "".join(f"LoadCredential={name}:{path}\n" for name, path in sorted(paths.items()))
+    return f"# Read at every start, as root; the engine sees copies.\n[Service]\n{lines}"
+
+
+def _quoted(word: str) -> str:
+    """A word of a command as systemd reads it back."""
+    word = word.replace("%", "%%").replace("$", "$$")
+    if not any(character in word for character in " \t\"'\\;"):
+        return word
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
