@@ -77,7 +77,6 @@ class Service:
         self.next_ns: int | None = None
         self._clock_ns = clock_ns
         self._address = address_of(environment)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._watchdog_ns = watchdog_ns_of(environment, os.getpid())
         self._health = Health(answers)
         self._began_ns = clock_ns()
@@ -167,7 +166,9 @@ class Service:
                 self._send({"WATCHDOG": "1"})
 
     def _send(self, fields: Mapping[str, str]) -> None:
-        if self._address is not None:
-            # A service manager that does not read is no reason to serve nobody.
-            with suppress(OSError):
-                self._socket.sendto(encode(fields), self._address)
+        if self._address is None:
+            return
+        # A service manager that does not read is no reason to serve nobody.
+        kind = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK
+        with suppress(OSError), socket.socket(socket.AF_UNIX, kind) as sending:
+            sending.sendto(encode(fields), self._address)

@@ -50,5 +50,7 @@ UNIT
 cd "$root"
 pivot_root . mnt
 umount -l /mnt
+# Credentials reach a service as mounts that another process makes; a container's manager sees to it.
+mount --make-rshared /
 exec env -i container=ringbatch PATH=/usr/sbin:/usr/bin:/sbin:/bin \
     /lib/systemd/systemd --system --unit=booted.target --log-target=journal --show-status=false

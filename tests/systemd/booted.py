@@ -134,6 +134,7 @@ def booted() -> Iterator[Machine]:
         ],
         stdin=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
+        text=True,
         start_new_session=True,
         preexec_fn=lambda: _enter(groups),
     )
@@ -146,19 +147,19 @@ def booted() -> Iterator[Machine]:
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.communicate()
         for group in groups:
             wait_for(lambda group=group: _removed(group), f"the end of all in {group}")
         os.rmdir(scratch)
 
 
-def _is_up(machine: Machine, process: subprocess.Popen[bytes]) -> bool:
-    assert process.poll() is None, f"it ended: {process.stderr and process.stderr.read().decode()}"
+def _is_up(machine: Machine, process: subprocess.Popen[str]) -> bool:
+    assert process.poll() is None, f"it ended: {process.communicate()[1]}"
     return machine.run("systemctl", "is-active", "booted.target", check=False) == "active"
 
 
-def _first_child(process: subprocess.Popen[bytes]) -> int:
-    assert process.poll() is None, f"it ended: {process.stderr and process.stderr.read().decode()}"
+def _first_child(process: subprocess.Popen[str]) -> int:
+    assert process.poll() is None, f"it ended: {process.communicate()[1]}"
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     return int(children[0]) if children else 0
 

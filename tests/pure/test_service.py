@@ -1,0 +1,246 @@
+"""What systemd is told, and when; in the part of systemd, a socket that is read here."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from ringbatch.engine.systemd.health import Health
+from ringbatch.engine.systemd.service import (
+    Service,
+    address_of,
+    encode,
+    serving_status,
+    watchdog_ns_of,
+)
+from ringbatch.engine.systemd.sockets import expect, passed
+from ringbatch.shm.errors import StartupError
+
+S = 1_000_000_000
+WATCHDOG_S = 8
+
+
+class Manager:
+    """A service manager, a service of its own, and their clock."""
+
+    def __init__(self, name: str, environment: dict[str, str]) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self.socket.bind(name)
+        self.now_ns = 100 * S
+        self.answers = True
+        shown = name.replace("\0", "@")
+        self.service = Service(
+            {"NOTIFY_SOCKET": shown, **environment}, lambda: self.answers, lambda: self.now_ns
+        )
+
+    def heard(self) -> list[dict[str, str]]:
+        """All that was said since the last time."""
+        messages = []
+        with suppress(BlockingIOError):
+            while True:
+                lines = self.socket.recv(4096).decode().splitlines()
+                messages.append(dict(line.split("=", 1) for line in lines))
+        return messages
+
+    def turn(self, collector_ns: int | None = None) -> int:
+        """The supervisor's turn while it serves; how often the watchdog was fed in it."""
+        self.service.serves("serving m", self.now_ns if collector_ns is None else collector_ns)
+        asking = self.service._health._asking
+        if asking is not None:
+            asking.join()
+        return sum("WATCHDOG" in message for message in self.heard())
+
+
+@pytest.fixture(params=["path", "abstract"])
+def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Manager]:
+    names = {"path": str(tmp_path / "notify"), "abstract": f"\0ringbatch-test-{os.getpid()}"}
+    usec = {"WATCHDOG_USEC": str(WATCHDOG_S * 1_000_000), "WATCHDOG_PID": str(os.getpid())}
+    found = Manager(names[request.param], usec)
+    yield found
+    found.socket.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [("/run/x", "/run/x"), ("@x/y", "\0x/y"), ("vsock:1:2", None), ("", None)],
+)
+def test_where_messages_go(name: str, address: str | None) -> None:
+    assert address_of({"NOTIFY_SOCKET": name}) == address
+
+
+def test_a_message_has_a_line_for_each_field_whatever_its_text() -> None:
+    assert encode({"STATUS": "a\nREADY=1", "X": "1"}) == b"STATUS=a READY=1\nX=1"
+
+
+@pytest.mark.parametrize(
+    ("environment", "watchdog_ns"),
+    [
+        ({"WATCHDOG_USEC": "5000000", "WATCHDOG_PID": "7"}, 5 * S),
+        ({"WATCHDOG_USEC": "5000000"}, 5 * S),
+        ({"WATCHDOG_USEC": "5000000", "WATCHDOG_PID": "8"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+        ({}, None),
+    ],
+)
+def test_the_watchdog_is_for_whom_it_is_meant(
+    environment: dict[str, str], watchdog_ns: int | None
+) -> None:
+    assert watchdog_ns_of(environment, 7) == watchdog_ns
+
+
+@pytest.mark.parametrize(
+    ("models", "ready", "workers", "text"),
+    [
+        (["mnist"], 1, 1, "serving mnist on U; 1 model, 1 worker"),
+        (["mnist", "digits"], 4, 4, "serving mnist, digits on U; 2 models, 4 workers"),
+        (["mnist"], 1, 4, "serving mnist on U; 1 model, 1 of 4 workers"),
+    ],
+)
+def test_people_read_what_is_served(models: list[str], ready: int, workers: int, text: str) -> None:
+    assert serving_status(models, "U", ready, workers) == text
+
+
+def test_a_start_asks_for_more_time_every_second(manager: Manager) -> None:
+    for _ in range(8):
+        manager.service.loads("loading m")
+        manager.now_ns += S // 4
+    manager.service.is_ready()
+    first, second, ready = manager.heard()
+    assert (first["STATUS"], second["STATUS"]) == ("loading m: 0 s", "loading m: 1 s")
+    assert int(first["EXTEND_TIMEOUT_USEC"]) > 5_000_000
+    assert ready == {"READY": "1"}
+    assert manager.service.next_ns is not None
+
+
+def test_a_status_is_said_once(manager: Manager) -> None:
+    manager.service.serves("serving m", 0)
+    manager.service.serves("serving m", 0)
+    assert [message["STATUS"] for message in manager.heard()] == ["serving m"]
+
+
+def test_a_change_is_announced_and_its_failure_stays_to_be_read(manager: Manager) -> None:
+    manager.service.begins_change()
+    manager.service.begins_change()
+    begun = manager.heard()
+    manager.service.serves("serving m", 0)
+    (meanwhile,) = manager.heard()
+    manager.service.ends_change("")
+    assert manager.heard() == []
+    manager.service.ends_change("m: no such file")
+    assert manager.heard() == [{"READY": "1"}]
+    manager.service.serves("serving m", 0)
+    (after,) = manager.heard()
+    assert begun == [{"RELOADING": "1", "MONOTONIC_USEC": str(100_000_000)}]
+    assert "EXTEND_TIMEOUT_USEC" in meanwhile
+    assert after["STATUS"] == "serving m; the last change failed: m: no such file"
+
+
+def test_a_stop_says_what_it_may_take(manager: Manager) -> None:
+    manager.service.stops("stopping", 12.5)
+    assert manager.heard() == [
+        {"STOPPING": "1", "STATUS": "stopping", "EXTEND_TIMEOUT_USEC": "12500000"}
+    ]
+
+
+def turns(manager: Manager, seconds: int, collector_ns: int | None = None) -> int:
+    """How often the watchdog is fed in that time; the collector moves, but where that is given."""
+    fed = 0
+    for _ in range(seconds * 2):
+        manager.now_ns += S // 2
+        fed += manager.turn(collector_ns)
+    return fed
+
+
+def test_the_watchdog_is_fed_four_times_in_its_interval(manager: Manager) -> None:
+    manager.turn()
+    assert turns(manager, WATCHDOG_S) == 4
+
+
+def test_a_hung_collector_starves_the_watchdog(manager: Manager) -> None:
+    manager.turn()
+    assert turns(manager, WATCHDOG_S)
+    hung_ns = manager.now_ns
+    # What it had done until then may count once more.
+    assert turns(manager, WATCHDOG_S, hung_ns) <= 1
+    assert turns(manager, WATCHDOG_S, hung_ns) == 0
+    assert turns(manager, WATCHDOG_S)
+
+
+def test_frontends_that_do_not_answer_starve_the_watchdog(manager: Manager) -> None:
+    manager.turn()
+    manager.answers = False
+    assert turns(manager, WATCHDOG_S) <= 1
+    assert turns(manager, WATCHDOG_S) == 0
+    manager.answers = True
+    assert turns(manager, WATCHDOG_S)
+
+
+def test_without_a_service_manager_nothing_is_planned() -> None:
+    asked = []
+    service = Service({}, lambda: bool(asked.append(1)))
+    service.loads("loading m")
+    service.serves("serving m", 1)
+    assert (service.next_ns, asked) == (None, [])
+
+
+def test_a_service_manager_that_is_gone_harms_nobody(tmp_path: Path) -> None:
+    service = Service({"NOTIFY_SOCKET": str(tmp_path / "gone")}, lambda: True)
+    service.is_ready()
+
+
+def test_health_is_asked_for_by_one_at_a_time() -> None:
+    health = Health(lambda: True)
+    assert not health.proven(1)
+    assert health._asking is not None
+    health._asking.join()
+    assert health.proven(2)
+    assert not Health(lambda: False).proven(1)
+
+
+# Sockets
+
+
+def listening(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
+    return socket.create_server((host, port), reuse_port=True)
+
+
+def test_only_the_process_that_is_meant_takes_sockets() -> None:
+    environment = {"LISTEN_FDS": "1", "LISTEN_PID": "1"}
+    assert passed(environment, os.getpid()) == []
+    assert passed({}, os.getpid()) == []
+
+
+def test_sockets_of_the_configured_address_are_taken() -> None:
+    with listening() as one, listening(port=one.getsockname()[1]) as two:
+        port = one.getsockname()[1]
+        expect([one, two], "127.0.0.1", port, 2)
+        expect([one], "localhost", port, 2)
+        expect([one], "127.0.0.1", 0, 2)
+
+
+@pytest.mark.parametrize(
+    ("host", "change", "frontends", "told"),
+    [
+        ("127.0.0.1", 1, 1, "host and port are"),
+        ("127.0.0.2", 0, 1, "host and port are"),
+        ("127.0.0.1", 0, 3, "2 sockets for 3 frontends"),
+        ("no.such.invalid", 0, 1, "is no address"),
+    ],
+)
+def test_other_sockets_are_refused_in_words(
+    host: str, change: int, frontends: int, told: str
+) -> None:
+    with listening() as one:
+        port = one.getsockname()[1]
+        sockets = [one] * (2 if frontends > 1 else 1)
+        with pytest.raises(StartupError, match=told):
+            expect(sockets, host, port + change, frontends)
+
+
+def test_a_socket_that_does_not_listen_is_refused() -> None:
+    with socket.socket() as idle, pytest.raises(StartupError, match="no TCP port listens"):
+        expect([idle], "127.0.0.1", 0, 1)

@@ -1,0 +1,323 @@
+"""The units under a real systemd: what an operator sees of an engine, from its start to its end."""
+
+import json
+import re
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tiers import exhaustive
+
+from .booted import Machine, booted, wait_for, why_not
+
+pytestmark = [exhaustive, pytest.mark.timeout(900)]
+
+UNIT: Final = "ringbatch@prod.service"
+SOCKET: Final = "ringbatch@prod.socket"
+CONFIGURATION: Final = "/etc/ringbatch/prod.toml"
+LOAD: Final = "/opt/load.py"
+PORT: Final = 8080
+WATCHDOG_S: Final = 8
+CLIENTS: Final = 3
+
+MODEL: Final = """\
+from ringbatch.engine import Tensor
+
+inputs = [Tensor("x", "FP32", [2])]
+outputs = [Tensor("y", "FP32", [2])]
+kept = []
+
+
+def predict(x):
+    if (x == 666).any():
+        kept.append(bytearray(b"x" * (1 << 30)))
+    return x * 2
+"""
+SETTINGS: Final = """\
+[server]
+frontends = 2
+drain_s = 5
+max_request_bytes = 65536
+[models.double]
+path = "model.py"
+workers = 2
+"""
+
+
+class Operator:
+    """Who runs the engine, and what was found.
+
+    Attributes:
+        figures: a line for each thing that was done.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.figures: list[str] = []
+        self.key = "the-first-key-of-all"
+
+    def install(self) -> None:
+        """As README says."""
+        machine = self.machine
+        machine.write(CONFIGURATION, SETTINGS)
+        machine.write("/etc/ringbatch/model.py", MODEL)
+        machine.write(LOAD, Path(__file__).with_name("load.py").read_text())
+        machine.write("/etc/ringbatch/prod.credentials/api_keys", f"{self.key}\n", "0600")
+        machine.run(machine.ringbatch, "units", "--install", "--config", CONFIGURATION)
+        drop_in = f"[Service]\nWatchdogSec={WATCHDOG_S}\nStartLimitBurst=100\n"
+        machine.write(f"/etc/systemd/system/{UNIT}.d/quick.conf", drop_in)
+        machine.run("systemd-sysusers")
+        machine.run("systemd-tmpfiles", "--create")
+        machine.run("systemctl", "daemon-reload")
+
+    @property
+    def status(self) -> str:
+        """What `systemctl status` shows in words."""
+        return self.machine.show(UNIT, "StatusText")
+
+    @property
+    def restarts(self) -> int:
+        """How often systemd has started it anew by itself."""
+        return int(self.machine.show(UNIT, "NRestarts"))
+
+    def serves(self) -> bool:
+        """Whether it serves, and nothing is missing."""
+        active = self.machine.run("systemctl", "is-active", UNIT, check=False) == "active"
+        titles = self.machine.processes(UNIT) if active else {}
+        return (
+            active and "; 1 model, 2 workers" in self.status and any("standby" in t for t in titles)
+        )
+
+    def pid_of(self, title: str) -> int:
+        """Of a process of the engine."""
+        return wait_for(lambda: self.machine.processes(UNIT).get(f"ringbatch: {title}", 0), title)
+
+    @contextmanager
+    def load(self, what: str, *, may_break: int = 0) -> Iterator[None]:
+        """Send requests all the while; none may fail but so many whose connections break.
+
+        Args:
+            what: is done meanwhile, for the figures.
+            may_break: those that were in the hands of a process that was killed.
+        """
+        words = ["/usr/bin/env", *self._python(), LOAD, str(PORT), str(CLIENTS), self.key]
+        pipe = subprocess.PIPE
+        sender = subprocess.Popen(self.machine.command(*words), stdin=pipe, stdout=pipe, text=True)
+        assert sender.stdout is not None
+        try:
+            assert sender.stdout.readline() == "began\n"
+            yield
+        finally:
+            out, _ = sender.communicate(timeout=120)
+        found = json.loads(out)
+        seen: dict[str, int] = found["seen"]
+        sent, broken = sum(seen.values()), sum(n for kind, n in seen.items() if "broken" in kind)
+        failed = sent - seen.pop("answered", 0)
+        self.say(
+            f"{what}: {sent} requests, {failed} failed, the slowest took {found['slowest_s']} s"
+        )
+        assert failed == broken <= may_break, seen
+
+    def _python(self) -> list[str]:
+        return ["LD_LIBRARY_PATH=/opt/ringbatch/lib", self.machine.python]
+
+    def say(self, line: str) -> None:
+        """Keep a figure."""
+        self.figures.append(line)
+        print(line, flush=True)
+
+
+@pytest.fixture
+def operator() -> Iterator[Operator]:
+    if reason := why_not():
+        pytest.skip(f"no systemd of our own can be run here: {reason}")
+    with booted() as machine:
+        operator = Operator(machine)
+        try:
+            yield operator
+        except BaseException:
+            raise
+        finally:
+            print(machine.run("systemctl", "status", "--no-pager", UNIT, check=False))
+            print(machine.journal(UNIT))
+
+
+def test_an_engine_under_systemd(
+    operator: Operator, record_property: Callable[[str, object], None]
+) -> None:
+    operator.install()
+    for act in (
+        start,
+        kill_each_role,
+        kill_the_supervisor,
+        hang_the_collector,
+        hang_the_supervisor,
+        hang_what_nobody_can_replace,
+        reload,
+        reload_a_broken_file,
+        run_out_of_memory,
+        rotate_credentials,
+        restart,
+        stop,
+    ):
+        act(operator)
+    record_property("figures", "\n".join(operator.figures))
+
+
+def start(operator: Operator) -> None:
+    """The socket first, so that whoever comes early waits."""
+    machine = operator.machine
+    machine.run("systemctl", "start", SOCKET)
+    machine.run("systemctl", "start", UNIT)
+    wait_for(operator.serves, "a standby")
+    assert operator.status == f"serving double on http://127.0.0.1:{PORT}; 1 model, 2 workers"
+    began, ready = (
+        int(machine.show(UNIT, f"{name}TimestampMonotonic"))
+        for name in ("InactiveExit", "ActiveEnter")
+    )
+    operator.say(f"ready {(ready - began) / 1e6:.1f} s after its start")
+    with operator.load("light load"):
+        wait_for(lambda: len(machine.processes(UNIT)) == 8, "all processes")
+
+
+def kill_each_role(operator: Operator) -> None:
+    """Others take their places; of a frontend, the connections that it had break."""
+    for title in ("worker double/0", "collector", "standby", "frontend 0", "frontends"):
+        with operator.load(f"kill -9 {title}", may_break=CLIENTS if "frontend" in title else 0):
+            pid = operator.pid_of(title)
+            operator.machine.run("kill", "-9", str(pid))
+            wait_for(
+                lambda pid=pid: pid not in operator.machine.processes(UNIT).values(), "its end"
+            )
+            wait_for(operator.serves, "its replacement")
+    assert operator.restarts == 0
+
+
+def kill_the_supervisor(operator: Operator) -> None:
+    """All ends with it; who connects meanwhile waits in the socket."""
+    with restarted(operator, "kill -9 of the supervisor"):
+        operator.machine.run("kill", "-9", operator.machine.show(UNIT, "MainPID"))
+
+
+@contextmanager
+def restarted(operator: Operator, what: str) -> Iterator[None]:
+    """Under load, systemd starts the engine anew; only connections that were accepted break."""
+    before = operator.restarts
+    with operator.load(what, may_break=CLIENTS):
+        yield
+        wait_for(lambda: operator.restarts > before, "a restart", 120)
+        wait_for(operator.serves, "its start")
+
+
+def hang_the_collector(operator: Operator) -> None:
+    """The supervisor sees it first: no restart is needed."""
+    before = operator.restarts
+    with operator.load("kill -STOP collector"):
+        pid = operator.pid_of("collector")
+        operator.machine.run("kill", "-STOP", str(pid))
+        wait_for(lambda: pid not in operator.machine.processes(UNIT).values(), "its end")
+        wait_for(operator.serves, "its replacement")
+    assert operator.restarts == before
+
+
+def hang_the_supervisor(operator: Operator) -> None:
+    """Nobody but the watchdog sees it, while requests are answered."""
+    with restarted(operator, "kill -STOP supervisor"):
+        operator.machine.run("kill", "-STOP", operator.machine.show(UNIT, "MainPID"))
+    assert "Watchdog timeout" in operator.machine.journal(UNIT)
+
+
+def hang_what_nobody_can_replace(operator: Operator) -> None:
+    """Frontends and the arbiter over them: nothing is answered, and every process is there."""
+    before = operator.restarts
+    for title in ("frontends", "frontend 0", "frontend 1"):
+        operator.machine.run("kill", "-STOP", str(operator.pid_of(title)))
+    wait_for(lambda: operator.restarts > before, "a restart", 120)
+    wait_for(operator.serves, "its start")
+    operator.say("kill -STOP of all frontends and their arbiter: restarted by the watchdog")
+
+
+def reload(operator: Operator) -> None:
+    """A model is loaded beside the old one."""
+    machine = operator.machine
+    with operator.load("reload with another model"):
+        machine.write(CONFIGURATION, SETTINGS + '[models.more]\npath = "model.py"\n')
+        machine.run("systemctl", "reload", UNIT)
+        assert "serving double, more on" in operator.status
+        machine.write(CONFIGURATION, SETTINGS)
+        machine.run("systemctl", "kill", "--kill-whom=main", "--signal=HUP", UNIT)
+        wait_for(operator.serves, "the model's end")
+
+
+def reload_a_broken_file(operator: Operator) -> None:
+    """What serves, serves on, and the status says why."""
+    machine = operator.machine
+    with operator.load("reload of a broken file"):
+        machine.write(CONFIGURATION, SETTINGS.replace("workers = 2", 'workers = "two"'))
+        said = machine.run("systemctl", "reload", UNIT, check=False)
+        assert "failed" in said
+        assert re.search("serving double .*; the last change failed: .*workers", operator.status)
+        machine.write(CONFIGURATION, SETTINGS)
+        machine.run("systemctl", "reload", UNIT)
+        assert operator.serves()
+        assert "failed" not in operator.status
+
+
+def run_out_of_memory(operator: Operator) -> None:
+    """The kernel takes a worker, and the unit goes on."""
+    machine, before = operator.machine, operator.restarts
+    used = int(machine.show(UNIT, "MemoryCurrent"))
+    machine.run("systemctl", "set-property", "--runtime", UNIT, f"MemoryMax={used + (400 << 20)}")
+    if machine.show(UNIT, "MemoryMax") == "infinity":
+        operator.say("MemoryMax= has no effect here: nobody was taken")
+        return
+    body = '{"instances": [[666, 666]]}'
+    url = f"http://127.0.0.1:{PORT}/v1/models/double:predict"
+    with operator.load("out of memory, by MemoryMax="):
+        machine.run(
+            *(
+                "curl",
+                "-s",
+                "-m",
+                "60",
+                "-H",
+                f"Authorization: Bearer {operator.key}",
+                "-d",
+                body,
+                url,
+            )
+        )
+        wait_for(operator.serves, "another worker")
+    machine.run("systemctl", "set-property", "--runtime", UNIT, "MemoryMax=infinity")
+    assert "was killed by SIGKILL" in machine.journal(UNIT)
+    assert operator.restarts == before
+
+
+def rotate_credentials(operator: Operator) -> None:
+    """Files that systemd loads are read at a start."""
+    operator.machine.write("/etc/ringbatch/prod.credentials/api_keys", "the-second-key-of-all\n", "0600")
+    operator.machine.run("systemctl", "restart", UNIT)
+    operator.key = "the-second-key-of-all"
+    with operator.load("credentials rotated"):
+        wait_for(operator.serves, "its start")
+
+
+def restart(operator: Operator) -> None:
+    """Nobody is refused: what was accepted is answered, the rest waits in the socket."""
+    with operator.load("restart"):
+        operator.machine.run("systemctl", "restart", UNIT)
+        wait_for(operator.serves, "its start")
+
+
+def stop(operator: Operator) -> None:
+    """Nothing is left."""
+    machine = operator.machine
+    machine.run("systemctl", "stop", SOCKET, UNIT)
+    assert machine.show(UNIT, "Result") == "success"
+    assert machine.processes(UNIT) == {}
+    assert machine.run("ls", "-A", "/dev/shm") == ""
+    assert machine.run("pgrep", "-fc", "ringbatch: ", check=False) == "0"
+    operator.say("stopped: no process and no name in /dev/shm is left")
