@@ -114,6 +114,12 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
+    """What tests have measured (`record_property("figures", ...)`), and what they left behind."""
+    for report in terminalreporter.getreports("passed"):
+        for name, figures in report.user_properties:
+            if name == "figures":
+                terminalreporter.section(report.nodeid)
+                terminalreporter.write_line(str(figures))
     if left := config.stash.get(_left, None):
         terminalreporter.section("left behind by the tests", red=True)
         for what in left:

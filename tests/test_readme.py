@@ -215,7 +215,17 @@ def test_every_command_that_is_named_is_understood() -> None:
         cli._parser().parse_args(shlex.split(line)[1:])
 
 
-COMMANDS: Final = {"check", "demo", "doctor", "models", "reload", "serve", "sidecar", "status"}
+COMMANDS: Final = {
+    "check",
+    "demo",
+    "doctor",
+    "models",
+    "reload",
+    "serve",
+    "sidecar",
+    "status",
+    "units",
+}
 
 
 def test_the_configuration_example_is_sound(tmp_path: Path) -> None:
@@ -325,6 +335,7 @@ WHERE: Final = {
     "a batch closed": "def decide(",
     "a dead worker's batch taken back": "def regroup(",
     "the retry limit": "MAX_DEATHS = ",
+    "systemd's watchdog fed": "WATCHDOG",
     "V2's binary header read": "Inference-Header-Content-Length",
     "a metric named": "ringbatch_model_batches",
 }

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -149,7 +149,7 @@ def booted() -> Iterator[Machine]:
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         for group in groups:
-            wait_for(lambda group=group: _removed(group), f"the end of all in {group}")
+            wait_for(partial(_removed, group), f"the end of all in {group}")
         os.rmdir(scratch)
 
 

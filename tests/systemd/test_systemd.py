@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ SOCKET: Final = "ringbatch@prod.socket"
 CONFIGURATION: Final = "/etc/ringbatch/prod.toml"
 LOAD: Final = "/opt/load.py"
 PORT: Final = 8080
-WATCHDOG_S: Final = 8
+WATCHDOG_S: Final = 20
 CLIENTS: Final = 3
 
 MODEL: Final = """\
@@ -65,13 +66,18 @@ class Operator:
         machine.write(CONFIGURATION, SETTINGS)
         machine.write("/etc/ringbatch/model.py", MODEL)
         machine.write(LOAD, Path(__file__).with_name("load.py").read_text())
-        machine.write("/etc/ringbatch/prod.credentials/api_keys", f"{self.key}\n", "0600")
+        self.write_key()
         machine.run(machine.ringbatch, "units", "--install", "--config", CONFIGURATION)
         drop_in = f"[Service]\nWatchdogSec={WATCHDOG_S}\nStartLimitBurst=100\n"
         machine.write(f"/etc/systemd/system/{UNIT}.d/quick.conf", drop_in)
         machine.run("systemd-sysusers")
         machine.run("systemd-tmpfiles", "--create")
         machine.run("systemctl", "daemon-reload")
+
+    def write_key(self) -> None:
+        """Put the key where systemd finds it."""
+        path = "/etc/ringbatch/prod.credentials/api_keys"
+        self.machine.write(path, f"{self.key}\n", "0600")
 
     @property
     def status(self) -> str:
@@ -94,6 +100,10 @@ class Operator:
     def pid_of(self, title: str) -> int:
         """Of a process of the engine."""
         return wait_for(lambda: self.machine.processes(UNIT).get(f"ringbatch: {title}", 0), title)
+
+    def is_gone(self, pid: int) -> bool:
+        """Whether a process of the engine has ended."""
+        return pid not in self.machine.processes(UNIT).values()
 
     @contextmanager
     def load(self, what: str, *, may_break: int = 0) -> Iterator[None]:
@@ -189,9 +199,7 @@ def kill_each_role(operator: Operator) -> None:
         with operator.load(f"kill -9 {title}", may_break=CLIENTS if "frontend" in title else 0):
             pid = operator.pid_of(title)
             operator.machine.run("kill", "-9", str(pid))
-            wait_for(
-                lambda pid=pid: pid not in operator.machine.processes(UNIT).values(), "its end"
-            )
+            wait_for(partial(operator.is_gone, pid), "its end")
             wait_for(operator.serves, "its replacement")
     assert operator.restarts == 0
 
@@ -218,7 +226,7 @@ def hang_the_collector(operator: Operator) -> None:
     with operator.load("kill -STOP collector"):
         pid = operator.pid_of("collector")
         operator.machine.run("kill", "-STOP", str(pid))
-        wait_for(lambda: pid not in operator.machine.processes(UNIT).values(), "its end")
+        wait_for(partial(operator.is_gone, pid), "its end")
         wait_for(operator.serves, "its replacement")
     assert operator.restarts == before
 
@@ -298,9 +306,9 @@ def run_out_of_memory(operator: Operator) -> None:
 
 def rotate_credentials(operator: Operator) -> None:
     """Files that systemd loads are read at a start."""
-    operator.machine.write("/etc/ringbatch/prod.credentials/api_keys", "the-second-key-of-all\n", "0600")
-    operator.machine.run("systemctl", "restart", UNIT)
     operator.key = "the-second-key-of-all"
+    operator.write_key()
+    operator.machine.run("systemctl", "restart", UNIT)
     with operator.load("credentials rotated"):
         wait_for(operator.serves, "its start")
 
