@@ -16,11 +16,13 @@ from ringbatch.engine.doctor.probes import pipe, semaphore
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.process import die_with_parent
-from ringbatch.shm.layout import PAGE
+from ringbatch.shm.layout import PAGE, WORD, aligned, ring_size
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.wakeup import Wakeup
 
 _WORDS: Final = 8
+_ANSWERS: Final = ring_size(_WORDS)
+"""Where the second ring starts, in words."""
 _PAUSE_S: Final = 0.001
 _PATIENCE_S: Final = 2.0
 
@@ -36,7 +38,7 @@ def measure(files: HostFiles, duration_s: float = 1.0) -> WakeUps:
     with (
         semaphore() as theirs,
         pipe() as ours,
-        mmap.mmap(-1, 2 * PAGE) as memory,
+        mmap.mmap(-1, aligned(2 * _ANSWERS * WORD, PAGE)) as memory,
         memoryview(memory).cast("Q") as words,
     ):
         trips = _to_and_fro(words, theirs, ours, duration_s)
@@ -62,11 +64,11 @@ def _to_and_fro(words: memoryview, theirs: Wakeup, ours: Bell, duration_s: float
     if child == 0:
         try:
             die_with_parent(parent)
-            _answer(Consumer(words, 0, _WORDS), theirs, Producer(words, PAGE, _WORDS), ours)
+            _answer(Consumer(words, 0, _WORDS), theirs, Producer(words, _ANSWERS, _WORDS), ours)
         finally:
             os._exit(0)
     try:
-        there, back = Producer(words, 0, _WORDS), Consumer(words, PAGE, _WORDS)
+        there, back = Producer(words, 0, _WORDS), Consumer(words, _ANSWERS, _WORDS)
         trips: list[int] = []
         until_ns = time.monotonic_ns() + int(duration_s * 1e9)
         while (began_ns := time.monotonic_ns()) < until_ns or not trips:
