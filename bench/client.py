@@ -65,7 +65,7 @@ def ringbatch(cap: int) -> Iterator[Asked]:
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         Server(peer.command(Path(folder))) as server,
-        Client(pid=server.pid) as client,
+        Client(server.pid) as client,
     ):
 
         def many(instances: Floats) -> Floats:

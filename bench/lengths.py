@@ -86,7 +86,7 @@ def measure(
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         Server(peer.command(Path(folder))) as server,
-        Client(pid=server.pid) as client,
+        Client(server.pid) as client,
     ):
         under_way: deque[Future[Any]] = deque()
         answers = []

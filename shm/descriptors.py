@@ -41,7 +41,8 @@ class HeaderWords:
     """The header. MAGIC is stored last and says that the rest is complete.
 
     The sizes are those of `ringbatch.shm.layout.Layout`. IDENTITY is a random number. MODEL_CONTROL
-    is 1 where frontends may ask the supervisor to load and unload models. MODEL_TABLE is the number
+    is 1 where frontends may ask the supervisor to load and unload models. READY_NS is when all of
+    the engine was there for the first time, 0 before. MODEL_TABLE is the number
     of the model table that holds; it is in the copy of that number modulo 2. COLLECTOR_ERRNO is the
     kernel's reason where no collector can be started, 0 otherwise. RING_COLLECTOR is 0 while the
     collector does not want to be woken for requests, because no worker is idle. COLLECTOR_NS is
@@ -62,6 +63,7 @@ class HeaderWords:
            9  IDENTITY           supervisor  once       everyone    rarely
           10  CLIENT_LANES       supervisor  once       everyone    rarely
           11  MODEL_CONTROL      supervisor  once       frontends   rarely
+          12  READY_NS           supervisor  once       clients     rarely
           16  DRAINING           supervisor  rarely     everyone    request
           17  MODEL_TABLE        supervisor  rarely     everyone    request
           18  COLLECTOR_ERRNO    supervisor  rarely     frontends   rarely
@@ -81,6 +83,7 @@ class HeaderWords:
     IDENTITY: Final = 9
     CLIENT_LANES: Final = 10
     MODEL_CONTROL: Final = 11
+    READY_NS: Final = 12
     DRAINING: Final = PAIR
     MODEL_TABLE: Final = 17
     COLLECTOR_ERRNO: Final = 18

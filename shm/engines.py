@@ -1,25 +1,62 @@
-"""Which engines run on this host, and which of them a command or a client means."""
+"""Which engines run on this host, and which of them a command or a client means.
+
+They say the engine's name or the process id of its supervisor, or nothing where one alone runs.
+Several engines bear a name while one takes over from another. The newest that is ready stands for
+it, so nobody is sent to one that starts or stops while another serves.
+"""
 
 import os
 import pwd
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Protocol, TypeVar
 
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.object_names import DIRECTORY, names
 from ringbatch.shm.segment import Segment
 
 
+class Named(Protocol):
+    """What is to be known of an engine, as `Segment` says it."""
+
+    @property
+    def engine(self) -> str:
+        """Its name."""
+
+    @property
+    def ready_ns(self) -> int:
+        """Since when it is ready; 0 where it starts or stops."""
+
+
+_Named = TypeVar("_Named", bound=Named)
+
+
+def in_order(engines: Iterable[_Named]) -> list[_Named]:
+    """By name; of one name the newest that is ready first, and last those that are not."""
+    return sorted(engines, key=lambda engine: (engine.engine, -engine.ready_ns))
+
+
+def eligible(engines: Iterable[_Named]) -> list[_Named]:
+    """Those that may be meant where no name is said: of each name those that are ready, or else
+    all."""
+    found = list(engines)
+    served = {engine.engine for engine in found if engine.ready_ns}
+    return [engine for engine in found if engine.ready_ns or engine.engine not in served]
+
+
 @contextmanager
-def running(pid: int | None) -> Iterator[list[Segment]]:
-    """The segments of the running engines of this user, or of that supervisor, attached meanwhile.
+def running(engine: str | int | None) -> Iterator[list[Segment]]:
+    """The segments of running engines of this user, attached meanwhile, as `in_order` has them.
+
+    Args:
+        engine: the name of an engine, or the process id of its supervisor; None for all.
 
     Raises:
         StartupError: there is none; the text says why.
     """
     found, refused = [], None
     try:
-        for name in names(pid):
+        for name in names(engine):
             try:
                 segment = Segment.attach(name)
             except StartupError as error:  # another user's, or on its way in or out
@@ -27,44 +64,73 @@ def running(pid: int | None) -> Iterator[list[Segment]]:
                 continue
             found.append(segment) if segment.alive else segment.detach()
         if not found:
-            raise _of_others(pid) or (refused if pid is not None else None) or not_running(pid)
-        yield found
+            told = refused if engine is not None else None
+            raise _of_others(engine) or told or _not_among_those_that_run(engine)
+        yield in_order(found)
     finally:
         for segment in found:
             segment.detach()
 
 
-def only(pid: int | None) -> str:
-    """The segment's name of the one running engine of this user, or of that supervisor.
+def only(engine: str | int | None) -> str:
+    """The segment's name of the one running engine of this user that is meant.
+
+    Args:
+        engine: its name, or the process id of its supervisor; None where one alone runs.
 
     Raises:
         StartupError: no such engine runs, or several do.
     """
-    with running(pid) as found:
-        if len(found) > 1:
+    with running(engine) as found:
+        meant = found[:1] if isinstance(engine, str) else eligible(found)
+        if len(meant) > 1:
             shown = "; ".join(
-                f"process {segment.pid} serves {', '.join(m.name for m in segment.models)}"
-                for segment in found
+                f"{_shown(segment)} serves {', '.join(m.name for m in segment.models)}"
+                for segment in meant
             )
-            raise StartupError(f"{len(found)} engines run, say which by pid: {shown}")
-        return found[0].name
+            raise StartupError(
+                f"{len(meant)} engines run, say which, by name or process id: {shown}"
+            )
+        return meant[0].name
 
 
-def not_running(pid: int | None) -> StartupError:
-    """That there is no engine, or none of that supervisor."""
-    whose = "" if pid is None else f" whose supervisor has process id {pid}"
-    return StartupError(f"no engine of ringbatch{whose} is running")
+def not_running(engine: str | int | None) -> StartupError:
+    """That there is no engine, or none of that name, or of that supervisor."""
+    return StartupError(f"no engine of ringbatch{_whose(engine)} is running")
 
 
-def _of_others(pid: int | None) -> StartupError | None:
+def _not_among_those_that_run(engine: str | int | None) -> StartupError:
+    error = not_running(engine)
+    if engine is None:
+        return error
+    try:
+        with running(None) as others:
+            return StartupError(f"{error}; there is: {', '.join(map(_shown, others))}")
+    except StartupError:
+        return error
+
+
+def _shown(segment: Segment) -> str:
+    return f"{segment.engine} (process {segment.pid})"
+
+
+def _whose(engine: str | int | None) -> str:
+    if engine is None:
+        return ""
+    if isinstance(engine, str):
+        return f" with the name {engine}"
+    return f" whose supervisor has process id {engine}"
+
+
+def _of_others(engine: str | int | None) -> StartupError | None:
     """That the engines that there are belong to others, where they do."""
-    users = sorted({user for name in names(pid) if (user := _other_user(name))})
+    users = sorted({user for name in names(engine) if (user := _other_user(name))})
     if not users:
         return None
-    whose = "" if pid is None else f" whose supervisor has process id {pid}"
     return StartupError(
-        f"no engine of ringbatch{whose} is this user's; there is one of {' and '.join(users)}, "
-        "which is for that user alone. Give the command as that user, as with sudo -u"
+        f"no engine of ringbatch{_whose(engine)} is this user's; there is one of "
+        f"{' and '.join(users)}, which is for that user alone. Give the command as that user, as "
+        "with sudo -u"
     )
 
 

@@ -1,9 +1,11 @@
 """The objects of engines in /dev/shm: their names, whose are alive, and what the dead have left.
 
-Names are ``/ringbatch.PID.RANDOM``, where PID is the process id of the supervisor, for people; the
-semaphores, pipes and the socket of an engine carry its segment's name with a suffix. The
-supervisor holds a lock on the segment for as long as it lives. It is one of the open file, which
-no process inherits that is started in the usual way, and the kernel drops it with its holder,
+Names are ``/ringbatch.NAME.PID.RANDOM``: the engine's name, by which it is found, and the process
+id of its supervisor. The semaphores, pipes and the socket of an engine carry its segment's name
+with a suffix. All users can see these names, and the owner alone can open what they name.
+
+The supervisor holds a lock on the segment for as long as it lives. It is one of the open file,
+which no process inherits that is started in the usual way, and the kernel drops it with its holder,
 whatever that dies of. So what a dead engine left can be told from a living one's from wherever
 /dev/shm is the same: containers may share it and not see one another's processes.
 """
@@ -20,7 +22,7 @@ from typing import Final
 
 import posix_ipc
 
-from ringbatch.shm import wakeup
+from ringbatch.shm import engine_name, wakeup
 from ringbatch.shm.layout import MAX_LANES
 
 PREFIX: Final = "ringbatch"
@@ -38,8 +40,11 @@ def free_bytes() -> int | None:
     return room.f_bavail * room.f_frsize if room.f_blocks else None
 
 
-def made_and_locked() -> tuple[str, int, int]:
+def made_and_locked(engine: str) -> tuple[str, int, int]:
     """A new segment, empty, of a living supervisor.
+
+    Args:
+        engine: its name.
 
     Returns:
         Its name with the leading slash, a descriptor of it, and another that has the lock.
@@ -48,7 +53,7 @@ def made_and_locked() -> tuple[str, int, int]:
         OSError: where that is not possible.
     """
     while True:
-        name = f"/{PREFIX}.{os.getpid()}.{secrets.token_hex(8)}"
+        name = f"/{PREFIX}.{engine}.{os.getpid()}.{secrets.token_hex(8)}"
         fd = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600).fd
         locks = opened_anew(fd)
         # A sweep that came before the lock took it for a dead engine's.
@@ -110,17 +115,28 @@ def unlock_all(fd: int) -> None:
     fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
 
 
-def names(pid: int | None = None) -> Iterator[str]:
-    """The names of segments, of one supervisor or of all, living or not."""
+def names(engine: str | int | None = None) -> Iterator[str]:
+    """The names of segments, living or not.
+
+    Args:
+        engine: the name of engines, or the process id of a supervisor; None for all.
+    """
     for entry in sorted(DIRECTORY.iterdir()):
         found = _taken_apart(entry.name)
-        if found and found[3] is None and pid in (None, int(found[2])):
+        if found and found[4] is None and engine in (None, found[2], int(found[3])):
             yield f"/{entry.name}"
 
 
+def engine_and_pid(name: str) -> tuple[str, int]:
+    """The engine's name in that of a segment, and the process id."""
+    _, engine, pid, _ = name.split(".")
+    return engine, int(pid)
+
+
 def _taken_apart(name: str) -> re.Match[str] | None:
-    """The segment's name, the process id in it, and the suffix of what belongs to the segment."""
-    return re.fullmatch(rf"({PREFIX}\.(\d+)\.[0-9a-f]{{16}})(\..*)?", name)
+    """The segment's name, the engine's, the process id, and the suffix of what belongs to it."""
+    pattern = rf"({PREFIX}\.({engine_name.PATTERN})\.(\d+)\.[0-9a-f]{{16}})(\..*)?"
+    return re.fullmatch(pattern, name)
 
 
 def sweep() -> list[str]:

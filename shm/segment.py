@@ -19,6 +19,7 @@ from ringbatch.shm.descriptors import (
     WorkerState,
     WorkerWords,
 )
+from ringbatch.shm.engine_name import UNNAMED
 from ringbatch.shm.errors import LayoutMismatch, SegmentNotReady, StartupError
 from ringbatch.shm.lane_locks import LaneLocks
 from ringbatch.shm.layout import MAX_LANES, WORD, Layout
@@ -59,10 +60,17 @@ class Segment:
         self.models: tuple[ModelSpec, ...] = ()
 
     @classmethod
-    def create(cls, layout: Layout, models: tuple[ModelSpec, ...]) -> "Segment":
+    def create(
+        cls, layout: Layout, models: tuple[ModelSpec, ...], engine: str = UNNAMED
+    ) -> "Segment":
         """Make a segment with all its memory really there, and its doorbells.
 
         It is alive until its maker ends or detaches.
+
+        Args:
+            layout: its sizes.
+            models: the entries of the first table.
+            engine: the engine's name.
 
         Raises:
             StartupError: where /dev/shm has no room or allows no further semaphore; nothing
@@ -70,7 +78,7 @@ class Segment:
         """
         try:
             with object_names.modes_as_asked(), ExitStack() as undo:
-                name, fd, locks = object_names.made_and_locked()
+                name, fd, locks = object_names.made_and_locked(engine)
                 undo.callback(os.close, locks)
                 undo.callback(object_names.unlink, name)
                 try:
@@ -133,9 +141,14 @@ class Segment:
         return segment
 
     @property
+    def engine(self) -> str:
+        """The name of the engine."""
+        return object_names.engine_and_pid(self.name)[0]
+
+    @property
     def pid(self) -> int:
         """Of the supervisor that made it, where that runs; for people."""
-        return int(self.name.split(".")[1])
+        return object_names.engine_and_pid(self.name)[1]
 
     @property
     def alive(self) -> bool:
@@ -177,6 +190,15 @@ class Segment:
     def allow_model_control(self) -> None:
         """Let frontends ask for models to be loaded and unloaded; by the supervisor alone."""
         self.words[HeaderWords.MODEL_CONTROL] = 1
+
+    @property
+    def ready_ns(self) -> int:
+        """When the engine was ready, in CLOCK_MONOTONIC; 0 while it starts, and once it stops."""
+        return 0 if self.draining else self.words[HeaderWords.READY_NS]
+
+    def say_ready(self, now_ns: int) -> None:
+        """Say that the engine serves; by the supervisor alone."""
+        self.words[HeaderWords.READY_NS] = now_ns
 
     @property
     def draining(self) -> bool:

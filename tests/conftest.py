@@ -143,7 +143,7 @@ def _own_names() -> set[str]:
 
 def _is_dead(name: str) -> bool:
     """Whether that is no object of an engine that lives, which may be another test run's."""
-    segment = re.match(r"(?:sem\.)?(ringbatch[^.]*\.\d+\.[0-9a-f]{16})", name)
+    segment = re.match(r"(?:sem\.)?(ringbatch[^.]*\.[^.]+\.\d+\.[0-9a-f]{16})", name)
     if segment is None:
         return True
     try:

@@ -109,7 +109,7 @@ def ask(words: list[str]) -> bytes:
 
 
 def test_the_client_example_gets_answers(served: Server) -> None:
-    code = example("client").replace("Client()", f"Client(pid={served.pid})")
+    code = example("client").replace("Client()", f"Client({served.pid})")
     names: dict[str, Any] = {"x": np.ones((3, 16), np.float32)}
     exec(f"{code}\n    late = future.result()", names)
     outputs, errors = names["outputs"], names["errors"]
@@ -123,7 +123,7 @@ def test_the_client_example_gets_answers(served: Server) -> None:
 def test_the_asyncio_example_gets_an_answer(served: Server) -> None:
     names: dict[str, Any] = {}
     exec(example("asyncio"), names)
-    with Client(pid=served.pid) as client:
+    with Client(served.pid) as client:
         y = asyncio.run(names["answer"](client, np.ones((3, 16), np.float32)))
     assert y.shape == (3, 10)
 

@@ -54,6 +54,7 @@ PURE_MODULES = (
     "ringbatch.engine.systemd.units",
     "ringbatch.engine.config.settings",
     "ringbatch.engine.config.shape_rules",
+    "ringbatch.shm.engine_name",
     "ringbatch.engine.batch.shaping",
     "ringbatch.engine.runtimes.v2_messages",
     "ringbatch.engine.supervisor.watch",

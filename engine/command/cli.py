@@ -30,6 +30,7 @@ from ringbatch.engine.config.document import (
     read,
 )
 from ringbatch.engine.config.settings import Setting, settings
+from ringbatch.shm.engine_name import UNNAMED, WORDS, engine_name_of, is_engine_name
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.platform import is_compiled
 from ringbatch.shm.host.process import hold_standard_descriptors
@@ -39,6 +40,7 @@ INTERRUPTED: Final = 130
 
 _UNFIT_FOR_FLAGS: Final = {"path"}
 _SIDECAR_KEYS: Final = {
+    "name",
     "frontends",
     "max_request_bytes",
     "max_in_flight",
@@ -111,8 +113,8 @@ examples:
 
 
 _RELOAD_EXAMPLES: Final = """\
-Without NAME, the engine reads its configuration again and serves what it says now: models that are
-new, changed, or whose files changed are loaded, others go. With NAME, that model is loaded again
+Without MODEL, the engine reads its configuration again and serves what it says now: models that are
+new, changed, or whose files changed are loaded, others go. With MODEL, that model is loaded again
 whatever changed. What is new takes the requests once it is ready, and what it replaces finishes
 those that it has. Where a model cannot be loaded, what served before serves on, and the exit
 status is 1.
@@ -120,6 +122,7 @@ status is 1.
 examples:
   ringbatch reload
   ringbatch reload mnist
+  ringbatch reload mnist --engine prod
 """
 
 
@@ -146,9 +149,9 @@ def configure(arguments: argparse.Namespace) -> Config:
     """
     if arguments.config is not None:
         document, source = read(arguments.config), str(arguments.config)
-        base = arguments.config.parent
+        base, name = arguments.config.parent, engine_name_of(arguments.config)
     else:
-        document, source, base = {}, "command line", Path()
+        document, source, base, name = {}, "command line", Path(), UNNAMED
         if arguments.model is None:
             document = bundled_document(BUNDLED_NAME if arguments.name is None else arguments.name)
     origins: dict[Place, str] = {}
@@ -170,14 +173,14 @@ def configure(arguments: argparse.Namespace) -> Config:
         _lay_over(document, place, values, origins)
     elif arguments.config is not None and arguments.name is not None:
         raise ConfigError("--name: there is no MODEL and no flag for a model that it could be for")
-    return conclude(document, source=source, base=base, origins=origins)
+    return conclude(document, source=source, base=base, name=name, origins=origins)
 
 
 def _given(
     section: type[ServerConfig] | type[ModelConfig], arguments: argparse.Namespace
 ) -> dict[str, tuple[str, Any]]:
     """The flags of a section that were given: their keys, to their own names and values."""
-    values = {key: getattr(arguments, key, None) for key in settings(section)}
+    values = {key: getattr(arguments, _attribute(key), None) for key in settings(section)}
     return {key: (_flag(key), value) for key, value in values.items() if value is not None}
 
 
@@ -290,19 +293,19 @@ def _notify(config: Config) -> None:
 def _reload(arguments: argparse.Namespace) -> int:
     from ringbatch.engine.command.reload import main as reload_main
 
-    return reload_main(arguments.pid, arguments.name)
+    return reload_main(arguments.engine, arguments.name)
 
 
 def _status(arguments: argparse.Namespace) -> int:
     from ringbatch.engine.report.status import main as status_main
 
-    return status_main(arguments.pid)
+    return status_main(arguments.engine or arguments.named)
 
 
 def _models(arguments: argparse.Namespace) -> int:
     from ringbatch.engine.report.models import main as table_main
 
-    return table_main(arguments.pid)
+    return table_main(arguments.engine or arguments.named)
 
 
 def _units(arguments: argparse.Namespace) -> int:
@@ -355,16 +358,33 @@ def _parser() -> argparse.ArgumentParser:
     )
     reload = add("reload", "load models again while they serve", _RELOAD_EXAMPLES, _reload)
     reload.add_argument(
-        "name", nargs="?", metavar="NAME", help="a model (default: all that changed)"
+        "name", nargs="?", metavar="MODEL", help="a model (default: all that changed)"
     )
-    for command in (status, models, reload):
-        command.add_argument(
-            "--pid",
-            type=_count,
-            metavar="PID",
-            help="process id of the supervisor (default: that of the one engine that runs)",
+    for command in (status, models):
+        _add_engine(command, "every engine of this user").add_argument(
+            "named",
+            nargs="?",
+            type=_engine,
+            metavar="ENGINE",
+            help="the same as --engine ENGINE",
         )
+    _add_engine(reload, "the one engine that runs")
     return parser
+
+
+def _add_engine(command: argparse.ArgumentParser, default: str) -> Any:
+    """Add the flags that say which engine is meant; the group, in which one alone may be given."""
+    group = command.add_mutually_exclusive_group()
+    group.add_argument(
+        "--engine",
+        type=_engine,
+        metavar="ENGINE",
+        help=f"the engine's name, or the process id of its supervisor (default: {default})",
+    )
+    group.add_argument(
+        "--pid", type=_count, dest="engine", metavar="PID", help="the same, a process id alone"
+    )
+    return group
 
 
 def _texts(about: str, epilog: str) -> dict[str, Any]:
@@ -447,7 +467,12 @@ def _add_flag(group: Any, setting: Setting) -> None:
 
 
 def _flag(key: str) -> str:
-    return "--" + key.replace("_", "-")
+    return "--" + _attribute(key).replace("_", "-")
+
+
+def _attribute(key: str) -> str:
+    """What argparse calls the value of a flag; ``--name`` is the name of a model."""
+    return "engine_name" if key == "name" else key
 
 
 def _shown(default: object) -> str:
@@ -466,6 +491,16 @@ def _number(text: str) -> int | float | str:
         except ValueError:
             continue
     return text
+
+
+def _engine(text: str) -> str | int:
+    if is_engine_name(text):
+        return text
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise argparse.ArgumentTypeError(
+        f'found "{text}", but it must be the name of an engine, {WORDS}, or a process id'
+    )
 
 
 def _count(text: str) -> int:

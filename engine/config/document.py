@@ -26,6 +26,7 @@ from ringbatch.engine.config.settings import (
     Setting,
     settings,
 )
+from ringbatch.shm.engine_name import UNNAMED, engine_name_of
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import MAX_WORKERS
 from ringbatch.shm.model_spec import FIRST_VERSION
@@ -136,7 +137,7 @@ def load(path: Path) -> Config:
     Raises:
         ConfigError: with every problem, or with the reason why there is no document to check.
     """
-    return conclude(read(path), source=str(path), base=path.parent)
+    return conclude(read(path), source=str(path), base=path.parent, name=engine_name_of(path))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -183,6 +184,7 @@ def conclude(
     *,
     source: str,
     base: Path,
+    name: str = UNNAMED,
     origins: Mapping[Place, str] | None = None,
     is_file: Callable[[Path], bool] = os.path.isfile,
 ) -> Config:
@@ -192,6 +194,7 @@ def conclude(
         document: what TOML gives, with the values of flags laid over it.
         source: names the document in problems.
         base: relative model paths start here.
+        name: the engine's, where the document says none.
         origins: for values from elsewhere, the words that stand in place of `source` and the
             key; a flag's own name.
         is_file: whether there is a file at a path.
@@ -200,16 +203,13 @@ def conclude(
         ConfigError: with every problem of the document.
     """
     report = Problems(source, origins or {})
-    for key in document:
-        if key not in _SECTIONS:
-            report.add((key,), _unknown(key, _SECTIONS))
-    server = _server(_table(document, ("server",), report), base, is_file, report)
+    for key in (key for key in document if key not in _SECTIONS):
+        report.add((key,), _unknown(key, _SECTIONS))
+    server = _server({"name": name, **_table(document, ("server",), report)}, base, is_file, report)
     sections = _table(document, ("models",), report)
     if not sections and document.get("models", {}) == {}:
         report.add(("models",), "there is no model; add a section [models.NAME] with a path")
-    models = [
-        model for name in sections for model in _versions(name, sections, base, is_file, report)
-    ]
+    models = [m for n in sections for m in _versions(n, sections, base, is_file, report)]
     total = sum(model.get("workers", 0) + model.get("spares", 0) for model in models)
     if total > MAX_WORKERS:
         report.add(("models",), f"{total} workers in all, but at most {MAX_WORKERS} are possible")

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from ringbatch.engine.config.addresses import are_forwarded, is_address, lowered, origin, stored
 from ringbatch.engine.config.declared import is_declaration
+from ringbatch.shm import engine_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +217,7 @@ CPU_SETS: Final = Kind(
     several=True,
 )
 NAME: Final = Kind("a name", _is_text, str, "NAME")
+ENGINE_NAME: Final = Kind(engine_name.WORDS, engine_name.is_engine_name, str, "NAME")
 VERSION_WORDS: Final = "1 to 64 letters, digits, dots, dashes or underscores, and not . or .."
 _VERSION_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 

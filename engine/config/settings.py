@@ -16,6 +16,7 @@ from ringbatch.engine.config.kinds import (
     CPUS,
     DEVICE,
     DEVICES,
+    ENGINE_NAME,
     FILE,
     HEADER_NAMES,
     MODEL,
@@ -37,6 +38,7 @@ from ringbatch.engine.config.kinds import (
     whole,
 )
 from ringbatch.shm.descriptors import TASK_WORDS
+from ringbatch.shm.engine_name import UNNAMED
 from ringbatch.shm.layout import MAX_SLOTS, MAX_WORKERS
 from ringbatch.shm.model_spec import FIRST_VERSION
 
@@ -52,6 +54,9 @@ LARGEST_BATCH: Final = TASK_WORDS // 4
 class ServerConfig:
     """The section ``[server]``: the frontends and the memory they share with the engine."""
 
+    name: Annotated[
+        str, ENGINE_NAME, "the engine's name, for commands and clients; by default its file's stem"
+    ] = UNNAMED
     host: Annotated[
         str,
         ADDRESS,
@@ -490,9 +495,5 @@ class Setting:
 def settings(section: type[ServerConfig] | type[ModelConfig]) -> dict[str, Setting]:
     """The keys of a section in their order; a model's name and version are the section's own."""
     hints = get_type_hints(section, include_extras=True)
-    known = {}
-    for f in fields(section):
-        if f.name not in ("name", "version"):
-            kind, sentence = hints[f.name].__metadata__
-            known[f.name] = Setting(f.name, kind, sentence, f.default)
-    return known
+    said = [(f, getattr(hints[f.name], "__metadata__", ())) for f in fields(section)]
+    return {f.name: Setting(f.name, words[0], words[1], f.default) for f, words in said if words}

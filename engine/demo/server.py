@@ -18,7 +18,10 @@ from typing import IO, Final
 from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.shm.object_names import DIRECTORY, PREFIX
 
-SERVE: Final = (sys.executable, "-m", "ringbatch.engine", "serve", "--port", "0")
+NAME: Final = "demo"
+"""Of the engine, beside those that run for other purposes."""
+_SERVE: Final = (sys.executable, "-m", "ringbatch.engine", "serve")
+SERVE: Final = (*_SERVE, "--engine-name", NAME, "--port", "0")
 READY: Final = re.compile(r"ringbatch: serving digits on http://127\.0\.0\.1:(\d+)\s*")
 
 STOP_MARGIN_S: Final = 5.0
@@ -134,5 +137,5 @@ def served(command: Sequence[str] = SERVE) -> Iterator[Server]:
 
 def left_behind(pid: int) -> list[str]:
     """The names in /dev/shm that a server left there, whose process has ended."""
-    own = re.compile(rf"(sem\.)?{PREFIX}\.{pid}\..*")
+    own = re.compile(rf"(sem\.)?{PREFIX}\.[^.]+\.{pid}\..*")
     return sorted(entry.name for entry in DIRECTORY.iterdir() if own.fullmatch(entry.name))

@@ -8,19 +8,25 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.segment import Segment
 
 
-def show(pid: int | None, text: Callable[[Segment], str]) -> int:
+def show(engine: str | int | None, text: Callable[[Segment], str]) -> int:
     """Print a text of one engine, or of every engine of this user; the exit status.
 
     Args:
-        pid: of the engine's supervisor; None for every engine.
+        engine: its name, or the process id of its supervisor; None for every engine. While one
+            takes over from another, both have the name, and are shown.
         text: what to print of an attached segment.
     """
     try:
-        with running(pid) as segments:
+        with running(engine) as segments:
             for segment in segments:
-                print(f"engine {segment.pid}")
+                print(_heading(segment))
                 print(text(segment))
     except StartupError as error:
         print(f"ringbatch: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def _heading(segment: Segment) -> str:
+    state = ", stopping" if segment.draining else "" if segment.ready_ns else ", starting"
+    return f"engine {segment.engine}, process {segment.pid}{state}"

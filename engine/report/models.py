@@ -11,9 +11,9 @@ from ringbatch.shm.segment import Segment
 from ringbatch.shm.tensor import Tensor
 
 
-def main(pid: int | None) -> int:
+def main(engine: str | int | None) -> int:
     """Print the models of one engine, or of every engine of this user."""
-    return show(pid, table)
+    return show(engine, table)
 
 
 def table(segment: Segment) -> str:

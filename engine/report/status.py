@@ -90,13 +90,13 @@ class EngineStatus:
     states: dict[int, str]
 
 
-def snapshot(pid: int) -> EngineStatus:
-    """The counters of the engine whose supervisor has that process id.
+def snapshot(engine: str | int) -> EngineStatus:
+    """The counters of the engine of that name, or whose supervisor has that process id.
 
     Raises:
         StartupError: where no such engine runs, or it is another user's.
     """
-    with running(pid) as (segment, *_):
+    with running(engine) as (segment, *_):
         return read(segment)
 
 
@@ -211,6 +211,6 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(f"{label} {count}" for label, count in counts.items()) or "none"
 
 
-def main(pid: int | None) -> int:
+def main(engine: str | int | None) -> int:
     """Print the counters of one engine, or of every engine of this user."""
-    return show(pid, lambda segment: describe(read(segment)))
+    return show(engine, lambda segment: describe(read(segment)))

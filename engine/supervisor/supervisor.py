@@ -51,6 +51,7 @@ from ringbatch.engine.supervisor.process_slot import START_LIMIT_S, ProcessSlot
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.engine.systemd.service import Service, serving_status
+from ringbatch.shm.engines import running
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.host.key_headers import KEY_HEADERS
@@ -96,6 +97,12 @@ def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
     log_to_stderr("supervisor", config.server.log_level)
     for name in sweep():
         logger.info("removed /dev/shm/%s, left by an engine that is gone", name)
+    with suppress(StartupError), running(config.server.name) as others:
+        logger.warning(
+            "the name %s is that of process %d too; the engine that was ready last answers to it",
+            config.server.name,
+            others[0].pid,
+        )
     room, again = free_bytes(), reread or (lambda: config)
     if (fit := fitted(config, room)) != config:
         logger.info("/dev/shm is small: requests of %d bytes at most", fit.server.max_request_bytes)
@@ -198,6 +205,7 @@ class Supervisor:
         self._until(lambda: self.frontends.all_serve(segment.held_lanes()), every_s=_PROBE_EVERY_S)
         self._keeper.mark_ready(self.frontends.http)
         self._keeper.fill(self._collectors.standby)
+        segment.say_ready(time.monotonic_ns())
 
     def _serve(self) -> None:
         """Until a signal comes, and change meanwhile what one is told to.
@@ -411,7 +419,7 @@ class Supervisor:
         signatures = {n: slot.signature for n, slot in self._workers.items() if slot.signature}
         entries = first_entries(self._config.models, signatures, self._forwarding)
         server = self._config.server
-        segment = Segment.create(layout_of(server, entries), entries)
+        segment = Segment.create(layout_of(server, entries), entries, server.name)
         if server.model_control:
             segment.allow_model_control()
         return segment

@@ -2,7 +2,7 @@
 
     from ringbatch.frontend import Client
 
-    with Client() as client:
+    with Client() as client:                            # Client("prod") where several engines run
         y = client.infer("mnist", x)                    # x: array [rows, ...]
         future = client.infer_async("mnist", x)         # a concurrent.futures.Future
         y = await asyncio.wrap_future(future)           # in a coroutine
@@ -57,12 +57,14 @@ class Client:
 
     All methods may be called by several threads at once, but by no signal handler. The arrays given
     must not change until the answer is there. Where the engine stops, calls raise `EngineGone`; the
-    first call after another has started goes to that, unless `pid` or `segment` names the one.
+    first call after another of that name has started goes to that. A process id and `segment` mean
+    one engine alone.
 
     A client belongs to the process that made it. One client is enough for a process.
 
     Args:
-        pid: of the engine's supervisor; needed where several engines run.
+        engine: its name, or the process id of its supervisor; needed where several run. Without it
+            the only one is meant, whatever its name, after the end of the first as well.
         segment: the name of its shared memory, which also says which one.
         spin_us: microseconds that a thread watches for its answer before it sleeps, where answers
             usually come as fast; 0 never. It saves the time that waking up takes, for a core.
@@ -73,17 +75,21 @@ class Client:
     """
 
     def __init__(
-        self, *, pid: int | None = None, segment: str | None = None, spin_us: int = _SPIN_US
+        self,
+        engine: str | int | None = None,
+        *,
+        segment: str | None = None,
+        spin_us: int = _SPIN_US,
     ) -> None:
         require_ordered_stores()
-        self._pid, self._segment = pid, segment
+        self._engine, self._segment = engine, segment
         self._spin_ns = where_cpus_allow(spin_us * 1000)
         self._opening = threading.Lock()
         self._closed = False
         self._open()
 
     def _open(self) -> None:
-        segment, life = attach(self._pid, self._segment)
+        segment, life = attach(self._engine, self._segment)
         with ExitStack() as undo:
             undo.callback(segment.detach)
             undo.callback(os.close, life)
@@ -246,7 +252,7 @@ class Client:
             if self._closed:
                 raise ClientClosed("the client was closed")
             if self._session is session:
-                if self._pid is not None or self._segment is not None:
+                if isinstance(self._engine, int) or self._segment is not None:
                     raise EngineGone("the engine has stopped")
                 self._leave()
                 try:

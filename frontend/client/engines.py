@@ -6,18 +6,18 @@ from ringbatch.shm.engines import not_running, only
 from ringbatch.shm.segment import Segment
 
 
-def attach(pid: int | None = None, segment: str | None = None) -> tuple[Segment, int]:
+def attach(engine: str | int | None = None, segment: str | None = None) -> tuple[Segment, int]:
     """The segment of a running engine, and what `Segment.watch_life` gives.
 
     Args:
-        pid: of the engine's supervisor.
+        engine: its name, or the process id of its supervisor.
         segment: its name in shared memory. Without both, the only engine of this user is meant.
 
     Raises:
         StartupError: no such engine runs, or several do, or it is another user's.
     """
     if segment is None:
-        segment = only(pid)
+        segment = only(engine)
     attached = Segment.attach(segment)
     try:
         life = attached.watch_life()
@@ -25,7 +25,7 @@ def attach(pid: int | None = None, segment: str | None = None) -> tuple[Segment,
         if attached.alive:
             return attached, life
         os.close(life)
-        raise not_running(pid)
+        raise not_running(engine)
     except BaseException:
         attached.detach()
         raise

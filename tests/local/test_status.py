@@ -129,4 +129,6 @@ def test_a_running_engines_segment_is_found_by_its_supervisor(
         segment.unlink()
         segment.detach()
     printed = capsys.readouterr().out
-    assert printed.startswith(f"engine {os.getpid()}\nfound: 0 of 1 workers ready\n")
+    assert printed.startswith(
+        f"engine ringbatch, process {os.getpid()}, starting\nfound: 0 of 1 workers ready\n"
+    )

@@ -573,7 +573,9 @@ def test_of_several_engines_one_must_be_named(
     with ClientHarness(MODELS[:1]) as other:
         found = [harness.name, other.name]
         monkeypatch.setattr(engines_module, "names", lambda pid: iter(found))
-        with pytest.raises(StartupError, match=r"2 engines run, say which by pid: process \d+ ser"):
+        with pytest.raises(
+            StartupError, match=r"2 engines run, say which, by name .*\(process \d+\) ser"
+        ):
             Client()
         with Client(segment=other.name) as client:
             assert client.models == ("same",)
@@ -583,7 +585,7 @@ def test_of_several_engines_one_must_be_named(
 
 def test_without_an_engine_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StartupError, match="supervisor has process id 4194305 is running"):
-        Client(pid=4194305)
+        Client(4194305)
     monkeypatch.setattr(engines_module, "names", lambda pid: iter(()))
     with pytest.raises(StartupError, match=r"^no engine of ringbatch is running$"):
         Client()

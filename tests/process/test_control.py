@@ -29,7 +29,7 @@ class Site:
     """A socket, and a loop as the supervisor's that waits for what comes to it."""
 
     def __init__(self) -> None:
-        self.name = f"/ringbatch.{os.getpid()}.{os.urandom(8).hex()}"
+        self.name = f"/ringbatch.site.{os.getpid()}.{os.urandom(8).hex()}"
         self.path = Path(socket_path(self.name))
         self.orders: list[tuple[Order, Callable[[Report], None]]] = []
         self.loop = Loop()

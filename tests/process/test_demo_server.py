@@ -119,7 +119,7 @@ def test_output_beyond_a_pipe_holds_nobody_up() -> None:
 
 
 def test_what_a_server_left_in_shm_is_named_and_nothing_of_others() -> None:
-    own, another = f"ringbatch.{os.getpid()}.0", f"ringbatch.{os.getpid()}0.0"
+    own, another = f"ringbatch.demo.{os.getpid()}.0", f"ringbatch.demo.{os.getpid()}0.0"
     left = [own, f"{own}.l0", f"sem.{own}.c"]
     try:
         for name in [*left, another]:

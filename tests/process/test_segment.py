@@ -99,7 +99,7 @@ def objects_of(name: str) -> list[Path]:
 @contextmanager
 def raw_object(size: int) -> Iterator[str]:
     """A shared memory object that nobody has filled."""
-    name = f"/{OWN}.{os.getpid()}.{secrets.token_hex(8)}"
+    name = f"/{OWN}.raw.{os.getpid()}.{secrets.token_hex(8)}"
     memory = posix_ipc.SharedMemory(name, posix_ipc.O_CREX, mode=0o600, size=size)
     try:
         yield name
@@ -142,8 +142,8 @@ def test_objects_are_for_their_user_alone_and_carry_the_pid(umask: int) -> None:
     modes = {stat.S_IMODE(path.stat().st_mode) for path in paths}
     made.detach()
     made.unlink()
-    assert made.name.startswith(f"/{OWN}.{os.getpid()}.")
-    assert made.pid == os.getpid()
+    assert made.name.startswith(f"/{OWN}.ringbatch.{os.getpid()}.")
+    assert (made.engine, made.pid) == ("ringbatch", os.getpid())
     base = made.name[1:]
     assert [path.name for path in paths] == [
         base,
@@ -241,11 +241,11 @@ def test_a_refused_attachment_leaves_no_file_open(segment: Segment) -> None:
 
 def test_a_model_table_that_does_not_fit_leaves_nothing_behind() -> None:
     small = Layout(lanes=1, slots=1, lane_bytes=PAGE, workers=1, models=1, model_table_bytes=5)
-    before = set(SHM.glob(f"*ringbatch.{os.getpid()}.*")), len(os.listdir("/proc/self/fd"))
+    before = set(SHM.glob(f"*ringbatch.*.{os.getpid()}.*")), len(os.listdir("/proc/self/fd"))
     with pytest.raises(ValueError, match="the model table has"):
         Segment.create(small, MODELS)
     assert (
-        set(SHM.glob(f"*ringbatch.{os.getpid()}.*")),
+        set(SHM.glob(f"*ringbatch.*.{os.getpid()}.*")),
         len(os.listdir("/proc/self/fd")),
     ) == before
 
@@ -366,17 +366,21 @@ def test_what_the_living_use_stays(segment: Segment) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "other.{pid}.0123456789abcdef",
+        "other.name.{pid}.0123456789abcdef",
         "{own}",
-        "{own}.{pid}",
-        "{own}.{pid}.0123456789abcde",
-        "{own}.{pid}.0123456789abcdef0",
-        "{own}.{pid}.0123456789abcdeg",
-        "{own}..0123456789abcdef",
-        "{own}.one.0123456789abcdef",
-        "{own}-{pid}.0123456789abcdef",
-        "{own}.{pid}.4711.0123456789abcdef",
-        "sem.other.{pid}.0123456789abcdef",
+        "{own}.name.{pid}",
+        "{own}.{pid}.0123456789abcdef",
+        "{own}.name.{pid}.0123456789abcde",
+        "{own}.name.{pid}.0123456789abcdef0",
+        "{own}.name.{pid}.0123456789abcdeg",
+        "{own}.name..0123456789abcdef",
+        "{own}..{pid}.0123456789abcdef",
+        "{own}.name.one.0123456789abcdef",
+        "{own}.4711.{pid}.0123456789abcdef",
+        "{own}.-n.{pid}.0123456789abcdef",
+        "{own}-name.{pid}.0123456789abcdef",
+        "{own}.name.{pid}.4711.0123456789abcdef",
+        "sem.other.name.{pid}.0123456789abcdef",
     ],
 )
 def test_a_foreign_name_stays(name: str) -> None:
@@ -391,7 +395,7 @@ def test_a_foreign_name_stays(name: str) -> None:
 
 
 def test_a_living_process_that_holds_no_lock_keeps_nothing() -> None:
-    left = [SHM / f"{OWN}.{os.getpid()}.{secrets.token_hex(8)}{end}" for end in ("", ".l0")]
+    left = [SHM / f"{OWN}.left.{os.getpid()}.{secrets.token_hex(8)}{end}" for end in ("", ".l0")]
     for path in left:
         path.touch()
     assert {path.name for path in left} <= set(object_names.sweep())
@@ -399,7 +403,7 @@ def test_a_living_process_that_holds_no_lock_keeps_nothing() -> None:
 
 
 def test_what_is_left_beside_a_segment_that_is_gone_is_swept_up() -> None:
-    left = SHM / f"sem.{OWN}.{os.getpid()}.{secrets.token_hex(8)}.w0"
+    left = SHM / f"sem.{OWN}.left.{os.getpid()}.{secrets.token_hex(8)}.w0"
     left.touch()
     assert left.name in object_names.sweep()
     assert not left.exists()
@@ -643,3 +647,61 @@ def test_who_asks_for_another_users_engine_by_its_process_id_is_told_so(segment:
         only(os.getpid())
     with pytest.raises(StartupError, match="process id 4194305 is running"):
         only(4194305)
+
+
+@contextmanager
+def engines(*called: str) -> Iterator[list[Segment]]:
+    """Engines with these names, none of them ready."""
+    made = [Segment.create(LAYOUT, MODELS, name) for name in called]
+    try:
+        yield made
+    finally:
+        for one in made:
+            one.detach()
+            one.unlink()
+
+
+def test_an_engine_is_found_by_its_name_among_several() -> None:
+    with engines("prod", "staging", "prod-2") as made:
+        for one in made:
+            assert only(one.engine) == one.name
+        shown = "; ".join(rf"{name} \(process \d+\) serves m" for name in ("prod", "prod-2"))
+        with pytest.raises(StartupError, match=f"^3 engines run, say which, by name .*: {shown}"):
+            only(None)
+        there = ", ".join(rf"{name} \(process \d+\)" for name in ("prod", "prod-2", "staging"))
+        with pytest.raises(StartupError, match=f"with the name pro is running; there is: {there}$"):
+            only("pro")
+        with pytest.raises(StartupError, match=f"id 4194305 is running; there is: {there}$"):
+            only(4194305)
+
+
+def test_of_one_name_the_newest_that_is_ready_is_found() -> None:
+    with engines("prod", "prod", "prod") as (old, new, newest):
+        old.say_ready(1000)
+        assert [only("prod"), only(None)] == [old.name, old.name], "the others only start"
+        new.say_ready(2000)
+        assert only("prod") == new.name
+        with pytest.raises(StartupError, match="2 engines run"):
+            only(None)
+        old.drain()
+        assert only(None) == new.name
+        newest.say_ready(3000)
+        assert only("prod") == newest.name
+        newest.drain()
+        assert only("prod") == new.name
+        new.detach()
+        new.unlink()
+        assert only("prod") in (old.name, newest.name), "one that stops, where there is no other"
+
+
+def test_another_users_engine_is_found_by_its_name_and_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with engines("prod") as _:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
+            with pytest.raises(StartupError, match="with the name prod is this user's; there is"):
+                only("prod")
+            with pytest.raises(StartupError, match=r"with the name staging is running$"):
+                only("staging")
+        assert only("prod")

@@ -375,10 +375,14 @@ def test_an_interrupt_ends_with_status_130(
         (["demo", "--requests", "10", "--clients", "3"], (10, 3)),
         (["status"], (None,)),
         (["status", "--pid", "4711"], (4711,)),
+        (["status", "4711"], (4711,)),
+        (["status", "prod"], ("prod",)),
+        (["status", "--engine", "prod"], ("prod",)),
+        (["status", "--engine", "4711"], (4711,)),
     ],
 )
-def test_demo_and_status_are_handed_their_numbers(
-    calls: list[tuple[Any, ...]], argv: list[str], given: tuple[int | None, ...]
+def test_demo_and_status_are_handed_what_was_said(
+    calls: list[tuple[Any, ...]], argv: list[str], given: tuple[int | str | None, ...]
 ) -> None:
     assert cli.main(argv) == STATUS
     assert calls == [given]
@@ -392,6 +396,9 @@ USAGE = {
     "check-without-file": (["check"], "--config"),
     "zero-clients": (["demo", "--clients", "0"], "must be a whole number from 1"),
     "negative-pid": (["status", "--pid", "-1"], "must be a whole number from 1"),
+    "no-name": (["status", "a.b"], "must be the name of an engine, 1 to 40 letters, digits,"),
+    "process-zero": (["reload", "--engine", "0"], "or a process id"),
+    "two-engines": (["status", "prod", "--pid", "1"], "not allowed with argument"),
 }
 
 
@@ -535,4 +542,31 @@ def test_nothing_heavy_is_loaded_before_the_configuration_is_checked() -> None:
 def test_reload_names_a_model_and_an_engine(calls: list[tuple[Any, ...]]) -> None:
     assert cli.main(["reload"]) == STATUS
     assert cli.main(["reload", "mnist", "--pid", "7"]) == STATUS
-    assert calls == [(None, None), (7, "mnist")]
+    assert cli.main(["reload", "mnist", "--engine", "prod"]) == STATUS
+    assert cli.main(["reload", "--engine", "prod"]) == STATUS
+    assert calls == [(None, None), (7, "mnist"), ("prod", "mnist"), ("prod", None)]
+
+
+def test_an_engine_is_called_as_its_file_unless_it_is_said(files: Files) -> None:
+    file = files(ONE)
+    named = file.with_name("my.models.toml")
+    named.write_text(f'[server]\nname = "prod"\n{file.read_text()}')
+    file = file.rename(file.with_name("4.7.toml"))
+    for argv, name in (
+        (["serve"], "ringbatch"),
+        (["serve", "--engine-name", "demo"], "demo"),
+        (["serve", "--name", "mnist"], "ringbatch"),
+        (["serve", "--config", str(file)], "ringbatch-4-7"),
+        (["serve", "--config", str(file), "--engine-name", "demo"], "demo"),
+        (["serve", "--config", str(named)], "prod"),
+        (["serve", "--config", str(named), "--engine-name", "demo"], "demo"),
+    ):
+        assert cli.configure(cli._parser().parse_args(argv)).server.name == name
+
+
+def test_a_name_that_no_engine_can_have_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["serve", "--engine-name", "4711"]) == 2
+    assert capsys.readouterr().err == (
+        'ringbatch: --engine-name: found "4711", but it must be 1 to 40 letters, digits, dashes or '
+        "underscores, the first of them a letter\n"
+    )

@@ -65,6 +65,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     defaults |= {s.key: s.default for s in settings(ModelConfig).values()}
     del defaults["path"]
     assert defaults == {
+        "name": "ringbatch",
         "host": "127.0.0.1",
         "port": 8080,
         "frontends": 2,
@@ -778,6 +779,7 @@ def test_the_bundled_model_is_served_without_any_setting() -> None:
 legal_servers = st.fixed_dictionaries(
     {},
     optional={
+        "name": st.from_regex(r"[A-Za-z][A-Za-z0-9_-]{0,39}", fullmatch=True),
         "host": st.sampled_from(["127.0.0.1", "::", "localhost"]),
         "port": st.sampled_from([0, 8080]),
         "frontends": st.integers(1, 256),

@@ -173,6 +173,7 @@ def test_the_numbers_of_version_6() -> None:
         "IDENTITY": 9,
         "CLIENT_LANES": 10,
         "MODEL_CONTROL": 11,
+        "READY_NS": 12,
         "DRAINING": 16,
         "MODEL_TABLE": 17,
         "COLLECTOR_ERRNO": 18,

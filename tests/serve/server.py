@@ -154,7 +154,11 @@ class Server:
 
     def names(self) -> list[str]:
         """What it has in /dev/shm."""
-        return [e.name for e in DIRECTORY.iterdir() if f"ringbatch.{self.pid}." in e.name]
+        return [
+            e.name
+            for e in DIRECTORY.iterdir()
+            if re.search(rf"ringbatch\.[^.]+\.{self.pid}\.", e.name)
+        ]
 
     def gone(self) -> bool:
         """Whether nothing is left of it, neither processes nor names."""

@@ -45,7 +45,7 @@ def server(start_for_module: Start) -> Server:
 
 @pytest.fixture
 def client(server: Server) -> Iterator[Client]:
-    with Client(pid=server.pid) as made:
+    with Client(server.pid) as made:
         yield made
 
 
@@ -171,7 +171,7 @@ def line(process: "subprocess.Popen[str]") -> str:
 HOLDING = """
 import signal, sys
 from ringbatch.frontend import Client
-clients = [Client(pid=int(sys.argv[1])) for _ in range(2)]
+clients = [Client(int(sys.argv[1])) for _ in range(2)]
 futures = [client.infer_async("nap", [{"nap_s": 0.3}]) for client in clients]
 print("holding", flush=True)
 signal.pause()
@@ -182,10 +182,10 @@ def test_a_killed_client_leaves_its_lane_to_the_next(server: Server) -> None:
     with program(server, HOLDING) as process:
         assert line(process) == "holding"
         with pytest.raises(NoFreeLane, match="all 2 lanes for clients are in use"):
-            Client(pid=server.pid)
+            Client(server.pid)
         process.kill()
         process.wait()
-        with Client(pid=server.pid) as heir, Client(pid=server.pid) as other:
+        with Client(server.pid) as heir, Client(server.pid) as other:
             for one in (heir, other):
                 assert one.infer("echo", [5]) == [5]
 
@@ -194,7 +194,7 @@ FORKING = """
 import os, sys
 from ringbatch.frontend import Client, ClientClosed
 pid = int(sys.argv[1])
-client = Client(pid=pid)
+client = Client(pid)
 future = client.infer_async("echo", [1])
 assert future.result() == [1]
 reading, writing = os.pipe()
@@ -205,7 +205,7 @@ if not child:
     except ClientClosed as error:
         os.write(writing, str(error).encode())
     client.close()
-    with Client(pid=pid) as own:
+    with Client(pid) as own:
         assert own.infer("echo", [3]) == [3]
     os.write(writing, b", and so it did")
     os._exit(0)
@@ -234,7 +234,7 @@ def test_a_forked_child_has_no_part_in_its_parents_client(server: Server) -> Non
         try:
             process.kill()
             process.wait()
-            with Client(pid=server.pid), Client(pid=server.pid):
+            with Client(server.pid), Client(server.pid):
                 pass
         finally:
             os.kill(child, signal.SIGKILL)
@@ -242,7 +242,7 @@ def test_a_forked_child_has_no_part_in_its_parents_client(server: Server) -> Non
 
 def test_a_stop_of_the_engine_leaves_nobody_waiting(start: Start, wait_until: WaitUntil) -> None:
     server = start({"nap": NAP})
-    with Client(pid=server.pid) as client:
+    with Client(server.pid) as client:
         with asleep(server, client, 0.3, wait_until) as asking:
             assert server.stop() == 0
         assert asking.answer == [{"nap_s": 0.3}] or isinstance(asking.answer, EngineGone)
@@ -252,7 +252,7 @@ def test_a_stop_of_the_engine_leaves_nobody_waiting(start: Start, wait_until: Wa
 
 def test_the_death_of_the_supervisor_ends_every_wait(start: Start, wait_until: WaitUntil) -> None:
     server = start({"nap": NAP})
-    with Client(pid=server.pid) as client:
+    with Client(server.pid) as client:
         with asleep(server, client, 600, wait_until) as asking:
             future = client.infer_async("nap", [{"nap_s": 600}])
             os.kill(server.pid, signal.SIGKILL)

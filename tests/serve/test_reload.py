@@ -411,7 +411,7 @@ def test_versions_are_served_side_by_side_and_come_and_go(
         assert missing.status == 404
         ready = connection.ask(request("/v2/models/m/versions/2/ready", method="GET"))
         assert ready.status == 200
-        with Client(pid=site.server.pid) as client:
+        with Client(site.server.pid) as client:
             assert client.infer("m", [5]) == [[10, 5]]
             configure({"1": "m.py", "2": "two.py"}, default_version="1")
             assert site.reload().returncode == 0
