@@ -12,7 +12,7 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
-from ringbatch.engine.command import sidecar, units
+from ringbatch.engine.command import engine_arguments, sidecar, units
 from ringbatch.engine.config.document import (
     ALIASES,
     BUNDLED_NAME,
@@ -30,7 +30,7 @@ from ringbatch.engine.config.document import (
     read,
 )
 from ringbatch.engine.config.settings import Setting, settings
-from ringbatch.shm.engine_name import UNNAMED, WORDS, engine_name_of, is_engine_name
+from ringbatch.shm.engine_name import UNNAMED, engine_name_of
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.platform import is_compiled
 from ringbatch.shm.host.process import hold_standard_descriptors
@@ -331,14 +331,14 @@ def _parser() -> argparse.ArgumentParser:
     demo = add("demo", "serve the digits model, send it real images, and stop", "", _demo)
     demo.add_argument(
         "--requests",
-        type=_count,
+        type=engine_arguments.count,
         default=2000,
         metavar="N",
         help="number of images that are sent (default: %(default)s)",
     )
     demo.add_argument(
         "--clients",
-        type=_count,
+        type=engine_arguments.count,
         default=64,
         metavar="N",
         help="number of connections that send them at once (default: %(default)s)",
@@ -361,30 +361,9 @@ def _parser() -> argparse.ArgumentParser:
         "name", nargs="?", metavar="MODEL", help="a model (default: all that changed)"
     )
     for command in (status, models):
-        _add_engine(command, "every engine of this user").add_argument(
-            "named",
-            nargs="?",
-            type=_engine,
-            metavar="ENGINE",
-            help="the same as --engine ENGINE",
-        )
-    _add_engine(reload, "the one engine that runs")
+        engine_arguments.add_flags_and_word(command, "every engine of this user")
+    engine_arguments.add_flags(reload, "the one engine that runs")
     return parser
-
-
-def _add_engine(command: argparse.ArgumentParser, default: str) -> Any:
-    """Add the flags that say which engine is meant; the group, in which one alone may be given."""
-    group = command.add_mutually_exclusive_group()
-    group.add_argument(
-        "--engine",
-        type=_engine,
-        metavar="ENGINE",
-        help=f"the engine's name, or the process id of its supervisor (default: {default})",
-    )
-    group.add_argument(
-        "--pid", type=_count, dest="engine", metavar="PID", help="the same, a process id alone"
-    )
-    return group
 
 
 def _texts(about: str, epilog: str) -> dict[str, Any]:
@@ -491,22 +470,6 @@ def _number(text: str) -> int | float | str:
         except ValueError:
             continue
     return text
-
-
-def _engine(text: str) -> str | int:
-    if is_engine_name(text):
-        return text
-    if text.isdecimal() and int(text):
-        return int(text)
-    raise argparse.ArgumentTypeError(
-        f'found "{text}", but it must be the name of an engine, {WORDS}, or a process id'
-    )
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f'found "{text}", but it must be a whole number from 1')
-    return int(text)
 
 
 class _Version(argparse.Action):

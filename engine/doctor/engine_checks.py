@@ -70,7 +70,7 @@ def engines(case: Case) -> Iterator[Finding]:
         return
     if found.running:
         shown = "; ".join(
-            f"process {engine.pid} serves {', '.join(engine.models)} with "
+            f"{engine.engine} (process {engine.pid}) serves {', '.join(engine.models)} with "
             f"{sized(engine.segment_bytes)} of shared memory"
             for engine in found.running
         )

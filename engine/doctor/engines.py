@@ -35,6 +35,7 @@ def _running() -> tuple[RunningEngine, ...]:
             return tuple(
                 RunningEngine(
                     name=segment.name,
+                    engine=segment.engine,
                     pid=segment.pid,
                     models=tuple(dict.fromkeys(model.name for model in segment.models)),
                     segment_bytes=segment.layout.size,

@@ -197,9 +197,10 @@ class Door:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningEngine:
-    """An engine of this user that runs: its segment, its supervisor and its models."""
+    """An engine of this user that runs: its segment, its own name, its supervisor, its models."""
 
     name: str
+    engine: str
     pid: int
     models: tuple[str, ...]
     segment_bytes: int

@@ -89,7 +89,7 @@ def pipe() -> Iterator[Bell]:
 
 def _name() -> str:
     """What the next start of an engine would remove, should this process be killed right here."""
-    return f"/{object_names.PREFIX}.{os.getpid()}.{secrets.token_hex(8)}.doctor"
+    return f"/{object_names.PREFIX}.doctor.{os.getpid()}.{secrets.token_hex(8)}.doctor"
 
 
 def _make_semaphore() -> None:

@@ -209,7 +209,7 @@ def test_a_cpu_quota_is_found(tmp_path: Path) -> None:
 def test_a_dead_engine_is_found_and_a_living_one_is_left_alone() -> None:
     with supervisor() as (process, name):
         found = told("--port", "0")
-        assert f"process {process.pid} serves" in found["engines"][0]["found"]
+        assert f"(process {process.pid}) serves" in found["engines"][0]["found"]
         assert found["leftovers"][0]["level"] == "ok"
         process.send_signal(signal.SIGKILL)
         process.wait()

@@ -166,7 +166,9 @@ M, L, C, K, S, E = (
 )
 SMALL: Final = replace(SHM, size_bytes=64 * MIB, free_bytes=64 * MIB)
 TINY: Final = replace(SHM, size_bytes=MIB, free_bytes=MIB)
-ENGINE: Final = RunningEngine(name="/ringbatch.7.x", pid=7, models=("a", "b"), segment_bytes=GIB)
+ENGINE: Final = RunningEngine(
+    name="/ringbatch.prod.7.x", engine="prod", pid=7, models=("a", "b"), segment_bytes=GIB
+)
 GROUP: Final = "/sys/fs/cgroup/a"
 
 
@@ -707,7 +709,7 @@ ROWS: Final = (
     row(
         E.engines,
         OK,
-        "process 7 serves a, b with 1024 MiB",
+        "prod (process 7) serves a, b with 1024 MiB",
         engines=Engines(running=(ENGINE,)),
     ),
     row(

@@ -1,0 +1,57 @@
+"""The arguments of commands that say which running engine is meant."""
+
+import argparse
+from typing import Any
+
+from ringbatch.shm.engine_name import WORDS, is_engine_name
+
+
+def add_flags(command: argparse.ArgumentParser, default: str) -> Any:
+    """Add ``--engine`` and ``--pid``, which both set `engine`.
+
+    Args:
+        command: the parser to add them to.
+        default: for the help, which is meant without them.
+
+    Returns:
+        The group of which one alone may be given.
+    """
+    group = command.add_mutually_exclusive_group()
+    group.add_argument(
+        "--engine",
+        type=_engine,
+        metavar="ENGINE",
+        help=f"the engine's name, or the process id of its supervisor (default: {default})",
+    )
+    group.add_argument(
+        "--pid", type=count, dest="engine", metavar="PID", help="the same, a process id alone"
+    )
+    return group
+
+
+def add_flags_and_word(command: argparse.ArgumentParser, default: str) -> None:
+    """The same for a command in which a word alone can mean nothing else; it sets `named`."""
+    add_flags(command, default).add_argument(
+        "named", nargs="?", type=_engine, metavar="ENGINE", help="the same as --engine ENGINE"
+    )
+
+
+def count(text: str) -> int:
+    """A whole number from 1, as argparse has types.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is none.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f'found "{text}", but it must be a whole number from 1')
+    return int(text)
+
+
+def _engine(text: str) -> str | int:
+    if is_engine_name(text):
+        return text
+    if text.isdecimal() and int(text):
+        return int(text)
+    raise argparse.ArgumentTypeError(
+        f'found "{text}", but it must be the name of an engine, {WORDS}, or a process id'
+    )
