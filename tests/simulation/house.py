@@ -134,7 +134,9 @@ class House:
         self._outlasting.append(self.signals.pipe)
         return self.signals
 
-    def _segment(self, layout: Layout, models: tuple[ModelSpec, ...]) -> "PlayedSegment":
+    def _segment(
+        self, layout: Layout, models: tuple[ModelSpec, ...], engine: str
+    ) -> "PlayedSegment":
         segment = PlayedSegment.local(layout, models)
         assert isinstance(segment, PlayedSegment)
         segment.cast = self.cast
