@@ -148,8 +148,6 @@ def operator() -> Iterator[Operator]:
         operator = Operator(machine)
         try:
             yield operator
-        except BaseException:
-            raise
         finally:
             print(machine.run("systemctl", "status", "--no-pager", UNIT, check=False))
             print(machine.journal(UNIT))
@@ -282,25 +280,15 @@ def run_out_of_memory(operator: Operator) -> None:
     if machine.show(UNIT, "MemoryMax") == "infinity":
         operator.say("MemoryMax= has no effect here: nobody was taken")
         return
-    body = '{"instances": [[666, 666]]}'
-    url = f"http://127.0.0.1:{PORT}/v1/models/double:predict"
-    with operator.load("out of memory, by MemoryMax="):
-        machine.run(
-            *(
-                "curl",
-                "-s",
-                "-m",
-                "60",
-                "-H",
-                f"Authorization: Bearer {operator.key}",
-                "-d",
-                body,
-                url,
-            )
-        )
+    key = f"Authorization: Bearer {operator.key}"
+    body, url = '{"instances": [[666, 666]]}', f"http://127.0.0.1:{PORT}/v1/models/double:predict"
+    # Without CAP_SYS_RESOURCE systemd leaves OOMScoreAdjust= out and says nothing. Then the kernel
+    # may take a frontend too, while its first victim still ends.
+    with operator.load("out of memory, by MemoryMax=", may_break=CLIENTS):
+        machine.run("curl", "-sm60", "-H", key, "-d", body, url, check=False)
         wait_for(operator.serves, "another worker")
     machine.run("systemctl", "set-property", "--runtime", UNIT, "MemoryMax=infinity")
-    assert "was killed by SIGKILL" in machine.journal(UNIT)
+    assert re.search("worker double.* was killed by SIGKILL", machine.journal(UNIT))
     assert operator.restarts == before
 
 
