@@ -121,7 +121,7 @@ class Reason(IntEnum):
     RETRY = 6
 
 
-class IllegalTransitionError(AssertionError):
+class IllegalTransitionError(Exception):
     """An event that the slot's state does not allow: a defect in ringbatch."""
 
 
