@@ -81,7 +81,7 @@ class EnginePort:
     def __init__(self, segment: Segment, producer: int, wake_lane: Callable[[int], None]) -> None:
         layout = segment.layout
         self.memory = segment.memory
-        self._words = segment.words
+        self._words = self._load_acquire = self._store_release = segment.words
         self._wake_lane = wake_lane
         self._payload = layout.payload
         self._lane_bytes = layout.lane_bytes
@@ -119,7 +119,7 @@ class EnginePort:
             Those that can be read; the references of those whose words make no sense; and how many
             references name no slot of that lane.
         """
-        words, shift = self._words, self._lane_shift
+        load_acquire, shift = self._load_acquire, self._lane_shift
         low = self._payload + lane * self._lane_bytes
         high = low + self._lane_bytes
         size, header_size, done = SlotWords.SIZE, SlotWords.DEADLINE_NS + 1, SlotWords.DONE
@@ -129,9 +129,9 @@ class EnginePort:
                 strays += 1
                 continue
             first = self._first_word + slot * size
-            control, *header = words[first : first + header_size].tolist()
+            control, *header = load_acquire[first : first + header_size].tolist()
             # As `is_open` says; each call would take 50 ns.
-            if control >> FLAG_BITS == ref >> SLOT_BITS != words[first + done] >> FLAG_BITS:
+            if control >> FLAG_BITS == ref >> SLOT_BITS != load_acquire[first + done] >> FLAG_BITS:
                 request = self._request(ref, header, low, high)
                 if request is None:
                     spoilt.append(ref)
@@ -197,7 +197,8 @@ class EnginePort:
     def _state_words(self, slot: int) -> tuple[int, int]:
         """CONTROL and DONE of a slot."""
         first = self._first_word + slot * SlotWords.SIZE
-        return self._words[first + SlotWords.CONTROL], self._words[first + SlotWords.DONE]
+        load_acquire = self._load_acquire
+        return load_acquire[first + SlotWords.CONTROL], load_acquire[first + SlotWords.DONE]
 
     def is_open(self, ref: int) -> bool:
         """Whether that very request is published and not answered."""
@@ -220,18 +221,18 @@ class EnginePort:
 
     def all_wanted(self, references: Sequence[int]) -> bool:
         """Whether `wanted` is true of every one."""
-        words, control = self._words, self._first_word + SlotWords.CONTROL
+        load_acquire, control = self._load_acquire, self._first_word + SlotWords.CONTROL
         size = SlotWords.SIZE
-        found = [words[control + slot * size] for slot in slots_of(references)]
+        found = [load_acquire[control + slot * size] for slot in slots_of(references)]
         return found == wanted_words(references)
 
     def given_up(self, references: Sequence[int], now_ns: int) -> list[int]:
         """Those of which nobody waits for the answer any more, or whose deadline has come."""
-        words, found = self._words, []
+        words, load_acquire, found = self._words, self._load_acquire, []
         slots, wanted = slots_of(references), wanted_words(references)
         for ref, slot, control in zip(references, slots, wanted, strict=True):
             first = self._first_word + slot * SlotWords.SIZE
-            waits = words[first + SlotWords.CONTROL] == control
+            waits = load_acquire[first + SlotWords.CONTROL] == control
             if not waits or words[first + SlotWords.DEADLINE_NS] <= now_ns:
                 found.append(ref)
         return found
@@ -260,7 +261,7 @@ class EnginePort:
             mark.dispatched_ns,
             finished_ns,
         )
-        self._words[first + SlotWords.DONE] = done_word(generation_of(ref), status)
+        self._store_release[first + SlotWords.DONE] = done_word(generation_of(ref), status)
         self._answered.setdefault(slot >> self._lane_shift, []).append(ref)
 
     def answer_uniform(
@@ -270,12 +271,13 @@ class EnginePort:
         references, slots = uniform.references, uniform.slots
         if isinstance(slots, list):
             details = ANSWER_DETAILS.pack(size, *mark, finished_ns)
-            memory, words, store = self.memory, self._words, PACKED_DETAILS.pack_into
+            memory, store = self.memory, PACKED_DETAILS.pack_into
+            store_release = self._store_release
             step, done = SlotWords.SIZE, self._first_word + SlotWords.DONE
             first_byte = (self._first_word + SlotWords.RESULT_BYTES) * WORD
             for slot, word in zip(slots, done_words(references, status), strict=True):
                 store(memory, first_byte + slot * step * WORD, details)
-                words[done + slot * step] = word
+                store_release[done + slot * step] = word
         else:
             # A store to an aligned item of a uint64 array is one 8-byte store, as through
             # memoryview.

@@ -82,7 +82,7 @@ class Lane:
         self.index = index
         self.memory = segment.memory
         self.counters = Counters(segment.words, layout.lane_counters(index))
-        self._words = segment.words
+        self._words = self._load_acquire = self._store_release = segment.words
         self._wake_collector = wake_collector
         self._payload = layout.lane_payload(index)
         self._extents = Extents(layout.lane_bytes)
@@ -296,7 +296,7 @@ class Lane:
             deadline_ns,
         )
         self._generation[slot] = generation = self._generation[slot] + 1
-        self._words[control] = generation << FLAG_BITS | WANTED
+        self._store_release[control] = generation << FLAG_BITS | WANTED
         ref = generation << SLOT_BITS | self._first_slot + slot
         self._expected[ref] = slot
         self._unsubmitted.append(ref)
@@ -336,7 +336,7 @@ class Lane:
         key_bytes: int = 0,
     ) -> None:
         """`publish` for several slots whose requests differ in nothing but their bytes."""
-        pack, memory, words = REQUEST_HEADER.pack_into, self.memory, self._words
+        pack, memory, store_release = REQUEST_HEADER.pack_into, self.memory, self._store_release
         first, step = self._first_word + SlotWords.CONTROL, SlotWords.SIZE
         generations, expected, unsubmitted = self._generation, self._expected, self._unsubmitted
         for slot in slots:
@@ -354,7 +354,7 @@ class Lane:
                 deadline_ns,
             )
             generations[slot] = generation = generations[slot] + 1
-            words[first + slot * step] = generation << FLAG_BITS | WANTED
+            store_release[first + slot * step] = generation << FLAG_BITS | WANTED
             ref = generation << SLOT_BITS | self._first_slot + slot
             expected[ref] = slot
             unsubmitted.append(ref)
@@ -384,7 +384,7 @@ class Lane:
     def cancel(self, slot: int) -> None:
         """Want no answer any more; the slot stays in flight until its holder is done."""
         control = control_word(self._generation[slot], DROPPED)
-        self._words[self._first_word + slot * SlotWords.SIZE + SlotWords.CONTROL] = control
+        self._store_release[self._first_word + slot * SlotWords.SIZE + SlotWords.CONTROL] = control
         self._cancelled.add(slot)
         self.counters.add(LaneCounter.CANCELLED)
 
@@ -470,7 +470,7 @@ class Lane:
             first = self._first_word + slot * SlotWords.SIZE
             control, done = (
                 self._words[first + SlotWords.CONTROL],
-                self._words[first + SlotWords.DONE],
+                self._load_acquire[first + SlotWords.DONE],
             )
             self._generation[slot] = generation_in(control)
             if state_of(control, done) is State.FREE:

@@ -8,6 +8,10 @@ stores is the processor's (total store order on x86-64, see ringbatch.shm.host.p
 any order among themselves, but all before what is stored next (Intel SDM volume 3, section
 "Fast-String Operation and Out-of-Order Stores").
 
+Names say what an access is for, after C11: `store_release` publishes every store before it, and who
+sees it through `load_acquire` sees those too. Both are the segment's words, here and in lanes and
+engine ports, so that the names cost nothing; what needs no such order goes through `words`.
+
 A producer looks at the consumer's HEAD only where what it saw there last leaves no room: HEAD only
 grows, so an old one can hide room and never invent it. In return the consumer keeps the cache line
 that it stores to.
@@ -42,10 +46,20 @@ class Producer:
         capacity: how many words it holds, a power of two.
     """
 
-    __slots__ = ("_capacity", "_first", "_head", "_limit", "_tail", "_words", "position")
+    __slots__ = (
+        "_capacity",
+        "_first",
+        "_head",
+        "_limit",
+        "_load_acquire",
+        "_store_release",
+        "_tail",
+        "_words",
+        "position",
+    )
 
     def __init__(self, words: memoryview, first: int, capacity: int) -> None:
-        self._words = words
+        self._words = self._load_acquire = self._store_release = words
         self._tail = first + RingWords.TAIL
         self._head = first + RingWords.HEAD
         self._first = first + RingWords.ITEMS
@@ -62,7 +76,7 @@ class Producer:
         if end > self._limit:
             # A HEAD beyond what was published is a lie. Whoever owns the ring next, and tells the
             # truth, must not be paid for it.
-            self._limit = min(words[self._head], position) + self._capacity
+            self._limit = min(self._load_acquire[self._head], position) + self._capacity
             if end > self._limit:
                 return False
         mask = self._capacity - 1
@@ -75,22 +89,31 @@ class Producer:
             unwrapped = min(count, self._capacity - start)
             words[first + start : first + start + unwrapped] = run[:unwrapped]
             words[first : first + count - unwrapped] = run[unwrapped:]
-        self.position = words[self._tail] = end
+        self.position = self._store_release[self._tail] = end
         return True
 
     @property
     def waiting(self) -> int:
         """Words published that the consumer has not taken yet, as far as its position is true."""
-        return self.position - int(self._words[self._head])
+        return self.position - int(self._load_acquire[self._head])
 
 
 class Consumer:
     """The reading end; the arguments are those of `Producer`."""
 
-    __slots__ = ("_capacity", "_first", "_head", "_tail", "_words", "position")
+    __slots__ = (
+        "_capacity",
+        "_first",
+        "_head",
+        "_load_acquire",
+        "_store_release",
+        "_tail",
+        "_words",
+        "position",
+    )
 
     def __init__(self, words: memoryview, first: int, capacity: int) -> None:
-        self._words = words
+        self._words = self._load_acquire = self._store_release = words
         self._tail = first + RingWords.TAIL
         self._head = first + RingWords.HEAD
         self._first = first + RingWords.ITEMS
@@ -103,18 +126,18 @@ class Consumer:
         Raises:
             CorruptRingError: where the producer claims to have published more than fits.
         """
-        return self.take_up_to(self._words[self._tail])
+        return self.take_up_to(self._load_acquire[self._tail])
 
     def take_up_to(self, end: int) -> list[int]:
         """`take`, where the producer's position was read already."""
         items = self.peek_up_to(end)
         if items:
-            self.position = self._words[self._head] = end
+            self.position = self._store_release[self._head] = end
         return items
 
     def peek(self) -> list[int]:
         """As `take`, but the words keep their places until they are released."""
-        return self.peek_up_to(self._words[self._tail])
+        return self.peek_up_to(self._load_acquire[self._tail])
 
     def peek_up_to(self, end: int) -> list[int]:
         """`peek`, where the producer's position was read already."""
@@ -137,16 +160,16 @@ class Consumer:
 
     def release(self, count: int) -> None:
         """Free the places of so many of the oldest words."""
-        self.position = self._words[self._head] = self.position + count
+        self.position = self._store_release[self._head] = self.position + count
 
     @property
     def waiting(self) -> bool:
         """Whether `take` would return something."""
-        return bool(self._words[self._tail] != self.position)
+        return bool(self._load_acquire[self._tail] != self.position)
 
     def skip(self) -> None:
         """Forget everything published so far, whatever it is; the way out of `CorruptRingError`."""
-        self.position = self._words[self._head] = self._words[self._tail]
+        self.position = self._store_release[self._head] = self._load_acquire[self._tail]
 
 
 class Inbox:
@@ -161,12 +184,12 @@ class Inbox:
         capacity: how many words each holds, a power of two.
     """
 
-    __slots__ = ("_numbered", "_positions", "_tails", "_words")
+    __slots__ = ("_load_acquire", "_numbered", "_positions", "_tails")
 
     def __init__(
         self, words: memoryview, first: int, stride: int, count: int, capacity: int
     ) -> None:
-        self._words = words
+        self._load_acquire = words
         self._numbered = [(i, Consumer(words, first + i * stride, capacity)) for i in range(count)]
         self._positions = [consumer.position for _, consumer in self._numbered]
         tail = first + RingWords.TAIL
@@ -179,7 +202,7 @@ class Inbox:
         in it is forgotten.
         """
         positions = self._positions
-        tails = self._words[self._tails].tolist()
+        tails = self._load_acquire[self._tails].tolist()
         if tails == positions:
             return []
         found: list[tuple[int, list[int] | None]] = []
@@ -195,7 +218,7 @@ class Inbox:
     @property
     def waiting(self) -> bool:
         """Whether `take` would return something."""
-        return bool(self._words[self._tails].tolist() != self._positions)
+        return bool(self._load_acquire[self._tails].tolist() != self._positions)
 
     def skip(self) -> None:
         """Forget everything published so far, whatever it is."""

@@ -108,7 +108,7 @@ proctype frontend() {
 end:
     do
 
-    /* frontend/request/calls.py: SlotRequest.send; shm/lane.py: Lane.claim; and the request is written.
+    /* frontend/request/task.py: SlotRequest.send; shm/lane.py: Lane.claim; and the request is written.
      * As long as the lane is unused its slots are alike. */
     :: atomic {
             frontend_at == SERVING && requests_left && (free[0] || free[1]) ->
@@ -201,7 +201,7 @@ end:
     /* shm/lane.py: Lane.collect, what was held back */
     :: d_step { frontend_at == HELD_BACK -> submit(); frontend_at = FOUND }
 
-    /* frontend/request/gateway.py: Gateway.collect; frontend/request/calls.py: SlotRequest.answered; shm/lane.py: Lane.outcome */
+    /* frontend/request/gateway.py: Gateway.collect; frontend/request/task.py: SlotRequest.answered; shm/lane.py: Lane.outcome */
     :: d_step { frontend_at == FOUND -> deliver(); frontend_at = SERVING }
 
     /* frontend/request/gateway.py: Gateway.sweep, Gateway.cancel; shm/lane.py: Lane.cancel */

@@ -107,8 +107,8 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "the collector takes in a request of an earlier generation": Mutant(
         EnginePort,
         "read_open",
-        "if control >> FLAG_BITS == ref >> SLOT_BITS != words[first + done] >> FLAG_BITS:",
-        "if control >> FLAG_BITS != words[first + done] >> FLAG_BITS:",
+        "if control >> FLAG_BITS == ref >> SLOT_BITS != load_acquire[first + done] >> FLAG_BITS:",
+        "if control >> FLAG_BITS != load_acquire[first + done] >> FLAG_BITS:",
     ),
     "the collector sleeps without a second look": Mutant(
         Collector,
@@ -119,20 +119,20 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "an answer is posted before DONE": Mutant(
         EnginePort,
         "answer",
-        "self._words[first + SlotWords.DONE] = done_word(generation_of(ref), status)\n"
+        "self._store_release[first + SlotWords.DONE] = done_word(generation_of(ref), status)\n"
         "    self._answered.setdefault(slot >> self._lane_shift, []).append(ref)",
         "self._answered.setdefault(slot >> self._lane_shift, []).append(ref)\n"
         "    self.flush()\n"
-        "    self._words[first + SlotWords.DONE] = done_word(generation_of(ref), status)",
+        "    self._store_release[first + SlotWords.DONE] = done_word(generation_of(ref), status)",
     ),
     "answers to requests that are alike are posted before DONE": Mutant(
         EnginePort,
         "answer_uniform",
-        "words[done + slot * step] = word",
+        "store_release[done + slot * step] = word",
         "ref = reference(generation_in(word), slot)\n"
         "            self._answered.setdefault(slot >> self._lane_shift, []).append(ref)\n"
         "            self.flush()\n"
-        "            words[done + slot * step] = word",
+        "            store_release[done + slot * step] = word",
     ),
     "many answers that are alike are posted before DONE": Mutant(
         EnginePort,
@@ -144,16 +144,19 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "        self.flush()\n",
     ),
     "a request is published before its bytes": Late(
-        Lane, "send", "memory[request] = payload", "self._words[control] ="
+        Lane, "send", "memory[request] = payload", "self._store_release[control] ="
     ),
     "a request is published before its header": Late(
-        Lane, "send", "REQUEST_HEADER.pack_into(", "self._words[control] ="
+        Lane, "send", "REQUEST_HEADER.pack_into(", "self._store_release[control] ="
     ),
     "an answer is DONE before what stands beside it": Late(
-        EnginePort, "answer", "ANSWER_DETAILS.pack_into(", "self._words[first + SlotWords.DONE] ="
+        EnginePort,
+        "answer",
+        "ANSWER_DETAILS.pack_into(",
+        "self._store_release[first + SlotWords.DONE] =",
     ),
     "a few answers that are alike are DONE before what stands beside them": Late(
-        EnginePort, "answer_uniform", "store(memory,", "words[done + slot * step] ="
+        EnginePort, "answer_uniform", "store(memory,", "store_release[done + slot * step] ="
     ),
     "many answers that are alike are DONE before what stands beside them": Late(
         EnginePort, "answer_uniform", "self._details[slots] =", "self._dones[slots] ="
