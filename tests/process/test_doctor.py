@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -168,13 +169,23 @@ def test_few_descriptors_are_found() -> None:
     assert "LimitNOFILE=" in found["do"]
 
 
+@pytest.fixture
+def anybodys_model() -> Iterator[Path]:
+    """A model that every user may read."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        model = Path(folder) / "model.py"
+        model.write_text("def predict(instances):\n    return instances\n")
+        yield model
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
-def test_few_processes_are_found() -> None:
+def test_few_processes_are_found(anybodys_model: Path) -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NPROC, (20, 20))
 
     as_nobody = (sys.executable, "-c", AS_NOBODY)
-    (found,) = told("--port", "0", program=as_nobody, preexec_fn=few)["processes"]
+    (found,) = told(anybodys_model, "--port", "0", program=as_nobody, preexec_fn=few)["processes"]
     assert found["level"] == "error"
     assert "may have 20 processes" in found["found"]
     assert "LimitNPROC=" in found["do"]
@@ -304,9 +315,9 @@ def test_without_a_proc_or_a_writable_dev_shm_it_says_so_and_no_more() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
-def test_an_ordinary_user_is_told_what_there_is() -> None:
+def test_an_ordinary_user_is_told_what_there_is(anybodys_model: Path) -> None:
     with supervisor() as (_, name):
-        found = told("--port", "0", program=(sys.executable, "-c", AS_NOBODY))
+        found = told(anybodys_model, "--port", "0", program=(sys.executable, "-c", AS_NOBODY))
     assert found["semaphores"][0]["level"] == found["pipes"][0]["level"] == "ok"
     assert found["wake-ups"][0]["level"] in ("ok", "note", "warning")
     assert any(name in finding["found"] for finding in found["engines"])

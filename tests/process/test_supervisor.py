@@ -136,7 +136,7 @@ class Server:
         return [
             e.name
             for e in DIRECTORY.iterdir()
-            if re.match(rf"(sem\.)?ringbatch[^.]*\.{self.pid}\.", e.name)
+            if re.match(rf"(sem\.)?ringbatch[^.]*\.[^.]+\.{self.pid}\.", e.name)
         ]
 
     def post(self, path: str, body: object) -> tuple[int, Any]:
