@@ -28,6 +28,7 @@ PURE_MODULES = (
     "ringbatch.engine.config.addresses",
     "ringbatch.engine.collector.backlog",
     "ringbatch.engine.collector.batching",
+    "ringbatch.engine.supervisor.change_plan",
     "ringbatch.engine.supervisor.model_diff",
     "ringbatch.engine.collector.costs",
     "ringbatch.engine.worker.bisect",

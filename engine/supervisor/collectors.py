@@ -5,7 +5,7 @@ collector has ended. The supervisor hears of it later, and has a third process s
 """
 
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ringbatch.engine.process.role_messages import ToCollector, WorkerDied
 from ringbatch.engine.supervisor.child import Child
@@ -20,18 +20,14 @@ class Collectors:
         standby: of the other.
 
     Args:
-        make: makes the process slot of either.
-        hear_out: hears all that a process has said that has ended.
+        collector, standby: the slots, alike.
     """
 
-    def __init__(
-        self, make: Callable[[], ProcessSlot], hear_out: Callable[[ProcessSlot], None]
-    ) -> None:
-        self.collector = make()
-        self.standby = make()
+    def __init__(self, collector: ProcessSlot, standby: ProcessSlot) -> None:
+        self.collector = collector
+        self.standby = standby
         # What it does, the collector did before it.
         self.standby.title, self.standby.ever_ready = "standby", True
-        self._hear_out = hear_out
         self._standing_by: set[Child] = set()
 
     @property
@@ -75,27 +71,32 @@ class Collectors:
         if self.collector.child is not None:
             self.collector.child.kill(signal.SIGKILL)
 
-    def ready(self, slot: ProcessSlot, workers: Iterable[ProcessSlot]) -> bool:
-        """The process in a slot is ready; where it is one of the two, it is the collector.
+    def has(self, slot: ProcessSlot) -> bool:
+        """Whether a slot is one of the two."""
+        return slot is self.collector or slot is self.standby
+
+    def predecessor(self, slot: ProcessSlot) -> ProcessSlot | None:
+        """The slot of the collector that has ended before the process in this slot is it, where
+        nobody has heard of its end yet.
+
+        What it has said is to be heard before `promote`: what it has reclaimed is not to be
+        reclaimed again.
+        """
+        is_there = self.collector.child is not None and self.collector.ready_ns
+        return self.collector if slot is self.standby and is_there else None
+
+    def promote(self, slot: ProcessSlot, workers: Iterable[ProcessSlot]) -> None:
+        """The process in a slot, one of the two, is ready: it is the collector.
 
         Args:
             slot: which.
             workers: the slots of all workers; of those that have ended, the collector is told.
-
-        Returns:
-            Whether it is one of the two.
         """
-        if slot is not self.collector and slot is not self.standby:
-            return False
         if slot is self.standby:
-            if self.collector.child is not None and self.collector.ready_ns:
-                # It has ended. What it says that it has reclaimed, is not to be reclaimed again.
-                self._hear_out(self.collector)
             self.collector, self.standby = slot, self.collector
             self.collector.title, self.standby.title = "collector", "standby"
         for worker in workers:
             self._tell_death(worker)
-        return True
 
     def worker_died(self, slot: ProcessSlot, *, killed: bool) -> None:
         """Have what a worker held taken back; where there is no collector now, by the next one.

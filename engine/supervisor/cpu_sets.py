@@ -31,6 +31,7 @@ class CpuSets:
 
     Attributes:
         described: where everything runs, for people.
+        segment_name: of the segment, once it is made; no collector is started before.
 
     Args:
         config: with which the engine was started.
@@ -40,6 +41,7 @@ class CpuSets:
     """
 
     def __init__(self, config: Config) -> None:
+        self.segment_name = ""
         self._host = placement.host()
         self._log_level = config.server.log_level
         self._plan, self.described = instructions.placed(config, self._host)
@@ -99,15 +101,11 @@ class CpuSets:
         slot = ProcessSlot(f"worker {own}", start, worker=number, cpu_set=cpu_set, limits=limits)
         return slot
 
-    def collector_slot(self, segment_name: Callable[[], str]) -> ProcessSlot:
-        """A process slot for a collector.
-
-        Args:
-            segment_name: of the segment, which is there before it is started.
-        """
+    def collector_slot(self) -> ProcessSlot:
+        """A process slot for a collector."""
 
         def start() -> Child:
-            told = StartCollector(segment_name(), self._log_level)
+            told = StartCollector(self.segment_name, self._log_level)
             module = "ringbatch.engine.collector.role"
             return Child("collector", module, [], LEAN, vocabulary=FROM_COLLECTOR, told=told)
 

@@ -11,7 +11,6 @@ import importlib.util
 import logging
 import os
 import socket
-from collections.abc import Callable
 from contextlib import ExitStack
 
 from ringbatch.engine.config.credentials import credentials_of
@@ -47,10 +46,10 @@ class Frontends:
         http: the process slot of Gunicorn's arbiter, which is the parent of the frontends for HTTP.
         grpc: the process slots of those for gRPC.
         control: the process slot of the server at the control address, if there is one.
+        segment_name: of the segment, once it is made; none of them is started before.
 
     Args:
         server: what is configured.
-        segment_name: of the segment, which is there before any of them is started.
         pass_through: the server to which they pass on requests with paths that are none of ours.
 
     Raises:
@@ -58,14 +57,9 @@ class Frontends:
             or file of API keys cannot be used.
     """
 
-    def __init__(
-        self,
-        server: ServerConfig,
-        segment_name: Callable[[], str],
-        pass_through: str | None = None,
-    ) -> None:
+    def __init__(self, server: ServerConfig, pass_through: str | None = None) -> None:
+        self.segment_name = ""
         self._server = server
-        self._segment_name = segment_name
         self._pass_through = pass_through
         self._grpc_port: socket.socket | None = None
         self._control_listener: socket.socket | None = None
@@ -205,7 +199,7 @@ class Frontends:
         assert self._control_listener is not None, "there is no slot without it"
         fd = self._control_listener.fileno()
         words = [
-            f"--segment={self._segment_name()}",
+            f"--segment={self.segment_name}",
             f"--listen-fd={fd}",
             f"--log-level={self._server.log_level}",
             f"--parent-pid={os.getpid()}",
@@ -216,7 +210,7 @@ class Frontends:
     def _words(self, **more: object) -> list[str]:
         server = self._server
         arguments = more | {
-            "segment": self._segment_name(),
+            "segment": self.segment_name,
             "max-request-bytes": request_limit_bytes(server),
             "max-connections": server.max_connections,
             "idle-timeout-s": server.idle_timeout_s,

@@ -1,42 +1,48 @@
 """Models that come, go and change while the engine serves.
 
-One order is carried out after the other, and each model of it in these steps, so that whatever
-fails or dies leaves what served before:
+One order is carried out after the other, and each model of it as `change_plan` says, so that
+whatever fails or dies leaves what served before.
 
-    start    workers are started for what is to be loaded, under numbers that are free
-    enter    once they have said what the model takes, the model table gets an entry to be loaded
-    switch   once all are ready, one store has the new entries serve and the old ones retire
-    retire   what was sent before is answered; then the collector lets the old workers go
-
-The steps are generators that yield what they wait for; the supervisor's loop asks after each turn
-whether it has come.
+What is under way is a generator that yields what it waits for. After each turn of the supervisor's
+loop `ModelChanges.advance` goes on as far as it goes, and returns what the supervisor is to do.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
-from dataclasses import replace
-from typing import Final, Protocol
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
 
 from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.settings import Config, ModelConfig
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.runtimes.model_file import ModelFile
-from ringbatch.engine.supervisor.model_diff import Change, compare, differing
+from ringbatch.engine.supervisor.change_plan import (
+    ChangeFailed,
+    ChangePlan,
+    Phase,
+    Room,
+    expect_over,
+)
+from ringbatch.engine.supervisor.model_diff import (
+    Change,
+    UnknownModel,
+    compare,
+    differing,
+    loading,
+    retirement,
+)
 from ringbatch.engine.supervisor.model_versions import (
     Entries,
     Forwarding,
-    adjusted,
-    entry,
     free_indices,
     is_forwarded,
-    with_entries,
-    with_state,
     without_entries,
 )
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.host.control_socket import Order, Report
-from ringbatch.shm.model_spec import LOADING, RETIRING, SERVING, ModelSpec
+from ringbatch.shm.model_spec import RETIRING, ModelSpec
 from ringbatch.shm.segment import Segment
 
 logger = logging.getLogger("ringbatch.supervisor")
@@ -49,45 +55,42 @@ _GRACE_S: Final = 30.0
 _ROOM_WITHIN_S: Final = 120.0
 """How long a change waits for what an earlier one replaced."""
 
-Condition = Callable[[], bool]
-Steps = Iterator[Condition]
-Reply = Callable[[Report], None]
-Numbers = Mapping[str, tuple[int, ...]]
-"""Of the workers that are started, by version."""
 
-
-class ChangeFailed(Exception):
-    """A model could not be changed; what served before serves on. The text is for people."""
-
-
-class Pool(Protocol):
-    """What model changes need of the worker pool.
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A worker is to be started, and not again where it dies.
 
     Attributes:
-        workers: the process slots of the workers, by number.
+        number: which.
+        model: that it is to hold.
+        index: which of that model's workers it is.
+        file: what it is to load.
     """
 
-    workers: dict[int, ProcessSlot]
+    number: int
+    model: ModelConfig
+    index: int
+    file: ModelFile
 
-    def start(self, number: int, model: ModelConfig, index: int, file: ModelFile) -> None:
-        """Start a worker that is not started again where it dies. Where none can be started, its
-        slot says why.
 
-        Args:
-            number: which.
-            model: that it is to hold.
-            index: which of that model's workers it is.
-            file: what it is to load.
-        """
+@dataclass(frozen=True, slots=True)
+class Introduce:
+    """A worker is to be told of the segment, so that it loads its model."""
 
-    def introduce(self, slot: ProcessSlot) -> None:
-        """Tell a worker of the segment, so that it loads its model."""
+    slot: ProcessSlot
 
-    def end(self, slot: ProcessSlot) -> None:
-        """End a worker that nothing is expected of."""
 
-    def table_changed(self) -> None:
-        """Have the collector look at the table."""
+@dataclass(frozen=True, slots=True)
+class ShowTable:
+    """The collector is to look at the table of models."""
+
+
+Effect = Start | Introduce | ShowTable
+"""What the supervisor is to do."""
+
+Condition = Callable[[], bool]
+Steps = Generator[Condition, None, None]
+Reply = Callable[[Report], None]
 
 
 class ModelChanges:
@@ -110,7 +113,7 @@ class ModelChanges:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: WorkerPool,
         segment: Segment,
         config: Config,
         entries: Entries,
@@ -139,6 +142,8 @@ class ModelChanges:
         self._reply: Reply | None = None
         self._steps: Steps | None = None
         self._awaited: Condition = _at_once
+        self._underway: ChangePlan | None = None
+        self._effects: list[Effect] = []
 
     def take(self, order: Order, reply: Reply) -> None:
         """Carry an order out when those before it are; `reply` is called once."""
@@ -147,27 +152,41 @@ class ModelChanges:
             return
         self._orders.append((order, reply))
 
-    def advance(self) -> None:
-        """Go on as far as it goes; after every turn of the supervisor's loop."""
-        while self._steps is not None or self._orders:
+    def advance(self) -> list[Effect]:
+        """Go on as far as it goes; after every turn of the supervisor's loop.
+
+        Returns:
+            What is to be done before this is called again, in order; nothing where it only waits.
+        """
+        while not self._effects and (self._steps is not None or self._orders):
             if self._steps is None:
                 order, self._reply = self._orders.popleft()
                 self._steps, self._awaited = self._carry_out(order, self._reply), _at_once
             if not (self._awaited() or self._is_late()):
-                return
+                break
             following = next(self._steps, None)
             if following is None:
                 self._steps = self._reply = None
             else:
                 self._awaited = following
+        effects, self._effects = self._effects, []
+        return effects
 
     def break_off(self) -> None:
-        """What is carried out has failed as nobody expected: those behind it have their turn, but
-        where it could not even be undone; then this raises `ChangeFailed`."""
+        """What is carried out has failed as nobody expected: it is undone, and those behind it have
+        their turn.
+
+        Raises:
+            ChangeFailed: it could not even be undone.
+        """
         reply, self._reply, self._steps = self._reply, None, None
         self.limit_ns = None
+        # Of what was to be done, nobody knows what is done.
+        self._effects = [ShowTable()]
         if reply is not None:
             reply(Report("failed", ("ringbatch has failed; the engine's log says how",)))
+        if self._underway is not None:
+            self._undo(self._underway)
         entered = [n for s in self._entries if s.state != RETIRING for n in s.workers]
         if not all(n in self._pool.workers and self._pool.workers[n].lasting for n in entered):
             raise ChangeFailed("it could not be undone")
@@ -202,14 +221,15 @@ class ModelChanges:
                 tuple(replace(s, file_differs=s.reference in known) for s in self._entries)
             )
 
-    def holds(self, number: int) -> bool:
-        """Whether the table has a worker of that number."""
-        return any(number in spec.workers for spec in self._entries)
+    @property
+    def entered(self) -> set[int]:
+        """The numbers of the workers that the table has."""
+        return {number for spec in self._entries for number in spec.workers}
 
     def _carry_out(self, order: Order, reply: Reply) -> Steps:
         try:
             changes, lines = self._plan(order)
-        except _UnknownModel as unknown:
+        except UnknownModel as unknown:
             reply(Report("unknown", (str(unknown),)))
             return
         except ConfigError as error:
@@ -231,10 +251,7 @@ class ModelChanges:
     def _plan(self, order: Order) -> tuple[list[Change], list[str]]:
         serving = tuple(self.serving.values())
         if order.action == "unload":
-            own = tuple(model.version for model in serving if model.name == order.model)
-            if not own:
-                raise _UnknownModel(order.model, serving, "the engine serves")
-            return [Change(order.model or "", retire=own)], []
+            return [retirement(order.model or "", serving)], []
         config = self._reread()
         self._wanted = config.models
         lines = []
@@ -246,11 +263,7 @@ class ModelChanges:
             logger.warning("%s", lines[0])
         if order.model is None:
             return compare(serving, config.models, self._is_another_file), lines
-        wanted = [model for model in config.models if model.name == order.model]
-        if not wanted:
-            raise _UnknownModel(order.model, config.models, "the configuration has")
-        own_serving = [model for model in serving if model.name == order.model]
-        return compare(own_serving, wanted, lambda _: True), lines
+        return [loading(order.model, serving, config.models)], lines
 
     def _is_another_file(self, model: ModelConfig) -> bool:
         references = (ref for ref, serving in self.serving.items() if serving is model)
@@ -261,216 +274,148 @@ class ModelChanges:
         if any(map(is_forwarded, (*change.load, *change.adjust, *before))):
             # Frontends look at where its requests go when they start, and at heads only once.
             raise ChangeFailed("a model that another server runs cannot change; restart the engine")
-        serving = {
-            spec.version: spec
-            for spec in self._entries
-            if spec.name == change.name and spec.state == SERVING
-        }
-        teams = [(model, model.processes) for model in change.load]
-        teams += [
-            (model, more)
-            for model in change.adjust
-            if (more := model.processes - len(serving[model.version].workers)) > 0
-        ]
-        yield from self._await_room(sum(count for _, count in teams), len(change.load))
-        numbers = iter(self._free_numbers())
-        started = {
-            model.version: tuple(next(numbers) for _ in range(count)) for model, count in teams
-        }
+        yield from self._await_room(plan := ChangePlan.of(change, self._entries))
+        plan = plan.numbered(self._free_numbers())
         files = {model.version: ModelFile(model.path) for model in change.load}
         files |= {
-            model.version: self.files[serving[model.version].reference] for model in change.adjust
+            model.version: self.files[plan.serving[model.version].reference]
+            for model in change.adjust
         }
+        self._underway = plan
         try:
-            yield from self._start_workers(change, started, serving, files)
-            entered = yield from self._enter(change, started, serving)
-            self._switch(change, started, serving, entered)
+            yield from self._start_workers(plan, files)
+            entered = self._enter(plan)
+            yield from self._await_loaded(plan, entered)
+            self._switch(plan, entered)
         except Exception:
-            self._undo(started, serving)
+            self._undo(plan)
             raise
+        self._underway = None
         for version, spec in entered.items():
             self.files[spec.reference] = files[version]
 
-    def _await_room(self, workers: int, models: int) -> Steps:
+    def _await_room(self, plan: ChangePlan) -> Steps:
         """Until retired workers and models have left enough room.
 
         Raises:
             ChangeFailed: there never will be enough.
         """
         layout = self._segment.layout
-        serving = [spec for spec in self._entries if spec.state == SERVING]
-        used = sum(len(spec.workers) for spec in serving)
-        if used + workers > layout.workers:
-            raise ChangeFailed(
-                f"it needs {workers} more workers; there is room for {layout.workers}, and "
-                f"{used} are in use. Restart the engine with a larger [server] spare_workers"
-            )
-        if len(serving) + models > layout.models:
-            raise ChangeFailed(
-                f"it needs {models} more models; there is room for {layout.models}, and "
-                f"{len(serving)} are in use. Restart the engine"
-            )
-        yield from self._wait(
-            lambda: (
-                len(self._free_numbers()) >= workers
-                and len(free_indices(self._entries, layout.models)) >= models
-            ),
-            _ROOM_WITHIN_S,
-            "what was replaced before has not ended yet and leaves no room; try again later",
-        )
+        plan.expect_room(self._entries, Room(layout.workers, layout.models))
+
+        def is_there() -> bool:
+            indices = free_indices(self._entries, layout.models)
+            room = Room(len(self._free_numbers()), len(indices))
+            return room.workers >= plan.needs.workers and room.models >= plan.needs.models
+
+        yield from self._until(Phase.ROOM, [], is_there, _ROOM_WITHIN_S)
 
     def _free_numbers(self) -> list[int]:
         return [n for n in range(self._segment.layout.workers) if n not in self._pool.workers]
 
-    def _start_workers(
-        self,
-        change: Change,
-        started: Numbers,
-        serving: Mapping[str, ModelSpec],
-        files: Mapping[str, ModelFile],
-    ) -> Steps:
+    def _start_workers(self, plan: ChangePlan, files: Mapping[str, ModelFile]) -> Steps:
         """Start workers, and wait until each has said what its model takes and returns."""
-        for model in (*change.load, *change.adjust):
-            is_new = model in change.load
-            first = 0 if is_new else len(serving[model.version].workers)
-            for index, number in enumerate(started.get(model.version, ()), first):
-                self._pool.start(number, model, index, files[model.version])
-        slots = self._slots(started)
-        yield from self._until(slots, lambda: all(p.signature is not None for p in slots))
-        for model in (*change.load, *change.adjust):
-            team = self._slots({"": started.get(model.version, ())})
-            said = [slot.signature for slot in team]
-            if model in change.adjust and said:
-                said.append(_signature_of(serving[model.version]))
-            if any(one != said[0] for one in said):
-                raise ChangeFailed(
-                    "the model file now declares other inputs or outputs; "
-                    f"run ringbatch reload {model.name}"
-                )
+        for number, model, index in plan.starts():
+            self._effects.append(Start(number, model, index, files[model.version]))
+        yield _at_once
+        slots = self._slots(plan)
+        yield from self._until(
+            Phase.OPEN, slots, lambda: all(slot.signature for slot in slots), _limit_s(slots)
+        )
+        plan.expect_agreement(self._said(plan))
 
-    def _enter(
-        self, change: Change, started: Numbers, serving: Mapping[str, ModelSpec]
-    ) -> Generator[Condition, None, dict[str, ModelSpec]]:
-        """Have the new workers load their models, and wait until all are ready.
+    def _enter(self, plan: ChangePlan) -> dict[str, ModelSpec]:
+        """Have the new workers load their models.
 
         Returns:
             The new entries by version.
         """
-        free = iter(free_indices(self._entries, self._segment.layout.models))
-        entered = {}
-        for model in change.load:
-            numbers = started[model.version]
-            signature = self._pool.workers[numbers[0]].signature
-            assert signature is not None, "it was waited for"
-            self._generation += 1
-            entered[model.version] = entry(
-                model,
-                signature,
-                numbers,
-                self._forwarding,
-                index=next(free),
-                generation=self._generation,
-                state=LOADING,
-            )
-        grown = [
-            replace(spec, workers=(*spec.workers, *started[version]))
-            for version, spec in serving.items()
-            if version in started and version not in entered
-        ]
+        entered = plan.loading(
+            self._entries,
+            self._said(plan),
+            self._forwarding,
+            models=self._segment.layout.models,
+            generation=self._generation + 1,
+        )
+        self._generation += len(entered)
         for spec in entered.values():
             self._segment.model_table.clear_place(spec.index)
-        slots = self._slots(started)
+        slots = self._slots(plan)
         if slots:
-            self._publish(with_entries(self._entries, [*entered.values(), *grown]))
+            self._publish(plan.entered(self._entries, entered.values()))
         for slot in slots:
             slot.known = True
-            self._pool.introduce(slot)
-        new = {spec.reference for spec in entered.values()}
-        yield from self._until(
-            slots, lambda: all(slot.ready_ns for slot in slots) and new <= self._loaded
-        )
+            self._effects.append(Introduce(slot))
         return entered
 
-    def _switch(
-        self,
-        change: Change,
-        started: Numbers,
-        serving: Mapping[str, ModelSpec],
-        entered: Mapping[str, ModelSpec],
-    ) -> None:
-        """Have the new entries serve and the old ones retire, in one store."""
-        old = [spec for v, spec in serving.items() if v in entered or v in change.retire]
+    def _await_loaded(self, plan: ChangePlan, entered: Mapping[str, ModelSpec]) -> Steps:
+        """Until all new workers are ready, and the collector knows it."""
+        slots = self._slots(plan)
         new = {spec.reference for spec in entered.values()}
-        going = [number for spec in old for number in spec.workers]
-        now_adjusted = []
-        for model in change.adjust:
-            spec = serving[model.version]
-            numbers = (*spec.workers, *started.get(model.version, ()))
-            going += numbers[model.processes :]
-            now_adjusted.append(adjusted(spec, model, numbers[: model.processes]))
-        entries = with_entries(self._entries, now_adjusted)
-        entries = with_state(entries, new, SERVING)
-        self._publish(with_state(entries, {spec.reference for spec in old}, RETIRING))
-        for slot in self._slots(started):
-            slot.lasting = True
-        for number in going:
-            self._pool.workers[number].let_go()
-        for spec in old:
-            del self.serving[spec.reference], self.files[spec.reference]
-        for model in change.load:
-            self.serving[entered[model.version].reference] = model
-        for model in change.adjust:
-            self.serving[serving[model.version].reference] = model
-        self._loaded -= new
+        yield from self._until(
+            Phase.LOAD,
+            slots,
+            lambda: all(slot.ready_ns for slot in slots) and new <= self._loaded,
+            _limit_s(slots),
+        )
 
-    def _undo(self, started: Numbers, serving: Mapping[str, ModelSpec]) -> None:
+    def _switch(self, plan: ChangePlan, entered: Mapping[str, ModelSpec]) -> None:
+        """Have the new entries serve and the old ones retire, in one store."""
+        switched = plan.switched(self._entries, entered.values())
+        self._publish(switched.entries)
+        for slot in self._slots(plan):
+            slot.lasting = True
+        for number in switched.leaving:
+            self._pool.workers[number].let_go()
+        for reference in switched.gone:
+            del self.serving[reference], self.files[reference]
+        for model in plan.change.load:
+            self.serving[entered[model.version].reference] = model
+        for model in plan.change.adjust:
+            self.serving[plan.serving[model.version].reference] = model
+        self._loaded -= {spec.reference for spec in entered.values()}
+
+    def _undo(self, plan: ChangePlan) -> None:
         """Take back what was entered and let the workers go; the collector does so with those it
         knows of."""
-        before = without_entries(
-            self._entries, {s.reference for s in self._entries if s.state == LOADING}
-        )
-        before = with_entries(before, [s for s in serving.values() if s.version in started])
+        before = plan.undone(self._entries)
         if before != self._entries:
             self._publish(before)
-        for slot in self._slots(started):
+        for slot in self._slots(plan):
             if not slot.known:
                 self._pool.end(slot)
+        self._underway = None
 
-    def _until(self, slots: list[ProcessSlot], done: Condition) -> Steps:
-        """Wait for the workers in these slots.
-
-        Raises:
-            ChangeFailed: one of them, or the collector, does not do what is waited for.
-        """
-        limits = [slot.limits.load_s + slot.limits.warm_up_s for slot in slots]
-        yield from self._wait(
-            lambda: any(slot.failure for slot in slots) or done(),
-            max(limits, default=0) + _GRACE_S,
-            "the engine did not come to an end with it",
-        )
-        for slot in slots:
-            if slot.failure:
-                raise ChangeFailed(slot.failure)
-
-    def _wait(self, condition: Condition, limit_s: float, otherwise: str) -> Steps:
-        """Until something holds.
+    def _until(
+        self, phase: Phase, slots: Collection[ProcessSlot], complete: Condition, limit_s: float
+    ) -> Steps:
+        """Wait until a phase is complete.
 
         Raises:
-            ChangeFailed: it does not within that time; with the text `otherwise`.
+            ChangeFailed: one of the workers in the slots, or the collector, does not do what is
+                waited for within that time.
         """
         self.limit_ns = self._clock_ns() + int(limit_s * 1e9)
-        yield condition
+        yield lambda: complete() or any(slot.failure for slot in slots)
         self.limit_ns = None
-        if not condition():
-            raise ChangeFailed(otherwise)
+        expect_over(phase, complete=complete(), failures=[slot.failure for slot in slots])
 
     def _is_late(self) -> bool:
         return self.limit_ns is not None and self._clock_ns() >= self.limit_ns
 
-    def _slots(self, started: Numbers) -> list[ProcessSlot]:
-        numbers = [number for team in started.values() for number in team]
-        # Where a change fails early, not all have a slot.
+    def _slots(self, plan: ChangePlan) -> list[ProcessSlot]:
+        """Of the workers that were started; where a change fails early, not all have one."""
+        numbers = [number for team in plan.started.values() for number in team]
         return [self._pool.workers[n] for n in numbers if n in self._pool.workers]
+
+    def _said(self, plan: ChangePlan) -> dict[str, list[Signature]]:
+        """What the new workers of each version say of their model."""
+        return {
+            version: [
+                said for n in numbers if (said := self._pool.workers[n].signature) is not None
+            ]
+            for version, numbers in plan.started.items()
+        }
 
     def _publish(self, entries: Entries) -> None:
         """Have another table hold, its models in the order of the configuration."""
@@ -482,18 +427,13 @@ class ModelChanges:
         except ValueError as error:
             raise ChangeFailed(f"there is no room for more models: {error}") from None
         self._entries = ordered
-        self._pool.table_changed()
-
-
-class _UnknownModel(Exception):
-    def __init__(self, name: str | None, known: tuple[ModelConfig, ...], who: str) -> None:
-        names = ", ".join(dict.fromkeys(model.name for model in known)) or "none"
-        super().__init__(f'{who} no model "{name}"; there is: {names}')
+        self._effects.append(ShowTable())
 
 
 def _at_once() -> bool:
     return True
 
 
-def _signature_of(spec: ModelSpec) -> Signature:
-    return Signature(spec.inputs, spec.outputs)
+def _limit_s(slots: Iterable[ProcessSlot]) -> float:
+    """What workers and collector may take together for one phase."""
+    return max((slot.limits.load_s + slot.limits.warm_up_s for slot in slots), default=0) + _GRACE_S

@@ -4,7 +4,7 @@ A version of a model is loaded anew where anything of it changed but what can be
 workers: how its batches are formed, its limits of time, and how many workers it has.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, fields
 from typing import Final
 
@@ -55,6 +55,39 @@ class Change:
         done += [(f"version {model.version}", "adjusted") for model in self.adjust]
         done += [(f"version {version}", "unloaded") for version in self.retire]
         return f"{self.name}: " + ", ".join(f"{what} {how}" for what, how in done)
+
+
+class UnknownModel(Exception):
+    """There is no model of that name. The text is for people."""
+
+    def __init__(self, name: str, known: Iterable[ModelConfig], who: str) -> None:
+        names = ", ".join(dict.fromkeys(model.name for model in known)) or "none"
+        super().__init__(f'{who} no model "{name}"; there is: {names}')
+
+
+def retirement(name: str, serving: Collection[ModelConfig]) -> Change:
+    """The change after which a model serves no longer.
+
+    Raises:
+        UnknownModel: it does not serve.
+    """
+    own = tuple(model.version for model in serving if model.name == name)
+    if not own:
+        raise UnknownModel(name, serving, "the engine serves")
+    return Change(name, retire=own)
+
+
+def loading(name: str, serving: Iterable[ModelConfig], wanted: Collection[ModelConfig]) -> Change:
+    """The change that loads one model as it is wanted, whether anything of it has changed or not.
+
+    Raises:
+        UnknownModel: it is not wanted.
+    """
+    own = [model for model in wanted if model.name == name]
+    if not own:
+        raise UnknownModel(name, wanted, "the configuration has")
+    (change,) = compare((model for model in serving if model.name == name), own, lambda _: True)
+    return change
 
 
 def compare(

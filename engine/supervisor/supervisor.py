@@ -12,7 +12,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import closing, suppress
 from functools import partial
 from typing import assert_never
@@ -45,7 +45,7 @@ from ringbatch.engine.supervisor.file_watch import FileWatch
 from ringbatch.engine.supervisor.frontends import Frontends
 from ringbatch.engine.supervisor.keeper import Keeper
 from ringbatch.engine.supervisor.loop import Loop
-from ringbatch.engine.supervisor.model_changes import ModelChanges
+from ringbatch.engine.supervisor.model_changes import Introduce, ModelChanges, ShowTable, Start
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.engine.supervisor.process_slot import START_LIMIT_S, ProcessSlot
 from ringbatch.engine.supervisor.signals import Signals
@@ -134,7 +134,7 @@ class Supervisor:
         self._files = [ModelFile(model.path) for model in config.models]
         self._changes: ModelChanges | None = None
         self._control: ControlServer | None = None
-        self.frontends = Frontends(config.server, lambda: self._segment_name, config.passes_to)
+        self.frontends = Frontends(config.server, config.passes_to)
         self._service = Service(os.environ, self.frontends.answer)
         self._segment: Segment | None = None
         self._loop = Loop()
@@ -151,18 +151,12 @@ class Supervisor:
             for index in range(model.processes)
         ]
         self._assigned = [model.name for model, _, _ in assignments]
-        self._pool = WorkerPool(
-            self._cpu_sets.worker_slot,
-            self._keeper.fill,
-            self._introduce,
-            self._table_changed,
-            self._is_entered,
-        )
+        self._pool = WorkerPool()
         self._workers = self._pool.workers
         for number, assignment in enumerate(assignments):
             self._workers[number] = self._cpu_sets.worker_slot(number, *assignment)
         self._collectors = Collectors(
-            lambda: self._cpu_sets.collector_slot(lambda: self._segment_name), self._keeper.hear_out
+            self._cpu_sets.collector_slot(), self._cpu_sets.collector_slot()
         )
 
     @property
@@ -199,7 +193,8 @@ class Supervisor:
         for slot in workers:
             self._keeper.fill(slot)
         self._until(lambda: all(slot.signature is not None for slot in workers))
-        self._segment = self._make_segment()
+        self._segment = segment = self._make_segment()
+        self.frontends.segment_name = self._cpu_sets.segment_name = segment.name
         for slot in workers:
             self._introduce(slot)
         self._keeper.fill(self._collectors.collector)
@@ -207,7 +202,6 @@ class Supervisor:
         for slot in self.frontends.slots:
             self._keeper.fill(slot)
         self._until(lambda: all(slot.ready_ns for slot in workers))
-        segment = self._segment
         self.frontends.http.begins("its start", START_LIMIT_S, time.monotonic_ns())
         self._until(lambda: self.frontends.all_serve(segment.held_lanes()), every_s=_PROBE_EVERY_S)
         self._keeper.mark_ready(self.frontends.http)
@@ -241,7 +235,7 @@ class Supervisor:
             if reload:
                 logger.info("reading the configuration again, on SIGHUP")
                 self._take(Order("reload", None), _log_report)
-            self._loop.guard(changes.advance, changes.break_off)
+            self._loop.guard(partial(self._advance, changes), changes.break_off)
             self._service.serves(self._status(changes), segment.collector_ns)
             instants = filter(None, (changes.limit_ns, self._service.next_ns))
             self._keeper.turn(None, min(instants, default=None))
@@ -271,6 +265,22 @@ class Supervisor:
         names = dict.fromkeys(model for model, slot in slots if not slot.ready_ns)
         return f"loading {', '.join(names)}" if names else "starting the frontends"
 
+    def _advance(self, changes: ModelChanges) -> None:
+        """Go on with what is being changed, and do what it takes."""
+        while effects := changes.advance():
+            for effect in effects:
+                match effect:
+                    case Start(number, model, index, file):
+                        slot = self._cpu_sets.worker_slot(number, model, index, file)
+                        self._pool.add(number, slot)
+                        self._keeper.fill(slot)
+                    case Introduce(slot):
+                        self._introduce(slot)
+                    case ShowTable():
+                        self._show_table()
+                    case _:
+                        assert_never(effect)
+
     def _give_up(self, watch: FileWatch) -> None:
         self._loop.forget(watch)
         watch.close()
@@ -299,9 +309,9 @@ class Supervisor:
         return Forwarding(self._config.server.sidecar, withheld)
 
     @property
-    def _segment_name(self) -> str:
-        assert self._segment is not None, "only workers are started before the segment is made"
-        return self._segment.name
+    def _entered(self) -> Collection[int]:
+        """The numbers of the workers that the table has."""
+        return self._workers if self._changes is None else self._changes.entered
 
     def cpus_of(self, slot: ProcessSlot) -> tuple[int, ...] | None:
         """As in `Owner`."""
@@ -342,9 +352,8 @@ class Supervisor:
             case StandingBy():
                 self._collectors.stands_by(slot, time.monotonic_ns())
             case Ready():
-                if self._collectors.ready(slot, self._workers.values()):
-                    self._say_start(slot, 0)
-                    self._pool.collector_ready()
+                if self._collectors.has(slot):
+                    self._promote(slot)
                 self._keeper.mark_ready(slot)
                 self._collectors.limit_wait(time.monotonic_ns())
             case Hung(number):
@@ -357,9 +366,9 @@ class Supervisor:
                     reclaimed.unreclaimed = None
                     self._keeper.plan_restart(reclaimed, explained=explained)
                     if not reclaimed.lasting:
-                        self._pool.release(number)
+                        self._pool.release(number, self._entered)
             case Released(number):
-                self._pool.release(number)
+                self._pool.release(number, self._entered)
             case Loaded(reference):
                 if self._changes is not None:
                     self._changes.loaded(reference)
@@ -368,6 +377,14 @@ class Supervisor:
                     self._changes.drained(reference)
             case _:
                 assert_never(said)
+
+    def _promote(self, slot: ProcessSlot) -> None:
+        """One of the two collectors has got the lock, and is it from now on."""
+        if (before := self._collectors.predecessor(slot)) is not None:
+            self._keeper.hear_out(before)
+        self._collectors.promote(slot, self._workers.values())
+        self._say_start(slot, 0)
+        self._pool.release_unheard_of(self._entered)
 
     def _opened(self, slot: ProcessSlot, signature: Signature) -> None:
         """A worker says what its model takes and returns; it waits to be told of the segment."""
@@ -389,15 +406,13 @@ class Supervisor:
 
     def _introduce(self, slot: ProcessSlot) -> None:
         if slot.child is not None:
+            assert self._segment is not None, "only then is anybody told of it"
             slot.begins("loading the model", slot.limits.load_s, time.monotonic_ns())
-            slot.child.tell(AttachSegment(self._segment_name))
+            slot.child.tell(AttachSegment(self._segment.name))
 
-    def _table_changed(self) -> None:
+    def _show_table(self) -> None:
         """Have the collector look, or else the next one; whoever has changed the table goes on."""
         self._loop.guard(partial(self._collectors.tell, TableChanged()), self._collectors.replace)
-
-    def _is_entered(self, number: int) -> bool:
-        return self._changes is None or self._changes.holds(number)
 
     def ended(self, slot: ProcessSlot, death: Death) -> None:
         """As in `Owner`."""

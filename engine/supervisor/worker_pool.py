@@ -1,4 +1,4 @@
-"""The worker pool: who is started while the engine serves, and who may end.
+"""The worker pool: the workers that an engine has, and who of them may end.
 
 A number is given to another worker when two things are certain: the process that had it has ended,
 and the collector expects nothing of it any more. It says so, or never knew of it.
@@ -6,11 +6,9 @@ and the collector expects nothing of it any more. It says so, or never knew of i
 
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Collection
 from typing import Final
 
-from ringbatch.engine.config.settings import ModelConfig
-from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 
 _KILL_AFTER_NS: Final = 5_000_000_000
@@ -22,39 +20,20 @@ class WorkerPool:
 
     Attributes:
         workers: by number.
-
-    Args:
-        make: makes the process slot of a worker, from its number, its model, which of that model's
-            workers it is, and what it is to load.
-        fill: starts a process in a slot.
-        tell_segment: tells the process in a slot of the segment.
-        tell_collector: has the collector look at the table.
-        is_entered: whether the table has the worker of a number.
     """
 
-    def __init__(
-        self,
-        make: Callable[[int, ModelConfig, int, ModelFile], ProcessSlot],
-        fill: Callable[[ProcessSlot], None],
-        tell_segment: Callable[[ProcessSlot], None],
-        tell_collector: Callable[[], None],
-        is_entered: Callable[[int], bool],
-    ) -> None:
+    def __init__(self) -> None:
         self.workers: dict[int, ProcessSlot] = {}
-        self._make = make
-        self._fill = fill
-        self._is_entered = is_entered
-        self.introduce = tell_segment
-        self.table_changed = tell_collector
 
-    def start(self, number: int, model: ModelConfig, index: int, file: ModelFile) -> None:
-        """As in `model_changes.Pool`."""
-        self.workers[number] = slot = self._make(number, model, index, file)
+    def add(self, number: int, slot: ProcessSlot) -> None:
+        """A worker that is to be started while the engine serves, and not again where it dies,
+        until its change is made."""
         slot.lasting = slot.known = False
-        self._fill(slot)
+        self.workers[number] = slot
 
     def end(self, slot: ProcessSlot) -> None:
-        """As in `model_changes.Pool`; its number is free once its process has ended."""
+        """End a worker that nothing is expected of; its number is free once its process has
+        ended."""
         slot.let_go()
         slot.released = True
         if slot.child is None:
@@ -68,16 +47,25 @@ class WorkerPool:
         assert slot.worker is not None, "a pool has workers alone"
         del self.workers[slot.worker]
 
-    def release(self, number: int) -> None:
-        """The collector says: nothing is expected of a worker any more."""
+    def release(self, number: int, entered: Collection[int]) -> None:
+        """The collector says: nothing is expected of a worker any more.
+
+        Args:
+            number: which; an earlier collector may have meant an earlier worker of that number.
+            entered: the numbers of those that the table has.
+        """
         slot = self.workers.get(number)
-        # An earlier collector may have meant an earlier worker of that number.
-        if slot is not None and slot.known and not self._is_entered(number):
+        if slot is not None and slot.known and number not in entered:
             self.end(slot)
 
-    def collector_ready(self) -> None:
-        """The new one may never have heard of those that the one before was to let go."""
+    def release_unheard_of(self, entered: Collection[int]) -> None:
+        """There is another collector, which may never have heard of those that the one before was
+        to let go.
+
+        Args:
+            entered: as for `release`.
+        """
         for number, slot in list(self.workers.items()):
             gone = slot.child is None and slot.unreclaimed is None
-            if gone and not slot.lasting and not self._is_entered(number):
+            if gone and not slot.lasting and number not in entered:
                 self.end(slot)

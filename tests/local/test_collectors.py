@@ -31,19 +31,13 @@ class Pair:
     """Two processes, of which the first is the collector, and slots of workers."""
 
     def __init__(self) -> None:
-        self.heard_out: list[ProcessSlot] = []
-        self.reclaimed: list[ProcessSlot] = []
-        self.collectors = Collectors(lambda: ProcessSlot("collector", _nobody), self._hear_out)
+        slots = [ProcessSlot("collector", _nobody) for _ in range(2)]
+        self.collectors = Collectors(*slots)
         self.workers = [ProcessSlot(f"m/{number}", _nobody, worker=number) for number in range(2)]
         self.starts(self.collectors.collector)
         self.ready(self.collectors.collector)
         self.starts(self.collectors.standby)
         self.collectors.stands_by(self.collectors.standby, NOW_NS)
-
-    def _hear_out(self, slot: ProcessSlot) -> None:
-        self.heard_out.append(slot)
-        for worker in self.reclaimed:
-            worker.unreclaimed = None
 
     def starts(self, slot: ProcessSlot) -> Told:
         told = Told()
@@ -52,7 +46,8 @@ class Pair:
         return told
 
     def ready(self, slot: ProcessSlot) -> None:
-        assert self.collectors.ready(slot, self.workers)
+        assert self.collectors.has(slot)
+        self.collectors.promote(slot, self.workers)
         slot.ready_ns = 1
 
     def ends(self, slot: ProcessSlot) -> None:
@@ -74,16 +69,14 @@ def _nobody() -> Child:
 def test_the_standby_is_the_collector_once_it_says_so(pair: Pair) -> None:
     first, second = pair.collectors.collector, pair.collectors.standby
     pair.ends(first)
+    assert pair.collectors.predecessor(second) is None, "it was heard out when it ended"
     pair.ready(second)
     assert (pair.collectors.collector, pair.collectors.standby) == (second, first)
     assert (second.title, first.title) == ("collector", "standby")
-    assert pair.heard_out == []
 
 
-def test_whoever_else_is_ready_changes_nothing(pair: Pair) -> None:
-    first = pair.collectors.collector
-    assert not pair.collectors.ready(pair.workers[0], pair.workers)
-    assert pair.collectors.collector is first
+def test_a_worker_is_none_of_the_two(pair: Pair) -> None:
+    assert not pair.collectors.has(pair.workers[0])
 
 
 def test_a_death_is_told_to_the_collector_and_to_the_next_until_it_is_reclaimed(pair: Pair) -> None:
@@ -106,24 +99,18 @@ def test_a_death_without_a_collector_is_told_to_the_next(pair: Pair) -> None:
     assert pair.told(pair.collectors.collector) == [WorkerDied(1, killed=False)]
 
 
-def test_what_the_one_before_has_said_is_heard_before_the_next_is_told_of_deaths(
-    pair: Pair,
-) -> None:
+def test_the_one_before_is_heard_out_where_its_end_was_not_heard_of_yet(pair: Pair) -> None:
     """Else a worker that it has dealt with could be started, and be taken for dead."""
     first, second = pair.collectors.collector, pair.collectors.standby
-    pair.collectors.worker_died(pair.workers[0], killed=True)
-    pair.reclaimed = [pair.workers[0]]
-    pair.ready(second)
-    assert pair.heard_out == [first]
-    assert pair.told(second) == []
+    assert pair.collectors.predecessor(second) is first
+    assert pair.collectors.predecessor(first) is None
 
 
 def test_a_standby_that_was_started_meanwhile_is_not_waited_for(pair: Pair) -> None:
     first, second = pair.collectors.collector, pair.collectors.standby
     pair.ends(first)
     pair.starts(first)
-    pair.ready(second)
-    assert pair.heard_out == []
+    assert pair.collectors.predecessor(second) is None
 
 
 def test_the_place_is_vacant_where_nobody_is_the_collector_or_about_to_be(pair: Pair) -> None:

@@ -20,7 +20,9 @@ from ringbatch.shm.errors import StartupError
 
 def made(**settings: Any) -> Frontends:
     server = ServerConfig(**{"port": 0, "frontends": 2} | settings)
-    return Frontends(server, lambda: "/segment")
+    found = Frontends(server)
+    found.segment_name = "/segment"
+    return found
 
 
 def test_without_a_port_there_is_no_grpc() -> None:

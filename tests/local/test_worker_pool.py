@@ -1,18 +1,13 @@
 """When a worker's number is free for another."""
 
 import signal
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
-from ringbatch.engine.config.settings import ModelConfig
-from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
-
-MODEL = ModelConfig(name="m", runtime="python", path=Path("/m.py"))
 
 
 class Running:
@@ -34,19 +29,12 @@ class Site:
 
     def __init__(self) -> None:
         self.entered: set[int] = set()
-        self.pool = WorkerPool(
-            self._make, self._fill, lambda _: None, lambda: None, self.entered.__contains__
-        )
-
-    def _make(self, number: int, model: ModelConfig, index: int, file: ModelFile) -> ProcessSlot:
-        return ProcessSlot(f"{model.name}/{index}", _nobody, worker=number)
-
-    def _fill(self, slot: ProcessSlot) -> None:
-        slot.child = cast(Child, Running())
+        self.pool = WorkerPool()
 
     def start(self, number: int = 0, *, known: bool) -> ProcessSlot:
-        self.pool.start(number, MODEL, 0, ModelFile(MODEL.path))
-        slot = self.pool.workers[number]
+        slot = ProcessSlot(f"m/{number}", _nobody, worker=number)
+        self.pool.add(number, slot)
+        slot.child = cast(Child, Running())
         slot.known = known
         return slot
 
@@ -93,7 +81,7 @@ def test_who_died_while_the_collector_knew_it_keeps_the_number_until_it_is_relea
     slot = site.start(known=True)
     site.ends(slot)
     assert not site.free()
-    site.pool.release(0)
+    site.pool.release(0, site.entered)
     assert site.free()
 
 
@@ -102,10 +90,10 @@ def test_what_a_collector_says_of_an_earlier_worker_is_not_meant_for_this_one(si
         site.entered.clear()
         site.entered |= entered
         slot = site.start(known=known)
-        site.pool.release(0)
+        site.pool.release(0, site.entered)
         assert not slot.released
         del site.pool.workers[0]
-    site.pool.release(0)
+    site.pool.release(0, site.entered)
 
 
 def test_a_new_collector_frees_what_it_has_never_heard_of(site: Site) -> None:
@@ -117,6 +105,6 @@ def test_a_new_collector_frees_what_it_has_never_heard_of(site: Site) -> None:
     for slot in slots:
         slot.child = None if slot is not living else slot.child
     unreclaimed.unreclaimed = True
-    site.pool.collector_ready()
+    site.pool.release_unheard_of(site.entered)
     assert sorted(site.pool.workers) == [1, 2, 3, 4]
     assert gone.released

@@ -25,9 +25,9 @@ from ringbatch.engine.supervisor import (
     worker_pool,
 )
 from ringbatch.engine.supervisor import signals as signals_module
+from ringbatch.engine.supervisor.change_plan import ChangeFailed
 from ringbatch.engine.supervisor.child import Child, Death
 from ringbatch.engine.supervisor.loop import Act, Loop
-from ringbatch.engine.supervisor.model_changes import ChangeFailed
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.layout import Layout

@@ -38,7 +38,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "child.kill(signal.SIGTERM)",
     ),
     "the next collector is not told whose batches to reclaim": Mutant(
-        Collectors, "ready", "self._tell_death(worker)", "pass"
+        Collectors, "promote", "self._tell_death(worker)", "pass"
     ),
     "who takes over may take for ever": Mutant(
         Collectors, "limit_wait", "elif slot.limit_ns is None and", "elif False and"
@@ -58,7 +58,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     ),
     "a fault in the midst of a change is nobody's": Mutant(
         Supervisor,
-        "_table_changed",
+        "_show_table",
         "self._loop.guard(partial(self._collectors.tell, TableChanged()), "
         "self._collectors.replace)",
         "self._collectors.tell(TableChanged())",

@@ -1,0 +1,174 @@
+"""What one change of one model takes, and the tables that it leads to."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.engine.config.settings import ModelConfig
+from ringbatch.engine.process.role_messages import Signature
+from ringbatch.engine.supervisor.change_plan import (
+    ChangeFailed,
+    ChangePlan,
+    Phase,
+    Room,
+    expect_over,
+)
+from ringbatch.engine.supervisor.model_diff import Change, compare
+from ringbatch.engine.supervisor.model_versions import Entries, Forwarding, first_entries
+from ringbatch.shm.model_spec import LOADING, RETIRING, SERVING
+from ringbatch.shm.tensor import Tensor
+
+SIGNATURE = Signature((), ())
+OTHER = Signature((Tensor("x", "FP32", [1]),), ())
+MOST = Room(workers=32, models=16)
+
+
+def model(version: str = "1", name: str = "m", **more: Any) -> ModelConfig:
+    found = ModelConfig(name=name, version=version, runtime="python", path=Path("/m.py"))
+    return replace(found, **more)
+
+
+def serving(*models: ModelConfig) -> Entries:
+    workers = sum(model.processes for model in models)
+    return first_entries(models, dict.fromkeys(range(workers), SIGNATURE), Forwarding())
+
+
+def planned(change: Change, entries: Entries) -> ChangePlan:
+    taken = {number for spec in entries for number in spec.workers}
+    return ChangePlan.of(change, entries).numbered(set(range(MOST.workers)) - taken)
+
+
+def said(plan: ChangePlan) -> dict[str, list[Signature]]:
+    return {version: [SIGNATURE] * len(team) for version, team in plan.started.items()}
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize(
+    ("complete", "failures", "words"),
+    [
+        (True, [], None),
+        (True, ["", ""], None),
+        (True, ["", "no memory"], "no memory"),
+        (False, ["no memory", "no disk"], "no memory"),
+        (False, [""], "late"),
+        (False, [], "late"),
+    ],
+)
+def test_how_a_phase_ends(
+    phase: Phase, complete: bool, failures: list[str], words: str | None
+) -> None:
+    if words is None:
+        expect_over(phase, complete=complete, failures=failures)
+        return
+    with pytest.raises(ChangeFailed) as failed:
+        expect_over(phase, complete=complete, failures=failures)
+    assert str(failed.value) == (phase.late if words == "late" else words)
+
+
+@pytest.mark.parametrize(
+    ("change", "teams"),
+    [
+        (Change("m", load=(model(workers=3, spares=1),)), {"1": 4}),
+        (Change("m", adjust=(model(workers=5),)), {"1": 3}),
+        (Change("m", adjust=(model(workers=1),)), {}),
+        (Change("m", adjust=(model(workers=2, policy="fixed"),)), {}),
+        (Change("m", retire=("1",)), {}),
+    ],
+)
+def test_workers_are_started_for_what_is_loaded_and_for_what_grows(
+    change: Change, teams: dict[str, int]
+) -> None:
+    assert ChangePlan.of(change, serving(model(workers=2))).teams == teams
+
+
+@pytest.mark.parametrize(
+    ("most", "words"),
+    [
+        (Room(4, 2), None),
+        (Room(3, 2), "it needs 2 more workers; there is room for 3, and 2 are in use"),
+        (Room(4, 1), "it needs 1 more models; there is room for 1, and 1 are in use"),
+    ],
+)
+def test_there_may_never_be_room_for_it(most: Room, words: str | None) -> None:
+    entries = serving(model(workers=2))
+    plan = ChangePlan.of(Change("m", load=(model(workers=2),)), entries)
+    if words is None:
+        plan.expect_room(entries, most)
+        return
+    with pytest.raises(ChangeFailed, match=words):
+        plan.expect_room(entries, most)
+
+
+def test_further_workers_are_counted_on_from_those_that_there_are() -> None:
+    change = Change("m", load=(model("2", workers=2),), adjust=(model(workers=3),))
+    plan = planned(change, serving(model(workers=2)))
+    starts = [(number, each.version, index) for number, each, index in plan.starts()]
+    assert starts == [(2, "2", 0), (3, "2", 1), (4, "1", 2)]
+
+
+@pytest.mark.parametrize(
+    ("change", "found", "agrees"),
+    [
+        (Change("m", load=(model(workers=2),)), [OTHER, OTHER], True),
+        (Change("m", load=(model(workers=2),)), [OTHER, SIGNATURE], False),
+        (Change("m", adjust=(model(workers=3),)), [SIGNATURE, SIGNATURE], True),
+        (Change("m", adjust=(model(workers=3),)), [OTHER, OTHER], False),
+    ],
+)
+def test_workers_of_one_version_must_find_the_same(
+    change: Change, found: list[Signature], agrees: bool
+) -> None:
+    plan = planned(change, serving(model()))
+    if agrees:
+        plan.expect_agreement({"1": found})
+        return
+    with pytest.raises(ChangeFailed, match="other inputs or outputs; run ringbatch reload m"):
+        plan.expect_agreement({"1": found})
+
+
+versions = st.sampled_from(["1", "2", "3"])
+models = st.builds(
+    model,
+    versions,
+    workers=st.integers(1, 3),
+    spares=st.integers(0, 1),
+    threads=st.integers(1, 2),
+    timeout_s=st.sampled_from([1.0, 2.0]),
+)
+several = st.lists(models, min_size=1, max_size=3, unique_by=lambda model: model.version)
+
+
+@given(before=several, after=several, other=st.booleans(), anew=st.booleans())
+def test_what_serves_goes_on_until_what_is_wanted_does(
+    before: list[ModelConfig], after: list[ModelConfig], other: bool, anew: bool
+) -> None:
+    entries = serving(*before, *([model(name="other", workers=2)] if other else []))
+    beside = {spec for spec in entries if spec.name == "other"}
+    for change in compare(before, after, lambda _: anew):
+        plan = planned(change, entries)
+        new = plan.loading(
+            entries, said(plan), Forwarding(), models=MOST.models, generation=1
+        ).values()
+        during = plan.entered(entries, new)
+        # While it is entered, whoever serves does so under the same reference, and is no fewer.
+        for spec in entries:
+            (still,) = (one for one in during if one.reference == spec.reference)
+            assert (still.state, still.workers[: len(spec.workers)]) == (SERVING, spec.workers)
+        assert {spec.state for spec in new} <= {LOADING}
+        assert len({spec.index for spec in during}) == len(during)
+        assert set(plan.undone(during)) == set(entries)
+        switched = plan.switched(during, new)
+        own = [spec for spec in switched.entries if spec.name == "m" and spec.state == SERVING]
+        found = {spec.version: len(spec.workers) for spec in own}
+        assert found == {one.version: one.processes for one in after}
+        assert beside <= set(switched.entries)
+        retiring = {spec.reference for spec in switched.entries if spec.state == RETIRING}
+        assert retiring == set(switched.gone)
+        # Each worker serves, or is let go, and none does both.
+        serves = [n for spec in switched.entries if spec.state == SERVING for n in spec.workers]
+        every = {n for spec in during for n in spec.workers}
+        assert sorted([*serves, *switched.leaving]) == sorted(every)
