@@ -10,11 +10,11 @@ loop `ModelChanges.advance` goes on as far as it goes, and returns what the supe
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from ringbatch.engine.config.document import ConfigError
-from ringbatch.engine.config.settings import Config, ModelConfig
+from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.change_plan import (
@@ -22,6 +22,7 @@ from ringbatch.engine.supervisor.change_plan import (
     ChangePlan,
     Phase,
     Room,
+    Switched,
     expect_over,
 )
 from ringbatch.engine.supervisor.model_diff import (
@@ -32,18 +33,12 @@ from ringbatch.engine.supervisor.model_diff import (
     loading,
     retirement,
 )
-from ringbatch.engine.supervisor.model_versions import (
-    Entries,
-    Forwarding,
-    free_indices,
-    is_forwarded,
-    without_entries,
-)
+from ringbatch.engine.supervisor.model_versions import Forwarding, is_forwarded
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.model_spec import RETIRING, ModelSpec
-from ringbatch.shm.segment import Segment
 
 logger = logging.getLogger("ringbatch.supervisor")
 
@@ -94,18 +89,16 @@ Reply = Callable[[Report], None]
 
 
 class ModelChanges:
-    """What an engine serves, and the orders to change it.
+    """The orders to change what an engine serves.
 
     Attributes:
+        served: what it serves.
         limit_ns: when to go on at the latest, whether what is waited for has come or not.
-        serving: the models that serve, by reference.
 
     Args:
         pool: of workers.
-        segment: the engine's.
-        config: with which it was started.
-        entries: what serves, in the order of the configuration.
-        files: what they were loaded from, in the same order.
+        served: what the engine serves.
+        server: the settings with which it was started.
         reread: reads the configuration again; raises `ConfigError`.
         forwarding: to the servers of others.
         clock_ns: the monotonic clock.
@@ -114,28 +107,19 @@ class ModelChanges:
     def __init__(
         self,
         pool: WorkerPool,
-        segment: Segment,
-        config: Config,
-        entries: Entries,
-        files: Iterable[ModelFile],
+        served: ServedModels,
+        server: ServerConfig,
         reread: Callable[[], Config],
         forwarding: Forwarding,
         clock_ns: Callable[[], int],
     ) -> None:
+        self.served = served
         self.limit_ns: int | None = None
         self._pool = pool
-        self._segment = segment
-        self._server = config.server
-        self._wanted = config.models
-        self._entries = entries
+        self._server = server
         self._reread = reread
         self._forwarding = forwarding
         self._clock_ns = clock_ns
-        self.serving = {
-            spec.reference: model for spec, model in zip(entries, config.models, strict=True)
-        }
-        self.files = dict(zip(self.serving, files, strict=True))
-        """By reference, what was loaded of each entry that serves."""
         self._generation = 0
         self._loaded: set[int] = set()
         self._orders: deque[tuple[Order, Reply]] = deque()
@@ -177,7 +161,8 @@ class ModelChanges:
         their turn.
 
         Raises:
-            ChangeFailed: it could not even be undone.
+            ChangeFailed: it could not be undone. Where that fails as nobody expects too, whatever
+                is raised then.
         """
         reply, self._reply, self._steps = self._reply, None, None
         self.limit_ns = None
@@ -187,7 +172,7 @@ class ModelChanges:
             reply(Report("failed", ("ringbatch has failed; the engine's log says how",)))
         if self._underway is not None:
             self._undo(self._underway)
-        entered = [n for s in self._entries if s.state != RETIRING for n in s.workers]
+        entered = [n for s in self.served.entries if s.state != RETIRING for n in s.workers]
         if not all(n in self._pool.workers and self._pool.workers[n].lasting for n in entered):
             raise ChangeFailed("it could not be undone")
 
@@ -205,26 +190,14 @@ class ModelChanges:
 
     def drained(self, reference: int) -> None:
         """The collector says: nothing of a retiring entry is left."""
-        if any(s.reference == reference and s.state == RETIRING for s in self._entries):
-            self._publish(without_entries(self._entries, {reference}))
-
-    @property
-    def differing(self) -> set[int]:
-        """The entries at whose paths other files lie, as far as the table says so."""
-        return {spec.reference for spec in self._entries if spec.file_differs}
+        if self.served.drained(reference):
+            self._effects.append(ShowTable())
 
     def differ(self, references: Collection[int]) -> None:
         """Other files lie at the paths of these entries, and of these alone; left out while a
         change is being carried out."""
-        if self._steps is None and self.differing != (known := self.files.keys() & references):
-            self._publish(
-                tuple(replace(s, file_differs=s.reference in known) for s in self._entries)
-            )
-
-    @property
-    def entered(self) -> set[int]:
-        """The numbers of the workers that the table has."""
-        return {number for spec in self._entries for number in spec.workers}
+        if self._steps is None and self.served.differ(references):
+            self._effects.append(ShowTable())
 
     def _carry_out(self, order: Order, reply: Reply) -> Steps:
         try:
@@ -249,11 +222,11 @@ class ModelChanges:
         reply(Report("failed" if failed else "done", tuple(lines or ["nothing has changed"])))
 
     def _plan(self, order: Order) -> tuple[list[Change], list[str]]:
-        serving = tuple(self.serving.values())
+        serving = tuple(self.served.models.values())
         if order.action == "unload":
             return [retirement(order.model or "", serving)], []
         config = self._reread()
-        self._wanted = config.models
+        self.served.order = config.models
         lines = []
         if fixed := differing(self._server, config.server):
             lines.append(
@@ -262,23 +235,19 @@ class ModelChanges:
             )
             logger.warning("%s", lines[0])
         if order.model is None:
-            return compare(serving, config.models, self._is_another_file), lines
+            return compare(serving, config.models, self.served.is_another_file), lines
         return [loading(order.model, serving, config.models)], lines
 
-    def _is_another_file(self, model: ModelConfig) -> bool:
-        references = (ref for ref, serving in self.serving.items() if serving is model)
-        return any(self.files[reference].differs() for reference in references)
-
     def _change(self, change: Change) -> Steps:
-        before = [model for model in self.serving.values() if model.name == change.name]
+        before = [m for m in self.served.models.values() if m.name == change.name]
         if any(map(is_forwarded, (*change.load, *change.adjust, *before))):
             # Frontends look at where its requests go when they start, and at heads only once.
             raise ChangeFailed("a model that another server runs cannot change; restart the engine")
-        yield from self._await_room(plan := ChangePlan.of(change, self._entries))
+        yield from self._await_room(plan := ChangePlan.of(change, self.served.entries))
         plan = plan.numbered(self._free_numbers())
         files = {model.version: ModelFile(model.path) for model in change.load}
         files |= {
-            model.version: self.files[plan.serving[model.version].reference]
+            model.version: self.served.files[plan.serving[model.version].reference]
             for model in change.adjust
         }
         self._underway = plan
@@ -286,13 +255,12 @@ class ModelChanges:
             yield from self._start_workers(plan, files)
             entered = self._enter(plan)
             yield from self._await_loaded(plan, entered)
-            self._switch(plan, entered)
+            switched = self._switch(plan, entered, files)
         except Exception:
             self._undo(plan)
             raise
         self._underway = None
-        for version, spec in entered.items():
-            self.files[spec.reference] = files[version]
+        self._settle(plan, switched)
 
     def _await_room(self, plan: ChangePlan) -> Steps:
         """Until retired workers and models have left enough room.
@@ -300,18 +268,16 @@ class ModelChanges:
         Raises:
             ChangeFailed: there never will be enough.
         """
-        layout = self._segment.layout
-        plan.expect_room(self._entries, Room(layout.workers, layout.models))
+        plan.expect_room(self.served.entries, self.served.most)
 
         def is_there() -> bool:
-            indices = free_indices(self._entries, layout.models)
-            room = Room(len(self._free_numbers()), len(indices))
+            room = Room(len(self._free_numbers()), len(self.served.free_indices))
             return room.workers >= plan.needs.workers and room.models >= plan.needs.models
 
         yield from self._until(Phase.ROOM, [], is_there, _ROOM_WITHIN_S)
 
     def _free_numbers(self) -> list[int]:
-        return [n for n in range(self._segment.layout.workers) if n not in self._pool.workers]
+        return [n for n in range(self.served.most.workers) if n not in self._pool.workers]
 
     def _start_workers(self, plan: ChangePlan, files: Mapping[str, ModelFile]) -> Steps:
         """Start workers, and wait until each has said what its model takes and returns."""
@@ -331,18 +297,17 @@ class ModelChanges:
             The new entries by version.
         """
         entered = plan.loading(
-            self._entries,
+            self.served.entries,
             self._said(plan),
             self._forwarding,
-            models=self._segment.layout.models,
+            models=self.served.most.models,
             generation=self._generation + 1,
         )
         self._generation += len(entered)
-        for spec in entered.values():
-            self._segment.model_table.clear_place(spec.index)
         slots = self._slots(plan)
         if slots:
-            self._publish(plan.entered(self._entries, entered.values()))
+            self.served.enter(plan, entered.values())
+            self._effects.append(ShowTable())
         for slot in slots:
             slot.known = True
             self._effects.append(Introduce(slot))
@@ -359,28 +324,29 @@ class ModelChanges:
             _limit_s(slots),
         )
 
-    def _switch(self, plan: ChangePlan, entered: Mapping[str, ModelSpec]) -> None:
-        """Have the new entries serve and the old ones retire, in one store."""
-        switched = plan.switched(self._entries, entered.values())
-        self._publish(switched.entries)
+    def _switch(
+        self, plan: ChangePlan, entered: Mapping[str, ModelSpec], files: Mapping[str, ModelFile]
+    ) -> Switched:
+        """Have the new entries serve and the old ones retire. From then on nothing is undone."""
+        switched = self.served.switch(plan, entered, files)
+        self._effects.append(ShowTable())
+        self._loaded -= {spec.reference for spec in entered.values()}
+        return switched
+
+    def _settle(self, plan: ChangePlan, switched: Switched) -> None:
+        """Have the new workers stay, and those that nothing more is given to go."""
         for slot in self._slots(plan):
             slot.lasting = True
         for number in switched.leaving:
             self._pool.workers[number].let_go()
-        for reference in switched.gone:
-            del self.serving[reference], self.files[reference]
-        for model in plan.change.load:
-            self.serving[entered[model.version].reference] = model
-        for model in plan.change.adjust:
-            self.serving[plan.serving[model.version].reference] = model
-        self._loaded -= {spec.reference for spec in entered.values()}
 
     def _undo(self, plan: ChangePlan) -> None:
         """Take back what was entered and let the workers go; the collector does so with those it
         knows of."""
-        before = plan.undone(self._entries)
-        if before != self._entries:
-            self._publish(before)
+        before = plan.undone(self.served.entries)
+        if before != self.served.entries:
+            self.served.publish(before)
+            self._effects.append(ShowTable())
         for slot in self._slots(plan):
             if not slot.known:
                 self._pool.end(slot)
@@ -416,18 +382,6 @@ class ModelChanges:
             ]
             for version, numbers in plan.started.items()
         }
-
-    def _publish(self, entries: Entries) -> None:
-        """Have another table hold, its models in the order of the configuration."""
-        names = [model.name for model in self._wanted]
-        position_of = {name: position for position, name in enumerate(dict.fromkeys(names))}
-        ordered = tuple(sorted(entries, key=lambda s: position_of.get(s.name, len(position_of))))
-        try:
-            self._segment.model_table.publish(ordered)
-        except ValueError as error:
-            raise ChangeFailed(f"there is no room for more models: {error}") from None
-        self._entries = ordered
-        self._effects.append(ShowTable())
 
 
 def _at_once() -> bool:

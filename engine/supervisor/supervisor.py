@@ -48,6 +48,7 @@ from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_changes import Introduce, ModelChanges, ShowTable, Start
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.engine.supervisor.process_slot import START_LIMIT_S, ProcessSlot
+from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.engine.systemd.service import Service, serving_status
@@ -216,18 +217,17 @@ class Supervisor:
         """
         segment = self._segment
         assert segment is not None, "it was made at the start"
+        served = ServedModels(segment, segment.models, self._config.models, self._files)
         self._changes = changes = ModelChanges(
             self._pool,
-            segment,
-            self._config,
-            segment.models,
-            self._files,
+            served,
+            self._config.server,
             lambda: self._cpu_sets.reread(self._reread),
             self._forwarding,
             time.monotonic_ns,
         )
         self._control = ControlServer(segment.name, self._loop, self._take)
-        watch = FileWatch(lambda: changes.files, lambda: changes.differing)
+        watch = FileWatch(lambda: served.files, lambda: served.differing)
         self._loop.watch(watch, lambda: changes.differ(watch.take()), lambda: self._give_up(watch))
         while True:
             reload = self._signals.take_reload()
@@ -236,7 +236,7 @@ class Supervisor:
                 logger.info("reading the configuration again, on SIGHUP")
                 self._take(Order("reload", None), _log_report)
             self._loop.guard(partial(self._advance, changes), changes.break_off)
-            self._service.serves(self._status(changes), segment.collector_ns)
+            self._service.serves(self._status(served), segment.collector_ns)
             instants = filter(None, (changes.limit_ns, self._service.next_ns))
             self._keeper.turn(None, min(instants, default=None))
 
@@ -252,9 +252,9 @@ class Supervisor:
         self._service.begins_change()
         self._changes.take(order, answer)
 
-    def _status(self, changes: ModelChanges) -> str:
+    def _status(self, served: ServedModels) -> str:
         """What is served, in a line for people."""
-        names = dict.fromkeys(model.name for model in changes.serving.values())
+        names = dict.fromkeys(model.name for model in served.models.values())
         lasting = [slot for slot in self._workers.values() if slot.lasting]
         ready = sum(bool(slot.ready_ns and slot.child) for slot in lasting)
         return serving_status([*names], self.frontends.url, ready, len(lasting))
@@ -311,7 +311,7 @@ class Supervisor:
     @property
     def _entered(self) -> Collection[int]:
         """The numbers of the workers that the table has."""
-        return self._workers if self._changes is None else self._changes.entered
+        return self._workers if self._changes is None else self._changes.served.entered
 
     def cpus_of(self, slot: ProcessSlot) -> tuple[int, ...] | None:
         """As in `Owner`."""

@@ -1,9 +1,10 @@
 """Orders to change what is served, carried out with workers and a collector played by hand."""
 
 import errno
+import signal
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, assert_never, cast
 
 import pytest
 from segment_fixture import local_segment
@@ -12,6 +13,8 @@ from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.engine.supervisor.change_plan import ChangeFailed
+from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.model_changes import (
     MAX_ORDERS,
     Effect,
@@ -22,6 +25,7 @@ from ringbatch.engine.supervisor.model_changes import (
 )
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.shm.errors import shortage
 from ringbatch.shm.host.control_socket import Order, Report
@@ -88,10 +92,8 @@ class Engine:
         self.now_ns = 0
         self.live = ModelChanges(
             self.pool,
-            self.segment,
-            config,
-            entries,
-            [ModelFile(model.path) for model in models],
+            ServedModels(self.segment, entries, models, [ModelFile(m.path) for m in models]),
+            config.server,
             self._reread,
             Forwarding(),
             lambda: self.now_ns,
@@ -268,6 +270,8 @@ def test_limits_and_fewer_workers_take_no_new_ones() -> None:
     assert (entry.workers, entry.max_batch_size, entry.policy) == ((0,), 5, "fixed")
     assert [engine.pool.workers[n].lasting for n in (0, 1)] == [True, False]
     assert engine.reports == [Report("done", ("m: version 1 adjusted",))]
+    engine.order()
+    assert engine.reports[1:] == [Report("done", ("nothing has changed",))]
 
 
 def test_more_workers_are_entered_before_they_load_and_taken_back_where_one_fails() -> None:
@@ -352,6 +356,8 @@ def test_what_fails_as_nobody_expects_is_given_up_and_the_next_has_its_turn(
         with pytest.raises(ZeroDivisionError):
             engine.advance()
     engine.live.break_off()
+    assert engine.live.advance() == [ShowTable()], "nobody knows what the collector has seen"
+    assert len(engine.reports) == 1, "and only then the next has its turn"
     engine.advance()
     failed, unloaded = engine.reports
     assert failed.end == "failed"
@@ -448,13 +454,13 @@ def test_that_a_file_differs_stands_in_the_table_until_it_is_loaded(tmp_path: Pa
     path.write_text("22")
     engine.live.differ({first, 99})
     assert engine.entry(SERVING).file_differs
-    assert engine.live.differing == {first}
+    assert engine.live.served.differing == {first}
     number = engine.segment.model_table.number
     engine.live.differ({first})
     assert engine.segment.model_table.number == number, "nothing new was said"
     engine.order()
     engine.live.differ(set())
-    assert engine.live.differing == {first}, "amid a change the table is left alone"
+    assert engine.live.served.differing == {first}, "amid a change the table is left alone"
     engine.open_and_load(1)
     assert not engine.entry(SERVING).file_differs
 
@@ -465,7 +471,7 @@ def test_a_further_worker_is_given_what_the_others_have(tmp_path: Path) -> None:
     engine = Engine(model(path=path))
     engine.want(model(path=path, workers=2))
     engine.order()
-    assert engine.files == {1: engine.live.files[engine.entry(SERVING).reference]}
+    assert engine.files == {1: engine.live.served.files[engine.entry(SERVING).reference]}
 
 
 def test_what_cannot_change_is_named_and_a_wrong_configuration_changes_nothing() -> None:
@@ -529,6 +535,39 @@ def test_a_model_that_another_server_runs_over_v1_does_not_change_live(old: str)
     assert engine.table() == [("m", "1", "serving", tuple(range(others.workers)))]
 
 
+def test_who_could_not_be_ended_is_when_the_change_is_given_up() -> None:
+    """A fault while a change that has failed is undone leaves no process behind."""
+    engine = Engine(model(workers=2))
+    engine.order(Order("load", "m"))
+    faults: list[Exception] = [ZeroDivisionError()]
+    processes = [Process(faults), Process(faults)]
+    for number, process in enumerate(processes, 2):
+        engine.pool.workers[number].child = cast(Child, process)
+    with pytest.raises(ZeroDivisionError):
+        engine.fail(2, "no memory")
+    engine.live.break_off()
+    assert [process.signals for process in processes] == [[signal.SIGTERM], [signal.SIGTERM]]
+    assert all(engine.pool.workers[n].kill_ns for n in (2, 3)), "who does not end is killed"
+    assert [report.end for report in engine.reports] == ["failed"]
+
+
+class Process:
+    """A process that notes what it is sent, where no fault comes first.
+
+    Args:
+        faults: raised one after the other, of all processes that share them.
+    """
+
+    def __init__(self, faults: list[Exception]) -> None:
+        self.signals: list[signal.Signals] = []
+        self._faults = faults
+
+    def kill(self, number: signal.Signals) -> None:
+        if self._faults:
+            raise self._faults.pop()
+        self.signals.append(number)
+
+
 def test_what_cannot_even_be_undone_is_no_more_to_be_given_up_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -547,3 +586,20 @@ def test_what_cannot_even_be_undone_is_no_more_to_be_given_up_alone(
         engine.live.break_off()
     assert engine.live.limit_ns is None
     assert [report.end for report in engine.reports] == ["failed"]
+
+
+def test_what_is_switched_and_not_settled_is_no_more_to_be_given_up_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engine = Engine(model())
+
+    def fault(*_: object) -> None:
+        raise ZeroDivisionError
+
+    engine.order(Order("load", "m"))
+    monkeypatch.setattr(engine.live, "_settle", fault)
+    with pytest.raises(ZeroDivisionError):
+        engine.open_and_load(1)
+    with pytest.raises(ChangeFailed, match="it could not be undone"):
+        engine.live.break_off()
+    assert engine.table() == [("m", "1", RETIRING, (0,)), ("m", "1", SERVING, (1,))]

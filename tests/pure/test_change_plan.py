@@ -130,6 +130,38 @@ def test_workers_of_one_version_must_find_the_same(
         plan.expect_agreement({"1": found})
 
 
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        Change("m", load=(model(workers=2),)),
+        Change("m", load=(model("2"), model("3"))),
+        Change("m", adjust=(model(workers=4),)),
+        Change("m", load=(model("2"),), adjust=(model(workers=3),)),
+        Change("m", adjust=(model(workers=1, policy="fixed"),)),
+        Change("m", load=(model("2"),), retire=("1",)),
+        Change("m", retire=("1",)),
+    ],
+    ids=["anew", "two more", "grows", "one more, one grows", "shrinks", "another", "none"],
+)
+def test_what_is_undone_is_as_it_was_but_for_what_has_changed_of_others(
+    change: Change, beside: bool
+) -> None:
+    entries = serving(model(workers=2), model(name="other", workers=2))
+    plan = planned(change, entries)
+    new = plan.loading(entries, said(plan), Forwarding(), models=MOST.models, generation=1)
+    during = plan.entered(entries, new.values())
+    assert bool(plan.started) == (during != entries)
+    if beside:
+        entries, during = without_other(entries), without_other(during)
+    assert set(plan.undone(during)) == set(entries)
+    assert set(plan.undone(entries)) == set(entries), "where it fails before it is entered"
+
+
+def without_other(entries: Entries) -> Entries:
+    return tuple(spec for spec in entries if spec.name != "other")
+
+
 versions = st.sampled_from(["1", "2", "3"])
 models = st.builds(
     model,

@@ -28,6 +28,7 @@ from ringbatch.engine.supervisor import signals as signals_module
 from ringbatch.engine.supervisor.change_plan import ChangeFailed
 from ringbatch.engine.supervisor.child import Child, Death
 from ringbatch.engine.supervisor.loop import Act, Loop
+from ringbatch.engine.supervisor.model_changes import Effect, ModelChanges
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.layout import Layout
@@ -108,6 +109,7 @@ class House:
                     "Segment": SimpleNamespace(create=self._segment),
                     "ControlServer": self._control,
                     "FileWatch": self._watch,
+                    "ModelChanges": self._changes,
                     "ModelFile": self._file,
                 },
             ),
@@ -152,6 +154,9 @@ class House:
         watch = PlayedWatch(self.kernel, files, told)
         self._outlasting.append(watch)
         return watch
+
+    def _changes(self, *arguments: Any) -> ModelChanges:
+        return FaultyChanges(self.cast, *arguments)
 
     def _control(self, _name: str, loop: Loop, take: Callable[..., None]) -> "PlayedOrders":
         self.orders = PlayedOrders(self.kernel, loop, take)
@@ -237,6 +242,19 @@ class FaultyTable(ModelTable):
         """As of `ModelTable`."""
         self._cast.fails("publish")
         return super().publish(models)
+
+
+class FaultyChanges(ModelChanges):
+    """Changes that sometimes fail between two steps, as nobody expects."""
+
+    def __init__(self, cast: Cast, *arguments: Any) -> None:
+        self._cast = cast
+        super().__init__(*arguments)
+
+    def advance(self) -> list[Effect]:
+        """As of `ModelChanges`."""
+        self._cast.fails("advance")
+        return super().advance()
 
 
 class FaultyChild(Child):

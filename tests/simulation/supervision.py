@@ -39,7 +39,7 @@ from ringbatch.engine.process.role_messages import (
 from ringbatch.engine.supervisor.supervisor import Supervisor
 from ringbatch.shm.descriptors import HeaderWords, WorkerWords
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.host.control_socket import Action, Order
+from ringbatch.shm.host.control_socket import Action, Order, Report
 from ringbatch.shm.host.messages import Beat, Failed, Ready, encode
 from ringbatch.shm.model_spec import SERVING
 from ringbatch.shm.tensor import Tensor
@@ -66,6 +66,7 @@ _FAULTY: Final = (
     "tell AttachSegment",
     "tell TableChanged",
     "worker_ended",
+    "advance",
 )
 """Calls in which what nobody expects is raised."""
 _MAY_BE_LEFT_OUT: Final = (
@@ -386,5 +387,13 @@ class Life:
         self._house.leave()
         if kernel.fds and not (fault or kernel.running):
             raise Violation(f"it has ended, and descriptors are open: {[*kernel.fds.values()]}")
-        if self._house.orders is not None and None in self._house.orders.reports.values():
+        reports = [] if self._house.orders is None else self._house.orders.reports.values()
+        if None in reports:
             raise Violation("it has ended, and an order has no answer")
+        if self._faulty == "tell TableChanged" and any(map(_has_broken_off, reports)):
+            raise Violation("an order has failed, and only the collector could not be told of it")
+
+
+def _has_broken_off(report: Report | None) -> bool:
+    """Whether an order has failed by what nobody expects."""
+    return report is not None and any("the engine's log says how" in s for s in report.lines)

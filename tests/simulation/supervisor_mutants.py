@@ -57,6 +57,9 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "        self._keeper.plan_restart(slot)",
     ),
     "a fault in the midst of a change is nobody's": Mutant(
+        ModelChanges, "break_off", "self._undo(self._underway)", "pass"
+    ),
+    "a collector that cannot be told of the table fails a change": Mutant(
         Supervisor,
         "_show_table",
         "self._loop.guard(partial(self._collectors.tell, TableChanged()), "
