@@ -8,9 +8,10 @@ it, so nobody is sent to one that starts or stops while another serves.
 import os
 import pwd
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Protocol, TypeVar
 
+from ringbatch.shm.engine_name import UNNAMED
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.object_names import DIRECTORY, names
 from ringbatch.shm.segment import Segment
@@ -92,6 +93,15 @@ def only(engine: str | int | None) -> str:
                 f"{len(meant)} engines run, say which, by name or process id: {shown}"
             )
         return meant[0].name
+
+
+def namesake(name: str) -> int | None:
+    """The supervisor of a running engine of that name; None where there is none, or where nobody
+    has chosen the name."""
+    if name != UNNAMED:
+        with suppress(StartupError), running(name) as found:
+            return found[0].pid
+    return None
 
 
 def not_running(engine: str | int | None) -> StartupError:

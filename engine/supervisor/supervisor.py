@@ -52,8 +52,7 @@ from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.engine.systemd.service import Service, serving_status
-from ringbatch.shm.engine_name import UNNAMED
-from ringbatch.shm.engines import running
+from ringbatch.shm.engines import namesake
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.host.key_headers import KEY_HEADERS
@@ -99,24 +98,18 @@ def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
     log_to_stderr("supervisor", config.server.log_level)
     for name in sweep():
         logger.info("removed /dev/shm/%s, left by an engine that is gone", name)
-    _warn_of_namesakes(config.server.name)
+    if (pid := namesake(config.server.name)) is not None:
+        logger.warning(
+            "the name %s is that of process %d too; the engine that was ready last answers to it",
+            config.server.name,
+            pid,
+        )
     room, again = free_bytes(), reread or (lambda: config)
     if (fit := fitted(config, room)) != config:
         logger.info("/dev/shm is small: requests of %d bytes at most", fit.server.max_request_bytes)
     supervisor = Supervisor(fit, lambda: fitted(again(), room))
     with closing(supervisor.frontends):
         return supervisor.run()
-
-
-def _warn_of_namesakes(name: str) -> None:
-    if name == UNNAMED:
-        return  # nobody has chosen it
-    with suppress(StartupError), running(name) as others:
-        logger.warning(
-            "the name %s is that of process %d too; the engine that was ready last answers to it",
-            name,
-            others[0].pid,
-        )
 
 
 class Supervisor:
