@@ -15,6 +15,7 @@ from chaos.havoc import Havoc
 from chaos.keyed import source
 from chaos.ledger import GRACE_S, Ledger
 from chaos.watch import Held, Watch, held, role_of
+from model.looks import Looks
 from serve.server import Server, configured
 
 from ringbatch.shm.engine_port import EnginePort
@@ -23,6 +24,8 @@ from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import State
 
 LOOK_EVERY_S = 5.0
+_LOOK_AT_SLOTS_EVERY_S = 0.01
+_KEPT_COMPLAINTS = 50
 _KEY_BITS = 40
 _QUIET_LIMIT_S = 30.0
 """How long after the last request everything may take to be as it was before the first."""
@@ -95,6 +98,7 @@ class Play:
     havoc: Havoc
     watch: Watch
     around: Scenery
+    looks: Looks
     problems: list[str] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
 
@@ -127,6 +131,7 @@ class Play:
                 f"{self.havoc.done} processes killed or stopped, longest time until a place was "
                 f"filled again {self.havoc.longest_away_s:.2f} s"
             )
+        yield f"{self.looks.steps} steps of slots seen, each held against the table of their life"
         yield from self.watch.report()
         yield ", ".join(f"{name} {count}" for name, count in self.counters.items())
         yield from (f"AGAINST THE LAW: {problem}" for problem in self.problems)
@@ -170,9 +175,13 @@ async def playing(folder: Path, setup: Setup) -> AsyncIterator[Play]:
         scene = Scene(server.port, key, setup.timeout_s, ledger, draw, ticker)
         scene.rate_per_s = setup.rate_per_s
         scene.clients = setup.clients + setup.grpc_clients
-        play = Play(setup, server, scene, Havoc(server, scene, draw), Watch(), around)
+        segment = Segment.attach(*names(server.pid))
+        play = Play(
+            setup, server, scene, Havoc(server, scene, draw), Watch(), around, Looks(segment)
+        )
         before = _held_now(server)
-        tasks = [asyncio.create_task(ticker.run()), asyncio.create_task(_keep_looking(play))]
+        works = (ticker.run(), _keep_looking(play), _look_at_slots(play))
+        tasks = [asyncio.create_task(work) for work in works]
         runs = [asyncio.create_task(client.run()) for client in _clients(play)]
         try:
             scene.ledger.resume(time.monotonic())
@@ -182,6 +191,8 @@ async def playing(folder: Path, setup: Setup) -> AsyncIterator[Play]:
             await asyncio.gather(*runs)
             for task in tasks:
                 task.cancel()
+        play.looks.close()
+        segment.detach()
         await _reckon(play, before)
     finally:
         server.destroy()
@@ -200,6 +211,12 @@ def _clients(play: Play) -> Iterable[Any]:
             yield GrpcClient(scene, setup.clients + number, port, killing=setup.killing)
 
 
+async def _look_at_slots(play: Play) -> None:
+    while len(play.problems) < _KEPT_COMPLAINTS:
+        play.problems += play.looks.look()
+        await asyncio.sleep(_LOOK_AT_SLOTS_EVERY_S)
+
+
 async def _keep_looking(play: Play) -> None:
     while True:
         play.watch.look(play.server.titles(), time.monotonic())
@@ -213,6 +230,8 @@ def _held_now(server: Server) -> dict[str, Held]:
 
 async def _reckon(play: Play, before: dict[str, Held]) -> None:
     play.problems += play.ledger.balance()
+    if not play.looks.steps:
+        play.problems.append("nothing was seen of the slots")
     server = play.server
     give_up_at = time.monotonic() + _QUIET_LIMIT_S
     while left := _unfinished(play, before):

@@ -1,0 +1,96 @@
+"""What looks at running slots tell: every way through the table passes, and nothing else does."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from model.looks import Looks, complaint, reachable
+from segment_fixture import local_segment, spec
+
+from ringbatch.shm.descriptors import SlotWords
+from ringbatch.shm.slot import (
+    DROPPED,
+    TRANSITIONS,
+    WANTED,
+    Event,
+    State,
+    Status,
+    control_word,
+    done_word,
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.booleans())))
+def test_whoever_looks_now_and_then_sees_nothing_wrong_in_a_life_by_the_table(
+    steps: list[tuple[int, bool]],
+) -> None:
+    state, generation, seen = State.FREE, 0, (0, 0)
+    control, done = seen
+    for choice, looked in steps:
+        event, state = sorted(TRANSITIONS[state].items(), key=str)[choice % len(TRANSITIONS[state])]
+        if event is Event.PUBLISH:
+            generation += 1
+            control = control_word(generation, WANTED)
+        elif event is Event.CANCEL:
+            control = control_word(generation, DROPPED)
+        else:
+            done = done_word(generation, Status(choice % len(Status)))
+        if looked and generation:
+            assert complaint(seen, (control, done)) is None
+            seen = control, done
+
+
+OPEN = control_word(2, WANTED), done_word(1, Status.OK)
+CANCELLED = control_word(2, DROPPED), done_word(1, Status.OK)
+ANSWERED = control_word(2, WANTED), done_word(2, Status.OK)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (ANSWERED, (control_word(1, WANTED), ANSWERED[1]), "goes back"),
+        (ANSWERED, OPEN, "goes back"),
+        (OPEN, (control_word(4, WANTED), done_word(2, Status.OK)), "published over an open one"),
+        (OPEN, (OPEN[0], done_word(3, Status.OK)), "was not published"),
+        (ANSWERED, (ANSWERED[0], done_word(2, Status.EXPIRED)), "an answer changes"),
+        (OPEN, (OPEN[0], done_word(1, Status.EXPIRED)), "an answer changes"),
+        (OPEN, (control_word(2, 7), OPEN[1]), "no such flag"),
+        (CANCELLED, OPEN, "wanted again"),
+    ],
+)
+def test_what_no_steps_of_the_table_lead_to_is_told(
+    before: tuple[int, int], after: tuple[int, int], said: str
+) -> None:
+    assert said in (complaint(before, after) or "")
+
+
+def test_looks_follow_every_slot_of_a_segment() -> None:
+    segment = local_segment(spec())
+    first = segment.layout.slot(1)
+    control, done = first + SlotWords.CONTROL, first + SlotWords.DONE
+    looks = Looks(segment)
+    segment.words[control] = control_word(1, WANTED)
+    assert list(looks.look()) == []
+    assert list(looks.look()) == []
+    segment.words[done] = done_word(1, Status.OK)
+    assert list(looks.look()) == []
+    assert looks.steps == 2
+    segment.words[done] = done_word(1, Status.EXPIRED)
+    assert list(looks.look()) == [
+        "slot 1: an answer changes: CONTROL 0x101, DONE 0x100 then CONTROL 0x101, DONE 0x103"
+    ]
+    looks.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "publishes", "states"),
+    [
+        (State.FREE, 0, {State.FREE}),
+        (State.CANCELLED, 0, {State.CANCELLED, State.FREE}),
+        (State.PUBLISHED, 0, set(State)),
+        (State.FREE, 1, set(State)),
+    ],
+)
+def test_where_a_slot_may_be_is_what_the_table_says(
+    state: State, publishes: int, states: set[State]
+) -> None:
+    assert reachable(state, publishes) == states
