@@ -26,7 +26,7 @@ from fuzz.requests import BODY, CORPUS, SMUGGLED, bare, request
 from fuzz.segment import live_beside_hostility
 from fuzz.strict import check_head
 from fuzz.talk import AGE_S, Flood, Keys, Seconds, Step
-from tiers import first_of
+from tiers import exhaustive, first_of
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ringbatch.frontend.falcon import exchange
@@ -120,6 +120,7 @@ def test_a_hostile_lane_harms_nobody_else() -> None:
     assert answered > HOSTILE_LIVES
 
 
+@exhaustive
 def test_frames_of_http2_harm_neither_the_process_nor_its_other_clients(tmp_path: Path) -> None:
     with Target(tmp_path) as server:
         for seed in range(HTTP2_CONNECTIONS):

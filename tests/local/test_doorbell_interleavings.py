@@ -294,13 +294,18 @@ ORDERS = {
 }
 """What is explored, and how many lanes and workers it has."""
 LARGE = {
+    "two apart, a worker idle",
+    "two at once, two workers idle",
+    "two apart, two workers idle",
     "two frontends, two workers idle",
+    "two at once, a worker finishes",
     "two apart, a worker finishes",
+    "two at once, a worker begins",
     "two apart, a worker begins",
     "a batch to go on with, a worker serves",
     "one request, a busy worker serves",
 }
-"""Those with the most states, for the second tier."""
+"""Those with many states, for the second tier."""
 
 
 def explored(

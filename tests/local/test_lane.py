@@ -197,7 +197,8 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     segment.words = cast(memoryview, RecordingWords(segment.words, log))
     segment.memory = cast(memoryview, RecordingMemory(plain, log))
     lane = Lane(segment, 0, lambda: log.add("wake collector"))
-    worker.memory, worker._words = segment.memory, segment.words
+    worker.memory = segment.memory
+    worker._words = worker._load_acquire = worker._store_release = segment.words
     worker._completions = [
         Producer(segment.words, LAYOUT.completion_ring(lane, WORKER), LAYOUT.completion_words)
         for lane in range(LANES)

@@ -292,7 +292,7 @@ end:
     :: d_step { lane_to_wake -> lane_to_wake = 0; lane_bell = 1 }
 
     /* Its death. What it was told and has not done, the next one is told. engine/supervisor/collectors.py:
-     * Collectors.ready */
+     * Collectors.promote */
     :: d_step {
             collector_at != STOPPED && collector_deaths_left ->
             collector_deaths_left--;

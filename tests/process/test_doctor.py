@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from tiers import exhaustive
 
 from ringbatch.engine.config.document import bundled
 from ringbatch.engine.doctor.examination import CHECKS, gather, judge
@@ -113,6 +114,7 @@ def test_this_host_is_examined_in_words_and_objects() -> None:
         assert all(finding["do"] for finding in findings if finding["level"] in NOT_FINE)
 
 
+@exhaustive
 def test_it_leaves_nothing_behind() -> None:
     assert told("--port", "0")["semaphores"][0]["level"] == "ok"
     assert [entry.name for entry in DIRECTORY.iterdir() if APART in entry.name] == []
@@ -145,6 +147,7 @@ def test_a_wrong_configuration_is_a_finding_and_the_host_is_examined_all_the_sam
     assert "dev-shm" in found
 
 
+@exhaustive
 def test_notices_of_a_configuration_are_notes() -> None:
     found = told("--port", "0", "--max-latency-ms", "5")
     assert [finding["level"] for finding in found["configuration"]] == ["note"]
@@ -159,6 +162,7 @@ def test_wrong_usage_is_status_2(arguments: list[str]) -> None:
     assert "usage: ringbatch" in done.stderr
 
 
+@exhaustive
 def test_few_descriptors_are_found() -> None:
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (300, 300))
@@ -179,6 +183,7 @@ def anybodys_model() -> Iterator[Path]:
         yield model
 
 
+@exhaustive
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
 def test_few_processes_are_found(anybodys_model: Path) -> None:
     def few() -> None:
@@ -233,6 +238,7 @@ def test_a_dead_engine_is_found_and_a_living_one_is_left_alone() -> None:
         assert (DIRECTORY / name.removeprefix("/")).exists()
 
 
+@exhaustive
 def test_a_port_that_is_taken_is_found_with_who_has_it() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -242,6 +248,7 @@ def test_a_port_that_is_taken_is_found_with_who_has_it() -> None:
     assert "choose another port" in found["do"]
 
 
+@exhaustive
 def test_titles_of_any_bytes_are_printed_whatever_the_terminal_has() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         sleep = "import os, time; os.write(1, b'.'); time.sleep(600)"
@@ -282,6 +289,7 @@ def can_mount() -> bool:
 mounts: Final = pytest.mark.skipif(not can_mount(), reason="mounts nothing for this user")
 
 
+@exhaustive
 @mounts
 @pytest.mark.parametrize(
     ("size", "arguments", "level", "words"),
@@ -314,6 +322,7 @@ def test_without_a_proc_or_a_writable_dev_shm_it_says_so_and_no_more() -> None:
     assert found["wake-ups"][0]["level"] == "note"
 
 
+@exhaustive
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may be another user")
 def test_an_ordinary_user_is_told_what_there_is(anybodys_model: Path) -> None:
     with supervisor() as (_, name):

@@ -57,6 +57,7 @@ def test_who_was_stopped_for_a_while_goes_on_and_nobody_gets_what_is_anothers(
     assert play.ledger.refused.total() == play.ledger.expired
 
 
+@exhaustive
 @pytest.mark.parametrize(
     ("deed", "times"), first_of([(Deed.EXITS, 2), (Deed.RAISES, 1), (Deed.ALLOCATES, 1)], 1)
 )
@@ -90,6 +91,7 @@ FAULTS: dict[str, tuple[str, list[str], list[str]]] = {
 """What is refused, to whom, and who is killed meanwhile."""
 
 
+@exhaustive
 @pytest.mark.parametrize("case", first_of(FAULTS, 1))
 def test_what_the_host_refuses_for_a_while_fails_no_request(tmp_path: Path, case: str) -> None:
     fault, afflicted, killed = FAULTS[case]

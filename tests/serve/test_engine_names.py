@@ -7,6 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 from serve.server import COMMAND, Server, Start
+from tiers import exhaustive
 
 from ringbatch.frontend import Client, EngineGone
 from ringbatch.shm.errors import StartupError
@@ -102,6 +103,7 @@ def test_a_client_opened_by_name_goes_on_with_the_next_of_that_name(
             second.destroy()
 
 
+@exhaustive
 def test_who_starts_an_engine_with_a_name_that_is_taken_is_told(
     pair: tuple[Server, Server],
 ) -> None:
@@ -115,6 +117,7 @@ def test_who_starts_an_engine_with_a_name_that_is_taken_is_told(
     assert told("models", TWO).stdout.startswith(f"engine {TWO}, process {pair[1].pid}\nb: ")
 
 
+@exhaustive
 def test_an_engine_is_called_as_its_configuration_file(start: Start, pair: object) -> None:
     server = start({"m": MATMUL})
     assert f"engine ringbatch, process {server.pid}\n" in told("status", str(server.pid)).stdout

@@ -50,6 +50,7 @@ def test_a_request_that_hangs_fails_alone_and_the_log_says_where_it_stood(
     assert 'nap.py", line 8 in predict' in server.stderr
 
 
+@exhaustive
 def test_a_worker_that_is_stopped_under_load_fails_no_request(
     start: Start, wait_until: WaitUntil
 ) -> None:

@@ -482,6 +482,7 @@ def _ready(client: Any, name: str) -> bool:
         return False
 
 
+@exhaustive
 def test_a_stop_amid_a_reload_tells_whoever_waits_and_leaves_nothing(
     start: Start, tmp_path: Path, wait_until: WaitUntil
 ) -> None:

@@ -29,6 +29,7 @@ from serve.client import (
 from serve.grpc_stub import grpc_port
 from serve.secure import KEY, OTHER_KEY, Authority, SecureConnection, bearer, write_private
 from serve.server import COMMAND, Server, Start, configured
+from tiers import exhaustive
 from tritonclient.utils import InferenceServerException
 
 WaitUntil = Callable[..., Any]
@@ -406,6 +407,7 @@ def test_clients_may_have_to_show_a_certificate(start: Start, authority: Authori
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
+@exhaustive
 def test_whom_an_authority_vouched_for_that_is_none_any_more_is_let_in_no_more(
     start: Start, authority: Authority, tmp_path: Path
 ) -> None:

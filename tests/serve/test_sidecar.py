@@ -15,6 +15,7 @@ from model_server import Answer, Asked, ModelServer, answer_json, running
 from serve.client import Closed, Connection, Response, fast, instances, request
 from serve.secure import KEY, write_private
 from serve.server import Server, Start
+from tiers import exhaustive
 
 from ringbatch.shm.host.key_headers import KEY_HEADERS
 
@@ -362,6 +363,7 @@ def test_both_must_be_ready(prompt: Server, behind: ModelServer, status: int, re
     assert [one.target for one in behind.asked] == ["/v2/health/ready"] * 2
 
 
+@exhaustive
 def test_what_a_client_asked_for_is_given_up_when_it_goes(start: Start) -> None:
     arrived, ended = threading.Event(), threading.Event()
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 from serve.server import COMMAND, Server
+from tiers import exhaustive
 
 from ringbatch.shm.object_names import DIRECTORY
 
@@ -164,6 +165,7 @@ def test_several_mistakes_are_told_at_once(folder: Path) -> None:
     assert all(line.startswith("ringbatch: ringbatch.toml: [") for line in lines)
 
 
+@exhaustive
 def test_a_stop_during_the_start_leaves_nothing(folder: Path) -> None:
     (folder / "model.py").write_text(GOOD)
     before = {entry.name for entry in DIRECTORY.iterdir()}

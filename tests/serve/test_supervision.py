@@ -65,6 +65,7 @@ def ready(server: Server) -> Response:
         return connection.ask(request("/v2/health/ready", method="GET"))
 
 
+@exhaustive
 @pytest.mark.parametrize(
     "role",
     first_of(["frontends", WORKER, "collector", "frontend 0", "grpc frontend 0", "control"], 1),
@@ -143,6 +144,7 @@ def test_a_worker_that_says_things_without_end_is_ended(
             assert other.ask(fast("other", instances(1))).status == 200
 
 
+@exhaustive
 def test_half_a_line_keeps_nothing_waiting(start: Start, wait_until: WaitUntil) -> None:
     server = start(UNRULY)
     ask(server, 'say {"type": ')
@@ -193,6 +195,7 @@ def test_a_first_start_without_descriptors_ends_in_words(server: Callable[..., S
     assert own.gone()
 
 
+@exhaustive
 def test_a_stop_ends_though_all_processes_are_stopped(
     server: Callable[..., Server], wait_until: WaitUntil
 ) -> None:
@@ -282,6 +285,7 @@ def test_a_first_start_that_hangs_ends_in_words(
     assert own.gone()
 
 
+@exhaustive
 @pytest.mark.parametrize("phase", first_of(PHASES, 1))
 def test_a_replacement_that_hangs_is_replaced(
     start: Start, wait_until: WaitUntil, tmp_path: Path, phase: str
