@@ -15,6 +15,8 @@ from types import ModuleType
 from typing import Any, Final
 from unittest.mock import patch
 
+from simulation.life import CROWDED
+
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.worker.runner import Runner
@@ -270,3 +272,9 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         Gateway, "sweep", "self.cancel(slot)", "self.lane.cancel(slot)"
     ),
 }
+
+SOUGHT_IN: Final = {
+    "requests that find no room are not submitted later": CROWDED[0],
+    "what found no room is submitted only with the next answer": CROWDED[0],
+}
+"""The lives in which a mutant is sought, where it shows in one of ten thousand others."""

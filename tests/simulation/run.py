@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from simulation import supervised, supervisor_mutants
-from simulation.mutants import MUTANTS, Late, Mutant
+from simulation.mutants import MUTANTS, SOUGHT_IN, Late, Mutant
 from simulation.search import COMMAND, Found, Wrong, first_wrong, live, quiet, simplest, story
 
 _PROGRESS_EVERY = 1_000
@@ -46,11 +46,13 @@ def main() -> int:
     if options.supervisor:
         with supervised.quiet():
             if options.mutants:
-                return _find_mutants(supervisor_mutants.MUTANTS, supervised.first_wrong)
+                return _find_mutants(
+                    supervisor_mutants.MUTANTS, lambda _, s: supervised.first_wrong(s)
+                )
             return _live_supervised(options.first, options.seeds, options.seconds)
     with quiet():
         if options.mutants:
-            return _find_mutants(MUTANTS, first_wrong)
+            return _find_mutants(MUTANTS, lambda name, s: first_wrong(s, SOUGHT_IN.get(name)))
         if options.seeds == 1 and options.as_it_is:
             print(story(options.first))
             return 0
@@ -93,12 +95,14 @@ def _live_supervised(first: int, count: int, seconds: float) -> int:
     return 1 if lived.wrong else 0
 
 
-def _find_mutants(mutants: Mapping[str, Mutant | Late], find: Callable[[range], int | None]) -> int:
+def _find_mutants(
+    mutants: Mapping[str, Mutant | Late], find: Callable[[str, range], int | None]
+) -> int:
     missed = 0
     for name, mutant in mutants.items():
         began = time.process_time()
         with mutant.applied():
-            seed = find(range(_SEEDS_FOR_A_MUTANT))
+            seed = find(name, range(_SEEDS_FOR_A_MUTANT))
         missed += seed is None
         took_s = time.process_time() - began
         print(f"{name:62} {'NOT FOUND' if seed is None else f'seed {seed}':>10} {took_s:6.1f} s")

@@ -106,9 +106,9 @@ def live(seeds: Iterable[int]) -> Found:
     return found
 
 
-def first_wrong(seeds: Iterable[int]) -> int | None:
-    """The first seed whose life goes wrong."""
-    return next((seed for seed in seeds if failure(Life(seed))), None)
+def first_wrong(seeds: Iterable[int], profile: Profile | None = None) -> int | None:
+    """The first seed whose life goes wrong; of those with a profile where one is given."""
+    return next((seed for seed in seeds if failure(Life(seed, profile))), None)
 
 
 def simplest(seed: int) -> tuple[int, Profile]:
