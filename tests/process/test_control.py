@@ -29,7 +29,8 @@ class Site:
     """A socket, and a loop as the supervisor's that waits for what comes to it."""
 
     def __init__(self) -> None:
-        self.name = f"/ringbatch.site.{os.getpid()}.{os.urandom(8).hex()}"
+        # Not an engine's: the start of any engine sweeps up a socket without a segment.
+        self.name = f"/ringbatch-test-site.{os.getpid()}.{os.urandom(8).hex()}"
         self.path = Path(socket_path(self.name))
         self.orders: list[tuple[Order, Callable[[Report], None]]] = []
         self.loop = Loop()
