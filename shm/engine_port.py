@@ -6,7 +6,7 @@ frontend's own lane before it is used; a frontend can spoil its own requests and
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from ringbatch.shm.slot import (
     done_word,
     done_words,
     generation_in,
-    generation_of,
     is_latest,
     is_open,
     is_wanted,
@@ -37,6 +36,14 @@ from ringbatch.shm.slot import (
 from ringbatch.shm.slot_arrays import done_array
 from ringbatch.shm.tuples import new_tuple
 from ringbatch.shm.uniform_batch import MAX_KEY_BYTES, UniformBatch, UniformBatchReader
+
+_store_details: Final = ANSWER_DETAILS.pack_into
+_SLOT_WORDS: Final = SlotWords.SIZE
+_CONTROL: Final = SlotWords.CONTROL
+_MODEL: Final = SlotWords.MODEL
+_HEADER_END: Final = SlotWords.DEADLINE_NS + 1
+_DONE: Final = SlotWords.DONE
+_RESULT_BYTES: Final = SlotWords.RESULT_BYTES
 
 
 class Request(NamedTuple):
@@ -107,8 +114,8 @@ class EnginePort:
         slot = slot_of(ref)
         if slot >= self._slot_count:
             return None
-        first = self._first_word + slot * SlotWords.SIZE
-        header = self._words[first + SlotWords.MODEL : first + SlotWords.DEADLINE_NS + 1].tolist()
+        first = self._first_word + slot * _SLOT_WORDS
+        header = self._words[first + _MODEL : first + _HEADER_END].tolist()
         low = self._payload + (slot >> self._lane_shift) * self._lane_bytes
         return self._request(ref, header, low, low + self._lane_bytes)
 
@@ -119,19 +126,19 @@ class EnginePort:
             Those that can be read; the references of those whose words make no sense; and how many
             references name no slot of that lane.
         """
-        load_acquire, shift = self._load_acquire, self._lane_shift
+        words, load_acquire, shift = self._words, self._load_acquire, self._lane_shift
         low = self._payload + lane * self._lane_bytes
         high = low + self._lane_bytes
-        size, header_size, done = SlotWords.SIZE, SlotWords.DEADLINE_NS + 1, SlotWords.DONE
         requests, spoilt, strays = [], [], 0
         for ref, slot in zip(references, slots_of(references), strict=True):
             if slot >> shift != lane:
                 strays += 1
                 continue
-            first = self._first_word + slot * size
-            control, *header = load_acquire[first : first + header_size].tolist()
+            first = self._first_word + slot * _SLOT_WORDS
+            control = load_acquire[first + _CONTROL]
             # As `is_open` says; each call would take 50 ns.
-            if control >> FLAG_BITS == ref >> SLOT_BITS != load_acquire[first + done] >> FLAG_BITS:
+            if control >> FLAG_BITS == ref >> SLOT_BITS != load_acquire[first + _DONE] >> FLAG_BITS:
+                header = words[first + _MODEL : first + _HEADER_END].tolist()
                 request = self._request(ref, header, low, high)
                 if request is None:
                     spoilt.append(ref)
@@ -174,11 +181,11 @@ class EnginePort:
     def requests(self, uniform: UniformBatch) -> list[Request]:
         """The same requests, each for itself."""
         references, slots, sizes, starts, distance = uniform
-        first = self._first_word + SlotWords.ACCEPTED_NS
+        first, step = self._first_word + SlotWords.ACCEPTED_NS, SlotWords.SIZE
         requests = []
         places = zip(np.asarray(slots).tolist(), np.asarray(starts).tolist(), strict=True)
         for ref, (slot, start) in zip(references, places, strict=True):
-            times = first + slot * SlotWords.SIZE
+            times = first + slot * step
             accepted_ns, deadline_ns = self._words[times], self._words[times + 1]
             requests.append(Request(ref, *sizes, start, start + distance, accepted_ns, deadline_ns))
         return requests
@@ -196,9 +203,9 @@ class EnginePort:
 
     def _state_words(self, slot: int) -> tuple[int, int]:
         """CONTROL and DONE of a slot."""
-        first = self._first_word + slot * SlotWords.SIZE
+        first = self._first_word + slot * _SLOT_WORDS
         load_acquire = self._load_acquire
-        return load_acquire[first + SlotWords.CONTROL], load_acquire[first + SlotWords.DONE]
+        return load_acquire[first + _CONTROL], load_acquire[first + _DONE]
 
     def is_open(self, ref: int) -> bool:
         """Whether that very request is published and not answered."""
@@ -221,9 +228,8 @@ class EnginePort:
 
     def all_wanted(self, references: Sequence[int]) -> bool:
         """Whether `wanted` is true of every one."""
-        load_acquire, control = self._load_acquire, self._first_word + SlotWords.CONTROL
-        size = SlotWords.SIZE
-        found = [load_acquire[control + slot * size] for slot in slots_of(references)]
+        load_acquire, control = self._load_acquire, self._first_word + _CONTROL
+        found = [load_acquire[control + slot * _SLOT_WORDS] for slot in slots_of(references)]
         return found == wanted_words(references)
 
     def given_up(self, references: Sequence[int], now_ns: int) -> list[int]:
@@ -231,8 +237,8 @@ class EnginePort:
         words, load_acquire, found = self._words, self._load_acquire, []
         slots, wanted = slots_of(references), wanted_words(references)
         for ref, slot, control in zip(references, slots, wanted, strict=True):
-            first = self._first_word + slot * SlotWords.SIZE
-            waits = load_acquire[first + SlotWords.CONTROL] == control
+            first = self._first_word + slot * _SLOT_WORDS
+            waits = load_acquire[first + _CONTROL] == control
             if not waits or words[first + SlotWords.DEADLINE_NS] <= now_ns:
                 found.append(ref)
         return found
@@ -250,18 +256,9 @@ class EnginePort:
             finished_ns: now, on the monotonic clock.
         """
         slot = slot_of(ref)
-        first = self._first_word + slot * SlotWords.SIZE
-        ANSWER_DETAILS.pack_into(
-            self.memory,
-            (first + SlotWords.RESULT_BYTES) * WORD,
-            size,
-            mark.batch,
-            mark.rows,
-            mark.reason,
-            mark.dispatched_ns,
-            finished_ns,
-        )
-        self._store_release[first + SlotWords.DONE] = done_word(generation_of(ref), status)
+        first = self._first_word + slot * _SLOT_WORDS
+        _store_details(self.memory, (first + _RESULT_BYTES) * WORD, size, *mark, finished_ns)
+        self._store_release[first + _DONE] = done_word(ref, status)
         self._answered.setdefault(slot >> self._lane_shift, []).append(ref)
 
     def answer_uniform(

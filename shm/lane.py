@@ -17,7 +17,7 @@ Whoever wants no answer any more calls `cancel`. That frees nothing: a worker ma
 slot comes back through `collect` once its holder is done with it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Final
 
@@ -31,9 +31,8 @@ from ringbatch.shm.descriptors import (
     SlotWords,
 )
 from ringbatch.shm.errors import NoFreeLane
-from ringbatch.shm.extents import Extents
 from ringbatch.shm.fence import full_fence
-from ringbatch.shm.layout import WORD, aligned, ring_size
+from ringbatch.shm.layout import WORD, ring_size
 from ringbatch.shm.ring import Inbox, Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import (
@@ -52,23 +51,21 @@ from ringbatch.shm.slot import (
     state_of,
     without_part,
 )
+from ringbatch.shm.slot_memory import SIZE_BITS, SLOT_BYTES, SlotMemory
 
-_SLOT_BYTES: Final = SlotWords.SIZE * WORD
+_store_header: Final = REQUEST_HEADER.pack_into
+_load_outcome: Final = OUTCOME.unpack_from
+_RING_COLLECTOR: Final = HeaderWords.RING_COLLECTOR
 _REQUESTS: Final = int(LaneCounter.REQUESTS)
 _ANSWERS: Final = int(LaneCounter.ANSWERS)
 _STATUSES: Final = tuple(Status)
 _STATUS_COUNT: Final = len(_STATUSES)
 _NO_SLOT: Final = -1
-_SIZE_BITS: Final = 44
-_KEPT_SIZE: Final = 1 << 16
-"""The largest extent that a free slot keeps."""
-_SIZES_KEPT: Final = 64
-"""How many pairs of sizes are told apart; beyond that the requests are too various to keep for."""
 _NO_OUTCOME: Final = (Status.CORRUPT, 0, 0)
 _SPOILT: Final = Answer(*_NO_OUTCOME, 0, 0, 0, 0)
 
 
-class Lane:
+class Lane(SlotMemory):
     """One lane, for its owner.
 
     Args:
@@ -77,18 +74,35 @@ class Lane:
         wake_collector: rings the collector's doorbell.
     """
 
+    __slots__ = (
+        "_cancelled",
+        "_completions",
+        "_expected",
+        "_first_answer",
+        "_first_slot",
+        "_generation",
+        "_held_back",
+        "_load_acquire",
+        "_parts",
+        "_store_release",
+        "_submissions",
+        "_unsubmitted",
+        "_wake_collector",
+        "_words",
+        "counters",
+        "index",
+        "memory",
+    )
+
     def __init__(self, segment: Segment, index: int, wake_collector: Callable[[], None]) -> None:
         layout = segment.layout
+        super().__init__(layout, index)
         self.index = index
         self.memory = segment.memory
         self.counters = Counters(segment.words, layout.lane_counters(index))
         self._words = self._load_acquire = self._store_release = segment.words
         self._wake_collector = wake_collector
-        self._payload = layout.lane_payload(index)
-        self._extents = Extents(layout.lane_bytes)
         self._first_slot = index * layout.slots
-        self._first_word = layout.slot(self._first_slot)
-        self._first_header = (self._first_word + SlotWords.MODEL) * WORD
         self._first_answer = (self._first_word + SlotWords.DONE) * WORD
         self._submissions = Producer(segment.words, layout.submission_ring(index), layout.slots)
         self._completions = Inbox(
@@ -104,25 +118,9 @@ class Lane:
         self._cancelled: set[int] = set()
         self._parts: set[int] = set()
         """Slots whose requests belong to one that is counted already."""
-        self.capacity = layout.slots
-        self.request_offset = [0] * layout.slots
-        """Where each slot's request starts, in bytes from the start of the segment."""
-        self.result_offset = [0] * layout.slots
-        """Where each slot's result starts."""
-        self._places = [(slice(0), 0, 0, 0, 0)] * layout.slots
-        """Of each claimed slot its request's memory, where its header is, the number of CONTROL's
-        word, and the two offsets: what `send` needs, in one step."""
-        self._extent: list[tuple[int, int] | None] = [None] * layout.slots
-        self._result_capacity = [0] * layout.slots
         self._generation = [0] * layout.slots
         self._expected: dict[int, int] = {}
         """The slots that wait for an answer, by the reference each waits for."""
-        self._free: list[int] = []
-        """Free slots without memory."""
-        self._kept: dict[int, list[int]] = {}
-        """Free slots that keep their small extent, by the sizes of the requests it is for."""
-        self._home: list[list[int] | None] = [None] * layout.slots
-        """Where among the kept each slot goes once it is free; None where it is not kept."""
         self._take_over()
 
     @classmethod
@@ -165,11 +163,6 @@ class Lane:
         return self._completions.waiting
 
     @property
-    def in_flight(self) -> int:
-        """Slots that are claimed, published or cancelled."""
-        return self.capacity - len(self._free) - sum(map(len, self._kept.values()))
-
-    @property
     def unanswered(self) -> int:
         """Requests published, cancelled ones too, whose answers have not been collected."""
         return len(self._expected)
@@ -184,85 +177,6 @@ class Lane:
         """Requests published that the collector has not taken yet."""
         return self._submissions.waiting + len(self._unsubmitted)
 
-    def claim(self, request_bytes: int, result_bytes: int) -> int | None:
-        """A slot with memory for both; None where slots or memory are used up."""
-        kept = self._kept.get(request_bytes << _SIZE_BITS | result_bytes)
-        if kept:
-            return kept.pop()
-        slot = self._claim_afresh(request_bytes, result_bytes)
-        if slot is None and self._kept:
-            self._let_go()
-            slot = self._claim_afresh(request_bytes, result_bytes)
-        return slot
-
-    def claim_many(self, count: int, request_bytes: int, result_bytes: int) -> list[int]:
-        """As `claim`, up to `count` slots; fewer, or none, where slots or memory are used up."""
-        slots: list[int] = []
-        kept = self._kept.get(request_bytes << _SIZE_BITS | result_bytes)
-        if kept and count > 0:
-            slots = kept[-count:]
-            del kept[-count:]
-        while len(slots) < count:
-            slot = self.claim(request_bytes, result_bytes)
-            if slot is None:
-                break
-            slots.append(slot)
-        return slots
-
-    def _claim_afresh(self, request_bytes: int, result_bytes: int) -> int | None:
-        if not self._free:
-            return None
-        result = aligned(request_bytes)
-        size = result + result_bytes
-        extent = self._extents.allocate(size)
-        if extent is None:
-            return None
-        slot = self._free.pop()
-        start = self._payload + extent
-        self._extent[slot] = (extent, size)
-        self.request_offset[slot] = start
-        self.result_offset[slot] = start + result
-        self._places[slot] = (
-            slice(start, start + request_bytes),
-            self._first_header + slot * _SLOT_BYTES,
-            self._first_word + SlotWords.CONTROL + slot * SlotWords.SIZE,
-            start,
-            start + result,
-        )
-        self._result_capacity[slot] = result_bytes
-        if size <= _KEPT_SIZE:
-            if len(self._kept) >= _SIZES_KEPT:
-                self._let_go()
-            sizes = request_bytes << _SIZE_BITS | result_bytes
-            self._home[slot] = self._kept.setdefault(sizes, [])
-        return slot
-
-    def _let_go(self) -> None:
-        """Free the memory of all kept slots: requests of other sizes need it."""
-        for slots in self._kept.values():
-            for slot in slots:
-                self._free_memory(slot)
-        self._kept.clear()
-        self._home = [None] * self.capacity
-
-    def _free_memory(self, slot: int) -> None:
-        extent = self._extent[slot]
-        if extent is not None:
-            self._extents.free(*extent)
-        self._extent[slot] = None
-        self._free.append(slot)
-
-    def could_hold(self, requests: Iterable[tuple[int, int]]) -> bool:
-        """Whether requests of so many bytes, with so many for their answers, have room together
-        where nothing else is in flight."""
-        return self._extents.could_hold(
-            aligned(request_bytes) + result_bytes for request_bytes, result_bytes in requests
-        )
-
-    def abort(self, slot: int) -> None:
-        """Give back a claimed slot that was not published."""
-        self.release(slot)
-
     def send(
         self,
         payload: bytes | bytearray | memoryview,
@@ -275,14 +189,14 @@ class Lane:
     ) -> int | None:
         """`claim`, the request's bytes, and `publish`; None where slots or memory are used up."""
         size = len(payload)
-        kept = self._kept.get(size << _SIZE_BITS | result_bytes)
+        kept = self._kept.get(size << SIZE_BITS | result_bytes)
         slot = kept.pop() if kept else self.claim(size, result_bytes)
         if slot is None:
             return None
         request, header, control, start, result = self._places[slot]
         memory = self.memory
         memory[request] = payload
-        REQUEST_HEADER.pack_into(
+        _store_header(
             memory,
             header,
             model,
@@ -336,13 +250,13 @@ class Lane:
         key_bytes: int = 0,
     ) -> None:
         """`publish` for several slots whose requests differ in nothing but their bytes."""
-        pack, memory, store_release = REQUEST_HEADER.pack_into, self.memory, self._store_release
+        memory, store_release = self.memory, self._store_release
         first, step = self._first_word + SlotWords.CONTROL, SlotWords.SIZE
         generations, expected, unsubmitted = self._generation, self._expected, self._unsubmitted
         for slot in slots:
-            pack(
+            _store_header(
                 memory,
-                self._first_header + slot * _SLOT_BYTES,
+                self._first_header + slot * SLOT_BYTES,
                 model,
                 rows,
                 request_bytes,
@@ -378,7 +292,7 @@ class Lane:
                 self.counters.add(_REQUESTS, count)
                 self._unsubmitted.clear()
             full_fence()
-            if self._words[HeaderWords.RING_COLLECTOR]:
+            if self._words[_RING_COLLECTOR]:
                 self._wake_collector()
 
     def cancel(self, slot: int) -> None:
@@ -435,27 +349,19 @@ class Lane:
         outcome = self.outcome(slot)
         if outcome is _NO_OUTCOME:
             return _SPOILT
-        start = self._first_answer + slot * _SLOT_BYTES
+        start = self._first_answer + slot * SLOT_BYTES
         return Answer(*outcome, *OUTCOME_DETAILS.unpack_from(self.memory, start))
 
     def outcome(self, slot: int) -> tuple[Status, int, int]:
         """The first three of `answer`, and in half the time."""
-        start = self._first_answer + slot * _SLOT_BYTES
-        done, size, batch = OUTCOME.unpack_from(self.memory, start)
+        start = self._first_answer + slot * SLOT_BYTES
+        done, size, batch = _load_outcome(self.memory, start)
         flag = done & FLAG_MASK
         if done >> FLAG_BITS != self._generation[slot] or flag >= _STATUS_COUNT:
             return _NO_OUTCOME
         if size > self._result_capacity[slot] and flag != Status.RESULT_TOO_LARGE:
             return _NO_OUTCOME
         return _STATUSES[flag], size, batch
-
-    def release(self, slot: int) -> None:
-        """Free a collected slot; its memory may be handed out again at once."""
-        home = self._home[slot]
-        if home is None:
-            self._free_memory(slot)
-        else:
-            home.append(slot)
 
     def _take_over(self) -> None:
         """Go on where an earlier owner of the lane stopped.
@@ -476,23 +382,17 @@ class Lane:
             if state_of(control, done) is State.FREE:
                 self._free.append(slot)
                 continue
-            self._adopt(slot, first)
+            request, result, capacity = (
+                self._words[first + field]
+                for field in (
+                    SlotWords.REQUEST_OFFSET,
+                    SlotWords.RESULT_OFFSET,
+                    SlotWords.RESULT_CAPACITY,
+                )
+            )
+            self._reserve(slot, request, result, capacity)
             self.cancel(slot)
             ref = reference(self._generation[slot], self._first_slot + slot)
             self._expected[ref] = slot
             self._unsubmitted.append(ref)
         self.submit()
-
-    def _adopt(self, slot: int, first: int) -> None:
-        request, result, capacity = (
-            self._words[first + field]
-            for field in (
-                SlotWords.REQUEST_OFFSET,
-                SlotWords.RESULT_OFFSET,
-                SlotWords.RESULT_CAPACITY,
-            )
-        )
-        start, size = request - self._payload, result + capacity - request
-        # Where that fails, no owner of this lane can have written the header: the slot comes back
-        # with no memory.
-        self._extent[slot] = (start, size) if self._extents.reserve(start, size) else None

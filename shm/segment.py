@@ -27,6 +27,7 @@ from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.model_table import ModelTable
 from ringbatch.shm.wakeup import Wakeup
 
+_DRAINING: Final = HeaderWords.DRAINING
 _REGISTRY_LOCK: Final = MAX_LANES
 """The byte that the registrar locks."""
 _COLLECTOR_LOCK: Final = object_names.LIFE_LOCK + 1
@@ -203,7 +204,7 @@ class Segment:
     @property
     def draining(self) -> bool:
         """Whether the supervisor wants the engine to finish and stop."""
-        return bool(self.words[HeaderWords.DRAINING])
+        return bool(self.words[_DRAINING])
 
     def drain(self) -> None:
         """Say that the engine is to finish what it has; by the supervisor alone."""

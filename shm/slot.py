@@ -149,9 +149,9 @@ def control_word(generation: int, flag: int) -> int:
     return generation << FLAG_BITS | flag
 
 
-def done_word(generation: int, status: Status) -> int:
-    """DONE for an answer."""
-    return generation << FLAG_BITS | status
+def done_word(ref: int, status: Status) -> int:
+    """DONE for an answer to the request that a reference names."""
+    return ref >> SLOT_BITS << FLAG_BITS | status
 
 
 def generation_in(word: int) -> int:
@@ -167,11 +167,6 @@ def reference(generation: int, slot: int) -> int:
 def slot_of(ref: int) -> int:
     """The number of the slot that a reference names."""
     return ref & SLOT_MASK
-
-
-def generation_of(ref: int) -> int:
-    """The generation that a reference names."""
-    return ref >> SLOT_BITS
 
 
 def is_latest(ref: int, control: int) -> bool:

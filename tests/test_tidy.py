@@ -7,6 +7,7 @@ packages breaks it, and that snippets which do break it are reported.
 import ast
 import sys
 from collections.abc import Iterator
+from typing import TypeGuard
 
 import pytest
 from sources import (
@@ -23,6 +24,7 @@ from sources import (
 )
 
 MAX_LINES = 500
+MAX_ATTRIBUTES = 29
 
 PURE_MODULES = (
     "ringbatch.engine.config.addresses",
@@ -303,6 +305,30 @@ def has_a_name_that_says_something(module: Module) -> Iterator[str]:
         yield "name it after what it does"
 
 
+def keeps_attributes_quick(module: Module) -> Iterator[str]:
+    """CPython keeps up to 29 attributes of an object beside it (SHARED_KEYS_MAX_SIZE), more in a
+    dictionary, where each look at one takes a fifth longer; slots have no such limit."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef) and "__slots__" not in map(ast.unparse, targets(node)):
+            count = len({found.attr for found in ast.walk(node) if is_stored_on_self(found)})
+            if count > MAX_ATTRIBUTES:
+                yield f"line {node.lineno}: {node.name} has {count} attributes and no __slots__"
+
+
+def targets(node: ast.ClassDef) -> Iterator[ast.expr]:
+    for statement in node.body:
+        if isinstance(statement, ast.Assign):
+            yield from statement.targets
+
+
+def is_stored_on_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and ast.unparse(node.value) == "self"
+    )
+
+
 # The rules hold
 
 
@@ -336,6 +362,10 @@ def test_print_is_called_only_where_a_person_reads() -> None:
 
 def test_files_are_short_enough_to_read() -> None:
     assert_holds(is_short_enough_to_read)
+
+
+def test_objects_with_many_attributes_have_slots() -> None:
+    assert_holds(keeps_attributes_quick)
 
 
 def test_everything_public_has_a_docstring() -> None:
@@ -527,6 +557,18 @@ def test_a_missing_docstring_is_reported(source: str) -> None:
 )
 def test_what_has_its_docstring_is_not_reported(source: str) -> None:
     assert not breaks(says_what_it_is, "ringbatch.shm.ring", source)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "slots", "slow"),
+    [(MAX_ATTRIBUTES, "", False), (MAX_ATTRIBUTES + 1, "", True), (99, "__slots__ = ()", False)],
+)
+def test_more_attributes_than_are_quick_are_reported(
+    attributes: int, slots: str, slow: bool
+) -> None:
+    stores = "".join(f"  self.a{number} = self.a{number} = 0\n" for number in range(attributes))
+    source = f"class A:\n {slots}\n def f(self):\n{stores}"
+    assert breaks(keeps_attributes_quick, "ringbatch.shm.ring", source) is slow
 
 
 @pytest.mark.parametrize("stem", ["utils", "helpers", "common", "misc", "_utils"])

@@ -29,6 +29,8 @@ MAX_DEATHS = 2
 RETRY_NS = 10_000_000
 """How soon answers are posted again that found no room in a lane's ring."""
 UNLOADED = "the model was unloaded or changed while the request was on its way; send it again"
+_STEPS = int(CollectorCounter.STEPS)
+_COLLECTOR_NS = HeaderWords.COLLECTOR_NS
 _FEW = 4
 """Fewer requests than this are looked at one by one sooner than together."""
 _DROPPED = {
@@ -99,8 +101,8 @@ class Collector:
 
     def step(self, now_ns: int) -> int | None:
         """Do everything there is to do; the instant by which to call again, None for never."""
-        self._counters.add(CollectorCounter.STEPS)
-        self._words[HeaderWords.COLLECTOR_NS] = now_ns
+        self._counters.add(_STEPS)
+        self._words[_COLLECTOR_NS] = now_ns
         if self._unclear:
             return None
         pool, port = self._pool, self._port

@@ -6,6 +6,8 @@ what is too late or no longer wanted is answered without one, and the time that 
 would take is told.
 """
 
+from typing import Final
+
 from ringbatch.engine.batch.messages import TOO_LATE, task_words
 from ringbatch.engine.collector.backlog import estimate
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
@@ -20,6 +22,12 @@ from ringbatch.shm.tuples import new_tuple
 
 NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
 """What is said of the batch of a request that was in none."""
+_REQUESTS: Final = int(ModelCounter.REQUESTS)
+_ROWS: Final = int(ModelCounter.ROWS)
+_WAIT_NS: Final = int(ModelCounter.WAIT_NS)
+_DISPATCHED_ROWS: Final = int(ModelCounter.DISPATCHED_ROWS)
+_BY_REASON: Final = CounterWords.BATCHES_BY_REASON
+_BY_ROWS: Final = CounterWords.BATCHES_BY_ROWS
 
 
 class Dispatcher:
@@ -42,8 +50,8 @@ class Dispatcher:
     def serve(self, model: Model, now_ns: int) -> int | None:
         """Dispatch what can be; the instant by which something else must happen."""
         if model.taken_requests:
-            model.counters.add(ModelCounter.REQUESTS, model.taken_requests)
-            model.counters.add(ModelCounter.ROWS, model.taken_rows)
+            model.counters.add(_REQUESTS, model.taken_requests)
+            model.counters.add(_ROWS, model.taken_rows)
             model.taken_requests = model.taken_rows = 0
         until_ns = self._serve_retries(model, now_ns) if model.retries else None
         if model.queues:
@@ -141,7 +149,8 @@ class Dispatcher:
             if not requests:
                 return
             refs, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
-        mark = new_tuple(BatchMark, (self.next_batch, sum(rows), reason, now_ns))
+        row_count = sum(rows)
+        mark = new_tuple(BatchMark, (self.next_batch, row_count, reason, now_ns))
         self.next_batch += 1
         idle = bool(model.idle)
         worker = model.idle.pop() if idle else model.busy.pop(0)
@@ -152,10 +161,10 @@ class Dispatcher:
         assert fits, "a worker holds two tasks, and its ring has room for the largest"
         worker.wake()
         counters = model.counters
-        counters.add(ModelCounter.WAIT_NS, now_ns * len(refs) - sum(accepted_ns))
-        counters.add(CounterWords.BATCHES_BY_REASON + reason)
-        counters.add(CounterWords.BATCHES_BY_ROWS + rows_bucket(mark.rows))
-        counters.add(ModelCounter.DISPATCHED_ROWS, mark.rows)
+        counters.add(_WAIT_NS, now_ns * len(refs) - sum(accepted_ns))
+        counters.add(_BY_REASON + reason)
+        counters.add(_BY_ROWS + rows_bucket(row_count))
+        counters.add(_DISPATCHED_ROWS, row_count)
         if reason is Reason.RETRY:
             counters.add(ModelCounter.RETRIED, len(refs))
 

@@ -31,6 +31,7 @@ NEXT_FROM_NS: Final = 1_000_000
 """For shorter ones, to ring while the worker is busy costs more than it brings."""
 PATIENCE_NS: Final = 10_000_000_000
 """How long a frontend that is stopped can keep a retiring model alive."""
+_MODEL_TABLE: Final = HeaderWords.MODEL_TABLE
 _REMEMBERED: Final = 256
 """Entries that are gone and may still have a successor."""
 _UNBOUNDED: Final = Policy(1, 0, eager=True)
@@ -247,7 +248,7 @@ class ModelPool:
     @property
     def outdated(self) -> bool:
         """Whether there is another table by now."""
-        outdated: bool = self._words[HeaderWords.MODEL_TABLE] != self._number
+        outdated: bool = self._words[_MODEL_TABLE] != self._number
         return outdated
 
     def follow(self, now_ns: int) -> list[Model]:

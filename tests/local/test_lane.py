@@ -203,8 +203,10 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
         Producer(segment.words, LAYOUT.completion_ring(lane, WORKER), LAYOUT.completion_words)
         for lane in range(LANES)
     ]
-    monkeypatch.setattr(lane_module, "REQUEST_HEADER", RecordingStruct(9, "header", log))
+    header = RecordingStruct(9, "header", log)
+    monkeypatch.setattr(lane_module, "_store_header", header.pack_into)
     beside = RecordingStruct(6, "result header", log)
+    monkeypatch.setattr(holder_module, "_store_details", beside.pack_into)
     monkeypatch.setattr(holder_module, "ANSWER_DETAILS", beside)
     monkeypatch.setattr(holder_module, "PACKED_DETAILS", SimpleNamespace(pack_into=beside.store))
     submissions = Consumer(segment.words, LAYOUT.submission_ring(0), SLOTS)

@@ -71,8 +71,8 @@ stepwise = Stepwise()
 
 @pytest.fixture(autouse=True)
 def _headers_are_written_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane_module, "REQUEST_HEADER", stepwise)
-    monkeypatch.setattr(holder_module, "ANSWER_DETAILS", stepwise)
+    monkeypatch.setattr(lane_module, "_store_header", stepwise.pack_into)
+    monkeypatch.setattr(holder_module, "_store_details", stepwise.pack_into)
 
 
 def layout_of(slots: int) -> Layout:
@@ -388,7 +388,7 @@ class FreesOnCancel(Lane):
 class AdoptsNothing(Lane):
     """Wrong: takes the memory of a dead owner's requests for free."""
 
-    def _adopt(self, slot: int, first: int) -> None:
+    def _reserve(self, slot: int, request: int, result: int, capacity: int) -> None:
         self._extent[slot] = None
 
 
@@ -412,7 +412,7 @@ class DoneLast(EnginePort):
         first = self._first_word + (ref & SLOT_MASK) * (SlotWords.SIZE)
         self._answered.setdefault(0, []).append(ref)
         self.flush()
-        self._words[first + SlotWords.DONE] = done_word(ref >> SLOT_BITS, status)
+        self._words[first + SlotWords.DONE] = done_word(ref, status)
 
 
 WRONG = [

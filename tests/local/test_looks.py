@@ -16,6 +16,7 @@ from ringbatch.shm.slot import (
     Status,
     control_word,
     done_word,
+    reference,
 )
 
 
@@ -33,15 +34,19 @@ def test_whoever_looks_now_and_then_sees_nothing_wrong_in_a_life_by_the_table(
         elif event is Event.CANCEL:
             control = control_word(generation, DROPPED)
         else:
-            done = done_word(generation, Status(choice % len(Status)))
+            done = done_word(reference(generation, 0), Status(choice % len(Status)))
         if looked and generation:
             assert complaint(seen, (control, done)) is None
             seen = control, done
 
 
-OPEN = control_word(2, WANTED), done_word(1, Status.OK)
-CANCELLED = control_word(2, DROPPED), done_word(1, Status.OK)
-ANSWERED = control_word(2, WANTED), done_word(2, Status.OK)
+def done(generation: int, status: Status = Status.OK) -> int:
+    return done_word(reference(generation, 0), status)
+
+
+OPEN = control_word(2, WANTED), done(1)
+CANCELLED = control_word(2, DROPPED), done(1)
+ANSWERED = control_word(2, WANTED), done(2)
 
 
 @pytest.mark.parametrize(
@@ -49,10 +54,14 @@ ANSWERED = control_word(2, WANTED), done_word(2, Status.OK)
     [
         (ANSWERED, (control_word(1, WANTED), ANSWERED[1]), "goes back"),
         (ANSWERED, OPEN, "goes back"),
-        (OPEN, (control_word(4, WANTED), done_word(2, Status.OK)), "published over an open one"),
-        (OPEN, (OPEN[0], done_word(3, Status.OK)), "was not published"),
-        (ANSWERED, (ANSWERED[0], done_word(2, Status.EXPIRED)), "an answer changes"),
-        (OPEN, (OPEN[0], done_word(1, Status.EXPIRED)), "an answer changes"),
+        (
+            OPEN,
+            (control_word(4, WANTED), done(2)),
+            "published over an open one",
+        ),
+        (OPEN, (OPEN[0], done(3)), "was not published"),
+        (ANSWERED, (ANSWERED[0], done(2, Status.EXPIRED)), "an answer changes"),
+        (OPEN, (OPEN[0], done(1, Status.EXPIRED)), "an answer changes"),
         (OPEN, (control_word(2, 7), OPEN[1]), "no such flag"),
         (CANCELLED, OPEN, "wanted again"),
     ],
@@ -66,15 +75,15 @@ def test_what_no_steps_of_the_table_lead_to_is_told(
 def test_looks_follow_every_slot_of_a_segment() -> None:
     segment = local_segment(spec())
     first = segment.layout.slot(1)
-    control, done = first + SlotWords.CONTROL, first + SlotWords.DONE
+    control_at, done_at = first + SlotWords.CONTROL, first + SlotWords.DONE
     looks = Looks(segment)
-    segment.words[control] = control_word(1, WANTED)
+    segment.words[control_at] = control_word(1, WANTED)
     assert list(looks.look()) == []
     assert list(looks.look()) == []
-    segment.words[done] = done_word(1, Status.OK)
+    segment.words[done_at] = done(1)
     assert list(looks.look()) == []
     assert looks.steps == 2
-    segment.words[done] = done_word(1, Status.EXPIRED)
+    segment.words[done_at] = done(1, Status.EXPIRED)
     assert list(looks.look()) == [
         "slot 1: an answer changes: CONTROL 0x101, DONE 0x100 then CONTROL 0x101, DONE 0x103"
     ]

@@ -1,4 +1,4 @@
-/* shm/lane.py: Lane.release */
+/* shm/slot_memory.py: SlotMemory.release */
 inline release(number) {
     extent_used[extent[number]] = 0;
     g_owner[extent[number]] = 0;
@@ -108,8 +108,8 @@ proctype frontend() {
 end:
     do
 
-    /* frontend/request/task.py: SlotRequest.send; shm/lane.py: Lane.claim; and the request is written.
-     * As long as the lane is unused its slots are alike. */
+    /* frontend/request/task.py: SlotRequest.send; shm/slot_memory.py: SlotMemory.claim; and
+     * the request is written. As long as the lane is unused its slots are alike. */
     :: atomic {
             frontend_at == SERVING && requests_left && (free[0] || free[1]) ->
             if
@@ -263,7 +263,7 @@ end:
             frontend_at = ADOPTING
         }
 
-    /* shm/lane.py: Lane._take_over, one slot after the other; Lane._adopt */
+    /* shm/lane.py: Lane._take_over, one slot after the other */
     :: d_step {
             frontend_at == ADOPTING ->
             generation[current] = control[current];

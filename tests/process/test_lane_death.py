@@ -46,7 +46,7 @@ from ringbatch.shm.lane import Lane
 from ringbatch.shm.segment import Segment
 
 _, name, point, earlier = sys.argv
-header = lane_module.REQUEST_HEADER
+store_header = lane_module._store_header
 segment = Segment.attach(name)
 current = None
 
@@ -58,15 +58,14 @@ def stop(here):
 
 lane = Lane.attach(segment, lambda: stop("after the ring's tail"))
 
-class Header:
-    def pack_into(self, memory, offset, *values):
-        half = len(values) // 2
-        stop("before the header")
-        for number, value in enumerate(values[:half]):
-            segment.words[offset // 8 + number] = value
-        stop("in the header")
-        header.pack_into(memory, offset, *values)
-        stop("after the header")
+def store_header_with_stops(memory, offset, *values):
+    half = len(values) // 2
+    stop("before the header")
+    for number, value in enumerate(values[:half]):
+        segment.words[offset // 8 + number] = value
+    stop("in the header")
+    store_header(memory, offset, *values)
+    stop("after the header")
 
 def write(text):
     slot = lane.claim(len(text), {ROOM})
@@ -80,7 +79,7 @@ def publish(slot, text):
 for _ in range(int(earlier)):
     publish(write({DEAD!r}), {DEAD!r})
 lane.submit()
-lane_module.REQUEST_HEADER = Header()
+lane_module._store_header = store_header_with_stops
 current = write({DEAD!r})
 stop("after the payload")
 publish(current, {DEAD!r})

@@ -86,7 +86,7 @@ def test_the_states_of_the_docstring_are_those_of_the_table() -> None:
 def test_a_wanted_request_with_an_earlier_answer_is_published(
     generation: int, age: int, status: Status
 ) -> None:
-    done = done_word(max(0, generation - age), status)
+    done = done_word(reference(max(0, generation - age), 0), status)
     assert state_of(control_word(generation, WANTED), done) is State.PUBLISHED
 
 
@@ -94,13 +94,16 @@ def test_a_wanted_request_with_an_earlier_answer_is_published(
 def test_a_dropped_request_with_an_earlier_answer_is_cancelled(
     generation: int, age: int, status: Status
 ) -> None:
-    done = done_word(max(0, generation - age), status)
+    done = done_word(reference(max(0, generation - age), 0), status)
     assert state_of(control_word(generation, DROPPED), done) is State.CANCELLED
 
 
 @given(generations, st.sampled_from([WANTED, DROPPED]), statuses)
 def test_a_request_with_its_own_answer_is_free(generation: int, flag: int, status: Status) -> None:
-    assert state_of(control_word(generation, flag), done_word(generation, status)) is State.FREE
+    assert (
+        state_of(control_word(generation, flag), done_word(reference(generation, 0), status))
+        is State.FREE
+    )
 
 
 def test_a_slot_of_fresh_memory_is_free() -> None:
@@ -122,7 +125,7 @@ def test_the_words_follow_the_table_along_every_legal_history(
         elif event is Event.CANCEL:
             control = control_word(generation, DROPPED)
         else:
-            done = done_word(generation, status)
+            done = done_word(reference(generation, 0), status)
         assert state_of(control, done) is state
 
 
@@ -137,7 +140,7 @@ def test_a_reference_is_one_word_that_names_generation_and_slot(generation: int,
 def test_the_words_of_a_slot_hold_generation_and_flag(generation: int, status: Status) -> None:
     for word, flag in (
         (control_word(generation, DROPPED), DROPPED),
-        (done_word(generation, status), status),
+        (done_word(reference(generation, 0), status), status),
     ):
         assert word < 1 << 64
         assert (word >> FLAG_BITS, word & slots.FLAG_MASK) == (generation, flag)

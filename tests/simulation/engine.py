@@ -120,8 +120,8 @@ def installed() -> Iterator[None]:
     time = SimpleNamespace(monotonic_ns=lambda: host.machine.now_ns)
     with (
         patch.object(collector_loop, "time", time),
-        patch.object(lane_module, "REQUEST_HEADER", Packed(REQUEST_HEADER)),
-        patch.object(holder_module, "ANSWER_DETAILS", Packed(ANSWER_DETAILS)),
+        patch.object(lane_module, "_store_header", Packed(REQUEST_HEADER).pack_into),
+        patch.object(holder_module, "_store_details", Packed(ANSWER_DETAILS).pack_into),
         patch.object(holder_module, "PACKED_DETAILS", Packed(PACKED_DETAILS)),
         patch.object(runner_module, "StridedView", ItemStridedView),
         patch.object(uniform_batch, "FEW", _FEW),

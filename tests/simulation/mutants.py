@@ -109,8 +109,8 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "the collector takes in a request of an earlier generation": Mutant(
         EnginePort,
         "read_open",
-        "if control >> FLAG_BITS == ref >> SLOT_BITS != load_acquire[first + done] >> FLAG_BITS:",
-        "if control >> FLAG_BITS != load_acquire[first + done] >> FLAG_BITS:",
+        "if control >> FLAG_BITS == ref >> SLOT_BITS != load_acquire[first + _DONE] >> FLAG_BITS:",
+        "if control >> FLAG_BITS != load_acquire[first + _DONE] >> FLAG_BITS:",
     ),
     "the collector sleeps without a second look": Mutant(
         Collector,
@@ -121,11 +121,11 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "an answer is posted before DONE": Mutant(
         EnginePort,
         "answer",
-        "self._store_release[first + SlotWords.DONE] = done_word(generation_of(ref), status)\n"
+        "self._store_release[first + _DONE] = done_word(ref, status)\n"
         "    self._answered.setdefault(slot >> self._lane_shift, []).append(ref)",
         "self._answered.setdefault(slot >> self._lane_shift, []).append(ref)\n"
         "    self.flush()\n"
-        "    self._store_release[first + SlotWords.DONE] = done_word(generation_of(ref), status)",
+        "    self._store_release[first + _DONE] = done_word(ref, status)",
     ),
     "answers to requests that are alike are posted before DONE": Mutant(
         EnginePort,
@@ -149,13 +149,13 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         Lane, "send", "memory[request] = payload", "self._store_release[control] ="
     ),
     "a request is published before its header": Late(
-        Lane, "send", "REQUEST_HEADER.pack_into(", "self._store_release[control] ="
+        Lane, "send", "_store_header(", "self._store_release[control] ="
     ),
     "an answer is DONE before what stands beside it": Late(
         EnginePort,
         "answer",
-        "ANSWER_DETAILS.pack_into(",
-        "self._store_release[first + SlotWords.DONE] =",
+        "_store_details(",
+        "self._store_release[first + _DONE] =",
     ),
     "a few answers that are alike are DONE before what stands beside them": Late(
         EnginePort, "answer_uniform", "store(memory,", "store_release[done + slot * step] ="
