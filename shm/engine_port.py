@@ -257,7 +257,16 @@ class EnginePort:
         """
         slot = slot_of(ref)
         first = self._first_word + slot * _SLOT_WORDS
-        _store_details(self.memory, (first + _RESULT_BYTES) * WORD, size, *mark, finished_ns)
+        _store_details(
+            self.memory,
+            (first + _RESULT_BYTES) * WORD,
+            size,
+            mark.batch,
+            mark.rows,
+            mark.reason,
+            mark.dispatched_ns,
+            finished_ns,
+        )
         self._store_release[first + _DONE] = done_word(ref, status)
         self._answered.setdefault(slot >> self._lane_shift, []).append(ref)
 
