@@ -136,3 +136,12 @@ def shortage(number: int, otherwise: str = "") -> str:
     """
     why = _SHORTAGES.get(number) or otherwise or errno.errorcode.get(number, f"error {number}")
     return f"no process can be started: {why}"
+
+
+def how_to_install(extra: str) -> str:
+    """The command that brings the packages of one of ringbatch's extras.
+
+    Both of its forms: in a clone that nothing was installed from, pip would look elsewhere for a
+    project of this name.
+    """
+    return f"pip install 'ringbatch[{extra}]', or in a clone '.[{extra}]'"

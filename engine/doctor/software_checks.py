@@ -9,6 +9,7 @@ from ringbatch.engine.config.settings import Config
 from ringbatch.engine.doctor.case import Case, Topic
 from ringbatch.engine.doctor.facts import Package
 from ringbatch.engine.doctor.findings import Finding
+from ringbatch.shm.errors import how_to_install
 
 TESTED: Final = ((3, 11), (3, 13))
 """The oldest and the newest Python that ringbatch is tested with."""
@@ -76,10 +77,9 @@ def packages(case: Case) -> Iterator[Finding]:
 def _judged(package: Package) -> Finding | None:
     """What is wrong with a package that is needed."""
     if package.version is None:
-        source = f"'ringbatch[{package.extra}]'" if package.extra else "ringbatch"
         return _PACKAGES.error(
             f"{package.name} is not installed",
-            f"pip install {source}",
+            how_to_install(package.extra) if package.extra else "install ringbatch again, with pip",
             "the configuration needs it" if package.extra else "nothing works without it",
         )
     if within(package.version, package.bounds):

@@ -4,7 +4,7 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from ringbatch.shm.errors import StartupError
+from ringbatch.shm.errors import StartupError, how_to_install
 
 
 def required(module: str, extra: str, path: Path) -> Any:
@@ -23,5 +23,5 @@ def required(module: str, extra: str, path: Path) -> Any:
     except ModuleNotFoundError as error:
         raise StartupError(
             f"{path}: the runtime {extra} needs the module {error.name}, which is not installed; "
-            f"pip install 'ringbatch[{extra}]'"
+            f"{how_to_install(extra)}"
         ) from None

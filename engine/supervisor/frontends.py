@@ -28,7 +28,7 @@ from ringbatch.engine.supervisor.listener import (
 from ringbatch.engine.supervisor.probe import Probe, answers_ready, ask
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.systemd.sockets import expect, passed
-from ringbatch.shm.errors import StartupError
+from ringbatch.shm.errors import StartupError, how_to_install
 from ringbatch.shm.host.credentials import key_digests, objection, server_tls
 
 logger = logging.getLogger("ringbatch.supervisor")
@@ -228,7 +228,7 @@ def _expect_aiohttp() -> None:
     if importlib.util.find_spec("aiohttp") is None:
         raise StartupError(
             "requests for a model server can be passed on with the package aiohttp alone, which is "
-            "not installed; pip install 'ringbatch[http]'"
+            f"not installed; {how_to_install('http')}"
         )
 
 
@@ -241,5 +241,5 @@ def _expect_grpc() -> None:
         if found is None:
             raise StartupError(
                 f"[server] grpc_port: gRPC needs the package {package}, which is not installed; "
-                "pip install 'ringbatch[grpc]'"
+                f"{how_to_install('grpc')}"
             )

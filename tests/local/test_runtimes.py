@@ -137,7 +137,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     monkeypatch.setitem(sys.modules, module, None)
     assert refusal(runtime, path) == (
         f"the runtime {runtime} needs the module {module}, which is not installed; "
-        f"pip install 'ringbatch[{runtime}]'"
+        f"pip install 'ringbatch[{runtime}]', or in a clone '.[{runtime}]'"
     )
 
 

@@ -122,5 +122,5 @@ def test_a_missing_torch_is_named_with_the_command_that_installs_it(
         open_model("torch", path, Options(max_batch_size=1, threads=1))
     assert str(caught.value) == (
         f"{path}: the runtime torch needs the module torch, which is not installed; "
-        "pip install 'ringbatch[torch]'"
+        "pip install 'ringbatch[torch]', or in a clone '.[torch]'"
     )

@@ -617,14 +617,14 @@ ROWS: Final = (
         S.packages,
         ERROR,
         "grpcio is not installed",
-        "pip install 'ringbatch[grpc]'",
+        "pip install 'ringbatch[grpc]', or in a clone '.[grpc]'",
         configured=config({"grpc_port": 0}),
     ),
     row(
         S.packages,
         ERROR,
         "aiohttp is not installed",
-        "pip install 'ringbatch[http]'",
+        "pip install 'ringbatch[http]', or in a clone '.[http]'",
         software=replace(
             SOFTWARE,
             packages=(Package(name="aiohttp", version=None, bounds=">=3.10", extra="http"),),
@@ -635,7 +635,7 @@ ROWS: Final = (
         S.packages,
         ERROR,
         "onnxruntime is not installed",
-        "pip install 'ringbatch[onnx]'",
+        "pip install 'ringbatch[onnx]', or in a clone '.[onnx]'",
         software=replace(
             SOFTWARE,
             packages=(Package(name="onnxruntime", version=None, bounds=">=1.20", extra="onnx"),),
@@ -646,7 +646,7 @@ ROWS: Final = (
         S.packages,
         ERROR,
         "gunicorn is not installed",
-        "pip install ringbatch",
+        "install ringbatch again",
         software=replace(SOFTWARE, packages=(replace(PACKAGES[0], version=None),)),
     ),
     row(

@@ -199,5 +199,5 @@ def test_without_the_extra_the_start_ends_with_the_command_that_installs_it(
     package = "grpc" if missing == "grpc" else "google.protobuf"
     assert told.stderr == (
         f"ringbatch: [server] grpc_port: gRPC needs the package {package}, which is not "
-        "installed; pip install 'ringbatch[grpc]'\n"
+        "installed; pip install 'ringbatch[grpc]', or in a clone '.[grpc]'\n"
     )

@@ -231,7 +231,7 @@ def test_a_start_without_the_package_says_how_to_install_it(
     monkeypatch.setenv("PYTHONPATH", str(folder / "stub"))
     assert told(folder, "fixed.onnx") == (
         f"{folder}/fixed.onnx: the runtime onnx needs the module onnxruntime, which is not "
-        "installed; pip install 'ringbatch[onnx]'"
+        "installed; pip install 'ringbatch[onnx]', or in a clone '.[onnx]'"
     )
 
 
