@@ -37,20 +37,20 @@ class CorruptRingError(Exception):
     """The other side's position is impossible; it is broken or hostile."""
 
 
-class Producer:
-    """The writing end.
+class _End:
+    """What both ends of a ring have.
 
     Args:
         words: the segment as a memoryview of format ``Q``.
         first: where the ring starts.
         capacity: how many words it holds, a power of two.
+        own: which of the ring's words is this end's.
     """
 
     __slots__ = (
         "_capacity",
         "_first",
         "_head",
-        "_limit",
         "_load_acquire",
         "_store_release",
         "_tail",
@@ -58,13 +58,22 @@ class Producer:
         "position",
     )
 
-    def __init__(self, words: memoryview, first: int, capacity: int) -> None:
+    def __init__(self, words: memoryview, first: int, capacity: int, own: int) -> None:
         self._words = self._load_acquire = self._store_release = words
         self._tail = first + RingWords.TAIL
         self._head = first + RingWords.HEAD
         self._first = first + RingWords.ITEMS
         self._capacity = capacity
-        self.position: int = words[self._tail]
+        self.position: int = words[first + own]
+
+
+class Producer(_End):
+    """The writing end; the arguments are those of `_End`."""
+
+    __slots__ = ("_limit",)
+
+    def __init__(self, words: memoryview, first: int, capacity: int) -> None:
+        super().__init__(words, first, capacity, RingWords.TAIL)
         self._limit = self.position
         """Up to where there is room, as far as is known."""
 
@@ -98,27 +107,13 @@ class Producer:
         return self.position - int(self._load_acquire[self._head])
 
 
-class Consumer:
-    """The reading end; the arguments are those of `Producer`."""
+class Consumer(_End):
+    """The reading end; the arguments are those of `_End`."""
 
-    __slots__ = (
-        "_capacity",
-        "_first",
-        "_head",
-        "_load_acquire",
-        "_store_release",
-        "_tail",
-        "_words",
-        "position",
-    )
+    __slots__ = ()
 
     def __init__(self, words: memoryview, first: int, capacity: int) -> None:
-        self._words = self._load_acquire = self._store_release = words
-        self._tail = first + RingWords.TAIL
-        self._head = first + RingWords.HEAD
-        self._first = first + RingWords.ITEMS
-        self._capacity = capacity
-        self.position: int = words[self._head]
+        super().__init__(words, first, capacity, RingWords.HEAD)
 
     def take(self) -> list[int]:
         """All words published so far, oldest first; their places are free again afterwards.

@@ -191,6 +191,10 @@ async def playing(folder: Path, setup: Setup) -> AsyncIterator[Play]:
             await asyncio.gather(*runs)
             for task in tasks:
                 task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            play.problems += [
+                f"an observer failed: {end!r}" for end in ends if isinstance(end, Exception)
+            ]
         play.looks.close()
         segment.detach()
         await _reckon(play, before)
