@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from start_times import start_time_of
-from tiers import first_of, only
+from tiers import exhaustive, first_of, only
 
 from ringbatch import engine
 
@@ -123,9 +123,7 @@ def test_what_another_user_has_there_is_no_leftover(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout
 
 
-@pytest.mark.parametrize(
-    "arguments", only({"distributed": ["-n", "2"], "alone": []}, "distributed")
-)
+@pytest.mark.parametrize("arguments", only({"distributed": ["-n", "2"], "alone": []}, "alone"))
 def test_a_run_that_leaves_a_process_fails_and_ends_it(
     tmp_path: Path, arguments: list[str]
 ) -> None:
@@ -135,6 +133,7 @@ def test_a_run_that_leaves_a_process_fails_and_ends_it(
     assert start_time_of(int(left[0])) is None
 
 
+@exhaustive
 def test_what_a_living_engine_of_another_run_has_is_no_leftover(tmp_path: Path) -> None:
     """It is made meanwhile, and outlives the run."""
     run = run_pytest(tmp_path, MAKES_A_SEGMENT, "-rP", grace_s=0)
@@ -149,11 +148,14 @@ def test_what_a_living_engine_of_another_run_has_is_no_leftover(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("arguments", "ran"),
-    [
-        ((), "first both"),
-        (("--exhaustive",), "first second both"),
-        (("--exhaustive", "-m", "exhaustive"), "second both"),
-    ],
+    first_of(
+        [
+            ((), "first both"),
+            (("--exhaustive",), "first second both"),
+            (("--exhaustive", "-m", "exhaustive"), "second both"),
+        ],
+        2,
+    ),
 )
 def test_the_second_tier_is_chosen_by_one_option(
     tmp_path: Path, arguments: tuple[str, ...], ran: str

@@ -134,7 +134,7 @@ def _guarded(part: str, find: Callable[[], T], faults: list[Finding]) -> T | Non
         return None
     except Exception as error:
         faults.append(
-            _DOCTOR.note(
+            _DOCTOR.warning(
                 f"{part.replace('_', ' ')} could not be examined: {type(error).__name__}: {error}",
                 "look at that by hand",
             )

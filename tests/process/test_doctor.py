@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -308,6 +308,54 @@ def test_a_small_dev_shm_is_found(
     assert words in said["found"]
     assert "make /dev/shm larger" in said["do"]
     assert found["leftovers"][0]["level"] == "ok"
+
+
+@contextmanager
+def control_groups() -> Iterator[list[Path]]:
+    """Groups of this host's kernel, below this process's own, with half a CPU and 12 tasks."""
+    limits = {"cpu.max": "50000 100000", "cpu.cfs_quota_us": "50000", "pids.max": "12"}
+    made: list[Path] = []
+    limiting: list[Path] = []
+    kept: set[str] = set()
+    try:
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            for folder in ("", "unified", controllers):
+                group = Path("/sys/fs/cgroup", folder, path.lstrip("/"), APART)
+                if not (group.parent / "cgroup.procs").exists():
+                    continue
+                with suppress(OSError):
+                    group.mkdir()
+                    made.append(group)
+                    own = {limit for limit in limits if (group / limit).exists()}
+                    for limit in own:
+                        (group / limit).write_text(limits[limit])
+                    kept |= own
+                    if own:
+                        limiting.append(group)
+        if not kept & {"cpu.max", "cpu.cfs_quota_us"} or "pids.max" not in kept:
+            pytest.skip("no limits of CPU time and tasks can be set here")
+        yield limiting
+    finally:
+        for group in made:
+            group.rmdir()
+
+
+@exhaustive
+def test_what_a_control_group_limits_is_found() -> None:
+    with control_groups() as groups:
+        enter = "".join(f"echo $$ >{group}/cgroup.procs; " for group in groups)
+        script = f'{enter}exec "$@"'
+        program = ("sh", "-c", script, "sh", sys.executable, "-c", PROGRAM)
+        found = told("--port", "0", "--threads", "4", program=program)
+    (quota,) = found["cpu-quota"]
+    assert quota["level"] in ("note", "warning")
+    assert "a quota of 0.5 CPUs" in quota["found"]
+    assert "CPUAffinity=" in quota["do"]
+    (tasks,) = found["processes"]
+    assert tasks["level"] == "error"
+    assert "(pids.max 12)" in tasks["found"]
+    assert "raise TasksMax=" in tasks["do"]
 
 
 @mounts

@@ -15,7 +15,7 @@ SCRIPT = """
 set -e
 mount -t tmpfs -o size=$SHM_SIZE,mode=1777 tmpfs /dev/shm
 for folder in /tmp /var/tmp; do
-    mount --bind $folder $folder
+    mount --rbind $folder $folder
     mount -o remount,bind,ro $folder
 done
 ! touch /tmp/anything 2>&-

@@ -12,8 +12,8 @@ from simulation.mutants import MUTANTS, SOUGHT_IN, Late, Mutant
 from simulation.search import Found, first_wrong, live, quiet, simplest, story
 from tiers import first_of, only
 
-PARTS = 32
-LIVES_EACH = 625
+PARTS = 50
+LIVES_EACH = 400
 SEEDS_FOR_A_MUTANT = 10_000
 FOUND_SOON = (
     "a few answers that are alike are DONE before what stands beside them",

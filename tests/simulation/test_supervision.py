@@ -12,8 +12,8 @@ from simulation.supervision import Life
 from simulation.supervisor_mutants import MUTANTS
 from tiers import first_of, only
 
-PARTS = 3
-LIVES_EACH = 100
+PARTS = 6
+LIVES_EACH = 50
 SEEDS_FOR_A_MUTANT = 700
 FOUND_SOON = ("what hangs is never killed", "nobody stands by again")
 
