@@ -26,7 +26,7 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 7
+LAYOUT_VERSION: Final = 8
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
@@ -67,6 +67,7 @@ class HeaderWords:
           16  DRAINING           supervisor  rarely     everyone    request
           17  MODEL_TABLE        supervisor  rarely     everyone    request
           18  COLLECTOR_ERRNO    supervisor  rarely     frontends   rarely
+          19  STOPPING           supervisor  rarely     frontends   rarely
           32  RING_COLLECTOR     collector   batch      frontends   request
           48  COLLECTOR_NS       collector   step       everyone    rarely
     """
@@ -87,6 +88,7 @@ class HeaderWords:
     DRAINING: Final = PAIR
     MODEL_TABLE: Final = 17
     COLLECTOR_ERRNO: Final = 18
+    STOPPING: Final = 19
     RING_COLLECTOR: Final = 2 * PAIR
     COLLECTOR_NS: Final = 3 * PAIR
     SIZE: Final = 4 * PAIR

@@ -202,6 +202,15 @@ class Segment:
         self.words[HeaderWords.READY_NS] = now_ns
 
     @property
+    def stopping(self) -> bool:
+        """Whether a stop has begun: what comes is served, and asked to go elsewhere next."""
+        return bool(self.words[HeaderWords.STOPPING])
+
+    def say_stopping(self) -> None:
+        """Say that a stop has begun; by the supervisor alone."""
+        self.words[HeaderWords.STOPPING] = 1
+
+    @property
     def draining(self) -> bool:
         """Whether the supervisor wants the engine to finish and stop."""
         return bool(self.words[_DRAINING])

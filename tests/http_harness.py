@@ -144,6 +144,7 @@ class Connection:
         *,
         at_once: bool = False,
         stopping: bool = False,
+        leaving: bool = False,
         budget: BodyBudget = BodyBudget.of(MAX_REQUEST_BYTES),  # noqa: B008
         keys: ApiKeys | None = None,
         places: bool = False,
@@ -169,6 +170,7 @@ class Connection:
             idle_timeout_s=IDLE_TIMEOUT_S,
             count_hand_over=self._count_hand_over,
             stopping=lambda: stopping,
+            leaving=lambda: leaving,
             budget=budget,
         )
         self.transport = Transport()

@@ -20,8 +20,9 @@ from serve.server import COMMAND, Server
 from test_architecture import defined
 
 from ringbatch.engine.command import cli
+from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.document import ALIASES
-from ringbatch.engine.config.settings import ModelConfig, ServerConfig, settings
+from ringbatch.engine.config.settings import ModelConfig, ServerConfig
 from ringbatch.engine.process.plan import Host, Wish, plan
 from ringbatch.frontend import Client
 from ringbatch.frontend.codec.outcome import RULES

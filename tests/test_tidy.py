@@ -46,6 +46,7 @@ PURE_MODULES = (
     "ringbatch.engine.doctor.report",
     "ringbatch.engine.doctor.software_checks",
     "ringbatch.engine.demo.report",
+    "ringbatch.engine.config.definitions",
     "ringbatch.engine.config.dimensions",
     "ringbatch.engine.supervisor.model_versions",
     "ringbatch.engine.collector.health",

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ringbatch.engine.command import engine_arguments, sidecar, units
+from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.document import (
     ALIASES,
     BUNDLED_NAME,
@@ -29,7 +30,6 @@ from ringbatch.engine.config.document import (
     load,
     read,
 )
-from ringbatch.engine.config.settings import Setting, settings
 from ringbatch.shm.engine_name import UNNAMED, engine_name_of
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.platform import is_compiled
@@ -45,6 +45,7 @@ _SIDECAR_KEYS: Final = {
     "max_request_bytes",
     "max_in_flight",
     "drain_s",
+    "stop_delay_s",
     "hang_timeout_s",
     "log_level",
     "timeout_s",
@@ -240,7 +241,7 @@ def _lay_over(
 def _serve(arguments: argparse.Namespace) -> int:
     config = configure(arguments)
     _notify(config)
-    from ringbatch.engine.supervisor.supervisor import run
+    from ringbatch.engine.supervisor.run import run
 
     return run(config, lambda: configure(arguments))
 
@@ -258,7 +259,7 @@ def _sidecar(arguments: argparse.Namespace) -> int:
     for line in sidecar.ignored(arguments):
         print(f"ringbatch: {line}", file=sys.stderr)
     _notify(config)
-    from ringbatch.engine.supervisor.supervisor import run
+    from ringbatch.engine.supervisor.run import run
 
     return run(config)
 

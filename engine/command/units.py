@@ -73,7 +73,8 @@ def _engine(config: Config, path: Path) -> Engine:
     host = str(found[0][4][0])
     folder = path.absolute().with_suffix(".credentials")
     credentials = {name: str(folder / name) for name in CREDENTIALS if (folder / name).is_file()}
-    return Engine(path.stem, host, server.port, server.frontends, server.drain_s, gpu, credentials)
+    stop_s = server.stop_delay_s + server.drain_s
+    return Engine(path.stem, host, server.port, server.frontends, stop_s, gpu, credentials)
 
 
 def _command() -> Sequence[str]:

@@ -16,16 +16,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from ringbatch.engine.config import shape_rules
+from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.dimensions import REQUEST_BYTES, lane_bytes, request_limit_bytes
 from ringbatch.engine.config.kinds import RUNTIMES, VERSION_WORDS, is_version, runtime_of
 from ringbatch.engine.config.problems import Place, Problems, heading, key_text, quoted
-from ringbatch.engine.config.settings import (
-    Config,
-    ModelConfig,
-    ServerConfig,
-    Setting,
-    settings,
-)
+from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.shm.engine_name import UNNAMED, engine_name_of
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import MAX_WORKERS

@@ -5,9 +5,9 @@ and a sentence with the unit. `ringbatch.engine.config.document` checks document
 command line makes its flags and their help from them.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_type_hints
+from typing import Annotated, Final, Literal
 
 from ringbatch.engine.config.addresses import origin
 from ringbatch.engine.config.kinds import (
@@ -29,7 +29,6 @@ from ringbatch.engine.config.kinds import (
     TENSORS,
     TYPE_NAMES,
     VERSION,
-    Kind,
     ascending,
     choice,
     number,
@@ -198,6 +197,12 @@ class ServerConfig:
         number(DAY_S, zero=True),
         "seconds that a stop waits for the requests already accepted",
     ] = 30.0
+    stop_delay_s: Annotated[
+        float,
+        number(DAY_S, zero=True),
+        "seconds that a stop goes on serving first, while readiness fails and each answer ends its "
+        "connection, so that load balancers turn away before any connection is closed",
+    ] = 0.0
     hang_timeout_s: Annotated[
         int,
         whole(1, 3600),
@@ -480,20 +485,3 @@ class Config:
             return self.server.pass_through
         servers = {origin(m.path) if isinstance(m.path, str) else None for m in self.models}
         return servers.pop() if len(servers) == 1 else None
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One key of a section; `default` is `dataclasses.MISSING` where a value is needed."""
-
-    key: str
-    kind: Kind
-    sentence: str
-    default: Any
-
-
-def settings(section: type[ServerConfig] | type[ModelConfig]) -> dict[str, Setting]:
-    """The keys of a section in their order; a model's name and version are the section's own."""
-    hints = get_type_hints(section, include_extras=True)
-    said = [(f, getattr(hints[f.name], "__metadata__", ())) for f in fields(section)]
-    return {f.name: Setting(f.name, words[0], words[1], f.default) for f, words in said if words}

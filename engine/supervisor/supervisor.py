@@ -6,22 +6,18 @@ process ended) or from a control socket (a process says that it is ready). It wa
 in its loop: whatever a process does or leaves undone, the engine serves, or it ends.
 """
 
-import faulthandler
 import logging
 import os
 import random
 import signal
 import time
 from collections.abc import Callable, Collection
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
-from setproctitle import setproctitle
-
-from ringbatch.engine.config.dimensions import fitted, layout_of
+from ringbatch.engine.config.dimensions import layout_of
 from ringbatch.engine.config.settings import Config
-from ringbatch.engine.process import placement
 from ringbatch.engine.process.role_messages import (
     AttachSegment,
     Drained,
@@ -52,14 +48,10 @@ from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.engine.systemd.service import Service, serving_status
-from ringbatch.shm.engines import namesake
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.host.key_headers import KEY_HEADERS
 from ringbatch.shm.host.messages import Beat, Failed, Ready
-from ringbatch.shm.host.platform import require_ordered_stores
-from ringbatch.shm.host.process import log_to_stderr
-from ringbatch.shm.object_names import free_bytes, sweep
 from ringbatch.shm.segment import Segment
 
 logger = logging.getLogger("ringbatch.supervisor")
@@ -80,40 +72,12 @@ class _StopRequested(Exception):
     """A signal asks for the end, or nothing else is left after a fault."""
 
 
-def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
-    """Serve until a signal says stop; the exit status.
+class Supervisor:
+    """The role.
 
     Args:
-        config: what to serve.
-        reread: reads the configuration again, for SIGHUP and for orders to reload.
-
-    Raises:
-        StartupError: in words, where the engine cannot start; nothing is left behind then.
-    """
-    require_ordered_stores()
-    placement.wake_without_preempting()
-    setproctitle("ringbatch: supervisor")
-    # The watchdog of systemd ends one that hangs with SIGABRT.
-    faulthandler.enable()
-    log_to_stderr("supervisor", config.server.log_level)
-    for name in sweep():
-        logger.info("removed /dev/shm/%s, left by an engine that is gone", name)
-    if (pid := namesake(config.server.name)) is not None:
-        logger.warning(
-            "the name %s is that of process %d too; the engine that was ready last answers to it",
-            config.server.name,
-            pid,
-        )
-    room, again = free_bytes(), reread or (lambda: config)
-    if (fit := fitted(config, room)) != config:
-        logger.info("/dev/shm is small: requests of %d bytes at most", fit.server.max_request_bytes)
-    supervisor = Supervisor(fit, lambda: fitted(again(), room))
-    with closing(supervisor.frontends):
-        return supervisor.run()
-
-
-class Supervisor:
-    """The role. See `run`.
+        config: what it serves.
+        reread: reads the configuration again.
 
     Attributes:
         frontends: its frontends, which hold the ports.
@@ -450,12 +414,16 @@ class Supervisor:
             return len(self._signals.received) > seen or self._loop.broken
 
         end = self._keeper.end
+        delay_s = self._config.server.stop_delay_s
         drain_s = self._config.server.drain_s + _KILL_AFTER_S
         workers = list(self._workers.values())
-        self._service.stops(self._start_failure or "stopping", drain_s + _STOP_BEYOND_DRAIN_S)
+        self._service.stops(
+            self._start_failure or "stopping", delay_s + drain_s + _STOP_BEYOND_DRAIN_S
+        )
         for step in (
-            self._keeper.stop,
             self._take_no_more_orders,
+            partial(self._turn_away, delay_s, at_once),
+            self._keeper.stop,
             self.frontends.close_to_newcomers,
             partial(self._let_in, at_once),
             self.frontends.close,
@@ -473,6 +441,13 @@ class Supervisor:
             self._changes.abandon()
         if self._control is not None:
             self._control.close()
+
+    def _turn_away(self, delay_s: float, at_once: Callable[[], bool]) -> None:
+        """Ask clients to go elsewhere, and serve those who have not understood yet."""
+        if self._segment is not None:
+            self._segment.say_stopping()
+            if self._segment.ready_ns:
+                self._keeper.wait(at_once, delay_s)
 
     def _let_in(self, at_once: Callable[[], bool]) -> None:
         """Have the frontends go on until nobody is in the midst of connecting."""

@@ -45,7 +45,7 @@ class Engine:
         host: on which HTTP is served.
         port: the same.
         frontends: how many serve it.
-        drain_s: what a stop waits for requests.
+        stop_s: what a stop waits for load balancers and requests.
         gpu: whether a model runs on a GPU.
         credentials: files that systemd is to load, by the names that they get.
     """
@@ -54,7 +54,7 @@ class Engine:
     host: str
     port: int
     frontends: int
-    drain_s: float
+    stop_s: float
     gpu: bool
     credentials: Mapping[str, str]
 
@@ -103,10 +103,10 @@ def _without(lines: Iterable[str], keys: frozenset[str]) -> list[str]:
 
 
 def _settings(engine: Engine) -> str:
-    stop_s = int(engine.drain_s + _STOP_BEYOND_DRAIN_S)
+    limit_s = int(engine.stop_s + _STOP_BEYOND_DRAIN_S)
     return (
-        f"# drain_s is {engine.drain_s:g}; sockets are passed on by the unit named here.\n"
-        f"[Unit]\nRequires=ringbatch@{engine.name}.socket\n\n[Service]\nTimeoutStopSec={stop_s}\n"
+        f"# stop_delay_s and drain_s: {engine.stop_s:g}; sockets come from the unit named here.\n"
+        f"[Unit]\nRequires=ringbatch@{engine.name}.socket\n\n[Service]\nTimeoutStopSec={limit_s}\n"
     )
 
 

@@ -67,6 +67,7 @@ class FallbackProtocol(HttpToolsProtocol):
         self._clock = Clock(self.timeout_keep_alive)
         self._refusal = b""
         self._held = b""
+        self._leaving = False
 
     def data_received(self, data: bytes) -> None:
         """The transport's call: bytes have come."""
@@ -183,6 +184,7 @@ class FallbackProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         super().on_headers_complete()
+        self.cycle.keep_alive &= not self._leaving
         self._in_head, self._in_body = False, True
         self._line_bytes = 0
         self._unanswered += 1
@@ -232,6 +234,13 @@ class FallbackProtocol(HttpToolsProtocol):
 
     def forget(self) -> None:
         """The server's call: the keys are others now; here every request is looked at anyway."""
+
+    def leave(self) -> None:
+        """The server's call: with the next answer, if there is one, the connection ends."""
+        self._leaving = True
+        # An answer that has begun has told its client already that the connection stays.
+        if self._unanswered and not self.cycle.response_started:
+            self.cycle.keep_alive = False
 
     def _stop(self, status: int, text: str) -> NoReturn:
         self._refuse(status, text)

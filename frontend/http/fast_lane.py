@@ -64,6 +64,7 @@ class FastLaneSettings:
         idle_timeout_s: how long a connection without a request is kept.
         count_hand_over: counts a connection that goes to Falcon.
         stopping: whether the server is; connections may still come that were accepted before.
+        leaving: whether clients are to go elsewhere, because the server is to stop.
         budget: for the bodies that are gathered.
     """
 
@@ -73,6 +74,7 @@ class FastLaneSettings:
     idle_timeout_s: float
     count_hand_over: Callable[[], None]
     stopping: Callable[[], bool]
+    leaving: Callable[[], bool]
     budget: BodyBudget
 
 
@@ -94,6 +96,7 @@ class FastLane(asyncio.Protocol):
         "_head",
         "_head_text",
         "_keep_alive",
+        "_leaving",
         "_loop",
         "_predictions",
         "_reading",
@@ -142,6 +145,7 @@ class FastLane(asyncio.Protocol):
         self._upload: Upload | None = None
         self._receiver: Receiver | None = None
         self._keep_alive = True
+        self._leaving = False
         self._stopping = False
         self._reading = True
         self._writable = True
@@ -155,6 +159,8 @@ class FastLane(asyncio.Protocol):
         self._server_state.connections.add(self)  # type: ignore[arg-type]
         if self._settings.stopping():
             self.shutdown()
+        elif self._settings.leaving():
+            self.leave()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport's call: the connection is closed, by whomever."""
@@ -228,10 +234,15 @@ class FastLane(asyncio.Protocol):
         """The server's call: what was said of the head that came last may not hold any more."""
         self._head_text, self._head = _NO_TEXT, _NO_HEAD
 
+    def leave(self) -> None:
+        """The server's call: with the next answer, if there is one, the connection ends."""
+        self._leaving = True
+        self._keep_alive = False
+
     def shutdown(self) -> None:
         """The server's call: finish what has begun, and close."""
         self._stopping = True
-        self._keep_alive = False
+        self.leave()
         # A request may be on its way already; closing at once would answer it with a reset.
         self._loop.call_later(CLOSE_GRACE_S, self._grace_is_over)
 
@@ -327,7 +338,7 @@ class FastLane(asyncio.Protocol):
         self._tried = False
         self._head_text, self._head = text, head
         self._coding = head.coding
-        self._keep_alive = head.keep_alive and not self._stopping
+        self._keep_alive = head.keep_alive and not self._leaving
 
     def _reserve(self, size: int) -> None:
         # Of what has come, not of what was declared: to declare costs nothing.
@@ -433,3 +444,5 @@ class FastLane(asyncio.Protocol):
         protocol.data_received(data)
         if self._stopping:
             protocol.shutdown()
+        elif self._leaving:
+            protocol.leave()

@@ -29,6 +29,7 @@ class TickingServer(Server):
         config: uvicorn's.
         security: of its connections.
         keys_changed: called when other API keys are in force.
+        leaving: whether clients are to go elsewhere, because the engine is to stop.
     """
 
     def __init__(
@@ -36,10 +37,12 @@ class TickingServer(Server):
         config: Config,
         security: Security | None = None,
         keys_changed: Callable[[], None] = lambda: None,
+        leaving: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(config)
         self._security = security or Security(Credentials())
         self._keys_changed = keys_changed
+        self._leaving = leaving
         self._loop = asyncio.get_running_loop()
         self._exit = asyncio.Event()
 
@@ -60,6 +63,9 @@ class TickingServer(Server):
             connections: list[Any] = list(self.server_state.connections)
             for connection in connections:
                 connection.tick()
+            if self._leaving():
+                for connection in connections:
+                    connection.leave()
             changes = self._security.look()
             if changes.keys:
                 self._keys_changed()

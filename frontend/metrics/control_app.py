@@ -67,9 +67,9 @@ class Ready:
         segment.read_models()
         serving = (spec for spec in segment.models if spec.state == SERVING)
         models = {_address(spec): self._of(spec) for spec in serving}
-        ready = not segment.draining and not any("why" in model for model in models.values())
+        ready = not segment.stopping and not any("why" in model for model in models.values())
         resp.status = falcon.HTTP_200 if ready else falcon.HTTP_503
-        _send(resp, {"ready": ready, "draining": segment.draining, "models": models})
+        _send(resp, {"ready": ready, "draining": segment.stopping, "models": models})
 
     def _of(self, spec: ModelSpec) -> dict[str, Any]:
         words, first = self._segment.words, self._segment.layout.model(spec.index)

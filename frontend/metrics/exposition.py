@@ -128,7 +128,7 @@ class EngineMetrics(Collector):
         # What loads or retires has the name and version of what serves.
         self._serving = [spec for spec in self._segment.models if spec.state == SERVING]
         yield InfoMetricFamily("ringbatch", "What runs.", {"version": self._version or "unknown"})
-        yield _gauge("draining", "1 while the engine stops.", int(self._segment.draining))
+        yield _gauge("draining", "1 while the engine stops.", int(self._segment.stopping))
         yield _gauge("frontends", "Frontends that hold a lane.", self._segment.held_lanes())
         yield from self._of_lanes()
         yield from self._of_collector()

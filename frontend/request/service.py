@@ -94,7 +94,7 @@ class Service(Models):
         offset = layout.model(model.spec.index)
         workers = map(layout.worker, model.spec.workers)
         why = obstacle(self._words, offset, self._clock(), workers)
-        if self.draining:
+        if self.stopping:
             why = "the server is stopping"
         if why:
             raise not_ready(model.spec, why)
@@ -105,7 +105,7 @@ class Service(Models):
         Raises:
             Draining, ModelNotReady: the text names the first that cannot.
         """
-        if self.draining:
+        if self.stopping:
             raise Draining
         self.keep_up()
         for model in self._known.values():
@@ -126,6 +126,6 @@ class Service(Models):
         return self._segment.name
 
     @property
-    def draining(self) -> bool:
+    def stopping(self) -> bool:
         """Whether the engine is being stopped."""
-        return self._segment.draining
+        return self._segment.stopping

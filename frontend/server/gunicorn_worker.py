@@ -118,7 +118,8 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             keys=security.keys,
             origins=frontend.service.origins,
         )
-        server = TickingServer(config, security, heads.forget)
+        service = frontend.service
+        server = TickingServer(config, security, heads.forget, lambda: service.stopping)
         config.http = frontend.fast_lane(server, options, heads, budget)  # type: ignore[assignment]
         settle()
         # Gunicorn's own objects around them would be closed after the event loop has closed what is
@@ -146,6 +147,7 @@ class Frontend(Attachment):
             idle_timeout_s=options.idle_timeout_s,
             count_hand_over=partial(self.lane.counters.add, LaneCounter.HANDED_OVER),
             stopping=lambda: server.should_exit,
+            leaving=lambda: self.service.stopping,
             budget=budget,
         )
         most = connections_allowed(options.max_connections)

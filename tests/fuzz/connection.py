@@ -288,6 +288,7 @@ class Pair:
             idle_timeout_s=IDLE_S,
             count_hand_over=lambda: None,
             stopping=lambda: False,
+            leaving=lambda: False,
             budget=BodyBudget.of(MAX_REQUEST_BYTES),
         )
         return FastLane(settings, self._config, state, {}, self._loop)

@@ -33,7 +33,7 @@ class ScriptedService:
     regions = Regions(Registry.attach(local_segment(spec())), NOTHING_SHARED)
     specs = ()
     origins = Origins(())
-    draining = False
+    stopping = False
     model_control = False
 
     def check(self, name: str, version: str = "") -> ModelSpec:
@@ -44,7 +44,7 @@ class ScriptedService:
         return spec(name=name)
 
     def expect_ready(self) -> None:
-        if self.draining:
+        if self.stopping:
             raise Draining
         for name in self.models:
             self.check(name)
@@ -198,7 +198,7 @@ def test_ready_means_that_every_model_is() -> None:
     service.models = ("good",)  # type: ignore[assignment]
     got = client(service).simulate_get("/v2/health/ready")
     assert (got.status_code, got.json) == (200, {"ready": True})
-    service.draining = True
+    service.stopping = True
     assert client(service).simulate_get("/v2/health/ready").status_code == 503
 
 

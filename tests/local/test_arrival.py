@@ -132,6 +132,7 @@ class Harness:
             idle_timeout_s=60,
             count_hand_over=self._count_hand_over,
             stopping=lambda: False,
+            leaving=lambda: False,
             budget=BodyBudget.of(MAX_REQUEST_BYTES),
         )
         config = Config(

@@ -9,6 +9,7 @@ import pytest
 from http_harness import (
     ESCAPED,
     IDLE_TIMEOUT_S,
+    WAITS,
     Connection,
     request,
     response,
@@ -21,7 +22,7 @@ from ringbatch.frontend.codec.outcome import JSON
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES
 from ringbatch.frontend.http.fallback import MAX_HEAD_BYTES, FallbackProtocol
-from ringbatch.frontend.http.fast_lane import MAX_WAITING_BYTES
+from ringbatch.frontend.http.fast_lane import CLOSE_GRACE_S, MAX_WAITING_BYTES
 from ringbatch.frontend.http.phases import (
     BODY_TIMEOUT_S,
     HEAD_TIMEOUT_S,
@@ -487,6 +488,51 @@ async def test_a_connection_that_comes_after_the_stop_is_served_once() -> None:
     assert connection.transport.is_closing()
     connection = Connection(stopping=True)
     await until(connection.transport.is_closing)
+
+
+@scenario
+async def test_who_is_to_go_elsewhere_is_answered_once_and_not_closed_before() -> None:
+    for text in (request(b"{}"), request(b"{}", path=ESCAPED)):
+        connection = Connection(at_once=True)
+        connection.feed(request(b"{}"))
+        connection.lane.leave()
+        await asyncio.sleep(2 * CLOSE_GRACE_S)
+        assert not connection.transport.is_closing()
+        connection.transport.written = b""
+        connection.feed(text)
+        await until(connection.transport.is_closing)
+        assert b"\r\nconnection: close\r\n" in connection.transport.written
+        assert b"200 OK" in connection.transport.written
+
+
+@scenario
+async def test_on_falcons_side_too() -> None:
+    connection = Connection(at_once=True)
+    connection.feed(request(b"{}", path=ESCAPED))
+    await until(lambda: b"falcon" in connection.transport.written)
+    connection.transport.protocol.leave()
+    await asyncio.sleep(2 * CLOSE_GRACE_S)
+    assert not connection.transport.is_closing()
+    connection.transport.written = b""
+    connection.feed(request(b"{}", path=ESCAPED))
+    await until(connection.transport.is_closing)
+    assert b"\r\nconnection: close\r\n" in connection.transport.written
+    # One that is being answered already.
+    connection = Connection(at_once=True)
+    connection.feed(request(b"{}", path=WAITS.encode()))
+    await connection.settle()
+    connection.transport.protocol.leave()
+    connection.may_answer.set()
+    await until(connection.transport.is_closing)
+    assert b"\r\nconnection: close\r\n" in connection.transport.written
+
+
+@scenario
+async def test_who_comes_while_all_are_to_go_elsewhere_is_answered_once() -> None:
+    connection = Connection(at_once=True, leaving=True)
+    await asyncio.sleep(2 * CLOSE_GRACE_S)
+    connection.feed(request(b"{}"))
+    assert connection.transport.written == response(2, close=True)
 
 
 @scenario

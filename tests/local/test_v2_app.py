@@ -155,6 +155,7 @@ async def over_fast_lane(harness: Harness, target: str, body: bytes, header: str
         idle_timeout_s=60,
         count_hand_over=handed_over,
         stopping=lambda: False,
+        leaving=lambda: False,
         budget=BodyBudget.of(MAX_REQUEST_BYTES),
     )
     transport = Transport()

@@ -12,6 +12,7 @@ import pytest
 
 from ringbatch.engine import __main__ as entry
 from ringbatch.engine.command import cli
+from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.document import (
     BUNDLED_PATH,
     Config,
@@ -19,7 +20,6 @@ from ringbatch.engine.config.document import (
     ServerConfig,
     bundled,
 )
-from ringbatch.engine.config.settings import settings
 from ringbatch.shm.errors import SegmentNotReady
 
 STATUS = 7
@@ -37,7 +37,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         return STATUS
 
     for module, function in (
-        ("supervisor.supervisor", "run"),
+        ("supervisor.run", "run"),
         ("demo.demo", "run"),
         ("report.status", "main"),
         ("command.reload", "main"),
@@ -353,7 +353,7 @@ def test_a_startup_error_of_the_engine_is_printed_without_a_traceback(
     def fail(config: Config, reread: Callable[[], Config]) -> int:
         raise SegmentNotReady("first line\nsecond line")
 
-    monkeypatch.setattr(sys.modules["ringbatch.engine.supervisor.supervisor"], "run", fail)
+    monkeypatch.setattr(sys.modules["ringbatch.engine.supervisor.run"], "run", fail)
     assert cli.main(["serve"]) == 2
     assert capsys.readouterr().err == "ringbatch: first line\nringbatch: second line\n"
 

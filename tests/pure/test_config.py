@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.engine.config import document as configuration
+from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.dimensions import lane_bytes
 from ringbatch.engine.config.document import (
     Config,
@@ -23,7 +24,6 @@ from ringbatch.engine.config.document import (
     load,
     read,
 )
-from ringbatch.engine.config.settings import settings
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import Layout
 
@@ -95,6 +95,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "spare_workers": None,
         "model_control": False,
         "drain_s": 30.0,
+        "stop_delay_s": 0.0,
         "hang_timeout_s": 2,
         "log_level": "info",
         "default_version": None,
@@ -790,6 +791,7 @@ legal_servers = st.fixed_dictionaries(
         "max_in_flight": st.integers(0, 14).map(lambda bits: 1 << bits),
         "lane_bytes": st.integers(2 << 30, 1 << 36),
         "drain_s": st.floats(0, 86400),
+        "stop_delay_s": st.floats(0, 86400),
         "hang_timeout_s": st.integers(1, 3600),
         "log_level": st.sampled_from(["debug", "info", "warning", "error"]),
     },

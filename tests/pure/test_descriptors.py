@@ -156,9 +156,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert names[-1] == SlotWords.FINISHED_NS
 
 
-def test_the_numbers_of_version_7() -> None:
+def test_the_numbers_of_version_8() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 7
+    assert LAYOUT_VERSION == 8
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -177,6 +177,7 @@ def test_the_numbers_of_version_7() -> None:
         "DRAINING": 16,
         "MODEL_TABLE": 17,
         "COLLECTOR_ERRNO": 18,
+        "STOPPING": 19,
         "RING_COLLECTOR": 32,
         "COLLECTOR_NS": 48,
         "SIZE": 64,

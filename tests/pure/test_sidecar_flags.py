@@ -16,7 +16,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
         found.append(config)
         return 0
 
-    monkeypatch.setattr("ringbatch.engine.supervisor.supervisor.run", run)
+    monkeypatch.setattr("ringbatch.engine.supervisor.run.run", run)
     return found
 
 

@@ -118,8 +118,8 @@ def test_each_frontend_has_a_socket_at_the_configured_address(host: str, line: s
     assert drop_in.splitlines()[-4:] == ["ListenStream=", line, line, line]
 
 
-def test_a_stop_may_take_longer_than_the_drain() -> None:
-    found = files(TEXTS, ["/x"], engine(drain_s=600.0), user=False)
+def test_a_stop_may_take_longer_than_what_it_waits_for() -> None:
+    found = files(TEXTS, ["/x"], engine(stop_s=600.0), user=False)
     assert "TimeoutStopSec=660\n" in found[f"{DROP_IN}/settings.conf"]
 
 

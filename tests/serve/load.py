@@ -2,15 +2,21 @@
 
 import threading
 import time
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, Protocol
 
 from serve.client import Closed, Connection, fast, instances
-from serve.server import Server
 
 CLIENTS: Final = 16
 IDLE_S: Final = 0.05
 """Half of what a stopping server waits for a request on its way over an idle connection."""
 BROKEN: Final = "the connection ended"
+
+
+class Listening(Protocol):
+    """Who answers requests at a port of 127.0.0.1."""
+
+    port: int
 
 
 class Load:
@@ -21,6 +27,12 @@ class Load:
     closed an idle connection; it is sent again, as every HTTP client does. Everything else that
     is not the right answer is a failure.
 
+    Args:
+        server: or whoever else listens, by its port.
+        clients: how many.
+        pause_s: of each between an answer and its next request.
+        ask: makes a request of a model's name and a body.
+
     Attributes:
         answered: how many right answers came.
         retried: how many requests met the end of an idle connection.
@@ -29,8 +41,16 @@ class Load:
         unaccepted: how many new connections were reset before anybody had accepted them.
     """
 
-    def __init__(self, server: Server, clients: int = CLIENTS) -> None:
+    def __init__(
+        self,
+        server: Listening,
+        clients: int = CLIENTS,
+        pause_s: float = 0.0,
+        ask: Callable[[str, bytes], bytes] = fast,
+    ) -> None:
         self._server = server
+        self._pause_s = pause_s
+        self._ask = ask
         self._going = True
         self._lock = threading.Lock()
         self.answered = 0
@@ -74,13 +94,14 @@ class Load:
                 fresh = True
             sent_at = 0.0
             try:
-                connection.send(fast("echo", instances([client, number])))
+                connection.send(self._ask("echo", instances([client, number])))
                 sent_at = time.monotonic()
                 keep = self._receive(connection, [client, number])
                 fresh = False
                 # As late as it was answered, or earlier.
                 idle_since = sent_at
                 number += 1
+                time.sleep(self._pause_s)
             except (Closed, OSError) as error:
                 received = error.received if isinstance(error, Closed) else b""
                 idle_s = (sent_at or time.monotonic()) - idle_since

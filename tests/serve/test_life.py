@@ -194,6 +194,41 @@ def test_a_stop_waits_for_what_is_running_on_every_path_and_refuses_what_is_new(
     assert server.gone()
 
 
+def test_a_stop_has_load_balancers_turn_away_before_it_closes_a_connection(
+    start: Start, wait_until: WaitUntil
+) -> None:
+    server = start(MODELS, stop_delay_s=1000.0)
+    with Connection(server.port) as kept, Connection(server.port) as idle:
+
+        def told_to_go() -> bool:
+            answer = kept.ask(fast("echo", instances("kept")))
+            assert answer.json["predictions"] == ["kept"]
+            return answer.headers.get("connection") == "close"
+
+        assert not told_to_go()
+        worker = server.role("worker echo/0")
+        server.process.send_signal(signal.SIGTERM)
+
+        def ready() -> bool:
+            with Connection(server.port) as connection:
+                answer = connection.ask(request("/v2/health/ready", method="GET"))
+            return answer.status == 200
+
+        wait_until(lambda: not ready(), "it is not ready any more")
+        wait_until(told_to_go, "a connection that is kept ends with an answer")
+        assert kept.ended()
+        # Who comes all the same is served, though a worker dies.
+        os.kill(worker, signal.SIGKILL)
+        with Connection(server.port) as late:
+            answer = late.ask(fast("echo", instances("late")))
+        assert (answer.json["predictions"], answer.headers["connection"]) == (["late"], "close")
+        assert idle.ask(fast("echo", instances("idle"))).json["predictions"] == ["idle"]
+        # A second signal ends the wait.
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait() == 0
+    assert server.gone()
+
+
 @exhaustive
 def test_a_stop_is_in_order_though_processes_are_stopped(server: Server) -> None:
     with Connection(server.port) as connection:

@@ -202,6 +202,11 @@ class PlayedSegment(Segment):
         self.cast.fails("collector_gone")
         super().collector_gone()
 
+    def say_stopping(self) -> None:
+        """As of `Segment`."""
+        self.cast.fails("say_stopping")
+        super().say_stopping()
+
     def drain(self) -> None:
         """As of `Segment`."""
         self.cast.fails("drain")

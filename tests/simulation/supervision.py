@@ -59,6 +59,7 @@ _FAULTY: Final = (
     "last_words",
     "publish",
     "say_collector_start",
+    "say_stopping",
     "say_worker_start",
     "tell WorkerDied",
     "tell Draining",

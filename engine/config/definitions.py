@@ -1,0 +1,24 @@
+"""The definitions of settings, read from the annotations of their sections."""
+
+from dataclasses import dataclass, fields
+from typing import Any, get_type_hints
+
+from ringbatch.engine.config.kinds import Kind
+from ringbatch.engine.config.settings import ModelConfig, ServerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One key of a section; `default` is `dataclasses.MISSING` where a value is needed."""
+
+    key: str
+    kind: Kind
+    sentence: str
+    default: Any
+
+
+def settings(section: type[ServerConfig] | type[ModelConfig]) -> dict[str, Setting]:
+    """The keys of a section in their order; a model's name and version are the section's own."""
+    hints = get_type_hints(section, include_extras=True)
+    said = [(f, getattr(hints[f.name], "__metadata__", ())) for f in fields(section)]
+    return {f.name: Setting(f.name, words[0], words[1], f.default) for f, words in said if words}

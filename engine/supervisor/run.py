@@ -1,0 +1,51 @@
+"""Starts an engine in this process, beside others of this host."""
+
+import faulthandler
+import logging
+from collections.abc import Callable
+from contextlib import closing
+
+from setproctitle import setproctitle
+
+from ringbatch.engine.config.dimensions import fitted
+from ringbatch.engine.config.settings import Config
+from ringbatch.engine.process import placement
+from ringbatch.engine.supervisor.supervisor import Supervisor
+from ringbatch.shm.engines import namesake
+from ringbatch.shm.host.platform import require_ordered_stores
+from ringbatch.shm.host.process import log_to_stderr
+from ringbatch.shm.object_names import free_bytes, sweep
+
+logger = logging.getLogger("ringbatch.supervisor")
+
+
+def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
+    """Serve until a signal says stop; the exit status.
+
+    Args:
+        config: what to serve.
+        reread: reads the configuration again, for SIGHUP and for orders to reload.
+
+    Raises:
+        StartupError: in words, where the engine cannot start; nothing is left behind then.
+    """
+    require_ordered_stores()
+    placement.wake_without_preempting()
+    setproctitle("ringbatch: supervisor")
+    # The watchdog of systemd ends one that hangs with SIGABRT.
+    faulthandler.enable()
+    log_to_stderr("supervisor", config.server.log_level)
+    for name in sweep():
+        logger.info("removed /dev/shm/%s, left by an engine that is gone", name)
+    if (pid := namesake(config.server.name)) is not None:
+        logger.warning(
+            "the name %s is that of process %d too; the engine that was ready last answers to it",
+            config.server.name,
+            pid,
+        )
+    room, again = free_bytes(), reread or (lambda: config)
+    if (fit := fitted(config, room)) != config:
+        logger.info("/dev/shm is small: requests of %d bytes at most", fit.server.max_request_bytes)
+    supervisor = Supervisor(fit, lambda: fitted(again(), room))
+    with closing(supervisor.frontends):
+        return supervisor.run()

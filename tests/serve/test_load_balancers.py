@@ -1,0 +1,249 @@
+"""Two engines behind HAProxy and behind nginx, as the examples in systemd/proxies set them up, and
+both engines restarted one after the other: no client notices."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from serve.client import Connection, escaped, request
+from serve.grpc_stub import Held
+from serve.load import Load
+from serve.server import Server, Start
+from tiers import exhaustive
+
+WaitUntil = Callable[..., Any]
+FreePort = Callable[[], int]
+
+EXAMPLES: Final = Path(__file__).parents[2] / "systemd/proxies"
+STOP_DELAY_S: Final = 5.0
+"""What the examples ask for."""
+HTTP, GRPC = 8000, 8001
+ENGINES: Final = ((8081, 9081), (8082, 9082))
+"""Where the examples have the engines listen, for HTTP and for gRPC."""
+MODELS: Final = {"echo": {"path": "moody.py"}}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A load balancer.
+
+    Attributes:
+        example: the file of its configuration.
+        program: its name.
+        check: what has it check a configuration, without the file's name.
+        run: what has it serve with one, in the foreground, likewise.
+    """
+
+    example: str
+    program: str
+    check: Sequence[str]
+    run: Sequence[str]
+
+
+NGINX_USER: Final = "user root;" if os.geteuid() == 0 else ""
+"""Its workers are to write where root's tests may."""
+KINDS: Final = {
+    "haproxy": Kind("haproxy.cfg", "haproxy", ("-c", "-f"), ("-db", "-f")),
+    "nginx": Kind(
+        "nginx.conf",
+        "nginx",
+        ("-e", "stderr", "-t", "-g", f"pid nginx.pid; {NGINX_USER}", "-c"),
+        ("-e", "stderr", "-g", f"daemon off; pid nginx.pid; {NGINX_USER}", "-c"),
+    ),
+}
+
+
+def program(kind: Kind) -> str:
+    """Its path; skips the test where it is not installed, but not in CI, which installs it."""
+    found = shutil.which(kind.program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if found is None:
+        assert "CI" not in os.environ, f"{kind.program} is missing"
+        pytest.skip(f"{kind.program} is not installed (Debian: haproxy, nginx-light)")
+    return found
+
+
+def rendered(kind: Kind, folder: Path, ports: Mapping[int, int]) -> Path:
+    """The example with other ports, and with nginx's folders for files below its prefix."""
+    text = (EXAMPLES / kind.example).read_text()
+    for usual, port in ports.items():
+        text, count = re.subn(rf"(127\.0\.0\.1:| port ){usual}\b", rf"\g<1>{port}", text)
+        assert count, usual
+    paths = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    lines = "".join(f"    {path}_temp_path {path};\n" for path in paths)
+    path = folder / kind.example
+    path.write_text(text.replace("http {\n", f"http {{\n{lines}"))
+    return path
+
+
+class Balancer:
+    """One that runs.
+
+    Attributes:
+        port, grpc_port: where it listens.
+
+    Args:
+        kind: of which kind.
+        folder: for its files.
+        ports: its own and the engines', by those of the example.
+    """
+
+    def __init__(self, kind: Kind, folder: Path, ports: Mapping[int, int]) -> None:
+        self.port, self.grpc_port = ports[HTTP], ports[GRPC]
+        configuration = rendered(kind, folder, ports)
+        prefix = ("-p", str(folder)) if kind.program == "nginx" else ()
+        with (folder / "balancer.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [program(kind), *prefix, *kind.run, str(configuration)],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def serves(self) -> bool:
+        """Whether it has an engine that is ready."""
+        assert self.process.poll() is None
+        try:
+            with Connection(self.port) as connection:
+                answer = connection.ask(request("/v2/health/ready", method="GET"))
+        except OSError:
+            return False
+        return answer.status == 200
+
+    def stop(self) -> None:
+        """End it."""
+        self.process.terminate()
+        self.process.wait()
+
+
+class Calls:
+    """gRPC calls without a pause until told to stop; see grpc_calls.py.
+
+    Attributes:
+        answered: how many right answers came.
+        failures: the ends of all other calls.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.answered = 0
+        self.failures: list[str] = []
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "serve.grpc_calls", str(port)],
+            cwd=Path(__file__).parents[1],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def stop(self) -> None:
+        """Have every client finish its call and end."""
+        out, _ = self._process.communicate()
+        said = json.loads(out)
+        self.answered, self.failures = said["answered"], said["failures"]
+
+
+@pytest.fixture
+def ports(free_port_factory: FreePort) -> dict[int, int]:
+    """For each port of the examples, one that is free."""
+    usual = (HTTP, GRPC, *ENGINES[0], *ENGINES[1])
+    return {port: free_port_factory() for port in usual}
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Held:
+    return Held(tmp_path / "held.py")
+
+
+class Engines:
+    """Two engines at the ports of the examples.
+
+    Args:
+        start: starts one.
+        ports: by those of the examples.
+        models: what they serve.
+    """
+
+    def __init__(self, start: Start, ports: Mapping[int, int], models: dict[str, Any]) -> None:
+        self._start, self._ports, self._models = start, ports, models
+        self.running = [self.started(number) for number in range(2)]
+
+    def started(self, number: int) -> Server:
+        """One that serves."""
+        http, grpc = (self._ports[port] for port in ENGINES[number])
+        keys = {"port": http, "grpc_port": grpc, "stop_delay_s": STOP_DELAY_S, "frontends": 2}
+        return self._start(self._models, **keys)
+
+    def restart(self, number: int) -> Server:
+        """End one in order, and start it again."""
+        assert self.running[number].stop() == 0
+        self.running[number] = self.started(number)
+        return self.running[number]
+
+
+balancers = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+
+
+@balancers
+def test_an_example_is_sound(kind: Kind, ports: dict[int, int], tmp_path: Path) -> None:
+    configuration = rendered(kind, tmp_path, ports)
+    prefix = ("-p", str(tmp_path)) if kind.program == "nginx" else ()
+    command = [program(kind), *prefix, *kind.check, str(configuration)]
+    told = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    assert "warn" not in told.stderr.lower(), told.stderr
+
+
+@exhaustive
+@balancers
+def test_a_rolling_restart_fails_nothing(
+    kind: Kind,
+    start: Start,
+    ports: dict[int, int],
+    held: Held,
+    tmp_path: Path,
+    wait_until: WaitUntil,
+    record_property: Callable[[str, object], None],
+) -> None:
+    models = MODELS | {"held": {"path": held.path}}
+    engines = Engines(start, ports, models)
+    with ExitStack() as stack:
+        balancer = Balancer(kind, tmp_path, ports)
+        stack.callback(balancer.stop)
+        wait_until(balancer.serves, "it has found an engine")
+        calls = Calls(balancer.grpc_port)
+        stack.callback(calls.stop)
+        loads = [
+            Load(balancer, 8),
+            # Between two requests of a slow client a connection to an engine may be closed.
+            Load(balancer, 8, pause_s=0.2),
+            Load(balancer, 8, ask=escaped),
+        ]
+        for load in loads:
+            stack.callback(load.stop)
+        for number in range(2):
+            engine = engines.restart(number)
+
+            def goes_there(engine: Server = engine) -> bool:
+                return engine.status().frontends["requests"] > 100
+
+            wait_until(goes_there, "the engine gets requests again")
+    answered = sum(load.answered for load in loads)
+    failures = [failure for load in loads for failure in load.failures]
+    record_property(
+        "figures",
+        f"{kind.program}: 2 restarts, {answered} HTTP answers, {len(failures)} failed; "
+        f"{calls.answered} gRPC answers, {len(calls.failures)} failed",
+    )
+    assert failures == []
+    assert [(load.refused, load.retried, load.unaccepted) for load in loads] == [(0, 0, 0)] * 3
+    assert calls.answered > 100
+    # nginx learns of a stop too late for gRPC.
+    assert calls.failures == [] or kind.program == "nginx"
