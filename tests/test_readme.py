@@ -218,8 +218,10 @@ def test_every_command_that_is_named_is_understood() -> None:
 
 COMMANDS: Final = {
     "check",
+    "completion",
     "demo",
     "doctor",
+    "manual",
     "models",
     "reload",
     "serve",

@@ -12,7 +12,15 @@ from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
-from ringbatch.engine.command import engine_arguments, sidecar, units
+from ringbatch.engine.command import (
+    completion,
+    engine_arguments,
+    examples,
+    manual,
+    sidecar,
+    units,
+)
+from ringbatch.engine.command.usage import usage_of
 from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.document import (
     ALIASES,
@@ -58,73 +66,6 @@ _SIDECAR_KEYS: Final = {
 """What can be set beside the flags of KServe's agent."""
 
 _ABOUT: Final = "Put concurrent prediction requests together into batches and run each batch once."
-
-_EXAMPLES: Final = """\
-examples:
-  ringbatch serve                          the bundled digits model, on 127.0.0.1:8080
-  ringbatch serve model.py --name mnist    a model of your own
-  ringbatch serve --config ringbatch.toml  everything, in one file
-  ringbatch sidecar --component-port 8501  batching in front of a model server
-  ringbatch demo                           see it work, with real images
-"""
-
-_SERVE_EXAMPLES: Final = """\
-Flags win over the file. Where the file has several models, --name says which one the flags for
-a model are for. MODEL with a --name that the file does not have is served beside the file's own.
-
-examples:
-  ringbatch serve
-  ringbatch serve model.py --name mnist --workers 2
-  ringbatch serve model.onnx --name mnist
-  ringbatch serve http://127.0.0.1:8501 --name mnist
-  ringbatch serve model.py --policy fixed --max-batch-size 32 --max-latency-ms 500
-  ringbatch serve --config ringbatch.toml --port 0
-  ringbatch serve --config ringbatch.toml --name mnist --timeout-s 5
-
-try it:
-  curl localhost:8080/v1/models
-"""
-
-_CHECK_EXAMPLES: Final = """\
-Prints the whole configuration, defaults included, and exits with status 0; or prints everything
-that is wrong with it and exits with status 2. Settings that have no effect together are told on
-standard error. Nothing is started and no model is loaded.
-
-example:
-  ringbatch check --config ringbatch.toml
-"""
-
-
-_DOCTOR_EXAMPLES: Final = """\
-Looks at this host, starts nothing, changes nothing, and prints what it found; where something is
-not well, why that matters and what to do. MODEL, --config and all flags are those of serve, and say
-what is to run here. Without any, what serve runs without any. Limits are those of this process: run
-it where the engine is to run, in its container, or with systemd-run and the settings of its unit.
-
-The exit status is 1 where anything is at the level error, else 0.
-
---json prints {"findings": [...], "versions": {...}}. Each finding has "check" (a name that stays),
-"level" (ok, note, warning or error), "found", "why" and "do" (empty where there is nothing to do).
-
-examples:
-  ringbatch doctor
-  ringbatch doctor --config ringbatch.toml
-  ringbatch doctor --config ringbatch.toml --json
-"""
-
-
-_RELOAD_EXAMPLES: Final = """\
-Without MODEL, the engine reads its configuration again and serves what it says now: models that are
-new, changed, or whose files changed are loaded, others go. With MODEL, that model is loaded again
-whatever changed. What is new takes the requests once it is ready, and what it replaces finishes
-those that it has. Where a model cannot be loaded, what served before serves on, and the exit
-status is 1.
-
-examples:
-  ringbatch reload
-  ringbatch reload mnist
-  ringbatch reload mnist --engine prod
-"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -315,8 +256,18 @@ def _units(arguments: argparse.Namespace) -> int:
     return units.main(config, arguments.config, **where)
 
 
+def _completion(arguments: argparse.Namespace) -> int:
+    print(completion.SHELLS[arguments.shell](usage_of(_parser())), end="")
+    return 0
+
+
+def _manual(_: argparse.Namespace) -> int:
+    print(manual.page(usage_of(_parser()), _version()), end="")
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("ringbatch", **_texts(_ABOUT, _EXAMPLES))
+    parser = argparse.ArgumentParser("ringbatch", **_texts(_ABOUT, examples.OVERALL))
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
@@ -325,7 +276,7 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(command=run)
         return command
 
-    _add_serve(add("serve", "serve models over HTTP", _SERVE_EXAMPLES, _serve))
+    _add_serve(add("serve", "serve models over HTTP", examples.SERVE, _serve))
     _add_sidecar(
         add("sidecar", "put batching in front of a model server", sidecar.EXAMPLES, _sidecar)
     )
@@ -344,11 +295,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="number of connections that send them at once (default: %(default)s)",
     )
-    check = add("check", "say what is wrong with a configuration", _CHECK_EXAMPLES, _check)
+    check = add("check", "say what is wrong with a configuration", examples.CHECK, _check)
     check.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="the configuration file, TOML"
     )
-    doctor = add("doctor", "say what is wrong with this host", _DOCTOR_EXAMPLES, _doctor)
+    doctor = add("doctor", "say what is wrong with this host", examples.DOCTOR, _doctor)
     _add_serve(doctor)
     doctor.usage = "ringbatch doctor [MODEL] [--name NAME] [--config FILE] [--json] [options]"
     doctor.add_argument("--json", action="store_true", help="print objects, for programs")
@@ -357,10 +308,13 @@ def _parser() -> argparse.ArgumentParser:
     models = add(
         "models", "print what a running engine serves, and how long its batches run", "", _models
     )
-    reload = add("reload", "load models again while they serve", _RELOAD_EXAMPLES, _reload)
+    reload = add("reload", "load models again while they serve", examples.RELOAD, _reload)
     reload.add_argument(
         "name", nargs="?", metavar="MODEL", help="a model (default: all that changed)"
     )
+    shells = add("completion", "print a script for a shell", examples.COMPLETION, _completion)
+    shells.add_argument("shell", choices=completion.SHELLS, help="for which shell")
+    add("manual", "print its manual page", examples.MANUAL, _manual)
     for command in (status, models):
         engine_arguments.add_flags_and_word(command, "every engine of this user")
     engine_arguments.add_flags(reload, "the one engine that runs")
@@ -480,10 +434,13 @@ class _Version(argparse.Action):
         super().__init__(option_strings, argparse.SUPPRESS, nargs=0, **more)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        try:
-            version = importlib.metadata.version("ringbatch")
-        except importlib.metadata.PackageNotFoundError:
-            version = "(not installed)"
         compiled = " (compiled)" if is_compiled() else ""
-        print(f"ringbatch {version}{compiled}")
+        print(f"ringbatch {_version()}{compiled}")
         parser.exit()
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("ringbatch")
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
