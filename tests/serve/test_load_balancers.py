@@ -20,6 +20,10 @@ from serve.load import Load
 from serve.server import Server, Start
 from tiers import exhaustive
 
+from ringbatch.engine.config.definitions import settings
+from ringbatch.engine.config.dimensions import REQUEST_BYTES
+from ringbatch.engine.config.settings import ModelConfig
+
 WaitUntil = Callable[..., Any]
 FreePort = Callable[[], int]
 
@@ -186,6 +190,25 @@ class Engines:
         assert self.running[number].stop() == 0
         self.running[number] = self.started(number)
         return self.running[number]
+
+
+def test_the_examples_agree_with_the_settings() -> None:
+    haproxy, nginx = ((EXAMPLES / KINDS[name].example).read_text() for name in ("haproxy", "nginx"))
+    timeout_s = settings(ModelConfig)["timeout_s"].default
+    waits = [
+        *re.findall(r"timeout server (\d+)s", haproxy),
+        *re.findall(r"_read_timeout (\d+)s", nginx),
+    ]
+    assert len(waits) == 3
+    assert min(map(int, waits)) > timeout_s
+    assert f"gt {REQUEST_BYTES} " in haproxy
+    assert f"client_max_body_size {REQUEST_BYTES >> 20}m;" in nginx
+    idle = re.findall(r"\bkeepalive_timeout (\d+)s", nginx)
+    assert len(idle) == 2
+    # Within a second each frontend looks whether its engine is to stop.
+    assert max(map(int, idle)) < STOP_DELAY_S - 1
+    assert f"stop_delay_s = {STOP_DELAY_S:g} " in haproxy
+    assert f"stop_delay_s = {STOP_DELAY_S:g} " in nginx
 
 
 balancers = pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

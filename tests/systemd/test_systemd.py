@@ -18,6 +18,7 @@ pytestmark = [exhaustive, pytest.mark.timeout(900)]
 
 UNIT: Final = "ringbatch@prod.service"
 SOCKET: Final = "ringbatch@prod.socket"
+README: Final = Path(__file__).parents[2] / "README.md"
 CONFIGURATION: Final = "/etc/ringbatch/prod.toml"
 LOAD: Final = "/opt/load.py"
 PORT: Final = 8080
@@ -48,6 +49,13 @@ workers = 2
 """
 
 
+def deployment() -> list[str]:
+    """The lines of README's "Deploy"."""
+    text = README.read_text().partition("<!-- example:deploy -->\n```sh\n")[2].partition("\n```")[0]
+    assert text, "README.md shows no example:deploy"
+    return text.splitlines()
+
+
 class Operator:
     """Who runs the engine, and what was found.
 
@@ -67,12 +75,15 @@ class Operator:
         machine.write("/etc/ringbatch/model.py", MODEL)
         machine.write(LOAD, Path(__file__).with_name("load.py").read_text())
         self.write_key()
-        machine.run(machine.ringbatch, "units", "--install", "--config", CONFIGURATION)
         drop_in = f"[Service]\nWatchdogSec={WATCHDOG_S}\nStartLimitBurst=100\n"
         machine.write(f"/etc/systemd/system/{UNIT}.d/quick.conf", drop_in)
-        machine.run("systemd-sysusers")
-        machine.run("systemd-tmpfiles", "--create")
-        machine.run("systemctl", "daemon-reload")
+        for line in deployment()[:-2]:
+            self.type(line)
+
+    def type(self, line: str) -> str:
+        """What a line says that is typed in a shell, in whose path ringbatch is."""
+        path = Path(self.machine.ringbatch).parent
+        return self.machine.run("bash", "-c", f'PATH="{path}:$PATH"; {line}')
 
     def write_key(self) -> None:
         """Put the key where systemd finds it."""
@@ -178,8 +189,9 @@ def test_an_engine_under_systemd(
 def start(operator: Operator) -> None:
     """The socket first, so that whoever comes early waits."""
     machine = operator.machine
-    machine.run("systemctl", "start", SOCKET)
-    machine.run("systemctl", "start", UNIT)
+    enable, status = deployment()[-2:]
+    operator.type(enable)
+    assert f"serving double on http://127.0.0.1:{PORT}" in operator.type(status)
     wait_for(operator.serves, "a standby")
     assert operator.status == f"serving double on http://127.0.0.1:{PORT}; 1 model, 2 workers"
     began, ready = (
