@@ -11,10 +11,10 @@ from ringbatch.engine.doctor.facts import Package
 from ringbatch.engine.doctor.findings import Finding
 from ringbatch.shm.errors import how_to_install
 
-TESTED: Final = ((3, 11), (3, 13))
+TESTED: Final = ((3, 11), (3, 14))
 """The oldest and the newest Python that ringbatch is tested with."""
 
-_PYTHON: Final = Topic("python", "ringbatch is tested with CPython 3.11 to 3.13")
+_PYTHON: Final = Topic("python", "ringbatch is tested with CPython 3.11 to 3.14")
 _PACKAGES: Final = Topic("packages", "below its floor a release was never tested with ringbatch")
 _COMPILED: Final = Topic(
     "compiled",
@@ -46,7 +46,7 @@ def python(case: Case) -> Iterator[Finding]:
     found = f"{software.implementation} {'.'.join(map(str, software.python))}"
     oldest, newest = TESTED
     if software.implementation != "CPython" or software.python[:2] < oldest:
-        yield _PYTHON.error(found, "install it for CPython 3.11 to 3.13")
+        yield _PYTHON.error(found, "install it for CPython 3.11 to 3.14")
     elif software.python[:2] > newest:
         yield _PYTHON.note(found, "prefer a tested release where something is odd")
     else:

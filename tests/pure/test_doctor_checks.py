@@ -603,7 +603,7 @@ ROWS: Final = (
     row(
         S.python, ERROR, "PyPy 3.12.1", "CPython", software=replace(SOFTWARE, implementation="PyPy")
     ),
-    row(S.python, NOTE, "3.14.0", "tested", software=replace(SOFTWARE, python=(3, 14, 0))),
+    row(S.python, NOTE, "3.15.0", "tested", software=replace(SOFTWARE, python=(3, 15, 0))),
     row(S.python, OK, "CPython 3.12.1"),
     row(
         S.packages,

@@ -1,0 +1,120 @@
+"""A container engine, podman, with a store of its own, and the image that the container file makes.
+
+The base image is made here with debootstrap, as podman could fetch it from nowhere else in a closed
+network. Everything lies in one folder, in a mount namespace that ends with the tests.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).parents[2]
+FILE: Final = "systemd/container/Containerfile"
+_BASE: Final = "docker.io/library/debian:trixie-slim"
+_SUITE: Final = "trixie"
+_TOOLS: Final = ("podman", "crun", "debootstrap", "unshare", "nsenter")
+# crun refuses hosts that have both kinds of control groups; here it sees one.
+_HOLD: Final = (
+    "mount --make-rprivate / && mount -t cgroup2 cgroup2 /sys/fs/cgroup && echo && read _"
+)
+_AUTHORITIES: Final = "/etc/authorities.pem"
+_LIMIT_S: Final = 1500
+
+
+def why_not() -> str:
+    """Why this machine can build and run no container; empty where it can."""
+    if os.geteuid() != 0:
+        return "only root can make a base image"
+    if missing := [tool for tool in _TOOLS if shutil.which(tool) is None]:
+        return f"there is no {', '.join(missing)} here"
+    mount = "mount --make-rprivate / && mount -t cgroup2 cgroup2 /sys/fs/cgroup"
+    tried = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", mount], capture_output=True, text=True, check=False
+    )
+    return tried.stderr.strip()
+
+
+class Engine:
+    """See above.
+
+    Args:
+        folder: where images and containers lie.
+        holder: a process in the mount namespace.
+    """
+
+    def __init__(self, folder: Path, holder: int) -> None:
+        self._enter = ("nsenter", f"--target={holder}", "--mount", f"--wdns={ROOT}")
+        self._podman = (
+            *("podman", "--cgroup-manager=cgroupfs", f"--root={folder / 'store'}"),
+            *(f"--runroot={folder / 'state'}", f"--tmpdir={folder / 'tmp'}"),
+        )
+        self._folder = folder
+
+    def run(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """`podman` with these words."""
+        return self._do(*self._podman, *words, check=check)
+
+    def build(self, tag: str) -> None:
+        """The image of the container file, not compiled; its steps reach the package registries."""
+        root = self._folder / "base"
+        self._do("debootstrap", "--variant=minbase", _SUITE, str(root))
+        if authorities := os.environ.get("PIP_CERT"):
+            shutil.copy(authorities, f"{root}{_AUTHORITIES}")
+            Path(root, "etc/pip.conf").write_text(f"[global]\ncert = {_AUTHORITIES}\n")
+        archive = self._folder / "base.tar"
+        self._do("tar", "-C", str(root), "-cf", str(archive), ".")
+        self.run("import", "--quiet", str(archive), _BASE)
+        self.run(
+            *("build", "--isolation=chroot", "--pull-never", "--network=host", "--format=docker"),
+            *("--build-arg=RINGBATCH_COMPILE=0", "--build-arg=EXTRAS=grpc"),
+            *("--file", FILE, "--tag", tag, "."),
+        )
+
+    def configuration(self, tag: str) -> dict[str, Any]:
+        """What an image says of the containers that are made of it."""
+        (image,) = json.loads(self.run("image", "inspect", tag).stdout)
+        configuration: dict[str, Any] = image["Config"]
+        configuration["Healthcheck"] = image["Healthcheck"]
+        return configuration
+
+    def _do(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [*self._enter, *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_LIMIT_S,
+        )
+        assert done.returncode == 0 or not check, (
+            f"{' '.join(words)}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        )
+        return done
+
+
+@contextmanager
+def engine(folder: Path) -> Iterator[Engine]:
+    """One whose store and mounts are gone afterwards."""
+    held = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", _HOLD],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert held.stdin is not None
+    assert held.stdout is not None
+    held.stdout.readline()
+    try:
+        made = Engine(folder, held.pid)
+        yield made
+        made.run("rm", "--force", "--all", "--time=0", check=False)
+        made.run("rmi", "--force", "--all", check=False)
+    finally:
+        held.stdin.close()
+        held.wait()
+        held.stdout.close()
+        shutil.rmtree(folder, ignore_errors=True)
