@@ -70,6 +70,7 @@ class HeaderWords:
           19  STOPPING           supervisor  rarely     frontends   rarely
           32  RING_COLLECTOR     collector   batch      frontends   request
           48  COLLECTOR_NS       collector   step       everyone    rarely
+    DRAINING is 0 while the engine serves, 1 where it stops, 2 where another serves in its stead.
     """
 
     MAGIC: Final = 0

@@ -16,6 +16,7 @@ from ringbatch.shm.descriptors import (
     LAYOUT_VERSION,
     MAGIC_VALUE,
     HeaderWords,
+    SlotWords,
     WorkerState,
     WorkerWords,
 )
@@ -25,9 +26,13 @@ from ringbatch.shm.lane_locks import LaneLocks
 from ringbatch.shm.layout import MAX_LANES, WORD, Layout
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.model_table import ModelTable
+from ringbatch.shm.slot import State, state_of
 from ringbatch.shm.wakeup import Wakeup
 
 _DRAINING: Final = HeaderWords.DRAINING
+_STOPPING: Final = 1
+_SUPERSEDED: Final = 2
+"""The values of that word; 0 while the engine serves."""
 _REGISTRY_LOCK: Final = MAX_LANES
 """The byte that the registrar locks."""
 _COLLECTOR_LOCK: Final = object_names.LIFE_LOCK + 1
@@ -215,9 +220,18 @@ class Segment:
         """Whether the supervisor wants the engine to finish and stop."""
         return bool(self.words[_DRAINING])
 
-    def drain(self) -> None:
-        """Say that the engine is to finish what it has; by the supervisor alone."""
-        self.words[HeaderWords.DRAINING] = 1
+    @property
+    def superseded(self) -> bool:
+        """Whether it is to finish because another serves at its addresses, under its name."""
+        return self.words[_DRAINING] == _SUPERSEDED
+
+    def drain(self, *, superseded: bool = False) -> None:
+        """Say that the engine is to finish what it has; by the supervisor alone.
+
+        Args:
+            superseded: whether another serves in its stead.
+        """
+        self.words[HeaderWords.DRAINING] = _SUPERSEDED if superseded else _STOPPING
 
     def say_worker_start(self, worker: int, errno: int) -> None:
         """Say why no process can be started for a worker, or 0; by the supervisor alone."""
@@ -287,6 +301,17 @@ class Segment:
     def held_lanes(self) -> int:
         """How many of the frontends' lanes have an owner, other than this attachment."""
         return sum(map(self.lane_is_held, range(self.layout.frontend_lanes)))
+
+    def clients_wait(self) -> bool:
+        """Whether a client that has a lane has a request in it that is not answered."""
+        layout, words = self.layout, self.words
+        for lane in filter(self.lane_is_held, range(layout.frontend_lanes, layout.lanes)):
+            for number in range(lane * layout.slots, (lane + 1) * layout.slots):
+                first = layout.slot(number)
+                control, done = words[first + SlotWords.CONTROL], words[first + SlotWords.DONE]
+                if state_of(control, done) is State.PUBLISHED:
+                    return True
+        return False
 
     def lane_is_held(self, lane: int) -> bool:
         """Whether the lane has an owner other than this attachment; a process-local twin, which

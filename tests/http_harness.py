@@ -11,7 +11,7 @@ from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import JSON
 from ringbatch.frontend.http.body_budget import BodyBudget
-from ringbatch.frontend.http.fast_lane import FastLane, FastLaneSettings
+from ringbatch.frontend.http.fast_lane import CLOSE_GRACE_S, FastLane, FastLaneSettings
 from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Body, Reply
@@ -171,6 +171,7 @@ class Connection:
             count_hand_over=self._count_hand_over,
             stopping=lambda: stopping,
             leaving=lambda: leaving,
+            close_grace_s=lambda: CLOSE_GRACE_S,
             budget=budget,
         )
         self.transport = Transport()

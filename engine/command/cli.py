@@ -16,6 +16,7 @@ from ringbatch.engine.command import (
     completion,
     engine_arguments,
     examples,
+    handover,
     manual,
     sidecar,
     units,
@@ -187,6 +188,11 @@ def _serve(arguments: argparse.Namespace) -> int:
     return run(config, lambda: configure(arguments))
 
 
+def _handover(arguments: argparse.Namespace) -> int:
+    _notify(configure(arguments))
+    return handover.main(arguments, lambda: configure(arguments))
+
+
 def _sidecar(arguments: argparse.Namespace) -> int:
     more: dict[Place, tuple[str, Any]] = {
         (*place, key): value
@@ -277,6 +283,11 @@ def _parser() -> argparse.ArgumentParser:
         return command
 
     _add_serve(add("serve", "serve models over HTTP", examples.SERVE, _serve))
+    replace = add(
+        "handover", "serve in the stead of a running engine", handover.EXAMPLES, _handover
+    )
+    _add_serve(replace)
+    handover.add_arguments(replace)
     _add_sidecar(
         add("sidecar", "put batching in front of a model server", sidecar.EXAMPLES, _sidecar)
     )

@@ -1,6 +1,8 @@
 """The arguments of commands that say which running engine is meant."""
 
 import argparse
+import math
+from contextlib import suppress
 from typing import Any
 
 from ringbatch.shm.engine_name import WORDS, is_engine_name
@@ -45,6 +47,18 @@ def count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f'found "{text}", but it must be a whole number from 1')
     return int(text)
+
+
+def seconds(text: str) -> float:
+    """A number above 0, as argparse has types.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is none.
+    """
+    with suppress(ValueError):
+        if 0 < (found := float(text)) < math.inf:
+            return found
+    raise argparse.ArgumentTypeError(f'found "{text}", but it must be a number of seconds above 0')
 
 
 def _engine(text: str) -> str | int:

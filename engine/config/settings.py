@@ -66,21 +66,19 @@ class ServerConfig:
         whole(0, 65535),
         "TCP port on which the frontends listen; 0 takes any free one",
     ] = 8080
-    frontends: Annotated[
-        int,
-        whole(1, 256),
-        "number of Gunicorn workers, which serve HTTP",
-    ] = 2
+    frontends: Annotated[int, whole(1, 256), "number of Gunicorn workers, which serve HTTP"] = 2
     grpc_port: Annotated[
         int | None,
         whole(0, 65535),
         "TCP port on which gRPC is served, 0 takes any free one; by default there is no gRPC",
     ] = None
-    grpc_frontends: Annotated[
-        int,
-        whole(1, 256),
-        "number of processes that serve gRPC",
-    ] = 1
+    grpc_frontends: Annotated[int, whole(1, 256), "number of processes that serve gRPC"] = 1
+    grpc_connection_age_s: Annotated[
+        float,
+        number(DAY_S, zero=False),
+        "seconds after which a client over gRPC is told to connect anew, which costs none of its "
+        "calls; a handover takes that long",
+    ] = 30.0
     client_lanes: Annotated[
         int,
         whole(0, 64),

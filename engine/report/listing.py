@@ -28,5 +28,11 @@ def show(engine: str | int | None, text: Callable[[Segment], str]) -> int:
 
 
 def _heading(segment: Segment) -> str:
-    state = ", stopping" if segment.stopping else "" if segment.ready_ns else ", starting"
+    state = (
+        ", stopping"
+        if segment.stopping or segment.draining
+        else ""
+        if segment.ready_ns
+        else ", starting"
+    )
     return f"engine {segment.engine}, process {segment.pid}{state}"

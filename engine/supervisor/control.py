@@ -1,6 +1,7 @@
 """The supervisor's end of the socket on which an engine is told to change what it serves."""
 
 import errno
+import logging
 import os
 import socket
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from ringbatch.shm.host.control_socket import (
     socket_path,
 )
 
+logger = logging.getLogger("ringbatch.supervisor")
+
 _MAX_CONNECTIONS: Final = 64
 
 Take = Callable[[Order, Callable[[Report], None]], None]
@@ -33,11 +36,19 @@ class ControlServer:
         segment_name: of the engine's segment, beside which it lies.
         loop: that waits for what comes.
         take: is given each order, and what to call with its report.
+        hand_over: is given the connection of an engine that is to serve in this one's stead.
     """
 
-    def __init__(self, segment_name: str, loop: Loop, take: Take) -> None:
+    def __init__(
+        self,
+        segment_name: str,
+        loop: Loop,
+        take: Take,
+        hand_over: Callable[[socket.socket], None],
+    ) -> None:
         self._loop = loop
         self._take = take
+        self._hand_over = hand_over
         self._connections: dict[socket.socket, bytes] = {}
         self._path = socket_path(segment_name)
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -104,6 +115,9 @@ class ControlServer:
         order = read_order(line.partition(b"\n")[0])
         if order is None:
             self._answer(connection, Report("failed", ("that is no order",)))
+        elif order.action == "handover":
+            del self._connections[connection]
+            self._hand_over(connection)
         else:
             self._take(order, partial(self._answer, connection))
 
@@ -140,3 +154,10 @@ def ask(segment_name: str, order: Order) -> Report:
     if report is None:
         raise StartupError("the engine ended before it was done")
     return report
+
+
+def log_report(report: Report) -> None:
+    """Log what came of an order to reload that nobody waits for."""
+    level = logging.INFO if report.end == "done" else logging.ERROR
+    for line in report.lines:
+        logger.log(level, "reload: %s", line)

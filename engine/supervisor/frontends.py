@@ -22,11 +22,13 @@ from ringbatch.engine.supervisor.listener import (
     close_to_newcomers,
     half_open,
     hold,
+    is_at,
     listen_all,
     listen_for_control,
 )
 from ringbatch.engine.supervisor.probe import Probe, answers_ready, ask
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.engine.supervisor.succession import Passed, Predecessor
 from ringbatch.engine.systemd.sockets import expect, passed
 from ringbatch.shm.errors import StartupError, how_to_install
 from ringbatch.shm.host.credentials import key_digests, objection, server_tls
@@ -36,6 +38,8 @@ logger = logging.getLogger("ringbatch.supervisor")
 LEAN = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 """Environment of processes that compute nothing: no thread pools, few malloc arenas."""
 
+_AGE_SPREAD = 1.3
+"""More than what frontends for gRPC wait for their connections to have their age."""
 _GRPC_PACKAGES = ("grpc", "google.protobuf")
 
 
@@ -47,18 +51,26 @@ class Frontends:
         grpc: the process slots of those for gRPC.
         control: the process slot of the server at the control address, if there is one.
         segment_name: of the segment, once it is made; none of them is started before.
+        shared: whether another engine listens on the same sockets.
 
     Args:
         server: what is configured.
         pass_through: the server to which they pass on requests with paths that are none of ours.
+        predecessor: whose sockets they take, where these are at the configured addresses.
 
     Raises:
         StartupError: a port cannot be had, gRPC is wanted and not installed, or a certificate, key
             or file of API keys cannot be used.
     """
 
-    def __init__(self, server: ServerConfig, pass_through: str | None = None) -> None:
+    def __init__(
+        self,
+        server: ServerConfig,
+        pass_through: str | None = None,
+        predecessor: Predecessor | None = None,
+    ) -> None:
         self.segment_name = ""
+        self.shared = False
         self._server = server
         self._pass_through = pass_through
         self._grpc_port: socket.socket | None = None
@@ -73,18 +85,23 @@ class Frontends:
             if self._held_by_systemd:
                 expect(self._listeners, server.host, server.port, server.frontends)
             else:
-                self._listeners = listen_all(server.host, server.port, server.frontends)
+                self._listeners = _taken(predecessor, "http", server.host, server.port)
+                if not self._listeners:
+                    self._listeners = listen_all(server.host, server.port, server.frontends)
                 for listener in self._listeners:
                     undo.enter_context(listener)
             if pass_through is not None:
                 _expect_aiohttp()
             if server.grpc_port is not None:
                 _expect_grpc()
-                self._grpc_port = undo.enter_context(hold(server.host, server.grpc_port))
+                held = _taken(predecessor, "grpc", server.host, server.grpc_port)
+                self._grpc_port = held[0] if held else hold(server.host, server.grpc_port)
+                undo.enter_context(self._grpc_port)
             if server.control_port is not None:
-                self._control_listener = undo.enter_context(
-                    listen_for_control(server.control_host, server.control_port)
-                )
+                host, port = server.control_host, server.control_port
+                control = _taken(predecessor, "control", host, port)
+                self._control_listener = control[0] if control else listen_for_control(host, port)
+                undo.enter_context(self._control_listener)
             self._sockets = undo.pop_all()
         self._probe = Probe(lambda: answers_ready(self._listeners[0], tls=self._tls))
         self.http = ProcessSlot("frontends", self._start_http)
@@ -152,6 +169,23 @@ class Frontends:
         if self._credentials.api_keys is not None:
             key_digests(self._credentials.api_keys)
 
+    def sockets(self) -> list[Passed]:
+        """What another engine needs to listen where they do."""
+        found = [Passed("http", listener) for listener in self._listeners]
+        for use, bound in (("grpc", self._grpc_port), ("control", self._control_listener)):
+            found += [] if bound is None else [Passed(use, bound)]
+        return found
+
+    def drain_s(self, *, superseded: bool) -> float:
+        """What they may take to stop, in seconds.
+
+        Args:
+            superseded: whether another engine serves in this one's stead.
+        """
+        server = self._server
+        leaving = superseded and self._grpc_port is not None
+        return server.drain_s + _AGE_SPREAD * server.grpc_connection_age_s * leaving
+
     def close_to_newcomers(self) -> None:
         """Have the kernel begin no further connection; the frontends for gRPC close their own
         sockets when they are told to stop."""
@@ -169,6 +203,8 @@ class Frontends:
     @property
     def _doors(self) -> list[socket.socket]:
         """Those that are shut with the engine; in systemd's, connections wait for the next one."""
+        if self.shared:
+            return []
         control = self._control_listener
         ours = [] if self._held_by_systemd else self._listeners
         return [*ours, *([] if control is None else [control])]
@@ -191,6 +227,8 @@ class Frontends:
         def start() -> Child:
             assert self._grpc_port is not None, "there are no slots without it"
             words = self._words(address=address(self._grpc_port), number=number)
+            words += [f"--connection-age-s={self._server.grpc_connection_age_s}"]
+            words += [f"--processes={self._server.grpc_frontends}"]
             return Child(title, "ringbatch.frontend.grpc.server", words, LEAN)
 
         return ProcessSlot(title, start)
@@ -222,6 +260,12 @@ class Frontends:
         files = self._credentials.files()
         words += [f"--{name.replace('_', '-')}={path}" for name, path in files.items()]
         return words + [f"--shared-memory-prefix={p}" for p in server.shared_memory_prefixes]
+
+
+def _taken(predecessor: Predecessor | None, use: str, host: str, port: int) -> list[socket.socket]:
+    if predecessor is None:
+        return []
+    return predecessor.take(use, lambda bound: is_at(bound, host, port))
 
 
 def _expect_aiohttp() -> None:

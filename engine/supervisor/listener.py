@@ -69,6 +69,23 @@ def hold(host: str, port: int) -> socket.socket:
     return held
 
 
+def is_at(bound: socket.socket, host: str, port: int) -> bool:
+    """Whether a socket is bound to that address of this machine.
+
+    Args:
+        bound: the socket.
+        host: an address or name of this machine.
+        port: 0 stands for any.
+    """
+    try:
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError):
+        return False
+    family, _, _, _, address = addresses[0]
+    found = bound.getsockname()
+    return bound.family == family and found[0] == address[0] and port in (0, found[1])
+
+
 def _bind(
     host: str, port: int, count: int, flag: str, key: str, *, listens: bool, shared: bool
 ) -> list[socket.socket]:

@@ -1,15 +1,16 @@
-"""Starts an engine in this process, beside others of this host."""
+"""Starts an engine in this process, beside or in the stead of others."""
 
 import faulthandler
 import logging
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 from setproctitle import setproctitle
 
 from ringbatch.engine.config.dimensions import fitted
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.process import placement
+from ringbatch.engine.supervisor.succession import Predecessor
 from ringbatch.engine.supervisor.supervisor import Supervisor
 from ringbatch.shm.engines import namesake
 from ringbatch.shm.host.platform import require_ordered_stores
@@ -19,12 +20,17 @@ from ringbatch.shm.object_names import free_bytes, sweep
 logger = logging.getLogger("ringbatch.supervisor")
 
 
-def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
+def run(
+    config: Config,
+    reread: Callable[[], Config] | None = None,
+    replaces: Callable[[], Predecessor] | None = None,
+) -> int:
     """Serve until a signal says stop; the exit status.
 
     Args:
         config: what to serve.
         reread: reads the configuration again, for SIGHUP and for orders to reload.
+        replaces: finds the engine in whose stead this one is to serve; None for none.
 
     Raises:
         StartupError: in words, where the engine cannot start; nothing is left behind then.
@@ -37,7 +43,7 @@ def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
     log_to_stderr("supervisor", config.server.log_level)
     for name in sweep():
         logger.info("removed /dev/shm/%s, left by an engine that is gone", name)
-    if (pid := namesake(config.server.name)) is not None:
+    if replaces is None and (pid := namesake(config.server.name)) is not None:
         logger.warning(
             "the name %s is that of process %d too; the engine that was ready last answers to it",
             config.server.name,
@@ -46,6 +52,10 @@ def run(config: Config, reread: Callable[[], Config] | None = None) -> int:
     room, again = free_bytes(), reread or (lambda: config)
     if (fit := fitted(config, room)) != config:
         logger.info("/dev/shm is small: requests of %d bytes at most", fit.server.max_request_bytes)
-    supervisor = Supervisor(fit, lambda: fitted(again(), room))
-    with closing(supervisor.frontends):
+    with ExitStack() as undo:
+        predecessor = None
+        if replaces is not None:
+            predecessor = undo.enter_context(closing(replaces()))
+        supervisor = Supervisor(fit, lambda: fitted(again(), room), predecessor)
+        undo.enter_context(closing(supervisor.frontends))
         return supervisor.run()

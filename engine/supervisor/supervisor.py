@@ -35,7 +35,7 @@ from ringbatch.engine.process.role_messages import (
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.child import CannotStart, Death
 from ringbatch.engine.supervisor.collectors import Collectors
-from ringbatch.engine.supervisor.control import ControlServer
+from ringbatch.engine.supervisor.control import ControlServer, log_report
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
 from ringbatch.engine.supervisor.file_watch import FileWatch
 from ringbatch.engine.supervisor.frontends import Frontends
@@ -46,6 +46,7 @@ from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.engine.supervisor.process_slot import START_LIMIT_S, ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.signals import Signals
+from ringbatch.engine.supervisor.succession import UNDER_SYSTEMD, Predecessor, Quiet, Succession
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.engine.systemd.service import Service, serving_status
 from ringbatch.shm.errors import StartupError
@@ -78,6 +79,7 @@ class Supervisor:
     Args:
         config: what it serves.
         reread: reads the configuration again.
+        predecessor: the engine in whose stead it is to serve, if there is one.
 
     Attributes:
         frontends: its frontends, which hold the ports.
@@ -86,16 +88,25 @@ class Supervisor:
         StartupError: a port cannot be had.
     """
 
-    def __init__(self, config: Config, reread: Callable[[], Config]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        reread: Callable[[], Config],
+        predecessor: Predecessor | None = None,
+    ) -> None:
         self._config = config
+        self._predecessor = predecessor
         self._reread = reread
         self._files = [ModelFile(model.path) for model in config.models]
         self._changes: ModelChanges | None = None
         self._control: ControlServer | None = None
-        self.frontends = Frontends(config.server, config.passes_to)
+        self.frontends = Frontends(config.server, config.passes_to, predecessor)
         self._service = Service(os.environ, self.frontends.answer)
         self._segment: Segment | None = None
         self._loop = Loop()
+        self._succession = Succession(
+            self._loop, self.frontends.sockets, UNDER_SYSTEMD if self._service.managed else ""
+        )
         self._keeper = Keeper(
             self, self._loop, config.server.hang_timeout_s, time.monotonic_ns, random.random
         )
@@ -134,6 +145,8 @@ class Supervisor:
         self._signals.catch(self._loop)
         try:
             self._start()
+            if self._predecessor is not None:
+                self._predecessor.replace()
             names = ", ".join(dict.fromkeys(model.name for model in self._config.models))
             with suppress(OSError):  # nobody reads it any more
                 print(self.frontends.welcome(names), flush=True)
@@ -141,7 +154,8 @@ class Supervisor:
             self._serve()
         except _StopRequested:
             signals = [signal.Signals(number).name for number in self._signals.received]
-            logger.info("stopping on %s", signals[0] if signals else "a fault of ringbatch's own")
+            fault = "" if self._succession.complete else "a fault of ringbatch's own"
+            logger.info("stopping on %s", signals[0] if signals else fault or "a handover")
         finally:
             self._stop()
         return _BROKEN if self._loop.broken else 0
@@ -157,6 +171,9 @@ class Supervisor:
             self._introduce(slot)
         self._keeper.fill(self._collectors.collector)
         self._until(lambda: bool(self._collectors.collector.ready_ns))
+        if self._predecessor is not None:
+            # From then on they accept connections that the other one could serve.
+            self._until(lambda: all(slot.ready_ns for slot in workers))
         for slot in self.frontends.slots:
             self._keeper.fill(slot)
         self._until(lambda: all(slot.ready_ns for slot in workers))
@@ -183,7 +200,7 @@ class Supervisor:
             self._forwarding,
             time.monotonic_ns,
         )
-        self._control = ControlServer(segment.name, self._loop, self._take)
+        self._control = ControlServer(segment.name, self._loop, self._take, self._succession.begin)
         watch = FileWatch(lambda: served.files, lambda: served.differing)
         self._loop.watch(watch, lambda: changes.differ(watch.take()), lambda: self._give_up(watch))
         while True:
@@ -191,7 +208,7 @@ class Supervisor:
             self._look_for_the_end()
             if reload:
                 logger.info("reading the configuration again, on SIGHUP")
-                self._take(Order("reload", None), _log_report)
+                self._take(Order("reload", None), log_report)
             self._loop.guard(partial(self._advance, changes), changes.break_off)
             self._service.serves(self._status(served), segment.collector_ns)
             instants = filter(None, (changes.limit_ns, self._service.next_ns))
@@ -251,13 +268,17 @@ class Supervisor:
         """
         while not self._start_failure and not done():
             self._service.loads(self._loading())
-            self._keeper.turn(every_s, self._service.next_ns)
+            limit_ns = None if self._predecessor is None else self._predecessor.limit_ns
+            instants = filter(None, (limit_ns, self._service.next_ns))
+            self._keeper.turn(every_s, min(instants, default=None))
             self._look_for_the_end()
+            if self._predecessor is not None:
+                self._predecessor.expect_in_time()
         if self._start_failure:
             raise StartupError(self._start_failure)
 
     def _look_for_the_end(self) -> None:
-        if self._signals.received or self._loop.broken:
+        if self._signals.received or self._loop.broken or self._succession.complete:
             raise _StopRequested
 
     @property
@@ -414,8 +435,9 @@ class Supervisor:
             return len(self._signals.received) > seen or self._loop.broken
 
         end = self._keeper.end
-        delay_s = self._config.server.stop_delay_s
-        drain_s = self._config.server.drain_s + _KILL_AFTER_S
+        self.frontends.shared = self._superseded or self._succession.under_way
+        delay_s = 0.0 if self._superseded else self._config.server.stop_delay_s
+        drain_s = self.frontends.drain_s(superseded=self._superseded) + _KILL_AFTER_S
         workers = list(self._workers.values())
         self._service.stops(
             self._start_failure or "stopping", delay_s + drain_s + _STOP_BEYOND_DRAIN_S
@@ -429,6 +451,7 @@ class Supervisor:
             self.frontends.close,
             self._drain,
             partial(end, self.frontends.slots, drain_s, at_once),
+            partial(self._answer_clients, at_once),
             partial(end, workers, _KILL_AFTER_S, at_once),
             partial(end, [self._collectors.standby], _KILL_AFTER_S, at_once),
             partial(end, [self._collectors.collector], _KILL_AFTER_S, at_once),
@@ -444,31 +467,34 @@ class Supervisor:
 
     def _turn_away(self, delay_s: float, at_once: Callable[[], bool]) -> None:
         """Ask clients to go elsewhere, and serve those who have not understood yet."""
-        if self._segment is not None:
+        if self._segment is not None and not self._superseded:
             self._segment.say_stopping()
             if self._segment.ready_ns:
                 self._keeper.wait(at_once, delay_s)
 
     def _let_in(self, at_once: Callable[[], bool]) -> None:
         """Have the frontends go on until nobody is in the midst of connecting."""
-        self._keeper.wait(
-            lambda: at_once() or not self.frontends.awaits_newcomers(),
-            _HANDSHAKE_S,
-            every_s=_PROBE_EVERY_S,
-        )
+        some = self.frontends.awaits_newcomers
+        self._keeper.wait(lambda: at_once() or not some(), _HANDSHAKE_S, every_s=_PROBE_EVERY_S)
+
+    def _answer_clients(self, at_once: Callable[[], bool]) -> None:
+        """Have the workers go on until no program on this host waits for them."""
+        if self._segment is not None and self._superseded:
+            quiet, drain_s = Quiet(self._segment.clients_wait), self._config.server.drain_s
+            self._keeper.wait(lambda: at_once() or quiet.holds(), drain_s, every_s=_PROBE_EVERY_S)
+
+    @property
+    def _superseded(self) -> bool:
+        """Whether another engine serves in this one's stead."""
+        before = self._predecessor
+        return self._succession.complete or (before is not None and before.serves)
 
     def _drain(self) -> None:
         if self._segment is not None:
-            self._segment.drain()
+            self._segment.drain(superseded=self._superseded)
             # Any message makes it look; what it finds is that no further request will come.
             self._collectors.tell(Draining())
 
     def _unlink(self) -> None:
         if self._segment is not None:
             self._segment.unlink()
-
-
-def _log_report(report: Report) -> None:
-    level = logging.INFO if report.end == "done" else logging.ERROR
-    for line in report.lines:
-        logger.log(level, "reload: %s", line)

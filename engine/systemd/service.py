@@ -86,6 +86,11 @@ class Service:
         self._changes = 0
         self._failure = ""
 
+    @property
+    def managed(self) -> bool:
+        """Whether there is a service manager."""
+        return self._address is not None
+
     def loads(self, what: str) -> None:
         """The engine starts, and that is what it is at; to be said in every turn until it serves.
 

@@ -21,11 +21,12 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone, Interrupted
 from ringbatch.frontend.client.slots import Slots
-from ringbatch.frontend.client.waiter import Waiter, again
+from ringbatch.frontend.client.waiter import Last, Waiter, again
 from ringbatch.frontend.codec.outcome import RULES
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
@@ -96,6 +97,7 @@ class Channel:
         self._sleepers: dict[Waiter, None] = {}
         self._resolved: deque[Waiter] = deque()
         self._standby: Waiter | None = None
+        self._last: Waiter | None = None
         self._detached = threading.Event()
         _CHANNELS.add(self)
 
@@ -105,16 +107,13 @@ class Channel:
         now_ns = self.clock()
         if self._refusal is None and now_ns - self._checked_ns > SWEEP_NS:
             self._checked_ns = now_ns
-            self._look_at_life()
+            with self._lock:
+                self._begin()
+                if self._refusal is None and (self._signs.poll(0) or not self._segment.alive):
+                    self._engine_ended()
+                self._busy = False
+            self._deliver()
         return isinstance(self._refusal, EngineGone)
-
-    def _look_at_life(self) -> None:
-        with self._lock:
-            self._begin()
-            if self._refusal is None and (self._signs.poll(0) or not self._segment.alive):
-                self._engine_ended()
-            self._busy = False
-        self._deliver()
 
     def submit(self, waiter: Waiter, served_word: int) -> bool:
         """Send a waiter's requests on their way.
@@ -132,7 +131,7 @@ class Channel:
         with self._lock:
             self._begin()
             refusal, served = self._refusal, False
-            if refusal is None and self._words[_DRAINING_WORD]:
+            if self._last is not None or (refusal is None and self._words[_DRAINING_WORD]):
                 refusal = Draining(RULES[Draining].text)
             if refusal is None and (served := bool(self._words[served_word])):
                 self._waiters.add(waiter)
@@ -158,6 +157,8 @@ class Channel:
                 waiter.advance()
                 self.slots.lane.submit()
             self._busy = False
+        if self._resolved:
+            self._deliver()
 
     def took(self, time_ns: int) -> None:
         """Learn how long an answer took."""
@@ -171,6 +172,8 @@ class Channel:
             self._resolved.append(waiter)
         if waiter.asleep:
             self.wake(waiter)
+        if self._last is not None and not self._waiters:
+            self._resolved.append(self._last)
 
     def wake(self, waiter: Waiter) -> None:
         """A waiter has become ready, or is to lead."""
@@ -196,7 +199,10 @@ class Channel:
             self.abandon(waiter)
             raise
         if self._sleepers:
-            self._pass_on()
+            with self._lock:
+                self._begin()
+                self._hand_over()
+                self._busy = False
 
     def abandon(self, waiter: Waiter) -> None:
         """Nobody waits any more."""
@@ -212,12 +218,6 @@ class Channel:
             self._hand_over()
             self._busy = False
         self._deliver()
-
-    def _pass_on(self) -> None:
-        with self._lock:
-            self._begin()
-            self._hand_over()
-            self._busy = False
 
     def _spin(self, waiter: Waiter) -> None:
         """Watch for answers instead of sleeping.
@@ -270,7 +270,8 @@ class Channel:
         if self._bell.fileno() in found:
             # The rings are taken before looking: one that comes from here on means another look.
             self._bell.hush()
-        missed = not found and self._has_missed()
+        # Answers stand there that nobody is told of.
+        missed = not found and self.slots.lane.has_news and not self._bell.wait(_GRACE_S)
         ended = self._life in found or (not found and not self._segment.alive)
         with self._lock:
             self._begin()
@@ -304,10 +305,6 @@ class Channel:
             self._expire()
             self._busy = False
         self._deliver()
-
-    def _has_missed(self) -> bool:
-        """Whether answers stand there that nobody is told of."""
-        return self.slots.lane.has_news and not self._bell.wait(_GRACE_S)
 
     def _expect(self, deadline_ns: int) -> None:
         self._earliest_ns = deadline_ns
@@ -438,6 +435,28 @@ class Channel:
             self._busy = False
         self._deliver()
         self._detached.wait(SWEEP_NS / 1e9)
+
+    @property
+    def closed(self) -> bool:
+        """Whether the lane is left."""
+        return self._detached.is_set()
+
+    @property
+    def draining(self) -> bool:
+        """Whether the engine is to stop, and takes nothing more."""
+        with suppress(ValueError):  # the memory was let go of
+            return bool(self._words[_DRAINING_WORD])
+        return self._last is not None
+
+    def close_when_answered(self) -> None:
+        """Close once nothing is in flight; nothing more is sent, because the engine stops."""
+        with self._lock:
+            self._begin()
+            self._last = Last(self.close)
+            if not self._waiters:
+                self._resolved.append(self._last)
+            self._busy = False
+        self._deliver()
 
     def forsake(self) -> None:
         """As `close`, from wherever the garbage collector found that nobody has the client."""

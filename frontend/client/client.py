@@ -18,7 +18,7 @@ import time
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -29,10 +29,12 @@ from ringbatch.frontend.client.engines import attach
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone
 from ringbatch.frontend.client.many import Bulk, Many
 from ringbatch.frontend.client.slots import Slots
+from ringbatch.frontend.codec.outcome import RULES
 from ringbatch.frontend.codec.result_sizes import ResultSizes
 from ringbatch.frontend.v1.json_values import ValueCodec
 from ringbatch.shm.descriptors import ModelWords
-from ringbatch.shm.errors import ModelNotFound, ModelNotReady, StartupError
+from ringbatch.shm.engines import eligible, running
+from ringbatch.shm.errors import Draining, ModelNotFound, ModelNotReady, RequestError, StartupError
 from ringbatch.shm.host.platform import require_ordered_stores
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import ModelSpec, defaults
@@ -57,8 +59,9 @@ class Client:
 
     All methods may be called by several threads at once, but by no signal handler. The arrays given
     must not change until the answer is there. Where the engine stops, calls raise `EngineGone`; the
-    first call after another of that name has started goes to that. A process id and `segment` mean
-    one engine alone.
+    first call after another of that name has started goes to that. Where another engine takes its
+    place while it serves (``ringbatch handover``), no call fails: those that are under way are
+    answered, and the next goes to the new one. A process id and `segment` mean one engine alone.
 
     A client belongs to the process that made it. One client is enough for a process.
 
@@ -86,6 +89,8 @@ class Client:
         self._spin_ns = where_cpus_allow(spin_us * 1000)
         self._opening = threading.Lock()
         self._closed = False
+        self._former: list[Channel] = []
+        """To engines in whose stead another serves, whose answers are still to come."""
         self._open()
 
     def _open(self) -> None:
@@ -118,6 +123,8 @@ class Client:
         with self._opening:
             self._closed = True
             self._leave()
+            for channel in self._former:
+                channel.close()
 
     def _leave(self) -> None:
         self._forsaken.detach()
@@ -126,6 +133,9 @@ class Client:
     @property
     def models(self) -> tuple[str, ...]:
         """The names of the engine's models."""
+        if self._session.channel.draining:
+            with suppress(RequestError):
+                self._follow(self._session)
         return tuple(self._kept_up(self._session).models)
 
     def infer(self, model: str, inputs: Any, *, timeout_s: float | None = None) -> Any:
@@ -153,7 +163,12 @@ class Client:
         if not parts:
             return wanted.codec.render(())
         call = Call(session.channel, wanted, parts, timeout_ns)
-        if not session.channel.submit(call, wanted.served_word):
+        try:
+            served = session.channel.submit(call, wanted.served_word)
+        except Draining:
+            self._follow(session)
+            return self.infer(model, inputs, timeout_s=timeout_s)
+        if not served:
             raise _not_ready(model)
         session.channel.wait(call, spin=True)
         return call.result()
@@ -183,7 +198,12 @@ class Client:
             return done
         session.channel.stand_by()
         call = DeferredCall(session.channel, wanted, parts, timeout_ns)
-        if not session.channel.submit(call, wanted.served_word):
+        try:
+            served = session.channel.submit(call, wanted.served_word)
+        except Draining:
+            self._follow(session)
+            return self.infer_async(model, inputs, timeout_s=timeout_s)
+        if not served:
             raise _not_ready(model)
         return call.future
 
@@ -210,7 +230,12 @@ class Client:
         channel = session.channel
         codec = RowCodec(wanted.spec)
         bulk = Bulk(channel, wanted, codec, codec.rows(inputs), timeout_ns)
-        if not channel.submit(bulk, wanted.served_word):
+        try:
+            served = channel.submit(bulk, wanted.served_word)
+        except Draining:
+            self._follow(session)
+            return self.infer_many(model, inputs, timeout_s=timeout_s)
+        if not served:
             raise _not_ready(model)
         while not bulk.over:
             channel.wait(bulk)
@@ -221,6 +246,9 @@ class Client:
         session = self._session
         if session.channel.gone:
             session = self._reopened(session)
+        if session.channel.draining:
+            self._follow(session)
+            session = self._session
         session = self._kept_up(session)
         wanted = session.models.get(model)
         if wanted is None:
@@ -260,6 +288,32 @@ class Client:
                 except StartupError as error:
                     raise EngineGone(str(error)) from None
             return self._session
+
+    def _follow(self, former: _Session) -> None:
+        """Have a session with the engine that serves in the stead of the one that stops.
+
+        Raises:
+            Draining: there is none.
+        """
+        with self._opening:
+            if self._closed:
+                raise ClientClosed("the client was closed")
+            if self._session is not former:
+                return
+            if isinstance(self._engine, int) or self._segment is not None:
+                raise Draining(RULES[Draining].text)
+            try:
+                with running(self._engine) as found:
+                    serving = any(segment.ready_ns for segment in eligible(found))
+                if serving:
+                    self._open()
+            except StartupError:
+                serving = False
+            if not serving:
+                raise Draining(RULES[Draining].text)
+            self._former = [channel for channel in self._former if not channel.closed]
+            self._former.append(former.channel)
+        former.channel.close_when_answered()
 
 
 def models_of(

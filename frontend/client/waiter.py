@@ -1,6 +1,7 @@
 """Who waits for answers in a client, and what it fails with."""
 
 import threading
+from collections.abc import Callable
 
 from ringbatch.frontend.codec.outcome import RULES
 from ringbatch.shm.errors import DeadlineExceeded, Overloaded, RequestError, RequestTooLarge
@@ -44,6 +45,24 @@ class Waiter:
 
     def resolve(self) -> None:
         """Tell whoever the answer is for; by any thread, without the lock."""
+
+
+class Last(Waiter):
+    """What is resolved behind everybody else.
+
+    Args:
+        close: what is to be done then.
+    """
+
+    __slots__ = ("_close",)
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        Waiter.__init__(self, 0)
+        self._close = close
+
+    def resolve(self) -> None:
+        """As in `Waiter`."""
+        self._close()
 
 
 def again(error: RequestError) -> RequestError:

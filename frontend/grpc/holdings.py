@@ -153,7 +153,7 @@ def connections(port: int) -> list[Connection]:
     found = []
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):
-            with _own(int(name)) as own:
+            with own_socket(int(name)) as own:
                 if own.type != socket.SOCK_STREAM or own.getsockname()[1:2] != (port,):
                     continue
                 info = own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO.size)
@@ -165,7 +165,7 @@ def connections(port: int) -> list[Connection]:
     return found
 
 
-def _own(fd: int) -> socket.socket:
+def own_socket(fd: int) -> socket.socket:
     """A socket by a descriptor of one's own, which stays what it is whatever others close."""
     own = os.dup(fd)
     try:
@@ -176,7 +176,7 @@ def _own(fd: int) -> socket.socket:
 
 
 def _end(fd: int, inode: int) -> None:
-    with suppress(OSError), _own(fd) as own:
+    with suppress(OSError), own_socket(fd) as own:
         # Another file may have that number by now.
         if os.fstat(own.fileno()).st_ino == inode:
             own.shutdown(socket.SHUT_RDWR)

@@ -24,6 +24,7 @@ from ringbatch.frontend.grpc.calls import Calls
 from ringbatch.frontend.grpc.credentials import server_credentials
 from ringbatch.frontend.grpc.holdings import Budget, Holdings
 from ringbatch.frontend.grpc.inference import Inference
+from ringbatch.frontend.grpc.leaving import leave
 from ringbatch.frontend.grpc.service import handlers
 from ringbatch.frontend.request.attachment import Attachment
 from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
@@ -42,6 +43,8 @@ _UNLIMITED: Final = -1
 _HANDSHAKE_MS: Final = 10_000
 _MAX_STREAMS: Final = 1024
 """Calls of one connection that are under way at once; HTTP/2 makes its client wait with others."""
+AGE_SPREAD: Final = 1.2
+"""grpcio lets connections live up to a tenth longer, lest all end at once."""
 _MOST_PENDING: Final = (1 << 31) - 1
 """Calls of all connections that wait to be picked up. grpcio's own limit is 3,000, past which it
 cancels those of others, who do not try again; and two connections can have so many."""
@@ -58,6 +61,8 @@ class GrpcOptions:
         max_connections: that are served at once.
         idle_timeout_s: how long a connection without a call is kept.
         drain_s: how long a graceful stop may take.
+        connection_age_s: after which a client is asked to connect anew.
+        processes: how many the engine has that listen there.
         shared_memory_prefixes: how the names of objects may begin that clients share.
         credentials: the server's, and those that clients must have.
     """
@@ -68,6 +73,8 @@ class GrpcOptions:
     max_connections: int
     idle_timeout_s: float
     drain_s: float
+    connection_age_s: float
+    processes: int
     shared_memory_prefixes: tuple[str, ...]
     credentials: Credentials
 
@@ -111,6 +118,9 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
         asyncio.create_task(supervisor.beat()),
     ]
     await stopped.wait()
+    if attachment.superseded:
+        limit_s = options.connection_age_s * AGE_SPREAD
+        await leave(int(options.address.rpartition(":")[2]), options.processes, limit_s)
     await calls.stop(options.drain_s)
     await server.stop(None)
     for task in tasks:
@@ -132,6 +142,7 @@ def _limits(options: GrpcOptions) -> list[tuple[str, int]]:
         ("grpc.http2.bdp_probe", 0),
         ("grpc.max_allowed_incoming_connections", connections_allowed(options.max_connections)),
         ("grpc.max_connection_idle_ms", idle_ms),
+        ("grpc.max_connection_age_ms", int(options.connection_age_s * 1000)),
         ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
         # Whoever has vanished answers no ping. Whoever answers one is not silent, so they are
         # rarer than a silence lasts that is suspicious.
@@ -183,6 +194,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--max-connections", required=True, type=int, metavar="N")
     parser.add_argument("--idle-timeout-s", required=True, type=float, metavar="S")
     parser.add_argument("--drain-s", required=True, type=float, metavar="S")
+    parser.add_argument("--connection-age-s", required=True, type=float, metavar="S")
+    parser.add_argument("--processes", required=True, type=int, metavar="N")
     parser.add_argument(
         "--shared-memory-prefix", action="append", default=[], metavar="NAME", dest="prefixes"
     )
@@ -203,6 +216,8 @@ def main(arguments: list[str] | None = None) -> int:
         given.max_connections,
         given.idle_timeout_s,
         given.drain_s,
+        given.connection_age_s,
+        given.processes,
         tuple(given.prefixes),
         given_credentials(given),
     )

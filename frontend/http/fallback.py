@@ -7,6 +7,7 @@ can learn that its client has gone.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final, NoReturn, Protocol
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
@@ -56,8 +57,11 @@ class FallbackProtocol(HttpToolsProtocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        close_grace_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._close_grace_s = close_grace_s
         self._exchanges: set[Exchange] = set()
         self._in_head = False
         self._in_body = False
@@ -231,6 +235,19 @@ class FallbackProtocol(HttpToolsProtocol):
     def _go_on(self) -> None:
         if self._held and not self.transport.is_closing():
             self.data_received(b"")
+
+    def shutdown(self) -> None:
+        """The server's call: finish what has begun, and close."""
+        grace_s = self._close_grace_s()
+        if grace_s and (self.cycle is None or self.cycle.response_complete):
+            self._leaving = True
+            self.loop.call_later(grace_s, self._grace_is_over)
+        else:
+            super().shutdown()
+
+    def _grace_is_over(self) -> None:
+        if not self.transport.is_closing():
+            super().shutdown()
 
     def forget(self) -> None:
         """The server's call: the keys are others now; here every request is looked at anyway."""

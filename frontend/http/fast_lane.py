@@ -40,6 +40,8 @@ MAX_WAITING_BYTES: Final = 1 << 16
 """How much is read ahead of the request that is being answered."""
 CLOSE_GRACE_S: Final = 0.1
 """How long a graceful stop waits for a request that is on its way on an idle connection."""
+HANDOVER_GRACE_S: Final = 5.0
+"""The same where another engine serves already, so that nobody waits for the stop."""
 LAST_LOOK_S: Final = 0.001
 """After that, so that the loop reads once more whatever has come."""
 _HEAD: Final = State.HEAD
@@ -65,6 +67,7 @@ class FastLaneSettings:
         count_hand_over: counts a connection that goes to Falcon.
         stopping: whether the server is; connections may still come that were accepted before.
         leaving: whether clients are to go elsewhere, because the server is to stop.
+        close_grace_s: how long a graceful stop waits for a request on an idle connection.
         budget: for the bodies that are gathered.
     """
 
@@ -75,6 +78,7 @@ class FastLaneSettings:
     count_hand_over: Callable[[], None]
     stopping: Callable[[], bool]
     leaving: Callable[[], bool]
+    close_grace_s: Callable[[], float]
     budget: BodyBudget
 
 
@@ -244,7 +248,7 @@ class FastLane(asyncio.Protocol):
         self._stopping = True
         self.leave()
         # A request may be on its way already; closing at once would answer it with a reset.
-        self._loop.call_later(CLOSE_GRACE_S, self._grace_is_over)
+        self._loop.call_later(self._settings.close_grace_s(), self._grace_is_over)
 
     def _advance(self) -> None:
         """Serve what the buffer holds, as far as it goes."""
@@ -436,7 +440,13 @@ class FastLane(asyncio.Protocol):
         self._state = _ENDED
         data = bytes(self._buffer)
         self._buffer.clear()
-        protocol = FallbackProtocol(self._config, self._server_state, self._app_state, self._loop)
+        protocol = FallbackProtocol(
+            self._config,
+            self._server_state,
+            self._app_state,
+            self._loop,
+            close_grace_s=self._settings.close_grace_s,
+        )
         protocol.connection_made(self._transport)
         self._read_with(protocol)
         if not self._reading:

@@ -54,6 +54,11 @@ class Attachment:
         segment = Segment.attach(segment_name)
         return cls(segment, Lane.attach(segment, segment.collector_doorbell().wake), shared)
 
+    @property
+    def superseded(self) -> bool:
+        """As of `Segment`."""
+        return self._segment.superseded
+
     def _sweep(self) -> None:
         self.service.regions.sweep()
         self._sweeping = self._loop.call_later(_SWEEP_S, self._sweep)

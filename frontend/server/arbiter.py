@@ -21,7 +21,8 @@ class Frontends(BaseApplication):  # type: ignore[misc]
 
     Args:
         options: for each of them.
-        listen_fds: bound sockets; frontend i accepts from socket i, modulo their number.
+        listen_fds: bound sockets; frontend i accepts from socket i, modulo their number, and
+            from those beyond, where there are more of them.
         frontends: how many there are.
         log_level: Gunicorn's name of it.
     """
@@ -71,7 +72,9 @@ def _before_fork(arbiter: Any, worker: Any) -> None:
     # whoever wakes first takes all there are, and one of two frontends is left with none.
     taken = {other.place for other in arbiter.WORKERS.values()}
     worker.place = next(place for place in count() if place not in taken)
-    worker.sockets = [arbiter.LISTENERS[worker.place % len(arbiter.LISTENERS)]]
+    listeners, frontends = arbiter.LISTENERS, arbiter.cfg.workers
+    # Another engine's may be more than there are frontends here, and each has its connections.
+    worker.sockets = listeners[worker.place % len(listeners) :: frontends]
 
 
 def _after_fork(arbiter: Any, worker: Any) -> None:

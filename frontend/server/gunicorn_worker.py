@@ -18,7 +18,12 @@ from uvicorn_worker import UvicornWorker
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.connection_limit import at_most
-from ringbatch.frontend.http.fast_lane import FastLane, FastLaneSettings
+from ringbatch.frontend.http.fast_lane import (
+    CLOSE_GRACE_S,
+    HANDOVER_GRACE_S,
+    FastLane,
+    FastLaneSettings,
+)
 from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.http.server import TickingServer
@@ -148,6 +153,7 @@ class Frontend(Attachment):
             count_hand_over=partial(self.lane.counters.add, LaneCounter.HANDED_OVER),
             stopping=lambda: server.should_exit,
             leaving=lambda: self.service.stopping,
+            close_grace_s=lambda: self._close_grace_s(options.drain_s),
             budget=budget,
         )
         most = connections_allowed(options.max_connections)
@@ -158,3 +164,8 @@ class Frontend(Attachment):
                 options.max_connections,
             )
         return at_most(most, partial(FastLane, settings), server.server_state)
+
+    def _close_grace_s(self, drain_s: float) -> float:
+        if self.superseded:
+            return max(CLOSE_GRACE_S, min(HANDOVER_GRACE_S, drain_s / 2))
+        return CLOSE_GRACE_S

@@ -2,8 +2,11 @@
 
 One request a connection, a line of JSON, and one line back once it is carried out:
 
-    {"do": "reload" | "load" | "unload", "model": "NAME" | null}
+    {"do": "reload" | "load" | "unload" | "handover", "model": "NAME" | null}
     {"end": "done" | "failed" | "unknown", "lines": ["...", ...]}
+
+Whoever asks for a handover keeps the connection, over which it says one thing more; see
+`ringbatch.engine.supervisor.succession`.
 
 The socket lies in /dev/shm under the segment's name, so it goes when the segment goes.
 """
@@ -15,9 +18,11 @@ from ringbatch.shm.object_names import DIRECTORY
 
 MAX_LINE_BYTES: Final = 1 << 16
 """Of a request or an answer."""
-ACTIONS: Final = ("reload", "load", "unload")
+ACTIONS: Final = ("reload", "load", "unload", "handover")
+_OF_ALL: Final = ("reload", "handover")
+"""Those that need no model."""
 
-Action = Literal["reload", "load", "unload"]
+Action = Literal["reload", "load", "unload", "handover"]
 End = Literal["done", "failed", "unknown"]
 
 
@@ -26,8 +31,9 @@ class Order(NamedTuple):
 
     Attributes:
         action: ``reload`` makes the engine serve what its configuration says now, or has one model
-            loaded again; ``load`` and ``unload`` are for one model.
-        model: its name; None where a reload is for all.
+            loaded again; ``load`` and ``unload`` are for one model; ``handover`` has it give its
+            listening sockets to another engine, and stop when that serves.
+        model: its name; None where it is for all.
     """
 
     action: Action
@@ -61,7 +67,7 @@ def read_order(line: bytes) -> Order | None:
     fields = _fields(line)
     action, model = fields.get("do"), fields.get("model")
     named = isinstance(model, str)
-    if action not in ACTIONS or not (named or (model is None and action == "reload")):
+    if action not in ACTIONS or not (named or (model is None and action in _OF_ALL)):
         return None
     return Order(action, model)
 

@@ -40,7 +40,7 @@ from ringbatch.frontend.codec.outcome import JSON
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fallback import FallbackProtocol
-from ringbatch.frontend.http.fast_lane import FastLane, FastLaneSettings
+from ringbatch.frontend.http.fast_lane import CLOSE_GRACE_S, FastLane, FastLaneSettings
 from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Body, Reply
@@ -289,6 +289,7 @@ class Pair:
             count_hand_over=lambda: None,
             stopping=lambda: False,
             leaving=lambda: False,
+            close_grace_s=lambda: CLOSE_GRACE_S,
             budget=BodyBudget.of(MAX_REQUEST_BYTES),
         )
         return FastLane(settings, self._config, state, {}, self._loop)

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
-from ringbatch.frontend.http.fast_lane import FastLane, FastLaneSettings
+from ringbatch.frontend.http.fast_lane import CLOSE_GRACE_S, FastLane, FastLaneSettings
 from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.phases import BODY_TIMEOUT_S, BODY_TOO_SLOW
 from ringbatch.frontend.http.receiver import HEAD_BYTES, Receiver
@@ -133,6 +133,7 @@ class Harness:
             count_hand_over=self._count_hand_over,
             stopping=lambda: False,
             leaving=lambda: False,
+            close_grace_s=lambda: CLOSE_GRACE_S,
             budget=BodyBudget.of(MAX_REQUEST_BYTES),
         )
         config = Config(

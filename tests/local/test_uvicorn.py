@@ -68,6 +68,7 @@ PROTOCOL_USES: Final = {
     "pipeline",
     "scope",
     "server_state.default_headers",
+    "shutdown",
     "timeout_keep_alive",
     "timeout_keep_alive_handler",
     "transport",

@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
-from ringbatch.frontend.http.fast_lane import FastLane, FastLaneSettings
+from ringbatch.frontend.http.fast_lane import CLOSE_GRACE_S, FastLane, FastLaneSettings
 from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.gateway import Gateway
@@ -156,6 +156,7 @@ async def over_fast_lane(harness: Harness, target: str, body: bytes, header: str
         count_hand_over=handed_over,
         stopping=lambda: False,
         leaving=lambda: False,
+        close_grace_s=lambda: CLOSE_GRACE_S,
         budget=BodyBudget.of(MAX_REQUEST_BYTES),
     )
     transport = Transport()

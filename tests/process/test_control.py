@@ -33,8 +33,9 @@ class Site:
         self.name = f"/ringbatch-test-site.{os.getpid()}.{os.urandom(8).hex()}"
         self.path = Path(socket_path(self.name))
         self.orders: list[tuple[Order, Callable[[Report], None]]] = []
+        self.given: list[socket.socket] = []
         self.loop = Loop()
-        self.server = ControlServer(self.name, self.loop, self._take)
+        self.server = ControlServer(self.name, self.loop, self._take, self.given.append)
         self._going = True
         self._thread = threading.Thread(target=self._run)
         self._thread.start()

@@ -158,7 +158,9 @@ class House:
     def _changes(self, *arguments: Any) -> ModelChanges:
         return FaultyChanges(self.cast, *arguments)
 
-    def _control(self, _name: str, loop: Loop, take: Callable[..., None]) -> "PlayedOrders":
+    def _control(
+        self, _name: str, loop: Loop, take: Callable[..., None], _hand_over: object
+    ) -> "PlayedOrders":
         self.orders = PlayedOrders(self.kernel, loop, take)
         return self.orders
 
@@ -207,10 +209,10 @@ class PlayedSegment(Segment):
         self.cast.fails("say_stopping")
         super().say_stopping()
 
-    def drain(self) -> None:
+    def drain(self, *, superseded: bool = False) -> None:
         """As of `Segment`."""
         self.cast.fails("drain")
-        super().drain()
+        super().drain(superseded=superseded)
 
 
 class PlayedLoop(Loop):

@@ -1,0 +1,230 @@
+"""One engine takes the place of another, and nobody who asks them notices."""
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from serve.client import Connection, fast, instances, request
+from serve.grpc_stub import Stub, grpc_port, infer_request
+from serve.load import Load
+from serve.server import Server, Start, configured
+from tiers import exhaustive
+
+from ringbatch.frontend import Client, Draining
+
+WaitUntil = Callable[..., Any]
+Replace = Callable[..., Server]
+
+X = np.ones((1, 16), np.float32)
+ECHO: dict[str, Any] = {"path": "moody.py"}
+MODELS = {"echo": ECHO, "m": {"path": "matmul.py"}}
+WANTED = infer_request(
+    "m", {"name": "x", "datatype": "FP32", "shape": [1, 16]}, raw_input_contents=[X.tobytes()]
+)
+SLOW = "import time\ntime.sleep(600)\n"
+AGE_S = 0.5
+
+
+def named(name: str) -> str:
+    """Tests run beside each other, on one host."""
+    return f"{name}-{os.getpid()}"
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    return named(f"h{abs(hash(request.node.name)) % 10**6}")
+
+
+@pytest.fixture
+def replace(tmp_path: Path) -> Iterator[Replace]:
+    """`replace(models, *arguments, **server)`: what is to serve in the stead of another."""
+    servers: list[Server] = []
+
+    def make(models: dict[str, dict[str, Any]], *arguments: str, **keys: Any) -> Server:
+        folder = tmp_path / f"next{len(servers)}"
+        folder.mkdir()
+        words = configured(folder, models, **keys)
+        servers.append(Server(folder, *words, *arguments, command="handover"))
+        return servers[-1]
+
+    yield make
+    for server in servers:
+        server.destroy()
+
+
+class Asking:
+    """A function called again and again by a thread, until `stop`.
+
+    Attributes:
+        count: of the calls that have returned.
+            failures: what was raised.
+    """
+
+    def __init__(self, ask: Callable[[], object]) -> None:
+        self.count = 0
+        self.failures: list[Exception] = []
+        self._ask = ask
+        self._going = True
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while self._going:
+            try:
+                self._ask()
+            except Exception as error:
+                self.failures.append(error)
+            self.count += 1
+
+    def stop(self) -> None:
+        self._going = False
+        self._thread.join()
+
+
+def over_grpc(stub: Stub) -> None:
+    end = stub.start(WANTED, patient=False)()
+    if end.code != "OK":
+        raise AssertionError(end)
+
+
+def test_no_request_fails(start: Start, replace: Replace, name: str, wait_until: WaitUntil) -> None:
+    keys = {"name": name, "frontends": 2, "grpc_port": 0, "grpc_connection_age_s": AGE_S}
+    old = start(MODELS, **keys)
+    with Client(name) as client, Stub(grpc_port(old)) as stub:
+        load = Load(old)
+        asking = [Asking(lambda: client.infer("m", X)), Asking(lambda: over_grpc(stub))]
+        try:
+            new = replace(MODELS, **keys).wait_ready()
+            assert (new.port, grpc_port(new)) == (old.port, grpc_port(old))
+            wait_until(lambda: old.process.poll() is not None, "the old one has ended")
+            before = load.answered, *(one.count for one in asking)
+            wait_until(
+                lambda: all(
+                    now > then + 20
+                    for now, then in zip(
+                        (load.answered, *(one.count for one in asking)), before, strict=True
+                    )
+                ),
+                "all are answered by the new one",
+            )
+        finally:
+            load.stop()
+            for one in asking:
+                one.stop()
+    assert (load.failures, load.retried, load.refused, load.unaccepted) == ([], 0, 0, 0)
+    assert [one.failures for one in asking] == [[], []]
+    assert old.process.returncode == 0
+    assert old.gone()
+    assert new.stop() == 0
+
+
+def test_the_old_one_answers_what_it_has(start: Start, replace: Replace, name: str) -> None:
+    old = start(MODELS, name=name)
+    with Client(name) as client, Connection(old.port) as connection:
+        future = client.infer_async("echo", ["sleep"])
+        connection.send(fast("echo", instances("sleep")))
+        with Connection(old.port) as idle:
+            idle.send(fast("echo", instances(1)))
+            assert idle.receive().status == 200
+            new = replace({"echo": ECHO}, name=name).wait_ready()
+            # The models of the old one took as long to load as those requests take to be answered.
+            idle.send(fast("echo", instances(2)))
+            late = idle.receive()
+            assert (late.status, late.headers["connection"]) == (200, "close")
+        assert connection.receive().json["predictions"] == ["sleep"]
+        assert future.result() == ["sleep"]
+        assert old.process.wait(30) == 0
+        assert client.models == ("echo",)
+        assert client.infer("echo", [3]) == [3]
+    assert new.gone() is False
+
+
+def test_frontends_may_be_fewer_and_models_others(
+    start: Start, replace: Replace, name: str
+) -> None:
+    old = start(MODELS, name=name, frontends=3)
+    with Client(name) as client:
+        assert set(client.models) == {"echo", "m"}
+        new = replace({"n": MODELS["m"]}, name=name).wait_ready()
+        assert client.infer("n", X).shape == (1, 10)
+        assert client.models == ("n",)
+        assert old.process.wait(30) == 0
+    for _ in range(20):
+        # Each of the three sockets gets some of these.
+        with Connection(new.port) as connection:
+            connection.send(request("/v1/models", method="GET"))
+            assert connection.receive().json["models"] == ["n"]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("raise OSError('no weights')\n", "no weights"),
+        (SLOW, "not ready within 2 s"),
+    ],
+    ids=["broken", "too slow"],
+)
+def test_where_the_new_one_never_serves_the_old_one_does(
+    start: Start, replace: Replace, name: str, tmp_path: Path, source: str, words: str
+) -> None:
+    old = start(MODELS, name=name, grpc_port=0)
+    load = Load(old)
+    try:
+        (tmp_path / "other.py").write_text(source)
+        keys = {"name": name, "grpc_port": 0}
+        new = replace({"o": {"path": str(tmp_path / "other.py")}}, "--timeout", "2", **keys)
+        assert new.process.wait(60) == 2
+        assert words in new.stderr
+        assert "ringbatch: nothing was handed over" in new.stderr
+        assert new.gone()
+        with Client(name) as client:
+            assert client.infer("m", X).shape == (1, 10)
+    finally:
+        load.stop()
+    assert (load.failures, load.retried, load.refused) == ([], 0, 0)
+    assert "the engine that was to serve in this one's stead is gone" in old.stderr
+    assert old.stop() == 0
+
+
+def test_there_must_be_one_to_replace(replace: Replace, name: str) -> None:
+    new = replace(MODELS, name=name)
+    assert new.process.wait(30) == 2
+    assert f"no engine of ringbatch with the name {name} is running" in new.stderr
+
+
+@exhaustive
+def test_a_stop_of_the_new_one_before_it_serves_harms_nobody(
+    start: Start, replace: Replace, name: str, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    old = start(MODELS, name=name)
+    (tmp_path / "slow.py").write_text(SLOW)
+    new = replace({"o": {"path": str(tmp_path / "slow.py")}}, name=name)
+    wait_until(lambda: "another engine starts" in old.stderr, "the sockets are passed on")
+    second = replace(MODELS, name=name)
+    assert second.process.wait(30) == 2
+    assert "another engine is about to take its place" in second.stderr
+    assert new.stop() == 0
+    with Connection(old.port) as connection:
+        connection.send(fast("echo", instances(1)))
+        assert connection.receive().status == 200
+
+
+def ask_for_ever(client: Client) -> None:
+    while True:
+        client.infer("m", X)
+
+
+def test_a_client_stays_where_no_other_engine_has_the_name(start: Start, name: str) -> None:
+    server = start(MODELS, name=name)
+    with Client(name) as client, Connection(server.port) as connection:
+        connection.send(fast("echo", instances("sleep")))
+        server.process.terminate()
+        with pytest.raises(Draining):
+            ask_for_ever(client)
+        assert set(client.models) == {"echo", "m"}
+        assert connection.receive().status == 200
+    assert server.process.wait(30) == 0
