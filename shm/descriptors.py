@@ -47,7 +47,8 @@ class HeaderWords:
     kernel's reason where no collector can be started, 0 otherwise. RING_COLLECTOR is 0 while the
     collector does not want to be woken for requests, because no worker is idle. COLLECTOR_NS is
     when it last looked for something to do; the supervisor makes it 0 where the collector has
-    ended.
+    ended. DRAINING is 0 while the engine serves, 1 where it stops, 2 where another serves in its
+    stead.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -70,7 +71,6 @@ class HeaderWords:
           19  STOPPING           supervisor  rarely     frontends   rarely
           32  RING_COLLECTOR     collector   batch      frontends   request
           48  COLLECTOR_NS       collector   step       everyone    rarely
-    DRAINING is 0 while the engine serves, 1 where it stops, 2 where another serves in its stead.
     """
 
     MAGIC: Final = 0
