@@ -172,9 +172,15 @@ BAD: dict[str, tuple[str, bytes, int, str]] = {
     "digits-without-end": ("echo", b'{"instances": [%b]}' % (b"9" * 5000), 400, "too many digits"),
     "deep-nesting": ("matmul", nested(10_000), 400, "can't unmarshal body: "),
     "deep-nesting-untyped": ("echo", nested(10_000), 400, "more than 512 levels deep"),
+    # Python before 3.14 sees the depth first, later ones that they end too early.
     "deep-nesting-unclosed": ("matmul", b'{"instances":' + b"[" * 60_000, 400, "can't unmarshal"),
-    "deep-nesting-unclosed-untyped": ("echo", b'{"instances":' + b"[" * 60_000, 400, "levels deep"),
-    "deep-objects": ("echo", b'{"instances":[' + b'{"a":' * 10_000, 400, "levels deep"),
+    "deep-nesting-unclosed-untyped": (
+        "echo",
+        b'{"instances":' + b"[" * 60_000,
+        400,
+        "can't unmarshal body: ",
+    ),
+    "deep-objects": ("echo", b'{"instances":[' + b'{"a":' * 10_000, 400, "can't unmarshal body: "),
     "missing-input": ("pair", instances({"a": [1, 2]}), 400, 'instances[0] lacks "n"'),
     "unknown-input": ("pair", instances({"a": [1, 2], "n": 1, "z": 1}), 400, 'has "z"'),
     "bare-value-for-two-inputs": (

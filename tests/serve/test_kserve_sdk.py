@@ -1,5 +1,6 @@
 """The inference clients of the kserve SDK, unchanged, against a real server."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -33,6 +34,8 @@ def said(
     free_port_factory: Callable[[], int],
 ) -> dict[str, Any]:
     """What the SDK's clients found."""
+    if importlib.util.find_spec("kserve") is None:
+        pytest.skip("the kserve SDK is not installed; it has no release for Python 3.14")
     folder = tmp_path_factory.mktemp("models")
     models = {"matmul": {"path": "matmul.py"}}
     for name, datatype, size in (
