@@ -1,0 +1,227 @@
+"""Engines that take each other's place while they are asked: what fails, and the longest wait.
+
+`wrk` counts what is not answered with 2xx over HTTP, a process of its own each call over gRPC and
+of a `Client`. The same load runs first with nothing else going on, as processes that start take the
+same cores from those that answer.
+"""
+
+import argparse
+import json
+import multiprocessing
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+MODEL = """
+import numpy as np
+from ringbatch.engine import Tensor
+inputs = outputs = [Tensor("x", "FP32", [16])]
+def predict(x):
+    return x
+"""
+LUA = """
+wrk.method = "POST"
+wrk.body = [==[{body}]==]
+wrk.headers["Content-Type"] = "application/json"
+"""
+CONFIGURATION = """
+[server]
+name = "{name}"
+port = 0
+grpc_port = 0
+grpc_connection_age_s = 2
+frontends = 2
+[models.m]
+path = "model.py"
+"""
+NAME = "bench-handover"
+_SERVES = re.compile(r"serving m on http://(\S+)\nringbatch: serving gRPC on (\S+)\n")
+_WITHIN_S = 120.0
+X = np.ones((1, 16), np.float32)
+
+
+class Asked(NamedTuple):
+    """What one process saw that asks without a pause.
+
+    Attributes:
+        calls: that ended.
+        failures: in words, some of them.
+        failed: how many.
+        longest_ms: of all calls.
+    """
+
+    calls: int
+    failures: list[str]
+    failed: int
+    longest_ms: float
+
+
+def engine(folder: Path, command: str, stack: ExitStack) -> tuple[subprocess.Popen[bytes], str]:
+    """An engine that serves, and what it said."""
+    out = folder / f"{time.monotonic_ns()}.out"
+    words = [sys.executable, "-m", "ringbatch.engine", command, "--config"]
+    with out.open("wb") as file:
+        process = subprocess.Popen(
+            [*words, str(folder / "engine.toml")], stdout=file, stderr=subprocess.STDOUT
+        )
+    stack.callback(process.wait, _WITHIN_S)
+    stack.callback(process.terminate)
+    until = time.monotonic() + _WITHIN_S
+    while not _SERVES.search(out.read_text()):
+        if process.poll() is not None or time.monotonic() > until:
+            raise RuntimeError(out.read_text())
+        time.sleep(0.02)
+    return process, out.read_text()
+
+
+def over_grpc(address: str) -> Callable[[], object]:
+    """Asks for one prediction over gRPC; raises where there is none."""
+    import grpc
+
+    from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE, inference
+
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 16]}
+    message = inference("ModelInferRequest")(
+        model_name="m", inputs=[tensor], raw_input_contents=[X.tobytes()]
+    )
+    call = grpc.insecure_channel(address).unary_unary(f"/{INFERENCE_SERVICE}/ModelInfer")
+    data = message.SerializeToString()
+    return lambda: call(data)
+
+
+def in_process(_address: str) -> Callable[[], object]:
+    """The same from the engine's own host."""
+    from ringbatch.frontend import Client
+
+    client = Client(NAME)
+    return lambda: client.infer("m", X)
+
+
+def nothing(_address: str) -> Callable[[], object]:
+    """Sleeps for a millisecond: what that takes longer is the machine's."""
+    return lambda: time.sleep(0.001)
+
+
+def ask(begin: Callable[[str], Callable[[], object]], address: str, told: Connection) -> None:
+    """Ask without a pause, until told to end; each time one is told, say what was seen."""
+    once = begin(address)
+    while True:
+        failures: list[str] = []
+        calls, failed, longest = 0, 0, 0.0
+        while not told.poll():
+            began = time.monotonic()
+            try:
+                once()
+            except Exception as error:  # whatever it is, it is counted
+                failed += 1
+                failures = [*failures[:2], repr(error)]
+            longest = max(longest, time.monotonic() - began)
+            calls += 1
+        end = told.recv()
+        told.send(Asked(calls, failures, failed, longest * 1e3))
+        if end:
+            return
+
+
+@contextmanager
+def asking(address: str) -> Iterator[dict[str, Connection]]:
+    """Processes that ask, by what they ask."""
+    context = multiprocessing.get_context("spawn")
+    ends, processes = {}, []
+    for what, begin in (("grpc", over_grpc), ("client", in_process), ("machine", nothing)):
+        ours, theirs = context.Pipe()
+        processes.append(context.Process(target=ask, args=(begin, address, theirs), daemon=True))
+        processes[-1].start()
+        ends[what] = ours
+    yield ends
+    for process in processes:
+        process.terminate()
+        process.join()
+
+
+def seen(ends: dict[str, Connection]) -> dict[str, Asked]:
+    """What they saw since they were asked last."""
+    for end in ends.values():
+        end.send(False)
+    return {what: end.recv() for what, end in ends.items()}
+
+
+def wrk(url: str, folder: Path, connections: int) -> Callable[[], str]:
+    """Begin; what ends it gives what it printed."""
+    script = folder / "post.lua"
+    script.write_text(LUA.format(body=json.dumps({"instances": [[1.0] * 16]})))
+    words = ["wrk", "-t1", f"-c{connections}", "-d3600", "--timeout", "10", "-s", str(script), url]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+    def end() -> str:
+        process.send_signal(signal.SIGINT)
+        return process.communicate()[0]
+
+    return end
+
+
+def wrk_failures(text: str) -> dict[str, Any]:
+    """What `wrk` counted and how long the slowest answer took."""
+    requests = re.search(r"(\d+) requests in", text)
+    errors = re.search(r"connect (\d+), read (\d+), write (\d+), timeout (\d+)", text)
+    others = re.search(r"Non-2xx or 3xx responses: (\d+)", text)
+    latency = re.search(r"Latency +\S+ +\S+ +([\d.]+)(us|ms|s)\b", text)
+    assert requests is not None, text
+    assert latency is not None, text
+    failed = sum(map(int, errors.groups())) if errors else 0
+    scale = {"us": 1e-3, "ms": 1.0, "s": 1e3}[latency[2]]
+    return {
+        "calls": int(requests[1]),
+        "failed": failed + (int(others[1]) if others else 0),
+        "longest_ms": float(latency[1]) * scale,
+    }
+
+
+def main() -> int:
+    """Print what was seen without and with handovers; the exit status is 1 where a call failed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--handovers", type=int, default=10, metavar="N")
+    parser.add_argument("--connections", type=int, default=16, metavar="N")
+    options = parser.parse_args()
+    failed = 0
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        (folder / "model.py").write_text(MODEL)
+        (folder / "engine.toml").write_text(CONFIGURATION.format(name=NAME))
+        serving, said = engine(folder, "serve", stack)
+        found = _SERVES.search(said)
+        assert found is not None, said
+        url = f"http://{found[1]}/v1/models/m:predict"
+        ends = stack.enter_context(asking(found[2]))
+        seen(ends)
+        for turns in (0, options.handovers):
+            seen(ends)
+            end = wrk(url, folder, options.connections)
+            if not turns:
+                time.sleep(20)
+            for _ in range(turns):
+                before = serving
+                serving, _said = engine(folder, "handover", stack)
+                status = before.wait(_WITHIN_S)
+                failed += status != 0
+            lines = {"wrk": wrk_failures(end())} | {
+                what: asked._asdict() for what, asked in seen(ends).items()
+            }
+            print(f"{turns} handovers", *(f"  {k}: {v}" for k, v in lines.items()), sep="\n")
+            failed += sum(line["failed"] for line in lines.values())
+    print(f"failed: {failed}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
