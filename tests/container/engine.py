@@ -108,12 +108,15 @@ def engine(folder: Path) -> Iterator[Engine]:
     assert held.stdin is not None
     assert held.stdout is not None
     held.stdout.readline()
+    # crun gives what a container has as its standard input to the container's user.
+    null = os.stat(os.devnull)
     try:
         made = Engine(folder, held.pid)
         yield made
         made.run("rm", "--force", "--all", "--time=0", check=False)
         made.run("rmi", "--force", "--all", check=False)
     finally:
+        os.chown(os.devnull, null.st_uid, null.st_gid)
         held.stdin.close()
         held.wait()
         held.stdout.close()
