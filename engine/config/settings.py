@@ -78,7 +78,7 @@ class ServerConfig:
         number(DAY_S, zero=False),
         "seconds after which a client over gRPC is told to connect anew, which costs none of its "
         "calls; a handover takes that long",
-    ] = 30.0
+    ] = 300.0
     client_lanes: Annotated[
         int,
         whole(0, 64),

@@ -71,7 +71,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "frontends": 2,
         "grpc_port": None,
         "grpc_frontends": 1,
-        "grpc_connection_age_s": 30.0,
+        "grpc_connection_age_s": 300.0,
         "client_lanes": 2,
         "max_request_bytes": None,
         "max_connections": 16384,
