@@ -309,7 +309,6 @@ class ModelChanges:
             self.served.enter(plan, entered.values())
             self._effects.append(ShowTable())
         for slot in slots:
-            slot.known = True
             self._effects.append(Introduce(slot))
         return entered
 

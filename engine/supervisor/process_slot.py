@@ -52,7 +52,8 @@ class ProcessSlot:
         signature: inputs and outputs of the model, once a worker has said them.
         error: what the process gave as the reason for its end.
         lasting: whether another process is started where this one ends.
-        known: of a worker, whether the model table has it, or had it.
+        known: of a worker, whether it was told of the segment while the model table had it, so that
+            a collector lets it go; whoever is not known is let go at once.
         released: of a worker, whether nothing is expected of it any more.
         unreclaimed: of a worker that has ended, whether it was killed with SIGKILL; None once the
             collector has taken back what it held.

@@ -383,8 +383,8 @@ class Supervisor:
             slot.child.kill(signal.SIGKILL)
 
     def _introduce(self, slot: ProcessSlot) -> None:
-        if slot.child is not None:
-            assert self._segment is not None, "only then is anybody told of it"
+        if slot.child is not None and self._segment is not None:
+            slot.known = True
             slot.begins("loading the model", slot.limits.load_s, time.monotonic_ns())
             slot.child.tell(AttachSegment(self._segment.name))
 

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,8 +99,10 @@ class Engine:
 
 
 @contextmanager
-def engine(folder: Path) -> Iterator[Engine]:
+def engine() -> Iterator[Engine]:
     """One whose store and mounts are gone afterwards."""
+    # The path of podman's state must not have more than 50 characters.
+    folder = Path(tempfile.mkdtemp(prefix="ringbatch-", dir="/tmp"))
     held = subprocess.Popen(
         ["unshare", "--mount", "sh", "-c", _HOLD],
         stdin=subprocess.PIPE,

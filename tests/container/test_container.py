@@ -83,8 +83,8 @@ class Container:
 
 
 @pytest.fixture
-def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with engine(tmp_path_factory.mktemp("container")) as made:
+def podman() -> Iterator[Engine]:
+    with engine() as made:
         made.build(IMAGE)
         yield made
 
