@@ -116,6 +116,7 @@ class Engine:
                 self.start(effect)
             case Introduce(slot):
                 assert slot.worker is not None
+                slot.known = True
                 self.introduced.append(slot.worker)
             case ShowTable():
                 self.looks += 1
