@@ -6,6 +6,7 @@ network. Everything lies in one folder, in a mount namespace that ends with the 
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -25,6 +26,16 @@ _HOLD: Final = (
 )
 _AUTHORITIES: Final = "/etc/authorities.pem"
 _LIMIT_S: Final = 1500
+_CUT_OFF: Final = re.compile(
+    "Failed getting release file|Couldn't download|Temporary failure resolving|Could not resolve|"
+    "Name or service not known|Network is unreachable|Failed to establish a new connection|"
+    "Could not find a version that satisfies|Connection timed out|Could not connect to"
+)
+"""What tools say where the package registries cannot be reached."""
+
+
+class NoRegistries(Exception):
+    """What the image is made of cannot be fetched here."""
 
 
 def why_not() -> str:
@@ -92,9 +103,10 @@ class Engine:
             check=False,
             timeout=_LIMIT_S,
         )
-        assert done.returncode == 0 or not check, (
-            f"{' '.join(words)}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
-        )
+        said = f"{' '.join(words)}: {done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        if check and done.returncode != 0 and (cut_off := _CUT_OFF.search(said)):
+            raise NoRegistries(cut_off[0])
+        assert done.returncode == 0 or not check, said
         return done
 
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import pytest
 from tiers import exhaustive
 
-from .engine import Engine, engine, why_not
+from .engine import Engine, NoRegistries, engine, why_not
 
 _WHY_NOT: Final = why_not()
 pytestmark = [
@@ -85,7 +85,10 @@ class Container:
 @pytest.fixture
 def podman() -> Iterator[Engine]:
     with engine() as made:
-        made.build(IMAGE)
+        try:
+            made.build(IMAGE)
+        except NoRegistries as cut_off:
+            pytest.skip(f"no image can be built here: {cut_off}")
         yield made
 
 
