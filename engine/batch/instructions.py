@@ -121,9 +121,10 @@ def warm_up(model: ModelConfig, *, again: bool) -> WarmUp | None:
         model: another server's is left alone.
         again: whether the worker takes the place of another.
     """
-    if not model.warm_up or model.platform == "http":
+    if model.warm_up == "off" or model.platform == "http":
         return None
     return WarmUp(
+        required=model.warm_up == "required",
         limit_s=min(model.warm_up_s, WARM_UP_AGAIN_S) if again else model.warm_up_s,
         length=model.warm_up_length,
         file=str(model.warm_up_file) if model.warm_up_file else None,

@@ -291,10 +291,11 @@ class ModelConfig:
         "warm-up beyond warm_up_s, before it is taken for hung and ended",
     ] = 600.0
     warm_up: Annotated[
-        bool,
-        SWITCH,
-        "run every batch size before the first request",
-    ] = True
+        Literal["required", "try", "off"],
+        choice("required", "try", "off"),
+        "run every batch size before the first request: required, a model that fails at one is not "
+        "served; try, it is served all the same, with a warning; off, nothing is run",
+    ] = "required"
     warm_up_s: Annotated[
         float,
         number(DAY_S, zero=True),

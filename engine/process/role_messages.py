@@ -131,11 +131,13 @@ class WarmUp:
     """What a worker is to warm up.
 
     Attributes:
+        required: whether a model that fails is not to be served.
         limit_s: what it may take.
         length: of open dimensions, in elements.
         file: with examples, if there is one.
     """
 
+    required: bool
     limit_s: float
     length: int
     file: str | None

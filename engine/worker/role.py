@@ -150,7 +150,12 @@ def _warm_up(
     tried = warmed_up(
         spec,
         runner.try_out,
-        Wanted(wanted.limit_s, wanted.length, Path(wanted.file) if wanted.file else None),
+        Wanted(
+            required=wanted.required,
+            limit_s=wanted.limit_s,
+            length=wanted.length,
+            file=Path(wanted.file) if wanted.file else None,
+        ),
         path=Path(start.model.path),
         title=start.title,
         out=sys.stderr if number == spec.workers[0] and sys.stderr.isatty() else None,

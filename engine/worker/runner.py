@@ -75,6 +75,9 @@ class Codec(Protocol):
             WrongResult: where it does not fit the signature or the number of rows.
         """
 
+    def fault(self, results: Any) -> WrongResult | None:
+        """Why something of the results for made-up values cannot be told; None where all can."""
+
     def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
         """Each request's result into its memory; the bytes each takes, written or not, or why
         it alone cannot be written."""
@@ -154,10 +157,12 @@ class Runner:
             How long it ran in nanoseconds.
 
         Raises:
-            WrongResult: what it returned is not what its signature says.
+            WrongResult: what it returned is not what its signature says, or cannot be told.
         """
         before_ns = self.run_ns
-        self._call(self._codec.made_up(values), [rows])
+        results = self._call(self._codec.made_up(values), [rows])
+        if (fault := self._codec.fault(results)) is not None:
+            raise fault
         return self.run_ns - before_ns
 
     def _run_uniform(self, uniform: UniformBatch, mark: BatchMark) -> tuple[bool, Exception | None]:
@@ -318,6 +323,11 @@ class TensorCodec:
         outputs = self._checker.outputs(returned, count + spare)
         return outputs.first_rows(count) if spare else outputs
 
+    def fault(self, results: Any) -> WrongResult | None:
+        """See `Codec.fault`."""
+        outputs: Outputs = results
+        return outputs.faults[0].error if outputs.faults else None
+
     def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
         """See `Codec.write`."""
         outputs: Outputs = results
@@ -411,6 +421,10 @@ class JsonCodec:
             texts.append(_json_text(returned[start:stop]))
             start = stop
         return texts
+
+    def fault(self, results: Any) -> WrongResult | None:
+        """See `Codec.fault`."""
+        return next((text for text in results if isinstance(text, WrongResult)), None)
 
     def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
         """See `Codec.write`."""

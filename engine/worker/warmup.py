@@ -6,8 +6,9 @@ does before anybody waits for it. All sizes are run, smallest first, and then al
 because what is done once is no part of what a batch takes. Time is bounded: what would exceed it is
 left out, and said.
 
-A model may refuse values that were made up, so that is a warning and no reason not to serve. A
-failure with values from the operator's own file is one.
+A model that fails at a size of its own signature would fail its clients there, so it is not served
+where warm-up is required. One that refuses values that were made up, with InvalidInput, has
+answered, and is served.
 """
 
 import logging
@@ -19,7 +20,8 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from ringbatch.engine.batch.shaping import elements, padded_rows
-from ringbatch.engine.runtimes.model import failure
+from ringbatch.engine.runtimes.model import InvalidInput, failure
+from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.samples import Samples, made_up
 from ringbatch.shm.cost_profile import Trial, size_text
 from ringbatch.shm.errors import StartupError
@@ -39,11 +41,13 @@ class Wanted:
     """What the configuration says of warm-up.
 
     Attributes:
+        required: whether a model that fails is not to be served.
         limit_s: seconds that it may take.
         length: of open dimensions, where no bucket says it.
         file: with instances; None where they are made up.
     """
 
+    required: bool
     limit_s: float
     length: int
     file: Path | None = None
@@ -57,13 +61,13 @@ class WarmUp:
         trials: the sizes that were run, in order.
         left_out: those that would have taken too long, as rows and length.
         error: what the model raised, where it did; nothing was run after that.
-        failed_at: the rows it was run with then.
+        failed_at: the rows and the length that it was run with then.
     """
 
     trials: tuple[Trial, ...]
     left_out: tuple[tuple[int, int], ...] = ()
     error: Exception | SystemExit | None = None
-    failed_at: int = 0
+    failed_at: tuple[int, int] = (0, 0)
 
 
 def warmed_up(
@@ -89,7 +93,8 @@ def warmed_up(
         clock_ns: the monotonic clock.
 
     Raises:
-        StartupError: the operator's file does not hold what the model takes.
+        StartupError: the operator's file does not hold what the model takes, or the model fails
+            and must not.
     """
     samples = Samples(wanted.file, spec.inputs) if wanted.file else None
     if samples is None and not spec.typed:
@@ -105,16 +110,57 @@ def warmed_up(
     )
     progress = Progress(title, _ROUNDS * len(runs), out)
 
+    def values(rows: int, length: int) -> Any:
+        return samples.rows(rows) if samples else made_up(spec.inputs, rows, length)
+
     def run(rows: int, length: int) -> int:
-        values = samples.rows(rows) if samples else made_up(spec.inputs, rows, length)
-        return try_out(values, rows)
+        return try_out(values(rows, length), rows)
 
     limit_ns = int(wanted.limit_s * 1e9)
     result = warm_up(runs, mentioned(run), progress.tell, limit_ns=limit_ns, clock_ns=clock_ns)
     progress.end()
     logger.info("%s", summary(result))
-    _warn(result, spec, path, wanted)
+    if result.error is not None:
+        _failed(result.error, batch_text(spec, values(*result.failed_at)), spec, path, wanted)
+    _warn(result, spec, wanted)
     return list(result.trials)
+
+
+def _failed(
+    error: Exception | SystemExit, batch: str, spec: ModelSpec, path: Path, wanted: Wanted
+) -> None:
+    words = failure(path, error, f"warm-up of {spec.name} with {batch}")
+    origin = "the values were made up"
+    if wanted.file is not None:
+        origin = f"the instances are those of {wanted.file}"
+    elif isinstance(error, InvalidInput):
+        logger.warning(
+            "%s; %s, so the model serves all the same; give it some that it takes with "
+            'warm_up_file, or set warm_up = "off"',
+            words,
+            origin,
+        )
+        return
+    if not isinstance(error, WrongResult | InvalidInput):
+        logger.error("warm-up raised", exc_info=error)
+    if not wanted.required:
+        logger.warning('%s; %s; the model serves all the same, as warm_up = "try"', words, origin)
+        return
+    cure = "" if wanted.file else "; if these are to blame, give it some with warm_up_file"
+    raise StartupError(
+        f'{words}; {origin}{cure}; warm_up = "required" refuses a model that fails, "try" serves it'
+    ) from error
+
+
+def batch_text(spec: ModelSpec, values: Any) -> str:
+    """The shapes of what a model was run with, for people."""
+    if not spec.typed:
+        return f"a batch of {len(values)}"
+    first = 0 if spec.batched else 1
+    return ", ".join(
+        f"{tensor.name} {tensor.datatype.name} {list(array.shape[first:])}"
+        for tensor, array in zip(spec.inputs, values, strict=True)
+    )
 
 
 def _is_formed(spec: ModelSpec, rows: int, length: int) -> bool:
@@ -127,16 +173,7 @@ def _is_formed(spec: ModelSpec, rows: int, length: int) -> bool:
     return run_with * elements(shapes, dimensions) <= spec.max_batch_elements
 
 
-def _warn(result: WarmUp, spec: ModelSpec, path: Path, wanted: Wanted) -> None:
-    if result.error is not None:
-        words = failure(path, result.error, f"warm-up with a batch of {result.failed_at}")
-        if wanted.file is not None:
-            raise StartupError(f"{words}; the instances are those of {wanted.file}")
-        logger.warning(
-            "%s; the values were made up, so the model serves all the same; "
-            "give it some that it takes with warm_up_file, or set warm_up = false",
-            words,
-        )
+def _warn(result: WarmUp, spec: ModelSpec, wanted: Wanted) -> None:
     if result.left_out:
         sizes = ", ".join(size_text(*size) for size in result.left_out)
         logger.warning("warm-up took %g s; left out: %s", wanted.limit_s, sizes)
@@ -212,7 +249,7 @@ def warm_up(
         try:
             last_ns = run(rows, length)
         except (Exception, SystemExit) as error:
-            return WarmUp(so_far(), error=error, failed_at=rows)
+            return WarmUp(so_far(), error=error, failed_at=(rows, length))
         best[rows, length] = min(last_ns, best.get((rows, length), last_ns))
         tell(done, Trial(rows, length, last_ns))
     return WarmUp(so_far(), left_out=tuple(size for size in runs if size not in best))

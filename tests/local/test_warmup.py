@@ -13,8 +13,9 @@ import pytest
 from segment_fixture import local_segment, spec
 
 from ringbatch.engine.runtimes.model import InvalidInput, Model
+from ringbatch.engine.worker.finite import FiniteCodec
 from ringbatch.engine.worker.padding import PaddedCodec, padding
-from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.runner import Codec, Runner
 from ringbatch.engine.worker.samples import Samples, made_up
 from ringbatch.engine.worker.warmup import (
     Progress,
@@ -66,7 +67,7 @@ class Harness:
         segment = local_segment(model)
         port = EnginePort(segment, 0, lambda _lane: None)
         opened = Model(model.inputs, model.outputs, lambda: None, watched)
-        codec = None
+        codec: Codec | None = FiniteCodec(segment.memory, opened) if model.refuse_nan else None
         if model.pad_variable_length:
             opened, shaped = padding(opened, model.length_buckets, {}, "")
             codec = PaddedCodec(segment.memory, opened, shaped)
@@ -80,13 +81,15 @@ class Harness:
             codec=codec,
         )
 
-    def warm(self, limit_s: float = 1.0, file: Path | None = None) -> list[tuple[int, int, int]]:
+    def warm(
+        self, limit_s: float = 1.0, file: Path | None = None, *, required: bool = True
+    ) -> list[tuple[int, int, int]]:
         return [
             (trial.rows, trial.length, trial.run_ns)
             for trial in warmed_up(
                 self.spec,
                 self.runner.try_out,
-                Wanted(limit_s, 5, file),
+                Wanted(required=required, limit_s=limit_s, length=5, file=file),
                 path=PATH,
                 title="m/0",
                 out=None,
@@ -231,15 +234,96 @@ def test_a_model_that_refuses_made_up_values_serves_all_the_same(
     harness = Harness(spec(0, [X], [SUM]), refuse)
     assert [rows for rows, _, _ in harness.warm()] == [1]
     (record,) = [r for r in caplog.records if r.levelno == logging.WARNING]
-    assert "warm-up with a batch of 2: InvalidInput: ones are not good" in record.getMessage()
+    words = "/models/m.py: warm-up of m with x FP32 [2, 2]: InvalidInput: ones are not good enough"
+    assert record.getMessage() == (
+        f"{words}; the values were made up, so the model serves all the same; give it some that it "
+        'takes with warm_up_file, or set warm_up = "off"'
+    )
 
 
-@pytest.mark.parametrize("returned", [lambda x: x[:, :0], lambda x: "no array at all"])
-def test_an_answer_that_is_not_what_is_declared_is_mentioned_too(
-    returned: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+def broken(x: Any) -> Any:
+    if len(x) > 1:
+        raise ZeroDivisionError("no such kernel")
+    return sums(x)
+
+
+def ended(_x: Any) -> Any:
+    raise SystemExit(3)
+
+
+Y = Tensor("y", "FP32", [2])
+B = Tensor("y", "INT8", [2])
+FAILS: dict[str, tuple[Callable[[Any], Any], ModelSpec, str]] = {
+    "it raises": (
+        broken,
+        spec(0, [X], [SUM]),
+        "m with x FP32 [2, 2]: ZeroDivisionError: no such kernel",
+    ),
+    "it exits": (ended, spec(0, [X], [SUM]), "m with x FP32 [1, 2]: SystemExit: 3"),
+    "too few rows": (
+        lambda x: x[1:],
+        spec(0, [X], [Y]),
+        "m with x FP32 [1, 2]: WrongCount: output 'y' has shape [0, 2], declared is [1, 2]",
+    ),
+    "another shape": (
+        lambda x: x[:, :1],
+        spec(0, [X], [Y]),
+        "WrongResult: output 'y' has shape [1, 1], declared is [1, 2]",
+    ),
+    "another dtype": (
+        lambda x: x.astype("c8"),
+        spec(0, [X], [Y]),
+        "WrongResult: output 'y' is complex64, declared is FP32",
+    ),
+    "no array": (lambda x: "y", spec(0, [X], [Y]), "WrongResult: output 'y' has shape []"),
+    "not finite": (
+        lambda x: x * np.inf,
+        replace(spec(0, [X], [Y]), refuse_nan=True),
+        "WrongResult: output 'y' holds NaN or infinity",
+    ),
+    "beyond the datatype": (
+        lambda x: np.full(x.shape, 300),
+        spec(0, [X], [B]),
+        "WrongResult: output 'y' holds numbers beyond the declared INT8",
+    ),
+    "without a batch dimension": (
+        broken,
+        spec(0, [X], [SUM], max_batch_size=0),
+        "m with x FP32 [2]: ZeroDivisionError: no such kernel",
+    ),
+}
+
+
+@pytest.mark.parametrize(("predict", "model", "words"), FAILS.values(), ids=FAILS)
+def test_a_model_that_fails_at_its_own_signature_is_refused_or_served_with_a_warning(
+    predict: Callable[[Any], Any],
+    model: ModelSpec,
+    words: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert Harness(spec(0, [X], [SUM]), returned).warm() == []
-    assert "output 'sum'" in caplog.text
+    with pytest.raises(StartupError) as refused:
+        Harness(model, predict).warm()
+    assert str(refused.value).startswith(f"{PATH}: warm-up of m with x FP32 ")
+    assert words in str(refused.value)
+    assert str(refused.value).endswith(
+        "; the values were made up; if these are to blame, give it some with warm_up_file; "
+        'warm_up = "required" refuses a model that fails, "try" serves it'
+    )
+    caplog.clear()
+    Harness(model, predict).warm(required=False)
+    (told,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert words in told
+    assert told.endswith('the model serves all the same, as warm_up = "try"')
+
+
+def test_an_answer_that_is_not_finite_is_one_where_nobody_refuses_it() -> None:
+    assert len(Harness(spec(0, [X], [Y]), lambda x: x * np.inf).warm()) == 6
+
+
+def test_values_of_json_that_cannot_be_told_are_a_failure(tmp_path: Path) -> None:
+    harness = Harness(spec(), lambda instances: [float("nan") for _ in instances])
+    with pytest.raises(StartupError, match=r"with a batch of 1: WrongResult: a prediction cannot"):
+        harness.warm(file=written(tmp_path, ["a"]))
 
 
 def test_what_is_left_out_and_what_is_too_slow_is_mentioned(
@@ -290,8 +374,9 @@ def test_a_file_says_what_the_tensors_hold_and_how_long_they_are(tmp_path: Path)
 def test_a_model_that_refuses_what_the_operator_gave_it_does_not_start(tmp_path: Path) -> None:
     harness = Harness(spec(0, [X], [SUM]), refuse)
     file = written(tmp_path, [[1, 2]])
-    with pytest.raises(StartupError, match=r"m\.py: .*a batch of 2: InvalidInput.*warm\.json"):
+    with pytest.raises(StartupError, match=r"with x FP32 \[2, 2\]: InvalidInput.*warm\.json"):
         harness.warm(file=file)
+    assert [rows for rows, _, _ in harness.warm(file=file, required=False)] == [1]
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "padding_values": (),
         "lengths_input": None,
         "load_timeout_s": 600.0,
-        "warm_up": True,
+        "warm_up": "required",
         "warm_up_s": 30.0,
         "warm_up_length": 16,
         "warm_up_file": None,

@@ -44,7 +44,7 @@ OTHERS: dict[str, Any] = {
     "timeout_s": 5.0,
     "trust_pickle": True,
     "trusted_types": ("a.B",),
-    "warm_up": False,
+    "warm_up": "off",
     "warm_up_file": Path("/w.json"),
     "warm_up_length": 3,
     "warm_up_s": 4.0,

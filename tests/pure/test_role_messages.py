@@ -146,9 +146,9 @@ def test_tensors_are_tensors(inputs: Any) -> None:
 
 
 def test_a_whole_number_of_seconds_is_one() -> None:
-    line = b'{"type": "WarmUp", "limit_s": 2, "length": 16, "file": null}'
+    line = b'{"type": "WarmUp", "required": true, "limit_s": 2, "length": 16, "file": null}'
     found = Vocabulary[role_messages.WarmUp](role_messages.WarmUp).decode(line)
-    assert (found, type(found.limit_s)) == (role_messages.WarmUp(2.0, 16, None), float)
+    assert (found, type(found.limit_s)) == (role_messages.WarmUp(True, 2.0, 16, None), float)
 
 
 values = st.recursive(

@@ -192,7 +192,7 @@ def test_a_row_that_the_model_loses_is_its_own_requests_failure(server: Server) 
 
 
 def test_a_row_that_a_typed_model_loses_is_its_own_requests_failure(server: Server) -> None:
-    answers = all_at_once(server, *(fast("crooked", instances([n])) for n in (0, 1, 4, 5)))
+    answers = all_at_once(server, *(fast("crooked", instances([n])) for n in (0, 7, 4, 5)))
     assert [answer.status for answer in answers] == [200, 500, 200, 200]
     assert "output 'y' has shape [0, 1], declared is [1, 1]" in answers[1].error
 

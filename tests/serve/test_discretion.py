@@ -31,7 +31,7 @@ def predict(x):
     what = int(x[0, 0])
     if what == 0:
         open("/srv/confidential/weights.bin")
-    if what == 1:
+    if what == 7:
         raise TheirOwnKindOfError(f"confidential {__file__} {os.getpid()}")
     if what == 2:
         return x[:, :0]
@@ -45,7 +45,7 @@ def predict(x):
         os._exit(1)
     return x
 """
-CASES = range(7)
+CASES = (0, 2, 3, 4, 5, 6, 7)
 
 
 @pytest.fixture(scope="module")

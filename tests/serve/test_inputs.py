@@ -203,7 +203,7 @@ BAD: dict[str, tuple[str, bytes, int, str]] = {
     "an-answer-without-json": ("echo", instances("nan"), 500, "cannot be written as JSON"),
     "too-few-rows": (
         "crooked",
-        instances([0], [1]),
+        instances([0], [7]),
         500,
         "'y' has shape [1, 1], declared is [2, 1]",
     ),

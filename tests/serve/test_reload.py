@@ -225,6 +225,11 @@ BROKEN_MODELS = {
         "def load():\n    raise ValueError('no weights')\ndef predict(x): ...",
         "no weights",
     ),
+    "warm-up": (
+        "from ringbatch.engine import Tensor\ninputs = outputs = [Tensor('x', 'FP32', [2])]\n"
+        "def predict(x):\n    raise ValueError('no such kernel')\n",
+        "warm-up of m with x FP32 [1, 2]: ValueError: no such kernel",
+    ),
     "the process": (
         "import os\ndef load():\n    os.kill(os.getpid(), 9)\ndef predict(x): ...",
         "worker m/0 process was killed by SIGKILL",

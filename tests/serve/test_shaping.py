@@ -33,7 +33,7 @@ def server(start_for_module: Start) -> Server:
             "tokens": TOKENS | {"cpus": [cpu]},
             "picky": {"path": "picky.py"},
             "surroundings": {"path": "surroundings.py"},
-            "cold": {"path": "matmul.py", "warm_up": False},
+            "cold": {"path": "matmul.py", "warm_up": "off"},
         },
         frontend_cpus=cpu,
     )
@@ -103,7 +103,10 @@ def test_the_operator_sees_what_each_size_took(server: Server) -> None:
 
 def test_the_log_says_what_warm_up_took_and_where_everything_runs(server: Server) -> None:
     assert "warm-up: 1 x 4 " in server.stderr
-    assert "warm-up with a batch of 1: InvalidInput: no ones" in server.stderr
+    assert (
+        "warm-up of picky with x FP32 [1, 1]: InvalidInput: no ones; "
+        "the values were made up, so the model serves" in server.stderr
+    )
     assert "placement: frontends and collector on CPUs " in server.stderr
 
 
@@ -136,7 +139,7 @@ START = {
     ),
     "instances-that-it-refuses": (
         "path = 'picky.py'\nwarm_up_file = 'ones.json'\n",
-        "warm-up with a batch of 1: InvalidInput: no ones; the instances are those of ",
+        "line 15: warm-up of m with x FP32 [1, 1]: InvalidInput: no ones; the instances are those ",
     ),
     "cpus-that-are-not-there": (
         "path = 'matmul.py'\ncpus = ['99999']\n",

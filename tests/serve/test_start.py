@@ -15,6 +15,10 @@ from ringbatch.shm.object_names import DIRECTORY
 
 GOOD = "def predict(instances):\n    return instances\n"
 LOADED = f"{GOOD}def load():\n    raise OSError('no weights here')\n"
+TYPED = """\
+from ringbatch.engine import Tensor
+inputs, outputs = [Tensor("x", "FP32", [2])], [Tensor("y", "FP32", [2])]
+"""
 
 
 class Case(NamedTuple):
@@ -60,6 +64,17 @@ CASES = {
         f"{GOOD}def load():\n    raise SystemExit(0)\n",
         None,
         r"\S+model\.py: line 4: load\(\): SystemExit: 0",
+    ),
+    "raises-when-warmed-up": Case(
+        TYPED + "def predict(x):\n    raise RuntimeError('no such kernel')\n",
+        None,
+        r"\S+model\.py: line 4: warm-up of model with x FP32 \[1, 2\]: RuntimeError: no such "
+        r'kernel; the values were made up; .*; warm_up = "required" refuses a model that fails, .*',
+    ),
+    "loses-rows-when-warmed-up": Case(
+        TYPED + "def predict(x):\n    return x[:2]\n",
+        None,
+        r"\S+model\.py: warm-up of model with x FP32 \[4, 2\]: WrongCount: output 'y' has .*",
     ),
     "another-kind-of-file": Case(None, None, r".*model\.txt.*\.py.*", "model.txt"),
     "no-configuration": Case(
@@ -124,7 +139,11 @@ def test_a_start_that_fails_says_why_in_one_line_and_leaves_nothing(
     assert (server.process.returncode, len(told)) == (2, 1), server.stderr
     assert re.fullmatch(words, told[0]), told[0]
     assert lines[-1] == f"ringbatch: {told[0]}"
-    if "load" not in case:  # whose traceback is the model's own, and logged
+    if case not in {
+        "raises-in-load",
+        "exits-in-load",
+        "raises-when-warmed-up",
+    }:  # whose traceback is the model's own, and logged
         assert "Traceback" not in server.stderr
         assert lines[:-1] == [line for line in lines[:-1] if " INFO " in line]
     assert server.stdout == ""

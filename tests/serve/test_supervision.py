@@ -302,6 +302,35 @@ def test_a_replacement_that_hangs_is_replaced(
         assert connection.ask(fast("stuck", instances([1]))).status == 200
 
 
+FICKLE = """
+from pathlib import Path
+from ringbatch.engine import Tensor
+inputs = outputs = [Tensor("x", "FP32", [1])]
+def predict(x):
+    if (Path(__file__).parent / "broken").exists():
+        raise RuntimeError("no such kernel")
+    return x
+"""
+
+
+def test_a_replacement_that_fails_its_warm_up_is_replaced_as_one_that_fails_to_load(
+    start: Start, wait_until: WaitUntil, tmp_path: Path
+) -> None:
+    (tmp_path / "fickle.py").write_text(FICKLE)
+    own = start({"fickle": {"path": str(tmp_path / "fickle.py")}})
+    (tmp_path / "broken").touch()
+    os.kill(own.role("worker fickle/0"), signal.SIGKILL)
+    wait_until(lambda: "worker fickle/0 starts again in " in own.stderr, "it is found")
+    words = "fickle.py: line 7: warm-up of fickle with x FP32 [1, 1]: RuntimeError: no such kernel"
+    assert words in own.stderr
+    with Connection(own.port) as connection:
+        assert connection.ask(request("/v2/health/ready", method="GET")).status == 503
+        (tmp_path / "broken").unlink()
+        wait_until(
+            lambda: connection.ask(fast("fickle", instances([1]))).status == 200, "it serves again"
+        )
+
+
 @exhaustive
 def test_a_load_that_hangs_fails_its_reload_and_the_next_order_is_carried_out(
     start: Start,

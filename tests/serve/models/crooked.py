@@ -13,7 +13,7 @@ outputs = [Tensor("y", "FP32", [1])]
 
 def predict(x: NDArray[Any]) -> NDArray[Any]:
     asked = set(x[:, 0].tolist())
-    if 1.0 in asked:
+    if 7.0 in asked:
         return x[1:]
     if 2.0 in asked:
         return np.hstack([x, x])
