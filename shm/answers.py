@@ -24,6 +24,10 @@ class Answer(NamedTuple):
         batch_rows: instances in that batch.
         reason: the `Reason` it was closed for.
         dispatched_ns: when the collector gave the batch to a worker.
+        began_ns: when the worker took it up.
+        gathered_ns: when the model was started with it first; 0 where it was not.
+        ran_ns: when the model returned last; 0 likewise.
+        attempts: how many times the batch was run, up to this answer.
         finished_ns: when the answer stood in the slot.
     """
 
@@ -33,6 +37,10 @@ class Answer(NamedTuple):
     batch_rows: int
     reason: int
     dispatched_ns: int
+    began_ns: int
+    gathered_ns: int
+    ran_ns: int
+    attempts: int
     finished_ns: int
 
 

@@ -26,7 +26,7 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 8
+LAYOUT_VERSION: Final = 9
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
@@ -275,7 +275,17 @@ class SlotWords:
           19  BATCH_ROWS         holder      request    owner       request
           20  REASON             holder      request    owner       request
           21  DISPATCHED_NS      holder      request    owner       request
-          22  FINISHED_NS        holder      request    owner       request
+          22  BEGAN_NS           holder      request    owner       request
+          23  GATHERED_NS        holder      request    owner       request
+          24  RAN_NS             holder      request    owner       request
+          25  ATTEMPTS           holder      request    owner       request
+          26  FINISHED_NS        holder      request    owner       request
+
+    DISPATCHED_NS is when the collector gave the batch to a worker, BEGAN_NS when that took it up,
+    GATHERED_NS when the model was started with it first, RAN_NS when the model returned last, and
+    FINISHED_NS when the answer was written; each is 0 where it did not come to that. ATTEMPTS is
+    how many times the batch was run, up to this answer; that workers died of it before counts as
+    one.
 
     The structures below are runs of them, for who stores or loads several at once.
     """
@@ -296,7 +306,11 @@ class SlotWords:
     BATCH_ROWS: Final = 19
     REASON: Final = 20
     DISPATCHED_NS: Final = 21
-    FINISHED_NS: Final = 22
+    BEGAN_NS: Final = 22
+    GATHERED_NS: Final = 23
+    RAN_NS: Final = 24
+    ATTEMPTS: Final = 25
+    FINISHED_NS: Final = 26
     SIZE: Final = 2 * PAIR
 
 
@@ -306,11 +320,11 @@ REQUEST_SIZES: Final = Struct("@5Q")
 """Of a header, MODEL to RESULT_CAPACITY: what requests that are alike have in common."""
 SIZES_AND_OFFSETS: Final = Struct(f"@{REQUEST_SIZES.size}s2Q")
 """Of a header, MODEL to RESULT_OFFSET, the sizes in one piece."""
-ANSWER_DETAILS: Final = Struct("@6Q")
+ANSWER_DETAILS: Final = Struct("@10Q")
 """Of a slot, RESULT_BYTES to FINISHED_NS: what the holder stores before DONE."""
 PACKED_DETAILS: Final = Struct(f"{ANSWER_DETAILS.size}s")
 """The same in one piece."""
 OUTCOME: Final = Struct("@3Q")
 """Of a slot, DONE to BATCH."""
-OUTCOME_DETAILS: Final = Struct("@24x4Q")
+OUTCOME_DETAILS: Final = Struct("@24x8Q")
 """Of a slot from DONE on, what is behind an outcome: BATCH_ROWS to FINISHED_NS."""

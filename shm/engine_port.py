@@ -67,12 +67,17 @@ def columns(requests: Sequence[Request]) -> tuple[tuple[int, ...], ...]:
 
 
 class BatchMark(NamedTuple):
-    """What every answer of a batch says of that batch."""
+    """What every answer of a batch says of that batch: the words of a slot from BATCH to ATTEMPTS,
+    see `SlotWords`. The last four are the worker's, and 0 in anybody else's hands."""
 
     batch: int
     rows: int
     reason: Reason
     dispatched_ns: int
+    began_ns: int = 0
+    gathered_ns: int = 0
+    ran_ns: int = 0
+    attempts: int = 0
 
 
 class EnginePort:
@@ -265,6 +270,10 @@ class EnginePort:
             mark.rows,
             mark.reason,
             mark.dispatched_ns,
+            mark.began_ns,
+            mark.gathered_ns,
+            mark.ran_ns,
+            mark.attempts,
             finished_ns,
         )
         self._store_release[first + _DONE] = done_word(ref, status)

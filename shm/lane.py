@@ -62,7 +62,7 @@ _STATUSES: Final = tuple(Status)
 _STATUS_COUNT: Final = len(_STATUSES)
 _NO_SLOT: Final = -1
 _NO_OUTCOME: Final = (Status.CORRUPT, 0, 0)
-_SPOILT: Final = Answer(*_NO_OUTCOME, 0, 0, 0, 0)
+_SPOILT: Final = Answer(*_NO_OUTCOME, 0, 0, 0, 0, 0, 0, 0, 0)
 
 
 class Lane(SlotMemory):

@@ -91,7 +91,7 @@ def tasks(words: list[int]) -> list[Task]:
         if words[start] < _TASK_WORDS or stop > len(words):
             raise CorruptRingError(f"a task of {words[start]} words at {start} of {len(words)}")
         _, batch, reason, rows, dispatched_ns, *references = words[start:stop]
-        mark = new_tuple(BatchMark, (batch, rows, _REASONS[reason], dispatched_ns))
+        mark = new_tuple(BatchMark, (batch, rows, _REASONS[reason], dispatched_ns, 0, 0, 0, 0))
         found.append(new_tuple(Task, (mark, references)))
         start = stop
     return found

@@ -150,7 +150,7 @@ class Dispatcher:
                 return
             refs, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
         row_count = sum(rows)
-        mark = new_tuple(BatchMark, (self.next_batch, row_count, reason, now_ns))
+        mark = new_tuple(BatchMark, (self.next_batch, row_count, reason, now_ns, 0, 0, 0, 0))
         self.next_batch += 1
         idle = bool(model.idle)
         worker = model.idle.pop() if idle else model.busy.pop(0)

@@ -19,6 +19,7 @@ from ringbatch.engine.runtimes.model import InvalidInput, Model, ServerFailed, s
 from ringbatch.engine.worker.memory_cap import ran_out_of_memory
 from ringbatch.engine.worker.outputs import Checker, Fault, Outputs, WrongCount, WrongResult
 from ringbatch.engine.worker.retry import Retry
+from ringbatch.engine.worker.runs import Runs
 from ringbatch.engine.worker.tensors import Gatherer, Scatterer, Unlike, joined
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.frame import FrameError
@@ -130,10 +131,18 @@ class Runner:
         """Time spent inside the model so far."""
         self.failed = False
         """Whether anything of the latest batch failed."""
+        self._runs = Runs()
 
-    def run(self, references: list[int], mark: BatchMark) -> None:
-        """Run a batch and answer every request in it; the answers still want a `flush`."""
+    def run(self, references: list[int], mark: BatchMark, began_ns: int) -> None:
+        """Run a batch and answer every request in it; the answers still want a `flush`.
+
+        Args:
+            references: the requests.
+            mark: the batch.
+            began_ns: now, on the monotonic clock.
+        """
         self.failed = False
+        self._runs.begin(mark, began_ns)
         uniform = error = None
         if self._codec.uniform and self._retry.allows(mark.rows):
             uniform = self._port.read_uniform(references)
@@ -183,7 +192,8 @@ class Runner:
             self._answer(requests, written, mark)
         else:
             status = _OK if size <= sizes.result_capacity else Status.RESULT_TOO_LARGE
-            port.answer_uniform(uniform, status, size, mark, self._clock_ns())
+            stamped = self._runs.stamped(mark)
+            port.answer_uniform(uniform, status, size, stamped, self._clock_ns())
         self._retry.fitted(mark.rows)
         return True, None
 
@@ -220,20 +230,25 @@ class Runner:
         try:
             returned = self._predict(*arguments)
         finally:
-            self.run_ns += self._clock_ns() - started_ns
+            ended_ns = self._clock_ns()
+            self.run_ns += ended_ns - started_ns
+            self._runs.ran(started_ns, ended_ns)
         return self._codec.check(returned, rows, spare)
 
     def _answer(
         self, requests: list[Request], sizes: Sequence[int | WrongResult], mark: BatchMark
     ) -> None:
         now_ns = self._clock_ns()
+        stamped = self._runs.stamped(mark)
         answer = self._port.answer
         for request, size in zip(requests, sizes, strict=True):
             if isinstance(size, WrongResult):
                 self._failed(size, [request], mark)
                 continue
             fits = size <= request.result_capacity
-            answer(request.ref, Status.OK if fits else Status.RESULT_TOO_LARGE, size, mark, now_ns)
+            answer(
+                request.ref, Status.OK if fits else Status.RESULT_TOO_LARGE, size, stamped, now_ns
+            )
 
     def _failed(self, error: Exception, requests: list[Request], mark: BatchMark) -> None:
         if isinstance(error, WrongResult):
@@ -256,8 +271,9 @@ class Runner:
         now_ns = self._clock_ns()
         # A model may put half of a surrogate pair into its text, straight from a client's JSON.
         text = text.encode(errors="replace").decode()
+        stamped = self._runs.stamped(mark)
         for request in requests:
-            self._port.fail(request, status, text, mark, now_ns)
+            self._port.fail(request, status, text, stamped, now_ns)
 
 
 def _kind(error: Exception) -> str:

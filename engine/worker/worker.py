@@ -77,7 +77,7 @@ class Worker:
                     self._finish(size, _DONE, mark.batch)
                     continue
             before_ns = runner.run_ns
-            runner.run(references, mark)
+            runner.run(references, mark, now_ns)
             run_ns = runner.run_ns - before_ns
             self._finish(size, _FAILED if runner.failed else _DONE, mark.batch, run_ns)
             # BATCHES, ROWS and RUN_NS.

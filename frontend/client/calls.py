@@ -164,7 +164,7 @@ class Call(Waiter):
             lane.release(slot)
             return
         index, room = sent
-        status, size, _, _, _, _, finished_ns = lane.answer(slot)
+        status, size, *_, finished_ns = lane.answer(slot)
         start = lane.result_offset[slot]
         if status is Status.OK:
             self._results[index] = self._parts[index].rows, bytearray(memory[start : start + size])

@@ -64,7 +64,7 @@ class Harness:
 
     def run(self) -> dict[int, segment_fixture.Reply]:
         """Everything sent, as one batch."""
-        self.forwarder.run(self._taken.take(), BatchMark(7, 3, Reason.FULL, 5))
+        self.forwarder.run(self._taken.take(), BatchMark(7, 3, Reason.FULL, 5), 6)
         self._port.flush()
         return self.client.collect()
 
@@ -86,6 +86,20 @@ def test_a_batch_is_asked_for_at_once_and_everybody_gets_his_own(harness: Harnes
     assert statuses(replies) == [Status.OK, Status.OK]
     assert {reply.answer.batch for reply in replies.values()} == {7}
     assert not harness.forwarder.failed
+
+
+def test_an_answer_says_when_the_server_was_asked_and_when_it_had_answered(
+    harness: Harness,
+) -> None:
+    def answered(lists: Sequence[bytes]) -> list[bytes]:
+        harness.now_ns += 100
+        return list(lists)
+
+    harness.server.answer = answered
+    slot = harness.send(b'{"instances":[1]}')
+    answer = harness.run()[slot].answer
+    assert (answer.dispatched_ns, answer.began_ns, answer.gathered_ns) == (5, 6, 1)
+    assert (answer.ran_ns, answer.finished_ns, answer.attempts) == (101, 101, 1)
 
 
 def test_the_server_is_waited_for_as_long_as_anybody_waits(harness: Harness) -> None:

@@ -40,7 +40,7 @@ from ringbatch.shm.slot import (
 from ringbatch.shm.uniform_batch import UniformBatch, UniformBatchReader
 
 MODEL = ModelSpec(0, "m", "python", (), (), 1, 0, 1, "eager", (0,))
-MARK = BatchMark(batch=7, rows=3, reason=Reason.LATENCY, dispatched_ns=11)
+MARK = BatchMark(7, 3, Reason.LATENCY, 11, 21, 31, 41, 2)
 LANES, SLOTS, LANE_BYTES = 2, 4, 4 * PAGE
 WORKER, COLLECTOR = 0, 1
 LAYOUT = Layout(
@@ -205,7 +205,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     ]
     header = RecordingStruct(9, "header", log)
     monkeypatch.setattr(lane_module, "_store_header", header.pack_into)
-    beside = RecordingStruct(6, "result header", log)
+    beside = RecordingStruct(10, "result header", log)
     monkeypatch.setattr(holder_module, "_store_details", beside.pack_into)
     monkeypatch.setattr(holder_module, "ANSWER_DETAILS", beside)
     monkeypatch.setattr(holder_module, "PACKED_DETAILS", SimpleNamespace(pack_into=beside.store))
@@ -414,7 +414,7 @@ def test_a_request_reaches_the_engine_and_its_answer_comes_back(harness: Harness
     harness.answer(request)
     harness.worker.flush()
     assert harness.lane.collect() == [slot]
-    assert harness.lane.answer(slot) == Answer(Status.OK, 5, 7, 3, Reason.LATENCY, 11, 12)
+    assert harness.lane.answer(slot) == Answer(Status.OK, 5, *MARK, 12)
     assert harness.result(slot) == b"HELLO"
     harness.lane.release(slot)
     assert harness.lane.in_flight == 0
@@ -621,7 +621,7 @@ def test_an_answer_that_cannot_be_is_corrupt_and_has_no_result(
     harness.serve()
     harness.segment.words[harness.slot_word(slot, field)] = value
     assert harness.lane.collect() == [slot]
-    assert harness.lane.answer(slot) == Answer(Status.CORRUPT, 0, 0, 0, 0, 0, 0)
+    assert harness.lane.answer(slot) == Answer(Status.CORRUPT, *[0] * 10)
 
 
 def test_what_its_holder_calls_corrupt_is_an_answer_like_others(harness: Harness) -> None:
@@ -782,7 +782,7 @@ def test_requests_answered_together_are_answered_like_single_ones(
     assert harness.lane_wakes == [harness.index]
     assert harness.lane.collect() == slots
     for slot in slots:
-        assert harness.lane.answer(slot) == Answer(Status.OK, 4, 7, 3, Reason.LATENCY, 11, 12)
+        assert harness.lane.answer(slot) == Answer(Status.OK, 4, *MARK, 12)
 
 
 def test_every_slot_that_held_a_request_is_listed_with_its_state(harness: Harness) -> None:

@@ -22,6 +22,7 @@ from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.uniform_batch import FEW
 
 MARK = BatchMark(batch=1, rows=1, reason=Reason.FULL, dispatched_ns=0)
+BEGAN_NS = 0
 IDS = Tensor("ids", "INT64", [-1])
 MASK = Tensor("mask", "BOOL", [-1])
 COUNTS = Tensor("counts", "INT64", [])
@@ -83,7 +84,7 @@ class Harness:
         return ref
 
     def run(self, *references: int) -> list[Reply]:
-        self.runner.run(list(references), MARK)
+        self.runner.run(list(references), MARK, BEGAN_NS)
         self.port.flush()
         replies = self.client.collect()
         assert len(replies) == len(references)

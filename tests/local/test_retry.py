@@ -63,7 +63,7 @@ class Harness:
     def run(self, *references: int, rows: int = 0) -> list[Reply | None]:
         """Run the batch; the replies in order, None where a request was cancelled."""
         mark = BatchMark(7, rows or len(references), Reason.FULL, 0)
-        self.runner.run(list(references), mark)
+        self.runner.run(list(references), mark, 0)
         self.port.flush()
         replies = self.client.collect()
         assert all(state.value == "free" for _, state in self.port.published())
@@ -125,7 +125,7 @@ def test_who_was_answered_need_not_wait_for_the_runs_to_come() -> None:
         return before(x)
 
     harness.runner._predict = looking
-    harness.runner.run(refs, BatchMark(7, 32, Reason.FULL, 0))
+    harness.runner.run(refs, BatchMark(7, 32, Reason.FULL, 0), 0)
     assert collected[:3] == [0, 0, 16]
 
 
@@ -275,3 +275,39 @@ def test_whole_numbers_are_always_finite() -> None:
     harness = Harness(lambda x: x.astype("int64"), finite=True, output=Tensor("y", "INT64", [2]))
     replies = harness.run(*(harness.send(n) for n in range(8)))
     assert statuses(replies) == [Status.OK] * 8
+
+
+def test_each_answer_says_when_the_model_ran_and_how_often_until_then() -> None:
+    harness = Harness(failing_for(10), run_ns=100)
+    harness.now_ns = 50
+    refs = [harness.send(n) for n in (10, 1, 2, 3)]
+    bad, last, *first = harness.run(*refs)
+    # Whole, both halves, and the two of the first alone, in the order that the search takes.
+    for reply, attempts in ((first[0], 3), (first[1], 3), (bad, 4), (last, 5)):
+        assert reply is not None
+        answer = reply.answer
+        assert (answer.attempts, answer.ran_ns) == (attempts, 50 + attempts * 100)
+        assert (answer.gathered_ns, answer.finished_ns) == (50, answer.ran_ns)
+
+
+def test_the_run_in_which_a_worker_died_counts() -> None:
+    harness = Harness(lambda x: x, run_ns=100)
+    harness.now_ns = 50
+    mark = BatchMark(8, 1, Reason.RETRY, 20)
+    harness.runner.run([harness.send(1)], mark, 30)
+    harness.port.flush()
+    ((_, reply),) = harness.client.collect().items()
+    answer = reply.answer
+    assert (answer.dispatched_ns, answer.began_ns, answer.gathered_ns) == (20, 30, 50)
+    assert (answer.ran_ns, answer.finished_ns, answer.attempts) == (150, 150, 2)
+
+
+def test_a_batch_says_nothing_of_the_runs_of_the_one_before() -> None:
+    harness = Harness(lambda x: x, run_ns=100)
+    for started_ns in (50, 250):
+        harness.now_ns = started_ns
+        (reply,) = harness.run(harness.send(1))
+        assert reply is not None
+        answer = reply.answer
+        assert (answer.gathered_ns, answer.ran_ns) == (started_ns, started_ns + 100)
+        assert answer.attempts == 1

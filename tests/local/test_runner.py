@@ -28,6 +28,7 @@ OPEN = Tensor("x", "FP32", [-1])
 TEXT = Tensor("x", "BYTES", [])
 TWO = [Y, Tensor("z", "FP32", [2])]
 MARK = BatchMark(batch=77, rows=9, reason=Reason.FULL, dispatched_ns=5)
+BEGAN_NS = 6
 
 
 class Harness:
@@ -86,7 +87,7 @@ class Harness:
 
     def run(self, *references: int) -> list[Reply]:
         """Run the batch; the replies in the order of the references."""
-        self.runner.run(list(references), MARK)
+        self.runner.run(list(references), MARK, BEGAN_NS)
         self.port.flush()
         slots = self.segment.layout.slots
         replies = [client.collect() for client in self.clients]
@@ -126,7 +127,9 @@ def test_an_answer_says_what_the_batch_was() -> None:
         for reply in harness.run(*(harness.send_tensor([[0, 0]]) for _ in range(count))):
             answer = reply.answer
             assert (answer.batch, answer.batch_rows, answer.reason) == (77, 9, Reason.FULL)
-            assert (answer.dispatched_ns, answer.finished_ns) == (5, 123)
+            assert (answer.dispatched_ns, answer.began_ns) == (5, BEGAN_NS)
+            assert (answer.gathered_ns, answer.ran_ns, answer.finished_ns) == (123, 123, 123)
+            assert answer.attempts == 1
 
 
 def test_one_wake_up_for_each_lane_and_batch() -> None:

@@ -75,6 +75,18 @@ def test_a_task_is_run_answered_reported_and_counted() -> None:
     assert read(harness.segment).workers[0] == counted
 
 
+def test_an_answer_says_when_the_worker_took_up_its_batch() -> None:
+    harness = Harness()
+    harness.now_ns = 5
+    slots = [harness.client.send(b"[1]") for _ in range(2)]
+    for batch, slot in enumerate(slots):
+        harness.hand_over(batch, reference(1, slot))
+    harness.worker.step()
+    replies = harness.client.collect()
+    # The second stood behind the first.
+    assert [replies[slot].answer.began_ns for slot in slots] == [5, 5 + RUN_NS]
+
+
 def test_without_a_task_a_step_does_nothing() -> None:
     harness = Harness()
     assert harness.worker.step() == 0

@@ -150,15 +150,15 @@ def test_a_structure_is_the_run_of_words_that_it_says(
 
 
 def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
-    packed = b"".join(n.to_bytes(WORD, "little") for n in range(7))
+    packed = b"".join(n.to_bytes(WORD, "little") for n in range(11))
     names = [SlotWords.DONE + n for n in OUTCOME_DETAILS.unpack(packed)]
     assert names[0] == SlotWords.BATCH_ROWS
     assert names[-1] == SlotWords.FINISHED_NS
 
 
-def test_the_numbers_of_version_8() -> None:
+def test_the_numbers_of_version_9() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 8
+    assert LAYOUT_VERSION == 9
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -221,7 +221,11 @@ def test_the_numbers_of_version_8() -> None:
         "BATCH_ROWS": 19,
         "REASON": 20,
         "DISPATCHED_NS": 21,
-        "FINISHED_NS": 22,
+        "BEGAN_NS": 22,
+        "GATHERED_NS": 23,
+        "RAN_NS": 24,
+        "ATTEMPTS": 25,
+        "FINISHED_NS": 26,
         "SIZE": 32,
     }
     others = {

@@ -40,13 +40,7 @@ from ringbatch.shm.slot import Reason
 words = st.integers(0, 2**64 - 1)
 all_tasks = st.builds(
     Task,
-    mark=st.builds(
-        BatchMark,
-        batch=words,
-        rows=words,
-        reason=st.sampled_from(Reason),
-        dispatched_ns=words,
-    ),
+    mark=st.tuples(words, words, st.sampled_from(Reason), words).map(lambda own: BatchMark(*own)),
     references=st.lists(words, min_size=1, max_size=20),
 )
 all_reports = st.builds(Report, kind=st.sampled_from(ReportKind), first=words, second=words)
