@@ -17,6 +17,7 @@ from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker.finite import only_finite
 from ringbatch.engine.worker.outputs import Outputs, WrongResult, array_dtype
 from ringbatch.engine.worker.runner import TensorCodec
+from ringbatch.engine.worker.samples import open_dimensions
 from ringbatch.engine.worker.tensors import Unlike
 from ringbatch.shm.engine_port import Request
 from ringbatch.shm.frame import FrameError
@@ -123,6 +124,8 @@ class PaddedCodec(TensorCodec):
         """The open dimensions of the batch that was read last."""
         self._own: dict[int, Dimensions] = {}
         """Those of its requests, by their references."""
+        self._made_up: Sequence[Dimensions] = ()
+        """Those of the rows that were made up last."""
 
     def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
         """See `Codec.read`."""
@@ -139,34 +142,45 @@ class PaddedCodec(TensorCodec):
         return readable, unreadable, self._put_together(readable, rows) if readable else []
 
     def _put_together(self, requests: list[Request], rows: list[list[Array]]) -> list[Array]:
-        own = [self._dimensions(arrays) for arrays in rows]
+        own, arguments = self._arguments(rows)
+        self._own = {r.ref: sizes for r, sizes in zip(requests, own, strict=True)}
+        return arguments
+
+    def _arguments(self, rows: list[list[Array]]) -> tuple[list[Dimensions], list[Array]]:
+        """The open dimensions of each of several arrays for each input, and all of them padded."""
+        own = [open_dimensions(self._inputs, arrays) for arrays in rows]
         goals = {self._lengths.goal(dimensions) for dimensions in own}
         if len(goals) > 1:
             raise Unlike("the requests are not padded to the same sizes")
-        padded = self._lengths.met(goals.pop(), own)
+        self._padded = padded = self._lengths.met(goals.pop(), own)
         columns: Sequence[tuple[Array, ...]] = list(zip(*rows, strict=True))
-        if len(requests) > 1 and self._grows_too_much(columns, padded):
+        if len(rows) > 1 and self._grows_too_much(columns, padded):
             raise Unlike("together they would take too much memory")
-        self._own = {r.ref: sizes for r, sizes in zip(requests, own, strict=True)}
         arrays = [
             _joined(column, shape, value)
             for column, shape, value in zip(
                 columns, self._shapes(padded), self._padding.values, strict=True
             )
         ]
-        counts = [request.rows for request in requests]
-        return self._arguments(arrays, padded, np.repeat([sizes[0] for sizes in own], counts))
-
-    def _arguments(self, arrays: list[Array], padded: Dimensions, lengths: Array) -> list[Array]:
-        self._padded = padded
         if self._padding.lengths_at is not None:
+            lengths = np.repeat([sizes[0] for sizes in own], list(map(len, columns[0])))
             arrays.insert(self._padding.lengths_at, lengths.astype(self._padding.lengths_dtype))
-        return arrays
+        return own, arrays
 
     def made_up(self, values: Any) -> Any:
-        """See `Codec.made_up`."""
-        padded = self._dimensions(values)
-        return self._arguments(list(values), padded, np.full(len(values[0]), padded[0]))
+        """See `Codec.made_up`: an array for each input, for each row."""
+        self._made_up, arguments = self._arguments(values)
+        return arguments
+
+    def fault(self, results: Any) -> WrongResult | None:
+        """See `Codec.fault`. What comes of padding is nobody's."""
+        outputs: Outputs = results
+        for fault in outputs.faults:
+            for row, own in enumerate(self._made_up):
+                elements = fault.elements[row : row + 1]
+                if _cut(elements, self._lengths.sizes(fault.output, own)).any():
+                    return fault.error
+        return None
 
     def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
         """See `Codec.check`. An output must be as long as the padded input is."""
@@ -198,14 +212,6 @@ class PaddedCodec(TensorCodec):
     def _own_part(self, rows: Any, output: int, request: Request) -> Any:
         """See `TensorCodec._own_part`. What comes of padding is nobody's."""
         return _cut(rows, self._lengths.sizes(output, self._own[request.ref]))
-
-    def _dimensions(self, arrays: Sequence[Array]) -> Dimensions:
-        return tuple(
-            size
-            for tensor, array in zip(self._inputs, arrays, strict=True)
-            for size, declared in zip(array.shape[1:], tensor.shape, strict=True)
-            if declared == ANY
-        )
 
     def _shapes(self, dimensions: Dimensions) -> list[tuple[int, ...]]:
         sizes = iter(dimensions)

@@ -159,7 +159,7 @@ class Runner:
         """Run the model on values that no client has sent, and answer nobody.
 
         Args:
-            values: an array for each input of a request, or a list of JSON values.
+            values: as `ringbatch.engine.worker.samples.Values` has them.
             rows: instances in them.
 
         Returns:

@@ -3,19 +3,24 @@
 Made-up values are ones, because they are harmless in more places than zeros: an index that most
 tables have, a mask that hides nothing, a divisor. A file has the form of a V1 request,
 ``{"instances": [...]}``, or is the list alone.
+
+Where lengths are padded, the rows of a batch have several, as those of clients do: made-up ones are
+spread over their bucket, and those of a file are put with those of the same bucket.
 """
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from ringbatch.engine.batch.shaping import Lengths
 from ringbatch.engine.worker.outputs import array_dtype
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import ANY, Tensor
 
 Array = NDArray[Any]
@@ -34,47 +39,108 @@ def made_up(inputs: Sequence[Tensor], rows: int, length: int) -> list[Array]:
     ]
 
 
-class Samples:
-    """The instances of a file.
+def spread(below: int, length: int, count: int) -> list[int]:
+    """So many sizes that a bucket takes, `length` first, down to the least.
+
+    Args:
+        below: the edge below, which the bucket does not take; 0 where there is none.
+        length: the bucket's own edge.
+        count: of sizes.
+    """
+    span, steps = length - below - 1, max(count - 1, 1)
+    return [length - span * step // steps for step in range(count)]
+
+
+class Values(Protocol):
+    """What a model is run with.
 
     Attributes:
-        length: the first open dimension of the first instance's inputs; 0 where there is none.
+        lengths: the sizes of open dimensions that there are; 0 alone where nothing is open.
+    """
+
+    lengths: list[int]
+
+    def rows(self, count: int, length: int) -> Any:
+        """So many instances of that length: a list of JSON values; an array for each input, shape
+        [count, ...]; or where lengths are padded, for each row a list of such arrays of its own."""
+
+
+class MadeUp:
+    """Ones of every size that the configuration speaks of.
+
+    Args:
+        spec: the model, which is typed.
+        length: of open dimensions, where no bucket says it.
+    """
+
+    def __init__(self, spec: ModelSpec, length: int) -> None:
+        self._inputs = spec.inputs
+        self._edges = spec.length_buckets
+        self._padded = spec.pad_variable_length
+        any_open = any(ANY in tensor.shape for tensor in spec.inputs)
+        self.lengths = (list(spec.length_buckets) or [length]) if any_open else [0]
+
+    def rows(self, count: int, length: int) -> Any:
+        """See `Values.rows`."""
+        if not self._padded:
+            return made_up(self._inputs, count, length)
+        below = max((edge for edge in self._edges if edge < length), default=0)
+        return [made_up(self._inputs, 1, size) for size in spread(below, length, count)]
+
+
+class Samples:
+    """The instances of a file; see `Values`. Of several buckets whose first sizes are equal, those
+    of the first are used.
 
     Args:
         path: of the file.
-        inputs: of the model, as requests carry them; none where it takes JSON values.
+        spec: the model.
 
     Raises:
         StartupError: in words, where the file does not hold instances of this model.
     """
 
-    def __init__(self, path: Path, inputs: Sequence[Tensor]) -> None:
+    def __init__(self, path: Path, spec: ModelSpec) -> None:
         self._path = path
+        self._padded = spec.pad_variable_length
+        self._by_length: dict[int, list[Any]] = {}
+        """The instances; those of a typed model as arrays of one row, one for each input."""
         instances = self._read()
-        self._columns: list[Array] | None = None
-        self._instances = instances
-        self.length = 0
-        if inputs:
-            columns = [[self._value(t, inputs, value) for value in instances] for t in inputs]
-            shapes = {tuple(array.shape for array in row) for row in zip(*columns, strict=True)}
-            if len(shapes) > 1:
-                raise StartupError(f"{path}: the instances must all have the same shapes")
-            self._columns = [np.stack(column) for column in columns]
-            sizes = [
-                size
-                for tensor, column in zip(inputs, columns, strict=True)
-                for declared, size in zip(tensor.shape, column[0].shape, strict=True)
-                if declared == ANY
-            ]
-            self.length = sizes[0] if sizes else 0
+        if spec.typed:
+            inputs = spec.inputs
+            rows = [[self._value(t, inputs, value) for t in inputs] for value in instances]
+            self._sort(rows, spec)
+        else:
+            self._by_length[0] = instances
+        self._typed = spec.typed
+        self.lengths = sorted(self._by_length)
 
-    def rows(self, count: int) -> Any:
-        """So many instances, from the first on and over again: an array for each input, or a list
-        of JSON values."""
-        numbers = np.arange(count) % len(self._instances)
-        if self._columns is not None:
-            return [column[numbers] for column in self._columns]
-        return [self._instances[number] for number in numbers]
+    def rows(self, count: int, length: int) -> Any:
+        """See `Values.rows`. From the first on, and over again."""
+        instances = self._by_length[length]
+        found = [instances[number % len(instances)] for number in range(count)]
+        if not self._typed or self._padded:
+            return found
+        return [np.concatenate(column) for column in zip(*found, strict=True)]
+
+    def _sort(self, rows: list[list[Array]], spec: ModelSpec) -> None:
+        if not spec.pad_variable_length:
+            shapes = {tuple(array.shape for array in row) for row in rows}
+            if len(shapes) > 1:
+                raise StartupError(
+                    f"{self._path}: the instances must all have the same shapes, as "
+                    "pad_variable_length is not set"
+                )
+            sizes = open_dimensions(spec.inputs, rows[0])
+            self._by_length[sizes[0] if sizes else 0] = rows
+            return
+        lengths = Lengths(spec.inputs, spec.outputs, spec.length_buckets)
+        by_goal: dict[tuple[int, ...], list[list[Array]]] = {}
+        for row in rows:
+            by_goal.setdefault(lengths.goal(open_dimensions(spec.inputs, row)), []).append(row)
+        for goal, group in by_goal.items():
+            met = lengths.met(goal, [open_dimensions(spec.inputs, row) for row in group])
+            self._by_length.setdefault(met[0], group)
 
     def _read(self) -> list[Any]:
         try:
@@ -115,7 +181,17 @@ class Samples:
                 f"{self._path}: a value for input {tensor.name!r} has shape {list(array.shape)}, "
                 f"declared is {list(tensor.shape)}"
             )
-        return array
+        return array[np.newaxis]
+
+
+def open_dimensions(inputs: Sequence[Tensor], arrays: Sequence[Array]) -> tuple[int, ...]:
+    """The sizes that the open dimensions of a model's inputs have in these arrays with rows."""
+    return tuple(
+        size
+        for tensor, array in zip(inputs, arrays, strict=True)
+        for size, declared in zip(array.shape[1:], tensor.shape, strict=True)
+        if declared == ANY
+    )
 
 
 def _encoded(texts: Array) -> Array:

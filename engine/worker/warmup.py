@@ -22,7 +22,7 @@ from typing import Any, Final, TextIO
 from ringbatch.engine.batch.shaping import elements, padded_rows
 from ringbatch.engine.runtimes.model import InvalidInput, failure
 from ringbatch.engine.worker.outputs import WrongResult
-from ringbatch.engine.worker.samples import Samples, made_up
+from ringbatch.engine.worker.samples import MadeUp, Samples, Values
 from ringbatch.shm.cost_profile import Trial, size_text
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.model_spec import ModelSpec
@@ -96,32 +96,27 @@ def warmed_up(
         StartupError: the operator's file does not hold what the model takes, or the model fails
             and must not.
     """
-    samples = Samples(wanted.file, spec.inputs) if wanted.file else None
-    if samples is None and not spec.typed:
+    if wanted.file is None and not spec.typed:
         logger.info("no warm-up: the model declares no inputs, and there is no warm_up_file")
         return []
-    lengths = lengths_to_try(spec.inputs, spec.length_buckets, wanted.length)
-    if samples is not None:
-        lengths = [samples.length]
+    values: Values = Samples(wanted.file, spec) if wanted.file else MadeUp(spec, wanted.length)
     runs = planned(
         sizes_to_try(spec.cap, spec.allowed_batch_sizes),
-        lengths,
+        values.lengths,
         lambda rows, length: rows == 1 or _is_formed(spec, rows, length),
     )
     progress = Progress(title, _ROUNDS * len(runs), out)
 
-    def values(rows: int, length: int) -> Any:
-        return samples.rows(rows) if samples else made_up(spec.inputs, rows, length)
-
     def run(rows: int, length: int) -> int:
-        return try_out(values(rows, length), rows)
+        return try_out(values.rows(rows, length), rows)
 
-    limit_ns = int(wanted.limit_s * 1e9)
+    limit_ns, began_ns = int(wanted.limit_s * 1e9), clock_ns()
     result = warm_up(runs, mentioned(run), progress.tell, limit_ns=limit_ns, clock_ns=clock_ns)
     progress.end()
-    logger.info("%s", summary(result))
+    logger.info("%s", summary(result, clock_ns() - began_ns))
     if result.error is not None:
-        _failed(result.error, batch_text(spec, values(*result.failed_at)), spec, path, wanted)
+        batch = batch_text(spec, *result.failed_at, values)
+        _failed(result.error, batch, spec, path, wanted)
     _warn(result, spec, wanted)
     return list(result.trials)
 
@@ -152,14 +147,23 @@ def _failed(
     ) from error
 
 
-def batch_text(spec: ModelSpec, values: Any) -> str:
+def batch_text(spec: ModelSpec, rows: int, length: int, values: Values) -> str:
     """The shapes of what a model was run with, for people."""
     if not spec.typed:
-        return f"a batch of {len(values)}"
+        return f"a batch of {rows}"
+    if spec.pad_variable_length:
+        size = f", padded to {length}" if rows > 1 or length in spec.length_buckets else ""
+        shapes = [[rows, *(length if s == ANY else s for s in t.shape)] for t in spec.inputs]
+        return _listed(spec.inputs, shapes) + size
+    arrays = values.rows(rows, length)
     first = 0 if spec.batched else 1
+    return _listed(spec.inputs, [list(array.shape[first:]) for array in arrays])
+
+
+def _listed(tensors: Sequence[Tensor], shapes: Sequence[list[int]]) -> str:
     return ", ".join(
-        f"{tensor.name} {tensor.datatype.name} {list(array.shape[first:])}"
-        for tensor, array in zip(spec.inputs, values, strict=True)
+        f"{tensor.name} {tensor.datatype.name} {shape}"
+        for tensor, shape in zip(tensors, shapes, strict=True)
     )
 
 
@@ -176,7 +180,7 @@ def _is_formed(spec: ModelSpec, rows: int, length: int) -> bool:
 def _warn(result: WarmUp, spec: ModelSpec, wanted: Wanted) -> None:
     if result.left_out:
         sizes = ", ".join(size_text(*size) for size in result.left_out)
-        logger.warning("warm-up took %g s; left out: %s", wanted.limit_s, sizes)
+        logger.warning("warm-up may take %g s; left out: %s", wanted.limit_s, sizes)
     slow = max(result.trials, key=lambda trial: trial.run_ns, default=None)
     if slow is not None and slow.run_ns > spec.batch_timeout_ns:
         logger.warning(
@@ -195,18 +199,11 @@ def sizes_to_try(max_batch_size: int, allowed: Sequence[int]) -> list[int]:
     return powers if powers[-1] == max_batch_size else [*powers, max_batch_size]
 
 
-def lengths_to_try(inputs: Sequence[Tensor], edges: Sequence[int], length: int) -> list[int]:
-    """The sizes of open dimensions to run: those of the buckets, or `length`; 0 where there are no
-    open dimensions."""
-    if not any(ANY in tensor.shape for tensor in inputs):
-        return [0]
-    return list(edges) or [length]
-
-
 def planned(
     sizes: Sequence[int], lengths: Sequence[int], fits: Callable[[int, int], bool]
 ) -> list[tuple[int, int]]:
-    """Rows and length of each run, those with little to do first.
+    """Rows and length of each run: every length with few rows first, so that each is run however
+    soon time is up, and then those with little to do.
 
     Args:
         sizes: in rows.
@@ -214,7 +211,7 @@ def planned(
         fits: whether a batch of such rows and length is ever formed; one row always is.
     """
     runs = [(rows, length) for rows, length in product(sizes, lengths) if fits(rows, length)]
-    return sorted(runs, key=lambda run: (run[0] * max(run[1], 1), run))
+    return sorted(runs, key=lambda run: (run[0] > sizes[0], run[0] * max(run[1], 1), run))
 
 
 def warm_up(
@@ -303,10 +300,12 @@ class Progress:
             self._out.flush()
 
 
-def summary(result: WarmUp) -> str:
+def summary(result: WarmUp, took_ns: int) -> str:
     """What a warm-up came to, for the log."""
     times = ", ".join(
         f"{size_text(trial.rows, trial.length)} {trial.run_ns / 1e6:.3g} ms"
         for trial in result.trials
     )
-    return f"warm-up: {times}" if times else "warm-up: nothing was run"
+    return (
+        f"warm-up: {times}; {took_ns / 1e9:.2f} s in all" if times else "warm-up: nothing was run"
+    )

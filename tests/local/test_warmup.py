@@ -16,11 +16,10 @@ from ringbatch.engine.runtimes.model import InvalidInput, Model
 from ringbatch.engine.worker.finite import FiniteCodec
 from ringbatch.engine.worker.padding import PaddedCodec, padding
 from ringbatch.engine.worker.runner import Codec, Runner
-from ringbatch.engine.worker.samples import Samples, made_up
+from ringbatch.engine.worker.samples import MadeUp, Samples, made_up, spread
 from ringbatch.engine.worker.warmup import (
     Progress,
     Wanted,
-    lengths_to_try,
     planned,
     sizes_to_try,
     warm_up,
@@ -54,7 +53,15 @@ class Clock:
 class Harness:
     """A runner with a model that is to be warmed up."""
 
-    def __init__(self, model: ModelSpec, predict: Callable[..., Any], cost_ns: int = 10) -> None:
+    def __init__(
+        self,
+        model: ModelSpec,
+        predict: Callable[..., Any],
+        cost_ns: int = 10,
+        *,
+        lengths_input: str = "",
+        fill: int = 0,
+    ) -> None:
         self.spec = model
         self.clock = Clock()
         self.seen: list[Any] = []
@@ -69,8 +76,11 @@ class Harness:
         opened = Model(model.inputs, model.outputs, lambda: None, watched)
         codec: Codec | None = FiniteCodec(segment.memory, opened) if model.refuse_nan else None
         if model.pad_variable_length:
-            opened, shaped = padding(opened, model.length_buckets, {}, "")
-            codec = PaddedCodec(segment.memory, opened, shaped)
+            if lengths_input:
+                opened = replace(opened, inputs=(*opened.inputs, LENGTH))
+            fills = {"ids": fill}
+            opened, shaped = padding(opened, model.length_buckets, fills, lengths_input)
+            codec = PaddedCodec(segment.memory, opened, shaped, finite=model.refuse_nan)
         self.runner = Runner(
             opened,
             "m",
@@ -129,12 +139,34 @@ def test_the_allowed_sizes_are_run_or_the_powers_of_two(
 def test_open_dimensions_have_the_sizes_of_the_buckets(
     inputs: list[Tensor], edges: tuple[int, ...], lengths: list[int]
 ) -> None:
-    assert lengths_to_try(inputs, edges, 16) == lengths
+    model = replace(spec(0, inputs, [SUM]), length_buckets=edges)
+    assert MadeUp(model, 16).lengths == lengths
+
+
+@pytest.mark.parametrize(
+    ("below", "length", "count", "sizes"),
+    [
+        (0, 8, 1, [8]),
+        (0, 8, 2, [8, 1]),
+        (32, 64, 3, [64, 49, 33]),
+        (32, 64, 4, [64, 54, 44, 33]),
+        (3, 4, 3, [4, 4, 4]),
+    ],
+)
+def test_the_lengths_of_rows_are_spread_over_what_a_bucket_takes(
+    below: int, length: int, count: int, sizes: list[int]
+) -> None:
+    assert spread(below, length, count) == sizes
 
 
 def test_what_is_little_to_do_is_run_first_and_what_is_never_formed_not_at_all() -> None:
     runs = planned([1, 4], [32, 64], lambda rows, length: rows * length <= 128)
     assert runs == [(1, 32), (1, 64), (4, 32)]
+
+
+def test_every_length_is_run_before_any_with_more_rows() -> None:
+    runs = planned([2, 8], [1, 512], lambda _rows, _length: True)
+    assert runs == [(2, 1), (2, 512), (8, 1), (8, 512)]
 
 
 def test_the_best_of_several_runs_counts() -> None:
@@ -214,6 +246,66 @@ def test_every_bucket_is_run_at_every_size_within_the_budget() -> None:
     )
     harness = Harness(model, sums)
     assert [trial[:2] for trial in harness.warm()] == [(1, 8), (1, 32), (4, 8)]
+
+
+LENGTH = Tensor("length", "INT64", [])
+BUCKETS = {"pad_variable_length": True, "length_buckets": (4, 8)}
+
+
+def test_rows_of_a_bucket_have_the_lengths_that_clients_send_and_are_padded_as_theirs() -> None:
+    model = shaped(max_batch_size=3, allowed_batch_sizes=(1, 3), **BUCKETS)
+    harness = Harness(model, lambda ids, _length: sums(ids), lengths_input="length", fill=7)
+    assert [trial[:2] for trial in harness.warm()] == [(1, 4), (1, 8), (3, 4), (3, 8)]
+    runs = {arguments[0].shape: arguments for arguments in harness.seen}
+    ids, lengths = runs[3, 8]
+    assert lengths.tolist() == [8, 7, 5]
+    assert ids.tolist() == [[1] * 8, [1] * 7 + [7], [1] * 5 + [7] * 3]
+    ids, lengths = runs[3, 4]
+    assert lengths.tolist() == [4, 3, 1]
+
+
+def test_instances_of_a_file_are_run_with_those_of_their_bucket(tmp_path: Path) -> None:
+    file = written(tmp_path, [[1, 2], [5] * 7, [3], [4] * 20])
+    model = shaped(max_batch_size=2, **BUCKETS)
+    harness = Harness(model, lambda ids, _length: sums(ids), lengths_input="length")
+    sizes = [trial[:2] for trial in harness.warm(file=file)]
+    assert sizes == [(1, 4), (1, 8), (1, 20), (2, 4), (2, 8), (2, 20)]
+    runs = {arguments[0].shape: arguments for arguments in harness.seen}
+    ids, lengths = runs[2, 4]
+    assert (ids.tolist(), lengths.tolist()) == ([[1, 2, 0, 0], [3, 0, 0, 0]], [2, 1])
+    assert runs[2, 20][1].tolist() == [20, 20]
+
+
+def test_a_model_that_fails_in_one_bucket_is_refused_with_that_bucket() -> None:
+    def predict(ids: Any) -> Any:
+        if ids.shape[1] > 4:
+            raise ValueError("too long")
+        return sums(ids)
+
+    with pytest.raises(
+        StartupError, match=r"with ids INT64 \[1, 8\], padded to 8: ValueError: too"
+    ):
+        Harness(shaped(max_batch_size=1, **BUCKETS), predict).warm()
+
+
+@pytest.mark.parametrize(("at", "right"), [(0, False), (-1, True)])
+def test_what_comes_of_padding_is_nobodys_failure(at: int, right: bool) -> None:
+    def predict(ids: Any) -> Any:
+        result = np.ones(ids.shape)
+        if len(ids) > 1:
+            result[-1, at] = np.nan
+        return result
+
+    y = Tensor("y", "FP32", [-1])
+    model = replace(
+        spec(0, [IDS], [y]), max_batch_size=2, refuse_nan=True, pad_variable_length=True
+    )
+    harness = Harness(model, predict)
+    if right:
+        assert len(harness.warm()) == 2
+    else:
+        with pytest.raises(StartupError, match="'y' holds NaN"):
+            harness.warm()
 
 
 def test_open_dimensions_without_padding_have_the_configured_length() -> None:
@@ -358,11 +450,11 @@ def test_instances_of_a_file_are_repeated_to_fill_a_batch(tmp_path: Path) -> Non
 
 def test_a_file_says_what_the_tensors_hold_and_how_long_they_are(tmp_path: Path) -> None:
     file = written(tmp_path, [{"ids": [1, 2, 3], "text": "a"}, {"ids": [4, 5, 6], "text": "b"}])
-    samples = Samples(file, [IDS, TEXT])
-    ids, text = samples.rows(3)
+    samples = Samples(file, spec(0, [IDS, TEXT], [SUM]))
+    assert samples.lengths == [3]
+    ids, text = samples.rows(3, 3)
     assert ids.tolist() == [[1, 2, 3], [4, 5, 6], [1, 2, 3]]
     assert text.tolist() == [b"a", b"b", b"a"]
-    assert samples.length == 3
     assert Harness(shaped(max_batch_size=1), sums).warm(file=written(tmp_path, [[7] * 9]))[0][
         :2
     ] == (
@@ -398,12 +490,12 @@ def test_a_file_that_is_not_of_this_model_is_refused_in_words(
     tmp_path: Path, document: object, inputs: list[Tensor], words: str
 ) -> None:
     with pytest.raises(StartupError, match=words):
-        Samples(written(tmp_path, document), inputs)
+        Samples(written(tmp_path, document), spec(0, inputs, [SUM] if inputs else []))
 
 
 def test_a_file_that_is_gone_is_refused_in_words(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="cannot be read"):
-        Samples(tmp_path / "none.json", [])
+        Samples(tmp_path / "none.json", spec())
 
 
 def test_a_person_on_a_terminal_sees_how_far_it_is() -> None:
