@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.descriptors import ANSWER_DETAILS, PACKED_DETAILS, SlotWords
 from ringbatch.shm.layout import ALIGNMENT, WORD
 from ringbatch.shm.model_spec import INDEX_MASK
@@ -88,6 +89,9 @@ class EnginePort:
         producer: whose completion rings to use: a worker's number, or the number of workers
             for the collector.
         wake_lane: rings the doorbell of a lane.
+
+    Attributes:
+        batch_ids: what clients call batches.
     """
 
     def __init__(self, segment: Segment, producer: int, wake_lane: Callable[[int], None]) -> None:
@@ -95,6 +99,7 @@ class EnginePort:
         self.memory = segment.memory
         self._words = self._load_acquire = self._store_release = segment.words
         self._wake_lane = wake_lane
+        self.batch_ids = BatchIds(segment.identity)
         self._payload = layout.payload
         self._lane_bytes = layout.lane_bytes
         self._first_word = layout.slots_word

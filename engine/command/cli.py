@@ -57,6 +57,7 @@ _SIDECAR_KEYS: Final = {
     "stop_delay_s",
     "hang_timeout_s",
     "log_level",
+    "log_format",
     "timeout_s",
     "policy",
     "workers",

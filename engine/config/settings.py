@@ -212,6 +212,11 @@ class ServerConfig:
         choice("debug", "info", "warning", "error"),
         "the least severe messages that are logged",
     ] = "info"
+    log_format: Annotated[
+        Literal["text", "json"],
+        choice("text", "json"),
+        "the form of the log's lines, whatever process they are of: text, or a JSON object each",
+    ] = "text"
 
     def worker_places(self, workers: int) -> int:
         """Places for workers, those for that many configured ones included."""

@@ -2,6 +2,7 @@
 
 import faulthandler
 import logging
+import os
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 
@@ -13,6 +14,7 @@ from ringbatch.engine.process import placement
 from ringbatch.engine.supervisor.succession import Predecessor
 from ringbatch.engine.supervisor.supervisor import Supervisor
 from ringbatch.shm.engines import namesake
+from ringbatch.shm.host.log_lines import FORM_VARIABLE
 from ringbatch.shm.host.platform import require_ordered_stores
 from ringbatch.shm.host.process import log_to_stderr
 from ringbatch.shm.object_names import free_bytes, sweep
@@ -40,6 +42,8 @@ def run(
     setproctitle("ringbatch: supervisor")
     # The watchdog of systemd ends one that hangs with SIGABRT.
     faulthandler.enable()
+    # For this process and all that it starts.
+    os.environ[FORM_VARIABLE] = config.server.log_format
     log_to_stderr("supervisor", config.server.log_level)
     for name in sweep():
         logger.info("removed /dev/shm/%s, left by an engine that is gone", name)

@@ -130,7 +130,8 @@ class Forwarder:
     def _give_up(self, failure: Exception, requests: list[Request], mark: BatchMark) -> None:
         assert isinstance(failure, ServerFailed), "nothing else is caught"
         text = " ".join(str(failure).split())
-        logger.warning("model %s: %s", self._name, text[:_LOGGED])
+        batch_id = self._port.batch_ids.text(mark.batch)
+        logger.warning("model %s: %s; batch %s", self._name, text[:_LOGGED], batch_id)
         self._fail(requests, failure.status, str(failure), mark)
 
     def _fail(self, requests: list[Request], status: Status, text: str, mark: BatchMark) -> None:

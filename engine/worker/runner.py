@@ -252,7 +252,7 @@ class Runner:
 
     def _failed(self, error: Exception, requests: list[Request], mark: BatchMark) -> None:
         if isinstance(error, WrongResult):
-            logger.error("model %s: %s", self._name, error)
+            logger.error("model %s: %s; %s", self._name, error, self._batch(mark))
             counted = isinstance(error, WrongCount)
             status = Status.WRONG_COUNT if counted else Status.MODEL_FAILED
             self._fail(requests, status, f"model {self._name!r}: {error}", mark)
@@ -261,10 +261,14 @@ class Runner:
         elif isinstance(error, ServerFailed):
             self._fail(requests, error.status, str(error), mark)
         else:
-            logger.error("model %s raised", self._name, exc_info=error)
+            logger.error("model %s raised; %s", self._name, self._batch(mark), exc_info=error)
             what = "ran out of memory" if ran_out_of_memory(error) else f"raised {_kind(error)}"
             text = f"model {self._name!r} {what}; the server's log has more"
             self._fail(requests, Status.MODEL_FAILED, text, mark)
+
+    def _batch(self, mark: BatchMark) -> str:
+        """A batch as its clients know it, in the log."""
+        return f"batch {self._port.batch_ids.text(mark.batch)}"
 
     def _fail(self, requests: list[Request], status: Status, text: str, mark: BatchMark) -> None:
         self.failed = True

@@ -7,7 +7,6 @@ cannot differ in what they answer.
 
 from collections.abc import Callable
 
-from ringbatch.frontend.codec.batch_ids import BatchIds
 from ringbatch.frontend.request.arrival import Arrival, Arrivals
 from ringbatch.frontend.request.calls import Body, Call, Reply
 from ringbatch.frontend.request.codec import V1Codec, V2Codec
@@ -18,6 +17,7 @@ from ringbatch.frontend.request.readiness import obstacle
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.task import Engine
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, SharedMemory
+from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.counters import Counters
 from ringbatch.shm.errors import Draining
 from ringbatch.shm.model_spec import ModelSpec

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from ringbatch.frontend.codec.batch_ids import BatchIds
 from ringbatch.frontend.codec.outcome import InternalError, error_of
 from ringbatch.frontend.codec.payload import LazyBytes, SlotPart
 from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.codec.result_sizes import again
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.served_model import ServedModel
+from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import DeadlineExceeded, ModelFailed, Overloaded, RequestError
 from ringbatch.shm.lane import Lane

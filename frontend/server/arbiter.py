@@ -1,5 +1,6 @@
 """Gunicorn's arbiter over the frontends, started by the supervisor and not by hand."""
 
+import logging
 import os
 import signal
 from collections.abc import Sequence
@@ -8,12 +9,22 @@ from math import ceil
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
+from gunicorn.glogging import Logger
 from setproctitle import setproctitle
 
 from ringbatch.frontend.http.server import STOP_SIGNALS
 from ringbatch.frontend.server.gunicorn_worker import FrontendOptions, FrontendWorker
-from ringbatch.shm.host.process import die_with_parent
+from ringbatch.shm.host.process import die_with_parent, log_to_stderr
 from ringbatch.shm.object_names import DIRECTORY
+
+
+class Log(Logger):  # type: ignore[misc]
+    """Gunicorn's log, and through it uvicorn's, in the form of all others."""
+
+    def setup(self, cfg: Any) -> None:
+        """Gunicorn's call."""
+        super().setup(cfg)
+        self.error_log.handlers = logging.getLogger().handlers
 
 
 class Frontends(BaseApplication):  # type: ignore[misc]
@@ -55,6 +66,7 @@ def _settings(
         "worker_class": FrontendWorker,
         "proc_name": "ringbatch",
         "loglevel": log_level,
+        "logger_class": Log,
         "accesslog": None,
         "keepalive": ceil(options.idle_timeout_s),
         "graceful_timeout": ceil(options.drain_s),
@@ -108,6 +120,7 @@ def run(
     Raises:
         StartupError: the parent is gone already.
     """
+    log_to_stderr("frontend", log_level)
     die_with_parent(os.getppid() if parent_pid is None else parent_pid)
     setproctitle("ringbatch: frontends")
     Frontends(options, listen_fds, frontends, log_level).run()

@@ -10,7 +10,9 @@ import sys
 from typing import Final
 
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.log_lines import formatter
 
+STDERR: Final = 2
 _PR_SET_PDEATHSIG: Final = 1
 _COLLECT_AFTER: Final = 50_000
 """Allocations between two runs of the garbage collector. A request's objects go when the last
@@ -34,11 +36,9 @@ def log_to_stderr(role: str, level: str) -> None:
     """Write what is logged, from that level on, to standard error, with the role in each line; what
     cannot be written, because the disk is full, is given up."""
     atexit.register(_give_up_unwritten)
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=level.upper(),
-        format=f"%(asctime)s ringbatch {role} [%(process)d] %(levelname)s %(message)s",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter(role, os.environ, STDERR))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def _give_up_unwritten() -> None:

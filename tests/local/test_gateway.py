@@ -10,13 +10,13 @@ import orjson
 import pytest
 from frontend_harness import SECOND_NS, TIMEOUT_NS, FrontendHarness, predictions, typed, untyped
 
-from ringbatch.frontend.codec.batch_ids import BatchIds
 from ringbatch.frontend.codec.outcome import Answer
 from ringbatch.frontend.codec.payload import LazyBytes, LazyPart
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.gateway import BUNCH, RESWEEP_NS, SWEEP_NS, Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.request.task import Task
+from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import ModelWords

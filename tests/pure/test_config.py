@@ -99,6 +99,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "stop_delay_s": 0.0,
         "hang_timeout_s": 2,
         "log_level": "info",
+        "log_format": "text",
         "default_version": None,
         "runtime": None,
         "max_batch_size": 32,
@@ -157,6 +158,7 @@ def test_every_key_can_be_set() -> None:
         drain_s = 1.5
         hang_timeout_s = 5
         log_level = "debug"
+        log_format = "json"
         [models.a]
         runtime = "python"
         path = "/models/a.py"
@@ -197,6 +199,7 @@ def test_every_key_can_be_set() -> None:
         drain_s=1.5,
         hang_timeout_s=5,
         log_level="debug",
+        log_format="json",
     )
     assert config.models == (
         ModelConfig(
@@ -795,6 +798,7 @@ legal_servers = st.fixed_dictionaries(
         "stop_delay_s": st.floats(0, 86400),
         "hang_timeout_s": st.integers(1, 3600),
         "log_level": st.sampled_from(["debug", "info", "warning", "error"]),
+        "log_format": st.sampled_from(["text", "json"]),
     },
 )
 legal_models = (

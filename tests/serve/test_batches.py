@@ -169,6 +169,9 @@ def test_a_bad_request_in_a_batch_fails_alone(server: Server, word: str) -> None
     assert (failed.status, words in failed.error) == (status, True)
     assert [answer.json["predictions"] for answer in answers] == [["a"], ["b"], ["c"], ["d"]]
     assert batch_ids(answers) == {failed.headers["x-batch-id"]}
+    if word == "raise":
+        # Beside the traceback.
+        assert f"raised; batch {failed.headers['x-batch-id']}\nTraceback" in server.stderr
 
 
 def test_what_is_refused_before_the_batch_is_in_none(server: Server) -> None:

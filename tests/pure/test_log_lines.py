@@ -1,0 +1,136 @@
+"""One form for the lines of every process's log."""
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.shm.host.log_lines import (
+    FIELDS,
+    FORM_VARIABLE,
+    LineFormatter,
+    as_words,
+    formatter,
+    is_journal,
+    priority,
+)
+
+
+def record(
+    message: str,
+    *arguments: object,
+    level: int = logging.INFO,
+    exc_info: Any = None,
+    fields: dict[str, Any] | None = None,
+) -> Any:
+    made = logging.LogRecord("ringbatch.x", level, __file__, 1, message, arguments, exc_info)
+    made.created, made.process = 86400.25, 4711
+    if fields is not None:
+        setattr(made, FIELDS, fields)
+    return made
+
+
+def caught() -> Any:
+    try:
+        raise ValueError("as\nasked")
+    except ValueError:
+        return sys.exc_info()
+
+
+def test_a_line_of_text_says_when_who_how_severe_and_what() -> None:
+    line = LineFormatter("worker m 0").format(record("took %d s", 5, level=logging.WARNING))
+    assert line.startswith("1970-01-0")
+    assert line.endswith(" ringbatch worker m 0 [4711] WARNING took 5 s")
+
+
+def test_a_line_of_json_says_the_same() -> None:
+    line = LineFormatter("collector", "json").format(record("took %d s", 5))
+    assert json.loads(line) == {
+        "time": "1970-01-02T00:00:00.250+00:00",
+        "level": "info",
+        "role": "collector",
+        "pid": 4711,
+        "message": "took 5 s",
+    }
+
+
+def test_a_traceback_is_a_field_of_its_own_in_json_and_one_line() -> None:
+    line = LineFormatter("worker", "json").format(record("raised", exc_info=caught()))
+    assert "\n" not in line
+    assert json.loads(line)["traceback"].endswith("ValueError: as\nasked")
+
+
+def test_a_traceback_in_text_stands_below_its_line() -> None:
+    first, *below = LineFormatter("worker").format(record("raised", exc_info=caught())).split("\n")
+    assert first.endswith("INFO raised")
+    assert below[0].startswith("Traceback")
+    assert below[-2:] == ["ValueError: as", "asked"]
+
+
+def test_for_the_journal_each_line_begins_with_the_priority() -> None:
+    text = LineFormatter("worker", journal=True).format(
+        record("raised", level=logging.ERROR, exc_info=caught())
+    )
+    assert all(line.startswith("<3>") for line in text.split("\n"))
+    assert LineFormatter("w", "json", journal=True).format(record("x")).startswith("<6>{")
+
+
+@pytest.mark.parametrize(
+    ("level", "number"),
+    [("CRITICAL", 2), ("ERROR", 3), ("WARNING", 4), ("INFO", 6), ("DEBUG", 7)],
+)
+def test_the_priorities_are_those_of_syslog(level: str, number: int) -> None:
+    assert priority(getattr(logging, level)) == number
+
+
+def test_fields_stand_behind_the_message_and_are_members_in_json() -> None:
+    fields = {"status": 500, "ms": 1.25, "id": "a"}
+    said = record("request", fields=fields)
+    assert LineFormatter("f").format(said).endswith("INFO request status=500 ms=1.250 id=a")
+    assert fields.items() <= json.loads(LineFormatter("f", "json").format(said)).items()
+
+
+@given(st.text(), st.dictionaries(st.sampled_from("abc"), st.text()))
+def test_no_text_of_a_client_ends_a_line_or_moves_the_cursor(
+    text: str, fields: dict[str, Any]
+) -> None:
+    said = record("%s", text.replace("\n", ""), fields=fields)
+    for form in ("text", "json"):
+        line = LineFormatter("f", form).format(said)
+        assert len(line.splitlines()) == 1
+        assert not any((ord(c) < 32 and c != "\t") or 127 <= ord(c) < 160 for c in line)
+        line.encode("utf-8", "surrogatepass")
+
+
+@given(st.text())
+def test_a_value_cannot_pass_for_a_field_of_its_own(value: str) -> None:
+    words = as_words({"id": value})
+    shown = words.removeprefix("id=")
+    if shown.startswith('"'):
+        assert json.loads(shown) == value
+    else:
+        assert shown == value
+        assert not {" ", "=", '"'} & {*shown}
+
+
+def test_the_journal_is_told_by_the_device_and_inode_of_the_descriptor(tmp_path: Path) -> None:
+    with open(tmp_path / "log", "w") as file:
+        found = os.fstat(file.fileno())
+        right = {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
+        assert is_journal(right, file.fileno())
+        assert not is_journal({"JOURNAL_STREAM": f"{found.st_dev}:1{found.st_ino}"}, file.fileno())
+        assert not is_journal({}, file.fileno())
+    assert not is_journal(right, file.fileno() if not file.closed else 1 << 20)
+
+
+def test_the_form_is_that_of_the_environment(tmp_path: Path) -> None:
+    for form, starts in (("json", "{"), ("text", "1970"), ("", "1970")):
+        with open(tmp_path / "log", "w") as file:
+            made = formatter("f", {FORM_VARIABLE: form}, file.fileno())
+        assert made.format(record("x")).startswith(starts)
