@@ -97,14 +97,17 @@ class HeaderWords:
 
 class LaneWords:
     """A lane's words. What the lane's owner sends from now on is for models of the model table
-    whose number is MODEL_TABLE, or of a later one.
+    whose number is MODEL_TABLE, or of a later one. SERVING is 1 from when its owner accepts
+    connections on.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
            0  MODEL_TABLE        owner       rarely     collector   rarely
+           1  SERVING            owner       rarely     supervisor  rarely
     """
 
     MODEL_TABLE: Final = 0
+    SERVING: Final = 1
     SIZE: Final = PAIR
 
 

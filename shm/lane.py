@@ -28,6 +28,7 @@ from ringbatch.shm.descriptors import (
     OUTCOME_DETAILS,
     REQUEST_HEADER,
     HeaderWords,
+    LaneWords,
     SlotWords,
 )
 from ringbatch.shm.errors import NoFreeLane
@@ -83,6 +84,7 @@ class Lane(SlotMemory):
         "_generation",
         "_held_back",
         "_load_acquire",
+        "_own_words",
         "_parts",
         "_store_release",
         "_submissions",
@@ -102,6 +104,7 @@ class Lane(SlotMemory):
         self.counters = Counters(segment.words, layout.lane_counters(index))
         self._words = self._load_acquire = self._store_release = segment.words
         self._wake_collector = wake_collector
+        self._own_words = layout.lane(index)
         self._first_slot = index * layout.slots
         self._first_answer = (self._first_word + SlotWords.DONE) * WORD
         self._submissions = Producer(segment.words, layout.submission_ring(index), layout.slots)
@@ -156,6 +159,10 @@ class Lane(SlotMemory):
             f"all {layout.client_lanes} lanes for clients are in use; each Client holds one until "
             "it is closed, so share one within a process, or raise [server] client_lanes"
         )
+
+    def say_serving(self) -> None:
+        """Tell the supervisor that this process accepts connections from now on."""
+        self._words[self._own_words + LaneWords.SERVING] = 1
 
     @property
     def has_news(self) -> bool:
@@ -371,6 +378,7 @@ class Lane(SlotMemory):
         have died between publishing and submitting it. Answers it did not collect are
         forgotten first, so that those to come find room.
         """
+        self._words[self._own_words + LaneWords.SERVING] = 0
         self._completions.skip()
         for slot in reversed(range(self.capacity)):
             first = self._first_word + slot * SlotWords.SIZE

@@ -16,6 +16,7 @@ from ringbatch.shm.descriptors import (
     LAYOUT_VERSION,
     MAGIC_VALUE,
     HeaderWords,
+    LaneWords,
     SlotWords,
     WorkerState,
     WorkerWords,
@@ -298,9 +299,14 @@ class Segment:
         """Say that no process is this worker; by the supervisor alone, which has seen it end."""
         self.words[self.layout.worker(worker) + WorkerWords.STATE] = WorkerState.ABSENT
 
-    def held_lanes(self) -> int:
-        """How many of the frontends' lanes have an owner, other than this attachment."""
-        return sum(map(self.lane_is_held, range(self.layout.frontend_lanes)))
+    def serving_lanes(self) -> int:
+        """How many of the frontends' lanes have an owner that accepts connections, other than this
+        attachment."""
+        layout, words = self.layout, self.words
+        return sum(
+            words[layout.lane(lane) + LaneWords.SERVING] and self.lane_is_held(lane)
+            for lane in range(layout.frontend_lanes)
+        )
 
     def clients_wait(self) -> bool:
         """Whether a client that has a lane has a request in it that is not answered."""

@@ -120,9 +120,15 @@ class Frontends:
         """Those that show that they move; Gunicorn's frontends show it to Gunicorn's arbiter."""
         return [*self.grpc, *self.control]
 
-    def all_serve(self, held_lanes: int) -> bool:
-        """Whether every frontend holds a lane, and the one that a connection comes to is ready."""
-        if held_lanes < self._server.frontends + len(self.grpc):
+    def all_serve(self, serving: int) -> bool:
+        """Whether every frontend accepts connections, and the one that a connection comes to is
+        ready.
+
+        Args:
+            serving: how many accept them. That one answers does not say so: where another engine
+                listens on the same sockets, it may be one of its own.
+        """
+        if serving < self._server.frontends + len(self.grpc):
             return False
         if not all(slot.ready_ns for slot in (*self.grpc, *self.control)):
             return False

@@ -1,14 +1,14 @@
 """The listening sockets. The supervisor holds them, so that frontends can come and go."""
 
-import ctypes
 import errno
 import os
 import socket
 from collections.abc import Container
 from contextlib import ExitStack, suppress
-from pathlib import Path
 
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.socket_filters import JUMP_IF_SET, LOAD_BYTE, RETURN, Step, attach
+from ringbatch.shm.host.tcp_states import HALF_OPEN, tcp_states
 
 BACKLOG = 2048
 """Connections that wait to be accepted; the kernel's own limit, somaxconn, may be lower."""
@@ -16,11 +16,14 @@ _SO_ATTACH_FILTER = 26
 _SO_BINDTOIFINDEX = 62
 _NO_INTERFACE = (1 << 31) - 1
 """Indices of interfaces are given out in order, so that this one is never reached."""
-_BPF_LD_BYTE, _BPF_JUMP_IF_SET, _BPF_RETURN = 0x30, 0x45, 0x06
 _WHOLE_PACKET = (1 << 32) - 1
 _TCP_FLAGS_AT, _SYN = 13, 0x02
-_TCP_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_SYN_RECV = b"03"
+_DROP_FIRST_PACKETS = (
+    Step(LOAD_BYTE, _TCP_FLAGS_AT),
+    Step(JUMP_IF_SET, _SYN, if_true=0, if_false=1),
+    Step(RETURN, 0),
+    Step(RETURN, _WHOLE_PACKET),
+)
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -150,52 +153,12 @@ def _drop_first_packets(listener: socket.socket) -> None:
     Raises:
         OSError: where the kernel wants a privilege for filters on sockets; not all do.
     """
-    program = _SockFprog(length=len(_DROP_SYN), filter=_DROP_SYN)
-    listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, bytes(program))
+    attach(listener, _SO_ATTACH_FILTER, _DROP_FIRST_PACKETS)
 
 
 def half_open(ports: Container[int]) -> bool:
-    """Whether a client of one of these ports is in the midst of the handshake.
-
-    It may take itself for connected already, and have sent a request; without a listening socket
-    it would be reset.
-    """
-    return any(
-        _is_half_open(row, ports)
-        for table in _TCP_TABLES
-        if table.exists()
-        for row in table.read_bytes().splitlines()[1:]
-    )
-
-
-def _is_half_open(row: bytes, ports: Container[int]) -> bool:
-    _number, local, _remote, state, _rest = row.split(None, 4)
-    return state == _SYN_RECV and int(local.rpartition(b":")[2], 16) in ports
-
-
-class _SockFilter(ctypes.Structure):
-    """`struct sock_filter` of linux/filter.h."""
-
-    _fields_ = (
-        ("code", ctypes.c_uint16),
-        ("jt", ctypes.c_uint8),
-        ("jf", ctypes.c_uint8),
-        ("k", ctypes.c_uint32),
-    )
-
-
-class _SockFprog(ctypes.Structure):
-    """`struct sock_fprog` of linux/filter.h."""
-
-    _fields_ = (("length", ctypes.c_uint16), ("filter", ctypes.POINTER(_SockFilter)))
-
-
-_DROP_SYN = (_SockFilter * 4)(
-    _SockFilter(_BPF_LD_BYTE, k=_TCP_FLAGS_AT),
-    _SockFilter(_BPF_JUMP_IF_SET, jt=0, jf=1, k=_SYN),
-    _SockFilter(_BPF_RETURN, k=0),
-    _SockFilter(_BPF_RETURN, k=_WHOLE_PACKET),
-)
+    """Whether a client of one of these ports is in the midst of the handshake."""
+    return HALF_OPEN in tcp_states(ports)
 
 
 def address(bound: socket.socket) -> str:

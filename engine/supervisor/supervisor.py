@@ -178,7 +178,7 @@ class Supervisor:
             self._keeper.fill(slot)
         self._until(lambda: all(slot.ready_ns for slot in workers))
         self.frontends.http.begins("its start", START_LIMIT_S, time.monotonic_ns())
-        self._until(lambda: self.frontends.all_serve(segment.held_lanes()), every_s=_PROBE_EVERY_S)
+        self._until(lambda: self.frontends.all_serve(segment.serving_lanes()), _PROBE_EVERY_S)
         self._keeper.mark_ready(self.frontends.http)
         self._keeper.fill(self._collectors.standby)
         segment.say_ready(time.monotonic_ns())

@@ -8,26 +8,23 @@ and a program says which of them a connection is for.
 """
 
 import asyncio
-import ctypes
 import logging
 import os
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 from ringbatch.frontend.grpc.holdings import connections, own_socket
+from ringbatch.shm.host.socket_filters import ADD, LOAD_WORD, MODULO, RETURN_RESULT, Step, attach
+from ringbatch.shm.host.tcp_states import HALF_OPEN, LISTEN, tcp_states
 
 log = logging.getLogger("ringbatch.frontend")
 
-_LOOK_EVERY_S: Final = 0.05
+_LOOK_EVERY_S: Final = 0.25
 _SO_ATTACH_REUSEPORT_CBPF: Final = 51
-_LOAD, _MODULO, _ADD, _RETURN = 0x20, 0x94, 0x04, 0x16
 _RANDOM: Final = 0xFFFFF000 + 56
 """Where programs find a random number (SKF_AD_OFF + SKF_AD_RANDOM)."""
-_TCP_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
-_LISTEN, _SYN_RECV = b"0A", b"03"
 
 
 async def leave(port: int, ours: int, limit_s: float) -> None:
@@ -42,28 +39,15 @@ async def leave(port: int, ours: int, limit_s: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
             while True:
+                # Calls go on meanwhile, and would wait for it.
+                states = await asyncio.to_thread(tcp_states, {port})
                 # Whoever closes its socket leaves its place in the group to the last one.
-                if (count := _states(port).count(_LISTEN)) != known:
+                if (count := states.count(LISTEN)) != known:
                     known = count
                     _steer(port, ours, count)
-                await asyncio.sleep(_LOOK_EVERY_S)
-                if not connections(port) and _SYN_RECV not in _states(port):
+                elif not connections(port) and HALF_OPEN not in states:
                     return
-
-
-def _states(port: int) -> list[bytes]:
-    """Those of all sockets of this host that have the TCP port for their own."""
-    return [
-        row.split(None, 4)[3]
-        for table in _TCP_TABLES
-        if table.exists()
-        for row in table.read_bytes().splitlines()[1:]
-        if _port(row) == port
-    ]
-
-
-def _port(row: bytes) -> int:
-    return int(row.split(None, 2)[1].rpartition(b":")[2], 16)
+                await asyncio.sleep(_LOOK_EVERY_S)
 
 
 def _steer(port: int, ours: int, count: int) -> None:
@@ -71,14 +55,11 @@ def _steer(port: int, ours: int, count: int) -> None:
     others = count - ours
     if others <= 0:
         return
-    steps = (_Step * 4)(
-        _Step(_LOAD, k=_RANDOM), _Step(_MODULO, k=others), _Step(_ADD, k=ours), _Step(_RETURN)
-    )
-    program = bytes(_Program(length=len(steps), steps=steps))
+    steps = (Step(LOAD_WORD, _RANDOM), Step(MODULO, others), Step(ADD, ours), Step(RETURN_RESULT))
     for listener in _listeners(port):
         with listener:
             try:
-                listener.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_REUSEPORT_CBPF, program)
+                attach(listener, _SO_ATTACH_REUSEPORT_CBPF, steps)
             except OSError as error:
                 log.warning(
                     "grpc frontend: clients may still come here and not to the engine that serves "
@@ -98,20 +79,3 @@ def _listeners(port: int) -> Iterator[socket.socket]:
                 yield own
             else:
                 own.close()
-
-
-class _Step(ctypes.Structure):
-    """`struct sock_filter` of linux/filter.h."""
-
-    _fields_ = (
-        ("code", ctypes.c_uint16),
-        ("jt", ctypes.c_uint8),
-        ("jf", ctypes.c_uint8),
-        ("k", ctypes.c_uint32),
-    )
-
-
-class _Program(ctypes.Structure):
-    """`struct sock_fprog` of linux/filter.h."""
-
-    _fields_ = (("length", ctypes.c_uint16), ("steps", ctypes.POINTER(_Step)))

@@ -109,6 +109,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
         task.add_done_callback(_end_if_failed)
     setproctitle(f"ringbatch: grpc frontend {number}")
     settle()
+    attachment.lane.say_serving()
     supervisor.tell(Ready())
     budget = Budget.of(options.max_request_bytes, options.idle_timeout_s)
     holdings = Holdings(budget, int(options.address.rpartition(":")[2]))

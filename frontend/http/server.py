@@ -30,6 +30,7 @@ class TickingServer(Server):
         security: of its connections.
         keys_changed: called when other API keys are in force.
         leaving: whether clients are to go elsewhere, because the engine is to stop.
+        serving: called once connections are accepted.
     """
 
     def __init__(
@@ -38,11 +39,13 @@ class TickingServer(Server):
         security: Security | None = None,
         keys_changed: Callable[[], None] = lambda: None,
         leaving: Callable[[], bool] = lambda: False,
+        serving: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(config)
         self._security = security or Security(Credentials())
         self._keys_changed = keys_changed
         self._leaving = leaving
+        self._serving = serving
         self._loop = asyncio.get_running_loop()
         self._exit = asyncio.Event()
 
@@ -56,6 +59,7 @@ class TickingServer(Server):
         ]
         self.started = True
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        self._serving()
 
     async def main_loop(self) -> None:
         """Date header, heartbeat and the timeouts of connections, until told to exit."""

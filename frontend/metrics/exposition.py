@@ -129,7 +129,9 @@ class EngineMetrics(Collector):
         self._serving = [spec for spec in self._segment.models if spec.state == SERVING]
         yield InfoMetricFamily("ringbatch", "What runs.", {"version": self._version or "unknown"})
         yield _gauge("draining", "1 while the engine stops.", int(self._segment.stopping))
-        yield _gauge("frontends", "Frontends that hold a lane.", self._segment.held_lanes())
+        yield _gauge(
+            "frontends", "Frontends that accept connections.", self._segment.serving_lanes()
+        )
         yield from self._of_lanes()
         yield from self._of_collector()
         yield from self._of_models()

@@ -124,7 +124,13 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             origins=frontend.service.origins,
         )
         service = frontend.service
-        server = TickingServer(config, security, heads.forget, lambda: service.stopping)
+        server = TickingServer(
+            config,
+            security,
+            keys_changed=heads.forget,
+            leaving=lambda: service.stopping,
+            serving=frontend.lane.say_serving,
+        )
         config.http = frontend.fast_lane(server, options, heads, budget)  # type: ignore[assignment]
         settle()
         # Gunicorn's own objects around them would be closed after the event loop has closed what is

@@ -14,7 +14,7 @@ from ringbatch.shm import lane as lane_module
 from ringbatch.shm import layout as at
 from ringbatch.shm.answers import Answer
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.descriptors import RingWords, SlotWords
+from ringbatch.shm.descriptors import LaneWords, RingWords, SlotWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, WORD, Layout
@@ -78,7 +78,10 @@ def name_of(number: int) -> str:
             within = (number - LAYOUT.completions) % at.ring_size(LAYOUT.completion_words)
         part = {RingWords.TAIL: "TAIL", RingWords.HEAD: "HEAD"}.get(within, "word")
         return f"{part} of {kind}"
-    return "counter" if LAYOUT.counters <= number < LAYOUT.submissions else "payload"
+    if LAYOUT.counters <= number < LAYOUT.submissions:
+        return "counter"
+    lane = LAYOUT.lane(0)
+    return "lane" if lane <= number < lane + LaneWords.SIZE else "payload"
 
 
 class RecordingWords:
@@ -94,7 +97,7 @@ class RecordingWords:
     def __setitem__(self, index: SupportsIndex, value: int) -> None:
         number = int(index)
         name = name_of(number)
-        assert name.split()[0] in ("CONTROL", "DONE", "TAIL", "HEAD", "word", "counter"), name
+        assert name != "payload", "words are stored in records alone"
         if name.startswith(("CONTROL", "DONE")):
             self._move(number, name, value)
         else:

@@ -28,7 +28,7 @@ from ringbatch.shm.slot import Status
 @pytest.fixture(autouse=True)
 def two_frontends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment of this process alone has no locks."""
-    monkeypatch.setattr(Segment, "held_lanes", lambda _: 2)
+    monkeypatch.setattr(Segment, "serving_lanes", lambda _: 2)
 
 
 def samples(harness: CollectorHarness) -> dict[tuple[str, ...], float]:

@@ -474,7 +474,7 @@ def test_a_forgotten_client_leaves_its_lane(harness: ClientHarness) -> None:
 def test_each_client_takes_a_lane_and_leaves_those_of_frontends(harness: ClientHarness) -> None:
     clients = [Client(segment=harness.name) for _ in range(2)]
     assert [client._session.channel.slots.lane.index for client in clients] == [1, 2]
-    assert harness.segment.held_lanes() == 0
+    assert not harness.segment.lane_is_held(0)
     with pytest.raises(NoFreeLane, match=r"all 2 lanes for clients are in use.*client_lanes"):
         Client(segment=harness.name)
     assert Lane.attach(harness.segment, lambda: None).index == 0

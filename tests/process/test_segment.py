@@ -579,6 +579,19 @@ def test_the_next_collector_is_it_when_the_one_before_is_gone(segment: Segment) 
     waiting.detach()
 
 
+def test_a_frontend_serves_from_when_it_says_so_until_it_is_gone(segment: Segment) -> None:
+    for _ in range(2):
+        owner = Segment.attach(segment.name)
+        lane = Lane.attach(owner, lambda: None)
+        assert lane.index == 0
+        assert segment.serving_lanes() == 0, "it has just begun, whatever its predecessor said"
+        lane.say_serving()
+        assert segment.serving_lanes() == 1
+        del lane
+        owner.detach()
+        assert segment.serving_lanes() == 0
+
+
 def test_a_program_started_by_the_holder_does_not_keep_its_lane(segment: Segment) -> None:
     holder = Segment.attach(segment.name)
     assert holder.lock_lane(0)

@@ -234,7 +234,7 @@ def test_the_numbers_of_version_9() -> None:
         if record not in (HeaderWords, ModelWords, RingWords, RegionWords, SlotWords)
     }
     assert others == {
-        "LaneWords": {"MODEL_TABLE": 0, "SIZE": 16},
+        "LaneWords": {"MODEL_TABLE": 0, "SERVING": 1, "SIZE": 16},
         "WorkerWords": {"STATE": 0, "PID": 1, "MODEL": 2, "ERRNO": 16, "SIZE": 32},
         "CostProfileWords": {
             "COUNT": 0,
