@@ -45,6 +45,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Servers are started by tests that call over gRPC meanwhile, and its own care for forks
+    # breaks a fork beside calls; nothing here uses gRPC on both sides of one.
+    os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "0"
     in_ci = bool(os.environ.get("CI"))
     # No example has a time limit: the machine may be busy with something else.
     settings.register_profile(

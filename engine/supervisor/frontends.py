@@ -38,8 +38,10 @@ logger = logging.getLogger("ringbatch.supervisor")
 LEAN = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
 """Environment of processes that compute nothing: no thread pools, few malloc arenas."""
 
-_AGE_SPREAD = 1.3
-"""More than what frontends for gRPC wait for their connections to have their age."""
+_AGE_SPREAD = 1.1
+"""grpcio lets connections over gRPC live up to a tenth longer, lest all end at once."""
+_LATE_S = 5.0
+"""For what a busy host adds to that."""
 _GRPC_PACKAGES = ("grpc", "google.protobuf")
 
 
@@ -190,7 +192,12 @@ class Frontends:
         """
         server = self._server
         leaving = superseded and self._grpc_port is not None
-        return server.drain_s + _AGE_SPREAD * server.grpc_connection_age_s * leaving
+        return server.drain_s + self._leave_s * leaving
+
+    @property
+    def _leave_s(self) -> float:
+        """How long clients over gRPC may take to leave to another engine."""
+        return _AGE_SPREAD * self._server.grpc_connection_age_s + _LATE_S
 
     def close_to_newcomers(self) -> None:
         """Have the kernel begin no further connection; the frontends for gRPC close their own
@@ -234,6 +241,7 @@ class Frontends:
             assert self._grpc_port is not None, "there are no slots without it"
             words = self._words(address=address(self._grpc_port), number=number)
             words += [f"--connection-age-s={self._server.grpc_connection_age_s}"]
+            words += [f"--leave-s={self._leave_s}"]
             words += [f"--processes={self._server.grpc_frontends}"]
             return Child(title, "ringbatch.frontend.grpc.server", words, LEAN)
 

@@ -22,6 +22,8 @@ from ringbatch.shm.host.tcp_states import HALF_OPEN, LISTEN, tcp_states
 log = logging.getLogger("ringbatch.frontend")
 
 _LOOK_EVERY_S: Final = 0.25
+_LOOKS: Final = 2
+"""So many that find nobody: to one, who has connected and was not accepted yet does not show."""
 _SO_ATTACH_REUSEPORT_CBPF: Final = 51
 _RANDOM: Final = 0xFFFFF000 + 56
 """Where programs find a random number (SKF_AD_OFF + SKF_AD_RANDOM)."""
@@ -35,18 +37,17 @@ async def leave(port: int, ours: int, limit_s: float) -> None:
         ours: how many of the engine's processes do; they did so before those of any other engine.
         limit_s: how long this may take.
     """
-    known = 0
+    known = quiet = 0
     with suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
-            while True:
+            while quiet < _LOOKS:
                 # Calls go on meanwhile, and would wait for it.
                 states = await asyncio.to_thread(tcp_states, {port})
                 # Whoever closes its socket leaves its place in the group to the last one.
                 if (count := states.count(LISTEN)) != known:
                     known = count
                     _steer(port, ours, count)
-                elif not connections(port) and HALF_OPEN not in states:
-                    return
+                quiet = 0 if connections(port) or HALF_OPEN in states else quiet + 1
                 await asyncio.sleep(_LOOK_EVERY_S)
 
 

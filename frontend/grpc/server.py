@@ -43,8 +43,6 @@ _UNLIMITED: Final = -1
 _HANDSHAKE_MS: Final = 10_000
 _MAX_STREAMS: Final = 1024
 """Calls of one connection that are under way at once; HTTP/2 makes its client wait with others."""
-AGE_SPREAD: Final = 1.2
-"""grpcio lets connections live up to a tenth longer, lest all end at once."""
 _MOST_PENDING: Final = (1 << 31) - 1
 """Calls of all connections that wait to be picked up. grpcio's own limit is 3,000, past which it
 cancels those of others, who do not try again; and two connections can have so many."""
@@ -62,6 +60,7 @@ class GrpcOptions:
         idle_timeout_s: how long a connection without a call is kept.
         drain_s: how long a graceful stop may take.
         connection_age_s: after which a client is asked to connect anew.
+        leave_s: how long clients may take to leave to the engine that serves in this one's stead.
         processes: how many the engine has that listen there.
         shared_memory_prefixes: how the names of objects may begin that clients share.
         credentials: the server's, and those that clients must have.
@@ -74,6 +73,7 @@ class GrpcOptions:
     idle_timeout_s: float
     drain_s: float
     connection_age_s: float
+    leave_s: float
     processes: int
     shared_memory_prefixes: tuple[str, ...]
     credentials: Credentials
@@ -120,8 +120,8 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     ]
     await stopped.wait()
     if attachment.superseded:
-        limit_s = options.connection_age_s * AGE_SPREAD
-        await leave(int(options.address.rpartition(":")[2]), options.processes, limit_s)
+        port = int(options.address.rpartition(":")[2])
+        await leave(port, options.processes, options.leave_s)
     await calls.stop(options.drain_s)
     await server.stop(None)
     for task in tasks:
@@ -196,6 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--idle-timeout-s", required=True, type=float, metavar="S")
     parser.add_argument("--drain-s", required=True, type=float, metavar="S")
     parser.add_argument("--connection-age-s", required=True, type=float, metavar="S")
+    parser.add_argument("--leave-s", required=True, type=float, metavar="S")
     parser.add_argument("--processes", required=True, type=int, metavar="N")
     parser.add_argument(
         "--shared-memory-prefix", action="append", default=[], metavar="NAME", dest="prefixes"
@@ -218,6 +219,7 @@ def main(arguments: list[str] | None = None) -> int:
         given.idle_timeout_s,
         given.drain_s,
         given.connection_age_s,
+        given.leave_s,
         given.processes,
         tuple(given.prefixes),
         given_credentials(given),

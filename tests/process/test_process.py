@@ -133,7 +133,13 @@ def test_what_a_process_has_forked_is_ended_by_sigterm(
             [
                 *("--segment=/rb.gone", "--address=127.0.0.1:0", f"--parent-pid={os.getpid()}"),
                 *("--number=0", "--max-request-bytes=1", "--max-connections=1"),
-                *("--idle-timeout-s=1", "--drain-s=1", "--connection-age-s=1", "--processes=1"),
+                *(
+                    "--idle-timeout-s=1",
+                    "--drain-s=1",
+                    "--connection-age-s=1",
+                    "--leave-s=1",
+                    "--processes=1",
+                ),
             ],
         ),
     ],
