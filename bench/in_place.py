@@ -29,6 +29,7 @@ from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.layout import PAGE, Layout, aligned
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.tallies import Protocol
 
 BATCH_ID = "00000000-0000-4000-8000-000000000000"
 
@@ -61,6 +62,11 @@ class InPlace:
 
     def prepare(self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0) -> None:
         """As in `Predictions`."""
+
+    def ended_outside(
+        self, protocol: Protocol, code: int, name: str = "", accepted_ns: int = 0
+    ) -> None:
+        """As in `Predictions`; nobody counts."""
 
 
 def settings_with(predictions: Predictions) -> Callable[..., FastLaneSettings]:

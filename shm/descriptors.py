@@ -198,6 +198,21 @@ class CounterWords:
     SIZE: Final = 3 * PAIR
 
 
+class TallyWords:
+    """A lane's counts of how requests ended, for one account. TAG is the account and 1, or 0. From
+    PROTOCOLS on there is a run of counts for each protocol, see `ringbatch.shm.tallies`.
+
+        word  name               stored by   how often  loaded by   how often
+        ----  -----------------  ----------  ---------  ----------  ---------
+           0  TAG                owner       rarely     status      rarely
+           1  PROTOCOLS          owner       request    status      rarely
+    """
+
+    TAG: Final = 0
+    PROTOCOLS: Final = 1
+    SIZE: Final = 16 * PAIR
+
+
 class RingWords:
     """A ring of words. TAIL and HEAD count words since the segment was made and never wrap; the
     item with number n stands at n modulo the capacity.

@@ -13,6 +13,7 @@ of places for workers, M of those for models:
     cost_profiles  W times `CostProfileWords`
     models         M times `ModelWords`
     counters       L + W + 1 + M times `CounterWords`: of lanes, workers, collector, models
+    tallies        L * (M + 1) times `TallyWords`: of a lane for each account, and for no model
     submissions    L rings of S words: frontend to collector
     completions    L * (W + 1) rings of 2 S words: worker (or, last, collector) to frontend
     tasks          W rings of TASK_WORDS words: collector to worker
@@ -42,6 +43,7 @@ from ringbatch.shm.descriptors import (
     RegistryWords,
     RingWords,
     SlotWords,
+    TallyWords,
     WorkerWords,
 )
 
@@ -135,9 +137,13 @@ class Layout:
         return _on_page(self.models_word + self.models * ModelWords.SIZE)
 
     @cached_property
-    def submissions(self) -> int:
+    def tallies(self) -> int:
         blocks = self.lanes + self.workers + 1 + self.models
         return _on_page(self.counters + blocks * CounterWords.SIZE)
+
+    @cached_property
+    def submissions(self) -> int:
+        return _on_page(self.tallies + self.lanes * (self.models + 1) * TallyWords.SIZE)
 
     @property
     def completion_words(self) -> int:
@@ -217,6 +223,12 @@ class Layout:
         """Where the collector's counters of one model start."""
         block = self.lanes + self.workers + 1 + _index(model, self.models)
         return self.counters + block * CounterWords.SIZE
+
+    def tally(self, lane: int, place: int) -> int:
+        """Where a lane's counts of how requests ended start, for the account of a place; those for
+        no model have the place behind the last."""
+        blocks = _index(lane, self.lanes) * (self.models + 1) + _index(place, self.models + 1)
+        return self.tallies + blocks * TallyWords.SIZE
 
     def submission_ring(self, lane: int) -> int:
         """Where the ring from a lane's frontend to the collector starts."""

@@ -82,6 +82,8 @@ class ModelSpec:
         state: what the entry is for.
         spares: how many of its workers only wait for the death of another.
         file_differs: another file lies at the model's path than the one that was loaded.
+        account: under which its requests are counted: a place for counts, and a generation as in a
+            reference. What is loaded in the place of a model of the same name and version keeps it.
     """
 
     index: int
@@ -108,6 +110,7 @@ class ModelSpec:
     state: State = SERVING
     spares: int = 0
     file_differs: bool = False
+    account: int = 0
 
     @property
     def reference(self) -> int:

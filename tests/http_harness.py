@@ -16,6 +16,7 @@ from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Body, Reply
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.tallies import Protocol
 
 IDLE_TIMEOUT_S = 20
 WAITS, UNREAD = "/waits", "/unread"
@@ -158,6 +159,7 @@ class Connection:
         self.json_bytes: list[int | None] = []
         self.timeouts_ns: list[int] = []
         self.handed_over = 0
+        self.ended: list[tuple[Protocol, int, str]] = []
         self.seen: list[tuple[str, bytes]] = []
         self.headers: list[dict[bytes, bytes]] = []
         self.may_answer = asyncio.Event()
@@ -211,6 +213,11 @@ class Connection:
     ) -> Placed | None:
         self.placed = Placed(binary_bytes, self.calls) if self.places else None
         return self.placed
+
+    def ended_outside(
+        self, protocol: Protocol, code: int, name: str = "", accepted_ns: int = 0
+    ) -> None:
+        self.ended.append((protocol, code, name))
 
     def feed(self, data: bytes) -> None:
         """What the transport would do with bytes from the network."""

@@ -39,6 +39,7 @@ def spec(
     """A model's entry in the model table."""
     return ModelSpec(
         index=index,
+        account=index,
         name=name,
         platform="python",
         inputs=tuple(inputs),

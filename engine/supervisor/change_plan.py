@@ -21,6 +21,7 @@ from ringbatch.engine.supervisor.model_diff import Change
 from ringbatch.engine.supervisor.model_versions import (
     Entries,
     Forwarding,
+    account_of,
     adjusted,
     entry,
     free_indices,
@@ -208,19 +209,20 @@ class ChangePlan:
             models: how many entries there may be.
             generation: of the first of them; each has its own.
         """
-        free = free_indices(entries, models)
-        return {
-            model.version: entry(
+        found: dict[str, ModelSpec] = {}
+        loads = zip(self.change.load, free_indices(entries, models), strict=False)
+        for number, (model, index) in enumerate(loads, generation):
+            found[model.version] = entry(
                 model,
                 said[model.version][0],
                 self.started[model.version],
                 forwarding,
                 index=index,
-                generation=generation + count,
+                account=account_of(model, (*entries, *found.values()), number, models),
+                generation=number,
                 state=LOADING,
             )
-            for count, (model, index) in enumerate(zip(self.change.load, free, strict=False))
-        }
+        return found
 
     def entered(self, entries: Entries, loading: Collection[ModelSpec]) -> Entries:
         """The table with what is loaded in it, and with the further workers of what is adjusted."""

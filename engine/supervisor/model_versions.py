@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 from ringbatch.engine.config.addresses import v1_path
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.process.role_messages import Signature
-from ringbatch.shm.model_spec import SERVING, Forward, ModelSpec, State
+from ringbatch.shm.model_spec import (
+    INDEX_MASK,
+    REFERENCE_BITS,
+    SERVING,
+    Forward,
+    ModelSpec,
+    State,
+)
 
 Entries = tuple[ModelSpec, ...]
 
@@ -44,6 +51,7 @@ def entry(
     forwarding: Forwarding,
     *,
     index: int,
+    account: int,
     generation: int = 0,
     state: State = SERVING,
 ) -> ModelSpec:
@@ -54,7 +62,7 @@ def entry(
         signature: what a worker has said of its inputs and outputs.
         workers: the numbers of those that hold it.
         forwarding: to the servers of others.
-        index, generation, state: as in `ModelSpec`.
+        index, account, generation, state: as in `ModelSpec`.
     """
     blank = ModelSpec(
         index=index,
@@ -76,6 +84,7 @@ def entry(
         version=model.version,
         generation=generation,
         state=state,
+        account=account,
     )
     return adjusted(blank, model, workers)
 
@@ -96,8 +105,27 @@ def first_entries(
     for index, model in enumerate(models):
         numbers = tuple(range(first, first + model.processes))
         first += model.processes
-        entries.append(entry(model, signatures[numbers[0]], numbers, forwarding, index=index))
+        signature = signatures[numbers[0]]
+        entries.append(entry(model, signature, numbers, forwarding, index=index, account=index))
     return tuple(entries)
+
+
+def account_of(
+    model: ModelConfig, entries: Iterable[ModelSpec], generation: int, count: int
+) -> int:
+    """The account of what is loaded: that of its name and version, or a new one.
+
+    Args:
+        model: what is loaded.
+        entries: those that have accounts.
+        generation: of the entry.
+        count: how many places there are; more than accounts.
+    """
+    entries = tuple(entries)
+    own = (s.account for s in entries if (s.name, s.version) == (model.name, model.version))
+    taken = {spec.account & INDEX_MASK for spec in entries}
+    free = next(place for place in range(count) if place not in taken)
+    return next(own, generation << REFERENCE_BITS | free)
 
 
 def adjusted(spec: ModelSpec, model: ModelConfig, workers: tuple[int, ...]) -> ModelSpec:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from ringbatch.frontend.client.channel import Channel
-from ringbatch.frontend.client.errors import Interrupted
+from ringbatch.frontend.client.errors import Interrupted, counted_as
 from ringbatch.frontend.client.waiter import (
     Waiter,
     expired_error,
@@ -80,6 +80,7 @@ class Call(Waiter):
         "_next",
         "_parts",
         "_results",
+        "_rows",
         "_slots",
     )
 
@@ -92,6 +93,7 @@ class Call(Waiter):
         self._channel = channel
         self._model = model
         self._parts = parts
+        self._rows = sum(rows for rows, _, _ in parts)
         self._left = count = len(parts)
         self._results: list[tuple[int, bytearray] | None] = [None] * count
         self._next = 0
@@ -219,7 +221,14 @@ class Call(Waiter):
 
     def _finish(self) -> None:
         self.ready = True
-        self._channel.over(self)
+        channel, error = self._channel, self._error
+        tally = channel.slots.tally(self._model.spec)
+        took_ns = channel.clock() - self._accepted_ns
+        if error is None:
+            tally.answered(took_ns, self._rows)
+        elif not channel.closed:
+            tally.ended(counted_as(error), took_ns)
+        channel.over(self)
 
     def result(self) -> Any:
         """The answer, once ready.
@@ -287,3 +296,27 @@ class AnswerFuture(Future[Any]):
     def let_go(self) -> None:
         """Keep the request, and with it the program's arrays, no longer."""
         self._call = None
+
+
+class NotSent(Waiter):
+    """A request that comes to its end without a slot; to advance is to count it.
+
+    Args:
+        channel: through which it would have gone.
+        spec: of its model; None where there is no such.
+        error: why it is not sent; None where there was nothing to send.
+    """
+
+    __slots__ = ("_channel", "_code", "_spec")
+
+    def __init__(
+        self, channel: Channel, spec: ModelSpec | None, error: RequestError | None = None
+    ) -> None:
+        Waiter.__init__(self, 0)
+        self._channel = channel
+        self._spec = spec
+        self._code = 200 if error is None else counted_as(error)
+
+    def advance(self) -> None:
+        """As in `Waiter`."""
+        self._channel.slots.tally(self._spec).ended(self._code, 0)

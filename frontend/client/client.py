@@ -16,14 +16,14 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from types import MappingProxyType, TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from ringbatch.frontend.client.arrays import Array, ArrayCodec, RowCodec
-from ringbatch.frontend.client.calls import Call, Codec, DeferredCall, Model
+from ringbatch.frontend.client.calls import Call, Codec, DeferredCall, Model, NotSent
 from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.engines import attach
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone
@@ -41,6 +41,8 @@ from ringbatch.shm.model_spec import ModelSpec, defaults
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.spinning import where_cpus_allow
 
+P = TypeVar("P")
+T = TypeVar("T")
 _SPIN_US: Final = 150
 _SHOWN_CHARACTERS: Final = 128
 
@@ -159,8 +161,9 @@ class Client:
             EngineGone, ClientClosed, Interrupted: there will be no answer.
         """
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
-        parts = wanted.codec.parse(inputs)
+        parts = self._parsed(session, wanted, wanted.codec.parse, inputs)
         if not parts:
+            session.channel.resume(NotSent(session.channel, wanted.spec))
             return wanted.codec.render(())
         call = Call(session.channel, wanted, parts, timeout_ns)
         try:
@@ -169,7 +172,7 @@ class Client:
             self._follow(session)
             return self.infer(model, inputs, timeout_s=timeout_s)
         if not served:
-            raise _not_ready(model)
+            raise _refused(session, wanted.spec, _not_ready(model))
         session.channel.wait(call, spin=True)
         return call.result()
 
@@ -191,8 +194,9 @@ class Client:
                 once, as of `infer`.
         """
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
-        parts = wanted.codec.parse(inputs)
+        parts = self._parsed(session, wanted, wanted.codec.parse, inputs)
         if not parts:
+            session.channel.resume(NotSent(session.channel, wanted.spec))
             done: Future[Any] = Future()
             done.set_result(wanted.codec.render(()))
             return done
@@ -204,7 +208,7 @@ class Client:
             self._follow(session)
             return self.infer_async(model, inputs, timeout_s=timeout_s)
         if not served:
-            raise _not_ready(model)
+            raise _refused(session, wanted.spec, _not_ready(model))
         return call.future
 
     def infer_many(self, model: str, inputs: Array, *, timeout_s: float | None = None) -> Many:
@@ -228,15 +232,16 @@ class Client:
         """
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
         channel = session.channel
-        codec = RowCodec(wanted.spec)
-        bulk = Bulk(channel, wanted, codec, codec.rows(inputs), timeout_ns)
+        codec = self._parsed(session, wanted, RowCodec, wanted.spec)
+        rows = self._parsed(session, wanted, codec.rows, inputs)
+        bulk = Bulk(channel, wanted, codec, rows, timeout_ns)
         try:
             served = channel.submit(bulk, wanted.served_word)
         except Draining:
             self._follow(session)
             return self.infer_many(model, inputs, timeout_s=timeout_s)
         if not served:
-            raise _not_ready(model)
+            raise _refused(session, wanted.spec, _not_ready(model))
         while not bulk.over:
             channel.wait(bulk)
             channel.resume(bulk)
@@ -252,13 +257,21 @@ class Client:
         session = self._kept_up(session)
         wanted = session.models.get(model)
         if wanted is None:
-            raise _no_such_model(model, session.models)
+            raise _refused(session, None, _no_such_model(model, session.models))
         limit_ns = wanted.spec.timeout_ns
         if timeout_s is None:
             return session, wanted, limit_ns
         if not timeout_s > 0:
             raise ValueError(f"timeout_s must be above 0, not {timeout_s}")
         return session, wanted, min(int(min(timeout_s, limit_ns / 1e9) * 1e9), limit_ns)
+
+    @staticmethod
+    def _parsed(session: _Session, model: Model, parse: Callable[[P], T], inputs: P) -> T:
+        try:
+            return parse(inputs)
+        except RequestError as error:
+            session.channel.resume(NotSent(session.channel, model.spec, error))
+            raise
 
     def _kept_up(self, session: _Session) -> _Session:
         """The session with the models that serve now; where the engine has ended, as it was."""
@@ -336,6 +349,12 @@ def _model(spec: ModelSpec, segment: Segment) -> Model:
     codec: Codec = ArrayCodec(spec) if spec.typed else ValueCodec(spec)
     served = segment.layout.model(spec.index) + ModelWords.SERVED
     return Model(spec, codec, ResultSizes(codec.result_bytes), served)
+
+
+def _refused(session: _Session, spec: ModelSpec | None, error: RequestError) -> RequestError:
+    """The error of a request that is not sent, counted; `spec` is of its model."""
+    session.channel.resume(NotSent(session.channel, spec, error))
+    return error
 
 
 def _no_such_model(name: str, models: dict[str, Model]) -> ModelNotFound:

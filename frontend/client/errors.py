@@ -1,6 +1,8 @@
 """States of a client that its engine knows nothing of."""
 
+from ringbatch.frontend.codec.outcome import status_of
 from ringbatch.shm.errors import ModelNotReady, RequestError
+from ringbatch.shm.tallies import CLIENT_GONE
 
 
 class EngineGone(ModelNotReady):
@@ -13,3 +15,9 @@ class ClientClosed(RequestError):
 
 class Interrupted(RequestError):
     """Another thread was interrupted amid its own call, which cost this request its answer."""
+
+
+def counted_as(error: RequestError) -> int:
+    """The status under which the end of a request is counted."""
+    nobody_waits = isinstance(error, ClientClosed | Interrupted)
+    return CLIENT_GONE if nobody_waits else status_of(error)

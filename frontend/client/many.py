@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ringbatch.frontend.client.arrays import RowCodec
 from ringbatch.frontend.client.calls import Model
 from ringbatch.frontend.client.channel import Channel
+from ringbatch.frontend.client.errors import counted_as
 from ringbatch.frontend.client.waiter import (
     Waiter,
     expired_error,
@@ -24,6 +25,7 @@ from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.slot import Status
 from ringbatch.shm.strided_view import OFFSET_BITS, StridedView
+from ringbatch.shm.tallies import Tally
 
 _OTHERS_SHARE: Final = 8
 """The part of the lane's slots that is left to other threads."""
@@ -68,6 +70,7 @@ class Bulk(Waiter):
         "_results",
         "_room",
         "_row_of",
+        "_sent_ns",
         "_strided",
         "_worth",
         "errors",
@@ -94,6 +97,7 @@ class Bulk(Waiter):
         self._answers = Answers(segment, lane.index)
         self._strided = StridedView(segment.memory)
         self._row_of = np.zeros(lane.capacity, np.intp)
+        self._sent_ns = np.zeros(lane.capacity, np.int64)
         self._next = 0
         self._in_flight: set[int] = set()
         self._found: list[int] = []
@@ -140,7 +144,7 @@ class Bulk(Waiter):
         starts = np.array([lane.request_offset[slot] for slot in slots])
         self._strided.of(row_bytes)[starts >> OFFSET_BITS] = self._instances[first : self._next]
         self._row_of[slots] = np.arange(first, self._next)
-        now_ns = self._channel.clock()
+        self._sent_ns[slots] = now_ns = self._channel.clock()
         lane.publish_many(slots, self._model.spec.reference, 1, now_ns, self.deadline_ns, row_bytes)
         self._channel.slots.expect(self, slots)
         self._in_flight.update(slots)
@@ -169,6 +173,8 @@ class Bulk(Waiter):
             slots = [slot for slot, good in zip(slots, ok.tolist(), strict=True) if good]
         starts = np.array([lane.result_offset[slot] for slot in slots], np.intp)
         self._results[self._row_of[slots]] = self._strided.of(size)[starts >> OFFSET_BITS]
+        if slots:
+            self._tally().answered_many(self._channel.clock() - self._sent_ns[slots])
         for slot in slots:
             lane.release(slot)
 
@@ -182,6 +188,8 @@ class Bulk(Waiter):
             text = bytes(lane.memory[start : start + answer.size]).decode(errors="replace")
         error = error_of(status, text or RULES[ERRORS[status]].text)
         self.errors[int(self._row_of[slot])] = error
+        took_ns = self._channel.clock() - int(self._sent_ns[slot])
+        self._tally().ended(counted_as(error), took_ns)
         lane.release(slot)
 
     def fail(self, error: RequestError) -> None:
@@ -201,9 +209,15 @@ class Bulk(Waiter):
             rows = self._row_of[[*self._in_flight]].tolist()
             rows += range(self._next, len(self._instances))
             self.errors.update(dict.fromkeys(rows, error))
+            if not self._channel.closed:
+                took_ns = self._channel.clock() - self._accepted_ns
+                self._tally().ended(counted_as(error), took_ns, len(rows))
             self._in_flight.clear()
             self._found.clear()
             self._finish()
+
+    def _tally(self) -> Tally:
+        return self._channel.slots.tally(self._model.spec)
 
     def _finish(self) -> None:
         self._over = self.ready = True

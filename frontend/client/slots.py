@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable
 
 from ringbatch.frontend.client.waiter import Waiter
 from ringbatch.shm.lane import Lane
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.tallies import Protocol, Tallies, Tally
 
 
 class Slots:
@@ -13,6 +15,7 @@ class Slots:
     Attributes:
         lane: the lane.
         segment: where it lies.
+        tallies: where the ends of its requests are counted.
 
     Args:
         segment: attached.
@@ -30,6 +33,7 @@ class Slots:
     ) -> None:
         self.segment = segment
         self.lane = lane
+        self.tallies = Tallies(segment, lane.index)
         self._wake_collector = wake_collector
         self._clock = clock
         self._memory = segment.memory
@@ -63,6 +67,12 @@ class Slots:
         lane.publish(slot, model, rows, self._clock(), waiter.deadline_ns, size, key_bytes)
         self._waiting[slot] = waiter
         return slot
+
+    def tally(self, spec: ModelSpec | None) -> Tally:
+        """Where the ends of requests to a model are counted, or of those to none."""
+        if spec is None:
+            return self.tallies.nobody[Protocol.CLIENT]
+        return self.tallies.of(spec.account, spec.name, spec.version)[Protocol.CLIENT]
 
     def fits(self, request_bytes: int, result_bytes: int) -> bool:
         """Whether a request and its answer find room where nothing else is."""

@@ -180,6 +180,12 @@ def _as_answered(error: ModelServerAnswered, headers: Headers, batch_id: str) ->
     return Outcome(error.status, own if is_object else error_body(text_of(error)), headers)
 
 
+def status_of(error: RequestError) -> int:
+    """The status of an error, also where its protocol or its model's `kserve_errors` has it told in
+    another way."""
+    return error.status if isinstance(error, ModelServerAnswered) else _rule(error).status
+
+
 def text_of(error: RequestError) -> str:
     """What the client reads of an error."""
     return str(error) or _rule(error).text

@@ -22,6 +22,7 @@ from ringbatch.frontend.falcon import (
     v2_resources,
 )
 from ringbatch.frontend.falcon.authentication import Authentication, OwnPagesOnly
+from ringbatch.frontend.falcon.counting import Counting
 from ringbatch.frontend.falcon.exchange import Bodies, exchange
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.request.readiness import readiness
@@ -29,6 +30,7 @@ from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.errors import ModelNotFound, RequestError
 from ringbatch.shm.host.distribution import installed_version
+from ringbatch.shm.tallies import Protocol
 
 log = logging.getLogger("ringbatch.frontend")
 
@@ -59,6 +61,7 @@ def create_app(
     budget = budget or BodyBudget.of(max_request_bytes)
     bodies = Bodies(max_request_bytes, compress_answers, budget=budget)
     app = falcon.asgi.App(media_type=falcon.MEDIA_JSON, router=router)
+    app.add_middleware(Counting(service))
     if keys is not None:
         app.add_middleware(Authentication(keys))
     app.add_middleware(OwnPagesOnly())
@@ -188,6 +191,11 @@ class Predictions:
     def __init__(self, service: Service, bodies: Bodies) -> None:
         self._service = service
         self._bodies = bodies
+
+    @staticmethod
+    def infers(_req: Request) -> Protocol:
+        """How a request came."""
+        return Protocol.V1
 
     async def on_post(
         self, req: Request, resp: Response, name: str = "", version: str = ""

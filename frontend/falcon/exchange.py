@@ -58,6 +58,8 @@ async def exchange(req: Request, resp: Response, bodies: Bodies, start: Start) -
     exchanges.add(waiting)
     try:
         waiting.call = start(body, waiting.reply)
+        # From here on the pipeline sees its end.
+        req.context.counted = True
         status, data, headers = await waiting.answer
     finally:
         exchanges.discard(waiting)
@@ -126,8 +128,10 @@ def expect_whole(req: Request, received: int) -> None:
     """
     length = req.content_length
     if length is not None and received < length:
+        req.context.cut_off = True
         raise InvalidRequest(f"the body ended after {received} of {length} bytes")
     if not req.scope.get(WHOLE, True):
+        req.context.cut_off = True
         raise InvalidRequest(f"the body ended after {received} bytes, before its last chunk")
 
 

@@ -28,6 +28,7 @@ from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestTooLarge
 from ringbatch.shm.host.control_socket import Action
 from ringbatch.shm.host.distribution import installed_version
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.tallies import Protocol
 
 MAX_CONTROL_BYTES: Final = 1 << 16
 """Of a body that is no inference request."""
@@ -208,6 +209,12 @@ class Inferences(OfModel):
     def __init__(self, service: Service, bodies: Bodies) -> None:
         super().__init__(service)
         self._bodies = bodies
+
+    @staticmethod
+    def infers(req: Request) -> Protocol:
+        """How a request came."""
+        binary = req.get_header(LENGTH_HEADER) is not None
+        return Protocol.V2_BINARY if binary else Protocol.V2
 
     async def on_post(self, req: Request, resp: Response, name: str, version: str = "") -> None:
         """As the fast lane answers, byte for byte."""

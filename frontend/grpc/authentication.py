@@ -9,7 +9,7 @@ import grpc
 from ringbatch.frontend.grpc.messages import HEALTH_SERVICE, INFERENCE_SERVICE
 from ringbatch.frontend.grpc.status import grpc_status
 from ringbatch.frontend.security.api_keys import ApiKeys
-from ringbatch.shm.errors import Unauthenticated
+from ringbatch.shm.errors import RequestError, Unauthenticated
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 
 OPEN_METHODS: Final = tuple(
@@ -23,10 +23,14 @@ class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
     Args:
         keys: of the server.
+        refused: is called with every call that is refused.
     """
 
-    def __init__(self, keys: ApiKeys) -> None:
+    def __init__(
+        self, keys: ApiKeys, refused: Callable[[RequestError], object] = lambda _error: None
+    ) -> None:
         self._keys = keys
+        self._refused = refused
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
@@ -41,6 +45,7 @@ class Authentication(grpc.aio.ServerInterceptor):  # type: ignore[misc]
             sent[name] = "" if name in sent else value
         allowed = partial(self._keys.allow, sent.get(AUTHORIZATION), sent.get(KEY_HEADER))
         if not allowed():
+            self._refused(Unauthenticated())
             return _REFUSAL
         handler = await continuation(handler_call_details)
         if handler is None or not handler.request_streaming:

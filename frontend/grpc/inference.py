@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from ringbatch.frontend.codec.outcome import BATCH_HEADER, Headers
+from ringbatch.frontend.codec.outcome import BATCH_HEADER, Headers, status_of
 from ringbatch.frontend.codec.payload import LazyPart, Part
 from ringbatch.frontend.codec.rendering import Results
 from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field
@@ -23,6 +23,7 @@ from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.v2.shared_memory import ClientMemory
 from ringbatch.shm.errors import InvalidRequest, RequestError
+from ringbatch.shm.tallies import Protocol
 from ringbatch.shm.tuples import new_tuple
 
 _Request: Final = inference("ModelInferRequest")
@@ -80,15 +81,17 @@ class Pending:
         id: the field with its id, as it is in a response; empty where it has none or cannot be
             read.
         call: on which the answer depends; None where it has ended.
+        model: for which it is, once that is known.
     """
 
-    __slots__ = ("_answer", "call", "ended", "id")
+    __slots__ = ("_answer", "call", "ended", "id", "model")
 
     def __init__(self, ended: asyncio.Future[None]) -> None:
         self.ended = ended
         self.id = b""
         self._answer: GrpcAnswer | None = None
         self.call: Call | None = None
+        self.model: ServedModel | None = None
 
     def reply(self, answer: GrpcAnswer) -> None:
         """The answer is there."""
@@ -119,6 +122,7 @@ class Inference:
     """
 
     def __init__(self, service: Service) -> None:
+        self._service = service
         self._pipeline = service.pipeline
         self._codec = GrpcCodec(service)
 
@@ -137,6 +141,10 @@ class Inference:
         )
         return pending
 
+    def ended_outside(self, error: RequestError | None) -> None:
+        """A call has ended that infers nothing, or was refused before it did."""
+        self._service.ended_outside(Protocol.GRPC, 200 if error is None else status_of(error))
+
 
 class _Usual(NamedTuple):
     """A request of known pieces, of one part; its one raw tensor is the payload as it is."""
@@ -153,6 +161,8 @@ class GrpcCodec:
         service: the models.
     """
 
+    protocol = Protocol.GRPC
+
     def __init__(self, service: Service) -> None:
         self._service = service
         self._models: dict[ServedModel, _GrpcModel] = {}
@@ -164,6 +174,10 @@ class GrpcCodec:
         own, parts, requested = self._read(body, framing)
         rendering = new_tuple(GrpcRendering, (own.answers, requested, framing.id))
         return own.model, parts, rendering, requested.timeout_ns
+
+    def meant(self, name: str, body: bytes, framing: Pending) -> ServedModel | None:
+        """As in `Codec`."""
+        return framing.model
 
     def refusal(self, name: str, error: RequestError) -> GrpcAnswer:
         """As in `Codec`."""
@@ -180,10 +194,11 @@ class GrpcCodec:
         recalled = self._heads.recall(data)
         if recalled is not None:
             (own, rows, requested), pending.id, tensor = recalled
+            pending.model = own.model
             return own, (new_tuple(Part, (rows, tensor, 0)),), requested
         request = _parsed(data)
         pending.id = id_field(request.id)
-        model = service.model(request.model_name, request.model_version)
+        pending.model = model = service.model(request.model_name, request.model_version)
         own = self._models.get(model) or self._own(model)
         parts, requested = own.requests.read(request)
         if own.plain and len(parts) == 1 and requested.all_raw:

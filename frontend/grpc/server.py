@@ -99,7 +99,9 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     inference = Inference(attachment.service)
     server = grpc.aio.server(
         handlers=handlers(attachment.service, inference, calls),
-        interceptors=[] if security.keys is None else [Authentication(security.keys)],
+        interceptors=[]
+        if security.keys is None
+        else [Authentication(security.keys, inference.ended_outside)],
         options=_limits(options),
     )
     _listen(server, options)

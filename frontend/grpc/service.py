@@ -155,6 +155,7 @@ class Inferences:
                 finally:
                     pending.abandon()
         except Draining as draining:
+            self._inference.ended_outside(draining)
             error = draining
         else:
             response, error, trailing = pending.outcome
@@ -193,6 +194,7 @@ class Inferences:
                 if (left := pending.get_nowait()) is not None:
                     left.abandon()
         if draining is not None:
+            self._inference.ended_outside(draining)
             await _abort(context, draining)
 
 
@@ -291,8 +293,10 @@ def handlers(service: Service, inference: Inference, calls: Calls) -> list[Any]:
     acts: dict[str, Callable[[Message], Fields | Awaitable[Fields]]]
     memory = MemoryControl(service.regions)
     acts = {**control.methods(), **control.changes(), **memory.methods()}
+    told = inference.ended_outside
     own = {
-        name: _handler(methods[name], _control(methods[name], act)) for name, act in acts.items()
+        name: _handler(methods[name], _control(methods[name], act, told))
+        for name, act in acts.items()
     }
     own["ModelInfer"] = grpc.unary_unary_rpc_method_handler(inferences.one)
     own["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
@@ -323,18 +327,25 @@ def _handler(method: Method, behavior: Behavior) -> Any:
     return make(behavior, method.request.FromString, method.response.SerializeToString)
 
 
-def _control(method: Method, act: Callable[[Message], Fields | Awaitable[Fields]]) -> Behavior:
+def _control(
+    method: Method,
+    act: Callable[[Message], Fields | Awaitable[Fields]],
+    ended: Callable[[RequestError | None], object],
+) -> Behavior:
     async def answer(request: Message, context: Context) -> Message:
         error: RequestError
         try:
             fields = act(request)
-            return method.response(**(fields if isinstance(fields, dict) else await fields))
+            response = method.response(**(fields if isinstance(fields, dict) else await fields))
+            ended(None)
+            return response
         except RequestError as failure:
             # Its traceback holds this frame, and this frame it.
             error = failure.with_traceback(None)
         except Exception:
             log.exception("grpc frontend: %s failed", method.request.DESCRIPTOR.name)
             error = InternalError()
+        ended(error)
         return await _abort(context, error)
 
     return answer

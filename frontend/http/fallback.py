@@ -29,6 +29,10 @@ WHOLE: Final = "ringbatch.whole"
 """The key in an ASGI scope of whether the end of the request's body has come; whoever reads a body
 in chunks cannot tell by itself."""
 
+REFUSED: Final = "ringbatch.refused"
+"""The key in an ASGI scope of whether the connection itself has refused the request, whose body was
+still coming."""
+
 _VERSIONS: Final = ("1.0", "1.1")
 _HEAD_PIECE_BYTES: Final = 1 << 12
 """Parsed at once: a request of 20 bytes becomes objects of 2 KiB."""
@@ -59,8 +63,10 @@ class FallbackProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         close_grace_s: Callable[[], float] = lambda: 0.0,
+        count: Callable[[int], object] = lambda _status: None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._count = count
         self._close_grace_s = close_grace_s
         self._exchanges: set[Exchange] = set()
         self._in_head = False
@@ -273,6 +279,7 @@ class FallbackProtocol(HttpToolsProtocol):
                 return
             self._give_up_newest()
         self._in_head = self._in_body = False
+        self._count(status)
         body = error_body(text)
         lines = [
             STATUS_LINE[status],
@@ -289,6 +296,7 @@ class FallbackProtocol(HttpToolsProtocol):
     def _give_up_newest(self) -> None:
         """Its body will never be whole, so whoever waits for that must not answer it."""
         self._unanswered -= 1
+        self.cycle.scope[REFUSED] = True  # type: ignore[typeddict-unknown-key]
         self.cycle.response_complete = self.cycle.disconnected = True
         self.cycle.message_event.set()
         if self.pipeline:

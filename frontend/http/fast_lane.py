@@ -18,7 +18,14 @@ from typing import Any, Final
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from ringbatch.frontend.codec.outcome import JSON, Answer, Headers, error_body, outcome
+from ringbatch.frontend.codec.outcome import (
+    JSON,
+    Answer,
+    Headers,
+    error_body,
+    outcome,
+    status_of,
+)
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.content_coding import (
     MIN_ENCODED_BYTES,
@@ -35,6 +42,7 @@ from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.arrival import LARGE_BYTES
 from ringbatch.frontend.request.calls import Body, Call, Predictions, Upload
 from ringbatch.shm.errors import Overloaded
+from ringbatch.shm.tallies import CLIENT_GONE, Protocol
 
 MAX_WAITING_BYTES: Final = 1 << 16
 """How much is read ahead of the request that is being answered."""
@@ -169,6 +177,8 @@ class FastLane(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport's call: the connection is closed, by whomever."""
         self._server_state.connections.discard(self)
+        if self._state is _BODY or self._state is _RECEIVING:
+            self._count(CLIENT_GONE)
         self._state = _ENDED
         self._buffer.clear()
         for unfinished in (self._call, self._upload):
@@ -350,6 +360,7 @@ class FastLane(asyncio.Protocol):
             self._settings.budget.take(size - self._reserved_bytes)
         except Overloaded as error:
             self._keep_alive = False
+            self._count(status_of(error))
             self._answer_unusually(*outcome(error))
         else:
             self._reserved_bytes = size
@@ -407,7 +418,19 @@ class FastLane(asyncio.Protocol):
 
     def _refuse(self, status: int, text: str) -> None:
         self._keep_alive = False
+        self._count(status)
         self._answer_unusually(status, error_body(text), JSON)
+
+    def _count(self, status: int) -> None:
+        """The request that is coming has ended before it was complete."""
+        if self._state is _HEAD:
+            self._predictions.ended_outside(Protocol.HTTP, status)
+            return
+        head = self._request
+        protocol = Protocol.V1
+        if head.infer:
+            protocol = Protocol.V2 if head.json_bytes is None else Protocol.V2_BINARY
+        self._predictions.ended_outside(protocol, status, head.model)
 
     def _regulate(self) -> None:
         """Read only as far ahead as there is a use for it."""
@@ -446,6 +469,7 @@ class FastLane(asyncio.Protocol):
             self._app_state,
             self._loop,
             close_grace_s=self._settings.close_grace_s,
+            count=partial(self._predictions.ended_outside, Protocol.HTTP),
         )
         protocol.connection_made(self._transport)
         self._read_with(protocol)

@@ -18,6 +18,7 @@ from ringbatch.frontend.v2.rendering import V2Rendering
 from ringbatch.frontend.v2.request import Outline
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.layout import aligned
+from ringbatch.shm.tallies import Protocol
 
 LARGE_BYTES: Final = 1 << 16
 """A smaller tensor has mostly come with its head, and costs next to nothing to copy."""
@@ -31,6 +32,8 @@ class Arrivals:
     Args:
         pipeline: the way of these requests.
     """
+
+    protocol = Protocol.V2_BINARY
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -86,6 +89,10 @@ class Arrivals:
         outline, model = body.outline, body.model
         rendering = V2Rendering(model.v2.answers, outline.requested)
         return model, ((outline.rows, body.payload, 0),), rendering, outline.requested.timeout_ns
+
+    def meant(self, name: str, body: "Arrival", framing: None) -> ServedModel:
+        """As in `Codec`."""
+        return body.model
 
     def refusal(self, name: str, error: RequestError) -> Answer:
         """As in `Codec`."""

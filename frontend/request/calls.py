@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ringbatch.frontend.codec.outcome import Answer
+from ringbatch.shm.tallies import Protocol as RequestProtocol
 
 Body = bytes | bytearray
 Reply = Callable[[Answer], None]
@@ -78,4 +79,16 @@ class Predictions(Protocol):
 
         Returns:
             Where they belong; None where the body is to be gathered and given to `infer`.
+        """
+
+    def ended_outside(
+        self, protocol: RequestProtocol, code: int, name: str = "", accepted_ns: int = 0
+    ) -> None:
+        """A request has ended that did not come to any of the above, or was given up before.
+
+        Args:
+            protocol: how it came.
+            code: the status it was answered with; `CLIENT_GONE` where it was given up.
+            name: the model's, or its `address`; empty where that is not known.
+            accepted_ns: when it came, on the monotonic clock; 0 where nobody took note of that.
         """

@@ -13,6 +13,7 @@ from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.v2.rendering import V2Rendering
 from ringbatch.shm.errors import RequestError
+from ringbatch.shm.tallies import Protocol as RequestProtocol
 from ringbatch.shm.tuples import new_tuple
 
 B_contra = TypeVar("B_contra", contravariant=True)
@@ -27,7 +28,13 @@ instances."""
 
 
 class Codec(Protocol[B_contra, F_contra, A_co]):
-    """One protocol."""
+    """One protocol.
+
+    Attributes:
+        protocol: how its requests are counted.
+    """
+
+    protocol: RequestProtocol
 
     def read(self, name: str, body: B_contra, framing: F_contra) -> Read[A_co]:
         """Read a request.
@@ -41,6 +48,9 @@ class Codec(Protocol[B_contra, F_contra, A_co]):
             RequestError: the request cannot be read, or there is no such model.
         """
 
+    def meant(self, name: str, body: B_contra, framing: F_contra) -> ServedModel | None:
+        """The model that a request is for which `read` has seen; None where there is no such."""
+
     def refusal(self, name: str, error: RequestError) -> A_co:
         """The answer to a request that cannot be read."""
 
@@ -52,8 +62,14 @@ class V1Codec:
         models: of this process.
     """
 
+    protocol = RequestProtocol.V1
+
     def __init__(self, models: Models) -> None:
         self._models = models
+
+    def meant(self, name: str, body: Body, framing: bytes | None) -> ServedModel | None:
+        """As in `Codec`."""
+        return self._models.by_address.get(name) or self._models.of_any_name
 
     def read(self, name: str, body: Body, framing: bytes | None) -> Read[Answer]:
         """As in `Codec`."""
@@ -79,10 +95,16 @@ class V2Codec:
 
     Args:
         models: of this process.
+        protocol: V2, with or without binary data.
     """
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, protocol: RequestProtocol) -> None:
         self._models = models
+        self.protocol = protocol
+
+    def meant(self, name: str, body: Body, framing: int | None) -> ServedModel | None:
+        """As in `Codec`."""
+        return self._models.by_address.get(name)
 
     def read(self, name: str, body: Body, framing: int | None) -> Read[Answer]:
         """As in `Codec`."""

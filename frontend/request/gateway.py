@@ -102,6 +102,8 @@ class Gateway:
         self.rung: Callable[[], None] = _nothing
         """Called when the doorbell has rung, before answers are looked for, and at every
         sweep."""
+        self.settle: Callable[[], None] = _nothing
+        """Called once answers that came together have been passed on."""
 
     def listen(self, doorbell: Bell) -> None:
         """Have the loop watch the lane's doorbell until `close`."""
@@ -193,7 +195,10 @@ class Gateway:
             # Before the first call, because one waiter may cancel what another slot holds.
             for slot in found:
                 waiting[slot] = None
-            self._tell(zip(calls, found, strict=True))
+            try:
+                self._tell(zip(calls, found, strict=True))
+            finally:
+                self.settle()
 
     def _tell(self, calls: Iterable[tuple[Callable[[int], None], int]]) -> None:
         remaining = iter(calls)

@@ -14,6 +14,7 @@ from ringbatch.shm.model_spec import SERVING, ModelSpec, defaults, version_order
 from ringbatch.shm.region_registry import Registry
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.strided_view import StridedView
+from ringbatch.shm.tallies import Tallies
 
 
 class Models:
@@ -29,6 +30,7 @@ class Models:
         of_any_name: takes predictions of whatever model; None where there is no such.
         regions: what clients have registered of their memory.
         origins: of requests to models that other servers run.
+        tallies: where the ends of requests are counted.
 
     Args:
         segment: where the models are described.
@@ -43,6 +45,7 @@ class Models:
         self._words = segment.words
         self._strided = StridedView(segment.memory)
         self.origins = Origins(segment.models)
+        self.tallies = Tallies(segment, lane.index)
         self.of_any_name: ServedModel | None = None
         self.table_number = 0
         self._unsaid = True
@@ -93,6 +96,7 @@ class Models:
             served_word=start + ModelWords.SERVED,
             answer_word=start + ModelWords.ANSWER_NS,
             row_word=start + ModelWords.ROW_NS,
+            tallies=self.tallies.of(spec.account, spec.name, spec.version),
         )
 
     def model(self, name: str, version: str = "") -> ServedModel:

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.codec.outcome import InternalError, status_of
 from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.codec.request_timeout import shortest_ns
 from ringbatch.frontend.request.calls import Call
@@ -93,7 +93,8 @@ class Pipeline:
             limit_ns = model.spec.timeout_ns
             if timeout_ns or asked_ns:
                 limit_ns = shortest_ns(limit_ns, timeout_ns, asked_ns)
-            task = Task(model, rendering, reply, accepted_ns, accepted_ns + limit_ns)
+            tally = model.tallies[codec.protocol]
+            task = Task(model, rendering, reply, accepted_ns, accepted_ns + limit_ns, tally)
             if parts:
                 self._expect_time(task)
                 if len(parts) > 1:
@@ -115,8 +116,12 @@ class Pipeline:
             log.exception("frontend: a request to model %s failed", name or "named in its body")
             error = InternalError()
         else:
+            self.engine.endings.ended(tally, 200, accepted_ns)
             reply(answer)
             return None
+        meant = codec.meant(name, body, framing)
+        tallies = models.tallies.nobody if meant is None else meant.tallies
+        self.engine.endings.ended(tallies[codec.protocol], status_of(error), accepted_ns)
         if rendering is None:
             reply(codec.refusal(name, error))
         else:

@@ -4,6 +4,7 @@ from ringbatch.frontend.codec.result_sizes import ResultSizes
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.tallies import Tally
 
 
 class ServedModel(ResultSizes):
@@ -18,6 +19,7 @@ class ServedModel(ResultSizes):
         served_word: where it stands whether there ever was one.
         answer_word: where it stands how long a request that comes now will take.
         row_word: where it stands how much every instance adds that was not counted there.
+        tallies: by protocol, where the ends of its requests are counted.
     """
 
     def __init__(
@@ -30,6 +32,7 @@ class ServedModel(ResultSizes):
         served_word: int,
         answer_word: int,
         row_word: int,
+        tallies: tuple[Tally, ...],
     ) -> None:
         super().__init__(v1.result_bytes)
         self.spec = spec
@@ -40,3 +43,4 @@ class ServedModel(ResultSizes):
         self.served_word = served_word
         self.answer_word = answer_word
         self.row_word = row_word
+        self.tallies = tallies

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from ringbatch.frontend.request.arrival import Arrival, Arrivals
 from ringbatch.frontend.request.calls import Body, Call, Reply
 from ringbatch.frontend.request.codec import V1Codec, V2Codec
+from ringbatch.frontend.request.endings import Endings
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.pipeline import Pipeline, not_ready
@@ -22,6 +23,7 @@ from ringbatch.shm.counters import Counters
 from ringbatch.shm.errors import Draining
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.tallies import Protocol
 
 
 class Service(Models):
@@ -49,11 +51,17 @@ class Service(Models):
         self._clock = clock
         gateway.rung = self.keep_up
         self.engine = Engine(
-            gateway, gateway.lane, BatchIds(segment.identity), segment.layout.lane_bytes
+            gateway,
+            gateway.lane,
+            BatchIds(segment.identity),
+            segment.layout.lane_bytes,
+            Endings(gateway.lane, clock),
         )
+        gateway.settle = self.engine.endings.settle
         self.pipeline = Pipeline(self.engine, self, segment.words, clock)
         self._v1 = V1Codec(self)
-        self._v2 = V2Codec(self)
+        self._v2 = V2Codec(self, Protocol.V2)
+        self._v2_binary = V2Codec(self, Protocol.V2_BINARY)
         self._arrivals = Arrivals(self.pipeline)
         self.keep_up()
 
@@ -67,7 +75,8 @@ class Service(Models):
         self, name: str, body: Body, json_bytes: int | None, reply: Reply, timeout_ns: int = 0
     ) -> Call | None:
         """As in `Predictions`."""
-        return self.pipeline.start(self._v2, name, body, json_bytes, reply, timeout_ns)
+        codec = self._v2 if json_bytes is None else self._v2_binary
+        return self.pipeline.start(codec, name, body, json_bytes, reply, timeout_ns)
 
     def prepare(
         self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0
@@ -78,6 +87,14 @@ class Service(Models):
         if model is None:
             return None
         return self._arrivals.prepare(model, text, binary_bytes, timeout_ns)
+
+    def ended_outside(
+        self, protocol: Protocol, code: int, name: str = "", accepted_ns: int = 0
+    ) -> None:
+        """As in `Predictions`."""
+        model = self.by_address.get(name)
+        tallies = self.tallies.nobody if model is None else model.tallies
+        self.engine.endings.ended(tallies[protocol], code, accepted_ns or self._clock())
 
     def check(self, name: str, version: str = "") -> ModelSpec:
         """The model, which can predict now.

@@ -6,6 +6,7 @@ from typing import Generic
 from ringbatch.frontend.codec.payload import SlotPart
 from ringbatch.frontend.request.task import A, Engine, SlotRequest, Task
 from ringbatch.shm.errors import RequestError
+from ringbatch.shm.tallies import CLIENT_GONE
 
 
 class Split(Generic[A]):
@@ -31,7 +32,7 @@ class Split(Generic[A]):
                 if piece is not self._pieces[0]:
                     piece.count_no_more()
         except BaseException:
-            self.abandon()
+            self._let_go()
             raise
 
     def extents(self, grown: "Piece[A]", result_bytes: int) -> list[tuple[int, int]]:
@@ -43,27 +44,42 @@ class Split(Generic[A]):
 
     def abandon(self) -> None:
         """Nobody waits any more; `reply` will not be called."""
+        if not self._over:
+            task = self._task
+            self._engine.endings.ended(task.tally, CLIENT_GONE, task.accepted_ns)
+            self._let_go()
+
+    def _let_go(self) -> None:
         self._over = True
+        self._drop_pieces()
+
+    def _drop_pieces(self) -> None:
         pieces, self._pieces = self._pieces, []
         for piece in pieces:
             piece.abandon()
 
-    def join(self, batch: int) -> A | None:
-        """The answer; None while a piece has no result yet."""
+    def join(self, batch: int, slot: int) -> A | None:
+        """The answer, of which the last part stands in that slot; None while a piece has no result
+        yet."""
         results = [(p.rows, p.result) for p in self._pieces if p.result is not None]
         if len(results) < len(self._pieces):
             return None
+        task, engine = self._task, self._engine
+        rows = sum(piece.rows for piece in self._pieces)
         try:
-            return self._task.rendering.render(results, self._engine.batch_ids.text(batch))
+            answer = task.rendering.render(results, engine.batch_ids.text(batch))
+            self._over = True
         finally:
             results.clear()
-            self.abandon()
+            self._drop_pieces()
+        engine.endings.answered(task.tally, task.accepted_ns, rows, slot)
+        return answer
 
-    def failed(self, error: RequestError, batch_id: str) -> None:
-        """A piece's call: it has failed."""
+    def failed(self, error: RequestError, batch: int, slot: int) -> None:
+        """A piece's call: it has failed; arguments as of `_failed`."""
         if not self._over:
-            self.abandon()
-            self._task.fail(error, batch_id)
+            self._let_go()
+            self._task.fail(self._engine, error, batch, slot)
 
 
 class Piece(SlotRequest[A]):
@@ -110,8 +126,7 @@ class Piece(SlotRequest[A]):
 
     def _take(self, slot: int, size: int, batch: int) -> A | None:
         self._kept, self.result = slot, self._result(slot, size)
-        return self._whole.join(batch)
+        return self._whole.join(batch, slot)
 
-    def _failed(self, error: RequestError, batch: int) -> None:
-        batch_id = self._engine.batch_ids.text(batch) if batch else ""
-        self._whole.failed(error, batch_id)
+    def _failed(self, error: RequestError, batch: int, slot: int) -> None:
+        self._whole.failed(error, batch, slot)

@@ -10,10 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
-from ringbatch.frontend.codec.outcome import InternalError, error_of
+from ringbatch.frontend.codec.outcome import InternalError, error_of, status_of
 from ringbatch.frontend.codec.payload import LazyBytes, SlotPart
 from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.codec.result_sizes import again
+from ringbatch.frontend.request.endings import NO_SLOT, Endings
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.shm.batch_ids import BatchIds
@@ -21,6 +22,7 @@ from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import DeadlineExceeded, ModelFailed, Overloaded, RequestError
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Status
+from ringbatch.shm.tallies import CLIENT_GONE, Tally
 
 log = logging.getLogger("ringbatch.frontend")
 
@@ -37,6 +39,7 @@ class Engine:
     lane: Lane
     batch_ids: BatchIds
     lane_bytes: int
+    endings: Endings
 
 
 class SlotRequest(ABC, Generic[A]):
@@ -137,13 +140,13 @@ class SlotRequest(ABC, Generic[A]):
             if answer is not None:
                 self.reply(answer)
             return
-        self._failed(error, batch)
+        self._failed(error, batch, slot)
 
     def expired(self, slot: int) -> None:
         """The gateway's call: the deadline passed."""
         self._slot = -1
         timeout_s = (self.deadline_ns - self.accepted_ns) / 1e9
-        self._failed(DeadlineExceeded(f"no answer came within {timeout_s:g} s"), 0)
+        self._failed(DeadlineExceeded(f"no answer came within {timeout_s:g} s"), 0, NO_SLOT)
 
     def abandon(self) -> None:
         """Nobody waits any more; `reply` will not be called."""
@@ -196,8 +199,14 @@ class SlotRequest(ABC, Generic[A]):
         """What to reply with, now that there is a result; None where others are to come."""
 
     @abstractmethod
-    def _failed(self, error: RequestError, batch: int) -> None:
-        """There is none, and why; `batch` is 0 where it was in none."""
+    def _failed(self, error: RequestError, batch: int, slot: int) -> None:
+        """There is none, and why.
+
+        Args:
+            error: why.
+            batch: that it was in; 0 where it was in none.
+            slot: whose words say more; `NO_SLOT` where none do.
+        """
 
 
 class Task(SlotRequest[A]):
@@ -205,9 +214,10 @@ class Task(SlotRequest[A]):
 
     Attributes:
         rendering: what its answer is to be.
+        tally: where its end is counted.
     """
 
-    __slots__ = ("rendering",)
+    __slots__ = ("rendering", "tally")
 
     def __init__(
         self,
@@ -216,33 +226,45 @@ class Task(SlotRequest[A]):
         reply: Callable[[A], None],
         accepted_ns: int,
         deadline_ns: int,
+        tally: Tally,
     ) -> None:
         self.model = model
+        self.tally = tally
         self.rendering = rendering
         self.reply = reply
         self.accepted_ns = accepted_ns
         self.deadline_ns = deadline_ns
 
-    def fail(self, error: RequestError, batch_id: str) -> None:
-        """Tell the client why there is no answer; `batch_id` is empty where it was in none."""
+    def fail(self, engine: Engine, error: RequestError, batch: int, slot: int) -> None:
+        """Tell the client why there is no answer; the other arguments are those of `_failed`."""
+        engine.endings.ended(self.tally, status_of(error), self.accepted_ns, slot)
+        batch_id = engine.batch_ids.text(batch) if batch else ""
         self.reply(self.rendering.render_error(error, batch_id))
+
+    def abandon(self) -> None:
+        """As in `SlotRequest`."""
+        if self._slot >= 0:
+            self._engine.endings.ended(self.tally, CLIENT_GONE, self.accepted_ns)
+        super().abandon()
 
     def _take(self, slot: int, size: int, batch: int) -> A:
         engine = self._engine
-        lane = engine.lane
+        lane, rows = engine.lane, self._part[0]
         try:
-            return self.rendering.render_in_place(
+            answer = self.rendering.render_in_place(
                 lane.memory,
-                self._part[0],
+                rows,
                 lane.result_offset[slot],
                 size,
                 engine.batch_ids.text(batch),
             )
         finally:
             lane.release(slot)
+        engine.endings.answered(self.tally, self.accepted_ns, rows, slot)
+        return answer
 
-    def _failed(self, error: RequestError, batch: int) -> None:
-        self.fail(error, self._engine.batch_ids.text(batch) if batch else "")
+    def _failed(self, error: RequestError, batch: int, slot: int) -> None:
+        self.fail(self._engine, error, batch, slot)
 
 
 def _claim(lane: Lane, payload: LazyBytes, result_bytes: int) -> int | None:

@@ -340,6 +340,9 @@ class _Taken:
     def prepare(self, *_arguments: Any) -> None:
         """As in `Predictions`; every body is gathered."""
 
+    def ended_outside(self, *_arguments: Any) -> None:
+        """As in `Predictions`; nobody counts."""
+
 
 async def live(pairs: Mapping[bool, Pair], seed: int) -> Seen:
     """The connection of that seed: sound, flooding, or spoilt.

@@ -17,11 +17,13 @@ from ringbatch.frontend.falcon import memory_resources, v2_resources
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.request.calls import Body, Reply
+from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.v1.forwarded import Origins
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, Regions
 from ringbatch.shm.errors import Draining, ModelNotFound, ModelNotReady
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.region_registry import Registry
+from ringbatch.shm.tallies import Protocol
 
 MAX_REQUEST_BYTES = 100
 
@@ -35,6 +37,14 @@ class ScriptedService:
     origins = Origins(())
     stopping = False
     model_control = False
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[Protocol, int, str]] = []
+
+    def ended_outside(
+        self, protocol: Protocol, code: int, name: str = "", accepted_ns: int = 0
+    ) -> None:
+        self.ended.append((protocol, code, name))
 
     def check(self, name: str, version: str = "") -> ModelSpec:
         if name == "loading":
@@ -290,3 +300,55 @@ def test_a_defect_is_an_internal_error_whose_details_stay_in_the_log(
     assert got.status_code == 500
     assert orjson.loads(got.content) == {"error": "internal error"}
     assert "secret detail" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "ended"),
+    [
+        ("GET", "/v2/health/live", {}, [(Protocol.HTTP, 200, "")]),
+        ("GET", "/nowhere", {}, [(Protocol.HTTP, 404, "")]),
+        ("POST", "/v1/models/good:predict", {}, [(Protocol.V1, 411, "good")]),
+        (
+            "POST",
+            "/v1/models/good:predict",
+            {"Content-Length": "999999"},
+            [(Protocol.V1, 413, "good")],
+        ),
+        (
+            "POST",
+            "/v1/models/good/versions/2:predict",
+            {"Content-Type": "application/cloudevents+json"},
+            [(Protocol.V1, 415, "good/versions/2")],
+        ),
+        ("GET", "/v1/models/good:predict", {}, [(Protocol.V1, 405, "good")]),
+        ("GET", "/v2/models/good/infer", {}, [(Protocol.V2, 405, "good")]),
+        (
+            "POST",
+            "/v2/models/good/infer",
+            {"Inference-Header-Content-Length": "x"},
+            [(Protocol.V2_BINARY, 400, "good")],
+        ),
+        # These come to the pipeline, which counts them itself.
+        ("POST", "/v1/models/good:predict", {"Content-Length": "0"}, []),
+    ],
+)
+def test_what_does_not_come_to_the_pipeline_is_counted_here(
+    method: str, path: str, headers: dict[str, str], ended: list[tuple[Protocol, int, str]]
+) -> None:
+    service = ScriptedService()
+    client(service).simulate_request(method, path, headers=headers)
+    assert service.ended == ended
+
+
+def test_a_defect_is_counted_as_what_it_is_answered_with() -> None:
+    service = BrokenService()
+    client(service).simulate_post("/v1/models/good:predict", body=b"{}")
+    assert service.ended == [(Protocol.V1, 500, "good")]
+
+
+def test_who_has_no_key_is_counted_for_no_model() -> None:
+    service = ScriptedService()
+    unchecked: Any = service
+    app = create_app(unchecked, MAX_REQUEST_BYTES, keys=ApiKeys(()))
+    TestClient(app).simulate_post("/v1/models/good:predict", body=b"{}")
+    assert service.ended == [(Protocol.HTTP, 401, "")]

@@ -160,6 +160,9 @@ class Harness:
     def prepare(self, *arguments: Any) -> Upload | None:
         return self.service.prepare(*arguments)
 
+    def ended_outside(self, *arguments: Any) -> None:
+        self.service.ended_outside(*arguments)
+
     def _count_hand_over(self) -> None:
         self.handed_over += 1
 

@@ -30,6 +30,7 @@ from ringbatch.frontend.http.phases import (
     WRITE_TIMEOUT_S,
 )
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.tallies import CLIENT_GONE, Protocol
 
 
 @scenario
@@ -279,6 +280,7 @@ def test_a_head_without_end_is_refused(start: bytes) -> None:
             connection.feed(b"a" * 1000)
         assert connection.transport.written.startswith(b"HTTP/1.1 431 ")
         assert connection.transport.is_closing()
+        assert connection.ended == [(Protocol.HTTP, 431, "")]
 
     asyncio.run(test())
 
@@ -314,6 +316,9 @@ def test_a_body_that_does_not_come_is_refused_when_its_time_is_over(path: bytes)
         assert connection.transport.written.startswith(b"HTTP/1.1 408 ")
         assert connection.transport.is_closing()
         await connection.settle()
+        connection.transport.protocol.connection_lost(None)
+        if path != ESCAPED:
+            assert connection.ended == [(Protocol.V1, 408, "m")]
 
     asyncio.run(test())
 
@@ -381,6 +386,7 @@ async def test_a_large_body_for_which_no_memory_is_left_is_refused() -> None:
     assert second.transport.written.startswith(b"HTTP/1.1 503 ")
     assert b"\r\nretry-after: 1\r\n" in second.transport.written
     assert second.transport.closed
+    assert second.ended == [(Protocol.V1, 503, "m")]
     first.feed(LARGE[90_000:])
     first.calls[0].answer()
     assert b"200 OK" in first.transport.written
@@ -394,6 +400,7 @@ async def test_a_client_that_goes_away_in_a_large_body_leaves_its_memory() -> No
         connection = Connection(budget=budget)
         connection.feed(LARGE[:90_000])
         connection.transport.close()
+        assert [code for _, code, _ in connection.ended] == [CLIENT_GONE]
     budget.take(150_000)
 
 

@@ -41,7 +41,9 @@ def test_what_cannot_be_read_into_its_slot_leaves_the_slot_free() -> None:
     harness = FrontendHarness(typed())
     model = harness.service.model(harness.name)
     for number in range(3 * harness.lane.capacity):
-        task = Task(model, model.v1.rows, harness.replies.to(number), 0, TIMEOUT_NS)
+        task = Task(
+            model, model.v1.rows, harness.replies.to(number), 0, TIMEOUT_NS, model.tallies[0]
+        )
         with pytest.raises(InvalidRequest, match="gone"):
             task.send(harness.service.engine, LazyPart(1, Gone(), 0), 64)
     assert harness.lane.in_flight == 0

@@ -17,7 +17,7 @@ from ringbatch.shm.tensor import Tensor
 
 X = (Tensor("x", "FP32", [1]),)
 ONE = spec(0, X, X)
-TWO = replace(ONE, index=1, version="2", generation=1, workers=(1,))
+TWO = replace(ONE, index=1, account=1, version="2", generation=1, workers=(1,))
 
 
 class Quiet:

@@ -4,8 +4,10 @@ import gc
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -36,9 +38,11 @@ from ringbatch.shm import engines as engines_module
 from ringbatch.shm.counters import Counters, LaneCounter
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engine_port import Request
+from ringbatch.shm.errors import RequestError
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
+from ringbatch.shm.tallies import CODE_LABELS, Protocol, ends_of
 from ringbatch.shm.tensor import Tensor
 
 X = Tensor("x", "INT64", [])
@@ -244,6 +248,44 @@ def test_many_requests_have_each_its_own_answer_or_error(
     }
     assert outputs.tolist() == [0 if n % 7 == 3 else n for n in range(100)]
     assert counted(harness, LaneCounter.REQUESTS) == 100
+
+
+def test_the_end_of_every_request_is_counted_once(harness: ClientHarness, client: Client) -> None:
+    ends: Counter[tuple[int, str]] = Counter()
+
+    def ask(call: Callable[..., Any], *arguments: Any, expected: str, **options: Any) -> None:
+        place = MODELS[0].account if arguments[0] == "same" else len(MODELS)
+        ends[place, expected] += 1
+        with suppress(RequestError):
+            call(*arguments, **options)
+
+    ask(client.infer, "none", numbers(1), expected="404")
+    ask(client.infer, "same", np.zeros(2), expected="400")
+    ask(client.infer_async, "same", np.zeros(2), expected="400")
+    ask(client.infer_many, "same", np.zeros(2), expected="400")
+    ask(client.infer, "same", numbers(), expected="200")
+    ask(client.infer, "same", numbers(1), timeout_s=0.01, expected="504")
+    assert client.infer_async("same", numbers(1)).cancel()
+    ends[MODELS[0].account, "499"] += 1
+
+    def odd(payload: bytes, request: Request) -> Answer:
+        number = int.from_bytes(payload[:8], "little")
+        return (Status.MODEL_FAILED, "no") if number % 7 == 3 else payload
+
+    harness.serve(odd)
+    ask(client.infer, "same", numbers(3), expected="500")
+    ask(client.infer, "same", np.arange(3 * CAP + 1, dtype=np.int64), expected="200")
+    client.infer_many("same", np.arange(100, dtype=np.int64))
+    ends[MODELS[0].account, "200"] += 86
+    ends[MODELS[0].account, "500"] += 14
+    found = ends_of(harness.segment, [MODELS[0].account, len(MODELS)])
+    assert {
+        (account, code): count
+        for account, counts in found.items()
+        for code, count in zip(("200", *CODE_LABELS), counts.codes[Protocol.CLIENT], strict=True)
+        if count
+    } == ends
+    assert found[MODELS[0].account].instances == 3 * CAP + 1 + 86
 
 
 def test_many_requests_leave_slots_to_others(

@@ -25,6 +25,7 @@ from ringbatch.shm.descriptors import (
     RegionWords,
     RingWords,
     SlotWords,
+    TallyWords,
 )
 from ringbatch.shm.layout import WORD
 
@@ -192,6 +193,7 @@ def test_the_numbers_of_version_9() -> None:
         "STUCK_NS": 32,
         "SIZE": 48,
     }
+    assert constants(TallyWords) == {"TAG": 0, "PROTOCOLS": 1, "SIZE": 256}
     assert constants(RingWords) == {"TAIL": 0, "HEAD": 16, "ITEMS": 32}
     assert constants(RegionWords) == {
         "STAMP": 0,
@@ -231,7 +233,7 @@ def test_the_numbers_of_version_9() -> None:
     others = {
         name: constants(record)
         for name, record in RECORDS.items()
-        if record not in (HeaderWords, ModelWords, RingWords, RegionWords, SlotWords)
+        if record not in (HeaderWords, ModelWords, RingWords, RegionWords, SlotWords, TallyWords)
     }
     assert others == {
         "LaneWords": {"MODEL_TABLE": 0, "SERVING": 1, "SIZE": 16},

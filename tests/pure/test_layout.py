@@ -23,6 +23,7 @@ from ringbatch.shm.descriptors import (
     RegistryWords,
     RingWords,
     SlotWords,
+    TallyWords,
     WorkerWords,
 )
 from ringbatch.shm.layout import (
@@ -72,6 +73,7 @@ def spans(layout: Layout) -> dict[str, tuple[int, int]]:
         ),
         "models": (layout.models_word, layout.model(layout.models - 1) + ModelWords.SIZE),
         "counters": (layout.counters, layout.model_counters(layout.models - 1) + CounterWords.SIZE),
+        "tallies": (layout.tallies, layout.tally(last_lane, layout.models) + TallyWords.SIZE),
         "submissions": (
             layout.submissions,
             layout.submission_ring(last_lane) + ring_size(layout.slots),
@@ -116,6 +118,8 @@ def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
         frontend = f"frontend {lane}"
         yield frontend, layout.lane(lane), LaneWords.SIZE
         yield frontend, layout.lane_counters(lane), CounterWords.SIZE
+        for place in range(layout.models + 1):
+            yield frontend, layout.tally(lane, place), TallyWords.SIZE
         yield from ring(layout.submission_ring(lane), layout.slots, frontend, "collector")
         for worker in range(layout.workers):
             start = layout.completion_ring(lane, worker)
@@ -172,20 +176,21 @@ def test_where_the_regions_of_version_9_lie() -> None:
         "cost_profiles": 16384,
         "models": 28672,
         "counters": 32768,
-        "submissions": 36864,
-        "completions": 40960,
-        "tasks": 45056,
-        "reports": 442368,
-        "registry": 450560,
-        "slots": 618496,
-        "payload": 622592,
+        "tallies": 36864,
+        "submissions": 45056,
+        "completions": 49152,
+        "tasks": 53248,
+        "reports": 450560,
+        "registry": 458752,
+        "slots": 626688,
+        "payload": 630784,
     }
-    assert layout.size == 638976
+    assert layout.size == 647168
     assert [layout.completion_ring(1, producer) * WORD for producer in range(4)] == [
-        42496,
-        42880,
-        43264,
-        43648,
+        50688,
+        51072,
+        51456,
+        51840,
     ]
 
 

@@ -1,0 +1,50 @@
+"""How requests end that never come to the pipeline, or are for no model, on the Falcon path."""
+
+import time
+from typing import Any
+
+from falcon.asgi import Request, Response
+
+from ringbatch.frontend.codec.model_address import address
+from ringbatch.frontend.http.fallback import REFUSED
+from ringbatch.frontend.request.service import Service
+from ringbatch.shm.tallies import CLIENT_GONE, Protocol
+
+
+class Counting:
+    """Falcon's middleware, in front of all others. A resource that infers has `infers`: it says how
+    a request came.
+
+    Args:
+        service: the models.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def process_request(self, req: Request, _resp: Response) -> None:
+        """Before anything else."""
+        context = req.context
+        context.began_ns = time.monotonic_ns()
+        context.counted = context.cut_off = False
+        context.model = ""
+
+    async def process_resource(
+        self, req: Request, _resp: Response, _resource: object, params: dict[str, Any]
+    ) -> None:
+        """After routing."""
+        req.context.model = address(params.get("name", ""), params.get("version", ""))
+
+    async def process_response(
+        self, req: Request, resp: Response, resource: object, _succeeded: bool
+    ) -> None:
+        """Before the answer is written."""
+        context = req.context
+        if context.counted or req.scope.get(REFUSED):
+            return
+        code = CLIENT_GONE if context.cut_off else resp.status_code
+        infers = getattr(resource, "infers", None)
+        if infers is None:
+            self._service.ended_outside(Protocol.HTTP, code, accepted_ns=context.began_ns)
+        else:
+            self._service.ended_outside(infers(req), code, context.model, context.began_ns)

@@ -1,0 +1,94 @@
+"""Where the end of every request of a process is seen, whatever its protocol and however it ends.
+
+It is seen once, before its answer is written. What was refused before it came to the pipeline, be
+it for its head, its size or its key, is told by whoever refused it. It is counted at once, or,
+where it was answered with 200 out of a slot, with all that were answered in the same turn.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ringbatch.shm.answers import Answer
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.tallies import Tally
+
+NO_SLOT: Final = -1
+
+
+class Ending(NamedTuple):
+    """How a request ended.
+
+    Attributes:
+        tally: under which it is counted. It has the name and version of the model, empty where
+            there is none, and the protocol.
+        code: the status, or what it would be over HTTP; `CLIENT_GONE` where nobody waited.
+        accepted_ns: when it was accepted, on the monotonic clock; when it ended where it was
+            refused before.
+        ended_ns: when its answer was there.
+        stamps: what its slot says, of its last part where it has several; None where no answer came
+            out of a slot.
+    """
+
+    tally: Tally
+    code: int
+    accepted_ns: int
+    ended_ns: int
+    stamps: Answer | None
+
+
+class Endings:
+    """See the module.
+
+    Attributes:
+        listener: is told of every end, if there is one; it is called before the request's `reply`,
+            while the slot's words still stand.
+
+    Args:
+        lane: of this process.
+        clock: monotonic nanoseconds.
+    """
+
+    __slots__ = ("_clock", "_lane", "_unsettled", "listener")
+
+    def __init__(self, lane: Lane, clock: Callable[[], int]) -> None:
+        self._lane = lane
+        self._clock = clock
+        self._unsettled: list[Tally] = []
+        self.listener: Callable[[Ending], None] | None = None
+
+    def answered(self, tally: Tally, accepted_ns: int, instances: int, slot: int) -> None:
+        """A request has its answer, with status 200; `settle` must follow.
+
+        Args:
+            tally: its own.
+            accepted_ns: when it was accepted.
+            instances: in it.
+            slot: out of which the answer came, the last of several.
+        """
+        ended_ns = self._clock()
+        pending_ns = tally.pending_ns
+        if not pending_ns:
+            self._unsettled.append(tally)
+        pending_ns.append(ended_ns - accepted_ns)
+        tally.pending_instances += instances
+        if self.listener is not None:
+            self._tell(tally, 200, accepted_ns, ended_ns, slot)
+
+    def settle(self) -> None:
+        """Count all that were answered since the last call."""
+        for tally in self._unsettled:
+            tally.settle()
+        self._unsettled.clear()
+
+    def ended(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
+        """A request has ended in another way; arguments as for `answered` and of `Ending`.
+        `NO_SLOT` is the slot of one that was in none."""
+        ended_ns = self._clock()
+        tally.ended(code, ended_ns - accepted_ns)
+        if self.listener is not None:
+            self._tell(tally, code, accepted_ns, ended_ns, slot)
+
+    def _tell(self, tally: Tally, code: int, accepted_ns: int, ended_ns: int, slot: int) -> None:
+        assert self.listener is not None
+        stamps = None if slot == NO_SLOT else self._lane.answer(slot)
+        self.listener(Ending(tally, code, accepted_ns, ended_ns, stamps))

@@ -1,0 +1,247 @@
+"""How requests ended: counted by who answers them, for each model and each protocol.
+
+Every lane has a block for every place of the table's models, and one more for requests that are for
+no model that there is. Whoever holds the lane writes them, and whoever wants to know adds up those
+of all lanes. A block says whose counts it holds: those of an account, which a model of one name and
+version keeps through every reload. So the counts go on where a lane gets another holder or a model
+other files, and nobody inherits those of a model that is gone.
+
+A request that was answered with 200 is counted by how long it took alone, all others by their
+status. Times are from acceptance to the answer, which is about to be written.
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbatch.shm.descriptors import TallyWords
+from ringbatch.shm.layout import WORD
+from ringbatch.shm.model_spec import INDEX_MASK
+from ringbatch.shm.segment import Segment
+
+
+class Protocol(IntEnum):
+    """How a request came."""
+
+    V1 = 0
+    V2 = 1
+    """With a body that is JSON and nothing else."""
+    V2_BINARY = 2
+    """With tensors behind the JSON."""
+    GRPC = 3
+    CLIENT = 4
+    """From a program on the same host, through `ringbatch.frontend.Client`."""
+    HTTP = 5
+    """Anything over HTTP that is no inference, or that cannot be told to be one."""
+
+
+_CODES: Final = (400, 401, 403, 404, 408, 413, 415, 429, 499, 500, 501, 502, 503, 504)
+CODE_LABELS: Final = (*map(str, _CODES), "2xx", "4xx", "5xx")
+"""What is not 200 is counted under these; under the last three what has no count of its own."""
+CLIENT_GONE: Final = 499
+"""The status of a request whose client did not wait for its answer."""
+_PLACE_OF: Final = {code: place for place, code in enumerate(_CODES)}
+_OTHER_SUCCESS: Final = len(_CODES)
+
+FINEST_NS: Final = 50_000
+BUCKETS: Final = 22
+"""Of times: below `FINEST_NS`, below twice that, and so on; the last one has no bound."""
+BOUNDS_S: Final = tuple(FINEST_NS * (1 << bucket) / 1e9 for bucket in range(BUCKETS - 1))
+_LAST_BUCKET: Final = BUCKETS - 1
+
+_TIMES: Final = len(CODE_LABELS)
+_ANSWERED_NS: Final = _TIMES + BUCKETS
+_ENDED_NS: Final = _ANSWERED_NS + 1
+_INSTANCES: Final = _ENDED_NS + 1
+_RUN: Final = _INSTANCES + 1
+_WORD_MASK: Final = (1 << 62) - 1
+
+assert TallyWords.PROTOCOLS + len(Protocol) * _RUN <= TallyWords.SIZE
+
+
+def time_bucket(took_ns: int) -> int:
+    """The bucket of a time."""
+    return min((took_ns // FINEST_NS).bit_length(), _LAST_BUCKET)
+
+
+class Tally:
+    """The counts of one account and one protocol in one lane, for the holder of the lane.
+
+    Attributes:
+        name: of the model; empty where there is none.
+        version: of the model.
+        protocol: how the requests came.
+        pending_ns: what requests took that were answered with 200 and are not counted yet, see
+            `settle`.
+        pending_instances: in these.
+    """
+
+    __slots__ = (
+        "_first",
+        "_values",
+        "_words",
+        "name",
+        "pending_instances",
+        "pending_ns",
+        "protocol",
+        "version",
+    )
+
+    def __init__(
+        self, words: memoryview, first: int, name: str, version: str, protocol: Protocol
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.protocol = protocol
+        self.pending_ns: list[int] = []
+        self.pending_instances = 0
+        self._words = words
+        self._first = first
+        self._values: list[int] = words[first : first + _RUN].tolist()
+        """The writer's own copy: to load a word takes as long as all the rest."""
+
+    def answered(self, took_ns: int, instances: int) -> None:
+        """Count a request that was answered with 200."""
+        self._add(_TIMES + time_bucket(took_ns), 1)
+        self._add(_ANSWERED_NS, took_ns)
+        self._add(_INSTANCES, instances)
+
+    def settle(self) -> None:
+        """Count what is pending; for all of a batch together that costs a third."""
+        times_ns = self.pending_ns
+        lowest, highest = time_bucket(min(times_ns)), time_bucket(max(times_ns))
+        if lowest == highest:
+            self._add(_TIMES + lowest, len(times_ns))
+        else:
+            for took_ns in times_ns:
+                self._add(_TIMES + time_bucket(took_ns), 1)
+        self._add(_ANSWERED_NS, sum(times_ns))
+        self._add(_INSTANCES, self.pending_instances)
+        times_ns.clear()
+        self.pending_instances = 0
+
+    def answered_many(self, took_ns: NDArray[Any]) -> None:
+        """`answered` for requests of one instance each."""
+        # Of a whole number that has an exact double, the exponent is the number of its bits.
+        _, bits = np.frexp((took_ns // FINEST_NS).astype(np.float64))
+        buckets = np.minimum(bits, _LAST_BUCKET)
+        counts = np.bincount(buckets, minlength=BUCKETS).tolist()
+        for bucket, count in enumerate(counts):
+            if count:
+                self._add(_TIMES + bucket, count)
+        self._add(_ANSWERED_NS, int(took_ns.sum()))
+        self._add(_INSTANCES, len(took_ns))
+
+    def ended(self, code: int, took_ns: int, count: int = 1) -> None:
+        """Count requests that ended in another way.
+
+        Args:
+            code: the status, whatever the protocol calls it.
+            took_ns: from acceptance on, each of them.
+            count: how many they are.
+        """
+        if code == 200:
+            for _ in range(count):
+                self.answered(took_ns, 0)
+            return
+        place = _PLACE_OF.get(code)
+        if place is None:
+            place = _OTHER_SUCCESS + (code >= 400) + (code >= 500)
+        self._add(place, count)
+        self._add(_ENDED_NS, took_ns * count)
+
+    def _add(self, place: int, amount: int) -> None:
+        self._values[place] = value = self._values[place] + amount & _WORD_MASK
+        self._words[self._first + place] = value
+
+    def close(self) -> None:
+        """Count nowhere any more: the block is another account's."""
+        self._words = memoryview(bytearray((self._first + _RUN) * WORD)).cast("Q")
+
+
+class Tallies:
+    """The blocks of one lane, for its holder; there is one such object for a lane at a time.
+
+    Args:
+        segment: attached.
+        lane: which.
+    """
+
+    def __init__(self, segment: Segment, lane: int) -> None:
+        self._words = segment.words
+        self._layout = segment.layout
+        self._lane = lane
+        self._open: dict[int, tuple[int, tuple[Tally, ...]]] = {}
+        """By place, the account and its counts by protocol."""
+        self.nobody = self.of(self._layout.models, "", "")
+        """Of requests for no model that there is."""
+
+    def of(self, account: int, name: str, version: str) -> tuple[Tally, ...]:
+        """The counts of an account, by protocol.
+
+        Args:
+            account: see `ModelSpec.account`.
+            name, version: of the model.
+        """
+        place = account & INDEX_MASK
+        known, tallies = self._open.get(place, (-1, ()))
+        if known == account:
+            return tallies
+        for tally in tallies:
+            tally.close()
+        words, start = self._words, self._layout.tally(self._lane, place)
+        tag = account + 1
+        if words[start + TallyWords.TAG] != tag:
+            for word in range(start + TallyWords.PROTOCOLS, start + TallyWords.SIZE):
+                words[word] = 0
+            words[start + TallyWords.TAG] = tag
+        first = start + TallyWords.PROTOCOLS
+        found = tuple(
+            Tally(words, first + protocol * _RUN, name, version, protocol) for protocol in Protocol
+        )
+        self._open[place] = account, found
+        return found
+
+
+class Ends:
+    """What was counted for one account, over all lanes.
+
+    Attributes:
+        codes: by protocol, the requests that were answered with 200, and behind them the others, in
+            the order of `CODE_LABELS`.
+        times: of those answered with 200, by bucket of their time.
+        answered: how many these are.
+        answered_ns: what they took, all together.
+        ended: how many others there are.
+        ended_ns: what they took.
+        instances: in those answered with 200.
+    """
+
+    def __init__(self, runs: NDArray[np.uint64]) -> None:
+        times = runs[:, _TIMES:_ANSWERED_NS]
+        answered = times.sum(axis=1, keepdims=True)
+        others = runs[:, :_TIMES]
+        self.codes: list[list[int]] = np.concatenate([answered, others], axis=1).tolist()
+        self.times: list[int] = times.sum(axis=0).tolist()
+        self.answered = int(answered.sum())
+        self.answered_ns = int(runs[:, _ANSWERED_NS].sum())
+        self.ended = int(others.sum()) - int(others[:, _OTHER_SUCCESS].sum())
+        self.ended_ns = int(runs[:, _ENDED_NS].sum())
+        self.instances = int(runs[:, _INSTANCES].sum())
+
+
+def ends_of(segment: Segment, accounts: Iterable[int]) -> dict[int, Ends]:
+    """What was counted for accounts; the number of models stands for requests to none."""
+    layout = segment.layout
+    shape = (layout.lanes, layout.models + 1, TallyWords.SIZE)
+    blocks = np.ndarray(shape, np.uint64, segment.memory, layout.tallies * WORD)
+    last = TallyWords.PROTOCOLS + len(Protocol) * _RUN
+    found = {}
+    for account in accounts:
+        own = blocks[:, account & INDEX_MASK]
+        runs = own[own[:, TallyWords.TAG] == account + 1, TallyWords.PROTOCOLS : last]
+        found[account] = Ends(runs.sum(axis=0).reshape(len(Protocol), _RUN))
+    return found

@@ -1,0 +1,216 @@
+"""The end of every request is seen once, before its answer, however it ends."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from frontend_harness import TIMEOUT_NS, FrontendHarness, untyped
+
+from ringbatch.frontend.request.endings import Ending
+from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.slot import Reason, Status
+from ringbatch.shm.tallies import CLIENT_GONE, CODE_LABELS, Protocol, ends_of
+
+
+class Seen(FrontendHarness):
+    """A service whose ends are seen, with how many replies there were by then."""
+
+    def __init__(self, **changes: Any) -> None:
+        super().__init__(untyped(**changes))
+        self.endings: list[Ending] = []
+        self.replies_before: list[int] = []
+        self.service.engine.endings.listener = self._listen
+
+    def _listen(self, ending: Ending) -> None:
+        self.endings.append(ending)
+        self.replies_before.append(len(self.replies.got))
+
+    def one(self) -> Ending:
+        (ending,) = self.endings
+        return ending
+
+    def counts(self) -> dict[tuple[str, Protocol, str], int]:
+        """What is counted, by model, protocol and code."""
+        nobody = self.segment.layout.models
+        found = ends_of(self.segment, [0, nobody])
+        return {
+            (name, protocol, code): count
+            for name, ends in ((self.name, found[0]), ("", found[nobody]))
+            for protocol in Protocol
+            for code, count in zip(("200", *CODE_LABELS), ends.codes[protocol], strict=True)
+            if count
+        }
+
+
+def answered(harness: Seen) -> None:
+    harness.predict(0, [1])
+    harness.loop.turn()
+    harness.loop.now_ns += 70
+    harness.answer(harness.taken())
+    harness.gateway.collect()
+
+
+def split(harness: Seen) -> None:
+    harness.predict(0, [1, 2, 3, 4, 5])
+    harness.loop.turn()
+    for request in harness.taken():
+        harness.answer([request])
+    harness.gateway.collect()
+
+
+def failed(status: Status) -> Callable[[Seen], None]:
+    def act(harness: Seen) -> None:
+        harness.predict(0, [1])
+        harness.loop.turn()
+        harness.answer(harness.taken(), status)
+        harness.gateway.collect()
+
+    return act
+
+
+def a_part_failed(harness: Seen) -> None:
+    harness.predict(0, [1, 2, 3, 4, 5])
+    harness.loop.turn()
+    for request in harness.taken():
+        harness.answer([request], Status.MODEL_FAILED)
+    harness.gateway.collect()
+
+
+def expired(harness: Seen) -> None:
+    harness.predict(0, [1])
+    harness.loop.turn()
+    harness.loop.now_ns += TIMEOUT_NS
+    harness.gateway.sweep()
+
+
+def abandoned(instances: list[int]) -> Callable[[Seen], None]:
+    def act(harness: Seen) -> None:
+        call = harness.predict(0, instances)
+        assert call is not None
+        call.abandon()
+        call.abandon()
+        harness.loop.turn()
+        harness.answer(harness.taken())
+        harness.gateway.collect()
+
+    return act
+
+
+def of_nobody(harness: Seen) -> None:
+    harness.name, own = "nobody", harness.name
+    harness.predict(0, [1])
+    harness.name = own
+
+
+def malformed(harness: Seen) -> None:
+    harness.service.predict(harness.name, b"{", harness.replies.to(0))
+
+
+def crowded(harness: Seen) -> None:
+    for number in range(1, harness.lane.capacity + 1):
+        harness.predict(number, [1])
+    harness.predict(0, [1])
+
+
+def without_instances(harness: Seen) -> None:
+    harness.service.predict(harness.name, orjson.dumps({"instances": []}), harness.replies.to(0))
+
+
+def without_workers(harness: Seen) -> None:
+    harness.segment.words[harness.service.model(harness.name).served_word] = 0
+    harness.predict(0, [1])
+
+
+def malformed_v2(json_bytes: int | None) -> Callable[[Seen], None]:
+    def act(harness: Seen) -> None:
+        harness.service.infer(harness.name, b"{}", json_bytes, harness.replies.to(0))
+
+    return act
+
+
+def outside(harness: Seen) -> None:
+    harness.service.ended_outside(Protocol.V1, 413, harness.name)
+
+
+@pytest.mark.parametrize(
+    ("act", "code", "protocol", "stamped"),
+    [
+        (answered, "200", Protocol.V1, True),
+        (split, "200", Protocol.V1, True),
+        (without_instances, "400", Protocol.V1, False),
+        (failed(Status.MODEL_FAILED), "500", Protocol.V1, True),
+        (failed(Status.INVALID), "400", Protocol.V1, True),
+        (failed(Status.WORKER_DIED), "503", Protocol.V1, True),
+        (failed(Status.EXPIRED), "504", Protocol.V1, True),
+        (a_part_failed, "500", Protocol.V1, True),
+        (expired, "504", Protocol.V1, False),
+        (abandoned([1]), str(CLIENT_GONE), Protocol.V1, False),
+        (abandoned([1, 2, 3, 4, 5]), str(CLIENT_GONE), Protocol.V1, False),
+        (malformed, "400", Protocol.V1, False),
+        (crowded, "503", Protocol.V1, False),
+        (without_workers, "503", Protocol.V1, False),
+        (malformed_v2(None), "400", Protocol.V2, False),
+        (malformed_v2(2), "400", Protocol.V2_BINARY, False),
+        (outside, "413", Protocol.V1, False),
+    ],
+)
+def test_an_end_is_seen_and_counted_once(
+    act: Callable[[Seen], None], code: str, protocol: Protocol, stamped: bool
+) -> None:
+    harness = Seen()
+    act(harness)
+    ending = harness.one()
+    assert harness.counts() == {(harness.name, protocol, code): 1}
+    assert (ending.tally.name, ending.tally.protocol, str(ending.code)) == (
+        harness.name,
+        protocol,
+        code,
+    )
+    assert (ending.stamps is not None) == stamped
+    assert ending.ended_ns == harness.loop.now_ns
+    assert harness.replies_before == [0]
+
+
+def test_who_asks_for_a_model_that_there_is_not_is_counted_without_its_name() -> None:
+    harness = Seen()
+    of_nobody(harness)
+    assert harness.counts() == {("", Protocol.V1, "404"): 1}
+    assert harness.one().tally.name == ""
+
+
+def test_an_end_says_what_the_slot_says_and_how_long_it_took() -> None:
+    harness = Seen()
+    answered(harness)
+    ending = harness.one()
+    assert ending.stamps is not None
+    assert (ending.stamps.batch, ending.stamps.batch_rows) == (1, 1)
+    assert ending.ended_ns - ending.accepted_ns == 70
+    assert ends_of(harness.segment, [0])[0].answered_ns == 70
+
+
+def test_the_instances_of_all_parts_are_counted() -> None:
+    harness = Seen()
+    split(harness)
+    assert ends_of(harness.segment, [0])[0].instances == 5
+
+
+def test_a_failure_that_kserve_answers_with_200_is_counted_as_what_it_is() -> None:
+    harness = Seen(kserve_errors=True)
+    failed(Status.MODEL_FAILED)(harness)
+    assert harness.replies.got[0][0] == 200
+    assert harness.counts() == {(harness.name, Protocol.V1, "500"): 1}
+
+
+def test_an_answer_that_cannot_be_put_together_is_told_and_counted() -> None:
+    harness = Seen()
+    harness.predict(0, [1, 2, 3, 4, 5])
+    harness.loop.turn()
+    for request in harness.taken():
+        # Nothing at all is no list of predictions.
+        mark = BatchMark(1, request.rows, Reason.IDLE, 0)
+        harness.port.answer(request.ref, Status.OK, 0, mark, 0)
+    harness.port.flush()
+    harness.gateway.collect()
+    assert harness.replies.got[0][0] == 500
+    assert harness.counts() == {(harness.name, Protocol.V1, "500"): 1}

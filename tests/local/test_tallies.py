@@ -1,0 +1,121 @@
+"""Counts of how requests ended: whose they are, who goes on with them, and what is read of them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from frontend_harness import typed
+from hypothesis import given
+from hypothesis import strategies as st
+from segment_fixture import local_segment
+
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.tallies import (
+    BOUNDS_S,
+    BUCKETS,
+    CODE_LABELS,
+    FINEST_NS,
+    Ends,
+    Protocol,
+    Tallies,
+    Tally,
+    ends_of,
+    time_bucket,
+)
+
+MODELS = typed(), typed(index=1, account=1, workers=(1,))
+
+
+@pytest.fixture
+def segment() -> Segment:
+    return local_segment(*MODELS, lanes=3)
+
+
+def tally_of(segment: Segment, spec: ModelSpec, lane: int = 0) -> Tally:
+    return Tallies(segment, lane).of(spec.account, spec.name, spec.version)[Protocol.V1]
+
+
+def ends(segment: Segment, spec: ModelSpec = MODELS[0]) -> Ends:
+    return ends_of(segment, [spec.account])[spec.account]
+
+
+def test_buckets_are_as_their_bounds_say() -> None:
+    assert BOUNDS_S[0] == 50e-6
+    assert 50 < BOUNDS_S[-1] < 60
+    for bucket, bound_s in enumerate(BOUNDS_S):
+        bound_ns = round(bound_s * 1e9)
+        assert (time_bucket(bound_ns - 1), time_bucket(bound_ns)) == (bucket, bucket + 1)
+
+
+@given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=9))
+def test_many_at_once_are_counted_as_one_by_one(times_ns: list[int]) -> None:
+    alone, together = local_segment(*MODELS), local_segment(*MODELS)
+    singly = tally_of(alone, MODELS[0])
+    for took_ns in times_ns:
+        singly.answered(took_ns, 1)
+    tally_of(together, MODELS[0]).answered_many(np.array(times_ns, np.int64))
+    assert vars(ends(alone)) == vars(ends(together))
+
+
+def test_what_was_answered_is_counted_by_its_time_and_all_else_by_its_status(
+    segment: Segment,
+) -> None:
+    tally = tally_of(segment, MODELS[0])
+    tally.answered(10, 3)
+    tally.answered(FINEST_NS, 4)
+    for code in (404, 404, 418, 511, 204):
+        tally.ended(code, 7)
+    found = ends(segment)
+    assert found.times == [1, 1] + [0] * (BUCKETS - 2)
+    assert dict(zip(("200", *CODE_LABELS), found.codes[Protocol.V1], strict=True)) == dict.fromkeys(
+        CODE_LABELS, 0
+    ) | {"200": 2, "404": 2, "4xx": 1, "5xx": 1, "2xx": 1}
+    assert (found.answered, found.answered_ns, found.instances) == (2, 10 + FINEST_NS, 7)
+    # What is no error has not failed.
+    assert (found.ended, found.ended_ns) == (4, 35)
+    assert sum(map(sum, found.codes)) == 7
+
+
+def test_counts_of_all_lanes_are_added_up_and_those_of_other_models_are_not(
+    segment: Segment,
+) -> None:
+    for lane in range(3):
+        tally_of(segment, MODELS[0], lane).answered(1, 1)
+    tally_of(segment, MODELS[1], 1).ended(500, 1)
+    assert (ends(segment).answered, ends(segment).ended) == (3, 0)
+    assert (ends(segment, MODELS[1]).answered, ends(segment, MODELS[1]).ended) == (0, 1)
+
+
+def test_the_next_holder_of_a_lane_counts_on(segment: Segment) -> None:
+    tally_of(segment, MODELS[0]).answered(1, 1)
+    tally_of(segment, MODELS[0]).answered(1, 1)
+    assert ends(segment).answered == 2
+
+
+def test_what_takes_a_models_place_inherits_nothing_and_a_late_end_is_nobodys(
+    segment: Segment,
+) -> None:
+    tallies = Tallies(segment, 0)
+    before, after = MODELS[0], replace(MODELS[0], name="n", account=1 << 16)
+    late = tallies.of(before.account, before.name, before.version)[Protocol.V1]
+    late.answered(1, 1)
+    assert ends(segment, after).answered == 0
+    other = tallies.of(after.account, after.name, after.version)[Protocol.V1]
+    late.answered(1, 1)
+    late.ended(500, 1)
+    other.answered(1, 1)
+    assert (ends(segment, after).answered, ends(segment, after).ended) == (1, 0)
+
+
+def test_one_account_has_one_object_that_counts(segment: Segment) -> None:
+    # Two would each have a copy of their own, and undo what the other counted.
+    tallies = Tallies(segment, 0)
+    assert tallies.of(0, "m", "1") is tallies.of(0, "m", "1")
+
+
+def test_requests_for_no_model_have_a_block_of_their_own(segment: Segment) -> None:
+    Tallies(segment, 0).nobody[Protocol.HTTP].ended(401, 0)
+    nobody = segment.layout.models
+    assert ends_of(segment, [nobody])[nobody].ended == 1
+    assert ends(segment, MODELS[1]).ended == 0
