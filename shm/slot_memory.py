@@ -31,6 +31,7 @@ class SlotMemory:
 
     Attributes:
         capacity: how many slots there are.
+        lane_bytes: of its payload memory.
         request_offset: where each slot's request starts, in bytes from the start of the segment.
         result_offset: where each slot's result starts.
     """
@@ -47,6 +48,7 @@ class SlotMemory:
         "_places",
         "_result_capacity",
         "capacity",
+        "lane_bytes",
         "request_offset",
         "result_offset",
     )
@@ -57,6 +59,7 @@ class SlotMemory:
         self._first_word = layout.slot(index * layout.slots)
         self._first_header = (self._first_word + SlotWords.MODEL) * WORD
         self.capacity = layout.slots
+        self.lane_bytes = layout.lane_bytes
         self.request_offset = [0] * layout.slots
         self.result_offset = [0] * layout.slots
         self._places = [(slice(0), 0, 0, 0, 0)] * layout.slots

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
+from ringbatch.engine.config.limit_words import batch_timeout, warm_up_limit
 from ringbatch.engine.config.settings import Config, ModelConfig
 from ringbatch.engine.process.plan import CpuSet, Host, Misplaced, Plan, Wish, described, plan
 from ringbatch.engine.process.role_messages import BatchShape, HeldModel, RuntimeOptions, WarmUp
@@ -123,9 +124,12 @@ def warm_up(model: ModelConfig, *, again: bool) -> WarmUp | None:
     """
     if model.warm_up == "off" or model.platform == "http":
         return None
+    limit_s = min(model.warm_up_s, WARM_UP_AGAIN_S) if again else model.warm_up_s
     return WarmUp(
         required=model.warm_up == "required",
-        limit_s=min(model.warm_up_s, WARM_UP_AGAIN_S) if again else model.warm_up_s,
+        limit_s=limit_s,
+        limit=warm_up_limit(model, limit_s),
+        batch_timeout=batch_timeout(model),
         length=model.warm_up_length,
         file=str(model.warm_up_file) if model.warm_up_file else None,
     )

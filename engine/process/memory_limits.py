@@ -50,6 +50,14 @@ def limit_memory(worker_memory_bytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
 
 
+def memory_words() -> str:
+    """What a message says of the limit on this process's memory; empty where there is none."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    if limit == resource.RLIM_INFINITY:
+        return ""
+    return f"; this process may have {limit} bytes, see worker_memory_bytes"
+
+
 def go_first() -> None:
     """Be who the kernel ends when the host or the cgroup is out of memory, not the collector or a
     frontend: a worker's requests are run again."""

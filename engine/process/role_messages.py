@@ -133,12 +133,16 @@ class WarmUp:
     Attributes:
         required: whether a model that fails is not to be served.
         limit_s: what it may take.
+        limit: what that is called in messages.
+        batch_timeout: what a batch may take, likewise.
         length: of open dimensions, in elements.
         file: with examples, if there is one.
     """
 
     required: bool
     limit_s: float
+    limit: str
+    batch_timeout: str
     length: int
     file: str | None
 

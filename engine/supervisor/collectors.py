@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from ringbatch.engine.process.role_messages import ToCollector, WorkerDied
 from ringbatch.engine.supervisor.child import Child
-from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, ProcessSlot
+from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, Limit, ProcessSlot
 
 
 class Collectors:
@@ -59,7 +59,7 @@ class Collectors:
             if there_is:
                 slot.limit_ns = None
             elif slot.limit_ns is None and slot.kill_ns is None:
-                slot.begins("taking the collector's place", RESTART_LIMIT_S, now_ns)
+                slot.begins("taking the collector's place", Limit(RESTART_LIMIT_S), now_ns)
 
     def tell(self, message: ToCollector) -> None:
         """Send the collector a message; nothing happens where there is none."""

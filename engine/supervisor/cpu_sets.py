@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Callable
-from typing import Final
 
 from ringbatch.engine.batch import instructions
 from ringbatch.engine.config.document import ConfigError
+from ringbatch.engine.config.limit_words import load_timeout, warm_up_timeout
 from ringbatch.engine.config.settings import Config, ModelConfig
 from ringbatch.engine.process import placement
 from ringbatch.engine.process.memory_limits import heap_environment
@@ -19,11 +19,9 @@ from ringbatch.engine.process.role_messages import (
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.frontends import LEAN
-from ringbatch.engine.supervisor.process_slot import Limits, ProcessSlot
+from ringbatch.engine.supervisor.process_slot import Limit, Limits, ProcessSlot
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.model_spec import FIRST_VERSION
-
-_HINT: Final = "; raise load_timeout_s if it needs longer"
 
 
 class CpuSets:
@@ -97,7 +95,10 @@ class CpuSets:
                 slot.title, module, [], environment, file.fds, vocabulary=FROM_WORKER, told=told
             )
 
-        limits = Limits(model.load_timeout_s, model.load_timeout_s + model.warm_up_s, _HINT)
+        limits = Limits(
+            Limit(model.load_timeout_s, load_timeout(model)),
+            Limit(model.load_timeout_s + model.warm_up_s, warm_up_timeout(model)),
+        )
         slot = ProcessSlot(f"worker {own}", start, worker=number, cpu_set=cpu_set, limits=limits)
         return slot
 

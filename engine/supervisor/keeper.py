@@ -81,6 +81,7 @@ class Keeper:
         self._loop = loop
         self._clock_ns = clock_ns
         self._jitter = jitter
+        self._silent = f"nothing in it moves; hang_timeout_s = {hang_timeout_s}"
         self._watch = Watch(hang_timeout_s * 1_000_000_000)
         self._look_ns: int | None = None
 
@@ -117,7 +118,7 @@ class Keeper:
         if child.channel is not None:
             give_up = partial(child.kill, signal.SIGKILL)
             self._loop.watch(child.channel, partial(self._listen, slot, child), give_up)
-            slot.begins("its start", slot.start_limit_s, self._clock_ns())
+            slot.begins("its start", slot.start_limit, self._clock_ns())
         elif slot.ever_ready:
             # A process without a control socket says nothing; that it runs is all one knows.
             slot.ready_ns = self._clock_ns()
@@ -199,7 +200,8 @@ class Keeper:
             self._loop.guard(partial(child.kill, signal.SIGCONT))
         self.wait(lambda: not running() or at_once(), limit_s)
         for child in running():
-            logger.warning("%s [%d] did not stop in time and is killed", child.title, child.pid)
+            words = "%s [%d] did not stop within %g s and is killed"
+            logger.warning(words, child.title, child.pid, limit_s)
             self._loop.guard(partial(child.kill, signal.SIGKILL))
         self.wait(lambda: not running(), _KILLED_WITHIN_S)
         for child in running():
@@ -235,7 +237,7 @@ class Keeper:
         slots = {slot.child.pid: slot for slot in watched if slot.child and slot.ready_ns}
         hanging, self._look_ns = self._watch.step(self._clock_ns(), slots)
         for pid in hanging:
-            self.end_hung(slots[pid], "nothing in it moves")
+            self.end_hung(slots[pid], self._silent)
 
     def _listen(self, slot: ProcessSlot, child: Child) -> None:
         """Hear what a process says."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
-from ringbatch.engine.process.role_messages import Signature
+from ringbatch.engine.process.role_messages import Drained, Loaded, Signature
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.change_plan import (
     ChangeFailed,
@@ -183,6 +183,10 @@ class ModelChanges:
             reply(Report("failed", ("the engine is stopping",)))
         self._orders.clear()
         self._steps = self._reply = None
+
+    def heard(self, said: Loaded | Drained) -> None:
+        """The collector says what has become of an entry."""
+        (self.loaded if isinstance(said, Loaded) else self.drained)(said.reference)
 
     def loaded(self, reference: int) -> None:
         """The collector says: all workers of an entry are ready."""
@@ -389,4 +393,4 @@ def _at_once() -> bool:
 
 def _limit_s(slots: Iterable[ProcessSlot]) -> float:
     """What workers and collector may take together for one phase."""
-    return max((slot.limits.load_s + slot.limits.warm_up_s for slot in slots), default=0) + _GRACE_S
+    return max((slot.limits.load.s + slot.limits.warm_up.s for slot in slots), default=0) + _GRACE_S

@@ -15,19 +15,37 @@ RESTART_LIMIT_S: Final = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """What a process may take to get ready, in seconds.
+class Limit:
+    """What something may take.
 
     Attributes:
-        load_s: from its start until it says what its model takes and returns, and again from when
-            it is told of the segment until the model is loaded; or all there is of a start.
-        warm_up_s: from then on.
-        hint: what to do where that is too little.
+        s: seconds.
+        setting: what it is called that sets it; empty where nothing does.
     """
 
-    load_s: float = START_LIMIT_S
-    warm_up_s: float = START_LIMIT_S
-    hint: str = ""
+    s: float = START_LIMIT_S
+    setting: str = ""
+
+    @property
+    def passed(self) -> str:
+        """What is said of something that takes longer."""
+        if not self.setting:
+            return f"took longer than {self.s:g} s"
+        return f"took longer than {self.setting}; raise that if it needs longer"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a process may take to get ready.
+
+    Attributes:
+        load: from its start until it says what its model takes and returns, and again from when
+            it is told of the segment until the model is loaded; or all there is of a start.
+        warm_up: from then on.
+    """
+
+    load: Limit = Limit()
+    warm_up: Limit = Limit()
 
 
 @dataclass(slots=True)
@@ -87,15 +105,15 @@ class ProcessSlot:
         self.restart_ns = None
 
     @property
-    def start_limit_s(self) -> float:
+    def start_limit(self) -> Limit:
         """What the present process may take for its start, as in `Limits`."""
         read_before = self.worker is None and self.ever_ready
-        return RESTART_LIMIT_S if read_before else self.limits.load_s
+        return Limit(RESTART_LIMIT_S) if read_before else self.limits.load
 
-    def begins(self, what: str, limit_s: float, now_ns: int) -> None:
+    def begins(self, what: str, limit: Limit, now_ns: int) -> None:
         """The process is at something that may take so long."""
-        self.at = f"{what} took longer than {limit_s:g} s{self.limits.hint}"
-        self.limit_ns = now_ns + int(limit_s * 1e9)
+        self.at = f"{what} {limit.passed}"
+        self.limit_ns = now_ns + int(limit.s * 1e9)
 
     def next_ns(self) -> int | None:
         """The next instant at which something is planned here."""

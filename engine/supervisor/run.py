@@ -55,7 +55,8 @@ def run(
         )
     room, again = free_bytes(), reread or (lambda: config)
     if (fit := fitted(config, room)) != config:
-        logger.info("/dev/shm is small: requests of %d bytes at most", fit.server.max_request_bytes)
+        words = "max_request_bytes = %d and lane_bytes = %d, derived from %d bytes free in /dev/shm"
+        logger.info(words, fit.server.max_request_bytes, fit.server.lane_bytes, room)
     with ExitStack() as undo:
         predecessor = None
         if replaces is not None:

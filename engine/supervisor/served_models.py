@@ -4,6 +4,7 @@ it was loaded from."""
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from ringbatch.engine.config.limit_words import batch_timeout
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.change_plan import ChangeFailed, ChangePlan, Room, Switched
@@ -130,3 +131,18 @@ class ServedModels:
             return False
         self.publish(without_entries(self.entries, {reference}))
         return True
+
+
+def overrun(served: ServedModels | None, worker: int) -> str:
+    """What a worker has done that does not come back from a batch, for people.
+
+    Args:
+        served: None while the engine starts.
+        worker: its number.
+    """
+    models = {} if served is None else served.models
+    entries = () if served is None else served.entries
+    for spec in entries:
+        if worker in spec.workers and spec.reference in models:
+            return f"a batch ran longer than {batch_timeout(models[spec.reference])}"
+    return "a batch took too long"

@@ -43,8 +43,8 @@ from ringbatch.engine.supervisor.keeper import Keeper
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_changes import Introduce, ModelChanges, ShowTable, Start
 from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
-from ringbatch.engine.supervisor.process_slot import START_LIMIT_S, ProcessSlot
-from ringbatch.engine.supervisor.served_models import ServedModels
+from ringbatch.engine.supervisor.process_slot import Limit, ProcessSlot
+from ringbatch.engine.supervisor.served_models import ServedModels, overrun
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.engine.supervisor.succession import UNDER_SYSTEMD, Predecessor, Quiet, Succession
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
@@ -99,6 +99,7 @@ class Supervisor:
         self._reread = reread
         self._files = [ModelFile(model.path) for model in config.models]
         self._changes: ModelChanges | None = None
+        self._served: ServedModels | None = None
         self._control: ControlServer | None = None
         self.frontends = Frontends(config.server, config.passes_to, predecessor)
         self._service = Service(os.environ, self.frontends.answer)
@@ -177,7 +178,7 @@ class Supervisor:
         for slot in self.frontends.slots:
             self._keeper.fill(slot)
         self._until(lambda: all(slot.ready_ns for slot in workers))
-        self.frontends.http.begins("its start", START_LIMIT_S, time.monotonic_ns())
+        self.frontends.http.begins("its start", Limit(), time.monotonic_ns())
         self._until(lambda: self.frontends.all_serve(segment.serving_lanes()), _PROBE_EVERY_S)
         self._keeper.mark_ready(self.frontends.http)
         self._keeper.fill(self._collectors.standby)
@@ -192,6 +193,7 @@ class Supervisor:
         segment = self._segment
         assert segment is not None, "it was made at the start"
         served = ServedModels(segment, segment.models, self._config.models, self._files)
+        self._served = served
         self._changes = changes = ModelChanges(
             self._pool,
             served,
@@ -326,7 +328,7 @@ class Supervisor:
             case Signature():
                 self._opened(slot, said)
             case Warming():
-                slot.begins("warm-up", slot.limits.warm_up_s, time.monotonic_ns())
+                slot.begins("warm-up", slot.limits.warm_up, time.monotonic_ns())
             case StandingBy():
                 self._collectors.stands_by(slot, time.monotonic_ns())
             case Ready():
@@ -336,7 +338,7 @@ class Supervisor:
                 self._collectors.limit_wait(time.monotonic_ns())
             case Hung(number):
                 if (hung := self._workers.get(number)) is not None:
-                    self._keeper.end_hung(hung, "a batch took too long")
+                    self._keeper.end_hung(hung, overrun(self._served, number))
             case Reclaimed(number, explained):
                 # Gone already, or another has its number, where nothing was expected of it.
                 reclaimed = self._workers.get(number)
@@ -347,12 +349,9 @@ class Supervisor:
                         self._pool.release(number, self._entered)
             case Released(number):
                 self._pool.release(number, self._entered)
-            case Loaded(reference):
+            case Loaded() | Drained():
                 if self._changes is not None:
-                    self._changes.loaded(reference)
-            case Drained(reference):
-                if self._changes is not None:
-                    self._changes.drained(reference)
+                    self._changes.heard(said)
             case _:
                 assert_never(said)
 
@@ -385,7 +384,7 @@ class Supervisor:
     def _introduce(self, slot: ProcessSlot) -> None:
         if slot.child is not None and self._segment is not None:
             slot.known = True
-            slot.begins("loading the model", slot.limits.load_s, time.monotonic_ns())
+            slot.begins("loading the model", slot.limits.load, time.monotonic_ns())
             slot.child.tell(AttachSegment(self._segment.name))
 
     def _show_table(self) -> None:

@@ -10,6 +10,7 @@ that is run many times takes many times as long.
 import logging
 from collections.abc import Callable, Sequence
 
+from ringbatch.engine.process.memory_limits import memory_words
 from ringbatch.engine.runtimes.model import blames_nobody, is_about_the_input
 from ringbatch.engine.worker.bisect import Search
 from ringbatch.engine.worker.memory_cap import MemoryCap, give_back, ran_out_of_memory
@@ -134,8 +135,9 @@ class Retry:
     def _ran_out(self, rows: int) -> None:
         self._cap.ran_out(rows)
         logger.warning(
-            "model %s ran out of memory with %d instances; from now on it is run with at most %s",
+            "model %s ran out of memory with %d instances; from now on it is run with at most %s%s",
             self._name,
             rows,
             self._cap.rows,
+            memory_words(),
         )

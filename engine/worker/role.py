@@ -153,6 +153,8 @@ def _warm_up(
         Wanted(
             required=wanted.required,
             limit_s=wanted.limit_s,
+            limit=wanted.limit,
+            batch_timeout=wanted.batch_timeout,
             length=wanted.length,
             file=Path(wanted.file) if wanted.file else None,
         ),

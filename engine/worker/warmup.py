@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from ringbatch.engine.batch.shaping import elements, padded_rows
+from ringbatch.engine.process.memory_limits import memory_words
 from ringbatch.engine.runtimes.model import InvalidInput, failure
+from ringbatch.engine.worker.memory_cap import ran_out_of_memory
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.samples import MadeUp, Samples, Values
 from ringbatch.shm.cost_profile import Trial, size_text
@@ -43,12 +45,16 @@ class Wanted:
     Attributes:
         required: whether a model that fails is not to be served.
         limit_s: seconds that it may take.
+        limit: what that is called in messages.
+        batch_timeout: what a batch may take, likewise.
         length: of open dimensions, where no bucket says it.
         file: with instances; None where they are made up.
     """
 
     required: bool
     limit_s: float
+    limit: str
+    batch_timeout: str
     length: int
     file: Path | None = None
 
@@ -142,6 +148,8 @@ def _failed(
         logger.warning('%s; %s; the model serves all the same, as warm_up = "try"', words, origin)
         return
     cure = "" if wanted.file else "; if these are to blame, give it some with warm_up_file"
+    if ran_out_of_memory(error):
+        origin, cure = f"lower max_batch_size = {spec.max_batch_size}{memory_words()}", ""
     raise StartupError(
         f'{words}; {origin}{cure}; warm_up = "required" refuses a model that fails, "try" serves it'
     ) from error
@@ -180,14 +188,16 @@ def _is_formed(spec: ModelSpec, rows: int, length: int) -> bool:
 def _warn(result: WarmUp, spec: ModelSpec, wanted: Wanted) -> None:
     if result.left_out:
         sizes = ", ".join(size_text(*size) for size in result.left_out)
-        logger.warning("warm-up may take %g s; left out: %s", wanted.limit_s, sizes)
+        logger.warning("warm-up may take %s; left out: %s", wanted.limit, sizes)
     slow = max(result.trials, key=lambda trial: trial.run_ns, default=None)
     if slow is not None and slow.run_ns > spec.batch_timeout_ns:
         logger.warning(
-            "a batch of %s takes %.1f s, longer than batch_timeout_s allows, and its worker would "
-            "be taken for hung; raise batch_timeout_s or lower max_batch_size",
+            "a batch of %s ran %.1f s, over %s: its worker would be taken for hung; raise "
+            "batch_timeout_s, or lower max_batch_size = %d",
             size_text(slow.rows, slow.length),
             slow.run_ns / 1e9,
+            wanted.batch_timeout,
+            spec.max_batch_size,
         )
 
 

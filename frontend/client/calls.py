@@ -11,17 +11,18 @@ from typing import Any, Final, Protocol
 
 from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.errors import Interrupted, counted_as
-from ringbatch.frontend.client.waiter import (
-    Waiter,
-    expired_error,
-    overloaded_error,
-    too_large_error,
+from ringbatch.frontend.client.waiter import Waiter
+from ringbatch.frontend.codec.limit_words import (
+    answer_too_large,
+    no_answer,
+    no_room_ever,
+    no_room_now,
 )
 from ringbatch.frontend.codec.outcome import ERRORS, RULES, error_of
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.codec.result_sizes import ResultSizes, again
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.errors import ModelFailed, RequestError
+from ringbatch.shm.errors import RequestError
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import Status
 
@@ -151,10 +152,11 @@ class Call(Waiter):
             rows, payload, _ = self._parts[self._next]
             size, least = len(payload), self._model.result_sizes.least_bytes(rows, len(payload))
             if not slots.fits(size, least):
-                self.fail(too_large_error(size, least))
+                self.fail(no_room_ever(size, least, slots.lane.lane_bytes))
                 return
         slots.lane.counters.add(LaneCounter.REFUSED)
-        self.fail(overloaded_error())
+        lane = slots.lane
+        self.fail(no_room_now(lane.in_flight, lane.capacity, lane.lane_bytes))
 
     def answered(self, slot: int) -> None:
         """As in `Waiter`."""
@@ -195,12 +197,7 @@ class Call(Waiter):
                 self._again.append((index, room))
                 self.advance()
                 return
-        self.fail(
-            ModelFailed(
-                f"the model's answer takes {result_bytes} bytes, more than there is room for; "
-                "[server] lane_bytes bounds what a request and its answer may take"
-            )
-        )
+        self.fail(answer_too_large(result_bytes, self._channel.slots.lane.lane_bytes))
 
     def fail(self, error: RequestError) -> None:
         """As in `Waiter`."""
@@ -212,7 +209,8 @@ class Call(Waiter):
 
     def expired(self) -> None:
         """As in `Waiter`."""
-        self.fail(expired_error(self._accepted_ns, self.deadline_ns))
+        waited_ns = self.deadline_ns - self._accepted_ns
+        self.fail(no_answer(waited_ns, self._model.spec.timeout_ns))
 
     def lost(self, error: RequestError) -> None:
         """As in `Waiter`."""

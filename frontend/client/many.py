@@ -13,12 +13,8 @@ from ringbatch.frontend.client.arrays import RowCodec
 from ringbatch.frontend.client.calls import Model
 from ringbatch.frontend.client.channel import Channel
 from ringbatch.frontend.client.errors import counted_as
-from ringbatch.frontend.client.waiter import (
-    Waiter,
-    expired_error,
-    overloaded_error,
-    too_large_error,
-)
+from ringbatch.frontend.client.waiter import Waiter
+from ringbatch.frontend.codec.limit_words import no_answer, no_room_ever, no_room_now
 from ringbatch.frontend.codec.outcome import ERRORS, RULES, error_of
 from ringbatch.shm.answers import Answers
 from ringbatch.shm.counters import LaneCounter
@@ -131,9 +127,10 @@ class Bulk(Waiter):
         slots, size = self._channel.slots, self._codec.input_bytes
         if slots.fits(size, self._room):
             slots.lane.counters.add(LaneCounter.REFUSED, rest)
-            self.fail(overloaded_error())
+            lane = slots.lane
+            self.fail(no_room_now(lane.in_flight, lane.capacity, lane.lane_bytes))
         else:
-            self.fail(too_large_error(size, self._room))
+            self.fail(no_room_ever(size, self._room, slots.lane.lane_bytes))
 
     def _send(self, count: int) -> None:
         lane, row_bytes = self._channel.slots.lane, self._codec.input_bytes
@@ -201,7 +198,8 @@ class Bulk(Waiter):
 
     def expired(self) -> None:
         """As in `Waiter`."""
-        self.fail(expired_error(self._accepted_ns, self.deadline_ns))
+        waited_ns = self.deadline_ns - self._accepted_ns
+        self.fail(no_answer(waited_ns, self._model.spec.timeout_ns))
 
     def lost(self, error: RequestError) -> None:
         """As in `Waiter`."""

@@ -3,8 +3,7 @@
 import threading
 from collections.abc import Callable
 
-from ringbatch.frontend.codec.outcome import RULES
-from ringbatch.shm.errors import DeadlineExceeded, Overloaded, RequestError, RequestTooLarge
+from ringbatch.shm.errors import RequestError
 
 
 class Waiter:
@@ -68,21 +67,3 @@ class Last(Waiter):
 def again(error: RequestError) -> RequestError:
     """An equal error: one that was raised belongs to the thread that it was raised in."""
     return type(error)(*error.args)
-
-
-def expired_error(accepted_ns: int, deadline_ns: int) -> DeadlineExceeded:
-    """What a request fails with whose deadline has come."""
-    return DeadlineExceeded(f"no answer came within {(deadline_ns - accepted_ns) / 1e9:g} s")
-
-
-def too_large_error(request_bytes: int, result_bytes: int) -> RequestTooLarge:
-    """What a request fails with that has no room even where nothing else is."""
-    return RequestTooLarge(
-        f"the request takes {request_bytes} bytes and its answer {result_bytes}, more than there "
-        "is room for; [server] lane_bytes bounds what they may take together"
-    )
-
-
-def overloaded_error() -> Overloaded:
-    """What a request fails with that finds no slot or no memory."""
-    return Overloaded(RULES[Overloaded].text)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import falcon
 from falcon.asgi import Request, Response
 
+from ringbatch.frontend.codec.limit_words import body_too_large
 from ringbatch.frontend.codec.outcome import Answer, Headers, outcome
 from ringbatch.frontend.http.body_budget import BodyBudget, Holding
 from ringbatch.frontend.http.content_coding import (
@@ -136,7 +137,7 @@ def expect_whole(req: Request, received: int) -> None:
 
 
 def _too_large(found: str, max_request_bytes: int) -> RequestTooLarge:
-    return RequestTooLarge(f"the body has {found}; at most {max_request_bytes} are accepted")
+    return body_too_large(f"the body has {found}", max_request_bytes)
 
 
 def _coding(req: Request) -> str | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from ringbatch.shm.errors import Overloaded
+from ringbatch.frontend.codec.limit_words import too_many_bodies
 
 _BODIES: Final = 8
 _LEAST_BYTES: Final = 1 << 26
@@ -23,7 +23,7 @@ class BodyBudget:
     """
 
     def __init__(self, limit_bytes: int) -> None:
-        self._left_bytes = limit_bytes
+        self._limit_bytes = self._left_bytes = limit_bytes
 
     @classmethod
     def of(cls, max_request_bytes: int) -> "BodyBudget":
@@ -37,7 +37,7 @@ class BodyBudget:
             Overloaded: so much is in use that it would be too much.
         """
         if size > self._left_bytes:
-            raise Overloaded("so many large requests are being received that none has room")
+            raise too_many_bodies(self._limit_bytes, _BODIES)
         self._left_bytes -= size
 
     def give(self, size: int) -> None:

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from uvicorn.server import ServerState
 
+from ringbatch.frontend.codec.limit_words import too_many_connections
 from ringbatch.frontend.codec.outcome import outcome
 from ringbatch.frontend.http.response_heads import ResponseHeads
-from ringbatch.shm.errors import Overloaded
 
 LINGER_S: Final = 2.0
 """How long a client may take to hang up."""
@@ -74,7 +74,7 @@ def at_most(
     def make(*arguments: Any) -> asyncio.BaseProtocol:
         if len(state.connections) < connections:
             return served(*arguments)
-        status, body, headers = outcome(Overloaded("too many connections are open"))
+        status, body, headers = outcome(too_many_connections(connections))
         head = heads.other(status, headers, keep_alive=False)
         return TurnedAway(others, b"%b%d\r\n\r\n%b" % (head, len(body), body))
 

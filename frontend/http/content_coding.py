@@ -14,7 +14,8 @@ import re
 import zlib
 from typing import Final, NamedTuple
 
-from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
+from ringbatch.frontend.codec.limit_words import body_too_large
+from ringbatch.shm.errors import InvalidRequest
 
 CODINGS: Final = ("gzip", "deflate")
 """What is understood, and given, beside plain bodies."""
@@ -139,10 +140,8 @@ class Expander:
                 raise InvalidRequest(f"the body is no {self._coding}: {error}") from None
             self._begun = True
             if len(self._body) > self._max_bytes:
-                raise RequestTooLarge(
-                    f"the body has more than {self._max_bytes} bytes once it is expanded; at most "
-                    f"{self._max_bytes} are accepted"
-                )
+                found = f"the body has more than {self._max_bytes} bytes once it is expanded"
+                raise body_too_large(found, self._max_bytes)
             data = self._stream.unconsumed_tail or self._stream.unused_data
 
     def finish(self) -> bytearray:

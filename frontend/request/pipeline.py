@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from ringbatch.frontend.codec.limit_words import no_room_ever, too_long_a_wait, too_many_parts
 from ringbatch.frontend.codec.outcome import InternalError, status_of
 from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.codec.request_timeout import shortest_ns
@@ -21,7 +22,7 @@ from ringbatch.frontend.request.split import Split
 from ringbatch.frontend.request.task import Engine, Task
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
-from ringbatch.shm.errors import ModelNotReady, Overloaded, RequestError, RequestTooLarge
+from ringbatch.shm.errors import ModelNotReady, RequestError
 from ringbatch.shm.model_spec import ModelSpec
 
 log = logging.getLogger("ringbatch.frontend")
@@ -145,10 +146,8 @@ class Pipeline:
         late_ns = answer_ns + answer_ns // _MARGIN - left_ns
         if late_ns > 0:
             lane.counters.add(LaneCounter.REFUSED)
-            raise Overloaded(
-                f"so many requests wait that an answer would take {answer_ns / 1e9:.1f} s",
-                retry_after_s=-(-late_ns // 1_000_000_000),
-            )
+            again_s = -(-late_ns // 1_000_000_000)
+            raise too_long_a_wait(answer_ns, left_ns, model.spec.timeout_ns, again_s)
 
     def _split(self, task: Task[A], parts: Parts) -> Split[A]:
         call = Split(self.engine, task)
@@ -164,20 +163,14 @@ class Pipeline:
         lane = self.engine.lane
         if len(parts) > lane.capacity:
             rows = sum(rows for rows, _, _ in parts)
-            raise RequestTooLarge(
-                f"the request has {rows} instances, which make {len(parts)} batches; "
-                f"at most {lane.capacity} fit at once"
-            )
+            raise too_many_parts(rows, len(parts), lane.capacity)
         sizes = [len(payload) for _, payload, _ in parts]
         for claim in (model.result_bytes, model.usual_bytes, model.least_bytes):
             results = [claim(rows, size) for (rows, _, _), size in zip(parts, sizes, strict=True)]
             comfortable = sum(sizes) + sum(results) <= self._comfortable_bytes
             if comfortable or lane.could_hold(zip(sizes, results, strict=True)):
                 return results
-        raise RequestTooLarge(
-            f"the request takes {sum(sizes)} bytes and its answer {sum(results)}, more than there "
-            "is room for; [server] lane_bytes bounds what they may take together"
-        )
+        raise no_room_ever(sum(sizes), sum(results), lane.lane_bytes, len(parts))
 
 
 def not_ready(spec: ModelSpec, why: str = "no worker holds it now") -> ModelNotReady:

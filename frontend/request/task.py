@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
+from ringbatch.frontend.codec.limit_words import answer_too_large, no_answer, no_room_now
 from ringbatch.frontend.codec.outcome import InternalError, error_of, status_of
 from ringbatch.frontend.codec.payload import LazyBytes, SlotPart
 from ringbatch.frontend.codec.rendering import Rendering
@@ -19,7 +20,7 @@ from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.counters import LaneCounter
-from ringbatch.shm.errors import DeadlineExceeded, ModelFailed, Overloaded, RequestError
+from ringbatch.shm.errors import ModelFailed, RequestError
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tallies import CLIENT_GONE, Tally
@@ -101,7 +102,7 @@ class SlotRequest(ABC, Generic[A]):
             least = least or self.model.usual_bytes(rows, len(payload))
             if least >= result_bytes:
                 lane.counters.add(LaneCounter.REFUSED)
-                raise Overloaded
+                raise no_room_now(lane.in_flight, lane.capacity, lane.lane_bytes)
             self.send(engine, part, least, least)
             return
         self._engine = engine
@@ -145,8 +146,8 @@ class SlotRequest(ABC, Generic[A]):
     def expired(self, slot: int) -> None:
         """The gateway's call: the deadline passed."""
         self._slot = -1
-        timeout_s = (self.deadline_ns - self.accepted_ns) / 1e9
-        self._failed(DeadlineExceeded(f"no answer came within {timeout_s:g} s"), 0, NO_SLOT)
+        waited_ns = self.deadline_ns - self.accepted_ns
+        self._failed(no_answer(waited_ns, self.model.spec.timeout_ns), 0, NO_SLOT)
 
     def abandon(self) -> None:
         """Nobody waits any more; `reply` will not be called."""
@@ -178,10 +179,7 @@ class SlotRequest(ABC, Generic[A]):
                 self.send(self._engine, self._part, result_bytes, needed_bytes)
                 lane.count_no_more(self._slot)
                 return
-        raise ModelFailed(
-            f"the model's answer takes {needed_bytes} bytes, more than there is room for; "
-            "[server] lane_bytes bounds what a request and its answer may take"
-        )
+        raise answer_too_large(needed_bytes, lane.lane_bytes)
 
     def _extents(self, result_bytes: int) -> list[tuple[int, int]]:
         """The bytes of all that the request has in slots, and for their answers, given this part

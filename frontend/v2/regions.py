@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ringbatch.frontend.codec.limit_words import body_too_large
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes
 from ringbatch.frontend.v2.shared_memory import (
     NoMemory,
@@ -32,7 +33,7 @@ from ringbatch.frontend.v2.shared_memory import (
     object_name,
     start_of,
 )
-from ringbatch.shm.errors import InvalidRequest, MemoryNotFound, Overloaded, RequestTooLarge
+from ringbatch.shm.errors import InvalidRequest, MemoryNotFound, Overloaded
 from ringbatch.shm.object_names import DIRECTORY
 from ringbatch.shm.region import Region
 from ringbatch.shm.region_registry import Entry, Registry, RegistryBusy
@@ -148,10 +149,8 @@ class Regions:
     def source(self, span: RegionSpan) -> LazyBytes:
         """As in `ClientMemory`."""
         if span.size > self._max_bytes:
-            raise RequestTooLarge(
-                f"an input in shared memory has {span.size} bytes; at most {self._max_bytes} are "
-                "accepted"
-            )
+            found = f"an input in shared memory has {span.size} bytes"
+            raise body_too_large(found, self._max_bytes)
         return self._bytes_at(span)
 
     def target(self, span: RegionSpan) -> "RegionBytes":

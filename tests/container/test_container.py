@@ -122,7 +122,10 @@ def is_described(podman: Engine) -> None:
 
 def answers_as_an_ordinary_user_and_says_what_fits(podman: Engine, container: Container) -> None:
     assert '"predictions":[[2.0,4.0]]' in container.python(ASK)
-    assert re.search(r"/dev/shm is small: requests of \d{7} bytes at most", container.log)
+    assert re.search(
+        r"max_request_bytes = \d{7} and lane_bytes = \d+, derived from \d+ bytes free",
+        container.log,
+    )
     check = podman.configuration(IMAGE)["Healthcheck"]["Test"][1:]
     assert podman.run("exec", NAME, *check, check=False).returncode == 0
     processes = container.processes()

@@ -169,7 +169,8 @@ def test_what_would_be_answered_too_late_is_refused_at_once(
     harness.predict(0, [0])
     status, body, headers = harness.replies.got[0]
     assert status == 503
-    assert body == {"error": f"so many requests wait that an answer would take {answer_s:.1f} s"}
+    words = f"so many requests wait that an answer would take {answer_s:.1f} s"
+    assert body == {"error": f"{words}, too long for timeout_s = 10"}
     assert headers["retry-after"] == retry_after
     assert harness.count(LaneCounter.REFUSED) == 1
     assert harness.lane.in_flight == 0
@@ -254,7 +255,7 @@ def test_a_request_is_given_up_at_its_deadline_and_its_late_answer_reaches_nobod
     assert harness.replies.got == {}
     harness.loop.advance(2_000_000)
     status, body, _ = harness.replies.got[0]
-    assert (status, body) == (504, {"error": "no answer came within 3 s"})
+    assert (status, body) == (504, {"error": "no answer came within timeout_s = 3"})
     assert harness.count(LaneCounter.TIMEOUTS) == 1
     assert not harness.port.wanted(late[0].ref)
 

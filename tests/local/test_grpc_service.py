@@ -360,7 +360,10 @@ def test_no_answer_by_the_deadline_ends_the_call() -> None:
     async def test() -> None:
         harness = Harness()
         code, text = await ending(harness, message(1), Call(remaining_s=0.01))
-        assert (code.name, text) == ("DEADLINE_EXCEEDED", "no answer came within 0.01 s")
+        assert (code.name, text) == (
+            "DEADLINE_EXCEEDED",
+            "no answer came within the 0.01 s it asked for",
+        )
         assert harness.lane.counters[LaneCounter.TIMEOUTS] == 1
 
     on_loop(test)

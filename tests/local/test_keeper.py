@@ -13,7 +13,7 @@ from ringbatch.engine.process.role_messages import FromRole
 from ringbatch.engine.supervisor.child import CannotStart, Child, Death
 from ringbatch.engine.supervisor.keeper import Keeper
 from ringbatch.engine.supervisor.loop import Loop
-from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, Limits, ProcessSlot
+from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, Limit, Limits, ProcessSlot
 from ringbatch.shm.host.messages import MalformedMessage, Ready
 
 S = 1_000_000_000
@@ -87,7 +87,9 @@ class Site:
         self.started_count = 0
         self.loop = Sleepless(self)
         self.keeper = Keeper(self, self.loop, 2, lambda: self.now_ns, lambda: 0.5)
-        self.slot = ProcessSlot("it", self._start, worker=0, limits=Limits(5.0, 7.0, "; wait"))
+        self.slot = ProcessSlot(
+            "it", self._start, worker=0, limits=Limits(Limit(5.0, "load_timeout_s = 5"), Limit(7.0))
+        )
 
     @property
     def slots(self) -> list[ProcessSlot]:
@@ -180,7 +182,10 @@ def test_one_that_says_nothing_for_too_long_is_ended_in_two_steps(site: Site) ->
     assert site.played.signals == []
     site.after(0.1)
     assert site.played.signals == [signal.SIGABRT, signal.SIGCONT]
-    assert site.slot.failure == "it: its start took longer than 5 s; wait"
+    assert (
+        site.slot.failure
+        == "it: its start took longer than load_timeout_s = 5; raise that if it needs longer"
+    )
     site.after(0.5)
     assert site.played.signals[2:] == [signal.SIGKILL]
     site.played.end()
@@ -221,7 +226,7 @@ def test_one_that_is_watched_and_does_not_move_is_ended_and_replaced(site: Site)
     site.played.end()
     site.after(0)
     assert site.happened == ["started", "Ready", "ended", "started"]
-    assert site.slot.failure == "it: nothing in it moves"
+    assert site.slot.failure == "it: nothing in it moves; hang_timeout_s = 2"
 
 
 def test_one_that_makes_no_sense_is_ended_and_heard_no_more(site: Site) -> None:

@@ -410,7 +410,9 @@ def test_a_record_that_a_hostile_process_wrote_opens_nothing(tmp_path: Path) -> 
 def test_inputs_are_no_larger_than_a_request_may_be(regions: Regions) -> None:
     regions.register("r", "/app_x", 0, 64)
     span = RegionSpan("r", 0, 4097)
-    assert "at most 4096 are accepted" in refused(RequestTooLarge, regions.source, span)
+    assert "at most max_request_bytes = 4096 are accepted" in refused(
+        RequestTooLarge, regions.source, span
+    )
     refused(InvalidRequest, regions.target, span)
 
 

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import resource
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -99,7 +100,14 @@ class Harness:
             for trial in warmed_up(
                 self.spec,
                 self.runner.try_out,
-                Wanted(required=required, limit_s=limit_s, length=5, file=file),
+                Wanted(
+                    required=required,
+                    limit_s=limit_s,
+                    limit=f"warm_up_s = {limit_s:g}",
+                    batch_timeout="batch_timeout_s = 1, derived from timeout_s = 3",
+                    length=5,
+                    file=file,
+                ),
                 path=PATH,
                 title="m/0",
                 out=None,
@@ -425,8 +433,26 @@ def test_what_is_left_out_and_what_is_too_slow_is_mentioned(
         spec(0, [X], [SUM], max_batch_size=4, batch_timeout_ns=10**9), sums, cost_ns=2 * 10**9
     )
     assert harness.warm(limit_s=3) == [(1, 0, 2 * 10**9)]
-    assert "left out: 2, 4" in caplog.text
-    assert "a batch of 1 takes 2.0 s, longer than batch_timeout_s allows" in caplog.text
+    assert "warm-up may take warm_up_s = 3; left out: 2, 4" in caplog.text
+    assert (
+        "a batch of 1 ran 2.0 s, over batch_timeout_s = 1, derived from timeout_s = 3: its worker "
+        "would be taken for hung; raise batch_timeout_s, or lower max_batch_size = 4"
+    ) in caplog.text
+
+
+def test_a_batch_without_memory_says_what_bounds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(x: Any) -> Any:
+        if len(x) > 2:
+            raise MemoryError
+        return sums(x)
+
+    monkeypatch.setattr(resource, "getrlimit", lambda _which: (1 << 30, resource.RLIM_INFINITY))
+    with pytest.raises(StartupError) as refused:
+        Harness(spec(0, [X], [SUM], max_batch_size=4), greedy).warm()
+    assert (
+        "x FP32 [4, 2]: MemoryError; lower max_batch_size = 4; this process may have 1073741824 "
+        "bytes, see worker_memory_bytes; warm_up = "
+    ) in str(refused.value)
 
 
 def test_a_model_without_declared_inputs_is_left_alone() -> None:

@@ -146,9 +146,13 @@ def test_tensors_are_tensors(inputs: Any) -> None:
 
 
 def test_a_whole_number_of_seconds_is_one() -> None:
-    line = b'{"type": "WarmUp", "required": true, "limit_s": 2, "length": 16, "file": null}'
+    line = (
+        b'{"type": "WarmUp", "required": true, "limit_s": 2, "limit": "a", "batch_timeout": "b", '
+        b'"length": 16, "file": null}'
+    )
     found = Vocabulary[role_messages.WarmUp](role_messages.WarmUp).decode(line)
-    assert (found, type(found.limit_s)) == (role_messages.WarmUp(True, 2.0, 16, None), float)
+    expected = role_messages.WarmUp(True, 2.0, "a", "b", 16, None)
+    assert (found, type(found.limit_s)) == (expected, float)
 
 
 values = st.recursive(

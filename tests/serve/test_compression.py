@@ -113,7 +113,7 @@ def test_a_body_that_expands_to_nothing_has_an_end_too(server: Server) -> None:
     (answer,) = ask(server, request("/v1/models/matmul:predict", body, headers=headers))
     assert (answer.status, answer.error) == (
         413,
-        f"the body has more than {LIMIT} bytes; at most {LIMIT} are accepted",
+        f"the body has more than {LIMIT} bytes; at most max_request_bytes = {LIMIT} are accepted",
     )
 
 

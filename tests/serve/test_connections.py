@@ -28,6 +28,7 @@ WaitUntil = Callable[..., Any]
 IDLE = int(os.environ.get("RINGBATCH_IDLE_CONNECTIONS", "1000"))
 """Set it to 10000 to see what these cost; the figures are printed."""
 MAX_CONNECTIONS = IDLE + 100
+CROWDED = f"too many connections are open; max_connections = {MAX_CONNECTIONS}"
 MAX_REQUEST_BYTES = 1 << 20
 LARGEST_EACH_BYTES = 32 << 10
 """Of the frontend's memory, for a connection that does nothing."""
@@ -143,7 +144,7 @@ def test_idle_connections_cost_little_and_those_above_the_limit_are_told(
                 answer = late.receive()
                 if answer.status == 200:
                     return False
-                assert (answer.status, answer.error) == (503, "too many connections are open")
+                assert (answer.status, answer.error) == (503, CROWDED)
                 assert answer.headers["connection"] == "close"
                 assert "retry-after" in answer.headers
                 assert late.ended()

@@ -229,7 +229,7 @@ def test_a_body_of_one_byte_more_than_the_limit_is_413(server: Server, way: str)
     found = f"more than {LIMIT}" if way == "chunked" else str(LIMIT + 1)
     assert (answer.status, answer.error) == (
         413,
-        f"the body has {found} bytes; at most {LIMIT} are accepted",
+        f"the body has {found} bytes; at most max_request_bytes = {LIMIT} are accepted",
     )
     assert_serves(server.port)
 

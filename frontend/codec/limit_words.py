@@ -1,0 +1,84 @@
+"""What is said where a request meets a limit: which setting it is, its value, and what was found.
+
+The values of these settings are no secret of the host's: whoever is refused may ask for another.
+"""
+
+from ringbatch.shm.errors import DeadlineExceeded, ModelFailed, Overloaded, RequestTooLarge
+
+
+def body_too_large(found: str, max_request_bytes: int) -> RequestTooLarge:
+    """For a body that has more bytes than any may have; `found` says how many."""
+    return RequestTooLarge(f"{found}; at most max_request_bytes = {max_request_bytes} are accepted")
+
+
+def no_room_ever(
+    request_bytes: int, result_bytes: int, lane_bytes: int, parts: int = 1
+) -> RequestTooLarge:
+    """For a request that has no room with its answer, even where nothing else is."""
+    batches = f" in {parts} batches" if parts > 1 else ""
+    return RequestTooLarge(
+        f"the request takes {request_bytes} bytes and its answer {result_bytes}{batches}, more "
+        f"than there is room for; they may take [server] lane_bytes = {lane_bytes} together"
+    )
+
+
+def answer_too_large(result_bytes: int, lane_bytes: int) -> ModelFailed:
+    """For an answer that has no room with its request, even where nothing else is."""
+    return ModelFailed(
+        f"the model's answer takes {result_bytes} bytes, more than there is room for; a request "
+        f"and its answer may take [server] lane_bytes = {lane_bytes} together"
+    )
+
+
+def too_many_parts(rows: int, parts: int, max_in_flight: int) -> RequestTooLarge:
+    """For a request that makes more batches than may be under way."""
+    return RequestTooLarge(
+        f"the request has {rows} instances, which make {parts} batches; "
+        f"at most max_in_flight = {max_in_flight} fit at once"
+    )
+
+
+def no_room_now(in_flight: int, max_in_flight: int, lane_bytes: int) -> Overloaded:
+    """For a request that finds no slot or no memory."""
+    slots, memory = f"max_in_flight = {max_in_flight}", f"lane_bytes = {lane_bytes}"
+    full = slots if in_flight >= max_in_flight else memory
+    return Overloaded(f"too many requests are waiting, [server] {full} is used up; try again later")
+
+
+def too_long_a_wait(
+    answer_ns: int, left_ns: int, timeout_ns: int, retry_after_s: int
+) -> Overloaded:
+    """For a request whose answer would come after its deadline."""
+    return Overloaded(
+        f"so many requests wait that an answer would take {answer_ns / 1e9:.1f} s, "
+        f"too long for {_wait(left_ns, timeout_ns)}",
+        retry_after_s=retry_after_s,
+    )
+
+
+def no_answer(waited_ns: int, timeout_ns: int) -> DeadlineExceeded:
+    """For a request whose deadline has come.
+
+    Args:
+        waited_ns: from its acceptance to its deadline.
+        timeout_ns: the model's own limit.
+    """
+    return DeadlineExceeded(f"no answer came within {_wait(waited_ns, timeout_ns)}")
+
+
+def too_many_connections(max_connections: int) -> Overloaded:
+    """For a connection beyond those that are served."""
+    return Overloaded(f"too many connections are open; max_connections = {max_connections}")
+
+
+def too_many_bodies(limit_bytes: int, bodies: int) -> Overloaded:
+    """For a body that finds no room among those that are being received."""
+    return Overloaded(
+        "so many large requests are being received that none has room; they may take "
+        f"{limit_bytes} bytes, {bodies} times max_request_bytes and no less than 64 MiB"
+    )
+
+
+def _wait(waited_ns: int, timeout_ns: int) -> str:
+    waited = f"{waited_ns / 1e9:g}"
+    return f"timeout_s = {waited}" if waited_ns >= timeout_ns else f"the {waited} s it asked for"
