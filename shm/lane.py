@@ -33,7 +33,7 @@ from ringbatch.shm.descriptors import (
 )
 from ringbatch.shm.errors import NoFreeLane
 from ringbatch.shm.fence import full_fence
-from ringbatch.shm.layout import WORD, ring_size
+from ringbatch.shm.layout import SLOT_BYTES, WORD, ring_size
 from ringbatch.shm.ring import Inbox, Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import (
@@ -52,7 +52,7 @@ from ringbatch.shm.slot import (
     state_of,
     without_part,
 )
-from ringbatch.shm.slot_memory import SIZE_BITS, SLOT_BYTES, SlotMemory
+from ringbatch.shm.slot_memory import SIZE_BITS, SlotMemory
 
 _store_header: Final = REQUEST_HEADER.pack_into
 _load_outcome: Final = OUTCOME.unpack_from

@@ -52,6 +52,7 @@ WORD: Final = 8
 PAGE: Final = 4096
 ALIGNMENT: Final = 64
 """Of every payload in bytes, so that a tensor starts on a cache line."""
+SLOT_BYTES: Final = SlotWords.SIZE * WORD
 _PAGE_WORDS: Final = PAGE // WORD
 
 MAX_LANES: Final = 1 << 10

@@ -10,9 +10,8 @@ from typing import Final
 
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.extents import Extents
-from ringbatch.shm.layout import WORD, Layout, aligned
+from ringbatch.shm.layout import SLOT_BYTES, WORD, Layout, aligned
 
-SLOT_BYTES: Final = SlotWords.SIZE * WORD
 SIZE_BITS: Final = 44
 """A request's and its result's sizes make one key: the first is shifted by so much."""
 _KEPT_SIZE: Final = 1 << 16

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.shm.descriptors import REQUEST_SIZES, SIZES_AND_OFFSETS, SlotWords
-from ringbatch.shm.layout import ALIGNMENT, WORD
+from ringbatch.shm.layout import ALIGNMENT, SLOT_BYTES, WORD
 from ringbatch.shm.model_spec import INDEX_MASK
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import slots_of
@@ -25,7 +25,6 @@ FEW: Final = 24
 MAX_KEY_BYTES: Final = 4096
 """A key is kept by the collector, outside the lane that pays for it."""
 _KINDS_KEPT: Final = 1024
-_SLOT_BYTES: Final = SlotWords.SIZE * WORD
 _UNALIGNED: Final = np.uint64(ALIGNMENT - 1)
 
 
@@ -72,7 +71,7 @@ class UniformBatchReader:
             f"V{SIZES_AND_OFFSETS.size}",
             self._memory,
             self._first_header,
-            (_SLOT_BYTES,),
+            (SLOT_BYTES,),
         )
         self._payloads = np.array(
             [layout.lane_payload(lane) for lane in range(layout.lanes)], dtype=np.uint64
@@ -94,7 +93,7 @@ class UniformBatchReader:
         for slot in slots:
             if slot >= self._slot_count:
                 return None
-            packed, start, result = unpacked(memory, first + slot * _SLOT_BYTES)
+            packed, start, result = unpacked(memory, first + slot * SLOT_BYTES)
             if packed != common:
                 if common is not None:
                     return None

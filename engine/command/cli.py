@@ -190,8 +190,9 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 
 def _handover(arguments: argparse.Namespace) -> int:
-    _notify(configure(arguments))
-    return handover.main(arguments, lambda: configure(arguments))
+    config = configure(arguments)
+    _notify(config)
+    return handover.main(arguments, config, lambda: configure(arguments))
 
 
 def _sidecar(arguments: argparse.Namespace) -> int:

@@ -40,12 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     engine_arguments.add_flags(parser, "the one that has the new one's name")
 
 
-def main(arguments: argparse.Namespace, configure: Callable[[], Config]) -> int:
+def main(arguments: argparse.Namespace, config: Config, reread: Callable[[], Config]) -> int:
     """Serve until a signal says stop; the exit status.
 
     Args:
         arguments: of the command.
-        configure: reads the configuration.
+        config: what they say.
+        reread: reads the configuration again, for a reload.
 
     Raises:
         StartupError: the engine that ran serves on; the text says why.
@@ -53,9 +54,8 @@ def main(arguments: argparse.Namespace, configure: Callable[[], Config]) -> int:
     from ringbatch.engine.supervisor.run import run
     from ringbatch.engine.supervisor.succession import Predecessor
 
-    config = configure()
     engine = arguments.engine or config.server.name
     try:
-        return run(config, configure, lambda: Predecessor(engine, arguments.timeout))
+        return run(config, reread, lambda: Predecessor(engine, arguments.timeout))
     except StartupError as error:
         raise StartupError(f"{error}\nnothing was handed over") from None

@@ -28,11 +28,7 @@ def show(engine: str | int | None, text: Callable[[Segment], str]) -> int:
 
 
 def _heading(segment: Segment) -> str:
-    state = (
-        ", stopping"
-        if segment.stopping or segment.draining
-        else ""
-        if segment.ready_ns
-        else ", starting"
-    )
-    return f"engine {segment.engine}, process {segment.pid}{state}"
+    heading = f"engine {segment.engine}, process {segment.pid}"
+    if segment.stopping or segment.draining:
+        return f"{heading}, stopping"
+    return heading if segment.ready_ns else f"{heading}, starting"

@@ -29,6 +29,7 @@ from ringbatch.frontend.client.engines import attach
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone
 from ringbatch.frontend.client.many import Bulk, Many
 from ringbatch.frontend.client.slots import Slots
+from ringbatch.frontend.client.waiter import Waiter
 from ringbatch.frontend.codec.outcome import RULES
 from ringbatch.frontend.codec.result_sizes import ResultSizes
 from ringbatch.frontend.v1.json_values import ValueCodec
@@ -166,13 +167,8 @@ class Client:
             session.channel.resume(NotSent(session.channel, wanted.spec))
             return wanted.codec.render(())
         call = Call(session.channel, wanted, parts, timeout_ns)
-        try:
-            served = session.channel.submit(call, wanted.served_word)
-        except Draining:
-            self._follow(session)
+        if not self._sent(session, call, wanted):
             return self.infer(model, inputs, timeout_s=timeout_s)
-        if not served:
-            raise _refused(session, wanted.spec, _not_ready(model))
         session.channel.wait(call, spin=True)
         return call.result()
 
@@ -202,13 +198,8 @@ class Client:
             return done
         session.channel.stand_by()
         call = DeferredCall(session.channel, wanted, parts, timeout_ns)
-        try:
-            served = session.channel.submit(call, wanted.served_word)
-        except Draining:
-            self._follow(session)
+        if not self._sent(session, call, wanted):
             return self.infer_async(model, inputs, timeout_s=timeout_s)
-        if not served:
-            raise _refused(session, wanted.spec, _not_ready(model))
         return call.future
 
     def infer_many(self, model: str, inputs: Array, *, timeout_s: float | None = None) -> Many:
@@ -235,13 +226,8 @@ class Client:
         codec = self._parsed(session, wanted, RowCodec, wanted.spec)
         rows = self._parsed(session, wanted, codec.rows, inputs)
         bulk = Bulk(channel, wanted, codec, rows, timeout_ns)
-        try:
-            served = channel.submit(bulk, wanted.served_word)
-        except Draining:
-            self._follow(session)
+        if not self._sent(session, bulk, wanted):
             return self.infer_many(model, inputs, timeout_s=timeout_s)
-        if not served:
-            raise _refused(session, wanted.spec, _not_ready(model))
         while not bulk.over:
             channel.wait(bulk)
             channel.resume(bulk)
@@ -272,6 +258,22 @@ class Client:
         except RequestError as error:
             session.channel.resume(NotSent(session.channel, model.spec, error))
             raise
+
+    def _sent(self, session: _Session, request: Waiter, model: Model) -> bool:
+        """Send a request; False where an engine serves in the stead of this one, for which it has
+        to be made anew.
+
+        Raises:
+            ModelNotReady, Draining, EngineGone, ClientClosed: nothing was sent.
+        """
+        try:
+            served = session.channel.submit(request, model.served_word)
+        except Draining:
+            self._follow(session)
+            return False
+        if not served:
+            raise _refused(session, model.spec, _not_ready(model.spec.name))
+        return True
 
     def _kept_up(self, session: _Session) -> _Session:
         """The session with the models that serve now; where the engine has ended, as it was."""
