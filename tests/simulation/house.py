@@ -176,9 +176,9 @@ class PlayedSegment(Segment):
     cast: Cast
     unlinked = False
 
-    def lane_is_held(self, lane: int) -> bool:
+    def serving_lanes(self) -> int:
         """As of `Segment`."""
-        return lane < self.cast.lanes_held
+        return self.cast.serving_lanes
 
     def unlink(self) -> None:
         """As of `Segment`."""

@@ -91,8 +91,8 @@ class Cast:
         return [process for process in self.kernel.running if isinstance(process, kind)]
 
     @property
-    def lanes_held(self) -> int:
-        """By frontends that serve."""
+    def serving_lanes(self) -> int:
+        """Of frontends that serve."""
         return sum(one.serves for kind in (Arbiter, GrpcFrontend) for one in self.living(kind))
 
     def wait_for_lock(self, process: "CollectorProcess") -> None:
