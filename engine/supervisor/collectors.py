@@ -7,7 +7,7 @@ collector has ended. The supervisor hears of it later, and has a third process s
 import signal
 from collections.abc import Iterable
 
-from ringbatch.engine.process.role_messages import ToCollector, WorkerDied
+from ringbatch.engine.process.role_messages import TableChanged, ToCollector, WorkerDied
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, Limit, ProcessSlot
 
@@ -85,6 +85,16 @@ class Collectors:
         is_there = self.collector.child is not None and self.collector.ready_ns
         return self.collector if slot is self.standby and is_there else None
 
+    def heir(self, ended: ProcessSlot) -> ProcessSlot | None:
+        """The slot of the process that is the collector since the one in another slot has ended,
+        where that is known.
+
+        Who hears of two at once that they are the collector does not hear which was it before the
+        other; that shows only once one of them has ended.
+        """
+        known = self.standby.child is not None and self.standby.ready_ns
+        return self.standby if ended is self.collector and known else None
+
     def promote(self, slot: ProcessSlot, workers: Iterable[ProcessSlot]) -> None:
         """The process in a slot, one of the two, is ready: it is the collector.
 
@@ -97,6 +107,8 @@ class Collectors:
             self.collector.title, self.standby.title = "collector", "standby"
         for worker in workers:
             self._tell_death(worker)
+        # It may have changed since this one read it, and whoever was told is gone.
+        self.tell(TableChanged())
 
     def worker_died(self, slot: ProcessSlot, *, killed: bool) -> None:
         """Have what a worker held taken back; where there is no collector now, by the next one.

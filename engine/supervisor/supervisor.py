@@ -48,7 +48,7 @@ from ringbatch.engine.supervisor.served_models import ServedModels, overrun
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.engine.supervisor.succession import UNDER_SYSTEMD, Predecessor, Quiet, Succession
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
-from ringbatch.engine.systemd.service import Service, serving_status
+from ringbatch.engine.systemd.service import Service, loading_status, serving_status
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.host.key_headers import KEY_HEADERS
@@ -238,8 +238,7 @@ class Supervisor:
     def _loading(self) -> str:
         """What the start waits for."""
         slots = zip(self._assigned, self._workers.values(), strict=False)
-        names = dict.fromkeys(model for model, slot in slots if not slot.ready_ns)
-        return f"loading {', '.join(names)}" if names else "starting the frontends"
+        return loading_status(model for model, slot in slots if not slot.ready_ns)
 
     def _advance(self, changes: ModelChanges) -> None:
         """Go on with what is being changed, and do what it takes."""
@@ -406,6 +405,8 @@ class Supervisor:
         logger.error("%s [%d] %s%s", slot.title, death.pid, death.words, reason)
         if slot.worker is not None and not slot.known:
             return
+        if (heir := self._collectors.heir(slot)) is not None:
+            self._promote(heir)
         if self._segment is not None and self._collectors.vacant:
             self._segment.collector_gone()
         if slot.worker is None:

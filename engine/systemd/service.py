@@ -7,7 +7,7 @@ sent without waiting; one that is lost is made good by the next of its kind.
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -38,6 +38,16 @@ def watchdog_ns_of(environment: Mapping[str, str], pid: int) -> int | None:
     """Within what time a process must show that it lives; None where it need not. Pure."""
     usec, whose = environment.get("WATCHDOG_USEC", ""), environment.get("WATCHDOG_PID", str(pid))
     return int(usec) * 1000 if usec.isdecimal() and int(usec) and whose == str(pid) else None
+
+
+def loading_status(models: Iterable[str]) -> str:
+    """What a start waits for, in a line for people. Pure.
+
+    Args:
+        models: the names of those whose workers are not ready, a name for each worker.
+    """
+    names = dict.fromkeys(models)
+    return f"loading {', '.join(names)}" if names else "starting the frontends"
 
 
 def serving_status(models: Sequence[str], url: str, ready: int, workers: int) -> str:

@@ -5,7 +5,7 @@ from typing import Final, cast
 
 import pytest
 
-from ringbatch.engine.process.role_messages import ToCollector, WorkerDied
+from ringbatch.engine.process.role_messages import TableChanged, ToCollector, WorkerDied
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.collectors import Collectors
 from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, ProcessSlot
@@ -75,6 +75,19 @@ def test_the_standby_is_the_collector_once_it_says_so(pair: Pair) -> None:
     assert (second.title, first.title) == ("collector", "standby")
 
 
+def test_who_said_it_first_and_was_heard_last_is_followed_by_the_other(pair: Pair) -> None:
+    """Both were the collector, one after the other, while nobody listened."""
+    first, second = pair.collectors.collector, pair.collectors.standby
+    assert pair.collectors.heir(first) is None, "it only stands by"
+    pair.ready(second)
+    assert pair.collectors.heir(first) is None, "it goes on"
+    pair.ends(second)
+    assert pair.collectors.heir(second) is first
+    pair.collectors.promote(first, pair.workers)
+    assert (pair.collectors.collector, pair.collectors.standby) == (first, second)
+    assert pair.collectors.heir(second) is None
+
+
 def test_a_worker_is_none_of_the_two(pair: Pair) -> None:
     assert not pair.collectors.has(pair.workers[0])
 
@@ -84,19 +97,20 @@ def test_a_death_is_told_to_the_collector_and_to_the_next_until_it_is_reclaimed(
     for worker, killed in zip(pair.workers, (True, False), strict=True):
         pair.collectors.worker_died(worker, killed=killed)
     deaths = [WorkerDied(0, killed=True), WorkerDied(1, killed=False)]
-    assert pair.told(first) == deaths
+    assert pair.told(first) == [TableChanged(), *deaths]
     pair.workers[0].unreclaimed = None
     pair.ends(first)
     assert pair.told(second) == []
     pair.ready(second)
-    assert pair.told(second) == deaths[1:]
+    assert pair.told(second) == [*deaths[1:], TableChanged()]
 
 
 def test_a_death_without_a_collector_is_told_to_the_next(pair: Pair) -> None:
     pair.ends(pair.collectors.collector)
     pair.collectors.worker_died(pair.workers[1], killed=False)
     pair.ready(pair.collectors.standby)
-    assert pair.told(pair.collectors.collector) == [WorkerDied(1, killed=False)]
+    deaths = [WorkerDied(1, killed=False)]
+    assert pair.told(pair.collectors.collector) == [*deaths, TableChanged()]
 
 
 def test_the_one_before_is_heard_out_where_its_end_was_not_heard_of_yet(pair: Pair) -> None:
@@ -150,6 +164,6 @@ def test_who_stands_by_after_all_is_not_ended(pair: Pair) -> None:
 def test_a_collector_that_cannot_be_told_is_ended_where_there_is_one(pair: Pair) -> None:
     collector = pair.collectors.collector
     pair.collectors.replace()
-    assert pair.told(collector) == [signal.SIGKILL]
+    assert pair.told(collector)[-1] is signal.SIGKILL
     pair.ends(collector)
     pair.collectors.replace()

@@ -13,6 +13,7 @@ from ringbatch.engine.systemd.service import (
     Service,
     address_of,
     encode,
+    loading_status,
     serving_status,
     watchdog_ns_of,
 )
@@ -90,6 +91,17 @@ def test_the_watchdog_is_for_whom_it_is_meant(
     environment: dict[str, str], watchdog_ns: int | None
 ) -> None:
     assert watchdog_ns_of(environment, 7) == watchdog_ns
+
+
+@pytest.mark.parametrize(
+    ("models", "text"),
+    [
+        (["mnist", "mnist", "digits"], "loading mnist, digits"),
+        ([], "starting the frontends"),
+    ],
+)
+def test_people_read_what_a_start_waits_for(models: list[str], text: str) -> None:
+    assert loading_status(models) == text
 
 
 @pytest.mark.parametrize(
