@@ -37,6 +37,7 @@ PURE_MODULES = (
     "ringbatch.engine.config.declared",
     "ringbatch.engine.doctor.case",
     "ringbatch.engine.doctor.cpu_checks",
+    "ringbatch.engine.doctor.credential_checks",
     "ringbatch.engine.doctor.engine_checks",
     "ringbatch.engine.doctor.facts",
     "ringbatch.engine.doctor.findings",
@@ -145,6 +146,7 @@ CALLERS_OF_MODELS = (
 )
 PRINTERS = (
     "ringbatch.engine.command.cli",
+    "ringbatch.engine.command.check",
     "ringbatch.engine.command.reload",
     "ringbatch.engine.command.units",
     "ringbatch.engine.demo.*",

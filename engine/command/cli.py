@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ringbatch.engine.command import (
+    check,
     completion,
     engine_arguments,
     examples,
@@ -34,7 +35,6 @@ from ringbatch.engine.config.document import (
     ServerConfig,
     bundled_document,
     conclude,
-    describe,
     is_model_name,
     load,
     read,
@@ -231,8 +231,7 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
     _notify(config)
-    print(describe(config))
-    return 0
+    return check.main(config, load=arguments.load, sockets_passed=arguments.sockets_passed)
 
 
 def _notify(config: Config) -> None:
@@ -308,10 +307,11 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="number of connections that send them at once (default: %(default)s)",
     )
-    check = add("check", "say what is wrong with a configuration", examples.CHECK, _check)
-    check.add_argument(
+    checker = add("check", "say what serve would refuse here", check.EXAMPLES, _check)
+    checker.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="the configuration file, TOML"
     )
+    check.add_arguments(checker)
     doctor = add("doctor", "say what is wrong with this host", examples.DOCTOR, _doctor)
     _add_serve(doctor)
     doctor.usage = "ringbatch doctor [MODEL] [--name NAME] [--config FILE] [--json] [options]"

@@ -28,15 +28,6 @@ try it:
   curl localhost:8080/v1/models
 """
 
-CHECK: Final = """\
-Prints the whole configuration, defaults included, and exits with status 0; or prints everything
-that is wrong with it and exits with status 2. Settings that have no effect together are told on
-standard error. Nothing is started and no model is loaded.
-
-example:
-  ringbatch check --config ringbatch.toml
-"""
-
 DOCTOR: Final = """\
 Looks at this host, starts nothing, changes nothing, and prints what it found; where something is
 not well, why that matters and what to do. MODEL, --config and all flags are those of serve, and say

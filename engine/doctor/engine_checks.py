@@ -25,7 +25,7 @@ def ports(case: Case) -> Iterator[Finding]:
         return
     for door in doors:
         if door.refusal:
-            yield _refused(door, asked=case.asked)
+            yield _refused(door, case)
         elif (
             case.asked
             and kernel
@@ -40,10 +40,10 @@ def ports(case: Case) -> Iterator[Finding]:
                 "an outgoing connection may have it when the engine starts",
             )
         else:
-            yield _PORTS.ok(f"[server] {door.key}: {door.port} is free")
+            yield _PORTS.ok(f"[server] {door.key}: {door.port or 'any port'} is free")
 
 
-def _refused(door: Door, *, asked: bool) -> Finding:
+def _refused(door: Door, case: Case) -> Finding:
     held = ", ".join(f"process {pid} ({title or 'no title'})" for pid, title in door.holders)
     found = f"[server] {door.key}: cannot listen on {door.host}:{door.port}: {door.refusal}"
     if not door.taken:
@@ -53,13 +53,23 @@ def _refused(door: Door, *, asked: bool) -> Finding:
             "privilege",
         )
     found += f"; {held} has it" if held else "; who has it cannot be seen"
-    if any(title.startswith(_OWN) for _, title in door.holders):
+    if _is_replaced(door, case):
         return _PORTS.note(
             found,
             "nothing where that is the engine to be examined; stop it before another is started",
         )
     do = f"stop what has it, or choose another port, in [server] {door.key}"
-    return _PORTS.error(found, do) if asked else _PORTS.note(found, do)
+    return _PORTS.error(found, do) if case.asked else _PORTS.note(found, do)
+
+
+def _is_replaced(door: Door, case: Case) -> bool:
+    """Whether an engine has the port that goes before the one that is configured starts: one of
+    that name, or one of whose name nothing is known."""
+    running = case.facts.engines.running if case.facts.engines else ()
+    names = {engine.pid: engine.engine for engine in running}
+    own = [pid for pid, title in door.holders if title.startswith(_OWN)]
+    known = {names[pid] for pid in own if pid in names}
+    return bool(own) and (not known or case.config.server.name in known)
 
 
 def engines(case: Case) -> Iterator[Finding]:

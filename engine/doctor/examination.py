@@ -6,13 +6,14 @@ told the rest.
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from ringbatch.engine.config.document import ConfigError, bundled
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.doctor import (
     cpu_checks,
+    credential_checks,
     engine_checks,
     kernel_checks,
     limit_checks,
@@ -25,7 +26,7 @@ from ringbatch.engine.doctor.facts import Facts
 from ringbatch.engine.doctor.findings import Finding, Level
 from ringbatch.engine.doctor.host_files import HostFiles, limits
 from ringbatch.engine.doctor.needs import needs
-from ringbatch.engine.doctor.probes import doors, features
+from ringbatch.engine.doctor.probes import credentials, doors, features
 from ringbatch.engine.doctor.report import as_json, text
 from ringbatch.engine.doctor.software import software
 from ringbatch.engine.doctor.wake_ups import measure
@@ -40,6 +41,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *memory_checks.CHECKS,
     *limit_checks.CHECKS,
     *cpu_checks.CHECKS,
+    *credential_checks.CHECKS,
     *engine_checks.CHECKS,
 )
 """In the order in which they are printed."""
@@ -80,7 +82,6 @@ def run(configure: Callable[[], Config], *, asked: bool, as_objects: bool) -> in
 
 def gather(config: Config, files: HostFiles) -> tuple[Facts, list[Finding]]:
     """All that is known of the host, and which parts of it a fault of the doctor's has cost."""
-    faults: list[Finding] = []
     sources: Mapping[str, Callable[[], Any]] = {
         "shared_memory": files.shared_memory,
         "limits": limits,
@@ -92,16 +93,25 @@ def gather(config: Config, files: HostFiles) -> tuple[Facts, list[Finding]]:
         "kernel": files.kernel,
         "features": features,
         "doors": lambda: doors(config.server, files),
+        "credentials": lambda: credentials(config.server, os.environ),
         "engines": engines,
         "software": software,
         "wake_ups": lambda: measure(files),
     }
+    return gathered(sources)
+
+
+def gathered(sources: Mapping[str, Callable[[], Any]]) -> tuple[Facts, list[Finding]]:
+    """As `gather`, of some facts; `sources` finds each out, by its name in `Facts`."""
+    faults: list[Finding] = []
     known = {name: _guarded(name, source, faults) for name, source in sources.items()}
     return Facts(**known, environment=dict(os.environ)), faults
 
 
-def judge(facts: Facts, config: Config, *, asked: bool) -> list[Finding]:
-    """What every check says."""
+def judge(
+    facts: Facts, config: Config, checks: Sequence[Check] = CHECKS, *, asked: bool
+) -> list[Finding]:
+    """What the checks say."""
     findings: list[Finding] = []
     shared = facts.shared_memory
     free_bytes = None if shared is None or shared.free_bytes is None else shared.free_bytes
@@ -114,7 +124,7 @@ def judge(facts: Facts, config: Config, *, asked: bool) -> list[Finding]:
     )
     if wanted is not None:
         case = Case(facts=facts, config=config, asked=asked, needs=wanted)
-        for check in CHECKS:
+        for check in checks:
             findings += _judged(check, case)
     return findings
 

@@ -282,7 +282,8 @@ class WakeUps:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """All of it; None where it could not be found out."""
+    """All of it; None where it could not be found out. Of `credentials`, why those that are
+    configured cannot be used; empty where they can."""
 
     shared_memory: SharedMemory | None = None
     limits: Limits | None = None
@@ -294,6 +295,7 @@ class Facts:
     kernel: Kernel | None = None
     features: Features | None = None
     doors: tuple[Door, ...] | None = None
+    credentials: str | None = None
     engines: Engines | None = None
     software: Software | None = None
     wake_ups: WakeUps | None = None

@@ -6,11 +6,12 @@ import os
 import secrets
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from ringbatch.engine.config.credentials import credentials_of
 from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.engine.doctor.facts import Door, Features
 from ringbatch.engine.doctor.host_files import HostFiles
@@ -19,6 +20,7 @@ from ringbatch.engine.supervisor.listener import close_to_newcomers
 from ringbatch.shm import object_names, wakeup
 from ringbatch.shm.bell import Bell
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.credentials import key_digests, server_tls
 from ringbatch.shm.wakeup import Wakeup
 
 _PR_GET_PDEATHSIG: Final = 2
@@ -157,7 +159,20 @@ def _wait_by_monotonic_clock() -> None:
 def doors(server: ServerConfig, files: HostFiles) -> tuple[Door, ...]:
     """Whether each port of a configuration can be had, and who has it; 0 stands for any."""
     ports = ((key, getattr(server, home), getattr(server, key)) for key, home in _PORTS)
-    return tuple(_door(key, host, port, files) for key, host, port in ports if port)
+    return tuple(_door(key, host, port, files) for key, host, port in ports if port is not None)
+
+
+def credentials(server: ServerConfig, environment: Mapping[str, str]) -> str:
+    """Why the certificate, the authorities or the API keys of a configuration cannot be used; empty
+    where they can, or there are none."""
+    try:
+        found = credentials_of(server, environment)
+        server_tls(found)
+        if found.api_keys is not None:
+            key_digests(found.api_keys)
+    except StartupError as error:
+        return str(error)
+    return ""
 
 
 def _door(key: str, host: str, port: int, files: HostFiles) -> Door:

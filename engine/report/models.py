@@ -39,24 +39,26 @@ def mean_trials(tried: Iterable[Sequence[Trial]]) -> list[Trial]:
 
 
 def _times(tried: Iterable[Sequence[Trial]]) -> list[str]:
-    means = mean_trials(tried)
-    if not means:
-        return ["  warm-up: none"]
+    lines = time_lines(mean_trials(tried))
+    return ["  warm-up:", *lines] if lines else ["  warm-up: none"]
+
+
+def time_lines(trials: Sequence[Trial]) -> list[str]:
+    """What batches took, a line for each size."""
+    if not trials:
+        return []
     rows = [
         (
             size_text(trial.rows, trial.length),
             f"{trial.run_ns / 1e6:.3f} ms",
             f"{trial.rows * 1e9 / max(trial.run_ns, 1):,.0f} instances/s",
         )
-        for trial in means
+        for trial in trials
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
-        "  warm-up:",
-        *(
-            "    " + "   ".join(f"{cell:>{w}}" for cell, w in zip(row, widths, strict=True))
-            for row in rows
-        ),
+        "    " + "   ".join(f"{cell:>{w}}" for cell, w in zip(row, widths, strict=True))
+        for row in rows
     ]
 
 

@@ -49,6 +49,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture
+def well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that lacks nothing."""
+    stand_in = ModuleType("obstacles")
+    setattr(stand_in, "obstacles", lambda _config, *, passed: [])  # noqa: B010
+    monkeypatch.setitem(sys.modules, "ringbatch.engine.doctor.obstacles", stand_in)
+
+
+@pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
     """Writes ringbatch.toml, and model.py beside it, into the working directory."""
     monkeypatch.chdir(tmp_path)
@@ -412,6 +420,7 @@ def test_wrong_usage_exits_with_status_2(
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("well")
 def test_check_prints_the_configuration(capsys: pytest.CaptureFixture[str], files: Files) -> None:
     assert cli.main(["check", "--config", str(files(ONE))]) == 0
     captured = capsys.readouterr()
@@ -424,6 +433,7 @@ def test_check_prints_the_configuration(capsys: pytest.CaptureFixture[str], file
 NO_WAIT = "has no effect, because policy is eager; only under fixed do batches wait\n"
 
 
+@pytest.mark.usefixtures("well")
 @pytest.mark.parametrize("key", ["max_latency_ms", "maxLatency"])
 @pytest.mark.parametrize("policy", ['policy = "eager"\n', ""])
 def test_check_and_serve_say_that_a_wait_has_no_effect_under_eager(
@@ -450,6 +460,7 @@ def test_a_flag_that_has_no_effect_is_named_as_it_was_given(
     assert capsys.readouterr().err == f"ringbatch: --max-latency-ms: {NO_WAIT}"
 
 
+@pytest.mark.usefixtures("well")
 @pytest.mark.parametrize("settings", ['policy = "fixed"\nmax_latency_ms = 20\n', ""])
 def test_nothing_is_said_where_the_wait_has_effect_or_is_not_set(
     capsys: pytest.CaptureFixture[str], files: Files, settings: str

@@ -14,6 +14,7 @@ import pytest
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.engine.doctor import (
     cpu_checks,
+    credential_checks,
     engine_checks,
     kernel_checks,
     limit_checks,
@@ -49,6 +50,7 @@ MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 MODULES: Final = (
     cpu_checks,
+    credential_checks,
     engine_checks,
     kernel_checks,
     limit_checks,
@@ -104,6 +106,7 @@ WELL: Final = Facts(
     kernel=KERNEL,
     features=Features(),
     doors=(Door(key="port", host="127.0.0.1", port=8080),),
+    credentials="",
     engines=Engines(),
     software=SOFTWARE,
     wake_ups=TRIPS,
@@ -156,13 +159,14 @@ def row(check: Check, level: Level, words: str, do: str = "", **facts: Any) -> R
 
 
 OK, NOTE, WARNING, ERROR = Level.OK, Level.NOTE, Level.WARNING, Level.ERROR
-M, L, C, K, S, E = (
+M, L, C, K, S, E, D = (
     memory_checks,
     limit_checks,
     cpu_checks,
     kernel_checks,
     software_checks,
     engine_checks,
+    credential_checks,
 )
 SMALL: Final = replace(SHM, size_bytes=64 * MIB, free_bytes=64 * MIB)
 TINY: Final = replace(SHM, size_bytes=MIB, free_bytes=MIB)
@@ -703,6 +707,33 @@ ROWS: Final = (
         "process 12 (ringbatch: supervisor) has it",
         "stop it before another",
         doors=(replace(TAKEN, holders=((12, "ringbatch: supervisor"),)),),
+    ),
+    row(
+        E.ports,
+        NOTE,
+        "process 7 (ringbatch: supervisor) has it",
+        "stop it before another",
+        doors=(replace(TAKEN, holders=((7, "ringbatch: supervisor"),)),),
+        engines=Engines(running=(ENGINE,)),
+        configured=config({"name": "prod"}),
+    ),
+    row(
+        E.ports,
+        ERROR,
+        "process 7 (ringbatch: supervisor) has it",
+        "stop what has it",
+        doors=(replace(TAKEN, holders=((7, "ringbatch: supervisor"),)),),
+        engines=Engines(running=(ENGINE,)),
+        configured=config({"name": "other"}),
+    ),
+    row(D.credentials, NOTE, "cannot be known", "another user", credentials=None),
+    row(D.credentials, OK, "can be used"),
+    row(
+        D.credentials,
+        ERROR,
+        "/k.pem: cannot be read: Permission denied",
+        "let the engine's user read it",
+        credentials="/k.pem: cannot be read: Permission denied",
     ),
     row(E.engines, NOTE, "which engines run cannot be known", "another user", engines=None),
     row(E.engines, OK, "none of this user runs"),

@@ -1,0 +1,90 @@
+"""What keeps an engine from starting here: those findings of the doctor's that a start ends with.
+
+They are for ``ringbatch check``, which refuses what ``ringbatch serve`` would refuse and nothing
+else. So an engine of the same name that runs is no obstacle: the one that is checked is to take its
+place, by a restart or a handover.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from ringbatch.engine.config.settings import Config
+from ringbatch.engine.doctor import (
+    cpu_checks,
+    credential_checks,
+    engine_checks,
+    memory_checks,
+    software_checks,
+)
+from ringbatch.engine.doctor.case import Check
+from ringbatch.engine.doctor.engines import engines
+from ringbatch.engine.doctor.examination import gathered, judge
+from ringbatch.engine.doctor.facts import Door, Engines, Facts, Software
+from ringbatch.engine.doctor.findings import Finding, Level
+from ringbatch.engine.doctor.host_files import HostFiles
+from ringbatch.engine.doctor.probes import credentials, doors
+from ringbatch.engine.doctor.software import software
+
+_CHECKS: Final[tuple[Check, ...]] = (
+    software_checks.packages,
+    memory_checks.dev_shm,
+    cpu_checks.cpu_sets,
+    credential_checks.credentials,
+    engine_checks.ports,
+)
+
+
+def obstacles(config: Config, *, passed: bool = False) -> list[str]:
+    """A line for each thing that a start on this host would end with.
+
+    Args:
+        config: what is to be served.
+        passed: whether the sockets for HTTP are passed to the engine, so that others hold its port.
+    """
+    files = HostFiles()
+    facts, faults = gathered(
+        {
+            "shared_memory": files.shared_memory,
+            "processors": files.processors,
+            "doors": lambda: doors(config.server, files),
+            "engines": engines,
+            "software": software,
+            "credentials": lambda: credentials(config.server, os.environ),
+        }
+    )
+    found = judge(decisive(facts, config, passed=passed), config, _CHECKS, asked=True)
+    return _lines([*found, *faults])
+
+
+def decisive(facts: Facts, config: Config, *, passed: bool) -> Facts:
+    """What matters to a start, of all that is known of the host."""
+    return replace(
+        facts,
+        doors=facts.doors and tuple(d for d in facts.doors if not _is_passed(d, passed=passed)),
+        engines=facts.engines and _same(facts.engines, config.server.name),
+        software=facts.software and _missing(facts.software),
+    )
+
+
+def _lines(findings: Sequence[Finding]) -> list[str]:
+    return [
+        f"{finding.found}; {finding.do}" for finding in findings if finding.level is Level.ERROR
+    ]
+
+
+def _is_passed(door: Door, *, passed: bool) -> bool:
+    return passed and door.key == "port"
+
+
+def _same(found: Engines, name: str) -> Engines:
+    """Of other engines than the one that goes first, the memory does not count: they keep it."""
+    running = (e if e.engine == name else replace(e, segment_bytes=0) for e in found.running)
+    return replace(found, running=tuple(running))
+
+
+def _missing(found: Software) -> Software:
+    """A package of another release than asked for may do."""
+    packages = (p if p.version is None else replace(p, bounds="") for p in found.packages)
+    return replace(found, packages=tuple(packages))

@@ -1,0 +1,234 @@
+"""``ringbatch check`` refuses what ``ringbatch serve`` refuses, and loads models where it is asked
+to."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+from ringbatch.shm.object_names import DIRECTORY, sweep
+
+COMMAND: Final = (sys.executable, "-m", "ringbatch.engine")
+APART: Final = f"ringbatch-check-{os.getpid()}"
+"""What names in /dev/shm begin with here, apart from those of all other engines."""
+PROGRAM: Final = f"""
+import sys
+from ringbatch.shm import object_names
+object_names.PREFIX = {APART!r}
+from ringbatch.engine.__main__ import main
+sys.exit(main())
+"""
+GOOD: Final = """\
+from ringbatch.engine import Tensor
+inputs = outputs = [Tensor("x", "FP32", [2])]
+def predict(x):
+    return x
+"""
+MODEL: Final = '[models.m]\npath = "model.py"\nmax_batch_size = 4\n'
+
+
+class Case(NamedTuple):
+    """What a start ends with.
+
+    Attributes:
+        server: the section of the configuration.
+        model: keys of the model.
+        words: of what is said.
+    """
+
+    server: str
+    words: str
+    model: str = ""
+
+
+CASES: Final = {
+    "a port that is taken": Case("port = {taken}", "127.0.0.1:{taken}"),
+    "a port for gRPC that is taken": Case("grpc_port = {taken}", "127.0.0.1:{taken}"),
+    "a port for metrics that is taken": Case("control_port = {taken}", "127.0.0.1:{taken}"),
+    "an address of another host": Case('host = "192.0.2.1"', "192.0.2.1"),
+    "a host that nobody knows": Case('host = "no.such.invalid"', "no.such.invalid"),
+    "CPUs of a worker": Case(
+        "", 'the configuration names CPUs "9999": these cannot all be used', 'cpus = ["9999"]'
+    ),
+    "CPUs of frontends": Case(
+        'frontend_cpus = "9999"', 'the configuration names CPUs "9999": these cannot all be used'
+    ),
+    "a certificate that is none": Case(
+        'tls_certificate = "model.py"\ntls_key = "key.pem"', "model.py"
+    ),
+    "API keys that everybody reads": Case('api_keys_file = "open_keys"', "open_keys"),
+    "API keys that are too short": Case('api_keys_file = "short_keys"', "short_keys"),
+    "more shared memory than there is": Case(
+        "max_request_bytes = 1_000_000_000\nlane_bytes = 60_000_000_000\nfrontends = 64", "/dev/shm"
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "model.py").write_text(GOOD)
+    for name, text, mode in (
+        ("key.pem", "no key", 0o600),
+        ("open_keys", "k" * 32 + "\n", 0o644),
+        ("short_keys", "k\n", 0o600),
+    ):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(mode)
+    yield tmp_path
+    assert [entry.name for entry in DIRECTORY.iterdir() if APART in entry.name] == []
+
+
+def run(folder: Path, command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    program = (sys.executable, "-c", PROGRAM)
+    return subprocess.run(
+        [*program, command, "--config", "prod.toml", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def configure(folder: Path, server: str = "", model: str = "") -> None:
+    port = "" if server.startswith("port") else "port = 0\n"
+    (folder / "prod.toml").write_text(f"[server]\n{port}{server}\n{MODEL}{model}\n")
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that this process has."""
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        yield int(listener.getsockname()[1])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_serve_refuses_check_refuses(folder: Path, taken: int, name: str) -> None:
+    case = CASES[name]
+    configure(folder, case.server.format(taken=taken), case.model)
+    checked, served = run(folder, "check"), run(folder, "serve")
+    for done in (checked, served):
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert case.words.format(taken=taken) in done.stderr
+    assert all(line.startswith("ringbatch: ") for line in checked.stderr.splitlines())
+
+
+def test_what_is_well_is_printed(folder: Path) -> None:
+    configure(folder)
+    done = run(folder, "check")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "[models.m]\n" in done.stdout
+    assert "#  " not in done.stdout, "nothing was loaded"
+
+
+def test_all_that_is_in_the_way_is_told_at_once(folder: Path, taken: int) -> None:
+    configure(folder, f'port = {taken}\napi_keys_file = "short_keys"', 'cpus = ["9999"]')
+    done = run(folder, "check")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 3), done.stderr
+
+
+def test_the_port_may_be_systemds_where_it_passes_the_sockets(folder: Path, taken: int) -> None:
+    configure(folder, f"port = {taken}")
+    assert run(folder, "check").returncode == 2
+    assert run(folder, "check", "--sockets-passed").returncode == 0
+    configure(folder, f"grpc_port = {taken}")
+    assert run(folder, "check", "--sockets-passed").returncode == 2, "that port is the engine's own"
+
+
+@contextmanager
+def serving(folder: Path, port: int) -> Iterator[None]:
+    """An engine that runs with the configuration of the folder."""
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [*COMMAND, "serve", "--config", "prod.toml"],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        try:
+            assert process.stdout is not None
+            assert f":{port}" in process.stdout.readline(), (folder / "log").read_text()
+            yield
+        finally:
+            process.terminate()
+            process.communicate()
+            sweep()
+
+
+def test_the_engine_that_is_checked_may_run_and_another_may_not_have_its_port(
+    folder: Path, free_port_factory: Callable[[], int]
+) -> None:
+    port = free_port_factory()
+    configure(folder, f'port = {port}\nname = "check-{os.getpid()}"')
+    command = [*COMMAND, "check", "--config", "prod.toml"]
+    with serving(folder, port):
+        same = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert (same.returncode, same.stderr) == (0, "")
+        configure(folder, f'port = {port}\nname = "another-{os.getpid()}"')
+        other = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+        assert other.returncode == 2
+        assert "(ringbatch: supervisor)" in other.stderr
+
+
+def test_models_are_loaded_and_what_they_took_is_told(folder: Path) -> None:
+    (folder / "beside.py").write_text("def predict(values):\n    return values\n")
+    configure(folder, model='[models.u]\npath = "beside.py"')
+    done = run(folder, "check", "--load")
+    assert done.returncode == 0, done.stderr
+    loaded = [line for line in done.stdout.splitlines() if line.startswith(("# m:", "# u:"))]
+    assert loaded[0].startswith("# m: opened in 0.")
+    assert ", warmed up in 0." in loaded[0]
+    assert ", warmed up in " not in loaded[1], "it declares nothing to be warmed up with"
+    sizes = [line.split()[1] for line in done.stdout.splitlines() if " instances/s" in line]
+    assert sizes == ["1", "2", "4"]
+
+
+FAILING: Final = {
+    "a syntax error": ("def predict(x:\n", "", "model.py: line 1: "),
+    "no such module": ("import nothing_there\n", "", "No module named 'nothing_there'"),
+    "load() raises": (
+        GOOD + "def load():\n    raise OSError('no weights')\n",
+        "",
+        "m: {folder}/model.py: line 6: load(): OSError: no weights",
+    ),
+    "warm-up fails": (
+        GOOD.replace("return x", "return x[1:]"),
+        "",
+        "m: {folder}/model.py: warm-up of m with x FP32 [1, 2]: WrongCount: output 'x'",
+    ),
+    "the process dies": (
+        "import os\n" + GOOD + "def load():\n    os.kill(os.getpid(), 9)\n",
+        "",
+        "m: its worker was killed by SIGKILL",
+    ),
+    "it hangs": (
+        "import time\n" + GOOD + "def load():\n    time.sleep(1000)\n",
+        "load_timeout_s = 3",
+        "loading the model took longer than load_timeout_s = 3",
+    ),
+    "it takes too much memory": (
+        GOOD + "def load():\n    bytearray(1 << 30)\n",
+        "worker_memory_bytes = 600_000_000",
+        "load(): MemoryError",
+    ),
+}
+
+
+@pytest.mark.parametrize(("source", "keys", "words"), FAILING.values(), ids=FAILING)
+def test_a_model_that_would_not_be_served_is_told_and_the_others_are_loaded(
+    folder: Path, source: str, keys: str, words: str
+) -> None:
+    (folder / "model.py").write_text(source)
+    (folder / "good.py").write_text(GOOD)
+    configure(folder, model=f'{keys}\n[models.good]\npath = "good.py"')
+    done = run(folder, "check", "--load")
+    assert done.returncode == 2
+    assert words.format(folder=folder.resolve()) in done.stderr
+    assert "# good: opened in " in done.stdout
+    assert "# m: " not in done.stdout

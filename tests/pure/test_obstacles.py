@@ -1,0 +1,78 @@
+"""What is decisive for a start, of all that a doctor knows."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
+from ringbatch.engine.doctor.case import Check
+from ringbatch.engine.doctor.examination import judge
+from ringbatch.engine.doctor.facts import (
+    Door,
+    Engines,
+    Facts,
+    Package,
+    RunningEngine,
+    SharedMemory,
+    Software,
+)
+from ringbatch.engine.doctor.findings import Level
+from ringbatch.engine.doctor.memory_checks import dev_shm
+from ringbatch.engine.doctor.obstacles import decisive
+from ringbatch.engine.doctor.software_checks import packages
+
+CONFIG = Config(
+    server=ServerConfig(name="prod", max_request_bytes=1 << 20, lane_bytes=1 << 30),
+    models=(ModelConfig(name="m", path=Path("m.py")),),
+)
+FULL = SharedMemory(
+    filesystem="tmpfs",
+    size_bytes=16 << 30,
+    free_bytes=1 << 20,
+    free_files=1000,
+    writable=True,
+)
+
+
+def engine(name: str) -> RunningEngine:
+    return RunningEngine(
+        name=f"/ringbatch.{name}.7.x", engine=name, pid=7, models=("a",), segment_bytes=15 << 30
+    )
+
+
+def levels(check: Check, facts: Facts) -> set[Level]:
+    found = judge(decisive(facts, CONFIG, passed=False), CONFIG, (check,), asked=True)
+    return {finding.level for finding in found}
+
+
+@pytest.mark.parametrize(("name", "level"), [("prod", Level.WARNING), ("other", Level.ERROR)])
+def test_memory_that_an_engine_of_the_same_name_holds_will_be_free(name: str, level: Level) -> None:
+    facts = Facts(shared_memory=FULL, engines=Engines(running=(engine(name),)))
+    assert levels(dev_shm, facts) == {level}
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"), [("1.0", {Level.OK}), ("99.0", {Level.OK}), (None, {Level.ERROR})]
+)
+def test_a_package_of_another_release_does_not_end_a_start(
+    version: str | None, expected: set[Level]
+) -> None:
+    own = Package(name="orjson", version=version, bounds=">=1,<2")
+    software = Software(
+        ringbatch="1",
+        compiled=False,
+        python=(3, 11, 1),
+        implementation="CPython",
+        packages=(own,),
+    )
+    assert levels(packages, Facts(software=software)) == expected
+
+
+def test_only_the_port_of_http_is_passed() -> None:
+    doors = tuple(Door(key=key, host="a", port=1) for key in ("port", "grpc_port", "control_port"))
+    found = decisive(Facts(doors=doors), CONFIG, passed=True).doors
+    assert found is not None
+    assert [door.key for door in found] == ["grpc_port", "control_port"]
+    assert decisive(Facts(doors=doors), CONFIG, passed=False).doors == doors
+    assert decisive(Facts(), CONFIG, passed=True) == replace(Facts())
