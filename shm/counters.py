@@ -9,11 +9,10 @@ from enum import IntEnum
 from typing import Final
 
 from ringbatch.shm.descriptors import CounterWords
-from ringbatch.shm.slot import Reason
 
 
 class LaneCounter(IntEnum):
-    """Written by a lane's frontend."""
+    """Written by a lane's holder."""
 
     REQUESTS = 0
     """Requests published, each once, also where it is split or sent again."""
@@ -33,6 +32,8 @@ class LaneCounter(IntEnum):
     """Rings whose producer claimed the impossible."""
     CANCELLED = 8
     """Requests given up before their answer: the deadline came, or the client went."""
+    HOLDERS = 9
+    """Processes that took the lane, one after the other."""
 
 
 class CollectorCounter(IntEnum):
@@ -52,10 +53,12 @@ class CollectorCounter(IntEnum):
     """Workers that ran one batch for too long and were ended."""
     QUARANTINED = 6
     """Requests refused because the same had taken workers with it a moment ago."""
+    STARTS = 7
+    """Processes that were the collector, one after the other."""
 
 
 class ModelCounter(IntEnum):
-    """Written by the collector, for each model."""
+    """Written by the collector, for each account, see `ringbatch.shm.model_counters`."""
 
     REQUESTS = 0
     """Requests collected, each part for itself, and each time that one is sent."""
@@ -66,9 +69,9 @@ class ModelCounter(IntEnum):
     CANCELLED = 3
     """Requests dropped because nobody waited any more."""
     WAIT_NS = 4
-    """Time between acceptance and dispatch, summed over requests."""
+    """Time between acceptance and dispatch, summed over requests at their first dispatch."""
     RUN_NS = 5
-    """Time between dispatch and report, summed over batches."""
+    """Time inside the model, summed over batches."""
     FAILED = 6
     """Batches that the model failed."""
     RETRIED = 7
@@ -77,6 +80,26 @@ class ModelCounter(IntEnum):
     """Of the requests collected, those that belong to one that was counted before."""
     DISPATCHED_ROWS = 9
     """Instances in the batches dispatched."""
+    PADDED_ROWS = 10
+    """Rows that batches were filled up with."""
+    FURTHER_RUNS = 11
+    """Runs of batches beyond their first: halves of one that failed, what a death left."""
+    EXECUTED = 12
+    """Requests in the batches that were run."""
+    INPUT_NS = 13
+    """Time in which inputs were put together, summed over these requests."""
+    INFER_NS = 14
+    """Time inside the model, summed over these requests."""
+    OUTPUT_NS = 15
+    """Time in which results were given out, summed over these requests."""
+    LATEST_NS = 16
+    """When a batch was dispatched last, on the monotonic clock; no count."""
+    CRASHED = 17
+    """Workers that ended by themselves."""
+    KILLED = 18
+    """Workers that somebody else killed."""
+    HUNG = 19
+    """Workers that ran one batch for too long and were ended."""
 
 
 class WorkerCounter(IntEnum):
@@ -95,9 +118,8 @@ ROWS_BUCKETS: Final = 17
 _WORD_MASK: Final = (1 << 64) - 1
 _LARGE: Final = (1 << 62) - 1
 
-assert max(ModelCounter) < CounterWords.BATCHES_BY_REASON
-assert CounterWords.BATCHES_BY_REASON + len(Reason) <= CounterWords.BATCHES_BY_ROWS
-assert CounterWords.BATCHES_BY_ROWS + ROWS_BUCKETS <= CounterWords.SIZE
+for _enum in (LaneCounter, CollectorCounter, WorkerCounter):
+    assert max(_enum) < CounterWords.SIZE
 
 
 def rows_bucket(rows: int) -> int:
@@ -121,13 +143,15 @@ class Counters:
     Args:
         words: the segment as a memoryview of format ``Q``.
         first: where the block starts.
+        size: of it, in words.
     """
 
-    __slots__ = ("_first", "_values", "_words")
+    __slots__ = ("_first", "_size", "_values", "_words")
 
-    def __init__(self, words: memoryview, first: int) -> None:
+    def __init__(self, words: memoryview, first: int, size: int = CounterWords.SIZE) -> None:
         self._words = words
         self._first = first
+        self._size = size
         self._values: list[int] = []
         """The writer's own copy, which it has from its first `add` on: a look at the segment takes
         as long as all the rest."""
@@ -136,7 +160,7 @@ class Counters:
         """Count, modulo 2**64; each counter by one object alone."""
         values, first = self._values, self._first
         if not values:
-            values += self._words[first : first + CounterWords.SIZE].tolist()
+            values += self._words[first : first + self._size].tolist()
         value = values[counter] + amount
         if value > _LARGE:
             # Rare, and slow for numbers of more than 62 bits, of which the mask is one.

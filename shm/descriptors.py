@@ -26,13 +26,15 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 9
+LAYOUT_VERSION: Final = 10
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
 """How often the collector, and whoever else is watched, shows that it moves."""
 TASK_WORDS: Final = 1 << 14
 """Capacity of the ring from the collector to a worker."""
+TASK_HEADER_WORDS: Final = 5
+"""Of a task, in front of its references; the first of them is how many words it has in all."""
 REPORT_WORDS: Final = 1 << 8
 """Capacity of the ring from a worker to the collector."""
 
@@ -188,14 +190,30 @@ class ModelWords:
 
 class CounterWords:
     """A block of counters, of one writer: one word for each member of an enum of
-    `ringbatch.shm.counters`. A model's block has two further runs of them, of batches by the
-    `Reason` that they were closed for, and by how many rows they had. Nobody loads them but who
-    asks how things are.
+    `ringbatch.shm.counters`. Nobody loads them but who asks how things are.
     """
 
-    BATCHES_BY_REASON: Final = 16
-    BATCHES_BY_ROWS: Final = 24
-    SIZE: Final = 3 * PAIR
+    SIZE: Final = PAIR
+
+
+class ModelCounterWords:
+    """A block of counters of the collector, for one account. TAG is the account and 1, or 0. Behind
+    the members of `ringbatch.shm.counters.ModelCounter` there are runs of words: of batches by the
+    `Reason` that they were closed for, and by how many rows they had; of requests by the time that
+    they waited, and of batches by the time that they ran, in the buckets of
+    `ringbatch.shm.tallies`; and records of SIZE_RECORD words of the batches of one size, see
+    `ringbatch.shm.model_counters`.
+    """
+
+    TAG: Final = 31
+    BATCHES_BY_REASON: Final = 32
+    BATCHES_BY_ROWS: Final = 40
+    REQUESTS_BY_WAIT: Final = 64
+    BATCHES_BY_RUN: Final = 88
+    BATCHES_BY_SIZE: Final = 112
+    SIZE_RECORD: Final = 4
+    SIZES: Final = 74
+    SIZE: Final = 26 * PAIR
 
 
 class TallyWords:

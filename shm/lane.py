@@ -124,6 +124,7 @@ class Lane(SlotMemory):
         self._generation = [0] * layout.slots
         self._expected: dict[int, int] = {}
         """The slots that wait for an answer, by the reference each waits for."""
+        self.counters.add(LaneCounter.HOLDERS)
         self._take_over()
 
     @classmethod

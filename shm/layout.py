@@ -12,7 +12,8 @@ of places for workers, M of those for models:
     workers        W times `WorkerWords`
     cost_profiles  W times `CostProfileWords`
     models         M times `ModelWords`
-    counters       L + W + 1 + M times `CounterWords`: of lanes, workers, collector, models
+    counters       L + W + 1 times `CounterWords`: of lanes, workers and the collector
+    accounts       M times `ModelCounterWords`: of the collector for each account
     tallies        L * (M + 1) times `TallyWords`: of a lane for each account, and for no model
     submissions    L rings of S words: frontend to collector
     completions    L * (W + 1) rings of 2 S words: worker (or, last, collector) to frontend
@@ -38,6 +39,7 @@ from ringbatch.shm.descriptors import (
     CounterWords,
     HeaderWords,
     LaneWords,
+    ModelCounterWords,
     ModelWords,
     RegionWords,
     RegistryWords,
@@ -138,9 +140,13 @@ class Layout:
         return _on_page(self.models_word + self.models * ModelWords.SIZE)
 
     @cached_property
-    def tallies(self) -> int:
-        blocks = self.lanes + self.workers + 1 + self.models
+    def accounts(self) -> int:
+        blocks = self.lanes + self.workers + 1
         return _on_page(self.counters + blocks * CounterWords.SIZE)
+
+    @cached_property
+    def tallies(self) -> int:
+        return _on_page(self.accounts + self.models * ModelCounterWords.SIZE)
 
     @cached_property
     def submissions(self) -> int:
@@ -220,10 +226,9 @@ class Layout:
         """Where the collector's own counters start."""
         return self.counters + (self.lanes + self.workers) * CounterWords.SIZE
 
-    def model_counters(self, model: int) -> int:
-        """Where the collector's counters of one model start."""
-        block = self.lanes + self.workers + 1 + _index(model, self.models)
-        return self.counters + block * CounterWords.SIZE
+    def model_counters(self, place: int) -> int:
+        """Where the collector's counters for the account of a place start."""
+        return self.accounts + _index(place, self.models) * ModelCounterWords.SIZE
 
     def tally(self, lane: int, place: int) -> int:
         """Where a lane's counts of how requests ended start, for the account of a place; those for

@@ -10,7 +10,7 @@ one and nothing between, and whoever knows a table asks with one load whether it
 """
 
 from ringbatch.shm import model_spec
-from ringbatch.shm.descriptors import CounterWords, HeaderWords, ModelWords
+from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.layout import WORD, Layout
 from ringbatch.shm.model_spec import ModelSpec
 
@@ -62,10 +62,7 @@ class ModelTable:
                 return number, model_spec.loads(text)
 
     def clear_place(self, index: int) -> None:
-        """Wipe the words and counts of a place that no entry has; by the supervisor alone, before
-        it gives the place to another model."""
-        for first, size in (
-            (self._layout.model(index), ModelWords.SIZE),
-            (self._layout.model_counters(index), CounterWords.SIZE),
-        ):
-            self._memory[first * WORD : (first + size) * WORD] = bytes(size * WORD)
+        """Wipe the words of a place that no entry has; by the supervisor alone, before it gives the
+        place to another model."""
+        first, size = self._layout.model(index), ModelWords.SIZE
+        self._memory[first * WORD : (first + size) * WORD] = bytes(size * WORD)

@@ -10,6 +10,7 @@ from ringbatch.engine.process.role_messages import ModelNews
 from ringbatch.engine.report.status import EngineStatus, ModelStatus, read
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, ModelWords, WorkerState, WorkerWords
 from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
@@ -79,7 +80,7 @@ class HandWorker:
         self.write(task)
         self.port.flush()
         self.let_go(task.mark.batch)
-        self._say(kind, task.mark.batch, run_ns)
+        self._say(kind, task.mark.batch, spent=Spent(0, run_ns, 0, 0, 0))
 
     def say_dropped(self, batch: int, expired: int, cancelled: int) -> None:
         self._say(ReportKind.EXPIRED, batch, expired)
@@ -92,8 +93,8 @@ class HandWorker:
     def runs_again(self, batch: int) -> None:
         self._say(ReportKind.RUNS_AGAIN, batch, 0)
 
-    def _say(self, kind: ReportKind, first: int, second: int) -> None:
-        assert self._reports.offer(report_words(kind, first, second))
+    def _say(self, kind: ReportKind, first: int, second: int = 0, spent: Spent = NOTHING) -> None:
+        assert self._reports.offer(report_words(kind, first, second, spent))
 
 
 class CollectorHarness:

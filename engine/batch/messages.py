@@ -5,20 +5,21 @@ hands to a worker, a report is what a worker says back; both start with their le
 several can be taken at once.
 
     task     length, batch, reason, rows, dispatched_ns, references...
-    report   length, kind, first, second
+    report   length, kind, first, second, and the five words of a `Spent`
 """
 
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from ringbatch.shm.descriptors import TASK_HEADER_WORDS
 from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.ring import CorruptRingError
 from ringbatch.shm.slot import Reason
 from ringbatch.shm.tuples import new_tuple
 
-_TASK_WORDS: Final = 5
-_REPORT_WORDS: Final = 4
+_REPORT_WORDS: Final = 9
 
 
 class Task(NamedTuple):
@@ -34,8 +35,8 @@ class ReportKind(IntEnum):
     READY = 0
     """The worker takes tasks."""
     DONE = 1
-    """A batch is answered; first is its number, second how long it ran in nanoseconds, 0 where
-    nobody waited for any of it any more."""
+    """A batch is answered; first is its number, and there is what it took, nothing where nobody
+    waited for any of it any more."""
     FAILED = 2
     """As DONE, but the model failed for at least one of its requests."""
     RUNS_AGAIN = 3
@@ -59,6 +60,7 @@ class Report(NamedTuple):
     kind: ReportKind
     first: int
     second: int
+    spent: Spent = NOTHING
 
 
 def task_words(mark: BatchMark, references: Sequence[int]) -> list[int]:
@@ -75,7 +77,7 @@ def task_words(mark: BatchMark, references: Sequence[int]) -> list[int]:
 
 def task_size(references: Sequence[int]) -> int:
     """How many words a task of these takes."""
-    return _TASK_WORDS + len(references)
+    return TASK_HEADER_WORDS + len(references)
 
 
 def tasks(words: list[int]) -> list[Task]:
@@ -88,7 +90,7 @@ def tasks(words: list[int]) -> list[Task]:
     start = 0
     while start < len(words):
         stop = start + words[start]
-        if words[start] < _TASK_WORDS or stop > len(words):
+        if words[start] < TASK_HEADER_WORDS or stop > len(words):
             raise CorruptRingError(f"a task of {words[start]} words at {start} of {len(words)}")
         _, batch, reason, rows, dispatched_ns, *references = words[start:stop]
         mark = new_tuple(BatchMark, (batch, rows, _REASONS[reason], dispatched_ns, 0, 0, 0, 0))
@@ -97,9 +99,11 @@ def tasks(words: list[int]) -> list[Task]:
     return found
 
 
-def report_words(kind: ReportKind, first: int, second: int = 0) -> list[int]:
+def report_words(
+    kind: ReportKind, first: int, second: int = 0, spent: Spent = NOTHING
+) -> list[int]:
     """A `Report` as words."""
-    return [_REPORT_WORDS, kind, first, second]
+    return [_REPORT_WORDS, kind, first, second, *spent]
 
 
 def reports(words: list[int]) -> list[Report]:
@@ -113,5 +117,7 @@ def reports(words: list[int]) -> list[Report]:
         record = words[start : start + _REPORT_WORDS]
         if len(record) < _REPORT_WORDS or record[0] != _REPORT_WORDS:
             raise CorruptRingError(f"a report of {record[0]} words at {start} of {len(words)}")
-        found.append(new_tuple(Report, (_KINDS[record[1]], record[2], record[3])))
+        _, kind, first, second, *spent = record
+        report = (_KINDS[kind], first, second, new_tuple(Spent, tuple(spent)))
+        found.append(new_tuple(Report, report))
     return found

@@ -19,6 +19,7 @@ from ringbatch.shm.descriptors import REPORT_WORDS, HeaderWords
 from ringbatch.shm.engine_port import EnginePort, Request, columns
 from ringbatch.shm.fence import full_fence
 from ringbatch.shm.layout import ring_size
+from ringbatch.shm.model_counters import Spent
 from ringbatch.shm.model_spec import LOADING
 from ringbatch.shm.ring import CorruptRingError, Inbox
 from ringbatch.shm.segment import Segment
@@ -93,6 +94,7 @@ class Collector:
         # Nanoseconds since boot outrun any count of batches, so that no two collectors of a segment
         # give out the same number.
         self._dispatcher.next_batch = now_ns
+        self._counters.add(CollectorCounter.STARTS)
         self._pool.follow(now_ns)
         self._adopt(now_ns)
         for model in self._models.values():
@@ -183,6 +185,7 @@ class Collector:
         self._counters.add(CollectorCounter.WORKER_DEATHS)
         hung, worker.ending = worker.ending, False
         model = worker.model
+        model.counters.worker_died(hung=hung, killed=killed)
         model.health.worker_died(worker.number, now_ns)
         self._ready_no_more(worker)
         explained = bool(worker.batches) and self._take_back(
@@ -364,7 +367,7 @@ class Collector:
                 # The table had it once, and no longer by the time this collector began.
                 self._say(Released(number))
             return
-        for kind, first, second in reports(words):
+        for kind, first, second, spent in reports(words):
             if kind is ReportKind.READY:
                 if not worker.ready:
                     self._worker_ready(worker, now_ns)
@@ -375,7 +378,7 @@ class Collector:
             elif kind in _DROPPED:
                 worker.model.counters.add(_DROPPED[kind], second)
             else:
-                self._batch_done(worker, kind, second, now_ns)
+                self._batch_done(worker, kind, spent, now_ns)
 
     def _worker_ready(self, worker: Worker, now_ns: int) -> None:
         worker.ready = True
@@ -388,22 +391,24 @@ class Collector:
         if model.spec.state == LOADING and model.ready == model.running:
             self._say(Loaded(model.spec.reference))
 
-    def _batch_done(self, worker: Worker, kind: ReportKind, run_ns: int, now_ns: int) -> None:
-        model = worker.model
+    def _batch_done(self, worker: Worker, kind: ReportKind, spent: Spent, now_ns: int) -> None:
+        model, run_ns = worker.model, spent.infer_ns
         if run_ns:
             cycle_ns = max(now_ns - worker.began_ns, 0)
             share = _SERVICE_SHARE if model.cycle_ns else 1
             model.cycle_ns += (cycle_ns - model.cycle_ns) // share
             model.service_ns += (run_ns - model.service_ns) // _SERVICE_SHARE
-        for request in worker.batches.pop(0).requests:
+        mark, requests = worker.batches.pop(0)
+        for request in requests:
             del self._known[request.ref]
+        if any(spent):
+            model.counters.ran(len(requests), mark.rows, spent)
         model.let_go(worker)
         if worker.batches:
             self._dispatcher.begins(worker, now_ns)
         elif not worker.ending and not worker.leaving:
             model.rest(worker)
             model.health.moves()
-        model.counters.add(ModelCounter.RUN_NS, run_ns)
         if kind is ReportKind.FAILED:
             model.counters.add(ModelCounter.FAILED)
 

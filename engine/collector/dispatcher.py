@@ -13,8 +13,7 @@ from ringbatch.engine.collector.backlog import estimate
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
 from ringbatch.engine.collector.model_pool import Batch, Model, Worker
 from ringbatch.engine.collector.queues import Queue
-from ringbatch.shm.counters import ModelCounter, rows_bucket
-from ringbatch.shm.descriptors import CounterWords
+from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request, columns
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, Status
@@ -24,10 +23,6 @@ NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
 """What is said of the batch of a request that was in none."""
 _REQUESTS: Final = int(ModelCounter.REQUESTS)
 _ROWS: Final = int(ModelCounter.ROWS)
-_WAIT_NS: Final = int(ModelCounter.WAIT_NS)
-_DISPATCHED_ROWS: Final = int(ModelCounter.DISPATCHED_ROWS)
-_BY_REASON: Final = CounterWords.BATCHES_BY_REASON
-_BY_ROWS: Final = CounterWords.BATCHES_BY_ROWS
 
 
 class Dispatcher:
@@ -160,13 +155,7 @@ class Dispatcher:
         fits = worker.tasks.offer(task_words(mark, refs))
         assert fits, "a worker holds two tasks, and its ring has room for the largest"
         worker.wake()
-        counters = model.counters
-        counters.add(_WAIT_NS, now_ns * len(refs) - sum(accepted_ns))
-        counters.add(_BY_REASON + reason)
-        counters.add(_BY_ROWS + rows_bucket(row_count))
-        counters.add(_DISPATCHED_ROWS, row_count)
-        if reason is Reason.RETRY:
-            counters.add(ModelCounter.RETRIED, len(refs))
+        model.counters.dispatched(accepted_ns, now_ns, reason, row_count)
 
     def _wanted(self, model: Model, requests: list[Request], now_ns: int) -> list[Request]:
         """Those for which somebody still waits; the others are given up."""

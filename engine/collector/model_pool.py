@@ -18,9 +18,9 @@ from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
 from ringbatch.engine.collector.queues import Queues, RetryQueue
 from ringbatch.shm.cost_profile import Trial
-from ringbatch.shm.counters import Counters
 from ringbatch.shm.descriptors import TASK_WORDS, HeaderWords, LaneWords, ModelWords
 from ringbatch.shm.engine_port import BatchMark, Request
+from ringbatch.shm.model_counters import Accounts, ModelCounters
 from ringbatch.shm.model_spec import RETIRING, SERVING, ModelSpec
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
@@ -103,7 +103,7 @@ class Model:
 
     spec: ModelSpec
     policy: Policy
-    counters: Counters
+    counters: ModelCounters
     most_rows: int
     grouping: Grouping
     queues: Queues
@@ -238,6 +238,7 @@ class ModelPool:
         self._wake_worker = wake_worker
         self._number = 0
         self._gone: dict[int, ModelSpec] = {}
+        self._accounts = Accounts(segment.words, segment.layout)
         self._patient_until_ns = 0
         self.models: dict[int, Model] = {}
         self.workers: dict[int, Worker] = {}
@@ -262,7 +263,9 @@ class ModelPool:
             if reference in self.models:
                 self.models[reference].adjust(spec)
             else:
-                self.models[reference] = _new_model(self._segment, spec, now_ns)
+                self.models[reference] = _new_model(
+                    self._segment, spec, self._accounts.of(spec.account), now_ns
+                )
         holders = {n: self.models[spec.reference] for spec in specs.values() for n in spec.workers}
         for number, worker in list(self.workers.items()):
             if worker.leaving or holders.get(number) is not worker.model:
@@ -345,13 +348,13 @@ class ModelPool:
             del self._gone[next(iter(self._gone))]
 
 
-def _new_model(segment: Segment, spec: ModelSpec, now_ns: int) -> Model:
+def _new_model(segment: Segment, spec: ModelSpec, counters: ModelCounters, now_ns: int) -> Model:
     words, layout = segment.words, segment.layout
     grouping = Grouping(spec, segment.memory)
     return Model(
         spec,
         _bounded(_UNBOUNDED, spec),
-        Counters(words, layout.model_counters(spec.index)),
+        counters,
         spec.cap,
         grouping,
         Queues(grouping.fitting if grouping.bounded else None),

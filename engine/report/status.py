@@ -9,7 +9,6 @@ from typing import Final
 
 from ringbatch.engine.report.listing import show
 from ringbatch.shm.counters import (
-    ROWS_BUCKETS,
     CollectorCounter,
     Counters,
     LaneCounter,
@@ -17,12 +16,14 @@ from ringbatch.shm.counters import (
     WorkerCounter,
     bucket_label,
 )
-from ringbatch.shm.descriptors import CounterWords, ModelWords, WorkerState, WorkerWords
+from ringbatch.shm.descriptors import ModelWords, WorkerState, WorkerWords
 from ringbatch.shm.engines import running
 from ringbatch.shm.errors import shortage
+from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import FILE_DIFFERS, ModelSpec, titled
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
+from ringbatch.shm.tallies import ends_of
 
 _WORDS: Final = {
     "handed_over": "connections that left the fast lane",
@@ -51,6 +52,8 @@ class ModelStatus:
         answer_ms: expected time to the answer of a request that comes now; 0 where nothing waits.
         dropped: requests that expired or were cancelled before they were run.
         failed: batches in which the model failed for a request.
+        answered: requests that were answered with 200, as clients saw them.
+        refused: requests that were answered with an error, or given up.
         retried: requests run again because a worker died.
         file_differs: whether another file lies at the model's path than the one that is served.
     """
@@ -68,6 +71,8 @@ class ModelStatus:
     dropped: int
     failed: int
     retried: int
+    answered: int
+    refused: int
     file_differs: bool = False
 
 
@@ -136,14 +141,11 @@ def _state(segment: Segment, number: int) -> str:
 
 
 def _model(segment: Segment, spec: ModelSpec) -> ModelStatus:
-    counters = Counters(segment.words, segment.layout.model_counters(spec.index))
+    ends = ends_of(segment, [spec.account])[spec.account]
+    counters = Counted(segment.words, segment.layout, spec.account)
     first = segment.layout.model(spec.index)
     ready = segment.words[first + ModelWords.READY]
-    reasons = {
-        reason.name.lower(): counters[CounterWords.BATCHES_BY_REASON + reason] for reason in Reason
-    }
-    sizes = {b: counters[CounterWords.BATCHES_BY_ROWS + b] for b in range(ROWS_BUCKETS)}
-    batches = sum(reasons.values())
+    reasons = {r.name.lower(): n for r, n in zip(Reason, counters.batches, strict=True)}
     return ModelStatus(
         workers=spec.running,
         spares=spec.spares,
@@ -151,13 +153,15 @@ def _model(segment: Segment, spec: ModelSpec) -> ModelStatus:
         requests=counters[ModelCounter.REQUESTS] - counters[ModelCounter.PARTS],
         rows=counters[ModelCounter.ROWS],
         batches={reason: count for reason, count in reasons.items() if count},
-        batch_rows={bucket_label(b): count for b, count in sizes.items() if count},
-        wait_ms=_mean_ms(counters[ModelCounter.WAIT_NS], counters[ModelCounter.REQUESTS]),
-        run_ms=_mean_ms(counters[ModelCounter.RUN_NS], batches),
+        batch_rows={bucket_label(b): n for b, n in enumerate(counters.batch_rows) if n},
+        wait_ms=_mean_ms(counters[ModelCounter.WAIT_NS], sum(counters.waits)),
+        run_ms=_mean_ms(counters[ModelCounter.RUN_NS], sum(counters.runs)),
         answer_ms=segment.words[first + ModelWords.ANSWER_NS] / 1e6,
         dropped=counters[ModelCounter.EXPIRED] + counters[ModelCounter.CANCELLED],
         failed=counters[ModelCounter.FAILED],
         retried=counters[ModelCounter.RETRIED],
+        answered=ends.answered,
+        refused=ends.ended,
         file_differs=spec.file_differs,
     )
 
@@ -178,6 +182,7 @@ def describe(status: EngineStatus) -> str:
             f"{name}: {model.ready} of {model.workers} workers ready"
             + f", beside {model.spares} spare" * bool(model.spares)
             + f"; {FILE_DIFFERS}; ringbatch reload takes it" * model.file_differs,
+            f"  answered {model.answered}, errors {model.refused}",
             f"  requests {model.requests}, instances {model.rows}, dropped {model.dropped}, "
             f"retried {model.retried}, failed batches {model.failed}",
             f"  mean wait for a batch {model.wait_ms:.3f} ms, mean run of a batch "

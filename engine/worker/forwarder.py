@@ -52,12 +52,12 @@ class Forwarder:
         """Time spent waiting for the server so far."""
         self.failed = False
         """Whether anything of the latest batch failed."""
-        self._runs = Runs()
+        self.runs = Runs()
 
     def run(self, references: list[int], mark: BatchMark, began_ns: int) -> None:
         """As `Runner.run`."""
         self.failed = False
-        self._runs.begin(mark, began_ns)
+        self.runs.begin(mark, began_ns)
         requests = self._port.read_all(references, mark, self._clock_ns)
         asked, failure = self._run(requests, mark)
         if failure is not None:
@@ -123,8 +123,8 @@ class Forwarder:
         finally:
             now_ns = self._clock_ns()
             self.run_ns += now_ns - started_ns
-            self._runs.ran(started_ns, now_ns)
-        self._port.answer_each(requests, answers, self._runs.stamped(mark), now_ns)
+            self.runs.ran(started_ns, now_ns)
+        self._port.answer_each(requests, answers, self.runs.stamped(mark), now_ns)
         return None
 
     def _give_up(self, failure: Exception, requests: list[Request], mark: BatchMark) -> None:
@@ -137,6 +137,6 @@ class Forwarder:
     def _fail(self, requests: list[Request], status: Status, text: str, mark: BatchMark) -> None:
         self.failed = True
         now_ns = self._clock_ns()
-        stamped = self._runs.stamped(mark)
+        stamped = self.runs.stamped(mark)
         for request in requests:
             self._port.fail(request, status, text, stamped, now_ns)

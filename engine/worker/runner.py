@@ -131,7 +131,7 @@ class Runner:
         """Time spent inside the model so far."""
         self.failed = False
         """Whether anything of the latest batch failed."""
-        self._runs = Runs()
+        self.runs = Runs()
 
     def run(self, references: list[int], mark: BatchMark, began_ns: int) -> None:
         """Run a batch and answer every request in it; the answers still want a `flush`.
@@ -142,7 +142,7 @@ class Runner:
             began_ns: now, on the monotonic clock.
         """
         self.failed = False
-        self._runs.begin(mark, began_ns)
+        self.runs.begin(mark, began_ns)
         uniform = error = None
         if self._codec.uniform and self._retry.allows(mark.rows):
             uniform = self._port.read_uniform(references)
@@ -192,7 +192,7 @@ class Runner:
             self._answer(requests, written, mark)
         else:
             status = _OK if size <= sizes.result_capacity else Status.RESULT_TOO_LARGE
-            stamped = self._runs.stamped(mark)
+            stamped = self.runs.stamped(mark)
             port.answer_uniform(uniform, status, size, stamped, self._clock_ns())
         self._retry.fitted(mark.rows)
         return True, None
@@ -226,20 +226,21 @@ class Runner:
         elif self._sizes:
             spare = padded_rows(sum(rows), self._sizes) - sum(rows)
             arguments = self._codec.extended(arguments, spare) if spare else arguments
+            self.runs.padded_rows += spare
         started_ns = self._clock_ns()
         try:
             returned = self._predict(*arguments)
         finally:
             ended_ns = self._clock_ns()
             self.run_ns += ended_ns - started_ns
-            self._runs.ran(started_ns, ended_ns)
+            self.runs.ran(started_ns, ended_ns)
         return self._codec.check(returned, rows, spare)
 
     def _answer(
         self, requests: list[Request], sizes: Sequence[int | WrongResult], mark: BatchMark
     ) -> None:
         now_ns = self._clock_ns()
-        stamped = self._runs.stamped(mark)
+        stamped = self.runs.stamped(mark)
         answer = self._port.answer
         for request, size in zip(requests, sizes, strict=True):
             if isinstance(size, WrongResult):
@@ -275,7 +276,7 @@ class Runner:
         now_ns = self._clock_ns()
         # A model may put half of a surrogate pair into its text, straight from a client's JSON.
         text = text.encode(errors="replace").decode()
-        stamped = self._runs.stamped(mark)
+        stamped = self.runs.stamped(mark)
         for request in requests:
             self._port.fail(request, status, text, stamped, now_ns)
 

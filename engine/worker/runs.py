@@ -1,6 +1,7 @@
 """When the model ran for one batch, and how often: what the answers of the batch say of it."""
 
 from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.slot import Reason
 from ringbatch.shm.tuples import new_tuple
 
@@ -9,15 +10,17 @@ class Runs:
     """The runs of the batch that a worker holds. It reads no clock: whoever runs the model has
     done so."""
 
-    __slots__ = ("_attempts", "_began_ns", "_gathered_ns", "_ran_ns")
+    __slots__ = ("_attempts", "_began_ns", "_gathered_ns", "_ran_ns", "padded_rows")
 
     def __init__(self) -> None:
         self._began_ns = self._gathered_ns = self._ran_ns = self._attempts = 0
+        self.padded_rows = 0
+        """That were added to the batch."""
 
     def begin(self, mark: BatchMark, now_ns: int) -> None:
         """A batch is taken up. One that runs again after a worker died was run once before."""
         self._began_ns = now_ns
-        self._gathered_ns = self._ran_ns = 0
+        self._gathered_ns = self._ran_ns = self.padded_rows = 0
         self._attempts = int(mark.reason is Reason.RETRY)
 
     def ran(self, started_ns: int, ended_ns: int) -> None:
@@ -26,6 +29,26 @@ class Runs:
             self._gathered_ns = started_ns
         self._ran_ns = ended_ns
         self._attempts += 1
+
+    def spent(self, infer_ns: int, now_ns: int) -> Spent:
+        """What the batch has taken, now that it is answered.
+
+        Args:
+            infer_ns: inside the model.
+            now_ns: the time.
+        """
+        if not self._ran_ns:
+            return NOTHING
+        return new_tuple(
+            Spent,
+            (
+                self._gathered_ns - self._began_ns,
+                infer_ns,
+                now_ns - self._ran_ns,
+                self.padded_rows,
+                self._attempts - 1,
+            ),
+        )
 
     def stamped(self, mark: BatchMark) -> BatchMark:
         """What an answer given now is to say of the batch."""

@@ -18,6 +18,7 @@ from ringbatch.engine.worker.runner import Runner
 from ringbatch.shm.counters import Counters
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS
 from ringbatch.shm.engine_port import BatchMark, EnginePort
+from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
@@ -79,16 +80,17 @@ class Worker:
             before_ns = runner.run_ns
             runner.run(references, mark, now_ns)
             run_ns = runner.run_ns - before_ns
-            self._finish(size, _FAILED if runner.failed else _DONE, mark.batch, run_ns)
+            spent = runner.runs.spent(run_ns, self._clock_ns())
+            self._finish(size, _FAILED if runner.failed else _DONE, mark.batch, spent)
             # BATCHES, ROWS and RUN_NS.
             self._counters.add_each((1, mark.rows, run_ns))
         return len(found)
 
-    def _finish(self, size: int, kind: ReportKind, batch: int, run_ns: int = 0) -> None:
+    def _finish(self, size: int, kind: ReportKind, batch: int, spent: Spent = NOTHING) -> None:
         """Post the answers of a batch, let go of its task of that size, and report it."""
         self._port.flush()
         self._tasks.release(size)
-        self._report(kind, batch, run_ns)
+        self._report(kind, batch, spent=spent)
 
     def _still_wanted(
         self, mark: BatchMark, references: list[int], now_ns: int
@@ -119,7 +121,9 @@ class Worker:
         if self._reports.waiting < REPORT_WORDS // 2:
             self._report(ReportKind.RUNS_AGAIN, batch)
 
-    def _report(self, kind: ReportKind, first: int, second: int = 0) -> None:
-        fits = self._reports.offer(report_words(kind, first, second))
+    def _report(
+        self, kind: ReportKind, first: int, second: int = 0, spent: Spent = NOTHING
+    ) -> None:
+        fits = self._reports.offer(report_words(kind, first, second, spent))
         assert fits, "a worker has few reports under way, beside some that it leaves out"
         self._wake_collector()

@@ -21,7 +21,6 @@ from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.v2.answer import LENGTH_HEADER
 from ringbatch.frontend.v2.documents import (
     model_metadata,
-    model_statistics,
     server_metadata,
 )
 from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestTooLarge
@@ -105,8 +104,7 @@ class AllStatistics:
         if _STATISTICS in service.models:
             await self._metadata.on_get(req, resp, _STATISTICS)
             return
-        stats = [model_statistics(spec, service.counters(spec)) for spec in service.specs]
-        _send(resp, {"model_stats": stats})
+        _send(resp, {"model_stats": service.statistics(service.specs)})
 
     on_head = on_get
 
@@ -190,8 +188,7 @@ class Statistics(OfModel):
         """Since the engine started."""
         self._spec(name, version)
         specs = self._service.specs_of(name, version)
-        stats = [model_statistics(spec, self._service.counters(spec)) for spec in specs]
-        _send(resp, {"model_stats": stats})
+        _send(resp, {"model_stats": self._service.statistics(specs)})
 
     on_head = on_get
 

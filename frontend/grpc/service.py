@@ -33,7 +33,6 @@ from ringbatch.frontend.request.model_index import index_of
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.v2.documents import (
     model_metadata,
-    model_statistics,
     server_metadata,
 )
 from ringbatch.shm.errors import Draining, ModelNotFound, ModelNotReady, RequestError
@@ -116,8 +115,7 @@ class Control:
         if request.name:
             self._spec(request)
             specs = self._service.specs_of(request.name, request.version)
-        counters = self._service.counters
-        return {"model_stats": [model_statistics(spec, counters(spec)) for spec in specs]}
+        return {"model_stats": self._service.statistics(specs)}
 
     async def _control(self, action: Action, request: Message) -> Fields:
         expect_no_override(request.parameters)

@@ -1,45 +1,39 @@
 """What is counted in the segment, for Prometheus: one view of the whole engine.
 
 Everything is read when somebody asks; the engine does not notice. Labels have few values: names of
-models, numbers of lanes and workers, and words of the code. Counters begin at zero with the engine.
+models, numbers of lanes and workers, statuses, and words of the code. Counters begin at zero with
+the engine, and those of a model go on where it is reloaded.
 """
 
+import platform
 import time
 from collections.abc import Iterator
-from itertools import accumulate
+from pathlib import Path
 from typing import Final
 
-import numpy as np
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
-    HistogramMetricFamily,
     InfoMetricFamily,
 )
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from ringbatch.frontend.metrics.histograms import OF_MODEL, model_metrics, request_metrics
+from ringbatch.frontend.metrics.occupancy import Occupancy
+from ringbatch.frontend.metrics.processes import usage
 from ringbatch.frontend.request.readiness import obstacle
 from ringbatch.shm.counters import (
-    ROWS_BUCKETS,
     CollectorCounter,
     Counters,
     LaneCounter,
     ModelCounter,
     WorkerCounter,
 )
-from ringbatch.shm.descriptors import (
-    CounterWords,
-    ModelWords,
-    RingWords,
-    SlotWords,
-    WorkerState,
-    WorkerWords,
-)
+from ringbatch.shm.descriptors import ModelWords, RingWords, WorkerState, WorkerWords
+from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slot import Reason
-from ringbatch.shm.slot_arrays import open_array
 
 _NS: Final = 1e-9
 
@@ -53,6 +47,7 @@ LANE_NAMES: Final = {
     LaneCounter.HANDED_OVER: ("lane_handed_over", "Connections given to the Falcon path."),
     LaneCounter.CORRUPT_RINGS: ("lane_corrupt_rings", "Rings that claimed the impossible."),
     LaneCounter.CANCELLED: ("lane_cancelled", "Requests given up before their answer."),
+    LaneCounter.HOLDERS: ("lane_holders", "Processes that took the lane, one after the other."),
 }
 """By counter, the name behind ``ringbatch_`` and what it says."""
 COLLECTOR_NAMES: Final = {
@@ -69,22 +64,13 @@ COLLECTOR_NAMES: Final = {
         "quarantined",
         "Requests refused because workers died of them.",
     ),
+    CollectorCounter.STARTS: ("collector_starts", "Processes that were the collector."),
 }
 MODEL_NAMES: Final = {
     ModelCounter.REQUESTS: ("model_parts", "Requests collected, each part and each time sent.", 1),
     ModelCounter.ROWS: ("model_instances", "Instances in the requests collected.", 1),
     ModelCounter.EXPIRED: ("model_expired", "Requests dropped at their deadline, not run.", 1),
     ModelCounter.CANCELLED: ("model_cancelled", "Requests dropped as nobody waited any more.", 1),
-    ModelCounter.WAIT_NS: (
-        "model_queue_seconds",
-        "Time from acceptance to dispatch, summed over requests.",
-        _NS,
-    ),
-    ModelCounter.RUN_NS: (
-        "model_run_seconds",
-        "Time from dispatch to report, summed over batches.",
-        _NS,
-    ),
     ModelCounter.FAILED: ("model_failed_batches", "Batches that the model failed.", 1),
     ModelCounter.RETRIED: ("model_retried", "Requests that were dispatched again.", 1),
     ModelCounter.PARTS: (
@@ -97,16 +83,40 @@ MODEL_NAMES: Final = {
         "Instances in the batches dispatched.",
         1,
     ),
+    ModelCounter.PADDED_ROWS: ("model_padded_instances", "Rows that filled batches up.", 1),
+    ModelCounter.FURTHER_RUNS: ("model_further_runs", "Runs of batches beyond their first.", 1),
+    ModelCounter.EXECUTED: ("model_executed_parts", "Requests, each part, in batches run.", 1),
+    ModelCounter.INPUT_NS: (
+        "model_input_seconds",
+        "Time in which inputs were put together, summed over the parts in batches.",
+        _NS,
+    ),
+    ModelCounter.INFER_NS: (
+        "model_infer_seconds",
+        "Time inside the model, summed over the parts in batches.",
+        _NS,
+    ),
+    ModelCounter.OUTPUT_NS: (
+        "model_output_seconds",
+        "Time in which results were given out, summed over the parts in batches.",
+        _NS,
+    ),
 }
 """The same, and the unit of one count."""
+HISTOGRAMS: Final = {ModelCounter.WAIT_NS, ModelCounter.RUN_NS}
+"""Sums of the histograms of the time that requests waited and batches ran."""
+DEATHS: Final = {
+    ModelCounter.CRASHED: "crashed",
+    ModelCounter.KILLED: "killed",
+    ModelCounter.HUNG: "hung",
+}
+"""Why workers ended that are started again."""
+NO_COUNTS: Final = {ModelCounter.LATEST_NS}
 WORKER_NAMES: Final = {
     WorkerCounter.BATCHES: ("worker_batches", "Batches run.", 1),
     WorkerCounter.ROWS: ("worker_instances", "Instances in the batches run.", 1),
     WorkerCounter.RUN_NS: ("worker_run_seconds", "Time inside the model.", _NS),
 }
-
-
-_OF_MODEL: Final = ["model", "version"]
 
 
 class EngineMetrics(Collector):
@@ -115,29 +125,37 @@ class EngineMetrics(Collector):
     Args:
         segment: attached.
         version: of ringbatch.
+        proc: where the kernel tells of processes.
     """
 
-    def __init__(self, segment: Segment, version: str) -> None:
+    def __init__(self, segment: Segment, version: str, proc: Path = Path("/proc")) -> None:
         self._segment = segment
         self._version = version
+        self._proc = proc
         self._serving: list[ModelSpec] = []
+        self._accounts: list[ModelSpec] = []
 
     def collect(self) -> Iterator[Metric]:
         """The registry's call, for each time that somebody asks."""
-        self._segment.read_models()
-        # What loads or retires has the name and version of what serves.
-        self._serving = [spec for spec in self._segment.models if spec.state == SERVING]
-        yield InfoMetricFamily("ringbatch", "What runs.", {"version": self._version or "unknown"})
-        yield _gauge("draining", "1 while the engine stops.", int(self._segment.stopping))
-        yield _gauge(
-            "frontends", "Frontends that accept connections.", self._segment.serving_lanes()
-        )
-        yield from self._of_lanes()
+        segment = self._segment
+        segment.read_models()
+        # What loads or retires has the name and version of what serves, and its account.
+        self._serving = [spec for spec in segment.models if spec.state == SERVING]
+        self._accounts = list({spec.account: spec for spec in segment.models}.values())
+        occupancy = Occupancy(segment, time.monotonic_ns())
+        python = platform.python_version()
+        build = {"version": self._version or "unknown", "python": python}
+        yield InfoMetricFamily("ringbatch_build", "What runs.", build)
+        yield _gauge("draining", "1 while the engine stops.", int(segment.stopping))
+        yield _gauge("frontends", "Frontends that serve.", segment.serving_lanes())
+        yield from request_metrics(segment, self._accounts)
+        yield from self._of_lanes(occupancy)
         yield from self._of_collector()
-        yield from self._of_models()
+        yield from self._of_models(occupancy)
         yield from self._of_workers()
+        yield from self._of_processes()
 
-    def _of_lanes(self) -> Iterator[Metric]:
+    def _of_lanes(self, occupancy: Occupancy) -> Iterator[Metric]:
         layout, words = self._segment.layout, self._segment.words
         blocks = [Counters(words, layout.lane_counters(lane)) for lane in range(layout.lanes)]
         for counter, (name, says) in LANE_NAMES.items():
@@ -145,94 +163,89 @@ class EngineMetrics(Collector):
             for lane, block in enumerate(blocks):
                 family.add_metric([str(lane)], block[counter])
             yield family
-        waiting = GaugeMetricFamily(
-            "ringbatch_lane_waiting", "Requests that the collector has not taken.", labels=["lane"]
-        )
+        untaken = []
         for lane in range(layout.lanes):
             ring = layout.submission_ring(lane)
             taken = words[ring + RingWords.HEAD]
             # Read in this order, what comes in between makes it larger and never negative.
-            given = words[ring + RingWords.TAIL]
-            waiting.add_metric([str(lane)], given - taken)
-        yield waiting
+            untaken.append(words[ring + RingWords.TAIL] - taken)
+        for name, says, values in (
+            ("waiting", "Requests that the collector has not taken.", untaken),
+            ("slots_used", "Slots with requests that are not answered.", occupancy.slots),
+            (
+                "memory_used_bytes",
+                "Payload memory of such requests and for their answers.",
+                occupancy.memory_bytes,
+            ),
+        ):
+            gauge = GaugeMetricFamily(f"ringbatch_lane_{name}", says, labels=["lane"])
+            for lane, value in enumerate(values):
+                gauge.add_metric([str(lane)], value)
+            yield gauge
+        yield _gauge("lane_slots", "Slots of each lane.", layout.slots)
+        yield _gauge("lane_memory_bytes", "Payload memory of each lane.", layout.lane_bytes)
 
     def _of_collector(self) -> Iterator[Metric]:
         block = Counters(self._segment.words, self._segment.layout.collector_counters())
         for counter, (name, says) in COLLECTOR_NAMES.items():
             yield CounterMetricFamily(f"ringbatch_{name}", says, value=block[counter])
 
-    def _of_models(self) -> Iterator[Metric]:
-        models = self._serving
-        blocks = {spec: self._model_counters(spec) for spec in models}
+    def _of_models(self, occupancy: Occupancy) -> Iterator[Metric]:
+        words, layout, models = self._segment.words, self._segment.layout, self._serving
+        counted = [(s, Counted(words, layout, s.account)) for s in self._accounts]
+        yield from model_metrics(counted)
         for counter, (name, says, unit) in MODEL_NAMES.items():
-            family = CounterMetricFamily(f"ringbatch_{name}", says, labels=_OF_MODEL)
-            for spec, block in blocks.items():
+            family = CounterMetricFamily(f"ringbatch_{name}", says, labels=OF_MODEL)
+            for spec, block in counted:
                 family.add_metric([spec.name, spec.version], block[counter] * unit)
             yield family
         requests = CounterMetricFamily(
-            "ringbatch_model_requests",
-            "Requests collected, as sent.",
-            labels=_OF_MODEL,
+            "ringbatch_model_requests", "Requests collected, as sent.", labels=OF_MODEL
         )
-        for spec, block in blocks.items():
+        deaths = CounterMetricFamily(
+            "ringbatch_model_worker_deaths",
+            "Workers that ended and were started again, by why they ended.",
+            labels=[*OF_MODEL, "reason"],
+        )
+        for spec, block in counted:
             whole = block[ModelCounter.REQUESTS] - block[ModelCounter.PARTS]
             requests.add_metric([spec.name, spec.version], whole)
+            for counter, reason in DEATHS.items():
+                deaths.add_metric([spec.name, spec.version, reason], block[counter])
         yield requests
-        yield self._batches(blocks)
-        yield self._batch_sizes(blocks)
-        in_flight = self._in_flight()
+        yield deaths
+        under_way = [occupancy.of(spec) for spec in models]
         for name, says, values in (
             ("workers", "Workers configured.", [spec.running for spec in models]),
             ("ready_workers", "Workers that take batches.", self._model_words(ModelWords.READY)),
             ("ready", "1 while requests can be expected to be answered.", self._ready()),
-            ("in_flight", "Requests waiting or running.", in_flight),
+            ("in_flight", "Requests waiting or running.", [m.in_flight for m in under_way]),
+            ("waiting", "Requests that no worker has yet.", [m.waiting for m in under_way]),
+            (
+                "oldest_waiting_seconds",
+                "How long the oldest of these has waited; 0 where none does.",
+                [m.oldest_s for m in under_way],
+            ),
             (
                 "answer_seconds",
                 "What a request that comes now is expected to take; 0 where nothing waits.",
                 [ns * _NS for ns in self._model_words(ModelWords.ANSWER_NS)],
             ),
         ):
-            gauge = GaugeMetricFamily(f"ringbatch_model_{name}", says, labels=_OF_MODEL)
+            gauge = GaugeMetricFamily(f"ringbatch_model_{name}", says, labels=OF_MODEL)
             for spec, value in zip(models, values, strict=True):
                 gauge.add_metric([spec.name, spec.version], value)
             yield gauge
 
-    def _batches(self, blocks: dict[ModelSpec, Counters]) -> Metric:
-        family = CounterMetricFamily(
-            "ringbatch_model_batches",
-            "Batches dispatched, by why they closed.",
-            labels=[*_OF_MODEL, "reason"],
-        )
-        for spec, block in blocks.items():
-            for reason in Reason:
-                labels = [spec.name, spec.version, reason.name.lower()]
-                family.add_metric(labels, block[CounterWords.BATCHES_BY_REASON + reason])
-        return family
-
-    def _batch_sizes(self, blocks: dict[ModelSpec, Counters]) -> Metric:
-        family = HistogramMetricFamily(
-            "ringbatch_model_batch_instances", "Instances in a batch dispatched.", labels=_OF_MODEL
-        )
-        bounds = [*(f"{1 << bucket}.0" for bucket in range(ROWS_BUCKETS - 1)), "+Inf"]
-        for spec, block in blocks.items():
-            counts = accumulate(
-                block[CounterWords.BATCHES_BY_ROWS + bucket] for bucket in range(ROWS_BUCKETS)
-            )
-            family.add_metric(
-                [spec.name, spec.version],
-                list(zip(bounds, counts, strict=True)),
-                block[ModelCounter.DISPATCHED_ROWS],
-            )
-        return family
-
     def _of_workers(self) -> Iterator[Metric]:
         layout, words = self._segment.layout, self._segment.words
         owners = {number: spec for spec in self._serving for number in spec.workers}
-        labels = [*_OF_MODEL, "worker"]
+        labels = [*OF_MODEL, "worker"]
         for counter, (name, says, unit) in WORKER_NAMES.items():
             family = CounterMetricFamily(f"ringbatch_{name}", says, labels=labels)
             for number, spec in owners.items():
-                value = self._worker_counters(number)[counter] * unit
+                block = Counters(words, layout.worker_counters(number))
+                value = block[counter] * unit
                 family.add_metric([spec.name, spec.version, str(number)], value)
             yield family
         states = GaugeMetricFamily(
@@ -245,16 +258,20 @@ class EngineMetrics(Collector):
                 states.add_metric(labels_of, int(state == found))
         yield states
 
-    def _in_flight(self) -> list[int]:
-        """For each model, the requests that are published and not answered."""
-        layout = self._segment.layout
-        words = np.frombuffer(self._segment.words, np.uint64)
-        step = SlotWords.SIZE
-        first = layout.slots_word
-        slots = words[first : first + layout.lanes * layout.slots * step].reshape(-1, step)
-        control, done = slots[:, SlotWords.CONTROL], slots[:, SlotWords.DONE]
-        references = slots[open_array(control, done), SlotWords.MODEL]
-        return [int(np.count_nonzero(references == spec.reference)) for spec in self._serving]
+    def _of_processes(self) -> Iterator[Metric]:
+        memory = GaugeMetricFamily(
+            "ringbatch_process_resident_memory_bytes",
+            "Memory of a process, with what it shares with others.",
+            labels=["process"],
+        )
+        cpu = CounterMetricFamily(
+            "ringbatch_process_cpu_seconds", "CPU time of a process.", labels=["process"]
+        )
+        for name, used in sorted(usage(self._segment.pid, self._proc).items()):
+            memory.add_metric([name], used.memory_bytes)
+            cpu.add_metric([name], used.cpu_s)
+        yield memory
+        yield cpu
 
     def _ready(self) -> list[int]:
         layout, words, now_ns = self._segment.layout, self._segment.words, time.monotonic_ns()
@@ -263,12 +280,6 @@ class EngineMetrics(Collector):
     def _model_words(self, word: int) -> list[int]:
         layout, words = self._segment.layout, self._segment.words
         return [words[layout.model(spec.index) + word] for spec in self._serving]
-
-    def _model_counters(self, spec: ModelSpec) -> Counters:
-        return Counters(self._segment.words, self._segment.layout.model_counters(spec.index))
-
-    def _worker_counters(self, number: int) -> Counters:
-        return Counters(self._segment.words, self._segment.layout.worker_counters(number))
 
 
 def _gauge(name: str, says: str, value: float) -> Metric:

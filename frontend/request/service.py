@@ -5,7 +5,8 @@ All ways into the process end in one `ringbatch.frontend.request.pipeline.Pipeli
 cannot differ in what they answer.
 """
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 
 from ringbatch.frontend.request.arrival import Arrival, Arrivals
 from ringbatch.frontend.request.calls import Body, Call, Reply
@@ -17,13 +18,14 @@ from ringbatch.frontend.request.pipeline import Pipeline, not_ready
 from ringbatch.frontend.request.readiness import obstacle
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.task import Engine
+from ringbatch.frontend.v2.documents import Json, model_statistics
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, SharedMemory
 from ringbatch.shm.batch_ids import BatchIds
-from ringbatch.shm.counters import Counters
 from ringbatch.shm.errors import Draining
+from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.tallies import Protocol
+from ringbatch.shm.tallies import Protocol, ends_of
 
 
 class Service(Models):
@@ -128,9 +130,20 @@ class Service(Models):
         for model in self._known.values():
             self._check(model)
 
-    def counters(self, spec: ModelSpec) -> Counters:
-        """What was counted for a model that serves."""
-        return Counters(self._words, self._segment.layout.model_counters(spec.index))
+    def statistics(self, specs: Sequence[ModelSpec]) -> list[Json]:
+        """V2's statistics of models that serve."""
+        segment = self._segment
+        ends = ends_of(segment, [spec.account for spec in specs])
+        epoch_ns = time.time_ns() - time.monotonic_ns()
+        return [
+            model_statistics(
+                spec,
+                Counted(segment.words, segment.layout, spec.account),
+                ends[spec.account],
+                epoch_ns,
+            )
+            for spec in specs
+        ]
 
     @property
     def model_control(self) -> bool:

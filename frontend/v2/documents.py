@@ -1,14 +1,14 @@
 """What V2 says of the server and its models: metadata, statistics, the index. Pure.
 
-Statistics have the shape of Triton's extension. What is not measured is 0, and lists are empty.
+Statistics have the shape of Triton's extension. There is no cache, and nobody knows what memory a
+model takes: these are 0 and empty.
 """
 
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from ringbatch.shm.counters import ModelCounter
-from ringbatch.shm.descriptors import CounterWords
 from ringbatch.shm.model_spec import LOADING, RETIRING, ModelSpec
-from ringbatch.shm.slot import Reason
 from ringbatch.shm.tensor import ANY, Tensor
 
 EXTENSIONS: Final = ("binary_tensor_data", "parameters", "statistics")
@@ -20,10 +20,41 @@ Json = dict[str, Any]
 _STATES: Final = {LOADING: "LOADING", RETIRING: "UNLOADING"}
 
 
+class Size(Protocol):
+    """See `ringbatch.shm.model_counters.BatchStatistics`."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def batches(self) -> int: ...
+    @property
+    def input_ns(self) -> int: ...
+    @property
+    def infer_ns(self) -> int: ...
+    @property
+    def output_ns(self) -> int: ...
+
+
 class Counted(Protocol):
-    """A model's block of counters."""
+    """See `ringbatch.shm.model_counters.Counted`."""
 
     def __getitem__(self, counter: int) -> int: ...
+    @property
+    def waits(self) -> list[int]: ...
+    @property
+    def runs(self) -> list[int]: ...
+    @property
+    def sizes(self) -> Sequence[Size]: ...
+
+
+class Ends(Protocol):
+    """See `ringbatch.shm.tallies.Ends`."""
+
+    answered: int
+    answered_ns: int
+    ended: int
+    ended_ns: int
+    instances: int
 
 
 def server_metadata(
@@ -52,33 +83,47 @@ def model_metadata(spec: ModelSpec, versions: list[str]) -> Json:
     }
 
 
-def model_statistics(spec: ModelSpec, counted: Counted) -> Json:
-    """A model's, since the engine started.
+def model_statistics(spec: ModelSpec, counted: Counted, ends: Ends, epoch_ns: int) -> Json:
+    """A model's, since the engine started, as Triton counts them.
 
-    A success is a request that went into a batch, and a failure one whose time was over before;
-    those that the model itself failed are not told apart. `compute_infer` counts batches.
+    Successes and failures are requests, as their clients saw them. What waited, and what a worker
+    took, is counted for each part of a request, with the time of the whole batch: the three counts
+    of computing are always equal.
+
+    Args:
+        spec: the model.
+        counted: of its account.
+        ends: of its account.
+        epoch_ns: what is added to the monotonic clock for the time since 1970.
     """
-    expired = counted[ModelCounter.EXPIRED]
-    dispatched = counted[ModelCounter.REQUESTS] - expired - counted[ModelCounter.CANCELLED]
-    batches = sum(counted[CounterWords.BATCHES_BY_REASON + reason] for reason in Reason)
+    latest_ns = counted[ModelCounter.LATEST_NS]
+    executed = counted[ModelCounter.EXECUTED]
     return {
         "name": spec.name,
         "version": spec.version,
-        "last_inference": 0,
-        "inference_count": counted[ModelCounter.ROWS],
-        "execution_count": batches,
+        "last_inference": (latest_ns + epoch_ns) // 1_000_000 if latest_ns else 0,
+        "inference_count": ends.instances,
+        "execution_count": sum(counted.runs),
         "inference_stats": {
-            "success": _duration(dispatched - counted[ModelCounter.PARTS]),
-            "fail": _duration(expired),
-            "queue": _duration(dispatched, counted[ModelCounter.WAIT_NS]),
-            "compute_input": _duration(),
-            "compute_infer": _duration(batches, counted[ModelCounter.RUN_NS]),
-            "compute_output": _duration(),
+            "success": _duration(ends.answered, ends.answered_ns),
+            "fail": _duration(ends.ended, ends.ended_ns),
+            "queue": _duration(sum(counted.waits), counted[ModelCounter.WAIT_NS]),
+            "compute_input": _duration(executed, counted[ModelCounter.INPUT_NS]),
+            "compute_infer": _duration(executed, counted[ModelCounter.INFER_NS]),
+            "compute_output": _duration(executed, counted[ModelCounter.OUTPUT_NS]),
             "cache_hit": _duration(),
             "cache_miss": _duration(),
         },
         "response_stats": {},
-        "batch_stats": [],
+        "batch_stats": [
+            {
+                "batch_size": size.rows,
+                "compute_input": _duration(size.batches, size.input_ns),
+                "compute_infer": _duration(size.batches, size.infer_ns),
+                "compute_output": _duration(size.batches, size.output_ns),
+            }
+            for size in counted.sizes
+        ],
         "memory_usage": [],
     }
 

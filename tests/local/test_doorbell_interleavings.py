@@ -24,6 +24,7 @@ from ringbatch.engine.collector import collector as collector_module
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import Loop
 from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.runs import Runs
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm.counters import Counters, LaneCounter
@@ -32,6 +33,7 @@ from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.fence import full_fence
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import WORD, Layout
+from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
@@ -50,8 +52,9 @@ class Echo:
 
     def __init__(self, port: EnginePort) -> None:
         self._port = port
+        self.runs = Runs()
 
-    def run(self, references: list[int], mark: BatchMark) -> None:
+    def run(self, references: list[int], mark: BatchMark, _began_ns: int) -> None:
         for ref in references:
             self._port.answer(ref, Status.OK, 0, mark, 0)
 
@@ -457,9 +460,11 @@ class HeedsTheFlag(Worker):
 class RingsBeforeItsReport(Worker):
     """Wrong: rings, and reports after that."""
 
-    def _report(self, kind: ReportKind, first: int, second: int = 0) -> None:
+    def _report(
+        self, kind: ReportKind, first: int, second: int = 0, spent: Spent = NOTHING
+    ) -> None:
         self._wake_collector()
-        assert self._reports.offer(report_words(kind, first, second))
+        assert self._reports.offer(report_words(kind, first, second, spent))
 
 
 WRONG = {

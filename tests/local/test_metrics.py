@@ -1,6 +1,8 @@
 """Metrics over a segment of this process: each is there, and says what the segment does."""
 
+import os
 from enum import IntEnum
+from platform import python_version
 
 import orjson
 import pytest
@@ -21,6 +23,7 @@ from ringbatch.shm.counters import (
     WorkerCounter,
 )
 from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.model_counters import Accounts
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
 
@@ -29,6 +32,7 @@ from ringbatch.shm.slot import Status
 def two_frontends(monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment of this process alone has no locks."""
     monkeypatch.setattr(Segment, "serving_lanes", lambda _: 2)
+    monkeypatch.setattr(Segment, "pid", os.getpid())
 
 
 def samples(harness: CollectorHarness) -> dict[tuple[str, ...], float]:
@@ -47,7 +51,12 @@ def samples(harness: CollectorHarness) -> dict[tuple[str, ...], float]:
     [
         (LaneCounter, exposition.LANE_NAMES),
         (CollectorCounter, exposition.COLLECTOR_NAMES),
-        (ModelCounter, exposition.MODEL_NAMES),
+        (
+            ModelCounter,
+            exposition.MODEL_NAMES
+            | dict.fromkeys(exposition.HISTOGRAMS | exposition.NO_COUNTS)
+            | exposition.DEATHS,
+        ),
         (WorkerCounter, exposition.WORKER_NAMES),
     ],
 )
@@ -57,8 +66,11 @@ def test_every_counter_is_a_metric(counters: type[IntEnum], names: dict[IntEnum,
 
 def test_a_new_engine_has_counted_nothing() -> None:
     found = samples(CollectorHarness(eager(max_batch_size=4)))
-    assert found["ringbatch_info", "1.2.3"] == 1
+    assert found["ringbatch_build_info", python_version(), "1.2.3"] == 1
     counted = {key: n for key, n in found.items() if key[0].endswith("_total")}
+    assert counted.pop(("ringbatch_collector_starts_total",)) == 1
+    for lane in ("0", "1"):
+        assert counted.pop(("ringbatch_lane_holders_total", lane)) == 1
     assert len(counted) > 20
     assert set(counted.values()) == {0}
 
@@ -70,8 +82,14 @@ def test_a_request_is_in_flight_from_lane_to_answer() -> None:
     found = samples(harness)
     assert found["ringbatch_lane_waiting", "1"] == 1
     assert found["ringbatch_model_in_flight", "m", "1"] == 1
+    assert found["ringbatch_model_waiting", "m", "1"] == 1
+    assert found["ringbatch_lane_slots_used", "0"] == 0
+    assert found["ringbatch_lane_slots_used", "1"] == 1
+    assert found["ringbatch_lane_memory_used_bytes", "1"] > 0
     harness.step(1_000)
     found = samples(harness)
+    assert found["ringbatch_model_waiting", "m", "1"] == 0, "a worker has it"
+    assert found["ringbatch_model_queue_seconds_count", "m", "1"] == 1
     assert found["ringbatch_lane_waiting", "1"] == 0
     assert found["ringbatch_model_in_flight", "m", "1"] == 1
     assert found["ringbatch_model_batches_total", "m", "idle", "1"] == 1
@@ -83,7 +101,7 @@ def test_a_request_is_in_flight_from_lane_to_answer() -> None:
     harness.step(2_000)
     found = samples(harness)
     assert found["ringbatch_model_in_flight", "m", "1"] == 0
-    assert found["ringbatch_model_run_seconds_total", "m", "1"] == 2
+    assert found["ringbatch_model_run_seconds_sum", "m", "1"] == 2
     assert found["ringbatch_model_requests_total", "m", "1"] == 1
     assert found["ringbatch_model_instances_total", "m", "1"] == 2
 
@@ -101,7 +119,7 @@ def test_the_sizes_of_batches_add_up_to_what_was_dispatched_whoever_ran_before()
     found = samples(harness)
     assert found["ringbatch_model_batch_instances_count", "m", "1"] == 2
     assert found["ringbatch_model_batch_instances_sum", "m", "1"] == 5
-    harness.segment.model_table.clear_place(0)
+    Accounts(harness.segment.words, harness.segment.layout).of(1 << 16)
     found = samples(harness)
     assert found["ringbatch_model_batch_instances_count", "m", "1"] == 0
     assert found["ringbatch_model_batch_instances_sum", "m", "1"] == 0

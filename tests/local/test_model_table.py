@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 from segment_fixture import local_segment, spec
 
-from ringbatch.shm.counters import Counters
 from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.model_table import ModelTable
@@ -69,9 +68,7 @@ def test_a_table_without_room_changes_nothing() -> None:
 
 def test_a_place_is_wiped_for_the_next_model() -> None:
     segment, table = padded()
-    counters = Counters(segment.words, segment.layout.model_counters(0))
-    counters.add(0, 5)
     ready = segment.layout.model(0) + ModelWords.READY
     segment.words[ready] = 1
     table.clear_place(0)
-    assert (counters[0], segment.words[ready]) == (0, 0)
+    assert segment.words[ready] == 0

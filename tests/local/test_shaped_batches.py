@@ -10,8 +10,8 @@ from segment_fixture import pack, spec
 from ringbatch.engine.report.models import mean_trials, table
 from ringbatch.shm import cost_profile
 from ringbatch.shm.cost_profile import Trial
-from ringbatch.shm.counters import Counters
-from ringbatch.shm.descriptors import CounterWords, ModelWords
+from ringbatch.shm.descriptors import ModelCounterWords, ModelWords
+from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.slot import SLOT_MASK, Reason
 from ringbatch.shm.tensor import Tensor
@@ -105,8 +105,8 @@ def test_under_fixed_a_batch_that_is_full_of_elements_waits_for_nothing() -> Non
     assert harness.step(0) is not None
     task = harness.workers[0].task()
     assert [ref & SLOT_MASK for ref in task.references] == [first, second]
-    counters = Counters(harness.segment.words, harness.segment.layout.model_counters(0))
-    assert counters[CounterWords.BATCHES_BY_REASON + Reason.FULL] == 1
+    counters = Counted(harness.segment.words, harness.segment.layout, 0)
+    assert counters[ModelCounterWords.BATCHES_BY_REASON + Reason.FULL] == 1
 
 
 def warmed(model: ModelSpec, *tried: Trial) -> CollectorHarness:

@@ -15,10 +15,11 @@ from ringbatch.shm.counters import (
     WorkerCounter,
     rows_bucket,
 )
-from ringbatch.shm.descriptors import CounterWords, ModelWords, WorkerState, WorkerWords
+from ringbatch.shm.descriptors import ModelCounterWords, ModelWords, WorkerState, WorkerWords
 from ringbatch.shm.engines import only
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import PAGE, Layout
+from ringbatch.shm.model_counters import Accounts
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
 
@@ -33,7 +34,7 @@ def counted() -> Segment:
     layout, words = segment.layout, segment.words
     words[layout.model(0) + ModelWords.READY] = 1
     words[layout.model(0) + ModelWords.ANSWER_NS] = 5_500_000
-    model = Counters(words, layout.model_counters(0))
+    model = Accounts(words, layout).of(0)
     for counter, amount in {
         ModelCounter.REQUESTS: 8,
         ModelCounter.ROWS: 20,
@@ -43,10 +44,12 @@ def counted() -> Segment:
         ModelCounter.RUN_NS: 9_000_000,
         ModelCounter.FAILED: 1,
         ModelCounter.RETRIED: 4,
-        CounterWords.BATCHES_BY_REASON + Reason.FULL: 2,
-        CounterWords.BATCHES_BY_REASON + Reason.RETRY: 1,
-        CounterWords.BATCHES_BY_ROWS + rows_bucket(1): 1,
-        CounterWords.BATCHES_BY_ROWS + rows_bucket(16): 2,
+        ModelCounterWords.BATCHES_BY_REASON + Reason.FULL: 2,
+        ModelCounterWords.BATCHES_BY_REASON + Reason.RETRY: 1,
+        ModelCounterWords.REQUESTS_BY_WAIT: 8,
+        ModelCounterWords.BATCHES_BY_RUN: 3,
+        ModelCounterWords.BATCHES_BY_ROWS + rows_bucket(1): 1,
+        ModelCounterWords.BATCHES_BY_ROWS + rows_bucket(16): 2,
     }.items():
         model.add(counter, amount)
     for lane, requests in ((0, 3), (1, 5)):

@@ -21,14 +21,15 @@ from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
-from ringbatch.shm.counters import Counters, ModelCounter
-from ringbatch.shm.descriptors import CounterWords, HeaderWords, ModelWords
+from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE
+from ringbatch.shm.model_counters import Accounts, ModelCounters, Spent
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import PART, Reason, Status
+from ringbatch.shm.tallies import Protocol
 from ringbatch.shm.tensor import Tensor
 
 MAX_REQUEST_BYTES = 4096
@@ -91,8 +92,9 @@ class Harness:
         self._submitted = Consumer(words, layout.submission_ring(0), layout.slots)
         self._batch = 0
 
-    def counters(self, name: str) -> Counters:
-        return self.service.counters(self.service.model(name).spec)
+    def counters(self, name: str) -> ModelCounters:
+        layout = self.segment.layout
+        return Accounts(self.segment.words, layout).of(self.service.model(name).spec.account)
 
     def _ring(self) -> None:
         self._loop.call_soon(self._run)
@@ -402,14 +404,15 @@ def read(target: str, method: str = "GET", **more: Any) -> Result:
 
     @with_harness
     async def run(harness: Harness) -> None:
-        harness.counters("sum").add(ModelCounter.REQUESTS, 10)
-        harness.counters("sum").add(ModelCounter.EXPIRED, 2)
-        harness.counters("sum").add(ModelCounter.CANCELLED, 1)
-        harness.counters("sum").add(ModelCounter.ROWS, 40)
-        harness.counters("sum").add(ModelCounter.WAIT_NS, 500)
-        harness.counters("sum").add(ModelCounter.RUN_NS, 900)
-        harness.counters("sum").add(CounterWords.BATCHES_BY_REASON + Reason.FULL, 3)
-        harness.counters("sum").add(CounterWords.BATCHES_BY_REASON + Reason.IDLE, 1)
+        counters = harness.counters("sum")
+        counters.dispatched((60, 90, 100), 100, Reason.FULL, 30)
+        counters.dispatched((0,), 100, Reason.RETRY, 10)
+        counters.ran(3, 30, Spent(5, 200, 7, 2, 0))
+        counters.ran(1, 10, Spent(1, 100, 2, 0, 1))
+        tally = harness.service.model("sum").tallies[Protocol.GRPC]
+        for _ in range(4):
+            tally.answered(1000, 10)
+        tally.ended(504, 50)
         async with ASGIConductor(harness.app) as conductor:
             found.append(await conductor.simulate_request(method, target, **more))
 
@@ -503,25 +506,40 @@ def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, allowed: 
 def test_statistics_are_those_of_the_segment(path: str) -> None:
     (stats,) = read(path).json["model_stats"]
     inferences = stats.pop("inference_stats")
+    last = stats.pop("last_inference")
+    assert 0 <= time.time() * 1000 - last - time.monotonic() * 1000 < 60_000
+    sizes = {entry["batch_size"]: entry for entry in stats.pop("batch_stats")}
     assert stats == {
         "name": "sum",
         "version": "1",
-        "last_inference": 0,
         "inference_count": 40,
-        "execution_count": 4,
+        "execution_count": 2,
         "response_stats": {},
-        "batch_stats": [],
         "memory_usage": [],
     }
     assert inferences == {
-        "success": {"count": 7, "ns": 0},
-        "fail": {"count": 2, "ns": 0},
-        "queue": {"count": 7, "ns": 500},
-        "compute_input": {"count": 0, "ns": 0},
-        "compute_infer": {"count": 4, "ns": 900},
-        "compute_output": {"count": 0, "ns": 0},
+        "success": {"count": 4, "ns": 4000},
+        "fail": {"count": 1, "ns": 50},
+        "queue": {"count": 3, "ns": 50},
+        "compute_input": {"count": 4, "ns": 16},
+        "compute_infer": {"count": 4, "ns": 700},
+        "compute_output": {"count": 4, "ns": 23},
         "cache_hit": {"count": 0, "ns": 0},
         "cache_miss": {"count": 0, "ns": 0},
+    }
+    assert sizes == {
+        10: {
+            "batch_size": 10,
+            "compute_input": {"count": 1, "ns": 1},
+            "compute_infer": {"count": 1, "ns": 100},
+            "compute_output": {"count": 1, "ns": 2},
+        },
+        30: {
+            "batch_size": 30,
+            "compute_input": {"count": 1, "ns": 5},
+            "compute_infer": {"count": 1, "ns": 200},
+            "compute_output": {"count": 1, "ns": 7},
+        },
     }
 
 

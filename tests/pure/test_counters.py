@@ -16,29 +16,39 @@ from ringbatch.shm.counters import (
     bucket_label,
     rows_bucket,
 )
-from ringbatch.shm.descriptors import CounterWords
+from ringbatch.shm.descriptors import CounterWords, ModelCounterWords
 from ringbatch.shm.layout import WORD
+from ringbatch.shm.model_counters import SIZES
 from ringbatch.shm.slot import Reason
+from ringbatch.shm.tallies import BUCKETS
 
 
 def blocks(count: int) -> memoryview:
-    return memoryview(bytearray(count * CounterWords.SIZE * WORD)).cast("Q")
+    return memoryview(bytearray(count * ModelCounterWords.SIZE * WORD)).cast("Q")
 
 
 @pytest.mark.parametrize("counters", [LaneCounter, CollectorCounter, ModelCounter, WorkerCounter])
 def test_counters_are_numbered_from_0_and_fit_a_block(counters: type[IntEnum]) -> None:
     assert [member.value for member in counters] == list(range(len(counters)))
-    assert len(counters) <= CounterWords.SIZE
+    size = ModelCounterWords.TAG if counters is ModelCounter else CounterWords.SIZE
+    assert len(counters) <= size
 
 
 def test_a_models_counters_and_its_histograms_share_no_word() -> None:
     words = [
         *ModelCounter,
-        *(CounterWords.BATCHES_BY_REASON + reason for reason in Reason),
-        *(CounterWords.BATCHES_BY_ROWS + bucket for bucket in range(ROWS_BUCKETS)),
+        ModelCounterWords.TAG,
+        *(ModelCounterWords.BATCHES_BY_REASON + reason for reason in Reason),
+        *(ModelCounterWords.BATCHES_BY_ROWS + bucket for bucket in range(ROWS_BUCKETS)),
+        *(ModelCounterWords.REQUESTS_BY_WAIT + bucket for bucket in range(BUCKETS)),
+        *(ModelCounterWords.BATCHES_BY_RUN + bucket for bucket in range(BUCKETS)),
+        *(
+            ModelCounterWords.BATCHES_BY_SIZE + word
+            for word in range(len(SIZES) * ModelCounterWords.SIZE_RECORD)
+        ),
     ]
     assert len(words) == len(set(words))
-    assert max(words) < CounterWords.SIZE
+    assert max(words) < ModelCounterWords.SIZE
 
 
 @given(st.lists(st.tuples(st.integers(0, CounterWords.SIZE - 1), st.integers(0, 1 << 40))))

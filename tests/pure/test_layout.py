@@ -18,6 +18,7 @@ from ringbatch.shm.descriptors import (
     CounterWords,
     HeaderWords,
     LaneWords,
+    ModelCounterWords,
     ModelWords,
     RegionWords,
     RegistryWords,
@@ -72,7 +73,11 @@ def spans(layout: Layout) -> dict[str, tuple[int, int]]:
             layout.cost_profile(last_worker) + CostProfileWords.SIZE,
         ),
         "models": (layout.models_word, layout.model(layout.models - 1) + ModelWords.SIZE),
-        "counters": (layout.counters, layout.model_counters(layout.models - 1) + CounterWords.SIZE),
+        "counters": (layout.counters, layout.collector_counters() + CounterWords.SIZE),
+        "accounts": (
+            layout.accounts,
+            layout.model_counters(layout.models - 1) + ModelCounterWords.SIZE,
+        ),
         "tallies": (layout.tallies, layout.tally(last_lane, layout.models) + TallyWords.SIZE),
         "submissions": (
             layout.submissions,
@@ -141,7 +146,7 @@ def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
     yield "collector", layout.collector_counters(), CounterWords.SIZE
     for model in range(layout.models):
         yield "collector", layout.model(model), ModelWords.SIZE
-        yield "collector", layout.model_counters(model), CounterWords.SIZE
+        yield "collector", layout.model_counters(model), ModelCounterWords.SIZE
 
 
 def ring(start: int, capacity: int, producer: str, consumer: str) -> Iterator[tuple[str, int, int]]:
@@ -164,9 +169,9 @@ def test_nothing_that_is_written_overlaps(layout: Layout) -> None:
     assert all(end <= following for (_, end), (following, _) in pairwise(stretches))
 
 
-def test_where_the_regions_of_version_9_lie() -> None:
+def test_where_the_regions_of_version_10_lie() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 9
+    assert LAYOUT_VERSION == 10
     layout = Layout(lanes=2, slots=8, lane_bytes=8192, workers=3, models=1, model_table_bytes=100)
     assert {name: start * WORD for name, (start, _) in spans(layout).items()} == {
         "header": 0,
@@ -176,21 +181,22 @@ def test_where_the_regions_of_version_9_lie() -> None:
         "cost_profiles": 16384,
         "models": 28672,
         "counters": 32768,
-        "tallies": 36864,
-        "submissions": 45056,
-        "completions": 49152,
-        "tasks": 53248,
-        "reports": 450560,
-        "registry": 458752,
-        "slots": 626688,
-        "payload": 630784,
+        "accounts": 36864,
+        "tallies": 40960,
+        "submissions": 49152,
+        "completions": 53248,
+        "tasks": 57344,
+        "reports": 454656,
+        "registry": 462848,
+        "slots": 630784,
+        "payload": 634880,
     }
-    assert layout.size == 647168
+    assert layout.size == 651264
     assert [layout.completion_ring(1, producer) * WORD for producer in range(4)] == [
-        50688,
-        51072,
-        51456,
-        51840,
+        54784,
+        55168,
+        55552,
+        55936,
     ]
 
 

@@ -1,0 +1,64 @@
+"""Memory and CPU time of the engine's processes, by what the kernel says of them."""
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_TITLE: Final = "ringbatch: "
+"""How the title of a process begins; what it is follows."""
+_PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_PROC: Final = Path("/proc")
+
+
+class Usage(NamedTuple):
+    """What one process, or all of one name, has used.
+
+    Attributes:
+        memory_bytes: resident, with what it shares with others.
+        cpu_s: since it began.
+    """
+
+    memory_bytes: int
+    cpu_s: float
+
+
+def usage(supervisor: int, proc: Path = _PROC) -> dict[str, Usage]:
+    """That of a supervisor and of its descendants, by what each of them is.
+
+    Args:
+        supervisor: its process id.
+        proc: where the kernel says so.
+    """
+    found: dict[str, Usage] = {}
+    for pid in _descendants(proc, supervisor):
+        # One that ends meanwhile is left out.
+        with suppress(OSError, ValueError, IndexError):
+            name, own = _title(proc / str(pid)), _usage(proc / str(pid))
+            if name:
+                other = found.get(name, Usage(0, 0.0))
+                found[name] = Usage(other.memory_bytes + own.memory_bytes, other.cpu_s + own.cpu_s)
+    return found
+
+
+def _descendants(proc: Path, pid: int) -> Iterator[int]:
+    """A process and all below it, parents first."""
+    yield pid
+    with suppress(OSError, ValueError):
+        for thread in sorted((proc / str(pid) / "task").iterdir()):
+            for child in (thread / "children").read_text().split():
+                yield from _descendants(proc, int(child))
+
+
+def _title(process: Path) -> str:
+    text = (process / "cmdline").read_bytes().partition(b"\0")[0].decode(errors="replace")
+    return text.removeprefix(_TITLE).strip() if text.startswith(_TITLE) else ""
+
+
+def _usage(process: Path) -> Usage:
+    # The name in brackets may hold anything.
+    fields = (process / "stat").read_text().rpartition(")")[2].split()
+    pages = int((process / "statm").read_text().split()[1])
+    return Usage(pages * _PAGE_BYTES, (int(fields[11]) + int(fields[12])) / _TICKS_PER_S)

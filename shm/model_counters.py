@@ -1,0 +1,234 @@
+"""What the collector counts of one model: an account keeps its counts through every reload.
+
+A block has a tag that says whose counts it holds, as the blocks of `ringbatch.shm.tallies` have.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from ringbatch.shm.counters import ROWS_BUCKETS, Counters, ModelCounter, rows_bucket
+from ringbatch.shm.descriptors import ModelCounterWords
+from ringbatch.shm.layout import WORD, Layout
+from ringbatch.shm.model_spec import INDEX_MASK
+from ringbatch.shm.slot import Reason
+from ringbatch.shm.tallies import BUCKETS, time_bucket
+
+_SINGLE: Final = 64
+"""Batches of up to so many rows are counted for each size, larger ones by the power of two that
+they do not exceed."""
+_LARGER: Final = tuple(1 << power for power in range(7, 17))
+SIZES: Final = (*range(1, _SINGLE + 1), *_LARGER)
+"""The sizes that batches are counted under, the last of them with all that are larger still."""
+
+_WAIT_NS: Final = int(ModelCounter.WAIT_NS)
+_RETRIED: Final = int(ModelCounter.RETRIED)
+_DISPATCHED_ROWS: Final = int(ModelCounter.DISPATCHED_ROWS)
+_LATEST_NS: Final = int(ModelCounter.LATEST_NS)
+_RUN_NS: Final = int(ModelCounter.RUN_NS)
+_PADDED_ROWS: Final = int(ModelCounter.PADDED_ROWS)
+_FURTHER_RUNS: Final = int(ModelCounter.FURTHER_RUNS)
+_EXECUTED: Final = int(ModelCounter.EXECUTED)
+_INPUT_NS: Final = int(ModelCounter.INPUT_NS)
+_INFER_NS: Final = int(ModelCounter.INFER_NS)
+_OUTPUT_NS: Final = int(ModelCounter.OUTPUT_NS)
+_BY_REASON: Final = ModelCounterWords.BATCHES_BY_REASON
+_BY_ROWS: Final = ModelCounterWords.BATCHES_BY_ROWS
+_BY_WAIT: Final = ModelCounterWords.REQUESTS_BY_WAIT
+_BY_RUN: Final = ModelCounterWords.BATCHES_BY_RUN
+_BY_SIZE: Final = ModelCounterWords.BATCHES_BY_SIZE
+_SIZE_RECORD: Final = ModelCounterWords.SIZE_RECORD
+_RETRY: Final = Reason.RETRY
+
+assert max(ModelCounter) < ModelCounterWords.TAG < _BY_REASON
+assert _BY_REASON + len(Reason) <= _BY_ROWS
+assert _BY_ROWS + ROWS_BUCKETS <= _BY_WAIT
+assert _BY_WAIT + BUCKETS <= _BY_RUN
+assert _BY_RUN + BUCKETS <= _BY_SIZE
+assert len(SIZES) == ModelCounterWords.SIZES
+assert _BY_SIZE + len(SIZES) * _SIZE_RECORD <= ModelCounterWords.SIZE
+
+
+class Spent(NamedTuple):
+    """What a batch took in its worker.
+
+    Attributes:
+        input_ns: until the model was started.
+        infer_ns: inside the model.
+        output_ns: after it had returned.
+        padded_rows: that it was filled up with.
+        further_runs: beyond the first.
+    """
+
+    input_ns: int
+    infer_ns: int
+    output_ns: int
+    padded_rows: int
+    further_runs: int
+
+
+NOTHING: Final = Spent(0, 0, 0, 0, 0)
+"""Of a batch that was not run."""
+
+
+class BatchStatistics(NamedTuple):
+    """The batches of one size; times are summed over them."""
+
+    rows: int
+    batches: int
+    input_ns: int
+    infer_ns: int
+    output_ns: int
+
+
+class ModelCounters(Counters):
+    """The block of one account, for the collector."""
+
+    __slots__ = ()
+
+    def dispatched(
+        self, accepted_ns: Sequence[int], now_ns: int, reason: Reason, rows: int
+    ) -> None:
+        """Count a batch that is given to a worker.
+
+        Args:
+            accepted_ns: when each of its requests was accepted.
+            now_ns: the time.
+            reason: why it was closed.
+            rows: instances in it.
+        """
+        add, count = self.add, len(accepted_ns)
+        if reason is _RETRY:
+            # These have been counted as waiting when they were dispatched first.
+            add(_RETRIED, count)
+        else:
+            add(_WAIT_NS, now_ns * count - sum(accepted_ns))
+            longest = time_bucket(now_ns - min(accepted_ns))
+            if longest == time_bucket(now_ns - max(accepted_ns)):
+                add(_BY_WAIT + longest, count)
+            else:
+                for ns in accepted_ns:
+                    add(_BY_WAIT + time_bucket(now_ns - ns))
+        add(_BY_REASON + reason)
+        add(_BY_ROWS + rows_bucket(rows))
+        add(_DISPATCHED_ROWS, rows)
+        self.add(_LATEST_NS, now_ns - self[_LATEST_NS])
+
+    def ran(self, requests: int, rows: int, spent: Spent) -> None:
+        """Count a batch that was run: the requests and the instances in it, and what it took."""
+        input_ns, infer_ns, output_ns, padded_rows, further_runs = spent
+        add = self.add
+        add(_RUN_NS, infer_ns)
+        add(_BY_RUN + time_bucket(infer_ns))
+        add(_EXECUTED, requests)
+        add(_INPUT_NS, input_ns * requests)
+        add(_INFER_NS, infer_ns * requests)
+        add(_OUTPUT_NS, output_ns * requests)
+        if padded_rows:
+            add(_PADDED_ROWS, padded_rows)
+        if further_runs:
+            add(_FURTHER_RUNS, further_runs)
+        size = rows - 1
+        if rows > _SINGLE:
+            size = min(_SINGLE + (rows - 1).bit_length() - 7, len(SIZES) - 1)
+        record = _BY_SIZE + size * _SIZE_RECORD
+        add(record)
+        add(record + 1, input_ns)
+        add(record + 2, infer_ns)
+        add(record + 3, output_ns)
+
+    def worker_died(self, *, hung: bool, killed: bool) -> None:
+        """Count the death of a worker."""
+        if hung:
+            self.add(ModelCounter.HUNG)
+        else:
+            self.add(ModelCounter.KILLED if killed else ModelCounter.CRASHED)
+
+    def open(self, account: int) -> None:
+        """Count for an account from now on; what was counted for another is wiped."""
+        words, first, tag = self._words, self._first, account + 1
+        if words[first + ModelCounterWords.TAG] != tag:
+            for word in range(first, first + ModelCounterWords.SIZE):
+                words[word] = 0
+            words[first + ModelCounterWords.TAG] = tag
+
+    def close(self) -> None:
+        """Count nowhere any more: the block is another account's."""
+        self._words = memoryview(bytearray((self._first + self._size) * WORD)).cast("Q")
+
+
+class Accounts:
+    """The blocks of all accounts, for the collector, which has one object for each.
+
+    Args:
+        words: the segment as a memoryview of format ``Q``.
+        layout: of it.
+    """
+
+    def __init__(self, words: memoryview, layout: Layout) -> None:
+        self._words = words
+        self._layout = layout
+        self._open: dict[int, tuple[int, ModelCounters]] = {}
+
+    def of(self, account: int) -> ModelCounters:
+        """The counters of an account, see `ModelSpec.account`."""
+        place = account & INDEX_MASK
+        known = self._open.get(place)
+        if known is not None:
+            if known[0] == account:
+                return known[1]
+            known[1].close()
+        first = self._layout.model_counters(place)
+        counters = ModelCounters(self._words, first, ModelCounterWords.SIZE)
+        counters.open(account)
+        self._open[place] = account, counters
+        return counters
+
+
+class Counted:
+    """What was counted for an account, as it was at one instant.
+
+    Args:
+        words: the segment as a memoryview of format ``Q``.
+        layout: of it.
+        account: whose.
+    """
+
+    def __init__(self, words: memoryview, layout: Layout, account: int) -> None:
+        first = layout.model_counters(account & INDEX_MASK)
+        found: list[int] = words[first : first + ModelCounterWords.SIZE].tolist()
+        own = found[ModelCounterWords.TAG] == account + 1
+        self._values = found if own else [0] * ModelCounterWords.SIZE
+
+    def __getitem__(self, counter: int) -> int:
+        return self._values[counter]
+
+    @property
+    def batches(self) -> list[int]:
+        """Dispatched, by `Reason`."""
+        return self._values[_BY_REASON : _BY_REASON + len(Reason)]
+
+    @property
+    def batch_rows(self) -> list[int]:
+        """Batches dispatched, by `rows_bucket`."""
+        return self._values[_BY_ROWS : _BY_ROWS + ROWS_BUCKETS]
+
+    @property
+    def waits(self) -> list[int]:
+        """Requests dispatched, by the bucket of the time that they waited."""
+        return self._values[_BY_WAIT : _BY_WAIT + BUCKETS]
+
+    @property
+    def runs(self) -> list[int]:
+        """Batches run, by the bucket of their time inside the model."""
+        return self._values[_BY_RUN : _BY_RUN + BUCKETS]
+
+    @property
+    def sizes(self) -> list[BatchStatistics]:
+        """What the batches of each size took, for the sizes that there were."""
+        found = []
+        for number, rows in enumerate(SIZES):
+            start = _BY_SIZE + number * _SIZE_RECORD
+            record = self._values[start : start + _SIZE_RECORD]
+            if record[0]:
+                found.append(BatchStatistics(rows, *record))
+        return found
