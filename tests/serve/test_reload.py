@@ -325,9 +325,10 @@ def test_what_the_old_workers_cannot_finish_is_answered_by_the_new_ones(
 ) -> None:
     (site.folder / "pause").touch()
     killed = site.server.role("worker m/0")
+    before = site.server.status().models["m"].requests
     with ThreadPoolExecutor() as threads:
         waiting = [threads.submit(site.ask, "held") for _ in range(2)]
-        wait_until(lambda: site.server.status().models["m"].requests == 2, "they wait")
+        wait_until(lambda: site.server.status().models["m"].requests == before + 2, "they wait")
         site.write(2)
         assert site.reload().returncode == 0
         assert ("m", "1", "UNLOADING") in site.index()
@@ -345,10 +346,13 @@ def test_what_was_sent_before_is_answered_by_the_old_workers(
 ) -> None:
     (site.folder / "pause").touch()
     with ThreadPoolExecutor() as threads:
+        before = site.server.status().models["m"]
         running = threads.submit(site.ask, "running")
-        wait_until(lambda: site.server.status().models["m"].batches, "it runs")
+        wait_until(lambda: site.server.status().models["m"].batches != before.batches, "it runs")
         queued = threads.submit(site.ask, "queued")
-        wait_until(lambda: site.server.status().models["m"].requests == 2, "it waits")
+        wait_until(
+            lambda: site.server.status().models["m"].requests == before.requests + 2, "it waits"
+        )
         site.write(2)
         assert site.reload().returncode == 0
         if killing:
