@@ -340,7 +340,7 @@ WHERE: Final = {
     "the retry limit": "MAX_DEATHS = ",
     "systemd's watchdog fed": "WATCHDOG",
     "V2's binary header read": "Inference-Header-Content-Length",
-    "a metric named": "ringbatch_model_batches",
+    "a metric named": "model_further_parts",
 }
 """What a newcomer looks for, and what the file that README names for it must hold."""
 
