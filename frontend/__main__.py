@@ -3,6 +3,7 @@
 import argparse
 import sys
 
+from ringbatch.frontend.access import flags as access_flags
 from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
 from ringbatch.frontend.server.arbiter import run
 from ringbatch.frontend.server.gunicorn_worker import FrontendOptions
@@ -35,6 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--idle-timeout-s", type=float, default=75.0, metavar="S")
     parser.add_argument("--pass-through", metavar="URL", help="server for requests for other paths")
     add_flags(parser)
+    access_flags.add_flags(parser)
     parser.add_argument("--drain-s", required=True, type=float, metavar="S")
     parser.add_argument("--log-level", default="warning", metavar="L")
     parser.add_argument("--parent-pid", type=int, metavar="PID", help="end when this process ends")
@@ -49,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         given.max_connections,
         given.idle_timeout_s,
         given.pass_through,
+        access_flags.given_access(given),
     )
     try:
         run(

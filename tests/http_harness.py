@@ -10,8 +10,10 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import JSON
+from ringbatch.frontend.codec.request_ids import RequestIds
 from ringbatch.frontend.http.body_budget import BodyBudget
-from ringbatch.frontend.http.fast_lane import CLOSE_GRACE_S, FastLane, FastLaneSettings
+from ringbatch.frontend.http.fast_lane import FastLane
+from ringbatch.frontend.http.fast_lane_settings import CLOSE_GRACE_S, FastLaneSettings
 from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Body, Reply
@@ -168,7 +170,7 @@ class Connection:
         settings = FastLaneSettings(
             predictions=self,
             heads=self.heads,
-            response_heads=ResponseHeads(self.state),
+            response_heads=ResponseHeads(self.state, SameId(0)),
             idle_timeout_s=IDLE_TIMEOUT_S,
             count_hand_over=self._count_hand_over,
             stopping=lambda: stopping,
@@ -254,11 +256,18 @@ def request(body: bytes, *lines: bytes, path: bytes = b"/v1/models/m:predict") -
     return b"\r\n".join([*head, b"", body])
 
 
+class SameId(RequestIds):
+    """Makes one id and no other."""
+
+    def make(self) -> bytes:
+        return b"made"
+
+
 def response(size: int, *, close: bool = False) -> bytes:
     body = b'{"echo":%d}' % size
     return (
         b"HTTP/1.1 200 OK\r\ndate: today\r\ncontent-type: application/json\r\n%b"
-        b"content-length: %d\r\n\r\n%b"
+        b"x-request-id: made\r\ncontent-length: %d\r\n\r\n%b"
         % (b"connection: close\r\n" if close else b"", len(body), body)
     )
 

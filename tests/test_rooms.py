@@ -26,15 +26,20 @@ ARROWS = {
         "shm shm.host engine.config engine.report engine.systemd engine.supervisor engine.demo "
         "engine.doctor"
     ),
-    "frontend": "shm frontend.client frontend.security frontend.server",
+    "frontend": "shm frontend.client frontend.security frontend.access frontend.server",
     "frontend.codec": "shm",
     "frontend.security": "shm shm.host",
     "frontend.v1": "shm shm.host frontend.codec",
     "frontend.v2": "shm shm.host frontend.codec",
     "frontend.request": "shm shm.host frontend.codec frontend.v1 frontend.v2",
     "frontend.client": "shm shm.host frontend.codec frontend.v1 frontend.v2",
-    "frontend.grpc": ("shm shm.host frontend.codec frontend.v2 frontend.request frontend.security"),
-    "frontend.http": ("shm shm.host frontend.codec frontend.v1 frontend.request frontend.security"),
+    "frontend.access": "shm shm.host frontend.codec frontend.request",
+    "frontend.grpc": (
+        "shm shm.host frontend.codec frontend.v2 frontend.request frontend.security frontend.access"
+    ),
+    "frontend.http": (
+        "shm shm.host frontend.codec frontend.v1 frontend.request frontend.security frontend.access"
+    ),
     "frontend.metrics": "shm shm.host frontend.codec frontend.request frontend.http",
     "frontend.proxy": (
         "shm shm.host frontend.codec frontend.request frontend.security frontend.http"
@@ -43,7 +48,7 @@ ARROWS = {
         "shm shm.host frontend.codec frontend.v2 frontend.request frontend.security frontend.http"
     ),
     "frontend.server": (
-        "shm shm.host frontend.v2 frontend.request frontend.security frontend.http "
+        "shm shm.host frontend.v2 frontend.request frontend.security frontend.access frontend.http "
         "frontend.falcon frontend.proxy"
     ),
 }

@@ -28,6 +28,9 @@ MAX_ATTRIBUTES = 29
 
 PURE_MODULES = (
     "ringbatch.engine.config.addresses",
+    "ringbatch.frontend.access.choice",
+    "ringbatch.frontend.codec.request_ids",
+    "ringbatch.engine.config.serving",
     "ringbatch.engine.collector.backlog",
     "ringbatch.engine.collector.batching",
     "ringbatch.engine.supervisor.change_plan",

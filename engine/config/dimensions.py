@@ -3,7 +3,8 @@
 from dataclasses import replace
 from typing import Final
 
-from ringbatch.engine.config.settings import MIB, Config, ServerConfig
+from ringbatch.engine.config.serving import MIB
+from ringbatch.engine.config.settings import Config, ServerConfig
 from ringbatch.shm import model_spec
 from ringbatch.shm.layout import MAX_MODELS, PAGE, Layout, aligned
 from ringbatch.shm.model_spec import ModelSpec

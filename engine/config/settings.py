@@ -11,20 +11,15 @@ from typing import Annotated, Final, Literal
 
 from ringbatch.engine.config.addresses import origin
 from ringbatch.engine.config.kinds import (
-    ADDRESS,
     CPU_SETS,
-    CPUS,
     DEVICE,
     DEVICES,
-    ENGINE_NAME,
     FILE,
     HEADER_NAMES,
     MODEL,
     NAME,
-    OBJECT_PREFIXES,
     PADDINGS,
     RUNTIMES,
-    SERVER_ADDRESS,
     SWITCH,
     TENSORS,
     TYPE_NAMES,
@@ -32,17 +27,13 @@ from ringbatch.engine.config.kinds import (
     ascending,
     choice,
     number,
-    power_of_two,
     runtime_of,
     whole,
 )
+from ringbatch.engine.config.serving import DAY_S, MIB, ServingConfig
 from ringbatch.shm.descriptors import TASK_WORDS
-from ringbatch.shm.engine_name import UNNAMED
-from ringbatch.shm.layout import MAX_SLOTS, MAX_WORKERS
 from ringbatch.shm.model_spec import FIRST_VERSION
 
-MIB: Final = 1 << 20
-DAY_S: Final = 24 * 60 * 60
 HTTP_GRACE_S: Final = 5.0
 """What a worker gets beyond the time that it gives a model server."""
 LARGEST_BATCH: Final = TASK_WORDS // 4
@@ -50,163 +41,9 @@ LARGEST_BATCH: Final = TASK_WORDS // 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServerConfig:
-    """The section ``[server]``: the frontends and the memory they share with the engine."""
+class ServerConfig(ServingConfig):
+    """The section ``[server]``: with that, what is logged and told."""
 
-    name: Annotated[
-        str, ENGINE_NAME, "the engine's name, for commands and clients; by default its file's stem"
-    ] = UNNAMED
-    host: Annotated[
-        str,
-        ADDRESS,
-        "address on which the frontends listen",
-    ] = "127.0.0.1"
-    port: Annotated[
-        int,
-        whole(0, 65535),
-        "TCP port on which the frontends listen; 0 takes any free one",
-    ] = 8080
-    frontends: Annotated[int, whole(1, 256), "number of Gunicorn workers, which serve HTTP"] = 2
-    grpc_port: Annotated[
-        int | None,
-        whole(0, 65535),
-        "TCP port on which gRPC is served, 0 takes any free one; by default there is no gRPC",
-    ] = None
-    grpc_frontends: Annotated[int, whole(1, 256), "number of processes that serve gRPC"] = 1
-    grpc_connection_age_s: Annotated[
-        float,
-        number(DAY_S, zero=False),
-        "seconds after which a client over gRPC is told to connect anew, which costs none of its "
-        "calls; a handover takes that long",
-    ] = 300.0
-    client_lanes: Annotated[
-        int,
-        whole(0, 64),
-        "lanes for programs on this host that use ringbatch.frontend.Client, one for each",
-    ] = 2
-    max_request_bytes: Annotated[
-        int | None,
-        whole(1, 1024 * MIB),
-        "bytes of the largest request body; a larger one is refused with 413; by default 16 MiB, "
-        "and less where /dev/shm is small",
-    ] = None
-    max_connections: Annotated[
-        int,
-        whole(1, 1_000_000),
-        "connections that one frontend serves at once; more are refused, over HTTP with 503",
-    ] = 16384
-    idle_timeout_s: Annotated[
-        float,
-        number(DAY_S, zero=False),
-        "seconds that a connection without a request is kept; longer than a load balancer keeps "
-        "one, so that it is never the server that closes it just as a request comes",
-    ] = 75.0
-    max_in_flight: Annotated[
-        int,
-        power_of_two(MAX_SLOTS),
-        "requests that one frontend may have in the engine at once; more are refused with 503",
-    ] = 1024
-    lane_bytes: Annotated[
-        int | None,
-        whole(1, 65536 * MIB),
-        "bytes of shared memory for the requests and answers of one frontend or client, at "
-        "least twice max_request_bytes; by default that, and no less than 4 MiB where /dev/shm "
-        "has room",
-    ] = None
-    shared_memory_prefixes: Annotated[
-        tuple[str, ...],
-        OBJECT_PREFIXES,
-        "how names in /dev/shm may begin that clients register as shared memory; "
-        "by default none, and shared memory is off",
-    ] = ()
-    compress_answers: Annotated[
-        bool,
-        SWITCH,
-        "compress answers of 2 KiB and more for clients that accept gzip or deflate",
-    ] = False
-    tls_certificate: Annotated[
-        Path | None,
-        FILE,
-        "certificate and those between it and its authority, PEM, with which HTTP and gRPC are "
-        "served over TLS 1.2 and 1.3; by default connections are plain",
-    ] = None
-    tls_key: Annotated[
-        Path | None,
-        FILE,
-        "private key of tls_certificate, PEM, without a password and not readable by everybody",
-    ] = None
-    tls_client_ca: Annotated[
-        Path | None,
-        FILE,
-        "authorities, PEM, one of which must have signed the certificate that a client shows; by "
-        "default clients need none",
-    ] = None
-    api_keys_file: Annotated[
-        Path | None,
-        FILE,
-        "API keys of which clients must send one, a line each; by default everybody is served",
-    ] = None
-    control_host: Annotated[
-        str,
-        ADDRESS,
-        "address on which metrics are served, apart from clients",
-    ] = "127.0.0.1"
-    control_port: Annotated[
-        int | None,
-        whole(0, 65535),
-        "TCP port on which metrics are served, 0 takes any free one; by default none are",
-    ] = None
-    sidecar: Annotated[
-        bool,
-        SWITCH,
-        "answer predictions for any model name with the model of the runtime http, and pass "
-        "everything else on to its server, as KServe's agent does",
-    ] = False
-    pass_through: Annotated[
-        str | None,
-        SERVER_ADDRESS,
-        "server to which requests for other paths than those served here are passed on; by default "
-        "that of the runtime http, where all models are on one",
-    ] = None
-    placement: Annotated[
-        Literal["shared", "auto"],
-        choice("shared", "auto"),
-        "where processes run: shared, on all CPUs; auto, workers and frontends on CPUs of their "
-        "own, where the host has enough",
-    ] = "shared"
-    frontend_cpus: Annotated[
-        str | None,
-        CPUS,
-        "CPUs that the frontends and the collector may use; by default placement decides",
-    ] = None
-    spare_workers: Annotated[
-        int | None,
-        whole(0, MAX_WORKERS),
-        "room for so many workers beyond those that are configured, for models that are loaded "
-        "while others serve; by default as many as are configured, and at least 2",
-    ] = None
-    model_control: Annotated[
-        bool,
-        SWITCH,
-        "let clients load and unload models over HTTP and gRPC",
-    ] = False
-    drain_s: Annotated[
-        float,
-        number(DAY_S, zero=True),
-        "seconds that a stop waits for the requests already accepted",
-    ] = 30.0
-    stop_delay_s: Annotated[
-        float,
-        number(DAY_S, zero=True),
-        "seconds that a stop goes on serving first, while readiness fails and each answer ends its "
-        "connection, so that load balancers turn away before any connection is closed",
-    ] = 0.0
-    hang_timeout_s: Annotated[
-        int,
-        whole(1, 3600),
-        "seconds within which a collector, a gRPC frontend or the metrics server that hangs is "
-        "replaced; for workers see batch_timeout_s",
-    ] = 2
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         choice("debug", "info", "warning", "error"),
@@ -217,11 +54,28 @@ class ServerConfig:
         choice("text", "json"),
         "the form of the log's lines, whatever process they are of: text, or a JSON object each",
     ] = "text"
-
-    def worker_places(self, workers: int) -> int:
-        """Places for workers, those for that many configured ones included."""
-        spare = max(workers, 2) if self.spare_workers is None else self.spare_workers
-        return min(workers + spare, MAX_WORKERS)
+    access_log: Annotated[
+        Literal["off", "failures", "all"],
+        choice("off", "failures", "all"),
+        "which requests are logged: off, none; failures, those that get a status from 400 on, up "
+        "to 10 a second for each frontend; all, these and access_log_sample of the others",
+    ] = "failures"
+    access_log_sample: Annotated[
+        float,
+        number(1, zero=True),
+        'share of the requests that access_log = "all" logs, from 0 to 1',
+    ] = 1.0
+    access_log_slower_than_ms: Annotated[
+        float,
+        number(1000 * DAY_S, zero=True),
+        "milliseconds; a request that took longer is logged too, as failures are; 0 for none",
+    ] = 0.0
+    server_timing: Annotated[
+        bool,
+        SWITCH,
+        "tell with every answer where its time went, in the header Server-Timing; by default only "
+        "whoever asks with X-Server-Timing: 1 is told",
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -269,8 +269,12 @@ class Frontends:
             "drain-s": server.drain_s,
             "log-level": server.log_level,
             "parent-pid": os.getpid(),
+            "access-log": server.access_log,
+            "access-log-sample": server.access_log_sample,
+            "access-log-slower-than-ms": server.access_log_slower_than_ms,
         }
         words = [f"--{key}={value}" for key, value in arguments.items()]
+        words += ["--server-timing"] * server.server_timing
         files = self._credentials.files()
         words += [f"--{name.replace('_', '-')}={path}" for name, path in files.items()]
         return words + [f"--shared-memory-prefix={p}" for p in server.shared_memory_prefixes]

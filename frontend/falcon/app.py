@@ -59,7 +59,7 @@ def create_app(
         router: new; for whoever wants to ask it afterwards.
     """
     budget = budget or BodyBudget.of(max_request_bytes)
-    bodies = Bodies(max_request_bytes, compress_answers, budget=budget)
+    bodies = Bodies(max_request_bytes, compress_answers, budget=budget, last=service.last_ending)
     app = falcon.asgi.App(media_type=falcon.MEDIA_JSON, router=router)
     app.add_middleware(Counting(service))
     if keys is not None:

@@ -6,7 +6,7 @@ from typing import Any
 from falcon.asgi import Request, Response
 
 from ringbatch.frontend.codec.model_address import address
-from ringbatch.frontend.http.fallback import REFUSED
+from ringbatch.frontend.http.fallback import ENDING, REFUSED
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
 
@@ -48,3 +48,4 @@ class Counting:
             self._service.ended_outside(Protocol.HTTP, code, accepted_ns=context.began_ns)
         else:
             self._service.ended_outside(infers(req), code, context.model, context.began_ns)
+        req.scope[ENDING] = self._service.last_ending()

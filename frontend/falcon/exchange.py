@@ -21,8 +21,9 @@ from ringbatch.frontend.http.content_coding import (
     coding_of,
     encoded,
 )
-from ringbatch.frontend.http.fallback import EXCHANGES, WHOLE
+from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, WHOLE
 from ringbatch.frontend.request.calls import Body, Call, Reply
+from ringbatch.frontend.request.endings import Ending
 from ringbatch.shm.errors import InvalidRequest, RequestTooLarge
 
 Start = Callable[[Body, Reply], Call | None]
@@ -38,11 +39,13 @@ class Bodies:
         max_request_bytes: longer bodies are refused, and so are those that are once expanded.
         compress_answers: whether large answers are compressed for clients that accept it.
         budget: for all bodies that are being read.
+        last: how the request ended that ended last.
     """
 
     max_request_bytes: int
     compress_answers: bool = False
     budget: BodyBudget = field(kw_only=True)
+    last: Callable[[], Ending] = field(kw_only=True)
 
 
 async def exchange(req: Request, resp: Response, bodies: Bodies, start: Start) -> None:
@@ -54,7 +57,7 @@ async def exchange(req: Request, resp: Response, bodies: Bodies, start: Start) -
     _expect_served(req)
     with bodies.budget.holding() as holding:
         body = await _read_body(req, bodies.max_request_bytes, holding)
-    waiting = Exchange()
+    waiting = Exchange(bodies.last)
     exchanges = req.scope.get(EXCHANGES, set())
     exchanges.add(waiting)
     try:
@@ -67,6 +70,7 @@ async def exchange(req: Request, resp: Response, bodies: Bodies, start: Start) -
         # The call holds the reply, which is the exchange's: only the garbage collector would part
         # them, and memory of the client's would stay open until then.
         waiting.call = None
+        req.scope[ENDING] = waiting.ending
     if bodies.compress_answers and status == 200:
         data, headers = await _accepted(req, data, headers)
     resp.status = status
@@ -78,13 +82,16 @@ async def exchange(req: Request, resp: Response, bodies: Bodies, start: Start) -
 class Exchange:
     """A prediction that a task waits for, and that its connection may end."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: Callable[[], Ending]) -> None:
+        self._last = last
+        self.ending: Ending | None = None
         self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.call: Call | None = None
 
     def reply(self, answer: Answer) -> None:
         """The service's call: the answer is there."""
         if not self.answer.done():
+            self.ending = self._last()
             self.answer.set_result(answer)
 
     def gone(self) -> None:

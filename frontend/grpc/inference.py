@@ -6,6 +6,7 @@ before it returns. No error leaves as an exception. The way of the requests is
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
@@ -19,6 +20,7 @@ from ringbatch.frontend.grpc.remembered_heads import Heads
 from ringbatch.frontend.grpc.request import GrpcRequestedOutputs, requests_of
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.codec import Parts, Read
+from ringbatch.frontend.request.endings import Ending
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.v2.shared_memory import ClientMemory
@@ -82,11 +84,18 @@ class Pending:
             read.
         call: on which the answer depends; None where it has ended.
         model: for which it is, once that is known.
+        ending: how it ended, once it has.
+        bytes_in: of its message.
     """
 
-    __slots__ = ("_answer", "call", "ended", "id", "model")
+    __slots__ = ("_answer", "_last", "bytes_in", "call", "ended", "ending", "id", "model")
 
-    def __init__(self, ended: asyncio.Future[None]) -> None:
+    def __init__(
+        self, ended: asyncio.Future[None], last: Callable[[], Ending], bytes_in: int
+    ) -> None:
+        self._last = last
+        self.bytes_in = bytes_in
+        self.ending: Ending | None = None
         self.ended = ended
         self.id = b""
         self._answer: GrpcAnswer | None = None
@@ -96,10 +105,16 @@ class Pending:
     def reply(self, answer: GrpcAnswer) -> None:
         """The answer is there."""
         self.call = None
+        self.ending = self._last()
         self._answer = answer
         # Where the client cancels, the future is cancelled a moment before the call is abandoned.
         if not self.ended.done():
             self.ended.set_result(None)
+
+    @property
+    def bytes_out(self) -> int:
+        """Of the message that answers it; 0 where there is none."""
+        return len(self._answer.response) if self._answer is not None else 0
 
     @property
     def outcome(self) -> GrpcAnswer:
@@ -112,6 +127,7 @@ class Pending:
         if self.call is not None:
             self.call.abandon()
             self.call = None
+            self.ending = self._last()
 
 
 class Inference:
@@ -134,16 +150,17 @@ class Inference:
             remaining_s: how long the client will wait; None where it does not say.
             ended: becomes done, unless the request is abandoned first.
         """
-        pending = Pending(ended)
+        pending = Pending(ended, self._service.last_ending, len(data))
         timeout_ns = 0 if remaining_s is None else max(int(remaining_s * 1e9), 0) or -1
         pending.call = self._pipeline.start(
             self._codec, "", data, pending, pending.reply, timeout_ns
         )
         return pending
 
-    def ended_outside(self, error: RequestError | None) -> None:
+    def ended_outside(self, error: RequestError | None) -> Ending:
         """A call has ended that infers nothing, or was refused before it did."""
         self._service.ended_outside(Protocol.GRPC, 200 if error is None else status_of(error))
+        return self._service.last_ending()
 
 
 class _Usual(NamedTuple):

@@ -19,6 +19,9 @@ import grpc
 import uvloop
 from setproctitle import setproctitle
 
+from ringbatch.frontend.access import flags as access_flags
+from ringbatch.frontend.access.choice import AccessSettings
+from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.grpc.authentication import Authentication
 from ringbatch.frontend.grpc.calls import Calls
 from ringbatch.frontend.grpc.credentials import server_credentials
@@ -38,6 +41,9 @@ from ringbatch.shm.host.process import die_with_parent, log_to_stderr, settle
 from ringbatch.shm.host.supervisor_line import SupervisorLine
 
 log = logging.getLogger("ringbatch.frontend")
+
+ROLE: Final = "grpc frontend"
+"""In the log."""
 
 _UNLIMITED: Final = -1
 _HANDSHAKE_MS: Final = 10_000
@@ -64,6 +70,7 @@ class GrpcOptions:
         processes: how many the engine has that listen there.
         shared_memory_prefixes: how the names of objects may begin that clients share.
         credentials: the server's, and those that clients must have.
+        access: what is logged of requests.
     """
 
     segment: str
@@ -77,6 +84,7 @@ class GrpcOptions:
     processes: int
     shared_memory_prefixes: tuple[str, ...]
     credentials: Credentials
+    access: AccessSettings
 
 
 async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -> None:
@@ -97,8 +105,9 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     attachment = Attachment.open(options.segment, shared)
     calls = Calls()
     inference = Inference(attachment.service)
+    recorder, writer = recording(options.access, attachment.service.engine, ROLE)
     server = grpc.aio.server(
-        handlers=handlers(attachment.service, inference, calls),
+        handlers=handlers(attachment.service, inference, calls, recorder),
         interceptors=[]
         if security.keys is None
         else [Authentication(security.keys, inference.ended_outside)],
@@ -129,6 +138,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     for task in tasks:
         task.cancel()
     attachment.close()
+    writer.close()
 
 
 def _limits(options: GrpcOptions) -> list[tuple[str, int]]:
@@ -204,10 +214,11 @@ def main(arguments: list[str] | None = None) -> int:
         "--shared-memory-prefix", action="append", default=[], metavar="NAME", dest="prefixes"
     )
     add_flags(parser)
+    access_flags.add_flags(parser)
     parser.add_argument("--log-level", default="warning", metavar="L")
     parser.add_argument("--parent-pid", required=True, type=int, metavar="PID")
     given = parser.parse_args(arguments)
-    log_to_stderr("grpc frontend", given.log_level)
+    log_to_stderr(ROLE, given.log_level)
     supervisor = SupervisorLine(given.control_fd)
     setproctitle("ringbatch: grpc frontend")
     # One that hangs and is ended says where it stood.
@@ -225,6 +236,7 @@ def main(arguments: list[str] | None = None) -> int:
         given.processes,
         tuple(given.prefixes),
         given_credentials(given),
+        access_flags.given_access(given),
     )
     try:
         die_with_parent(given.parent_pid)

@@ -13,8 +13,9 @@ from typing import Any, Final, NoReturn
 
 import grpc
 
+from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.json_to_tensor import shown
-from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.codec.outcome import Headers, InternalError
 from ringbatch.frontend.grpc.calls import Calls, Context
 from ringbatch.frontend.grpc.inference import Inference, Pending
 from ringbatch.frontend.grpc.messages import (
@@ -28,6 +29,7 @@ from ringbatch.frontend.grpc.messages import (
 from ringbatch.frontend.grpc.reflection import REFLECTION_SERVICES, reflected
 from ringbatch.frontend.grpc.shared_memory import Fields, MemoryControl
 from ringbatch.frontend.grpc.status import grpc_status
+from ringbatch.frontend.grpc.watch import WatchedCall
 from ringbatch.frontend.request.model_control import control_model, expect_no_override
 from ringbatch.frontend.request.model_index import index_of
 from ringbatch.frontend.request.service import Service
@@ -135,30 +137,33 @@ class Inferences:
     Args:
         inference: what answers requests.
         calls: those of the server.
+        recorder: of the process.
     """
 
-    def __init__(self, inference: Inference, calls: Calls) -> None:
+    def __init__(self, inference: Inference, calls: Calls, recorder: Recorder) -> None:
         self._inference = inference
         self._calls = calls
+        self._recorder = recorder
         self._future = asyncio.get_running_loop().create_future
 
     async def one(self, data: bytes, context: Context) -> bytes:
         """ModelInfer, from bytes to bytes."""
         error: RequestError | None
+        watched = WatchedCall(context, self._recorder)
+        trailing: Headers = ()
         try:
             with self._calls:
                 pending = self._inference.start(data, context.time_remaining(), self._future())
                 try:
                     await pending.ended
                 finally:
-                    pending.abandon()
+                    told = _told(watched, pending)
         except Draining as draining:
-            self._inference.ended_outside(draining)
+            told = watched.ended(self._inference.ended_outside(draining), len(data), 0)
             error = draining
         else:
             response, error, trailing = pending.outcome
-            if trailing:
-                context.set_trailing_metadata(trailing)
+        context.set_trailing_metadata((*trailing, *told))
         if error is not None:
             await _abort(context, error)
         return response
@@ -166,6 +171,8 @@ class Inferences:
     async def many(self, _requests: Any, context: Context) -> None:
         """ModelStreamInfer: each request is answered as if it came alone, in their order."""
         pending: asyncio.Queue[Pending | None] = asyncio.Queue()
+        watched = WatchedCall(context, self._recorder)
+        context.set_trailing_metadata(watched.id_metadata)
         # The one that finds no room is under way as well.
         room = asyncio.Semaphore(WINDOW - 1)
         draining: Draining | None = None
@@ -175,7 +182,7 @@ class Inferences:
             pending.put_nowait(self._inference.start(data, remaining_s, self._future()))
             await room.acquire()
 
-        answering = asyncio.create_task(_answer(context, pending, room))
+        answering = asyncio.create_task(_answer(context, pending, room, watched))
         try:
             with self._calls:
                 try:
@@ -190,22 +197,33 @@ class Inferences:
             answering.cancel()
             while not pending.empty():
                 if (left := pending.get_nowait()) is not None:
-                    left.abandon()
+                    _told(watched, left)
         if draining is not None:
-            self._inference.ended_outside(draining)
+            watched.ended(self._inference.ended_outside(draining), 0, 0)
             await _abort(context, draining)
 
 
 async def _answer(
-    context: Context, pending: "asyncio.Queue[Pending | None]", room: asyncio.Semaphore
+    context: Context,
+    pending: "asyncio.Queue[Pending | None]",
+    room: asyncio.Semaphore,
+    watched: WatchedCall,
 ) -> None:
     while (first := await pending.get()) is not None:
         try:
             await first.ended
         finally:
-            first.abandon()
+            _told(watched, first)
         await context.write(_streamed(first))
         room.release()
+
+
+def _told(watched: WatchedCall, pending: Pending) -> Headers:
+    """What metadata say of a request that has ended, or of which nobody waits for the answer."""
+    pending.abandon()
+    ending = pending.ending
+    assert ending is not None, "it has ended now"
+    return watched.ended(ending, pending.bytes_in, pending.bytes_out)
 
 
 def _streamed(pending: Pending) -> Message:
@@ -282,10 +300,10 @@ class Reflection:
         await _abort(context, draining)
 
 
-def handlers(service: Service, inference: Inference, calls: Calls) -> list[Any]:
+def handlers(service: Service, inference: Inference, calls: Calls, recorder: Recorder) -> list[Any]:
     """Everything that is served, for `grpc.aio.Server.add_generic_rpc_handlers`."""
     control = Control(service)
-    inferences = Inferences(inference, calls)
+    inferences = Inferences(inference, calls, recorder)
     health = Health(control.ready, calls)
     methods = SCHEMA.services[INFERENCE_SERVICE]
     acts: dict[str, Callable[[Message], Fields | Awaitable[Fields]]]

@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.limit_words import too_many_connections
 from ringbatch.frontend.codec.outcome import outcome
-from ringbatch.frontend.http.response_heads import ResponseHeads
+from ringbatch.frontend.http.response_heads import ResponseHeads, whole
 
 LINGER_S: Final = 2.0
 """How long a client may take to hang up."""
@@ -76,6 +76,6 @@ def at_most(
             return served(*arguments)
         status, body, headers = outcome(too_many_connections(connections))
         head = heads.other(status, headers, keep_alive=False)
-        return TurnedAway(others, b"%b%d\r\n\r\n%b" % (head, len(body), body))
+        return TurnedAway(others, whole(head, heads.ids.make(), body))
 
     return make

@@ -7,6 +7,7 @@ can learn that its client has gone.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from typing import Any, Final, NoReturn, Protocol
 
@@ -16,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import error_body
+from ringbatch.frontend.codec.request_ids import ID_HEADER
 from ringbatch.frontend.http.head import MAX_HEADERS
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 
@@ -29,6 +31,10 @@ WHOLE: Final = "ringbatch.whole"
 """The key in an ASGI scope of whether the end of the request's body has come; whoever reads a body
 in chunks cannot tell by itself."""
 
+BEGAN: Final = "ringbatch.began_ns"
+"""The key in an ASGI scope of when the first byte of the request came."""
+ENDING: Final = "ringbatch.ending"
+"""The key in an ASGI scope of the request's `Ending`, once there is one."""
 REFUSED: Final = "ringbatch.refused"
 """The key in an ASGI scope of whether the connection itself has refused the request, whose body was
 still coming."""
@@ -63,10 +69,10 @@ class FallbackProtocol(HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
         *,
         close_grace_s: Callable[[], float] = lambda: 0.0,
-        count: Callable[[int], object] = lambda _status: None,
+        refused: Callable[[int], bytes] = lambda _status: b"",
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._count = count
+        self._refused = refused
         self._close_grace_s = close_grace_s
         self._exchanges: set[Exchange] = set()
         self._in_head = False
@@ -167,6 +173,7 @@ class FallbackProtocol(HttpToolsProtocol):
         """The parser's call: a request begins."""
         super().on_message_begin()
         self.scope[EXCHANGES] = self._exchanges  # type: ignore[typeddict-unknown-key]
+        self.scope[BEGAN] = time.monotonic_ns()  # type: ignore[typeddict-unknown-key]
         self.scope[WHOLE] = False  # type: ignore[typeddict-unknown-key]
         self._in_head = True
         self._line_bytes = self._clock.age_s = 0
@@ -279,12 +286,13 @@ class FallbackProtocol(HttpToolsProtocol):
                 return
             self._give_up_newest()
         self._in_head = self._in_body = False
-        self._count(status)
+        request_id = self._refused(status)
         body = error_body(text)
         lines = [
             STATUS_LINE[status],
             *(b"%b: %b\r\n" % header for header in self.server_state.default_headers),
             b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body),
+            b"%b: %b\r\n" % (ID_HEADER.encode(), request_id) if request_id else b"",
             b"connection: close\r\n\r\n",
             body,
         ]

@@ -11,7 +11,6 @@ There are no timers here. `tick` is called once a second by the server for every
 import asyncio
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -26,7 +25,6 @@ from ringbatch.frontend.codec.outcome import (
     outcome,
     status_of,
 )
-from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.content_coding import (
     MIN_ENCODED_BYTES,
     SLOW_BYTES,
@@ -34,22 +32,20 @@ from ringbatch.frontend.http.content_coding import (
     encoded,
 )
 from ringbatch.frontend.http.fallback import MAX_HEAD_BYTES, FallbackProtocol
+from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
 from ringbatch.frontend.http.fast_lane_states import PHASE_OF, State
-from ringbatch.frontend.http.head import END, START, HeadReader, RequestHead
+from ringbatch.frontend.http.head import END, START, RequestHead
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http.receiver import Receiver
-from ringbatch.frontend.http.response_heads import ResponseHeads
+from ringbatch.frontend.http.response_heads import whole
+from ringbatch.frontend.http.watch import Watch
 from ringbatch.frontend.request.arrival import LARGE_BYTES
-from ringbatch.frontend.request.calls import Body, Call, Predictions, Upload
+from ringbatch.frontend.request.calls import Body, Call, Upload
 from ringbatch.shm.errors import Overloaded
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
 
 MAX_WAITING_BYTES: Final = 1 << 16
 """How much is read ahead of the request that is being answered."""
-CLOSE_GRACE_S: Final = 0.1
-"""How long a graceful stop waits for a request that is on its way on an idle connection."""
-HANDOVER_GRACE_S: Final = 5.0
-"""The same where another engine serves already, so that nobody waits for the stop."""
 LAST_LOOK_S: Final = 0.001
 """After that, so that the loop reads once more whatever has come."""
 _HEAD: Final = State.HEAD
@@ -60,34 +56,9 @@ _ENDED: Final = State.ENDED
 _NO_TEXT: Final = b"\0"
 _NO_HEAD: Final = RequestHead("", 0, 0, 0, keep_alive=True)
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
-_LENGTHS: Final = tuple(b"%d\r\n\r\n" % size for size in range(MIN_ENCODED_BYTES))
-
-
-@dataclass(slots=True)
-class FastLaneSettings:
-    """What all connections of a process share.
-
-    Attributes:
-        predictions: what takes requests.
-        heads: reads the heads of requests.
-        response_heads: writes those of answers.
-        idle_timeout_s: how long a connection without a request is kept.
-        count_hand_over: counts a connection that goes to Falcon.
-        stopping: whether the server is; connections may still come that were accepted before.
-        leaving: whether clients are to go elsewhere, because the server is to stop.
-        close_grace_s: how long a graceful stop waits for a request on an idle connection.
-        budget: for the bodies that are gathered.
-    """
-
-    predictions: Predictions
-    heads: HeadReader
-    response_heads: ResponseHeads
-    idle_timeout_s: float
-    count_hand_over: Callable[[], None]
-    stopping: Callable[[], bool]
-    leaving: Callable[[], bool]
-    close_grace_s: Callable[[], float]
-    budget: BodyBudget
+_LENGTHS: Final = tuple(
+    b"\r\ncontent-length: %d\r\n\r\n" % size for size in range(MIN_ENCODED_BYTES)
+)
 
 
 class FastLane(asyncio.Protocol):
@@ -107,9 +78,11 @@ class FastLane(asyncio.Protocol):
         "_config",
         "_head",
         "_head_text",
+        "_identity",
         "_keep_alive",
         "_leaving",
         "_loop",
+        "_make_id",
         "_predictions",
         "_reading",
         "_receiver",
@@ -123,6 +96,8 @@ class FastLane(asyncio.Protocol):
         "_tried",
         "_upload",
         "_usual_head",
+        "_watch",
+        "_watches",
         "_writable",
         "_write",
     )
@@ -145,12 +120,18 @@ class FastLane(asyncio.Protocol):
         self._loop = _loop or asyncio.get_running_loop()
         self._predictions = settings.predictions
         self._usual_head = settings.response_heads.usual
+        self._make_id = settings.response_heads.ids.make
+        recorder = settings.recorder
+        self._watches = recorder is not None and (recorder.watches or recorder.server_timing)
+        self._watch: Watch | None = None
+        self._identity = b""
+        """What the head of the next answer has from the id of its request on."""
         self._head_text = _NO_TEXT
         self._head = _NO_HEAD
         self._coding: str | None = None
         self._state = _HEAD
         self._request = _NO_HEAD
-        """Whose body is coming."""
+        """Whose body is coming, or which is being answered."""
         self._tried = False
         self._buffer = bytearray()
         self._call: Call | None = None
@@ -168,6 +149,8 @@ class FastLane(asyncio.Protocol):
         """The transport's call: the connection is open."""
         self._transport = transport  # type: ignore[assignment]
         self._write = self._transport.write
+        if self._settings.recorder is not None:
+            self._watch = Watch(self._settings.recorder, self._transport, self._loop)
         self._server_state.connections.add(self)  # type: ignore[arg-type]
         if self._settings.stopping():
             self.shutdown()
@@ -184,7 +167,10 @@ class FastLane(asyncio.Protocol):
         for unfinished in (self._call, self._upload):
             if unfinished is not None:
                 unfinished.abandon()
+                self._identify(self._request, CLIENT_GONE, 0)
         self._call = self._upload = None
+        if self._watch is not None:
+            self._watch.taken()
         self._free()
 
     def data_received(self, data: bytes) -> None:
@@ -200,6 +186,8 @@ class FastLane(asyncio.Protocol):
         ):
             self._begin(head, data[head.head_bytes :])
         elif self._state is not _ENDED:
+            if self._watch is not None and self._state is _HEAD and not self._buffer:
+                self._watch.begin()
             self._buffer += data
             self._advance()
             self._regulate()
@@ -212,12 +200,16 @@ class FastLane(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The transport's call: the client reads again."""
         self._writable = True
+        if self._watch is not None:
+            self._watch.taken()
         self._advance()
         self._regulate()
 
     def tick(self) -> None:
         """The server's call: another second has passed."""
         phase = self.phase()
+        if self._watch is not None:
+            self._watch.look()
         if not self._clock.is_over(phase, self._moved_bytes(phase)):
             return
         if phase is Phase.IDLE:
@@ -286,6 +278,7 @@ class FastLane(asyncio.Protocol):
 
     def _begin(self, head: RequestHead, body: Body) -> None:
         self._state = _ANSWER
+        self._request = head
         if head.infer:
             self._call = self._predictions.infer(
                 head.model, body, head.json_bytes, self._answer, head.timeout_ns
@@ -360,8 +353,9 @@ class FastLane(asyncio.Protocol):
             self._settings.budget.take(size - self._reserved_bytes)
         except Overloaded as error:
             self._keep_alive = False
-            self._count(status_of(error))
-            self._answer_unusually(*outcome(error))
+            refusal = outcome(error)
+            self._count(status_of(error), len(refusal.body))
+            self._answer_unusually(*refusal)
         else:
             self._reserved_bytes = size
 
@@ -375,18 +369,30 @@ class FastLane(asyncio.Protocol):
         self._call = None
         self._clock.age_s = 0
         size = len(body)
+        head = self._request
+        if self._watches or head.timing or status != 200:
+            self._identify(head, status, size)
+        else:
+            self._identity = head.request_id or self._make_id()
         if headers is JSON and status == 200 and self._keep_alive and size < MIN_ENCODED_BYTES:
-            self._write(self._usual_head() + _LENGTHS[size] + body)
+            self._write(self._usual_head() + self._identity + _LENGTHS[size] + body)
         elif self._coding and status == 200 and size >= MIN_ENCODED_BYTES:
             self._encode(self._coding, body, headers)
         elif status == 200 and self._keep_alive:
-            head = self._settings.response_heads.success(headers)
-            self._write(b"%b%d\r\n\r\n%b" % (head, size, body))
+            self._write(whole(self._settings.response_heads.success(headers), self._identity, body))
         else:
             self._answer_unusually(status, body, headers)
         if self._buffer:
+            if self._watch is not None:
+                self._watch.begin()
             # Not at once: `_advance` itself may be what called.
             self._loop.call_soon(self._go_on)
+
+    def _identify(self, head: RequestHead, status: int, size: int) -> None:
+        """A request has ended, with that status and so many bytes in its answer."""
+        self._identity = head.request_id or self._make_id()
+        if self._watch is not None:
+            self._identity = self._watch.ended(head, self._identity, size)
 
     def _go_on(self) -> None:
         if self._state is not _ENDED:
@@ -412,25 +418,34 @@ class FastLane(asyncio.Protocol):
 
     def _answer_unusually(self, status: int, body: bytes, headers: Headers) -> None:
         head = self._settings.response_heads.other(status, headers, keep_alive=self._keep_alive)
-        self._write(b"%b%d\r\n\r\n%b" % (head, len(body), body))
+        self._write(whole(head, self._identity, body))
         if not self._keep_alive:
             self._close()
 
     def _refuse(self, status: int, text: str) -> None:
         self._keep_alive = False
-        self._count(status)
-        self._answer_unusually(status, error_body(text), JSON)
+        body = error_body(text)
+        self._count(status, len(body))
+        self._answer_unusually(status, body, JSON)
 
-    def _count(self, status: int) -> None:
+    def _count(self, status: int, size: int = 0) -> None:
         """The request that is coming has ended before it was complete."""
         if self._state is _HEAD:
             self._predictions.ended_outside(Protocol.HTTP, status)
+            self._identify(_NO_HEAD, status, size)
             return
         head = self._request
         protocol = Protocol.V1
         if head.infer:
             protocol = Protocol.V2 if head.json_bytes is None else Protocol.V2_BINARY
         self._predictions.ended_outside(protocol, status, head.model)
+        self._identify(head, status, size)
+
+    def _refused_elsewhere(self, status: int) -> bytes:
+        """`FallbackProtocol`'s call: it has refused a request; the id that this one gets."""
+        self._predictions.ended_outside(Protocol.HTTP, status)
+        self._identify(_NO_HEAD, status, 0)
+        return self._identity
 
     def _regulate(self) -> None:
         """Read only as far ahead as there is a use for it."""
@@ -469,7 +484,7 @@ class FastLane(asyncio.Protocol):
             self._app_state,
             self._loop,
             close_grace_s=self._settings.close_grace_s,
-            count=partial(self._predictions.ended_outside, Protocol.HTTP),
+            refused=self._refused_elsewhere,
         )
         protocol.connection_made(self._transport)
         self._read_with(protocol)

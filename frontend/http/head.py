@@ -11,10 +11,19 @@ bytes is remembered.
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
+from ringbatch.frontend.codec.request_ids import (
+    ASK_HEADER,
+    ASKED,
+    ID_HEADER,
+    TRACE_HEADER,
+    sound_trace,
+    taken,
+)
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.http.content_coding import PLAIN, acceptance
@@ -41,6 +50,9 @@ _LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _ONCE: Final = (b"content-length", b"host")
 _TIMEOUT: Final = TIMEOUT_HEADER.encode()
 _KEY_NAMES: Final = (AUTHORIZATION.encode(), KEY_HEADER.encode())
+_ID: Final = ID_HEADER.encode()
+_TRACE: Final = TRACE_HEADER.encode()
+_ASK: Final = ASK_HEADER.encode()
 _JSON_LENGTH: Final = b"inference-header-content-length"
 _NEVER: Final = frozenset({b"transfer-encoding", b"expect"})
 _NO_ORIGINS: Final = Origins(())
@@ -64,6 +76,9 @@ class RequestHead(NamedTuple):
         coding: what a large answer is encoded with; None where it is to be plain.
         timeout_ns: how long the client waits; 0 where it does not say.
         origin: of a V1 request to a model that another server runs; None for any other.
+        request_id: that the client has chosen; empty where one is to be made.
+        trace: its ``traceparent``; empty where it has none.
+        timing: whether the client asks where the time goes.
     """
 
     model: str
@@ -76,6 +91,9 @@ class RequestHead(NamedTuple):
     coding: str | None = None
     timeout_ns: int = 0
     origin: bytes | None = None
+    request_id: bytes = b""
+    trace: bytes = b""
+    timing: bool = False
 
 
 class HeadReader:
@@ -120,7 +138,9 @@ class HeadReader:
             head = read_head(
                 text, self._max_request_bytes, self._compress_answers, self._keys, self._origins
             )
-            if head is not None and len(text) <= _REMEMBERED_BYTES:
+            # An id is mostly another one with each request, and would drive out what comes again.
+            one_of_a_kind = head is not None and (head.request_id or head.trace)
+            if head is not None and not one_of_a_kind and len(text) <= _REMEMBERED_BYTES:
                 if len(self._known) >= _REMEMBERED:
                     self._known.clear()
                 self._known[text] = head
@@ -202,7 +222,16 @@ def read_head(
         coding=accepted.coding,
         timeout_ns=timeout_ns,
         origin=None if infer else origins.of(model, seen.url, headers),
+        request_id=taken(only(headers, _ID)),
+        trace=sound_trace(only(headers, _TRACE)),
+        timing=only(headers, _ASK) == ASKED.encode(),
     )
+
+
+def only(headers: Mapping[bytes, Sequence[bytes]], name: bytes) -> bytes:
+    """The value of a header; empty where it is not there, or not once."""
+    values = headers.get(name, ())
+    return values[0] if len(values) == 1 else b""
 
 
 def _allowed(headers: dict[bytes, list[bytes]], keys: ApiKeys) -> bool:

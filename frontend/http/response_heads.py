@@ -1,26 +1,33 @@
-"""The heads of answers on the fast lane, all but their lengths."""
+"""The heads of answers on the fast lane, up to the id of the request; behind it is the length."""
 
 from http import HTTPStatus
+from random import getrandbits
 from typing import Final
 
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import JSON, Headers
+from ringbatch.frontend.codec.request_ids import ID_HEADER, RequestIds
 
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 """Other statuses have none, as a model server may answer with any."""
-_LENGTH_NAME: Final = b"content-length: "
-_USUAL_END: Final = b"content-type: application/json\r\n" + _LENGTH_NAME
+_ID_NAME: Final = ID_HEADER.encode() + b": "
+_USUAL_END: Final = b"content-type: application/json\r\n" + _ID_NAME
 
 
 class ResponseHeads:
-    """The head of the usual answer, but for the length at its end.
+    """Heads that end where the id of the request is to stand.
+
+    Attributes:
+        ids: makes those that clients have not chosen.
 
     Args:
         state: the server's; it has a new list of default headers, with the date, every second.
+        ids: where others make some too; by default its own.
     """
 
-    def __init__(self, state: ServerState) -> None:
+    def __init__(self, state: ServerState, ids: RequestIds | None = None) -> None:
+        self.ids = ids or RequestIds(getrandbits(64))
         self._state = state
         self._defaults: list[tuple[bytes, bytes]] | None = None
         self._usual = b""
@@ -40,9 +47,9 @@ class ResponseHeads:
         if known is headers and self._state.default_headers is self._defaults:
             return head
         usual = self.usual()
-        # All but the headers that are JSON's and the length, at its end.
+        # All but the headers that are JSON's and the name of the id, at its end.
         lines = [b"%b: %b\r\n" % (name.encode(), value.encode()) for name, value in headers]
-        head = b"".join((usual[: -len(_USUAL_END)], *lines, _LENGTH_NAME))
+        head = b"".join((usual[: -len(_USUAL_END)], *lines, _ID_NAME))
         self._of_headers = (headers, head)
         return head
 
@@ -53,4 +60,9 @@ class ResponseHeads:
         lines += [f"{name}: {value}".encode("latin-1") for name, value in headers]
         if not keep_alive:
             lines.append(b"connection: close")
-        return b"\r\n".join([*lines, _LENGTH_NAME])
+        return b"\r\n".join([*lines, _ID_NAME])
+
+
+def whole(head: bytes, request_id: bytes, body: bytes) -> bytes:
+    """An answer, with what `ResponseHeads` says of it."""
+    return b"%b%b\r\ncontent-length: %d\r\n\r\n%b" % (head, request_id, len(body), body)

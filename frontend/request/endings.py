@@ -25,6 +25,7 @@ class Ending(NamedTuple):
         accepted_ns: when it was accepted, on the monotonic clock; when it ended where it was
             refused before.
         ended_ns: when its answer was there.
+        instances: in it; 0 where it was not answered with 200.
         stamps: what its slot says, of its last part where it has several; None where no answer came
             out of a slot.
     """
@@ -33,28 +34,25 @@ class Ending(NamedTuple):
     code: int
     accepted_ns: int
     ended_ns: int
+    instances: int
     stamps: Answer | None
 
 
 class Endings:
     """See the module.
 
-    Attributes:
-        listener: is told of every end, if there is one; it is called before the request's `reply`,
-            while the slot's words still stand.
-
     Args:
         lane: of this process.
         clock: monotonic nanoseconds.
     """
 
-    __slots__ = ("_clock", "_lane", "_unsettled", "listener")
+    __slots__ = ("_clock", "_lane", "_last", "_unsettled")
 
     def __init__(self, lane: Lane, clock: Callable[[], int]) -> None:
         self._lane = lane
         self._clock = clock
         self._unsettled: list[Tally] = []
-        self.listener: Callable[[Ending], None] | None = None
+        self._last: tuple[Tally, int, int, int, int, int] | None = None
 
     def answered(self, tally: Tally, accepted_ns: int, instances: int, slot: int) -> None:
         """A request has its answer, with status 200; `settle` must follow.
@@ -71,8 +69,7 @@ class Endings:
             self._unsettled.append(tally)
         pending_ns.append(ended_ns - accepted_ns)
         tally.pending_instances += instances
-        if self.listener is not None:
-            self._tell(tally, 200, accepted_ns, ended_ns, slot)
+        self._last = tally, 200, accepted_ns, ended_ns, instances, slot
 
     def settle(self) -> None:
         """Count all that were answered since the last call."""
@@ -85,10 +82,12 @@ class Endings:
         `NO_SLOT` is the slot of one that was in none."""
         ended_ns = self._clock()
         tally.ended(code, ended_ns - accepted_ns)
-        if self.listener is not None:
-            self._tell(tally, code, accepted_ns, ended_ns, slot)
+        self._last = tally, code, accepted_ns, ended_ns, 0, slot
 
-    def _tell(self, tally: Tally, code: int, accepted_ns: int, ended_ns: int, slot: int) -> None:
-        assert self.listener is not None
+    def last(self) -> Ending:
+        """How the request ended that ended last. It is the one whose `reply` is called, while that
+        call lasts, and its slot's words stand until another request is sent."""
+        assert self._last is not None, "a request has ended"
+        tally, code, accepted_ns, ended_ns, instances, slot = self._last
         stamps = None if slot == NO_SLOT else self._lane.answer(slot)
-        self.listener(Ending(tally, code, accepted_ns, ended_ns, stamps))
+        return Ending(tally, code, accepted_ns, ended_ns, instances, stamps)

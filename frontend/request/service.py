@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from ringbatch.frontend.request.arrival import Arrival, Arrivals
 from ringbatch.frontend.request.calls import Body, Call, Reply
 from ringbatch.frontend.request.codec import V1Codec, V2Codec
-from ringbatch.frontend.request.endings import Endings
+from ringbatch.frontend.request.endings import Ending, Endings
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.pipeline import Pipeline, not_ready
@@ -97,6 +97,10 @@ class Service(Models):
         model = self.by_address.get(name)
         tallies = self.tallies.nobody if model is None else model.tallies
         self.engine.endings.ended(tallies[protocol], code, accepted_ns or self._clock())
+
+    def last_ending(self) -> Ending:
+        """As `Endings.last`."""
+        return self.engine.endings.last()
 
     def check(self, name: str, version: str = "") -> ModelSpec:
         """The model, which can predict now.

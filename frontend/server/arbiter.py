@@ -13,7 +13,7 @@ from gunicorn.glogging import Logger
 from setproctitle import setproctitle
 
 from ringbatch.frontend.http.server import STOP_SIGNALS
-from ringbatch.frontend.server.gunicorn_worker import FrontendOptions, FrontendWorker
+from ringbatch.frontend.server.gunicorn_worker import ROLE, FrontendOptions, FrontendWorker
 from ringbatch.shm.host.process import die_with_parent, log_to_stderr
 from ringbatch.shm.object_names import DIRECTORY
 
@@ -120,7 +120,7 @@ def run(
     Raises:
         StartupError: the parent is gone already.
     """
-    log_to_stderr("frontend", log_level)
+    log_to_stderr(ROLE, log_level)
     die_with_parent(os.getppid() if parent_pid is None else parent_pid)
     setproctitle("ringbatch: frontends")
     Frontends(options, listen_fds, frontends, log_level).run()

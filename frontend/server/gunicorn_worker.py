@@ -15,18 +15,21 @@ from uvicorn.config import Config
 from uvicorn.server import Server
 from uvicorn_worker import UvicornWorker
 
+from ringbatch.frontend.access.choice import AccessSettings
+from ringbatch.frontend.access.recorder import Recorder, recording
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.connection_limit import at_most
-from ringbatch.frontend.http.fast_lane import (
+from ringbatch.frontend.http.fast_lane import FastLane
+from ringbatch.frontend.http.fast_lane_settings import (
     CLOSE_GRACE_S,
     HANDOVER_GRACE_S,
-    FastLane,
     FastLaneSettings,
 )
 from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.http.server import TickingServer
+from ringbatch.frontend.http.watched_app import WatchedApp
 from ringbatch.frontend.request.attachment import Attachment
 from ringbatch.frontend.security.credentials import Security
 from ringbatch.frontend.v2.regions import SharedMemory
@@ -35,8 +38,12 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import Credentials
 from ringbatch.shm.host.descriptors import connections_allowed
 from ringbatch.shm.host.process import settle
+from ringbatch.shm.tallies import Protocol
 
 log = logging.getLogger("ringbatch.frontend")
+
+ROLE: Final = "frontend"
+"""In the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,7 @@ class FrontendOptions:
         max_connections: that are served at once.
         idle_timeout_s: how long a connection without a request is kept.
         pass_through: the server to which they pass on requests with paths that are none of ours.
+        access: what is logged of requests.
     """
 
     segment: str
@@ -64,6 +72,7 @@ class FrontendOptions:
     max_connections: int = 1 << 14
     idle_timeout_s: float = 75.0
     pass_through: str | None = None
+    access: AccessSettings = field(default_factory=AccessSettings)
 
 
 class FrontendWorker(UvicornWorker):  # type: ignore[misc]
@@ -115,6 +124,9 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             config.app = passing = with_pass_through(
                 app, router, frontend.service, options.pass_through, security.keys
             )
+        recorder, writer = recording(options.access, frontend.service.engine, ROLE)
+        nobody = frontend.service.tallies.nobody[Protocol.HTTP]
+        config.app = WatchedApp(config.app, recorder, nobody)
         # A little less than Gunicorn's own limit, after which it kills.
         config.timeout_graceful_shutdown = options.drain_s * 0.9  # type: ignore[assignment]
         heads = HeadReader(
@@ -131,7 +143,8 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             leaving=lambda: service.stopping,
             serving=frontend.lane.say_serving,
         )
-        config.http = frontend.fast_lane(server, options, heads, budget)  # type: ignore[assignment]
+        settings = frontend.settings(server, options, heads, budget, recorder)
+        config.http = frontend.fast_lane(server, options, settings)  # type: ignore[assignment]
         settle()
         # Gunicorn's own objects around them would be closed after the event loop has closed what is
         # in them, and descriptors are numbers that others get next.
@@ -139,6 +152,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         if passing is not None:
             await passing.close()
         frontend.close()
+        writer.close()
         if not server.started:
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
 
@@ -146,22 +160,32 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
 class Frontend(Attachment):
     """A lane and the service on it, for HTTP."""
 
-    def fast_lane(
-        self, server: Server, options: FrontendOptions, heads: HeadReader, budget: BodyBudget
-    ) -> Callable[..., asyncio.BaseProtocol]:
-        """What makes a protocol for every connection."""
-        response_heads = ResponseHeads(server.server_state)
-        settings = FastLaneSettings(
+    def settings(
+        self,
+        server: Server,
+        options: FrontendOptions,
+        heads: HeadReader,
+        budget: BodyBudget,
+        recorder: Recorder,
+    ) -> FastLaneSettings:
+        """What its connections share."""
+        return FastLaneSettings(
             predictions=self.service,
             heads=heads,
-            response_heads=response_heads,
+            response_heads=ResponseHeads(server.server_state, recorder.ids),
             idle_timeout_s=options.idle_timeout_s,
             count_hand_over=partial(self.lane.counters.add, LaneCounter.HANDED_OVER),
             stopping=lambda: server.should_exit,
             leaving=lambda: self.service.stopping,
             close_grace_s=lambda: self._close_grace_s(options.drain_s),
             budget=budget,
+            recorder=recorder,
         )
+
+    def fast_lane(
+        self, server: Server, options: FrontendOptions, settings: FastLaneSettings
+    ) -> Callable[..., asyncio.BaseProtocol]:
+        """What makes a protocol for every connection."""
         most = connections_allowed(options.max_connections)
         if most < options.max_connections:
             log.warning(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import eq
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from fuzz.limits import Difference, Endless, Overrun
 from fuzz.strict import Parsed, check_head, first_stranger, requests_of
@@ -40,7 +40,8 @@ from ringbatch.frontend.codec.outcome import JSON
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fallback import FallbackProtocol
-from ringbatch.frontend.http.fast_lane import CLOSE_GRACE_S, FastLane, FastLaneSettings
+from ringbatch.frontend.http.fast_lane import FastLane
+from ringbatch.frontend.http.fast_lane_settings import CLOSE_GRACE_S, FastLaneSettings
 from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Body, Reply
@@ -183,6 +184,7 @@ class Pair:
         service = Service(segment, gateway, lambda: _NOW_NS)
         service.predict = self.predict  # type: ignore[method-assign]
         service.infer = self.infer  # type: ignore[method-assign]
+        service.last_ending = cast(Any, lambda: None)  # type: ignore[method-assign]
         self._app: Any = create_app(service, MAX_REQUEST_BYTES, keys=self._keys)
         self._config = Config(
             self._watched,

@@ -46,6 +46,9 @@ class ScriptedService:
     ) -> None:
         self.ended.append((protocol, code, name))
 
+    def last_ending(self) -> Any:
+        return None
+
     def check(self, name: str, version: str = "") -> ModelSpec:
         if name == "loading":
             raise ModelNotReady("still loading")

@@ -7,10 +7,24 @@ import orjson
 import pytest
 from frontend_harness import TIMEOUT_NS, FrontendHarness, untyped
 
-from ringbatch.frontend.request.endings import Ending
+from ringbatch.frontend.request.endings import NO_SLOT, Ending, Endings
 from ringbatch.shm.engine_port import BatchMark
 from ringbatch.shm.slot import Reason, Status
-from ringbatch.shm.tallies import CLIENT_GONE, CODE_LABELS, Protocol, ends_of
+from ringbatch.shm.tallies import CLIENT_GONE, CODE_LABELS, Protocol, Tally, ends_of
+
+
+class Watched(Endings):
+    """Tells of each end as it is seen."""
+
+    told: Callable[[Ending], None]
+
+    def answered(self, tally: Tally, accepted_ns: int, instances: int, slot: int) -> None:
+        super().answered(tally, accepted_ns, instances, slot)
+        self.told(self.last())
+
+    def ended(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
+        super().ended(tally, code, accepted_ns, slot)
+        self.told(self.last())
 
 
 class Seen(FrontendHarness):
@@ -20,7 +34,10 @@ class Seen(FrontendHarness):
         super().__init__(untyped(**changes))
         self.endings: list[Ending] = []
         self.replies_before: list[int] = []
-        self.service.engine.endings.listener = self._listen
+        endings = Watched(self.lane, lambda: self.loop.now_ns)
+        endings.told = self._listen
+        self.service.engine.endings = endings
+        self.gateway.settle = endings.settle
 
     def _listen(self, ending: Ending) -> None:
         self.endings.append(ending)

@@ -22,7 +22,8 @@ from ringbatch.frontend.codec.outcome import JSON
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES
 from ringbatch.frontend.http.fallback import MAX_HEAD_BYTES, FallbackProtocol
-from ringbatch.frontend.http.fast_lane import CLOSE_GRACE_S, MAX_WAITING_BYTES
+from ringbatch.frontend.http.fast_lane import MAX_WAITING_BYTES
+from ringbatch.frontend.http.fast_lane_settings import CLOSE_GRACE_S
 from ringbatch.frontend.http.phases import (
     BODY_TIMEOUT_S,
     HEAD_TIMEOUT_S,

@@ -11,6 +11,8 @@ import grpc
 import pytest
 from segment_fixture import local_segment, spec
 
+from ringbatch.frontend.access.choice import AccessSettings
+from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.grpc import calls as grpc_calls
 from ringbatch.frontend.grpc import inference as grpc_inference
 from ringbatch.frontend.grpc.calls import Calls
@@ -48,10 +50,17 @@ class Call:
 
     def __init__(self, remaining_s: float | None = None) -> None:
         self.status: tuple[grpc.StatusCode, str] | None = None
+        self.sent: tuple[tuple[str, str], ...] = (("x-request-id", "mine"),)
         self.trailing: tuple[tuple[str, str], ...] = ()
         self.incoming: asyncio.Queue[Any] = asyncio.Queue()
         self.outgoing: list[Any] = []
         self._remaining_s = remaining_s
+
+    def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+        return self.sent
+
+    def peer(self) -> str:
+        return "ipv4:127.0.0.1:1"
 
     def time_remaining(self) -> float | None:
         return self._remaining_s
@@ -79,7 +88,8 @@ class Harness:
         self.gateway = Gateway(self.lane, asyncio.get_running_loop())
         self.service = Service(self.segment, self.gateway, time.monotonic_ns)
         self.calls = Calls()
-        self.inferences = Inferences(Inference(self.service), self.calls)
+        self.recorder, _ = recording(AccessSettings(), self.service.engine, "f")
+        self.inferences = Inferences(Inference(self.service), self.calls, self.recorder)
         self.port = EnginePort(self.segment, 0, lambda _lane: None)
         self._submitted = Consumer(
             self.segment.words, self.segment.layout.submission_ring(0), SLOTS
@@ -154,7 +164,7 @@ def test_a_request_is_answered_with_its_batch() -> None:
         assert numbers_in(response) == [7]
         assert (response.id, [*response.parameters]) == ("i", ["batch_id"])
         assert len(response.parameters["batch_id"].string_param) == 36
-        assert call.trailing == ()
+        assert call.trailing == (("x-request-id", "mine"),)
         assert harness.lane.in_flight == 0
 
     on_loop(test)
@@ -312,7 +322,7 @@ def test_no_instances_are_answered_without_the_engine() -> None:
     async def test() -> None:
         harness, call = Harness(), Call()
         assert numbers_in(await harness.inferences.one(message(), call)) == []
-        assert (call.trailing, harness.lane.in_flight) == ((), 0)
+        assert (call.trailing, harness.lane.in_flight) == ((("x-request-id", "mine"),), 0)
 
     on_loop(test)
 

@@ -100,6 +100,10 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "hang_timeout_s": 2,
         "log_level": "info",
         "log_format": "text",
+        "access_log": "failures",
+        "access_log_sample": 1.0,
+        "access_log_slower_than_ms": 0.0,
+        "server_timing": False,
         "default_version": None,
         "runtime": None,
         "max_batch_size": 32,
@@ -159,6 +163,10 @@ def test_every_key_can_be_set() -> None:
         hang_timeout_s = 5
         log_level = "debug"
         log_format = "json"
+        access_log = "all"
+        access_log_sample = 0.01
+        access_log_slower_than_ms = 250
+        server_timing = true
         [models.a]
         runtime = "python"
         path = "/models/a.py"
@@ -200,6 +208,10 @@ def test_every_key_can_be_set() -> None:
         hang_timeout_s=5,
         log_level="debug",
         log_format="json",
+        access_log="all",
+        access_log_sample=0.01,
+        access_log_slower_than_ms=250.0,
+        server_timing=True,
     )
     assert config.models == (
         ModelConfig(
@@ -799,6 +811,10 @@ legal_servers = st.fixed_dictionaries(
         "hang_timeout_s": st.integers(1, 3600),
         "log_level": st.sampled_from(["debug", "info", "warning", "error"]),
         "log_format": st.sampled_from(["text", "json"]),
+        "access_log": st.sampled_from(["off", "failures", "all"]),
+        "access_log_sample": st.floats(0, 1),
+        "access_log_slower_than_ms": st.floats(0, 1e6),
+        "server_timing": st.booleans(),
     },
 )
 legal_models = (

@@ -160,11 +160,38 @@ def test_the_memory_of_heads_is_bounded() -> None:
     kept = head(*PLAIN)
     first = reader.read(kept)
     for number in range(5000):
-        text = head(*PLAIN, b"X-Request-Id: %d" % number)
+        text = head(*PLAIN, b"X-Number: %d" % number)
         assert reader.read(text) == head_of(text)
     again = reader.read(kept)
     assert again == first
     assert again is not first
+
+
+def test_ten_thousand_ids_cost_no_other_client_its_place_in_the_memory_of_heads() -> None:
+    reader = HeadReader(LIMIT)
+    kept = head(*PLAIN)
+    first = reader.read(kept)
+    for number in range(10_000):
+        found = reader.read(head(*PLAIN, b"X-Request-Id: %d" % number))
+        assert found is not None
+        assert found.request_id == b"%d" % number
+    assert reader.read(kept) is first
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (b"X-Request-Id: a b",),
+        (b"X-Request-Id: " + b"x" * 129,),
+        (b"X-Request-Id: a", b"x-request-id: b"),
+        (b"X-Request-Id: \xc3\xa9",),
+        (b"X-Request-Id:",),
+    ],
+)
+def test_what_is_no_id_is_as_if_there_were_none(lines: tuple[bytes, ...]) -> None:
+    found = HeadReader(LIMIT).read(head(*PLAIN, *lines))
+    assert found is not None
+    assert found.request_id == b""
 
 
 def test_a_long_head_is_taken_but_not_remembered() -> None:

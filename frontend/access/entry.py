@@ -1,0 +1,85 @@
+"""What is said of a request in the log; pure."""
+
+import logging
+from typing import Any, Final, NamedTuple
+
+from ringbatch.frontend.access.choice import FIRST_FAILURE
+from ringbatch.frontend.codec.breakdown import PHASES, Breakdown
+from ringbatch.shm.host.log_lines import FIELDS
+
+_SERVER_FAILED: Final = 500
+_LONGEST_TARGET: Final = 128
+
+
+class Entry(NamedTuple):
+    """A request that has ended.
+
+    Attributes:
+        time_s: when, in seconds since 1970.
+        request_id: its own or that it was given.
+        trace: its ``traceparent``; empty where it has none.
+        target: method and path, where it is for no model that is known.
+        model, version: empty where it is for none that is known.
+        protocol: such as ``v2``.
+        status: HTTP's, or what it would be there.
+        found: where the time went.
+        rows: instances in it, as far as they are known.
+        batch_id: as its client knows it; empty where it was in none.
+        bytes_in, bytes_out: of the bodies.
+        client: its address.
+    """
+
+    time_s: float
+    request_id: str
+    trace: str
+    target: str
+    model: str
+    version: str
+    protocol: str
+    status: int
+    found: Breakdown
+    rows: int
+    batch_id: str
+    bytes_in: int
+    bytes_out: int
+    client: str
+
+
+def fields(entry: Entry) -> dict[str, Any]:
+    """An entry by names, without what does not apply."""
+    found = entry.found
+    said: dict[str, Any] = {
+        "id": entry.request_id,
+        "trace": entry.trace,
+        "target": entry.target[:_LONGEST_TARGET],
+        "model": entry.model,
+        "version": entry.version,
+        "protocol": entry.protocol,
+        "status": entry.status,
+        "ms": found.total / 1e6,
+        "cause": found.cause(entry.rows),
+    }
+    phases = zip(PHASES, found.phases, strict=True)
+    said |= {f"{name}_ms": ns / 1e6 for name, ns in phases if ns}
+    said |= {
+        "batch": entry.batch_id,
+        "batch_size": found.batch_rows if entry.batch_id else "",
+        "instances": entry.rows or "",
+        "reason": found.reason,
+        "attempts": found.attempts or "",
+        "bytes_in": entry.bytes_in,
+        "bytes_out": entry.bytes_out,
+        "client": entry.client,
+    }
+    return {name: value for name, value in said.items() if value != ""}
+
+
+def record(entry: Entry) -> logging.LogRecord:
+    """An entry as `logging` has it: a failure of ours is a warning."""
+    level = logging.WARNING if entry.status >= _SERVER_FAILED else logging.INFO
+    word = "failed" if entry.status >= FIRST_FAILURE else "answered"
+    made = logging.LogRecord("ringbatch.access", level, "", 0, f"request {word}", (), None)
+    made.created = entry.time_s
+    made.msecs = int(entry.time_s % 1 * 1000)
+    setattr(made, FIELDS, fields(entry))
+    return made

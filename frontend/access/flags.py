@@ -1,0 +1,23 @@
+"""How the supervisor tells a frontend what to log of requests."""
+
+import argparse
+
+from ringbatch.frontend.access.choice import AccessSettings
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add a flag for each setting; none of them is needed."""
+    parser.add_argument("--access-log", choices=("off", "failures", "all"), default="off")
+    parser.add_argument("--access-log-sample", type=float, default=1.0, metavar="SHARE")
+    parser.add_argument("--access-log-slower-than-ms", type=float, default=0.0, metavar="MS")
+    parser.add_argument("--server-timing", action="store_true", help="with every answer")
+
+
+def given_access(given: argparse.Namespace) -> AccessSettings:
+    """What the flags say."""
+    return AccessSettings(
+        given.access_log,
+        given.access_log_sample,
+        given.access_log_slower_than_ms,
+        given.server_timing,
+    )

@@ -1,0 +1,144 @@
+"""What the connections of a process do with the end of a request: its id, what its client is told
+of its time, and its line in the log.
+
+Whoever writes an answer asks here, in the call that brought it: the end that `Endings` saw last is
+that request's then. Where nothing is to be said, that costs one comparison.
+"""
+
+import os
+import random
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ringbatch.frontend.access.choice import AccessSettings, Choice
+from ringbatch.frontend.access.entry import Entry
+from ringbatch.frontend.access.writer import Writer, writing_to
+from ringbatch.frontend.codec.breakdown import breakdown, header
+from ringbatch.frontend.codec.request_ids import RequestIds
+from ringbatch.frontend.request.endings import Ending, Endings
+from ringbatch.frontend.request.task import Engine
+from ringbatch.shm.batch_ids import BatchIds
+from ringbatch.shm.host.log_lines import formatter
+from ringbatch.shm.host.process import STDERR
+
+
+class Exchanged(NamedTuple):
+    """What a connection knows of a request that has ended.
+
+    Attributes:
+        began_ns: when its first byte came; 0 where all of it came at once.
+        request_id, trace, target, client, bytes_in, bytes_out: as in `Entry`.
+    """
+
+    began_ns: int
+    request_id: bytes
+    trace: bytes
+    target: str
+    client: str
+    bytes_in: int
+    bytes_out: int
+
+
+class Recorder:
+    """See the module.
+
+    Attributes:
+        ids: makes those that clients have not chosen.
+        server_timing: whether every client is told.
+        watches: whether requests that were answered with 200 may be logged; others are asked for
+            anyway.
+
+    Args:
+        settings: what is wanted.
+        endings: of the process.
+        batch_ids: of the engine.
+        writer: of the lines.
+        clock: monotonic nanoseconds.
+        wall_s: seconds since 1970.
+        chance: random numbers, from 0 up to 1.
+    """
+
+    def __init__(
+        self,
+        settings: AccessSettings,
+        endings: Endings,
+        batch_ids: BatchIds,
+        writer: Writer,
+        clock: Callable[[], int] = time.monotonic_ns,
+        wall_s: Callable[[], float] = time.time,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self.ids = RequestIds(random.getrandbits(64))
+        self.clock = clock
+        self._choice = Choice(settings, clock())
+        self.server_timing = settings.server_timing
+        self.watches = self._choice.may(200)
+        self._endings = endings
+        self._batch_ids = batch_ids
+        self._writer = writer
+        self._wall_s = wall_s
+        self._chance = chance
+
+    def last(self) -> Ending:
+        """How the request ended whose answer was brought just now."""
+        return self._endings.last()
+
+    def timing(self, ending: Ending, began_ns: int) -> bytes:
+        """The value of the header ``Server-Timing``; arguments as of `record`."""
+        found = breakdown(began_ns, ending.accepted_ns, ending.stamps, ending.ended_ns)
+        return header(found, self._batch_id(found.batch_rows, found.batch)).encode()
+
+    def record(self, ending: Ending, exchanged: Exchanged, take_ns: int = 0) -> None:
+        """Log a request, if it is one of those.
+
+        Args:
+            ending: how it ended.
+            exchanged: what its connection knows.
+            take_ns: how long its client let the answer wait.
+        """
+        ended_ns = ending.ended_ns + take_ns
+        took_ns = ended_ns - (exchanged.began_ns or ending.accepted_ns)
+        takes = self._choice.takes(ending.code, took_ns, ended_ns, self._chance())
+        if takes is None:
+            self._writer.leave_out()
+        elif takes:
+            self._writer.put(self._entry(ending, exchanged, take_ns))
+
+    def _entry(self, ending: Ending, exchanged: Exchanged, take_ns: int) -> Entry:
+        tally = ending.tally
+        began_ns = exchanged.began_ns
+        found = breakdown(began_ns, ending.accepted_ns, ending.stamps, ending.ended_ns)
+        return Entry(
+            self._wall_s(),
+            exchanged.request_id.decode(),
+            exchanged.trace.decode(),
+            "" if tally.name else exchanged.target,
+            tally.name,
+            tally.version,
+            tally.protocol.name.lower(),
+            ending.code,
+            found._replace(take=take_ns),
+            ending.instances,
+            self._batch_id(found.batch_rows, found.batch),
+            exchanged.bytes_in,
+            exchanged.bytes_out,
+            exchanged.client,
+        )
+
+    def _batch_id(self, rows: int, batch: int) -> str:
+        return self._batch_ids.text(batch) if rows else ""
+
+
+def recording(settings: AccessSettings, engine: Engine, role: str) -> tuple[Recorder, Writer]:
+    """What a frontend needs for it, writing to standard error; the writer is to be closed.
+
+    Args:
+        settings: what is wanted.
+        engine: of the process, which forks no more.
+        role: of the process, in its lines.
+    """
+    writer = Writer(formatter(role, os.environ, STDERR), writing_to(STDERR))
+    if settings.scope != "off":
+        writer.start()
+    return Recorder(settings, engine.endings, engine.batch_ids, writer), writer

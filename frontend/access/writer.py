@@ -1,0 +1,117 @@
+"""Writes lines from a thread of its own, so that whoever has one to write never waits.
+
+A target that takes nothing, such as a pipe that nobody reads, holds up this thread alone. Then
+lines gather, up to a bound, and what comes beyond is counted; once the target takes lines again, it
+is told how many are missing.
+"""
+
+import logging
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from ringbatch.frontend.access.entry import Entry, record
+
+MOST_WAITING: Final = 4096
+"""Lines."""
+_LOOK_EVERY_S: Final = 1.0
+_CLOSE_S: Final = 1.0
+"""How long the end of the process waits for the last lines."""
+
+Write = Callable[[bytes], None]
+
+
+class Writer:
+    """See the module.
+
+    Args:
+        formatter: makes the lines.
+        write: writes whole lines; raises OSError where that fails.
+    """
+
+    def __init__(self, formatter: logging.Formatter, write: Write) -> None:
+        self._formatter = formatter
+        self._write = write
+        self._waiting: deque[Entry] = deque()
+        self._news = threading.Event()
+        self._closed = False
+        # Counted by whoever puts entries here, and by the thread how many it has told of.
+        self._lost = self._left_out = 0
+        self._lost_told = self._left_out_told = 0
+        self._failed = 0
+        """Lines that the thread could not write."""
+        self._thread = threading.Thread(target=self._run, name="access log", daemon=True)
+
+    def start(self) -> None:
+        """Begin; after the last fork of the process."""
+        self._thread.start()
+
+    def put(self, entry: Entry) -> None:
+        """Have an entry written; it is counted as lost where too many wait."""
+        if len(self._waiting) >= MOST_WAITING:
+            self._lost += 1
+            return
+        self._waiting.append(entry)
+        self._news.set()
+
+    def leave_out(self) -> None:
+        """A request is not logged, for the rate of failures."""
+        self._left_out += 1
+
+    def close(self) -> None:
+        """Write what waits, as far as the target takes it within a second."""
+        self._closed = True
+        self._news.set()
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_S)
+
+    def _run(self) -> None:
+        while not (self._closed and not self._waiting):
+            self._news.wait(_LOOK_EVERY_S)
+            self._news.clear()
+            self.write_waiting()
+        self.write_waiting()
+
+    def write_waiting(self) -> None:
+        """Write what waits, and how many are missing."""
+        while self._waiting:
+            if not self._write_one(record(self._waiting.popleft())):
+                self._failed += 1
+        lost = self._lost + self._failed - self._lost_told
+        if lost and self._say("lines on requests that the log did not take: %d", lost):
+            self._lost_told += lost
+        left_out = self._left_out - self._left_out_told
+        if left_out and self._say("failed or slow requests too many to log each: %d", left_out):
+            self._left_out_told += left_out
+
+    def _say(self, text: str, count: int) -> bool:
+        level = logging.WARNING
+        made = logging.LogRecord("ringbatch.access", level, "", 0, text, (count,), None)
+        return self._write_one(made)
+
+    def _write_one(self, made: logging.LogRecord) -> bool:
+        line = self._formatter.format(made).encode(errors="backslashreplace")
+        try:
+            self._write(line + b"\n")
+        except OSError:
+            return False
+        return True
+
+
+def writing_to(descriptor: int) -> Write:
+    """What writes to a descriptor, whether it is set to block or not."""
+
+    def write(line: bytes) -> None:
+        left = memoryview(line)
+        while left:
+            try:
+                left = left[os.write(descriptor, left) :]
+            except BlockingIOError:
+                ready = select.poll()
+                ready.register(descriptor, select.POLLOUT)
+                ready.poll()
+
+    return write

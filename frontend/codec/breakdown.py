@@ -1,0 +1,137 @@
+"""Where the time of a request went, from what its slot and its connection say; pure.
+
+From the first byte to the answer, each instant is the end of one phase and the start of the next:
+
+    read      the request comes
+    queue     it is read as JSON or tensors, waits for others, and for a worker to take up its batch
+    gather    its batch is put together into the model's inputs
+    run       the model runs, all runs of the batch together
+    scatter   the results are told apart and written into the slots
+    write     the answer is found, rendered and given to the connection
+    take      the client takes it, where it does not do so at once
+
+So they add up to the whole. Of a request that no worker answered nothing is known between its
+acceptance and its end: all of that is `wait`.
+"""
+
+from typing import Final, NamedTuple
+
+from ringbatch.shm.answers import Answer
+from ringbatch.shm.slot import Reason
+
+PHASES: Final = ("read", "wait", "queue", "gather", "run", "scatter", "write", "take")
+
+_REASONS: Final = {int(reason): reason.name.lower() for reason in Reason}
+_RETRY: Final = int(Reason.RETRY)
+
+
+class Breakdown(NamedTuple):
+    """Phases in nanoseconds, 0 where there was no such, and what is said of the batch.
+
+    Attributes:
+        batch: its number.
+        batch_rows: instances in it; 0 where the request was in none.
+        reason: why it was closed; empty where the request was in none.
+        attempts: how many times it was run.
+    """
+
+    read: int
+    wait: int
+    queue: int = 0
+    gather: int = 0
+    run: int = 0
+    scatter: int = 0
+    write: int = 0
+    take: int = 0
+    batch: int = 0
+    batch_rows: int = 0
+    reason: str = ""
+    attempts: int = 0
+
+    @property
+    def phases(self) -> tuple[int, ...]:
+        """In the order of `PHASES`."""
+        return (
+            self.read,
+            self.wait,
+            self.queue,
+            self.gather,
+            self.run,
+            self.scatter,
+            self.write,
+            self.take,
+        )
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return sum(self.phases)
+
+    def cause(self, rows: int) -> str:
+        """What to blame for most of the time: a phase; or `retry`, where a worker died with the
+        request first, or `batch`, where the model ran for others too.
+
+        Args:
+            rows: instances of the request; 0 where they are not known.
+        """
+        phases = self.phases
+        phase = PHASES[phases.index(max(phases))]
+        if phase == "queue" and self.reason == _REASONS[_RETRY]:
+            return "retry"
+        if phase == "run" and self.batch_rows > rows > 0:
+            return "batch"
+        return phase
+
+
+def breakdown(began_ns: int, accepted_ns: int, stamps: Answer | None, ended_ns: int) -> Breakdown:
+    """The breakdown of a request.
+
+    Args:
+        began_ns: when its first byte came; 0 where all of it came at once.
+        accepted_ns: when all of it was there.
+        stamps: of its slot; None where it was in none, or left it without an answer.
+        ended_ns: when its answer was ready to be written.
+    """
+    read = max(accepted_ns - began_ns, 0) if began_ns else 0
+    if stamps is None:
+        return Breakdown(read, ended_ns - accepted_ns)
+    instants = [accepted_ns]
+    # What did not happen took no time. A worker that lies harms its own model's figures only.
+    for instant in (stamps.began_ns, stamps.gathered_ns, stamps.ran_ns, stamps.finished_ns):
+        instants.append(min(max(instant, instants[-1]), ended_ns))
+    accepted, began, gathered, ran, finished = instants
+    if not stamps.began_ns:
+        # It came to no run; whoever answered it in its queue did so at the end of that.
+        began = gathered = ran = finished
+    return Breakdown(
+        read,
+        0,
+        began - accepted,
+        gathered - began,
+        ran - gathered,
+        finished - ran,
+        ended_ns - finished,
+        0,
+        stamps.batch,
+        stamps.batch_rows,
+        _REASONS.get(stamps.reason, "") if stamps.batch_rows else "",
+        stamps.attempts,
+    )
+
+
+def header(found: Breakdown, batch_id: str) -> str:
+    """The value of ``Server-Timing``, in milliseconds: what is known when the head is written.
+
+    Args:
+        found: of the request.
+        batch_id: what its client calls the batch; empty where it was in none.
+    """
+    entries = [
+        f"{name};dur={ns / 1e6:.3f}" for name, ns in zip(PHASES, found.phases, strict=True) if ns
+    ]
+    if batch_id:
+        times = f", {found.attempts} attempts" if found.attempts > 1 else ""
+        about = f"{found.batch_rows} instances, closed for {found.reason}{times}"
+        entries.append(f'batch;desc="{batch_id}, {about}"')
+    entries.append(f"total;dur={found.total / 1e6:.3f}")
+    return ", ".join(entries)

@@ -1,0 +1,58 @@
+"""The headers that are about a request as such: its id, which its client has chosen or gets, the
+trace that it belongs to, and where its time went."""
+
+import re
+from typing import Final
+
+ID_HEADER: Final = "x-request-id"
+TRACE_HEADER: Final = "traceparent"
+TIMING_HEADER: Final = "server-timing"
+ASK_HEADER: Final = "x-server-timing"
+"""Of a request: whoever sends it as `ASKED` is told where the time went."""
+ASKED: Final = "1"
+MAX_ID: Final = 128
+"""Characters."""
+
+_ID: Final = re.compile(rb"[!-~]{1,%d}" % MAX_ID)
+_TRACE: Final = re.compile(
+    rb"(?!ff)([0-9a-f]{2})-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{0,64})?"
+)
+"""As W3C Trace Context has it; a later version than 00 may add to it."""
+_FIRST_VERSION: Final = b"00"
+
+
+def taken(found: bytes) -> bytes:
+    """A client's id, as it is echoed, logged and passed on.
+
+    Returns:
+        Empty where it is none: not 1 to `MAX_ID` visible characters of ASCII. One is made then.
+    """
+    return found if _ID.fullmatch(found) else b""
+
+
+def sound_trace(found: bytes) -> bytes:
+    """A ``traceparent`` as it came; empty where it is none, because to W3C such a one was not
+    sent."""
+    match = _TRACE.fullmatch(found)
+    if match is None or (match[1] == _FIRST_VERSION and match[2] is not None):
+        return b""
+    return found
+
+
+class RequestIds:
+    """Makes ids that no other process makes.
+
+    Args:
+        seed: random, of 64 bits.
+    """
+
+    __slots__ = ("_count", "_prefix")
+
+    def __init__(self, seed: int) -> None:
+        self._prefix = b"%016x-" % seed
+        self._count = 0
+
+    def make(self) -> bytes:
+        """Another one."""
+        self._count = count = self._count + 1
+        return b"%b%x" % (self._prefix, count)

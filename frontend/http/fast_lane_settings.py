@@ -1,0 +1,45 @@
+"""What all connections of the fast lane in a process share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from ringbatch.frontend.access.recorder import Recorder
+from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.head import HeadReader
+from ringbatch.frontend.http.response_heads import ResponseHeads
+from ringbatch.frontend.request.calls import Predictions
+
+CLOSE_GRACE_S: Final = 0.1
+"""How long a graceful stop waits for a request that is on its way on an idle connection."""
+HANDOVER_GRACE_S: Final = 5.0
+"""The same where another engine serves already, so that nobody waits for the stop."""
+
+
+@dataclass(slots=True)
+class FastLaneSettings:
+    """What all connections of a process share.
+
+    Attributes:
+        predictions: what takes requests.
+        heads: reads the heads of requests.
+        response_heads: writes those of answers.
+        idle_timeout_s: how long a connection without a request is kept.
+        count_hand_over: counts a connection that goes to Falcon.
+        stopping: whether the server is; connections may still come that were accepted before.
+        leaving: whether clients are to go elsewhere, because the server is to stop.
+        close_grace_s: how long a graceful stop waits for a request on an idle connection.
+        budget: for the bodies that are gathered.
+        recorder: sees to what is said of requests beside their answers; None where nothing is.
+    """
+
+    predictions: Predictions
+    heads: HeadReader
+    response_heads: ResponseHeads
+    idle_timeout_s: float
+    count_hand_over: Callable[[], None]
+    stopping: Callable[[], bool]
+    leaving: Callable[[], bool]
+    close_grace_s: Callable[[], float]
+    budget: BodyBudget
+    recorder: Recorder | None = None

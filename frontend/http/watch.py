@@ -1,0 +1,95 @@
+"""What is seen of the requests of one connection of the fast lane, for their ids, times and lines
+in the log; see `ringbatch.frontend.access.recorder`."""
+
+import asyncio
+from typing import Final
+
+from ringbatch.frontend.access.recorder import Exchanged, Recorder
+from ringbatch.frontend.codec.request_ids import TIMING_HEADER
+from ringbatch.frontend.http.head import RequestHead
+from ringbatch.frontend.request.endings import Ending
+
+LARGE_ANSWER_BYTES: Final = 1 << 16
+"""A smaller answer is the kernel's at once."""
+_TIMING_LINE: Final = b"\r\n%b: " % TIMING_HEADER.encode()
+
+
+class Watch:
+    """See the module.
+
+    Args:
+        recorder: of the process.
+        transport: of the connection.
+        loop: of that.
+    """
+
+    __slots__ = ("_began_ns", "_client", "_loop", "_recorder", "_transport", "_untaken")
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._recorder = recorder
+        self._transport = transport
+        self._loop = loop
+        self._client = client_of(transport)
+        self._began_ns = 0
+        self._untaken: tuple[Ending, Exchanged] | None = None
+
+    def begin(self) -> None:
+        """The first byte of a request came, and not all of it."""
+        self._began_ns = self._recorder.clock()
+
+    def ended(self, head: RequestHead, request_id: bytes, bytes_out: int) -> bytes:
+        """A request has ended, and its answer is about to be written.
+
+        Args:
+            head: of it.
+            request_id: its own, or that it was given.
+            bytes_out: of the body of its answer.
+
+        Returns:
+            What the head of the answer has from the id on, but for the length.
+        """
+        recorder = self._recorder
+        ending = recorder.last()
+        began_ns, self._began_ns = self._began_ns, 0
+        self.taken()
+        exchanged = Exchanged(
+            began_ns,
+            request_id,
+            head.trace,
+            "",
+            self._client,
+            head.content_length,
+            bytes_out,
+        )
+        if bytes_out >= LARGE_ANSWER_BYTES:
+            self._untaken = ending, exchanged
+            self._loop.call_soon(self.look)
+        else:
+            recorder.record(ending, exchanged)
+        if head.timing or recorder.server_timing:
+            return request_id + _TIMING_LINE + recorder.timing(ending, began_ns)
+        return request_id
+
+    def look(self) -> None:
+        """Whether the client has taken the last answer; to be called from time to time."""
+        if self._untaken is not None and not self._transport.get_write_buffer_size():
+            self.taken(at_once=True)
+
+    def taken(self, *, at_once: bool = False) -> None:
+        """The client has taken the last answer, or goes without it."""
+        if self._untaken is None:
+            return
+        (ending, exchanged), self._untaken = self._untaken, None
+        take_ns = 0 if at_once else self._recorder.clock() - ending.ended_ns
+        self._recorder.record(ending, exchanged, take_ns)
+
+
+def client_of(transport: asyncio.BaseTransport) -> str:
+    """The address of a connection's other end; empty where it has none."""
+    found = transport.get_extra_info("peername")
+    return f"{found[0]}:{found[1]}" if isinstance(found, tuple) else ""

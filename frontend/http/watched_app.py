@@ -1,0 +1,132 @@
+"""The ASGI application, with what is said of every request beside its answer: its id, where its
+time went, and its line in the log; see `ringbatch.frontend.access.recorder`."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from ringbatch.frontend.access.recorder import Exchanged, Recorder
+from ringbatch.frontend.codec.request_ids import (
+    ASK_HEADER,
+    ASKED,
+    ID_HEADER,
+    TIMING_HEADER,
+    TRACE_HEADER,
+    sound_trace,
+    taken,
+)
+from ringbatch.frontend.http.fallback import BEGAN, ENDING, REFUSED
+from ringbatch.frontend.http.head import only
+from ringbatch.frontend.request.endings import Ending
+from ringbatch.shm.tallies import Tally
+
+Scope = dict[str, Any]
+Receive = Callable[[], Awaitable[Mapping[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_ID: Final = ID_HEADER.encode()
+_TRACE: Final = TRACE_HEADER.encode()
+_ASK: Final = ASK_HEADER.encode()
+_TIMING: Final = TIMING_HEADER.encode()
+
+
+class WatchedApp:
+    """See the module. Whoever serves a request finds its id among its headers, and a
+    ``traceparent`` only where it is one.
+
+    Args:
+        app: serves the requests.
+        recorder: of the process.
+        nobody: of requests whose end nobody else has seen, because they were passed on.
+    """
+
+    def __init__(self, app: App, recorder: Recorder, nobody: Tally) -> None:
+        self._app = app
+        self._recorder = recorder
+        self._nobody = nobody
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, as ASGI has it."""
+        watched = _Watched(scope, receive, send, self._recorder, self._nobody)
+        try:
+            await self._app(scope, watched.receive, watched.send)
+        finally:
+            watched.ended()
+
+
+class _Watched:
+    """One request."""
+
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, recorder: Recorder, nobody: Tally
+    ) -> None:
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._recorder = recorder
+        self._nobody = nobody
+        self._accepted_ns = recorder.clock()
+        self._began_ns: int = scope.get(BEGAN, self._accepted_ns)
+        self._status = 0
+        self._bytes_in = self._bytes_out = 0
+        values: dict[bytes, list[bytes]] = {}
+        for name, value in scope["headers"]:
+            values.setdefault(name.lower(), []).append(value)
+        self._id = taken(only(values, _ID)) or recorder.ids.make()
+        self._trace = sound_trace(only(values, _TRACE))
+        self._told = recorder.server_timing or only(values, _ASK) == ASKED.encode()
+        headers = [line for line in scope["headers"] if line[0].lower() not in (_ID, _TRACE)]
+        headers.append((_ID, self._id))
+        if self._trace:
+            headers.append((_TRACE, self._trace))
+        scope["headers"] = headers
+
+    async def receive(self) -> Mapping[str, Any]:
+        """The application's call."""
+        message = await self._receive()
+        self._bytes_in += len(message.get("body", b""))
+        return message
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """The application's call."""
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            own = (_ID, _TIMING) if self._told else (_ID,)
+            # Of a server whose answer is passed on, these would be about another request.
+            headers = [line for line in message.get("headers", ()) if line[0].lower() not in own]
+            headers.append((_ID, self._id))
+            if self._told:
+                timing = self._recorder.timing(self._ending(), self._began_ns)
+                headers.append((_TIMING, timing))
+            message = message | {"headers": headers}
+        else:
+            self._bytes_out += len(message.get("body", b""))
+        await self._send(message)
+
+    def ended(self) -> None:
+        """The application has returned, which it does once the client takes the answer."""
+        if self._scope.get(REFUSED):
+            # The connection itself has refused it, and said so.
+            return
+        ending = self._ending()
+        client = self._scope.get("client")
+        target = f"{self._scope['method']} {self._scope['path']}"
+        exchanged = Exchanged(
+            self._began_ns,
+            self._id,
+            self._trace,
+            target,
+            f"{client[0]}:{client[1]}" if client else "",
+            self._bytes_in,
+            self._bytes_out,
+        )
+        take_ns = max(self._recorder.clock() - ending.ended_ns, 0)
+        self._recorder.record(ending, exchanged, take_ns)
+
+    def _ending(self) -> Ending:
+        found: Ending | None = self._scope.get(ENDING)
+        if found is None:
+            now_ns = self._recorder.clock()
+            found = Ending(self._nobody, self._status, self._accepted_ns, now_ns, 0, None)
+            self._scope[ENDING] = found
+        return found

@@ -1,0 +1,223 @@
+"""The access log: what is chosen, what is said, and a target that takes nothing."""
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ringbatch.frontend.access.choice import (
+    BURST,
+    FAILURES_PER_S,
+    AccessSettings,
+    Choice,
+)
+from ringbatch.frontend.access.entry import Entry, fields, record
+from ringbatch.frontend.access.writer import MOST_WAITING, Writer, writing_to
+from ringbatch.frontend.codec.breakdown import Breakdown
+from ringbatch.shm.host.log_lines import LineFormatter
+
+S = 1_000_000_000
+ENTRY = Entry(
+    time_s=1.5,
+    request_id="a",
+    trace="",
+    target="",
+    model="m",
+    version="1",
+    protocol="v2",
+    status=200,
+    found=Breakdown(0, 0, queue=2_000_000, run=5_000_000, batch=3, batch_rows=4, reason="full"),
+    rows=4,
+    batch_id="b-3",
+    bytes_in=10,
+    bytes_out=20,
+    client="127.0.0.1:1",
+)
+
+
+def chosen(settings: AccessSettings, status: int, took_ns: int = 0, chance: float = 0.5) -> Any:
+    return Choice(settings, 0).takes(status, took_ns, 0, chance)
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "took_ms", "chance", "expected"),
+    [
+        (AccessSettings("off", slower_than_ms=1), 500, 9, 0.0, False),
+        (AccessSettings("failures"), 200, 9, 0.0, False),
+        (AccessSettings("failures"), 399, 9, 0.0, False),
+        (AccessSettings("failures"), 400, 9, 0.0, True),
+        (AccessSettings("failures", slower_than_ms=10), 200, 9, 0.0, False),
+        (AccessSettings("failures", slower_than_ms=10), 200, 11, 0.0, True),
+        (AccessSettings("all"), 200, 0, 0.999, True),
+        (AccessSettings("all", 0.01), 200, 0, 0.009, True),
+        (AccessSettings("all", 0.01), 200, 0, 0.01, False),
+        (AccessSettings("all", 0.01), 503, 0, 0.5, True),
+        (AccessSettings("all", 0.0, 10), 200, 11, 0.5, True),
+        (AccessSettings("all", 0.0), 200, 11, 0.0, False),
+    ],
+)
+def test_which_requests_are_logged(
+    settings: AccessSettings, status: int, took_ms: int, chance: float, expected: bool
+) -> None:
+    assert chosen(settings, status, took_ms * 1_000_000, chance) is expected
+
+
+def test_failures_are_logged_within_a_rate() -> None:
+    choice = Choice(AccessSettings("failures"), 0)
+
+    def logged(now_ns: int) -> int:
+        return [choice.takes(500, 0, now_ns, 0.5) for _ in range(1000)].count(True)
+
+    assert logged(0) == BURST
+    assert logged(0) == 0
+    assert choice.takes(500, 0, 0, 0.5) is None
+    assert logged(S) == FAILURES_PER_S
+    assert logged(3600 * S) == BURST
+
+
+def test_what_the_sample_takes_counts_for_no_rate() -> None:
+    choice = Choice(AccessSettings("all"), 0)
+    assert all(choice.takes(500, 0, 0, 0.5) for _ in range(10 * BURST))
+
+
+def test_an_entry_says_what_applies_and_nothing_else() -> None:
+    assert fields(ENTRY) == {
+        "id": "a",
+        "model": "m",
+        "version": "1",
+        "protocol": "v2",
+        "status": 200,
+        "ms": 7.0,
+        "cause": "run",
+        "queue_ms": 2.0,
+        "run_ms": 5.0,
+        "batch": "b-3",
+        "batch_size": 4,
+        "instances": 4,
+        "reason": "full",
+        "bytes_in": 10,
+        "bytes_out": 20,
+        "client": "127.0.0.1:1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "level", "word"),
+    [(200, "INFO", "answered"), (404, "INFO", "failed"), (500, "WARNING", "failed")],
+)
+def test_a_failure_of_ours_is_a_warning(status: int, level: str, word: str) -> None:
+    made = record(ENTRY._replace(status=status))
+    assert (made.levelname, made.getMessage()) == (level, f"request {word}")
+    assert made.created == ENTRY.time_s
+
+
+def test_a_model_with_odd_characters_stays_within_its_field() -> None:
+    line = LineFormatter("f").format(record(ENTRY._replace(model='a b="\n\x1b', request_id='="')))
+    assert line.count("\n") == 0
+    assert r'id="=\"" model="a b=\"\n\u001b" version=1' in line
+
+
+class Target:
+    """Takes lines when it may, and fails when it is to."""
+
+    def __init__(self) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self.may = threading.Event()
+        self.fails = False
+
+    def write(self, line: bytes) -> None:
+        self.may.wait()
+        if self.fails:
+            raise OSError("no space left")
+        self.lines.append(json.loads(line))
+
+
+def messages(target: Target) -> list[str]:
+    return [line["message"] for line in target.lines]
+
+
+def test_a_target_that_takes_nothing_holds_nobody_up_and_is_told_what_is_missing(
+    wait_until: Callable[..., object],
+) -> None:
+    target = Target()
+    writer = Writer(LineFormatter("f", "json"), target.write)
+    writer.start()
+    writer.put(ENTRY)
+    wait_until(lambda: not writer._waiting, "the thread has the first line")
+    for _ in range(MOST_WAITING + 7):
+        writer.put(ENTRY)
+    assert target.lines == []
+    target.may.set()
+    wait_until(lambda: len(target.lines) == MOST_WAITING + 2, "all lines")
+    assert messages(target)[-1] == "lines on requests that the log did not take: 7"
+    writer.close()
+    assert len(target.lines) == MOST_WAITING + 2
+
+
+def test_a_target_that_fails_is_told_later_what_is_missing() -> None:
+    target = Target()
+    target.may.set()
+    writer = Writer(LineFormatter("f", "json"), target.write)
+    target.fails = True
+    writer.put(ENTRY)
+    writer.write_waiting()
+    target.fails = False
+    writer.put(ENTRY)
+    writer.write_waiting()
+    assert messages(target) == [
+        "request answered",
+        "lines on requests that the log did not take: 1",
+    ]
+
+
+def test_how_many_failures_were_left_out_is_said_once() -> None:
+    target = Target()
+    target.may.set()
+    writer = Writer(LineFormatter("f", "json"), target.write)
+    for _ in range(5):
+        writer.leave_out()
+    writer.write_waiting()
+    writer.write_waiting()
+    assert messages(target) == ["failed or slow requests too many to log each: 5"]
+
+
+def test_a_descriptor_that_does_not_block_gets_whole_lines(
+    wait_until: Callable[..., object],
+) -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    text = b"x" * 1_000_000
+    thread = threading.Thread(target=writing_to(writing), args=(text,))
+    thread.start()
+    found = b""
+    while len(found) < len(text):
+        found += os.read(reading, 1 << 16)
+    thread.join()
+    assert found == text
+    os.close(reading)
+    os.close(writing)
+
+
+def test_closing_does_not_wait_for_a_target_that_takes_nothing() -> None:
+    target = Target()
+    writer = Writer(LineFormatter("f", "json"), target.write)
+    writer.start()
+    writer.put(ENTRY)
+    writer.close()
+    assert target.lines == []
+    target.may.set()
+
+
+def test_levels_are_not_asked_for() -> None:
+    """The access log has settings of its own: `log_level` has no say."""
+    logging.getLogger("ringbatch.access").setLevel(logging.CRITICAL)
+    target = Target()
+    target.may.set()
+    writer = Writer(LineFormatter("f", "json"), target.write)
+    writer.put(ENTRY)
+    writer.write_waiting()
+    assert messages(target) == ["request answered"]

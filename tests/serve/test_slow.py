@@ -1,0 +1,236 @@
+"""Why was it slow: what the header and the log say of requests that were made so on purpose."""
+
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+from serve.client import Connection, Response, chunked, instances, predict_target, request
+from serve.server import Server, Start
+
+SLOW_S: Final = 0.8
+TOLERANCE: Final = 0.05
+LARGE_BYTES: Final = 8_000_000
+PHASES: Final = ("read", "wait", "queue", "gather", "run", "scatter", "write", "take")
+Logged = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def server(start_for_module: Start) -> Server:
+    usual = {"path": "slow.py", "workers": 1, "timeout_s": 30}
+    fixed = {"policy": "fixed", "max_latency_ms": SLOW_S * 1000}
+    return start_for_module(
+        {
+            "slow": usual,
+            "waiting": {**usual, **fixed, "max_batch_size": 8},
+            "pairs": {**usual, **fixed, "max_batch_size": 2},
+        },
+        access_log="all",
+        log_format="json",
+        max_request_bytes=1 << 24,
+    )
+
+
+@pytest.fixture
+def logged(server: Server, wait_until: Callable[..., Any]) -> Logged:
+    """`logged(id)`: what the log says of the request with that id."""
+
+    def find(request_id: str) -> dict[str, Any] | None:
+        for line in server.stderr.splitlines():
+            if f'"id": "{request_id}"' in line:
+                found: dict[str, Any] = json.loads(line)
+                return found
+        return None
+
+    def logged(request_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = wait_until(lambda: find(request_id), f"{request_id} in the log")
+        return found
+
+    return logged
+
+
+def asked(model: str, request_id: str, *values: Any) -> bytes:
+    headers = {"X-Request-Id": request_id, "X-Server-Timing": "1"}
+    return request(predict_target(model), instances(*values), headers=headers)
+
+
+def told(answer: Response) -> dict[str, float]:
+    """The durations of the header, in milliseconds."""
+    found = re.findall(r"([a-z]+);dur=([0-9.]+)", answer.headers["server-timing"])
+    return {name: float(ms) for name, ms in found}
+
+
+def expect_blame(
+    answer: Response, line: dict[str, Any], cause: str, phase: str, took_s: float
+) -> None:
+    """Header and log blame the same, and their figures add up to what the client saw."""
+    times = told(answer)
+    total = times.pop("total")
+    assert max(times, key=lambda name: times[name]) == phase
+    assert sum(times.values()) == pytest.approx(total, abs=0.01)
+    assert total == pytest.approx(took_s * 1000, rel=TOLERANCE)
+    assert line["cause"] == cause
+    own = [line[f"{name}_ms"] for name in PHASES if f"{name}_ms" in line]
+    assert sum(own) == pytest.approx(line["ms"], abs=0.01)
+    assert line["ms"] == pytest.approx(took_s * 1000, rel=TOLERANCE)
+    assert line[f"{phase}_ms"] == max(own)
+
+
+@pytest.fixture
+def connection(server: Server) -> Iterator[Connection]:
+    with Connection(server.port) as made:
+        # So that what is measured is no first request.
+        made.ask(asked("slow", "first", 0))
+        yield made
+
+
+def timed(connection: Connection, text: bytes) -> tuple[Response, float]:
+    began_s = time.monotonic()
+    answer = connection.ask(text)
+    return answer, time.monotonic() - began_s
+
+
+def test_the_model(connection: Connection, logged: Logged) -> None:
+    answer, took_s = timed(connection, asked("slow", "model", SLOW_S))
+    line = logged("model")
+    expect_blame(answer, line, "run", "run", took_s)
+    assert (line["batch"], line["reason"]) == (answer.json["batchId"], "idle")
+    assert (line["status"], line["model"], line["protocol"]) == (200, "slow", "v1")
+    assert (line["instances"], line["batch_size"], line["attempts"]) == (1, 1, 1)
+    assert line["client"] == f"127.0.0.1:{connection.port}"
+    assert line["bytes_out"] == len(answer.body)
+    assert line["bytes_in"] == len(instances(SLOW_S))
+
+
+def test_the_queue(connection: Connection, logged: Logged) -> None:
+    answer, took_s = timed(connection, asked("waiting", "queue", 0))
+    line = logged("queue")
+    expect_blame(answer, line, "queue", "queue", took_s)
+    assert line["reason"] == "latency"
+
+
+def test_a_long_neighbour(server: Server, connection: Connection, logged: Logged) -> None:
+    with Connection(server.port) as other:
+        other.send(asked("pairs", "neighbour", SLOW_S))
+        answer, took_s = timed(connection, asked("pairs", "beside", 0))
+        other.receive()
+    line = logged("beside")
+    expect_blame(answer, line, "batch", "run", took_s)
+    assert (line["batch_size"], line["instances"], line["reason"]) == (2, 1, "full")
+    assert logged("neighbour")["batch"] == line["batch"]
+
+
+def test_a_retry_after_a_crash(server: Server, connection: Connection, logged: Logged) -> None:
+    (server.config.parent / "armed").touch()
+    answer, took_s = timed(connection, asked("slow", "retry", "die"))
+    assert answer.status == 200
+    line = logged("retry")
+    assert (line["reason"], line["attempts"]) == ("retry", 2)
+    expect_blame(answer, line, "retry", "queue", took_s)
+    assert "closed for retry, 2 attempts" in answer.headers["server-timing"]
+
+
+@pytest.mark.parametrize("way", ["fast", "chunked"])
+def test_a_slow_upload(connection: Connection, logged: Logged, way: str) -> None:
+    text = asked("slow", f"upload-{way}", "a" * 1000)
+    if way == "chunked":
+        ids = f"X-Request-Id: upload-{way}\r\nX-Server-Timing: 1\r\n\r\n".encode()
+        text = chunked("slow", instances("a" * 1000)).replace(b"\r\n\r\n", b"\r\n" + ids, 1)
+    began_s = time.monotonic()
+    connection.send(text[:-200])
+    threading.Event().wait(SLOW_S)
+    answer = connection.ask(text[-200:])
+    took_s = time.monotonic() - began_s
+    expect_blame(answer, logged(f"upload-{way}"), "read", "read", took_s)
+
+
+def test_a_slow_reader(server: Server, logged: Logged) -> None:
+    """The header is written before anybody can know."""
+    with socket.socket() as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+        reader.connect(("127.0.0.1", server.port))
+        began_s = time.monotonic()
+        reader.sendall(asked("slow", "reader", "large"))
+        threading.Event().wait(3 * SLOW_S)
+        left = LARGE_BYTES
+        while left > 0:
+            left -= len(reader.recv(1 << 20))
+        line = logged("reader")
+        took_s = time.monotonic() - began_s
+    assert line["cause"] == "take"
+    assert SLOW_S * 1000 < line["take_ms"] < line["ms"] < took_s * 1000
+    assert line["bytes_out"] > LARGE_BYTES
+    own = [line[f"{name}_ms"] for name in PHASES if f"{name}_ms" in line]
+    assert sum(own) == pytest.approx(line["ms"], abs=0.01)
+
+
+def test_what_got_no_answer_is_logged_with_what_is_known_of_it(
+    server: Server, connection: Connection, logged: Logged
+) -> None:
+    with Connection(server.port) as other:
+        other.send(asked("slow", "gone", SLOW_S))
+        other.close()
+    line = logged("gone")
+    assert (line["status"], line["model"], line["message"]) == (499, "slow", "request failed")
+
+
+@pytest.mark.parametrize("spelling", [predict_target("slow"), "/v1/models/slow%3Apredict", "/nope"])
+def test_every_answer_has_the_id_that_was_sent_or_one_of_its_own(
+    server: Server, spelling: str
+) -> None:
+    with Connection(server.port) as connection:
+        sent = connection.ask(request(spelling, instances(0), headers={"X-Request-Id": "mine"}))
+        assert sent.headers["x-request-id"] == "mine"
+        made = {
+            connection.ask(request(spelling, body)).headers["x-request-id"]
+            for body in (instances(0), b"{", b"")
+        }
+        assert len(made) == 3
+        for bad in ("a b", "x" * 129, "\xe9"):
+            text = request(spelling, instances(0), headers={"X-Request-Id": bad})
+            assert connection.ask(text).headers["x-request-id"] not in made | {bad}
+
+
+def test_what_is_no_request_at_all_gets_an_id_too(server: Server, logged: Logged) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(b"nonsense\r\n\r\n")
+    assert answer.status == 400
+    assert logged(answer.headers["x-request-id"])["status"] == 400
+
+
+def test_ten_thousand_ids_do_no_harm(server: Server, logged: Logged) -> None:
+    with Connection(server.port) as connection:
+        for start in range(0, 10_000, 50):
+            names = [f"many-{number}" for number in range(start, start + 50)]
+            connection.send(b"".join(asked("slow", name, 0) for name in names))
+            answers = [connection.receive() for _ in names]
+            assert [answer.headers["x-request-id"] for answer in answers] == names
+    assert logged("many-9999")["status"] == 200
+
+
+def test_no_header_or_path_of_a_client_makes_a_line_of_its_own(
+    server: Server, logged: Logged
+) -> None:
+    forged = '{"id": "forged", "message": "request answered"}'
+    with Connection(server.port) as connection:
+        connection.send(request("/%0A" + "%7B%22id%22%3A%22forged%22", b"", method="GET"))
+        answer = connection.receive()
+        connection.ask(request("/v1/models/slow:predict", b"{", headers={"X-Request-Id": forged}))
+    line = logged(answer.headers["x-request-id"])
+    assert (line["status"], line["target"]) == (404, 'GET /\n{"id":"forged"')
+    ids = [json.loads(text).get("id") for text in server.stderr.splitlines()]
+    assert "forged" not in ids
+
+
+def test_a_failure_is_a_warning_and_says_for_which_model(server: Server, logged: Logged) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(asked("slow", "bad", {"no": "list"})[:-2] + b"}}")
+        assert answer.status == 400
+        connection.ask(asked("nobody", "unknown", 1))
+    bad, unknown = logged("bad"), logged("unknown")
+    assert (bad["model"], bad["status"], bad["level"]) == ("slow", 400, "info")
+    assert (unknown["status"], "model" in unknown) == (404, False)
