@@ -173,6 +173,18 @@ class Counters:
         for counter, amount in enumerate(amounts):
             self.add(counter, amount)
 
+    def add_all(self, amounts: Iterable[tuple[int, int]]) -> None:
+        """`add` to several counters."""
+        values, words, first = self._values, self._words, self._first
+        if not values:
+            values += words[first : first + self._size].tolist()
+        for counter, amount in amounts:
+            value = values[counter] + amount
+            if value > _LARGE:
+                value &= _WORD_MASK
+            values[counter] = value
+            words[first + counter] = value
+
     def __getitem__(self, counter: int) -> int:
         value: int = self._words[self._first + counter]
         return value

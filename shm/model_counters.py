@@ -11,7 +11,7 @@ from ringbatch.shm.descriptors import ModelCounterWords
 from ringbatch.shm.layout import WORD, Layout
 from ringbatch.shm.model_spec import INDEX_MASK
 from ringbatch.shm.slot import Reason
-from ringbatch.shm.tallies import BUCKETS, time_bucket
+from ringbatch.shm.tallies import BUCKETS, time_bucket, time_counts
 
 _SINGLE: Final = 64
 """Batches of up to so many rows are counted for each size, larger ones by the power of two that
@@ -102,39 +102,38 @@ class ModelCounters(Counters):
             add(_RETRIED, count)
         else:
             add(_WAIT_NS, now_ns * count - sum(accepted_ns))
-            longest = time_bucket(now_ns - min(accepted_ns))
-            if longest == time_bucket(now_ns - max(accepted_ns)):
-                add(_BY_WAIT + longest, count)
-            else:
-                for ns in accepted_ns:
-                    add(_BY_WAIT + time_bucket(now_ns - ns))
+            for bucket, waited in time_counts([now_ns - ns for ns in accepted_ns]):
+                add(_BY_WAIT + bucket, waited)
         add(_BY_REASON + reason)
         add(_BY_ROWS + rows_bucket(rows))
         add(_DISPATCHED_ROWS, rows)
-        self.add(_LATEST_NS, now_ns - self[_LATEST_NS])
+        add(_LATEST_NS, now_ns - self._values[_LATEST_NS])
 
     def ran(self, requests: int, rows: int, spent: Spent) -> None:
         """Count a batch that was run: the requests and the instances in it, and what it took."""
         input_ns, infer_ns, output_ns, padded_rows, further_runs = spent
-        add = self.add
-        add(_RUN_NS, infer_ns)
-        add(_BY_RUN + time_bucket(infer_ns))
-        add(_EXECUTED, requests)
-        add(_INPUT_NS, input_ns * requests)
-        add(_INFER_NS, infer_ns * requests)
-        add(_OUTPUT_NS, output_ns * requests)
         if padded_rows:
-            add(_PADDED_ROWS, padded_rows)
+            self.add(_PADDED_ROWS, padded_rows)
         if further_runs:
-            add(_FURTHER_RUNS, further_runs)
+            self.add(_FURTHER_RUNS, further_runs)
         size = rows - 1
         if rows > _SINGLE:
             size = min(_SINGLE + (rows - 1).bit_length() - 7, len(SIZES) - 1)
         record = _BY_SIZE + size * _SIZE_RECORD
-        add(record)
-        add(record + 1, input_ns)
-        add(record + 2, infer_ns)
-        add(record + 3, output_ns)
+        self.add_all(
+            (
+                (_RUN_NS, infer_ns),
+                (_BY_RUN + time_bucket(infer_ns), 1),
+                (_EXECUTED, requests),
+                (_INPUT_NS, input_ns * requests),
+                (_INFER_NS, infer_ns * requests),
+                (_OUTPUT_NS, output_ns * requests),
+                (record, 1),
+                (record + 1, input_ns),
+                (record + 2, infer_ns),
+                (record + 3, output_ns),
+            )
+        )
 
     def worker_died(self, *, hung: bool, killed: bool) -> None:
         """Count the death of a worker."""

@@ -10,6 +10,7 @@ A request that was answered with 200 is counted by how long it took alone, all o
 status. Times are from acceptance to the answer, which is about to be written.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, Final
@@ -67,6 +68,20 @@ def time_bucket(took_ns: int) -> int:
     return min((took_ns // FINEST_NS).bit_length(), _LAST_BUCKET)
 
 
+def time_counts(times_ns: Iterable[int]) -> list[tuple[int, int]]:
+    """How many times are in each bucket: the buckets with any, and their counts."""
+    times = sorted(times_ns)
+    found, start, end = [], 0, len(times)
+    while start < end:
+        bucket = time_bucket(times[start])
+        stop = end
+        if bucket < _LAST_BUCKET:
+            stop = bisect_left(times, FINEST_NS << bucket, start)
+        found.append((bucket, stop - start))
+        start = stop
+    return found
+
+
 class Tally:
     """The counts of one account and one protocol in one lane, for the holder of the lane.
 
@@ -112,12 +127,8 @@ class Tally:
     def settle(self) -> None:
         """Count what is pending; for all of a batch together that costs a third."""
         times_ns = self.pending_ns
-        lowest, highest = time_bucket(min(times_ns)), time_bucket(max(times_ns))
-        if lowest == highest:
-            self._add(_TIMES + lowest, len(times_ns))
-        else:
-            for took_ns in times_ns:
-                self._add(_TIMES + time_bucket(took_ns), 1)
+        for bucket, count in time_counts(times_ns):
+            self._add(_TIMES + bucket, count)
         self._add(_ANSWERED_NS, sum(times_ns))
         self._add(_INSTANCES, self.pending_instances)
         times_ns.clear()
@@ -125,15 +136,9 @@ class Tally:
 
     def answered_many(self, took_ns: NDArray[Any]) -> None:
         """`answered` for requests of one instance each."""
-        # Of a whole number that has an exact double, the exponent is the number of its bits.
-        _, bits = np.frexp((took_ns // FINEST_NS).astype(np.float64))
-        buckets = np.minimum(bits, _LAST_BUCKET)
-        counts = np.bincount(buckets, minlength=BUCKETS).tolist()
-        for bucket, count in enumerate(counts):
-            if count:
-                self._add(_TIMES + bucket, count)
-        self._add(_ANSWERED_NS, int(took_ns.sum()))
-        self._add(_INSTANCES, len(took_ns))
+        self.pending_ns += took_ns.tolist()
+        self.pending_instances += len(took_ns)
+        self.settle()
 
     def ended(self, code: int, took_ns: int, count: int = 1) -> None:
         """Count requests that ended in another way.
