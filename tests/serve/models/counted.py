@@ -1,0 +1,22 @@
+"""A model that does what its one number says."""
+
+import os
+import time
+from typing import Any
+
+from ringbatch.engine import InvalidInput, Tensor
+
+inputs = outputs = [Tensor("x", "FP32", [])]
+
+
+def predict(x: Any) -> Any:
+    """Its number, or the failure that the number asks for."""
+    if (x == 400).any():
+        raise InvalidInput("not this one")
+    if (x == 500).any():
+        raise RuntimeError("a defect")
+    if (x == 503).any():
+        os._exit(1)
+    if (x == 504).any():
+        time.sleep(0.5)
+    return x
