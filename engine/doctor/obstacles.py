@@ -8,8 +8,10 @@ place, by a restart or a handover.
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
+from ringbatch.engine.config.problems import key_text
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.doctor import (
     cpu_checks,
@@ -55,7 +57,19 @@ def obstacles(config: Config, *, passed: bool = False) -> list[str]:
         }
     )
     found = judge(decisive(facts, config, passed=passed), config, _CHECKS, asked=True)
-    return _lines([*found, *faults])
+    return [*unreadable(config), *_lines([*found, *faults])]
+
+
+def unreadable(config: Config) -> list[str]:
+    """A line for each file of a model that this user may not read."""
+    found = []
+    for model in config.models:
+        for key in ("path", "warm_up_file"):
+            path = getattr(model, key)
+            if isinstance(path, Path) and not os.access(path, os.R_OK):
+                do = "let the engine's user read it, and enter its folders"
+                found.append(f"[models.{key_text(model.name)}] {key}: {path}: cannot be read; {do}")
+    return found
 
 
 def decisive(facts: Facts, config: Config, *, passed: bool) -> Facts:

@@ -81,8 +81,12 @@ class V1Server:
     ) -> list[bytes]:
         """As `ringbatch.engine.runtimes.model.Remote` has it."""
         body = joined(asked, lists)
-        until_ns = min(until_ns, time.monotonic_ns() + self._timeout_ns)
-        answer = self._upstream.post(asked.target, asked.headers + _JSON, body, until_ns)
+        own_ns = time.monotonic_ns() + self._timeout_ns
+        headers = asked.headers + _JSON
+        try:
+            answer = self._upstream.post(asked.target, headers, body, min(until_ns, own_ns))
+        except ServerFailed as failed:
+            raise _named(failed, self._timeout_ns) if own_ns <= until_ns else failed from None
         _expect_ok(answer, self._isolated)
         try:
             return shared_out(answer.body, rows)
@@ -145,7 +149,10 @@ class V2Server:
                 json_bytes,
             )
         until_ns = time.monotonic_ns() + self._timeout_ns
-        answer = self._upstream.post(self._target, headers, body, until_ns)
+        try:
+            answer = self._upstream.post(self._target, headers, body, until_ns)
+        except ServerFailed as failed:
+            raise _named(failed, self._timeout_ns) from None
         _expect_ok(answer, self._isolated)
         length = answer.headers.get(LENGTH_HEADER.lower())
         try:
@@ -158,6 +165,13 @@ class V2Server:
         if self._batched:
             _expect_rows(outputs, len(arrays[0]))
         return outputs
+
+
+def _named(failed: ServerFailed, timeout_ns: int) -> ServerFailed:
+    """A failure; where no answer came in time, with the limit of a batch, which that was."""
+    if failed.status is not Status.EXPIRED:
+        return failed
+    return ServerFailed(failed.status, f"{failed}: batch_timeout_s = {timeout_ns / 1e9:g}")
 
 
 def _expect_rows(outputs: dict[str, Any], rows: int) -> None:

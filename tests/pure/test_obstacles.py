@@ -1,5 +1,6 @@
 """What is decisive for a start, of all that a doctor knows."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from ringbatch.engine.doctor.facts import (
 )
 from ringbatch.engine.doctor.findings import Level
 from ringbatch.engine.doctor.memory_checks import dev_shm
-from ringbatch.engine.doctor.obstacles import decisive
+from ringbatch.engine.doctor.obstacles import decisive, unreadable
 from ringbatch.engine.doctor.software_checks import packages
 
 CONFIG = Config(
@@ -67,6 +68,20 @@ def test_a_package_of_another_release_does_not_end_a_start(
         packages=(own,),
     )
     assert levels(packages, Facts(software=software)) == expected
+
+
+def test_a_file_that_this_user_may_not_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    models = (
+        ModelConfig(name="a.b", path=Path("/m/secret.py")),
+        ModelConfig(name="c", path=Path("/m/c.py"), warm_up_file=Path("/m/secret.json")),
+        ModelConfig(name="d", path="http://127.0.0.1:1"),
+    )
+    monkeypatch.setattr(os, "access", lambda path, _mode: "secret" not in str(path))
+    said = unreadable(Config(models=models))
+    assert [line.partition(": cannot be read; ")[0] for line in said] == [
+        '[models."a.b"] path: /m/secret.py',
+        "[models.c] warm_up_file: /m/secret.json",
+    ]
 
 
 def test_only_the_port_of_http_is_passed() -> None:

@@ -1,6 +1,7 @@
 """Batching in front of a model server, as its clients see it, and as the server does."""
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -338,13 +339,22 @@ def test_a_server_that_is_away_is_told_and_met_again(
     assert [answer.status for answer in again] == [200, 404, 200]
 
 
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ({"timeout_s": 1}, r".* in time|no answer came within timeout_s = 1"),
+        ({"batch_timeout_s": 1}, r".* did not answer in time: batch_timeout_s = 1"),
+    ],
+    ids=["timeout_s", "batch_timeout_s"],
+)
 def test_a_server_that_is_slow_is_given_up_and_the_next_request_is_served(
-    start: Start, behind: ModelServer, wait_until: Any
+    start: Start, behind: ModelServer, wait_until: Any, limit: dict[str, int], words: str
 ) -> None:
     behind.gate.clear()
-    server = start({"m": {"path": behind.url, "workers": 1, "timeout_s": 1}}, sidecar=True)
+    server = start({"m": {"path": behind.url, "workers": 1} | limit}, sidecar=True)
     (late,) = ask(server, post({"instances": [[1, 2, 3]]}))
     assert late.status == 504
+    assert re.fullmatch(words, late.error), late.error
     behind.gate.set()
     wait_until(lambda: ask(server, post({"instances": [[1, 2, 3]]}))[0].status == 200, "an answer")
     assert server.status().collector["workers_hung"] == 0
