@@ -24,6 +24,7 @@ from typing import Final
 from ringbatch.shm.answers import Answer
 from ringbatch.shm.counters import Counters, LaneCounter
 from ringbatch.shm.descriptors import (
+    INSTANTS,
     OUTCOME,
     OUTCOME_DETAILS,
     REQUEST_HEADER,
@@ -359,6 +360,13 @@ class Lane(SlotMemory):
             return _SPOILT
         start = self._first_answer + slot * SLOT_BYTES
         return Answer(*outcome, *OUTCOME_DETAILS.unpack_from(self.memory, start))
+
+    def instants(self, slot: int) -> tuple[int, int, int]:
+        """Of `answer`, what tells batches and their times apart: `batch`, `began_ns` and
+        `finished_ns`, as they stand there."""
+        start = self._first_answer + slot * SLOT_BYTES
+        batch, began_ns, finished_ns = INSTANTS.unpack_from(self.memory, start)
+        return batch, began_ns, finished_ns
 
     def outcome(self, slot: int) -> tuple[Status, int, int]:
         """The first three of `answer`, and in half the time."""

@@ -1,5 +1,7 @@
-"""Which requests are logged: a decision on values, with the time passed in."""
+"""Which requests are logged: a decision on values, with time and chance passed in."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -37,33 +39,26 @@ class Choice:
         now_ns: the time.
     """
 
-    __slots__ = ("_all", "_filled_ns", "_left", "_off", "_sample", "_slow_ns")
+    __slots__ = ("_filled_ns", "_left", "_off", "_slow_ns")
 
     def __init__(self, settings: AccessSettings, now_ns: int) -> None:
         self._off = settings.scope == "off"
-        self._all = settings.scope == "all"
-        self._sample = settings.sample
         self._slow_ns = int(settings.slower_than_ms * 1e6)
         self._left = float(BURST)
         self._filled_ns = now_ns
 
-    def may(self, status: int) -> bool:
-        """Whether a request that ended so can be logged at all, whatever it took: what `takes` is
-        asked for then."""
-        return not self._off and (self._all or status >= FIRST_FAILURE or self._slow_ns > 0)
-
-    def takes(self, status: int, took_ns: int, now_ns: int, chance: float) -> bool | None:
-        """Whether a request is logged; None where only the rate of failures speaks against it.
+    def takes(self, status: int, took_ns: int, now_ns: int, *, drawn: bool) -> bool | None:
+        """Whether a request is logged; None where only the rate speaks against it.
 
         Args:
             status: HTTP's.
             took_ns: from its first byte to its answer.
             now_ns: the time.
-            chance: random, from 0 up to 1.
+            drawn: whether it is of the sample.
         """
         if self._off:
             return False
-        if self._all and chance < self._sample:
+        if drawn:
             return True
         failed, slow = status >= FIRST_FAILURE, 0 < self._slow_ns < took_ns
         if not failed and not slow:
@@ -74,3 +69,35 @@ class Choice:
             return None
         self._left -= 1
         return True
+
+
+class Draw:
+    """Draws a sample, by how many are left out before the next: nearly free for these.
+
+    Args:
+        share: of all, from 0 to 1.
+        chance: random numbers, from 0 up to 1.
+    """
+
+    __slots__ = ("_chance", "_left_out", "_share")
+
+    def __init__(self, share: float, chance: Callable[[], float]) -> None:
+        self._share = share
+        self._chance = chance
+        self._left_out = self._gap()
+
+    def hits(self) -> bool:
+        """Whether this one is of the sample."""
+        if self._left_out:
+            self._left_out -= 1
+            return False
+        self._left_out = self._gap()
+        return True
+
+    def _gap(self) -> int:
+        if self._share >= 1:
+            return 0
+        if self._share <= 0:
+            return -1
+        # So many independent draws in a row miss, by the inverse of their distribution.
+        return int(math.log1p(-self._chance()) / math.log1p(-self._share))

@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ringbatch.frontend.access.choice import AccessSettings, Choice
+from ringbatch.frontend.access.choice import AccessSettings, Choice, Draw
 from ringbatch.frontend.access.entry import Entry
 from ringbatch.frontend.access.writer import Writer, writing_to
-from ringbatch.frontend.codec.breakdown import breakdown, header
+from ringbatch.frontend.codec.breakdown import about_batch, breakdown, header, in_worker
 from ringbatch.frontend.codec.request_ids import RequestIds
 from ringbatch.frontend.request.endings import Ending, Endings
 from ringbatch.frontend.request.task import Engine
@@ -46,8 +46,10 @@ class Recorder:
     Attributes:
         ids: makes those that clients have not chosen.
         server_timing: whether every client is told.
-        watches: whether requests that were answered with 200 may be logged; others are asked for
-            anyway.
+        watches: whether anything may be said of requests that were answered with 200 and did not
+            ask; others are looked at anyway.
+        looks_for_slow: whether each of these is to be looked at.
+        draws: to be called for each request, once: whether it is of the sample.
 
     Args:
         settings: what is wanted.
@@ -73,33 +75,63 @@ class Recorder:
         self.clock = clock
         self._choice = Choice(settings, clock())
         self.server_timing = settings.server_timing
-        self.watches = self._choice.may(200)
+        all_of_them = settings.scope == "all"
+        self.looks_for_slow = settings.scope != "off" and settings.slower_than_ms > 0
+        self.watches = all_of_them or self.looks_for_slow or settings.server_timing
+        self.draws = Draw(settings.sample if all_of_them else 0.0, chance).hits
+        self._known = (0, 0)
+        """The batch, and the end of its run, that the two texts below are about."""
+        self._in_worker = self._about_batch = b""
         self._endings = endings
         self._batch_ids = batch_ids
         self._writer = writer
         self._wall_s = wall_s
-        self._chance = chance
 
     def last(self) -> Ending:
         """How the request ended whose answer was brought just now."""
         return self._endings.last()
+
+    def failed(self) -> bool:
+        """Whether `last` was answered with another status than 200."""
+        return self._endings.last_code() != 200
+
+    def usual_timing(self, began_ns: int) -> bytes:
+        """`timing` of `last`; what it has in common with others of its batch is made once."""
+        accepted_ns, ended_ns, batch, taken_ns, finished_ns = self._endings.last_instants()
+        if began_ns or not accepted_ns <= taken_ns <= finished_ns <= ended_ns:
+            return self.timing(self.last(), began_ns)
+        if (batch, finished_ns) != self._known:
+            found = breakdown(0, accepted_ns, self.last().stamps, ended_ns)
+            self._known = batch, finished_ns
+            self._in_worker = in_worker(found).encode()
+            self._about_batch = about_batch(found, self._batch_ids.text(batch)).encode()
+        return b"queue;dur=%.3f, %bwrite;dur=%.3f, %btotal;dur=%.3f" % (
+            (taken_ns - accepted_ns) / 1e6,
+            self._in_worker,
+            (ended_ns - finished_ns) / 1e6,
+            self._about_batch,
+            (ended_ns - accepted_ns) / 1e6,
+        )
 
     def timing(self, ending: Ending, began_ns: int) -> bytes:
         """The value of the header ``Server-Timing``; arguments as of `record`."""
         found = breakdown(began_ns, ending.accepted_ns, ending.stamps, ending.ended_ns)
         return header(found, self._batch_id(found.batch_rows, found.batch)).encode()
 
-    def record(self, ending: Ending, exchanged: Exchanged, take_ns: int = 0) -> None:
+    def record(
+        self, ending: Ending, exchanged: Exchanged, take_ns: int = 0, *, drawn: bool
+    ) -> None:
         """Log a request, if it is one of those.
 
         Args:
             ending: how it ended.
             exchanged: what its connection knows.
+            drawn: whether it is of the sample.
             take_ns: how long its client let the answer wait.
         """
         ended_ns = ending.ended_ns + take_ns
         took_ns = ended_ns - (exchanged.began_ns or ending.accepted_ns)
-        takes = self._choice.takes(ending.code, took_ns, ended_ns, self._chance())
+        takes = self._choice.takes(ending.code, took_ns, ended_ns, drawn=drawn)
         if takes is None:
             self._writer.leave_out()
         elif takes:

@@ -126,12 +126,21 @@ def header(found: Breakdown, batch_id: str) -> str:
         found: of the request.
         batch_id: what its client calls the batch; empty where it was in none.
     """
-    entries = [
-        f"{name};dur={ns / 1e6:.3f}" for name, ns in zip(PHASES, found.phases, strict=True) if ns
-    ]
-    if batch_id:
-        times = f", {found.attempts} attempts" if found.attempts > 1 else ""
-        about = f"{found.batch_rows} instances, closed for {found.reason}{times}"
-        entries.append(f'batch;desc="{batch_id}, {about}"')
-    entries.append(f"total;dur={found.total / 1e6:.3f}")
-    return ", ".join(entries)
+    phases = zip(PHASES, found.phases, strict=True)
+    entries = [f"{name};dur={ns / 1e6:.3f}, " for name, ns in phases if ns]
+    return f"{''.join(entries)}{about_batch(found, batch_id)}total;dur={found.total / 1e6:.3f}"
+
+
+def in_worker(found: Breakdown) -> str:
+    """Of that value, what all of a batch have in common that stands before `write`."""
+    phases = (("gather", found.gather), ("run", found.run), ("scatter", found.scatter))
+    return "".join([f"{name};dur={ns / 1e6:.3f}, " for name, ns in phases if ns])
+
+
+def about_batch(found: Breakdown, batch_id: str) -> str:
+    """Of that value, what is said of the batch; arguments as of `header`."""
+    if not batch_id:
+        return ""
+    times = f", {found.attempts} attempts" if found.attempts > 1 else ""
+    about = f"{found.batch_rows} instances, closed for {found.reason}{times}"
+    return f'batch;desc="{batch_id}, {about}", '

@@ -18,6 +18,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import (
+    AGENT_TEXT,
     JSON,
     Answer,
     Headers,
@@ -122,7 +123,7 @@ class FastLane(asyncio.Protocol):
         self._usual_head = settings.response_heads.usual
         self._make_id = settings.response_heads.ids.make
         recorder = settings.recorder
-        self._watches = recorder is not None and (recorder.watches or recorder.server_timing)
+        self._watches = recorder is not None and recorder.watches
         self._watch: Watch | None = None
         self._identity = b""
         """What the head of the next answer has from the id of its request on."""
@@ -370,7 +371,8 @@ class FastLane(asyncio.Protocol):
         self._clock.age_s = 0
         size = len(body)
         head = self._request
-        if self._watches or head.timing or status != 200:
+        # A failure of a model with `kserve_errors` has the status of a success.
+        if self._watches or head.timing or status != 200 or headers is AGENT_TEXT:
             self._identify(head, status, size)
         else:
             self._identity = head.request_id or self._make_id()

@@ -36,7 +36,7 @@ class Watch:
         self._loop = loop
         self._client = client_of(transport)
         self._began_ns = 0
-        self._untaken: tuple[Ending, Exchanged] | None = None
+        self._untaken: tuple[Ending, Exchanged, bool] | None = None
 
     def begin(self) -> None:
         """The first byte of a request came, and not all of it."""
@@ -54,26 +54,29 @@ class Watch:
             What the head of the answer has from the id on, but for the length.
         """
         recorder = self._recorder
-        ending = recorder.last()
         began_ns, self._began_ns = self._began_ns, 0
-        self.taken()
+        if self._untaken is not None:
+            self.taken()
+        drawn = recorder.draws()
+        if drawn or recorder.looks_for_slow or recorder.failed():
+            self._record(head, request_id, began_ns, bytes_out, drawn=drawn)
+        if head.timing or recorder.server_timing:
+            return request_id + _TIMING_LINE + recorder.usual_timing(began_ns)
+        return request_id
+
+    def _record(
+        self, head: RequestHead, request_id: bytes, began_ns: int, bytes_out: int, *, drawn: bool
+    ) -> None:
+        ending = self._recorder.last()
+        bytes_in = head.content_length
         exchanged = Exchanged(
-            began_ns,
-            request_id,
-            head.trace,
-            "",
-            self._client,
-            head.content_length,
-            bytes_out,
+            began_ns, request_id, head.trace, "", self._client, bytes_in, bytes_out
         )
         if bytes_out >= LARGE_ANSWER_BYTES:
-            self._untaken = ending, exchanged
+            self._untaken = ending, exchanged, drawn
             self._loop.call_soon(self.look)
         else:
-            recorder.record(ending, exchanged)
-        if head.timing or recorder.server_timing:
-            return request_id + _TIMING_LINE + recorder.timing(ending, began_ns)
-        return request_id
+            self._recorder.record(ending, exchanged, drawn=drawn)
 
     def look(self) -> None:
         """Whether the client has taken the last answer; to be called from time to time."""
@@ -84,9 +87,9 @@ class Watch:
         """The client has taken the last answer, or goes without it."""
         if self._untaken is None:
             return
-        (ending, exchanged), self._untaken = self._untaken, None
+        (ending, exchanged, drawn), self._untaken = self._untaken, None
         take_ns = 0 if at_once else self._recorder.clock() - ending.ended_ns
-        self._recorder.record(ending, exchanged, take_ns)
+        self._recorder.record(ending, exchanged, take_ns, drawn=drawn)
 
 
 def client_of(transport: asyncio.BaseTransport) -> str:

@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import random
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from ringbatch.frontend.access.choice import (
     FAILURES_PER_S,
     AccessSettings,
     Choice,
+    Draw,
 )
 from ringbatch.frontend.access.entry import Entry, fields, record
 from ringbatch.frontend.access.writer import MOST_WAITING, Writer, writing_to
@@ -39,49 +41,55 @@ ENTRY = Entry(
 )
 
 
-def chosen(settings: AccessSettings, status: int, took_ns: int = 0, chance: float = 0.5) -> Any:
-    return Choice(settings, 0).takes(status, took_ns, 0, chance)
+def chosen(settings: AccessSettings, status: int, took_ns: int, *, drawn: bool) -> Any:
+    return Choice(settings, 0).takes(status, took_ns, 0, drawn=drawn)
 
 
 @pytest.mark.parametrize(
-    ("settings", "status", "took_ms", "chance", "expected"),
+    ("settings", "status", "took_ms", "drawn", "expected"),
     [
-        (AccessSettings("off", slower_than_ms=1), 500, 9, 0.0, False),
-        (AccessSettings("failures"), 200, 9, 0.0, False),
-        (AccessSettings("failures"), 399, 9, 0.0, False),
-        (AccessSettings("failures"), 400, 9, 0.0, True),
-        (AccessSettings("failures", slower_than_ms=10), 200, 9, 0.0, False),
-        (AccessSettings("failures", slower_than_ms=10), 200, 11, 0.0, True),
-        (AccessSettings("all"), 200, 0, 0.999, True),
-        (AccessSettings("all", 0.01), 200, 0, 0.009, True),
-        (AccessSettings("all", 0.01), 200, 0, 0.01, False),
-        (AccessSettings("all", 0.01), 503, 0, 0.5, True),
-        (AccessSettings("all", 0.0, 10), 200, 11, 0.5, True),
-        (AccessSettings("all", 0.0), 200, 11, 0.0, False),
+        (AccessSettings("off", slower_than_ms=1), 500, 9, True, False),
+        (AccessSettings("failures"), 200, 9, False, False),
+        (AccessSettings("failures"), 399, 9, False, False),
+        (AccessSettings("failures"), 400, 9, False, True),
+        (AccessSettings("failures", slower_than_ms=10), 200, 9, False, False),
+        (AccessSettings("failures", slower_than_ms=10), 200, 11, False, True),
+        (AccessSettings("all"), 200, 0, True, True),
+        (AccessSettings("all", 0.01), 200, 0, False, False),
+        (AccessSettings("all", 0.01), 503, 0, False, True),
+        (AccessSettings("all", 0.0, 10), 200, 11, False, True),
     ],
 )
 def test_which_requests_are_logged(
-    settings: AccessSettings, status: int, took_ms: int, chance: float, expected: bool
+    settings: AccessSettings, status: int, took_ms: int, drawn: bool, expected: bool
 ) -> None:
-    assert chosen(settings, status, took_ms * 1_000_000, chance) is expected
+    assert chosen(settings, status, took_ms * 1_000_000, drawn=drawn) is expected
+
+
+@pytest.mark.parametrize(
+    ("share", "least", "most"), [(0, 0, 0), (0.01, 80, 120), (1, 10_000, 10_000)]
+)
+def test_a_sample_has_its_share(share: float, least: int, most: int) -> None:
+    draw = Draw(share, random.Random(1).random)
+    assert least <= sum(draw.hits() for _ in range(10_000)) <= most
 
 
 def test_failures_are_logged_within_a_rate() -> None:
     choice = Choice(AccessSettings("failures"), 0)
 
     def logged(now_ns: int) -> int:
-        return [choice.takes(500, 0, now_ns, 0.5) for _ in range(1000)].count(True)
+        return [choice.takes(500, 0, now_ns, drawn=False) for _ in range(1000)].count(True)
 
     assert logged(0) == BURST
     assert logged(0) == 0
-    assert choice.takes(500, 0, 0, 0.5) is None
+    assert choice.takes(500, 0, 0, drawn=False) is None
     assert logged(S) == FAILURES_PER_S
     assert logged(3600 * S) == BURST
 
 
 def test_what_the_sample_takes_counts_for_no_rate() -> None:
     choice = Choice(AccessSettings("all"), 0)
-    assert all(choice.takes(500, 0, 0, 0.5) for _ in range(10 * BURST))
+    assert all(choice.takes(500, 0, 0, drawn=True) for _ in range(10 * BURST))
 
 
 def test_an_entry_says_what_applies_and_nothing_else() -> None:

@@ -10,6 +10,7 @@ import pytest
 from ringbatch.shm import descriptors
 from ringbatch.shm.descriptors import (
     ANSWER_DETAILS,
+    INSTANTS,
     LAYOUT_VERSION,
     MAGIC_VALUE,
     OUTCOME,
@@ -144,6 +145,7 @@ def test_a_profile_has_room_for_its_trials() -> None:
         (PACKED_DETAILS, SlotWords.RESULT_BYTES, SlotWords.FINISHED_NS),
         (OUTCOME, SlotWords.DONE, SlotWords.BATCH),
         (OUTCOME_DETAILS, SlotWords.DONE, SlotWords.FINISHED_NS),
+        (INSTANTS, SlotWords.DONE, SlotWords.FINISHED_NS),
     ],
 )
 def test_a_structure_is_the_run_of_words_that_it_says(
@@ -157,6 +159,8 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     names = [SlotWords.DONE + n for n in OUTCOME_DETAILS.unpack(packed)]
     assert names[0] == SlotWords.BATCH_ROWS
     assert names[-1] == SlotWords.FINISHED_NS
+    instants = [SlotWords.DONE + n for n in INSTANTS.unpack(packed)]
+    assert instants == [SlotWords.BATCH, SlotWords.BEGAN_NS, SlotWords.FINISHED_NS]
 
 
 def test_the_numbers_of_version_10() -> None:

@@ -1,0 +1,165 @@
+"""What it costs to say where the time of requests goes: ids, Server-Timing and the access log.
+
+As in `steps.py`, the steps of all roles are called by hand, here from the bytes of requests on the
+fast lane to those of their answers, and nothing sleeps or waits; only sockets are missing, which
+would make every share smaller. The settings take turns, batch by batch, and the best of many
+counts. What the log's thread writes goes nowhere, but is made and counts.
+"""
+
+import argparse
+import math
+import random
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from report import Report
+from rounds import table
+from steps import MAX_RATIO, REPETITIONS, SIZES, Engine
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from ringbatch.frontend.access.choice import AccessSettings
+from ringbatch.frontend.access.recorder import Recorder
+from ringbatch.frontend.access.writer import Writer
+from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.fast_lane import FastLane
+from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
+from ringbatch.frontend.http.head import HeadReader
+from ringbatch.frontend.http.response_heads import ResponseHeads
+from ringbatch.shm.host.log_lines import LineFormatter
+from ringbatch.shm.host.process import settle
+
+BODY = b'{"instances":[[%b]]}' % b",".join(b"%f" % (number / 7) for number in range(16))
+REQUEST = b"POST /v1/models/double:predict HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n%b" % (
+    len(BODY),
+    BODY,
+)
+NOTHING = "off"
+VARIANTS = {
+    NOTHING: AccessSettings("off"),
+    "failures, the default": AccessSettings("failures"),
+    "sampled 1 %": AccessSettings("all", 0.01),
+    "Server-Timing": AccessSettings("off", server_timing=True),
+    "both": AccessSettings("all", 0.01, server_timing=True),
+    "all logged": AccessSettings("all"),
+}
+LIMITED = ("failures, the default", "sampled 1 %")
+
+
+class Transport:
+    """Takes what is written."""
+
+    def __init__(self, written: Callable[[bytes], None]) -> None:
+        self.write = written
+
+    def get_extra_info(self, _name: str) -> tuple[str, int]:
+        """As asyncio's: where the client is."""
+        return "127.0.0.1", 1
+
+
+class Connections:
+    """As many connections as a batch has requests, to an engine of their own."""
+
+    def __init__(self, settings: AccessSettings, size: int) -> None:
+        self._engine = engine = Engine(size)
+        self._answers: list[bytes] = []
+        state = ServerState()
+        state.default_headers = [(b"date", b"Sun, 06 Nov 1994 08:49:37 GMT")]
+        core = engine.service.engine
+        self._writer = Writer(LineFormatter("frontend"), _nowhere)
+        recorder = Recorder(settings, core.endings, core.batch_ids, self._writer)
+        shared = FastLaneSettings(
+            predictions=engine.service,
+            heads=HeadReader(1 << 20),
+            response_heads=ResponseHeads(state, recorder.ids),
+            idle_timeout_s=75.0,
+            count_hand_over=_nobody,
+            stopping=lambda: False,
+            leaving=lambda: False,
+            close_grace_s=lambda: 0.0,
+            budget=BodyBudget.of(1 << 20),
+            recorder=recorder,
+        )
+        config = Config(cast(Any, _nobody), lifespan="off")
+        self._lanes = []
+        for _ in range(size):
+            lane = FastLane(shared, config, state, {}, cast(Any, engine.loop))
+            lane.connection_made(cast(Any, Transport(self._answers.append)))
+            self._lanes.append(lane)
+
+    def batch(self) -> float:
+        """Serve one request of each connection; nanoseconds for each."""
+        engine = self._engine
+        began_ns = time.perf_counter_ns()
+        for lane in self._lanes:
+            lane.data_received(REQUEST)
+        engine.loop.turn()
+        engine.collector.step(time.monotonic_ns())
+        engine.worker.step()
+        engine.collector.step(time.monotonic_ns())
+        engine.gateway.collect()
+        engine.loop.turn()
+        self._writer.write_waiting()
+        took_ns = time.perf_counter_ns() - began_ns
+        assert len(self._answers) == len(self._lanes)
+        assert all(answer.startswith(b"HTTP/1.1 200") for answer in self._answers), self._answers
+        self._answers.clear()
+        return took_ns / len(self._lanes)
+
+
+def _nowhere(_line: bytes) -> None:
+    """Takes the place of the log."""
+
+
+def _nobody(*_: object) -> None:
+    """Takes the place of whoever would be called."""
+
+
+def figures(size: int, repetitions: int) -> dict[str, float]:
+    """Nanoseconds for a request, by what is said of it: the mean of the better half of many."""
+    entries = {name: Connections(settings, size) for name, settings in VARIANTS.items()}
+    found: dict[str, list[float]] = {name: [] for name in entries}
+    settle()
+    order = list(entries)
+    for _ in range(repetitions):
+        # Whoever comes behind another finds its data in the caches, and not its own.
+        random.shuffle(order)
+        for name in order:
+            found[name].append(entries[name].batch())
+    # Of a sample of 1 %, the best batch would have none.
+    return {name: _better_half(took) for name, took in found.items()}
+
+
+def _better_half(took: list[float]) -> float:
+    best = sorted(took)[: math.ceil(len(took) / 2)]
+    return sum(best) / len(best)
+
+
+def main() -> int:
+    """Measure; the exit status is 1 where a limit is missed."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repetitions", type=int, default=4 * REPETITIONS, help="of each batch")
+    options = parser.parse_args()
+    report = Report("told", vars(options))
+    runs = {size: figures(size, options.repetitions) for size in SIZES}
+    for size, found in runs.items():
+        report.run(batch=size, result=found)
+    lines = [
+        [name, *(f"{runs[size][name]:,.0f}" for size in SIZES)]
+        + [f"{runs[size][name] / runs[size][NOTHING]:.3f}" for size in SIZES]
+        for name in VARIANTS
+    ]
+    head = ["ns for a request", *(f"batch of {size}" for size in SIZES)]
+    report.say(table([*head, *(f"/ {NOTHING}, {size}" for size in SIZES)], lines))
+    for name in LIMITED:
+        for size in SIZES:
+            ratio = runs[size][name] / runs[size][NOTHING]
+            report.limit(f"{name}, batch of {size}", ratio, at_most=MAX_RATIO)
+    return report.finish()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
