@@ -7,11 +7,10 @@ import falcon
 import falcon.asgi
 import orjson
 from falcon.asgi import Request, Response
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 
 from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.metrics.exposition import EngineMetrics
+from ringbatch.frontend.metrics.families import encoded
 from ringbatch.frontend.request.readiness import obstacle
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_spec import FIRST_VERSION, SERVING, ModelSpec
@@ -37,14 +36,12 @@ class Metrics:
     """Every counter and gauge of the engine."""
 
     def __init__(self, segment: Segment, version: str) -> None:
-        self._registry = CollectorRegistry()
-        self._registry.register(EngineMetrics(segment, version))
+        self._metrics = EngineMetrics(segment, version)
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """As text for Prometheus, or as OpenMetrics where that is accepted."""
-        encode, content_type = choose_encoder(req.get_header("Accept") or "")
-        resp.data = encode(self._registry)
-        resp.content_type = content_type
+        accepted = req.get_header("Accept") or ""
+        resp.data, resp.content_type = encoded(self._metrics.collect(), accepted)
 
 
 class Live:

@@ -11,14 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    InfoMetricFamily,
-)
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
-
+from ringbatch.frontend.metrics.families import Family, gauge
 from ringbatch.frontend.metrics.histograms import OF_MODEL, model_metrics, request_metrics
 from ringbatch.frontend.metrics.occupancy import Occupancy
 from ringbatch.frontend.metrics.processes import usage
@@ -119,8 +112,8 @@ WORKER_NAMES: Final = {
 }
 
 
-class EngineMetrics(Collector):
-    """Collects the metrics of one engine, for a registry of prometheus_client.
+class EngineMetrics:
+    """Collects the metrics of one engine.
 
     Args:
         segment: attached.
@@ -135,8 +128,8 @@ class EngineMetrics(Collector):
         self._serving: list[ModelSpec] = []
         self._accounts: list[ModelSpec] = []
 
-    def collect(self) -> Iterator[Metric]:
-        """The registry's call, for each time that somebody asks."""
+    def collect(self) -> Iterator[Family]:
+        """All of them, as they are now."""
         segment = self._segment
         segment.read_models()
         # What loads or retires has the name and version of what serves, and its account.
@@ -145,9 +138,11 @@ class EngineMetrics(Collector):
         occupancy = Occupancy(segment, time.monotonic_ns())
         python = platform.python_version()
         build = {"version": self._version or "unknown", "python": python}
-        yield InfoMetricFamily("ringbatch_build", "What runs.", build)
-        yield _gauge("draining", "1 while the engine stops.", int(segment.stopping))
-        yield _gauge("frontends", "Frontends that serve.", segment.serving_lanes())
+        info = Family("info", "ringbatch_build", "What runs.", tuple(build))
+        info.add(tuple(build.values()), 1)
+        yield info
+        yield gauge("ringbatch_draining", "1 while the engine stops.", int(segment.stopping))
+        yield gauge("ringbatch_frontends", "Frontends that serve.", segment.serving_lanes())
         yield from request_metrics(segment, self._accounts)
         yield from self._of_lanes(occupancy)
         yield from self._of_collector()
@@ -155,13 +150,13 @@ class EngineMetrics(Collector):
         yield from self._of_workers()
         yield from self._of_processes()
 
-    def _of_lanes(self, occupancy: Occupancy) -> Iterator[Metric]:
+    def _of_lanes(self, occupancy: Occupancy) -> Iterator[Family]:
         layout, words = self._segment.layout, self._segment.words
         blocks = [Counters(words, layout.lane_counters(lane)) for lane in range(layout.lanes)]
         for counter, (name, says) in LANE_NAMES.items():
-            family = CounterMetricFamily(f"ringbatch_{name}", says, labels=["lane"])
+            family = Family("counter", f"ringbatch_{name}", says, labels=["lane"])
             for lane, block in enumerate(blocks):
-                family.add_metric([str(lane)], block[counter])
+                family.add([str(lane)], block[counter])
             yield family
         untaken = []
         for lane in range(layout.lanes):
@@ -178,40 +173,45 @@ class EngineMetrics(Collector):
                 occupancy.memory_bytes,
             ),
         ):
-            gauge = GaugeMetricFamily(f"ringbatch_lane_{name}", says, labels=["lane"])
+            family = Family("gauge", f"ringbatch_lane_{name}", says, labels=["lane"])
             for lane, value in enumerate(values):
-                gauge.add_metric([str(lane)], value)
-            yield gauge
-        yield _gauge("lane_slots", "Slots of each lane.", layout.slots)
-        yield _gauge("lane_memory_bytes", "Payload memory of each lane.", layout.lane_bytes)
+                family.add([str(lane)], value)
+            yield family
+        yield gauge("ringbatch_lane_slots", "Slots of each lane.", layout.slots)
+        yield gauge(
+            "ringbatch_lane_memory_bytes", "Payload memory of each lane.", layout.lane_bytes
+        )
 
-    def _of_collector(self) -> Iterator[Metric]:
+    def _of_collector(self) -> Iterator[Family]:
         block = Counters(self._segment.words, self._segment.layout.collector_counters())
         for counter, (name, says) in COLLECTOR_NAMES.items():
-            yield CounterMetricFamily(f"ringbatch_{name}", says, value=block[counter])
+            family = Family("counter", f"ringbatch_{name}", says)
+            family.add((), block[counter])
+            yield family
 
-    def _of_models(self, occupancy: Occupancy) -> Iterator[Metric]:
+    def _of_models(self, occupancy: Occupancy) -> Iterator[Family]:
         words, layout, models = self._segment.words, self._segment.layout, self._serving
         counted = [(s, Counted(words, layout, s.account)) for s in self._accounts]
         yield from model_metrics(counted)
         for counter, (name, says, unit) in MODEL_NAMES.items():
-            family = CounterMetricFamily(f"ringbatch_{name}", says, labels=OF_MODEL)
+            family = Family("counter", f"ringbatch_{name}", says, labels=OF_MODEL)
             for spec, block in counted:
-                family.add_metric([spec.name, spec.version], block[counter] * unit)
+                family.add([spec.name, spec.version], block[counter] * unit)
             yield family
-        requests = CounterMetricFamily(
-            "ringbatch_model_requests", "Requests collected, as sent.", labels=OF_MODEL
+        requests = Family(
+            "counter", "ringbatch_model_requests", "Requests collected, as sent.", labels=OF_MODEL
         )
-        deaths = CounterMetricFamily(
+        deaths = Family(
+            "counter",
             "ringbatch_model_worker_deaths",
             "Workers that ended and were started again, by why they ended.",
             labels=[*OF_MODEL, "reason"],
         )
         for spec, block in counted:
             whole = block[ModelCounter.REQUESTS] - block[ModelCounter.PARTS]
-            requests.add_metric([spec.name, spec.version], whole)
+            requests.add([spec.name, spec.version], whole)
             for counter, reason in DEATHS.items():
-                deaths.add_metric([spec.name, spec.version, reason], block[counter])
+                deaths.add([spec.name, spec.version, reason], block[counter])
         yield requests
         yield deaths
         under_way = [occupancy.of(spec) for spec in models]
@@ -232,55 +232,57 @@ class EngineMetrics(Collector):
                 [ns * _NS for ns in self._model_words(ModelWords.ANSWER_NS)],
             ),
         ):
-            gauge = GaugeMetricFamily(f"ringbatch_model_{name}", says, labels=OF_MODEL)
+            family = Family("gauge", f"ringbatch_model_{name}", says, labels=OF_MODEL)
             for spec, value in zip(models, values, strict=True):
-                gauge.add_metric([spec.name, spec.version], value)
-            yield gauge
+                family.add([spec.name, spec.version], value)
+            yield family
 
-    def _of_workers(self) -> Iterator[Metric]:
+    def _of_workers(self) -> Iterator[Family]:
         layout, words = self._segment.layout, self._segment.words
         owners = {number: spec for spec in self._serving for number in spec.workers}
         labels = [*OF_MODEL, "worker"]
         for counter, (name, says, unit) in WORKER_NAMES.items():
-            family = CounterMetricFamily(f"ringbatch_{name}", says, labels=labels)
+            family = Family("counter", f"ringbatch_{name}", says, labels=labels)
             for number, spec in owners.items():
                 block = Counters(words, layout.worker_counters(number))
                 value = block[counter] * unit
-                family.add_metric([spec.name, spec.version, str(number)], value)
+                family.add([spec.name, spec.version, str(number)], value)
             yield family
-        states = GaugeMetricFamily(
-            "ringbatch_worker_state", "1 for what a worker says it is.", labels=[*labels, "state"]
+        states = Family(
+            "gauge",
+            "ringbatch_worker_state",
+            "1 for what a worker says it is.",
+            labels=[*labels, "state"],
         )
         for number, spec in owners.items():
             found = words[layout.worker(number) + WorkerWords.STATE]
             for state in WorkerState:
                 labels_of = [spec.name, spec.version, str(number), state.name.lower()]
-                states.add_metric(labels_of, int(state == found))
+                states.add(labels_of, int(state == found))
         yield states
 
-    def _of_processes(self) -> Iterator[Metric]:
-        memory = GaugeMetricFamily(
+    def _of_processes(self) -> Iterator[Family]:
+        memory = Family(
+            "gauge",
             "ringbatch_process_resident_memory_bytes",
             "Memory of a process, with what it shares with others.",
             labels=["process"],
         )
-        cpu = CounterMetricFamily(
-            "ringbatch_process_cpu_seconds", "CPU time of a process.", labels=["process"]
+        cpu = Family(
+            "counter", "ringbatch_process_cpu_seconds", "CPU time of a process.", labels=["process"]
         )
         for name, used in sorted(usage(self._segment.pid, self._proc).items()):
-            memory.add_metric([name], used.memory_bytes)
-            cpu.add_metric([name], used.cpu_s)
+            memory.add([name], used.memory_bytes)
+            cpu.add([name], used.cpu_s)
         yield memory
         yield cpu
 
     def _ready(self) -> list[int]:
         layout, words, now_ns = self._segment.layout, self._segment.words, time.monotonic_ns()
-        return [not obstacle(words, layout.model(spec.index), now_ns) for spec in self._serving]
+        return [
+            int(not obstacle(words, layout.model(spec.index), now_ns)) for spec in self._serving
+        ]
 
     def _model_words(self, word: int) -> list[int]:
         layout, words = self._segment.layout, self._segment.words
         return [words[layout.model(spec.index) + word] for spec in self._serving]
-
-
-def _gauge(name: str, says: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"ringbatch_{name}", says, value=value)

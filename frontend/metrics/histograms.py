@@ -2,12 +2,9 @@
 were and how long they ran."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-from prometheus_client.metrics_core import Metric
-
+from ringbatch.frontend.metrics.families import Family
 from ringbatch.shm.counters import ROWS_BUCKETS, ModelCounter
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import ModelSpec
@@ -25,7 +22,7 @@ _TIME_BOUNDS: Final = [*(f"{bound_s:g}" for bound_s in BOUNDS_S), "+Inf"]
 _ROW_BOUNDS: Final = [*(f"{1 << bucket}.0" for bucket in range(ROWS_BUCKETS - 1)), "+Inf"]
 
 
-def request_metrics(segment: Segment, accounts: Sequence[ModelSpec]) -> Iterator[Metric]:
+def request_metrics(segment: Segment, accounts: Sequence[ModelSpec]) -> Iterator[Family]:
     """Requests as their clients saw them.
 
     Args:
@@ -34,13 +31,15 @@ def request_metrics(segment: Segment, accounts: Sequence[ModelSpec]) -> Iterator
     """
     nobody = segment.layout.models
     found = ends_of(segment, [*(spec.account for spec in accounts), nobody])
-    requests = CounterMetricFamily(
+    requests = Family(
+        "counter",
         "ringbatch_requests",
         "Requests that have ended, by how they came and by their status; without a model where "
         "they were for none.",
         labels=[*OF_MODEL, "protocol", "code"],
     )
-    times = HistogramMetricFamily(
+    times = Family(
+        "histogram",
         "ringbatch_request_seconds",
         "Time from acceptance to the answer, of requests answered with 200.",
         labels=OF_MODEL,
@@ -48,39 +47,44 @@ def request_metrics(segment: Segment, accounts: Sequence[ModelSpec]) -> Iterator
     for spec in accounts:
         ends = found[spec.account]
         _add_codes(requests, [spec.name, spec.version], ends)
-        times.add_metric(
-            [spec.name, spec.version],
-            _cumulated(_TIME_BOUNDS, ends.times),
-            ends.answered_ns * _NS,
-        )
+        labels = [spec.name, spec.version]
+        times.add_histogram(labels, _TIME_BOUNDS, ends.times, ends.answered_ns * _NS)
     _add_codes(requests, ["", ""], found[nobody])
     yield requests
     yield times
 
 
-def _add_codes(family: CounterMetricFamily, labels: list[str], ends: Ends) -> None:
+def _add_codes(family: Family, labels: list[str], ends: Ends) -> None:
     for protocol in Protocol:
         counts = ends.codes[protocol]
         if any(counts):
             for code, count in zip(_CODES, counts, strict=True):
                 if count or code in _FROM_THE_FIRST:
-                    family.add_metric([*labels, protocol.name.lower(), code], count)
+                    family.add([*labels, protocol.name.lower(), code], count)
 
 
-def model_metrics(models: Iterable[tuple[ModelSpec, Counted]]) -> Iterator[Metric]:
+def model_metrics(models: Iterable[tuple[ModelSpec, Counted]]) -> Iterator[Family]:
     """What was counted of waiting and of batches, for each account."""
-    waits = HistogramMetricFamily(
+    waits = Family(
+        "histogram",
         "ringbatch_model_queue_seconds",
         "Time from acceptance to the first dispatch, of requests or parts of them.",
         labels=OF_MODEL,
     )
-    runs = HistogramMetricFamily(
-        "ringbatch_model_run_seconds", "Time inside the model, of batches.", labels=OF_MODEL
+    runs = Family(
+        "histogram",
+        "ringbatch_model_run_seconds",
+        "Time inside the model, of batches.",
+        labels=OF_MODEL,
     )
-    rows = HistogramMetricFamily(
-        "ringbatch_model_batch_instances", "Instances in a batch dispatched.", labels=OF_MODEL
+    rows = Family(
+        "histogram",
+        "ringbatch_model_batch_instances",
+        "Instances in a batch dispatched.",
+        labels=OF_MODEL,
     )
-    batches = CounterMetricFamily(
+    batches = Family(
+        "counter",
         "ringbatch_model_batches",
         "Batches dispatched, by why they closed.",
         labels=[*OF_MODEL, "reason"],
@@ -92,14 +96,10 @@ def model_metrics(models: Iterable[tuple[ModelSpec, Counted]]) -> Iterator[Metri
             (runs, _TIME_BOUNDS, counted.runs, counted[ModelCounter.RUN_NS] * _NS),
             (rows, _ROW_BOUNDS, counted.batch_rows, counted[ModelCounter.DISPATCHED_ROWS]),
         ):
-            family.add_metric(labels, _cumulated(bounds, counts), total)
+            family.add_histogram(labels, bounds, counts, total)
         for reason, count in zip(Reason, counted.batches, strict=True):
-            batches.add_metric([*labels, reason.name.lower()], count)
+            batches.add([*labels, reason.name.lower()], count)
     yield waits
     yield runs
     yield rows
     yield batches
-
-
-def _cumulated(bounds: Sequence[str], counts: Sequence[int]) -> list[tuple[str, float]]:
-    return list(zip(bounds, accumulate(counts), strict=True))

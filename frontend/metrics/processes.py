@@ -47,9 +47,9 @@ def _descendants(proc: Path, pid: int) -> Iterator[int]:
     """A process and all below it, parents first."""
     yield pid
     with suppress(OSError, ValueError):
-        for thread in sorted((proc / str(pid) / "task").iterdir()):
-            for child in (thread / "children").read_text().split():
-                yield from _descendants(proc, int(child))
+        # What starts processes of an engine does so from its first thread.
+        for child in (proc / str(pid) / "task" / str(pid) / "children").read_text().split():
+            yield from _descendants(proc, int(child))
 
 
 def _title(process: Path) -> str:

@@ -8,11 +8,11 @@ import orjson
 import pytest
 from collector_harness import CollectorHarness, eager
 from frontend_harness import SteppedLoop
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from ringbatch.frontend.metrics import exposition
 from ringbatch.frontend.metrics.exposition import EngineMetrics
+from ringbatch.frontend.metrics.families import encoded
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.counters import (
@@ -37,11 +37,10 @@ def two_frontends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def samples(harness: CollectorHarness) -> dict[tuple[str, ...], float]:
     """By name and the values of labels."""
-    registry = CollectorRegistry()
-    registry.register(EngineMetrics(harness.segment, "1.2.3"))
+    text, _ = encoded(EngineMetrics(harness.segment, "1.2.3").collect(), "")
     return {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in text_string_to_metric_families(generate_latest(registry).decode())
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text.decode())
         for sample in family.samples
     }
 

@@ -268,7 +268,7 @@ def samples(server: Server) -> dict[tuple[str, ...], float]:
     status, content_type, text = got(server, "/metrics")
     assert (status, content_type.partition(";")[0]) == (200, "text/plain")
     return {
-        (sample.name, *sample.labels.values()): sample.value
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }

@@ -1,0 +1,59 @@
+"""Metrics as text, read by another's parser."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as read_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families as read_text
+
+from ringbatch.frontend.metrics.families import OPEN, TEXT, Family, encoded, gauge
+
+OPENMETRICS = "application/openmetrics-text; version=1.0.0,text/plain;q=0.5"
+
+
+def of_all_kinds() -> list[Family]:
+    counter = Family("counter", "ringbatch_things", "Things that were.", ["model", "code"])
+    counter.add(["m", "200"], 3)
+    counter.add(["m", "500"], 0.25)
+    times = Family("histogram", "ringbatch_times_seconds", "How long.", ["model"])
+    times.add_histogram(["m"], ["0.5", "1", "+Inf"], [2, 0, 1], 4.5)
+    info = Family("info", "ringbatch_build", "What runs.", ["version"])
+    info.add(["1.2"], 1)
+    return [counter, times, info, gauge("ringbatch_level", "How high.", 7)]
+
+
+@pytest.mark.parametrize(("accepted", "content_type"), [("", TEXT), (OPENMETRICS, OPEN)])
+def test_what_is_written_is_what_is_read(accepted: str, content_type: str) -> None:
+    text, found = encoded(of_all_kinds(), accepted)
+    assert found == content_type
+    read = read_openmetrics if found == OPEN else read_text
+    families = list(read(text.decode()))
+    kinds = {family.name: family.type for family in families}
+    assert kinds["ringbatch_things"] == "counter"
+    assert kinds["ringbatch_times_seconds"] == "histogram"
+    assert kinds["ringbatch_level"] == "gauge"
+    assert {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in families
+        for sample in family.samples
+    } == {
+        ("ringbatch_things_total", "m", "200"): 3,
+        ("ringbatch_things_total", "m", "500"): 0.25,
+        ("ringbatch_times_seconds_bucket", "m", "0.5"): 2,
+        ("ringbatch_times_seconds_bucket", "m", "1"): 2,
+        ("ringbatch_times_seconds_bucket", "m", "+Inf"): 3,
+        ("ringbatch_times_seconds_count", "m"): 3,
+        ("ringbatch_times_seconds_sum", "m"): 4.5,
+        ("ringbatch_build_info", "1.2"): 1,
+        ("ringbatch_level",): 7,
+    }
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r"), max_size=20))
+def test_whatever_a_model_is_called_its_label_says_so(name: str) -> None:
+    counter = Family("counter", "ringbatch_things", "Things.", ["model"])
+    counter.add([name], 1)
+    (family,) = read_text(encoded([counter], "")[0].decode())
+    assert [sample.labels for sample in family.samples] == [{"model": name}]
