@@ -261,6 +261,13 @@ def _models(arguments: argparse.Namespace) -> int:
     return table_main(arguments.engine or arguments.named)
 
 
+def _top(arguments: argparse.Namespace) -> int:
+    from ringbatch.engine.report.top import main as top_main
+
+    engine = arguments.engine or arguments.named
+    return top_main(engine, interval_s=arguments.interval, once=arguments.once)
+
+
 def _units(arguments: argparse.Namespace) -> int:
     config = None if arguments.config is None else load(arguments.config)
     where = {"install": arguments.install, "root": arguments.root, "user": arguments.user}
@@ -325,6 +332,16 @@ def _parser() -> argparse.ArgumentParser:
     models = add(
         "models", "print what a running engine serves, and how long its batches run", "", _models
     )
+    top = add("top", "show what a running engine does", examples.TOP, _top)
+    top.add_argument(
+        "--interval",
+        type=engine_arguments.seconds,
+        default=1.0,
+        metavar="S",
+        help="seconds from one look to the next (default: %(default)g)",
+    )
+    top.add_argument("--once", action="store_true", help="print the first interval, and end")
+    engine_arguments.add_flags_and_word(top, "the one engine that runs")
     reload = add("reload", "load models again while they serve", examples.RELOAD, _reload)
     reload.add_argument(
         "name", nargs="?", metavar="MODEL", help="a model (default: all that changed)"

@@ -45,6 +45,21 @@ examples:
   ringbatch doctor --config ringbatch.toml --json
 """
 
+TOP: Final = """\
+Shows an engine as it works, until q is typed: of each model the requests answered in a second and
+their times, those in flight, those that wait for a worker and how long the oldest has, what a new
+one is expected to take, the mean batch, why batches were closed, and how requests ended; of each
+worker its state and how busy it is. All is read from the engine's memory; it does not notice.
+
+P50 and P99 are below the edge that is shown: times are counted in steps of two. Without a terminal,
+and with --once, the first interval is printed, and all lines of it.
+
+examples:
+  ringbatch top
+  ringbatch top prod --interval 5
+  ringbatch top prod --once
+"""
+
 RELOAD: Final = """\
 Without MODEL, the engine reads its configuration again and serves what it says now: models that are
 new, changed, or whose files changed are loaded, others go. With MODEL, that model is loaded again

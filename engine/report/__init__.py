@@ -1,4 +1,4 @@
-"""Reading a running engine from outside: `ringbatch status` and `ringbatch models`.
+"""Reading a running engine from outside: `ringbatch status`, `ringbatch models`, `ringbatch top`.
 
 Enters: the segment. Leaves: text. Imports `ringbatch.shm` alone. Read first: status.py.
 """

@@ -13,7 +13,6 @@ from typing import Final
 
 from ringbatch.frontend.metrics.families import Family, gauge
 from ringbatch.frontend.metrics.histograms import OF_MODEL, model_metrics, request_metrics
-from ringbatch.frontend.metrics.occupancy import Occupancy
 from ringbatch.frontend.metrics.processes import usage
 from ringbatch.frontend.request.readiness import obstacle
 from ringbatch.shm.counters import (
@@ -26,6 +25,7 @@ from ringbatch.shm.counters import (
 from ringbatch.shm.descriptors import ModelWords, RingWords, WorkerState, WorkerWords
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import SERVING, ModelSpec
+from ringbatch.shm.occupancy import Occupancy
 from ringbatch.shm.segment import Segment
 
 _NS: Final = 1e-9

@@ -1,0 +1,158 @@
+"""What `ringbatch top` reads of an engine, several times, to say what happens in between."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from ringbatch.engine.report.status import EngineStatus, read
+from ringbatch.shm.model_spec import SERVING, ModelSpec, titled
+from ringbatch.shm.occupancy import Occupancy, OfModel
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.tallies import CODE_LABELS, Ends, ends_of
+
+_OK: Final = "200"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSample:
+    """One version of one model; what is counted is counted since the engine started.
+
+    Attributes:
+        title: what people call it.
+        state: of its entry.
+        ready: workers that take batches.
+        running: workers that are configured to run.
+        spares: configured beside these.
+        under_way: requests without an answer.
+        answer_ms: what a request that comes now is expected to take; 0 where nothing waits.
+        reasons: batches by what they were closed for.
+        failed: batches in which the model failed for a request.
+        retried: requests that were run again.
+        codes: ends of requests by their status; empty for one that does not serve, whose name and
+            version may be counted for another that does.
+        times: ends with status 200, by the buckets of `ringbatch.shm.tallies`.
+    """
+
+    title: str
+    state: str
+    ready: int
+    running: int
+    spares: int
+    under_way: OfModel
+    answer_ms: float
+    reasons: dict[str, int]
+    failed: int
+    retried: int
+    codes: dict[str, int]
+    times: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSample:
+    """One worker; what is counted is counted since the engine started.
+
+    Attributes:
+        number: of it.
+        model: the title of what it holds.
+        state: what it says of itself, with its process.
+        batches, rows, run_ns: run, in them, and meanwhile inside the model.
+    """
+
+    number: int
+    model: str
+    state: str
+    batches: int
+    rows: int
+    run_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One engine at one instant.
+
+    Attributes:
+        at_ns: when, on the monotonic clock.
+        segment: the name of its memory, which no other engine ever has.
+        engine: its name.
+        pid: of its supervisor.
+        ready_ns: since when it is ready; 0 where it starts or stops.
+        stops: whether it is to stop.
+        models: those of its table.
+        workers: those that these have.
+        counts: of the engine as a whole, by what they are called.
+    """
+
+    at_ns: int
+    segment: str
+    engine: str
+    pid: int
+    ready_ns: int
+    stops: bool
+    models: tuple[ModelSample, ...]
+    workers: tuple[WorkerSample, ...]
+    counts: dict[str, int]
+
+
+def sample(segment: Segment, now_ns: int) -> Sample:
+    """What an attached segment says now."""
+    status = read(segment)
+    specs = titled(segment.models)
+    occupancy = Occupancy(segment, now_ns)
+    ends = ends_of(segment, {s.account for s in specs.values() if s.state == SERVING})
+    models = tuple(
+        _model(title, spec, status, occupancy.of(spec), ends.get(spec.account))
+        for title, spec in specs.items()
+    )
+    titles = {number: title for title, spec in specs.items() for number in spec.workers}
+    workers = tuple(
+        WorkerSample(number, titles[number], status.states[number], *_counted(counts))
+        for number, counts in status.workers.items()
+        if number in titles
+    )
+    counts = {
+        "workers died": status.collector["worker_deaths"],
+        "hung": status.collector["workers_hung"],
+        "quarantined": status.collector["quarantined"],
+        "refused": status.frontends["refused"],
+        "late": status.frontends["timeouts"],
+        "given up": status.frontends["cancelled"],
+    }
+    return Sample(
+        at_ns=now_ns,
+        segment=segment.name,
+        engine=segment.engine,
+        pid=segment.pid,
+        ready_ns=segment.ready_ns,
+        stops=segment.stopping or segment.draining,
+        models=models,
+        workers=workers,
+        counts=counts,
+    )
+
+
+def _model(
+    title: str, spec: ModelSpec, status: EngineStatus, own: OfModel, ends: Ends | None
+) -> ModelSample:
+    serves = spec.state == SERVING and ends is not None
+    counted = status.models[title]
+    by_code: dict[str, int] = {}
+    if serves and ends is not None:
+        sums = [sum(column) for column in zip(*ends.codes, strict=True)]
+        by_code = dict(zip((_OK, *CODE_LABELS), sums, strict=True))
+    return ModelSample(
+        title=title,
+        state=spec.state,
+        ready=counted.ready,
+        running=counted.workers,
+        spares=counted.spares,
+        under_way=own,
+        answer_ms=counted.answer_ms,
+        reasons=counted.batches,
+        failed=counted.failed,
+        retried=counted.retried,
+        codes=by_code,
+        times=tuple(ends.times) if serves and ends is not None else (),
+    )
+
+
+def _counted(counts: dict[str, int]) -> tuple[int, int, int]:
+    return counts["batches"], counts["rows"], counts["run_ns"]

@@ -1,0 +1,159 @@
+"""The page of `ringbatch top`: what it says between two samples, and how it fits."""
+
+from dataclasses import replace
+
+import pytest
+
+from ringbatch.engine.report.frame import page, percentile
+from ringbatch.engine.report.sample import ModelSample, Sample, WorkerSample
+from ringbatch.shm.occupancy import OfModel
+from ringbatch.shm.tallies import BOUNDS_S, BUCKETS
+
+S = 1_000_000_000
+
+
+def times(**buckets: int) -> tuple[int, ...]:
+    """Answers by bucket, as ``b3=7``."""
+    return tuple(buckets.get(f"b{number}", 0) for number in range(BUCKETS))
+
+
+MODEL = ModelSample(
+    title="digits",
+    state="serving",
+    ready=1,
+    running=2,
+    spares=1,
+    under_way=OfModel(12, 7, 0.25),
+    answer_ms=31.0,
+    reasons={"full": 10, "idle": 30},
+    failed=3,
+    retried=0,
+    codes={"200": 100, "503": 4},
+    times=times(b3=100),
+)
+WORKER = WorkerSample(4, "digits", "ready, process 4711", 40, 100, S)
+FIRST = Sample(
+    at_ns=100 * S,
+    segment="/ringbatch.prod.7.x",
+    engine="prod",
+    pid=7,
+    ready_ns=10 * S,
+    stops=False,
+    models=(MODEL,),
+    workers=(WORKER,),
+    counts={"workers died": 1, "hung": 0},
+)
+SECOND = replace(
+    FIRST,
+    at_ns=102 * S,
+    models=(
+        replace(
+            MODEL,
+            reasons={"full": 13, "idle": 31},
+            codes={"200": 300, "503": 8, "500": 2},
+            times=times(b3=200, b6=100),
+        ),
+    ),
+    workers=(replace(WORKER, batches=44, rows=300, run_ns=2 * S),),
+)
+
+
+def shown(before: Sample | None, now: Sample, width: int = 100, height: int | None = None) -> str:
+    return "\n".join(line.text for line in page(before, now, width, height))
+
+
+def test_what_happened_in_between_is_said() -> None:
+    assert (
+        shown(FIRST, SECOND)
+        == """\
+ringbatch: prod, process 7, ready for 92 s, 103 requests/s
+
+MODEL   REQ/S     P50     P99  FLIGHT  WAIT  OLDEST  EXPECT  BATCH  WORKERS
+digits    103  <400us  <3.2ms      12     7   250ms    31ms   50.0    1/2+1
+digits: closed full 75%, idle 25%; ended 200: 200, 503: 4, 500: 2; failed batches 3
+
+WORKER  OF      BATCH/S  INST/S  BUSY  STATE
+     4  digits      2.0     100   50%  ready, process 4711
+
+workers died 1, hung 0"""
+    )
+
+
+def test_without_an_earlier_sample_there_are_no_rates_and_all_that_was_counted() -> None:
+    text = shown(None, FIRST)
+    assert "ready for 90 s, - requests/s" in text
+    assert "digits      -  <400us  <400us" in text
+    assert "so far closed idle 75%, full 25%; so far ended 200: 100, 503: 4;" in text
+    assert "digits        -       -     -  ready" in text
+
+
+def test_an_interval_in_which_nothing_happened_has_zeros_and_what_was_so_far() -> None:
+    text = shown(FIRST, replace(FIRST, at_ns=101 * S))
+    assert "0 requests/s" in text
+    assert "digits      0    -    -" in text
+    assert "so far ended 200: 100, 503: 4" in text
+
+
+def test_another_engine_of_that_name_is_not_compared_with_the_one_before() -> None:
+    assert "- requests/s" in shown(FIRST, replace(SECOND, segment="/ringbatch.prod.8.y"))
+
+
+def test_counts_that_begin_anew_give_no_negative_rate() -> None:
+    text = shown(SECOND, replace(FIRST, at_ns=104 * S))
+    assert "0 requests/s" in text
+    assert "-1" not in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"ready_ns": 0}, "starting"),
+        ({"stops": True}, "stopping"),
+        ({"at_ns": 10 * S + 59 * S}, "ready for 59 s"),
+        ({"at_ns": 10 * S + 3600 * 5 * S + 120 * S}, "ready for 5 h 2 min"),
+        ({"at_ns": 10 * S + 86400 * 3 * S}, "ready for 3 days"),
+    ],
+)
+def test_the_first_line_says_how_the_engine_is(changes: dict[str, int], words: str) -> None:
+    assert words in shown(None, replace(FIRST, **changes)).splitlines()[0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+@pytest.mark.parametrize("height", [1, 5, 24, 50])
+def test_it_fits(width: int, height: int) -> None:
+    long = replace(MODEL, title="a-model-whose-name-is-as-long-as-names-may-be-" + "x" * 60)
+    many = replace(SECOND, models=(*SECOND.models, long), workers=(WORKER,) * 40)
+    lines = page(FIRST, many, width, height)
+    assert len(lines) <= height
+    assert all(len(line.text) <= width for line in lines)
+    if height < 40:
+        assert lines[-1].text.startswith("... ")
+
+
+def test_a_long_name_gives_way_to_the_figures() -> None:
+    long = replace(MODEL, title="m" * 90)
+    (row,) = (
+        line.text
+        for line in page(None, replace(FIRST, models=(long,)), 80)
+        if line.text.startswith("mmm") and line.text.endswith("1/2+1")
+    )
+    assert "~" in row
+    assert len(row) <= 80
+
+
+@pytest.mark.parametrize(
+    ("counts", "share", "text"),
+    [
+        (times(), 0.5, "-"),
+        (times(b0=1), 0.5, "<50us"),
+        (times(b0=1, b1=1), 0.5, "<50us"),
+        (times(b0=1, b1=2), 0.5, "<100us"),
+        (times(b0=99, b9=1), 0.99, "<50us"),
+        (times(b0=98, b9=2), 0.99, "<26ms"),
+        (times(b21=1), 0.5, f">{BOUNDS_S[-1]:.0f}s"),
+    ],
+)
+def test_a_percentile_is_the_edge_of_its_bucket(
+    counts: tuple[int, ...], share: float, text: str
+) -> None:
+    assert percentile(counts, share) == text
