@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from frontend_harness import FrontendHarness, untyped
 
 from ringbatch.frontend.access.choice import (
     BURST,
@@ -18,9 +19,12 @@ from ringbatch.frontend.access.choice import (
     Draw,
 )
 from ringbatch.frontend.access.entry import Entry, fields, record
+from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.access.writer import MOST_WAITING, Writer, writing_to
 from ringbatch.frontend.codec.breakdown import Breakdown
+from ringbatch.shm.engine_port import BatchMark
 from ringbatch.shm.host.log_lines import LineFormatter
+from ringbatch.shm.slot import Reason, Status
 
 S = 1_000_000_000
 ENTRY = Entry(
@@ -229,3 +233,31 @@ def test_levels_are_not_asked_for() -> None:
     writer.put(ENTRY)
     writer.write_waiting()
     assert messages(target) == ["request answered"]
+
+
+def test_what_is_told_of_a_batch_at_once_is_what_is_told_of_each() -> None:
+    harness = FrontendHarness(untyped())
+    recorder, _ = recording(AccessSettings("off"), harness.service.engine, "f")
+    told: list[tuple[bytes, bytes]] = []
+
+    def reply(_answer: object) -> None:
+        told.append((recorder.usual_timing(0), recorder.timing(recorder.last(), 0)))
+
+    for turn in range(2):
+        for _ in range(3):
+            harness.service.predict(harness.name, b'{"instances":[1]}', reply)
+            harness.loop.now_ns += 1_500_000
+        harness.loop.turn()
+        now_ns = harness.loop.now_ns
+        stamps = (now_ns, now_ns + 4_000_000, now_ns + 9_000_000, now_ns + 70_000_000 * (turn + 1))
+        mark = BatchMark(turn, 3, Reason.FULL, *stamps, 1 + turn)
+        harness.loop.now_ns += 200_000_000
+        for request in harness.taken():
+            start, size = request.result_offset, request.request_bytes
+            harness.segment.memory[start : start + size] = harness.payload(request)
+            harness.port.answer(request.ref, Status.OK, size, mark, harness.loop.now_ns - 1_000_000)
+        harness.port.flush()
+        harness.gateway.collect()
+    assert recorder._known[0] == 1, "they were made at once"
+    assert len({usual for usual, _ in told}) == 6
+    assert all(usual == whole for usual, whole in told), told

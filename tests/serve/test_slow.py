@@ -10,7 +10,10 @@ from typing import Any, Final
 
 import pytest
 from serve.client import Connection, Response, chunked, instances, predict_target, request
+from serve.grpc_stub import Stub, infer_request
 from serve.server import Server, Start
+
+from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE
 
 SLOW_S: Final = 0.8
 TOLERANCE: Final = 0.05
@@ -20,7 +23,7 @@ Logged = Callable[[str], dict[str, Any]]
 
 
 @pytest.fixture(scope="module")
-def server(start_for_module: Start) -> Server:
+def server(start_for_module: Start, free_port_factory: Callable[[], int]) -> Server:
     usual = {"path": "slow.py", "workers": 1, "timeout_s": 30}
     fixed = {"policy": "fixed", "max_latency_ms": SLOW_S * 1000}
     return start_for_module(
@@ -28,10 +31,13 @@ def server(start_for_module: Start) -> Server:
             "slow": usual,
             "waiting": {**usual, **fixed, "max_batch_size": 8},
             "pairs": {**usual, **fixed, "max_batch_size": 2},
+            "agent": {**usual, "kserve_errors": True},
+            "matmul": {"path": "matmul.py"},
         },
         access_log="all",
         log_format="json",
         max_request_bytes=1 << 24,
+        grpc_port=free_port_factory(),
     )
 
 
@@ -234,3 +240,34 @@ def test_a_failure_is_a_warning_and_says_for_which_model(server: Server, logged:
     bad, unknown = logged("bad"), logged("unknown")
     assert (bad["model"], bad["status"], bad["level"]) == ("slow", 400, "info")
     assert (unknown["status"], "model" in unknown) == (404, False)
+
+
+def test_a_failure_that_its_client_reads_as_200_is_logged_as_what_it_is(
+    connection: Connection, logged: Logged
+) -> None:
+    answer = connection.ask(asked("agent", "agent", -1.0))
+    assert answer.status == 200
+    assert answer.json["predictions"] is None
+    line = logged("agent")
+    assert (line["status"], line["level"], line["message"]) == (500, "warning", "request failed")
+
+
+def test_over_grpc_id_and_times_are_in_the_trailing_metadata(
+    server: Server, logged: Logged
+) -> None:
+    found = re.search(r"serving gRPC on 127.0.0.1:(\d+)", server.stdout)
+    assert found is not None
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 16]}
+    data = infer_request("matmul", tensor, raw_input_contents=[bytes(64)])
+    sent = (("x-request-id", "over-grpc"), ("x-server-timing", "1"))
+    with Stub(int(found[1])) as stub:
+        call = stub.channel.unary_unary(f"/{INFERENCE_SERVICE}/ModelInfer")
+        _, ended = call.with_call(data, metadata=sent, wait_for_ready=True)
+        told = dict(ended.trailing_metadata())
+        _, unasked = call.with_call(data)
+        assert {*dict(unasked.trailing_metadata())} == {"x-request-id"}
+    assert told["x-request-id"] == "over-grpc"
+    assert re.search(r"queue;dur=.*run;dur=.*total;dur=", told["server-timing"])
+    line = logged("over-grpc")
+    assert (line["protocol"], line["model"], line["status"]) == ("grpc", "matmul", 200)
+    assert line["bytes_in"] == len(data)
