@@ -106,7 +106,7 @@ def told(server: Server, stub: Stub) -> dict[str, bool]:
         assert (ready.status == 200) is ("why" not in ready.json["models"]["echo"])
         found["control"] = ready.status == 200
         metrics = connection.ask(request("/metrics", method="GET")).body.decode()
-        found["metrics"] = 'ringbatch_model_ready{model="echo",version="1"} 1.0' in metrics
+        found["metrics"] = 'ringbatch_model_ready{model="echo",version="1"} 1\n' in metrics
     methods = SCHEMA.services[INFERENCE_SERVICE]
     name = methods["ModelReady"].request(name="echo").SerializeToString()
     found["ServerReady"] = stub.start(b"", "ServerReady")().response.ready
