@@ -47,6 +47,7 @@ PROTOCOL_USES: Final = {
     "__init__",
     "_unset_keepalive_if_required",
     "connection_lost",
+    "cycle.scope",
     "cycle.disconnected",
     "cycle.keep_alive",
     "cycle.message_event",

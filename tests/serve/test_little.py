@@ -60,7 +60,7 @@ def test_it_starts_serves_and_stops(
         assert connection.ask(fast("digits", instances([0.0] * 64))).status == 200
         too_large = request("/v1/models/digits:predict", headers={"Content-Length": str(16 * MIB)})
         answer = connection.ask(too_large)
-    limit = re.search(r"requests of (\d+) bytes at most", server.stderr)
+    limit = re.search(r"max_request_bytes = (\d+)", server.stderr)
     assert limit
     assert answer.status == 413
     assert limit[1] in answer.error
