@@ -164,7 +164,7 @@ async def playing(folder: Path, setup: Setup) -> AsyncIterator[Play]:
     around = scenery(setup.fault, folder) if setup.fault else Scenery()
     server = Server(
         folder,
-        *configured(folder, {"keyed": {"warm_up": "try"} | model | setup.model}, **keys),
+        *configured(folder, {"keyed": model | setup.model}, **keys),
         program=around.program,
         environment=around.environment,
     )

@@ -1,11 +1,14 @@
 """Model servers whose heads are unusual or wrong: each of their answers is one answer here too."""
 
+import fcntl
 import json
 import select
 import socket
+import termios
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from functools import partial
 
 import pytest
 from serve.client import Connection, Response, request
@@ -220,12 +223,20 @@ def test_an_answer_that_comes_before_the_whole_request_is_passed_on(
         assert connection.receive().status == 413
 
 
-def test_what_the_server_says_unasked_is_nobodys_answer(sidecar: Server, odd: OddServer) -> None:
+def is_delivered(connection: socket.socket) -> bool:
+    """Whether the other end's kernel has all that was sent: tcp(7)'s SIOCOUTQ."""
+    return not any(fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))
+
+
+def test_what_the_server_says_unasked_is_nobodys_answer(
+    sidecar: Server, odd: OddServer, wait_until: Callable[..., object]
+) -> None:
     odd.answer = answer(b"200 OK", body=b"asked")
     with Connection(sidecar.port) as connection:
         for _ in range(3):
             assert connection.ask(WAYS["passed-on"]).body == b"asked"
             assert odd.latest is not None
             odd.latest.sendall(answer(b"200 OK", body=b"unasked"))
-            # By the time that this is answered, it has come.
+            wait_until(partial(is_delivered, odd.latest), "it is there to be read")
+            # By the time that this is answered, it was.
             connection.ask(WAYS["fast-lane"])
