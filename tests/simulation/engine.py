@@ -214,7 +214,8 @@ class Engine:
         self._honest_words = range(
             self._first_slot_word, self._first_slot_word + LANES * SLOTS * SlotWords.SIZE
         )
-        segment.words = watched(machine, words, self._check_store, loads=loads)
+        counters = range(segment.layout.counters, segment.layout.submissions)
+        segment.words = watched(machine, words, self._check_store, counters, loads=loads)
         segment.memory = cast(memoryview, Memory.of(machine, raw))
         segment.lock_lane = self._lock_lane  # type: ignore[method-assign]
         self.segment = segment

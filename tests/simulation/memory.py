@@ -20,7 +20,7 @@ Check = Callable[[int, int], object]
 
 
 def watched(
-    machine: Machine, words: memoryview, check: Check, *, loads: bool = False
+    machine: Machine, words: memoryview, check: Check, counters: range, *, loads: bool = False
 ) -> memoryview:
     """Words of format ``Q``.
 
@@ -28,6 +28,8 @@ def watched(
         machine: whose processes store them.
         words: where they lie.
         check: see `Check`.
+        counters: the numbers of those on which nobody acts; to store one is no step, or most steps
+            would be such, and the others rarely meet.
         loads: whether a process may have to give way before it loads some, too.
     """
 
@@ -41,8 +43,9 @@ def watched(
                     self[number] = item
                 return
             if machine.current is not None:
-                machine.step()
-                check(where, value)
+                if where not in counters:
+                    machine.step()
+                    check(where, value)
             elif machine.unwinding:
                 return
             words[where] = value
