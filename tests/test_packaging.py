@@ -115,9 +115,9 @@ def test_the_wheel_holds_ringbatch_and_nothing_else(wheel_names: list[str]) -> N
 
 def test_the_wheel_holds_every_module_of_the_tree(wheel_names: list[str]) -> None:
     modules = {
-        f"ringbatch/{package}/{path.name}"
+        f"ringbatch/{path.relative_to(ROOT)}"
         for package in BARE_NAMES
-        for path in (ROOT / package).glob("*.py")
+        for path in (ROOT / package).rglob("*.py")
     }
     assert modules - set(wheel_names) == set()
 

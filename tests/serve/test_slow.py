@@ -12,6 +12,7 @@ import pytest
 from serve.client import Connection, Response, chunked, instances, predict_target, request
 from serve.grpc_stub import Stub, infer_request
 from serve.server import Server, Start
+from tiers import exhaustive
 
 from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE
 
@@ -208,6 +209,7 @@ def test_what_is_no_request_at_all_gets_an_id_too(server: Server, logged: Logged
     assert logged(answer.headers["x-request-id"])["status"] == 400
 
 
+@exhaustive
 def test_ten_thousand_ids_do_no_harm(server: Server, logged: Logged) -> None:
     with Connection(server.port) as connection:
         for start in range(0, 10_000, 50):

@@ -16,7 +16,7 @@ PARTS = 50
 LIVES_EACH = 400
 SEEDS_FOR_A_MUTANT = 10_000
 FOUND_SOON = (
-    "a few answers that are alike are DONE before what stands beside them",
+    "a request is published before its header",
     "an answer is posted before DONE",
     "answers to requests that are alike are posted before DONE",
 )
