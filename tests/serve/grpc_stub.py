@@ -2,6 +2,7 @@
 a call."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -85,6 +86,7 @@ class Stub:
         service: str = INFERENCE_SERVICE,
         timeout_s: float | None = None,
         patient: bool = True,
+        metadata: Sequence[tuple[str, str]] = (),
     ) -> "Started":
         """Send a request.
 
@@ -93,14 +95,21 @@ class Stub:
             method, service: to which.
             timeout_s: the deadline of the call.
             patient: whether to wait for a server where there is none.
+            metadata: of the call.
         """
         begin = self.channel.unary_unary(f"/{service}/{method}")
-        future = begin.future(request, timeout=timeout_s, wait_for_ready=patient)
+        future = begin.future(request, timeout=timeout_s, wait_for_ready=patient, metadata=metadata)
         return Started(future, SCHEMA.services[service][method].response)
 
-    def infer(self, model: str, *inputs: dict[str, Any], **fields: Any) -> End:
+    def infer(
+        self,
+        model: str,
+        *inputs: dict[str, Any],
+        metadata: Sequence[tuple[str, str]] = (),
+        **fields: Any,
+    ) -> End:
         """ModelInfer."""
-        return self.start(infer_request(model, *inputs, **fields))()
+        return self.start(infer_request(model, *inputs, **fields), metadata=metadata)()
 
 
 class Started:

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import struct
 import subprocess
 import urllib.parse
 import urllib.request
@@ -13,32 +12,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pytest
+from model_server import ModelServer, running
 from serve.client import Connection, request
-from serve.grpc_stub import Stub, grpc_port
+from serve.scripted import (
+    BUSY,
+    CAP,
+    FRONTENDS,
+    MAX_IN_FLIGHT,
+    MAX_REQUEST_BYTES,
+    Ends,
+    Script,
+    too_busy,
+)
+from serve.secure import KEY, bearer, write_private
 from serve.server import COMMAND, Server, Start
 
-from ringbatch.frontend import Client
-from ringbatch.shm.errors import RequestError
-
 MONITORING: Final = Path(__file__).parents[2] / "systemd/monitoring"
-MAX_REQUEST_BYTES: Final = 1 << 16
-CAP: Final = 4
-SPLIT: Final = 2 * CAP + 1
-"""Instances of a request that takes three batches."""
-GRPC_STATUS: Final = {
-    "OK": 200,
-    "INVALID_ARGUMENT": 400,
-    "NOT_FOUND": 404,
-    "INTERNAL": 500,
-    "UNAVAILABLE": 503,
-    "DEADLINE_EXCEEDED": 504,
-}
-CLIENT_STATUS: Final = {"InvalidRequest": 400, "ModelNotFound": 404, "ModelFailed": 500}
 WaitUntil = Callable[..., object]
-Ends = Counter[tuple[str, str, str]]
-"""By model, protocol and status, the requests that have ended."""
 
 
 def installed(program: str) -> str:
@@ -90,9 +81,10 @@ class Prometheus:
         return found
 
     def ends(self) -> Ends:
-        """What it knows of how requests ended, but for those that are no inferences."""
+        """What it knows of how requests ended, but for those with a key that are no inferences."""
         ends: Ends = Counter()
-        for series in self.query('ringbatch_requests_total{protocol!="http"}'):
+        inferences = 'ringbatch_requests_total{protocol!="http"}'
+        for series in self.query(inferences + ' or ringbatch_requests_total{code="401"}'):
             labels, count = series["metric"], int(float(series["value"][1]))
             if count:
                 ends[labels.get("model", ""), labels["protocol"], labels["code"]] += count
@@ -104,13 +96,35 @@ def control_port(free_port_factory: Callable[[], int]) -> int:
     return free_port_factory()
 
 
+@pytest.fixture(scope="module")
+def behind() -> Iterator[ModelServer]:
+    with running() as server:
+        server.respond = too_busy
+        yield server
+
+
 @pytest.fixture
-def server(start: Start, control_port: int) -> Server:
+def server(start: Start, behind: ModelServer, tmp_path: Path, control_port: int) -> Server:
     models = {
         "m": {"path": "counted.py", "max_batch_size": CAP, "timeout_s": 30.0},
         "other": {"path": "counted.py", "max_batch_size": CAP},
+        BUSY: {"path": f"{behind.url}/v2/models/linear", "protocol": "v2"},
     }
-    return start(models, grpc_port=0, client_lanes=2, frontends=2, control_port=control_port)
+    return start(
+        models,
+        grpc_port=0,
+        client_lanes=2,
+        frontends=FRONTENDS,
+        max_in_flight=MAX_IN_FLIGHT,
+        max_request_bytes=MAX_REQUEST_BYTES,
+        api_keys_file=str(write_private(tmp_path / "keys", KEY)),
+        control_port=control_port,
+    )
+
+
+@pytest.fixture
+def script(server: Server, wait_until: WaitUntil) -> Script:
+    return Script(server, wait_until)
 
 
 @pytest.fixture
@@ -123,107 +137,10 @@ def prometheus(
     running.process.wait()
 
 
-def over_v1(server: Server, ends: Ends) -> None:
-    def ask(model: str, *values: float, body: bytes | None = None, **headers: str) -> int:
-        text = json.dumps({"instances": values}).encode() if body is None else body
-        with Connection(server.port) as connection:
-            named = {name.replace("_", "-"): value for name, value in headers.items()}
-            status = connection.ask(
-                request(f"/v1/models/{model}:predict", text, headers=named)
-            ).status
-        ends[urllib.parse.unquote(model) if model != "none" else "", "v1", str(status)] += 1
-        return status
-
-    for number in range(20):
-        assert ask("m", number) == 200
-    assert ask("other", 1) == 200
-    assert ask("m", *range(SPLIT)) == 200
-    assert ask("%6D", 1) == 200, "which Falcon answers"
-    assert ask("m", body=b"{") == 400
-    assert ask("m", 400) == 400
-    assert ask("none", 1) == 404
-    assert ask("m", body=b" " * (MAX_REQUEST_BYTES + 1)) == 413
-    assert ask("m", 500) == 500
-    assert ask("m", 503) == 503, "two workers died of it"
-    assert ask("m", 504, X_Request_Timeout="0.1") == 504
-
-
-def over_v2(server: Server, ends: Ends) -> None:
-    def ask(model: str, value: float, data: Any = None, *, binary: bool = False) -> int:
-        tensor: dict[str, Any] = {"name": "x", "datatype": "FP32", "shape": [1]}
-        raw, headers = b"", {}
-        if binary:
-            raw = struct.pack("<f", value)
-            tensor["parameters"] = {"binary_data_size": len(raw)}
-        else:
-            tensor["data"] = [value] if data is None else data
-        text = json.dumps({"inputs": [tensor]}).encode()
-        if binary:
-            headers["Inference-Header-Content-Length"] = str(len(text))
-        with Connection(server.port) as connection:
-            found = connection.ask(
-                request(f"/v2/models/{model}/infer", text + raw, headers=headers)
-            )
-        protocol = "v2_binary" if binary else "v2"
-        ends["" if model == "none" else model, protocol, str(found.status)] += 1
-        return found.status
-
-    for binary in (False, True):
-        for _ in range(5):
-            assert ask("m", 1, binary=binary) == 200
-        assert ask("none", 1, binary=binary) == 404
-        assert ask("m", 400, binary=binary) == 400
-        assert ask("m", 500, binary=binary) == 500
-    assert ask("m", 1, data="no list") == 400
-
-
-def over_grpc(server: Server, ends: Ends) -> None:
-    with Stub(grpc_port(server)) as stub:
-
-        def ask(model: str, *values: float, **fields: Any) -> str:
-            tensor = {"name": "x", "datatype": "FP32", "shape": [len(values)]}
-            raw = struct.pack(f"<{len(values)}f", *values)
-            code = stub.infer(model, tensor, raw_input_contents=[raw], **fields).code
-            ends["" if model == "none" else model, "grpc", str(GRPC_STATUS[code])] += 1
-            return code
-
-        for number in range(7):
-            assert ask("m", number) == "OK"
-        assert ask("m", *range(SPLIT)) == "OK"
-        assert ask("none", 1) == "NOT_FOUND"
-        assert ask("m", 400) == "INVALID_ARGUMENT"
-        assert ask("m", 500) == "INTERNAL"
-
-
-def over_the_client(server: Server, ends: Ends) -> None:
-    with Client(server.pid) as client:
-
-        def ask(model: str, *values: float) -> None:
-            code = 200
-            try:
-                client.infer(model, np.array(values, np.float32))
-            except RequestError as error:
-                code = CLIENT_STATUS[type(error).__name__]
-            ends["" if model == "none" else model, "client", str(code)] += 1
-
-        for number in range(6):
-            ask("m", number)
-        ask("m", *range(SPLIT))
-        ask("none", 1)
-        ask("m", 400)
-        ask("m", 500)
-        client.infer_many("m", np.arange(9, dtype=np.float32))
-        ends["m", "client", "200"] += 9
-
-
-def over_all(server: Server, ends: Ends) -> None:
-    for load in (over_v1, over_v2, over_grpc, over_the_client):
-        load(server, ends)
-
-
 def statistics(server: Server, model: str) -> Any:
     with Connection(server.port) as connection:
-        answer = connection.ask(request(f"/v2/models/{model}/stats", method="GET"))
+        target = f"/v2/models/{model}/stats"
+        answer = connection.ask(request(target, method="GET", headers=bearer()))
     (found,) = answer.json["model_stats"]
     return found
 
@@ -235,15 +152,15 @@ def succeeded(ends: Ends, model: str, *, well: bool) -> int:
 
 
 def test_prometheus_finds_what_the_clients_counted(
-    server: Server, prometheus: Prometheus, wait_until: WaitUntil
+    server: Server, script: Script, prometheus: Prometheus, wait_until: WaitUntil
 ) -> None:
-    ends: Ends = Counter()
-    over_all(server, ends)
+    script.run()
     reloaded = subprocess.run(
         [*COMMAND, "reload", "m", "--pid", str(server.pid)], capture_output=True, text=True
     )
     assert reloaded.returncode == 0, reloaded.stderr
-    over_all(server, ends)
+    script.run()
+    ends = script.ends
 
     def found() -> Ends:
         with suppress(OSError):
@@ -253,7 +170,7 @@ def test_prometheus_finds_what_the_clients_counted(
     with suppress(AssertionError):
         wait_until(lambda: found() == ends, "all is scraped")
     assert found() == ends
-    for model in ("m", "other"):
+    for model in ("m", "other", BUSY):
         stats = statistics(server, model)
         inferences = stats["inference_stats"]
         for name, well in (("success", True), ("fail", False)):
@@ -265,11 +182,10 @@ def test_prometheus_finds_what_the_clients_counted(
             sum(size["compute_infer"]["count"] for size in stats["batch_stats"])
             == (stats["execution_count"])
         )
-    splits = 2 * 3
-    extra = splits * (SPLIT - 1)
-    assert statistics(server, "m")["inference_count"] == succeeded(ends, "m", well=True) + extra
+    assert statistics(server, "m")["inference_count"] == script.instances
     by_name = {
         "ringbatch_model_worker_deaths_total{reason='crashed',model='m'}": 4,
+        "ringbatch_model_worker_deaths_total{reason='killed',model='m'}": 2,
         "ringbatch_request_seconds_count{model='m'}": succeeded(ends, "m", well=True),
         "ringbatch_model_workers{model='m'}": 1,
         "ringbatch_build_info": 1,
@@ -304,9 +220,9 @@ def expressions() -> list[str]:
 
 
 def test_dashboard_and_rules_ask_for_what_there_is(
-    server: Server, prometheus: Prometheus, wait_until: WaitUntil
+    script: Script, prometheus: Prometheus, wait_until: WaitUntil
 ) -> None:
-    over_v1(server, Counter())
+    script.over_v1()
     names = re.compile(r"ringbatch_[a-z_]+")
 
     def known() -> set[str]:
@@ -326,7 +242,7 @@ def test_dashboard_and_rules_ask_for_what_there_is(
     def firing() -> set[str]:
         return {alert["labels"]["alertname"] for alert in prometheus.ask("alerts")["alerts"]}
 
-    over_v1(server, Counter())
+    script.over_v1()
     wait_until(
         lambda: {"RingbatchErrorsBurnFast", "RingbatchErrorsBurn"} <= firing(), "failures are said"
     )
@@ -341,8 +257,8 @@ def test_the_rules_are_as_promtool_wants_them() -> None:
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_what_is_served_is_as_promtool_wants_it(server: Server, control_port: int) -> None:
-    over_all(server, Counter())
+def test_what_is_served_is_as_promtool_wants_it(script: Script, control_port: int) -> None:
+    script.run()
     with Connection(control_port) as connection:
         text = connection.ask(request("/metrics", method="GET")).body
     checked = subprocess.run(

@@ -2,11 +2,13 @@
 
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from ringbatch.engine import InvalidInput, Tensor
 
 inputs = outputs = [Tensor("x", "FP32", [])]
+gate, reached = (Path(__file__).with_name(name) for name in ("gate", "reached"))
 
 
 def predict(x: Any) -> Any:
@@ -19,4 +21,8 @@ def predict(x: Any) -> Any:
         os._exit(1)
     if (x == 504).any():
         time.sleep(0.5)
+    if (x == -1).any():
+        reached.touch()
+        while gate.exists():
+            time.sleep(0.005)
     return x
