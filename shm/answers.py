@@ -1,7 +1,6 @@
-"""What stands in the slots of a lane beside their answers, for its owner: one, or many at once."""
+"""What stands in the slots of a lane beside their answers, for its owner: of many at once."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,37 +10,6 @@ from ringbatch.shm.layout import WORD
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
 from ringbatch.shm.slot_arrays import answered_array
-
-
-class Answer(NamedTuple):
-    """What the holder wrote beside its answer.
-
-    Attributes:
-        status: how the request ended.
-        size: bytes of the result, or of the text where `status` is not OK; for
-            RESULT_TOO_LARGE the bytes it would take.
-        batch: the number of the batch, the same for all requests in it.
-        batch_rows: instances in that batch.
-        reason: the `Reason` it was closed for.
-        dispatched_ns: when the collector gave the batch to a worker.
-        began_ns: when the worker took it up.
-        gathered_ns: when the model was started with it first; 0 where it was not.
-        ran_ns: when the model returned last; 0 likewise.
-        attempts: how many times the batch was run, up to this answer.
-        finished_ns: when the answer stood in the slot.
-    """
-
-    status: Status
-    size: int
-    batch: int
-    batch_rows: int
-    reason: int
-    dispatched_ns: int
-    began_ns: int
-    gathered_ns: int
-    ran_ns: int
-    attempts: int
-    finished_ns: int
 
 
 class Answers:

@@ -26,7 +26,7 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 10
+LAYOUT_VERSION: Final = 11
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
@@ -37,6 +37,8 @@ TASK_HEADER_WORDS: Final = 5
 """Of a task, in front of its references; the first of them is how many words it has in all."""
 REPORT_WORDS: Final = 1 << 8
 """Capacity of the ring from a worker to the collector."""
+RECENT_REQUESTS: Final = 16
+"""Of each lane: that many of those that took longest are kept."""
 
 
 class HeaderWords:
@@ -231,6 +233,47 @@ class TallyWords:
     SIZE: Final = 16 * PAIR
 
 
+class RecentWords:
+    """A request of a lane that has ended and took long, see `ringbatch.shm.recent`. SEQUENCE is odd
+    while the others are stored, and 0 where there are none. PHASES are those of
+    `ringbatch.shm.breakdown`, in nanoseconds, TRACE is a number of 128 bits, and ID text of
+    ID_BYTES.
+
+        word  name               stored by   how often  loaded by   how often
+        ----  -----------------  ----------  ---------  ----------  ---------
+           0  SEQUENCE           owner       rarely     status      rarely
+           1  ENDED_NS           owner       rarely     status      rarely
+           2  ACCOUNT            owner       rarely     status      rarely
+           3  PROTOCOL           owner       rarely     status      rarely
+           4  CODE               owner       rarely     status      rarely
+           5  INSTANCES          owner       rarely     status      rarely
+           6  PHASES             owner       rarely     status      rarely
+          14  BATCH              owner       rarely     status      rarely
+          15  BATCH_ROWS         owner       rarely     status      rarely
+          16  REASON             owner       rarely     status      rarely
+          17  ATTEMPTS           owner       rarely     status      rarely
+          18  TRACE              owner       rarely     status      rarely
+          20  ID_BYTES           owner       rarely     status      rarely
+          21  ID                 owner       rarely     status      rarely
+    """
+
+    SEQUENCE: Final = 0
+    ENDED_NS: Final = 1
+    ACCOUNT: Final = 2
+    PROTOCOL: Final = 3
+    CODE: Final = 4
+    INSTANCES: Final = 5
+    PHASES: Final = 6
+    BATCH: Final = 14
+    BATCH_ROWS: Final = 15
+    REASON: Final = 16
+    ATTEMPTS: Final = 17
+    TRACE: Final = 18
+    ID_BYTES: Final = 20
+    ID: Final = 21
+    SIZE: Final = 3 * PAIR
+
+
 class RingWords:
     """A ring of words. TAIL and HEAD count words since the segment was made and never wrap; the
     item with number n stands at n modulo the capacity.
@@ -366,3 +409,5 @@ OUTCOME_DETAILS: Final = Struct("@24x8Q")
 """Of a slot from DONE on, what is behind an outcome: BATCH_ROWS to FINISHED_NS."""
 INSTANTS: Final = Struct("@16xQ24xQ24xQ")
 """Of the same, BATCH, BEGAN_NS and FINISHED_NS."""
+RECENT_DETAILS: Final = Struct("@20Q128s")
+"""Of a recent request, ENDED_NS to the last word of ID."""

@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from itertools import repeat
 from typing import Final
 
-from ringbatch.shm.answers import Answer
 from ringbatch.shm.counters import Counters, LaneCounter
 from ringbatch.shm.descriptors import (
     INSTANTS,
@@ -43,6 +42,7 @@ from ringbatch.shm.slot import (
     FLAG_MASK,
     SLOT_BITS,
     WANTED,
+    Answer,
     State,
     Status,
     as_part,

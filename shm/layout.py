@@ -15,6 +15,7 @@ of places for workers, M of those for models:
     counters       L + W + 1 times `CounterWords`: of lanes, workers and the collector
     accounts       M times `ModelCounterWords`: of the collector for each account
     tallies        L * (M + 1) times `TallyWords`: of a lane for each account, and for no model
+    recent         L * RECENT_REQUESTS times `RecentWords`
     submissions    L rings of S words: frontend to collector
     completions    L * (W + 1) rings of 2 S words: worker (or, last, collector) to frontend
     tasks          W rings of TASK_WORDS words: collector to worker
@@ -33,6 +34,7 @@ from typing import Final
 
 from ringbatch.shm.descriptors import (
     PAIR,
+    RECENT_REQUESTS,
     REPORT_WORDS,
     TASK_WORDS,
     CostProfileWords,
@@ -41,6 +43,7 @@ from ringbatch.shm.descriptors import (
     LaneWords,
     ModelCounterWords,
     ModelWords,
+    RecentWords,
     RegionWords,
     RegistryWords,
     RingWords,
@@ -149,8 +152,12 @@ class Layout:
         return _on_page(self.accounts + self.models * ModelCounterWords.SIZE)
 
     @cached_property
-    def submissions(self) -> int:
+    def recent(self) -> int:
         return _on_page(self.tallies + self.lanes * (self.models + 1) * TallyWords.SIZE)
+
+    @cached_property
+    def submissions(self) -> int:
+        return _on_page(self.recent + self.lanes * RECENT_REQUESTS * RecentWords.SIZE)
 
     @property
     def completion_words(self) -> int:
@@ -235,6 +242,10 @@ class Layout:
         no model have the place behind the last."""
         blocks = _index(lane, self.lanes) * (self.models + 1) + _index(place, self.models + 1)
         return self.tallies + blocks * TallyWords.SIZE
+
+    def recent_requests(self, lane: int) -> int:
+        """Where the requests of a lane that took longest lately start."""
+        return self.recent + _index(lane, self.lanes) * RECENT_REQUESTS * RecentWords.SIZE
 
     def submission_ring(self, lane: int) -> int:
         """Where the ring from a lane's frontend to the collector starts."""

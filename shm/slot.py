@@ -1,4 +1,5 @@
-"""The states of a slot, who may move it, and the two words that say so.
+"""The states of a slot, who may move it, the two words that say so, and what stands beside an
+answer.
 
 A slot is described by two words, each with one writer at a time. CONTROL is the frontend's: the
 generation of its latest request and whether that still wants an answer. DONE belongs to whoever
@@ -23,7 +24,7 @@ part, before; it counts no other time.
 
 from collections.abc import Sequence
 from enum import Enum, IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 WANTED: Final = 1
 DROPPED: Final = 2
@@ -216,3 +217,34 @@ def done_words(references: Sequence[int], status: Status) -> list[int]:
     """`done_word` of each request."""
     flag = int(status)
     return [ref >> SLOT_BITS << FLAG_BITS | flag for ref in references]
+
+
+class Answer(NamedTuple):
+    """What the holder wrote beside its answer.
+
+    Attributes:
+        status: how the request ended.
+        size: bytes of the result, or of the text where `status` is not OK; for
+            RESULT_TOO_LARGE the bytes it would take.
+        batch: the number of the batch, the same for all requests in it.
+        batch_rows: instances in that batch.
+        reason: the `Reason` it was closed for.
+        dispatched_ns: when the collector gave the batch to a worker.
+        began_ns: when the worker took it up.
+        gathered_ns: when the model was started with it first; 0 where it was not.
+        ran_ns: when the model returned last; 0 likewise.
+        attempts: how many times the batch was run, up to this answer.
+        finished_ns: when the answer stood in the slot.
+    """
+
+    status: Status
+    size: int
+    batch: int
+    batch_rows: int
+    reason: int
+    dispatched_ns: int
+    began_ns: int
+    gathered_ns: int
+    ran_ns: int
+    attempts: int
+    finished_ns: int

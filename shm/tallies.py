@@ -86,6 +86,7 @@ class Tally:
     """The counts of one account and one protocol in one lane, for the holder of the lane.
 
     Attributes:
+        account: of the model; the number of models where there is none.
         name: of the model; empty where there is none.
         version: of the model.
         protocol: how the requests came.
@@ -98,6 +99,7 @@ class Tally:
         "_first",
         "_values",
         "_words",
+        "account",
         "name",
         "pending_instances",
         "pending_ns",
@@ -106,8 +108,15 @@ class Tally:
     )
 
     def __init__(
-        self, words: memoryview, first: int, name: str, version: str, protocol: Protocol
+        self,
+        words: memoryview,
+        first: int,
+        account: int,
+        name: str,
+        version: str,
+        protocol: Protocol,
     ) -> None:
+        self.account = account
         self.name = name
         self.version = version
         self.protocol = protocol
@@ -205,7 +214,8 @@ class Tallies:
             words[start + TallyWords.TAG] = tag
         first = start + TallyWords.PROTOCOLS
         found = tuple(
-            Tally(words, first + protocol * _RUN, name, version, protocol) for protocol in Protocol
+            Tally(words, first + protocol * _RUN, account, name, version, protocol)
+            for protocol in Protocol
         )
         self._open[place] = account, found
         return found

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from silent_recorder import silent_recorder
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -177,6 +178,7 @@ class Connection:
             leaving=lambda: leaving,
             close_grace_s=lambda: CLOSE_GRACE_S,
             budget=budget,
+            recorder=silent_recorder(),
         )
         self.transport = Transport()
         state = {"seen": self.seen, "headers": self.headers, "may_answer": self.may_answer}

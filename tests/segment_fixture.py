@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ringbatch.shm.answers import Answer
 from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, Layout, aligned
 from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Answer
 from ringbatch.shm.tensor import Tensor
 
 Array = NDArray[Any]

@@ -4,7 +4,7 @@ import logging
 from typing import Any, Final, NamedTuple
 
 from ringbatch.frontend.access.choice import FIRST_FAILURE
-from ringbatch.frontend.codec.breakdown import PHASES, Breakdown
+from ringbatch.shm.breakdown import PHASES, Breakdown
 from ringbatch.shm.host.log_lines import FIELDS
 
 _SERVER_FAILED: Final = 500

@@ -1,8 +1,8 @@
 """What the connections of a process do with the end of a request: its id, what its client is told
-of its time, and its line in the log.
+of its time, its line in the log, and its place among the slowest.
 
 Whoever writes an answer asks here, in the call that brought it: the end that `Endings` saw last is
-that request's then. Where nothing is to be said, that costs one comparison.
+that request's then. Of most requests nothing is to be said.
 """
 
 import os
@@ -14,13 +14,15 @@ from typing import NamedTuple
 from ringbatch.frontend.access.choice import AccessSettings, Choice, Draw
 from ringbatch.frontend.access.entry import Entry
 from ringbatch.frontend.access.writer import Writer, writing_to
-from ringbatch.frontend.codec.breakdown import about_batch, breakdown, header, in_worker
-from ringbatch.frontend.codec.request_ids import RequestIds
+from ringbatch.frontend.codec.request_ids import RequestIds, trace_id
+from ringbatch.frontend.codec.server_timing import about_batch, header, in_worker
 from ringbatch.frontend.request.endings import Ending, Endings
 from ringbatch.frontend.request.task import Engine
 from ringbatch.shm.batch_ids import BatchIds
+from ringbatch.shm.breakdown import Breakdown, breakdown
 from ringbatch.shm.host.log_lines import formatter
 from ringbatch.shm.host.process import STDERR
+from ringbatch.shm.recent import RecentRequest
 
 
 class Exchanged(NamedTuple):
@@ -45,11 +47,10 @@ class Recorder:
 
     Attributes:
         ids: makes those that clients have not chosen.
+        endings: of the process; what is `notable` there is to be recorded.
         server_timing: whether every client is told.
-        watches: whether anything may be said of requests that were answered with 200 and did not
-            ask; others are looked at anyway.
-        looks_for_slow: whether each of these is to be looked at.
-        draws: to be called for each request, once: whether it is of the sample.
+        draws: to be called for each request, once: whether it is of the sample, and so to be
+            recorded; None where there is no sample.
 
     Args:
         settings: what is wanted.
@@ -75,33 +76,29 @@ class Recorder:
         self.clock = clock
         self._choice = Choice(settings, clock())
         self.server_timing = settings.server_timing
-        all_of_them = settings.scope == "all"
-        self.looks_for_slow = settings.scope != "off" and settings.slower_than_ms > 0
-        self.watches = all_of_them or self.looks_for_slow or settings.server_timing
-        self.draws = Draw(settings.sample if all_of_them else 0.0, chance).hits
+        samples = settings.scope == "all" and settings.sample > 0
+        self.draws = Draw(settings.sample, chance).hits if samples else None
+        if settings.scope != "off" and settings.slower_than_ms > 0:
+            endings.log_slower_than(int(settings.slower_than_ms * 1e6))
         self._known = (0, 0)
         """The batch, and the end of its run, that the two texts below are about."""
         self._in_worker = self._about_batch = b""
-        self._endings = endings
+        self.endings = endings
         self._batch_ids = batch_ids
         self._writer = writer
         self._wall_s = wall_s
 
-    def last(self) -> Ending:
-        """How the request ended whose answer was brought just now."""
-        return self._endings.last()
-
-    def failed(self) -> bool:
-        """Whether `last` was answered with another status than 200."""
-        return self._endings.last_code() != 200
+    def is_drawn(self) -> bool:
+        """`draws`, or False where there is no sample."""
+        return self.draws is not None and self.draws()
 
     def usual_timing(self, began_ns: int) -> bytes:
         """`timing` of `last`; what it has in common with others of its batch is made once."""
-        accepted_ns, ended_ns, batch, taken_ns, finished_ns = self._endings.last_instants()
+        accepted_ns, ended_ns, batch, taken_ns, finished_ns = self.endings.last_instants()
         if began_ns or not accepted_ns <= taken_ns <= finished_ns <= ended_ns:
-            return self.timing(self.last(), began_ns)
+            return self.timing(self.endings.last(), began_ns)
         if (batch, finished_ns) != self._known:
-            found = breakdown(0, accepted_ns, self.last().stamps, ended_ns)
+            found = breakdown(0, accepted_ns, self.endings.last().stamps, ended_ns)
             self._known = batch, finished_ns
             self._in_worker = in_worker(found).encode()
             self._about_batch = about_batch(found, self._batch_ids.text(batch)).encode()
@@ -121,7 +118,7 @@ class Recorder:
     def record(
         self, ending: Ending, exchanged: Exchanged, take_ns: int = 0, *, drawn: bool
     ) -> None:
-        """Log a request, if it is one of those.
+        """Log a request, and keep it, if it is one of those.
 
         Args:
             ending: how it ended.
@@ -131,6 +128,8 @@ class Recorder:
         """
         ended_ns = ending.ended_ns + take_ns
         took_ns = ended_ns - (exchanged.began_ns or ending.accepted_ns)
+        if self.endings.may_be_slowest(took_ns, ended_ns):
+            self.endings.keep(_recent(ending, exchanged, take_ns))
         takes = self._choice.takes(ending.code, took_ns, ended_ns, drawn=drawn)
         if takes is None:
             self._writer.leave_out()
@@ -139,8 +138,7 @@ class Recorder:
 
     def _entry(self, ending: Ending, exchanged: Exchanged, take_ns: int) -> Entry:
         tally = ending.tally
-        began_ns = exchanged.began_ns
-        found = breakdown(began_ns, ending.accepted_ns, ending.stamps, ending.ended_ns)
+        found = _found(ending, exchanged, take_ns)
         return Entry(
             self._wall_s(),
             exchanged.request_id.decode(),
@@ -150,7 +148,7 @@ class Recorder:
             tally.version,
             tally.protocol.name.lower(),
             ending.code,
-            found._replace(take=take_ns),
+            found,
             ending.instances,
             self._batch_id(found.batch_rows, found.batch),
             exchanged.bytes_in,
@@ -160,6 +158,25 @@ class Recorder:
 
     def _batch_id(self, rows: int, batch: int) -> str:
         return self._batch_ids.text(batch) if rows else ""
+
+
+def _found(ending: Ending, exchanged: Exchanged, take_ns: int) -> Breakdown:
+    began_ns = exchanged.began_ns
+    found = breakdown(began_ns, ending.accepted_ns, ending.stamps, ending.ended_ns)
+    return found._replace(take=take_ns)
+
+
+def _recent(ending: Ending, exchanged: Exchanged, take_ns: int) -> RecentRequest:
+    return RecentRequest(
+        ending.ended_ns + take_ns,
+        ending.tally.account,
+        ending.tally.protocol,
+        ending.code,
+        ending.instances,
+        _found(ending, exchanged, take_ns),
+        trace_id(exchanged.trace).decode(),
+        exchanged.request_id.decode(),
+    )
 
 
 def recording(settings: AccessSettings, engine: Engine, role: str) -> tuple[Recorder, Writer]:

@@ -39,6 +39,12 @@ def sound_trace(found: bytes) -> bytes:
     return found
 
 
+def trace_id(trace: bytes) -> bytes:
+    """Of a sound ``traceparent``: the trace that it belongs to, 32 hexadecimal digits; empty where
+    it is."""
+    return trace[3:35]
+
+
 class RequestIds:
     """Makes ids that no other process makes.
 

@@ -18,7 +18,6 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import (
-    AGENT_TEXT,
     JSON,
     Answer,
     Headers,
@@ -39,7 +38,7 @@ from ringbatch.frontend.http.head import END, START, RequestHead
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http.receiver import Receiver
 from ringbatch.frontend.http.response_heads import whole
-from ringbatch.frontend.http.watch import Watch
+from ringbatch.frontend.http.watch import LARGE_ANSWER_BYTES, Watch
 from ringbatch.frontend.request.arrival import LARGE_BYTES
 from ringbatch.frontend.request.calls import Body, Call, Upload
 from ringbatch.shm.errors import Overloaded
@@ -77,9 +76,12 @@ class FastLane(asyncio.Protocol):
         "_clock",
         "_coding",
         "_config",
+        "_draws",
+        "_endings",
         "_head",
         "_head_text",
         "_identity",
+        "_is_told",
         "_keep_alive",
         "_leaving",
         "_loop",
@@ -98,13 +100,13 @@ class FastLane(asyncio.Protocol):
         "_upload",
         "_usual_head",
         "_watch",
-        "_watches",
         "_writable",
         "_write",
     )
 
     _transport: asyncio.Transport
     _write: Callable[[bytes], None]
+    _watch: Watch
 
     def __init__(
         self,
@@ -123,8 +125,9 @@ class FastLane(asyncio.Protocol):
         self._usual_head = settings.response_heads.usual
         self._make_id = settings.response_heads.ids.make
         recorder = settings.recorder
-        self._watches = recorder is not None and recorder.watches
-        self._watch: Watch | None = None
+        self._endings = recorder.endings
+        self._draws = recorder.draws
+        self._is_told = recorder.server_timing
         self._identity = b""
         """What the head of the next answer has from the id of its request on."""
         self._head_text = _NO_TEXT
@@ -150,8 +153,7 @@ class FastLane(asyncio.Protocol):
         """The transport's call: the connection is open."""
         self._transport = transport  # type: ignore[assignment]
         self._write = self._transport.write
-        if self._settings.recorder is not None:
-            self._watch = Watch(self._settings.recorder, self._transport, self._loop)
+        self._watch = Watch(self._settings.recorder, self._transport, self._loop)
         self._server_state.connections.add(self)  # type: ignore[arg-type]
         if self._settings.stopping():
             self.shutdown()
@@ -168,10 +170,9 @@ class FastLane(asyncio.Protocol):
         for unfinished in (self._call, self._upload):
             if unfinished is not None:
                 unfinished.abandon()
-                self._identify(self._request, CLIENT_GONE, 0)
+                self._identify(self._request, 0)
         self._call = self._upload = None
-        if self._watch is not None:
-            self._watch.taken()
+        self._watch.taken()
         self._free()
 
     def data_received(self, data: bytes) -> None:
@@ -187,7 +188,7 @@ class FastLane(asyncio.Protocol):
         ):
             self._begin(head, data[head.head_bytes :])
         elif self._state is not _ENDED:
-            if self._watch is not None and self._state is _HEAD and not self._buffer:
+            if self._state is _HEAD and not self._buffer:
                 self._watch.begin()
             self._buffer += data
             self._advance()
@@ -201,16 +202,14 @@ class FastLane(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The transport's call: the client reads again."""
         self._writable = True
-        if self._watch is not None:
-            self._watch.taken()
+        self._watch.taken()
         self._advance()
         self._regulate()
 
     def tick(self) -> None:
         """The server's call: another second has passed."""
         phase = self.phase()
-        if self._watch is not None:
-            self._watch.look()
+        self._watch.look()
         if not self._clock.is_over(phase, self._moved_bytes(phase)):
             return
         if phase is Phase.IDLE:
@@ -371,9 +370,11 @@ class FastLane(asyncio.Protocol):
         self._clock.age_s = 0
         size = len(body)
         head = self._request
-        # A failure of a model with `kserve_errors` has the status of a success.
-        if self._watches or head.timing or status != 200 or headers is AGENT_TEXT:
-            self._identify(head, status, size)
+        watch, drawn = self._watch, self._draws is not None and self._draws()
+        if drawn or self._endings.notable or watch.began_ns or size >= LARGE_ANSWER_BYTES:
+            self._identify(head, size, drawn=drawn)
+        elif self._is_told or head.timing:
+            self._identify(head, size)
         else:
             self._identity = head.request_id or self._make_id()
         if headers is JSON and status == 200 and self._keep_alive and size < MIN_ENCODED_BYTES:
@@ -385,16 +386,14 @@ class FastLane(asyncio.Protocol):
         else:
             self._answer_unusually(status, body, headers)
         if self._buffer:
-            if self._watch is not None:
-                self._watch.begin()
+            self._watch.begin()
             # Not at once: `_advance` itself may be what called.
             self._loop.call_soon(self._go_on)
 
-    def _identify(self, head: RequestHead, status: int, size: int) -> None:
-        """A request has ended, with that status and so many bytes in its answer."""
-        self._identity = head.request_id or self._make_id()
-        if self._watch is not None:
-            self._identity = self._watch.ended(head, self._identity, size)
+    def _identify(self, head: RequestHead, size: int, *, drawn: bool = False) -> None:
+        """A request has ended, with so many bytes in its answer."""
+        request_id = head.request_id or self._make_id()
+        self._identity = self._watch.ended(head, request_id, size, drawn=drawn)
 
     def _go_on(self) -> None:
         if self._state is not _ENDED:
@@ -434,19 +433,19 @@ class FastLane(asyncio.Protocol):
         """The request that is coming has ended before it was complete."""
         if self._state is _HEAD:
             self._predictions.ended_outside(Protocol.HTTP, status)
-            self._identify(_NO_HEAD, status, size)
+            self._identify(_NO_HEAD, size)
             return
         head = self._request
         protocol = Protocol.V1
         if head.infer:
             protocol = Protocol.V2 if head.json_bytes is None else Protocol.V2_BINARY
         self._predictions.ended_outside(protocol, status, head.model)
-        self._identify(head, status, size)
+        self._identify(head, size)
 
     def _refused_elsewhere(self, status: int) -> bytes:
         """`FallbackProtocol`'s call: it has refused a request; the id that this one gets."""
         self._predictions.ended_outside(Protocol.HTTP, status)
-        self._identify(_NO_HEAD, status, 0)
+        self._identify(_NO_HEAD, 0)
         return self._identity
 
     def _regulate(self) -> None:

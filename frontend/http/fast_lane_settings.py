@@ -30,7 +30,7 @@ class FastLaneSettings:
         leaving: whether clients are to go elsewhere, because the server is to stop.
         close_grace_s: how long a graceful stop waits for a request on an idle connection.
         budget: for the bodies that are gathered.
-        recorder: sees to what is said of requests beside their answers; None where nothing is.
+        recorder: sees to what is said of requests beside their answers.
     """
 
     predictions: Predictions
@@ -42,4 +42,4 @@ class FastLaneSettings:
     leaving: Callable[[], bool]
     close_grace_s: Callable[[], float]
     budget: BodyBudget
-    recorder: Recorder | None = None
+    recorder: Recorder

@@ -17,13 +17,17 @@ _TIMING_LINE: Final = b"\r\n%b: " % TIMING_HEADER.encode()
 class Watch:
     """See the module.
 
+    Attributes:
+        began_ns: when the first byte of the next request came, or of the one that is answered; 0
+            where all of it came at once.
+
     Args:
         recorder: of the process.
         transport: of the connection.
         loop: of that.
     """
 
-    __slots__ = ("_began_ns", "_client", "_loop", "_recorder", "_transport", "_untaken")
+    __slots__ = ("_client", "_loop", "_recorder", "_transport", "_untaken", "began_ns")
 
     def __init__(
         self,
@@ -35,30 +39,31 @@ class Watch:
         self._transport = transport
         self._loop = loop
         self._client = client_of(transport)
-        self._began_ns = 0
+        self.began_ns = 0
         self._untaken: tuple[Ending, Exchanged, bool] | None = None
 
     def begin(self) -> None:
         """The first byte of a request came, and not all of it."""
-        self._began_ns = self._recorder.clock()
+        self.began_ns = self._recorder.clock()
 
-    def ended(self, head: RequestHead, request_id: bytes, bytes_out: int) -> bytes:
+    def ended(self, head: RequestHead, request_id: bytes, bytes_out: int, *, drawn: bool) -> bytes:
         """A request has ended, and its answer is about to be written.
 
         Args:
             head: of it.
             request_id: its own, or that it was given.
             bytes_out: of the body of its answer.
+            drawn: whether it is of the sample.
 
         Returns:
             What the head of the answer has from the id on, but for the length.
         """
         recorder = self._recorder
-        began_ns, self._began_ns = self._began_ns, 0
+        began_ns, self.began_ns = self.began_ns, 0
         if self._untaken is not None:
             self.taken()
-        drawn = recorder.draws()
-        if drawn or recorder.looks_for_slow or recorder.failed():
+        notable = recorder.endings.notable
+        if drawn or notable or began_ns or bytes_out >= LARGE_ANSWER_BYTES:
             self._record(head, request_id, began_ns, bytes_out, drawn=drawn)
         if head.timing or recorder.server_timing:
             return request_id + _TIMING_LINE + recorder.usual_timing(began_ns)
@@ -67,7 +72,7 @@ class Watch:
     def _record(
         self, head: RequestHead, request_id: bytes, began_ns: int, bytes_out: int, *, drawn: bool
     ) -> None:
-        ending = self._recorder.last()
+        ending = self._recorder.endings.last()
         bytes_in = head.content_length
         exchanged = Exchanged(
             began_ns, request_id, head.trace, "", self._client, bytes_in, bytes_out

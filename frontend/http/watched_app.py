@@ -121,7 +121,7 @@ class _Watched:
             self._bytes_out,
         )
         take_ns = max(self._recorder.clock() - ending.ended_ns, 0)
-        self._recorder.record(ending, exchanged, take_ns, drawn=self._recorder.draws())
+        self._recorder.record(ending, exchanged, take_ns, drawn=self._recorder.is_drawn())
 
     def _ending(self) -> Ending:
         found: Ending | None = self._scope.get(ENDING)

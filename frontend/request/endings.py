@@ -2,18 +2,21 @@
 
 It is seen once, before its answer is written. What was refused before it came to the pipeline, be
 it for its head, its size or its key, is told by whoever refused it. It is counted at once, or,
-where it was answered with 200 out of a slot, with all that were answered in the same turn.
+where it was answered with 200 out of a slot, with all that were answered in the same turn. Whoever
+writes its answer is told whether more is to be said of it, than that it was answered.
 """
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from ringbatch.shm.answers import Answer
 from ringbatch.shm.lane import Lane
+from ringbatch.shm.recent import RecentRequest, Slowest
+from ringbatch.shm.slot import Answer
 from ringbatch.shm.tallies import Tally
 
 NO_SLOT: Final = -1
 _NONE: Final = (0, 0, 0)
+_NEVER: Final = 1 << 62
 
 
 class Ending(NamedTuple):
@@ -42,18 +45,42 @@ class Ending(NamedTuple):
 class Endings:
     """See the module.
 
+    Attributes:
+        notable: whether the request that ended last was not answered with 200, or took so long that
+            it may be one of the slowest, or one that is to be logged.
+
     Args:
         lane: of this process.
+        slowest: of that lane.
         clock: monotonic nanoseconds.
     """
 
-    __slots__ = ("_clock", "_lane", "_last", "_unsettled")
+    __slots__ = (
+        "_clock",
+        "_lane",
+        "_last",
+        "_logged_ns",
+        "_quick_ns",
+        "_slowest",
+        "_unsettled",
+        "notable",
+    )
 
-    def __init__(self, lane: Lane, clock: Callable[[], int]) -> None:
+    def __init__(self, lane: Lane, slowest: Slowest, clock: Callable[[], int]) -> None:
         self._lane = lane
+        self._slowest = slowest
         self._clock = clock
         self._unsettled: list[Tally] = []
         self._last: tuple[Tally, int, int, int, int, int] | None = None
+        self.notable = False
+        self._logged_ns = _NEVER
+        self._quick_ns = -1
+        """Who took no longer is not notable for that."""
+
+    def log_slower_than(self, took_ns: int) -> None:
+        """A request that takes longer is notable from now on."""
+        self._logged_ns = took_ns
+        self._quick_ns = min(self._quick_ns, took_ns)
 
     def answered(self, tally: Tally, accepted_ns: int, instances: int, slot: int) -> None:
         """A request has its answer, with status 200; `settle` must follow.
@@ -65,11 +92,13 @@ class Endings:
             slot: out of which the answer came, the last of several.
         """
         ended_ns = self._clock()
+        took_ns = ended_ns - accepted_ns
         pending_ns = tally.pending_ns
         if not pending_ns:
             self._unsettled.append(tally)
-        pending_ns.append(ended_ns - accepted_ns)
+        pending_ns.append(took_ns)
         tally.pending_instances += instances
+        self.notable = took_ns > self._quick_ns
         self._last = tally, 200, accepted_ns, ended_ns, instances, slot
 
     def settle(self) -> None:
@@ -77,18 +106,28 @@ class Endings:
         for tally in self._unsettled:
             tally.settle()
         self._unsettled.clear()
+        if self._last is not None and self._last[3] > self._slowest.look_ns:
+            self._slowest.look(self._last[3])
+            self._quick_ns = min(self._slowest.floor_ns, self._logged_ns)
 
     def ended(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
         """A request has ended in another way; arguments as for `answered` and of `Ending`.
         `NO_SLOT` is the slot of one that was in none."""
         ended_ns = self._clock()
         tally.ended(code, ended_ns - accepted_ns)
+        self.notable = True
         self._last = tally, code, accepted_ns, ended_ns, 0, slot
 
-    def last_code(self) -> int:
-        """As of `last`."""
-        assert self._last is not None, "a request has ended"
-        return self._last[1]
+    def may_be_slowest(self, took_ns: int, now_ns: int) -> bool:
+        """Whether a request that took so long and has ended now is to be given to `keep`."""
+        if now_ns > self._slowest.look_ns:
+            self._slowest.look(now_ns)
+        return took_ns > self._slowest.floor_ns
+
+    def keep(self, request: RecentRequest) -> None:
+        """A request has ended that may be one of the slowest."""
+        self._slowest.put(request)
+        self._quick_ns = min(self._slowest.floor_ns, self._logged_ns)
 
     def last_instants(self) -> tuple[int, int, int, int, int]:
         """Of `last`, in a fifth of the time: when it was accepted and when it ended; and as far as

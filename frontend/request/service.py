@@ -24,6 +24,7 @@ from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.errors import Draining
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.recent import Slowest
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tallies import Protocol, ends_of
 
@@ -57,7 +58,7 @@ class Service(Models):
             gateway.lane,
             BatchIds(segment.identity),
             segment.layout.lane_bytes,
-            Endings(gateway.lane, clock),
+            Endings(gateway.lane, Slowest(segment, gateway.lane.index), clock),
         )
         gateway.settle = self.engine.endings.settle
         self.pipeline = Pipeline(self.engine, self, segment.words, clock)

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -31,7 +32,7 @@ _QUIET_LIMIT_S = 30.0
 """How long after the last request everything may take to be as it was before the first."""
 _RESERVE = 1
 """libuv opens a descriptor at the first connection, to have one when they run out."""
-_ASKED_FOR = "model keyed raised\nTraceback"
+_ASKED_FOR = re.compile(r"model keyed raised; batch [0-9a-f-]{36}\nTraceback")
 
 
 @dataclass(frozen=True)
@@ -254,7 +255,7 @@ async def _reckon(play: Play, before: dict[str, Held]) -> None:
         play.problems.append(f"the server ended with status {server.process.returncode}")
     if not names or not server.gone():
         play.problems.append(f"left behind: {server.names()}, processes {server.living()}")
-    if not play.around.tongue_tied and "Traceback" in server.stderr.replace(_ASKED_FOR, ""):
+    if not play.around.tongue_tied and "Traceback" in _ASKED_FOR.sub("", server.stderr):
         play.problems.append(f"a traceback in the log:\n{server.stderr[-3000:]}")
 
 

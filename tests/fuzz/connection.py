@@ -33,6 +33,7 @@ from fuzz.talk import (
     steps_of,
 )
 from segment_fixture import local_segment, spec
+from silent_recorder import silent_recorder
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -293,6 +294,7 @@ class Pair:
             leaving=lambda: False,
             close_grace_s=lambda: CLOSE_GRACE_S,
             budget=BodyBudget.of(MAX_REQUEST_BYTES),
+            recorder=silent_recorder(),
         )
         return FastLane(settings, self._config, state, {}, self._loop)
 

@@ -21,7 +21,7 @@ from ringbatch.frontend.access.choice import (
 from ringbatch.frontend.access.entry import Entry, fields, record
 from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.access.writer import MOST_WAITING, Writer, writing_to
-from ringbatch.frontend.codec.breakdown import Breakdown
+from ringbatch.shm.breakdown import Breakdown
 from ringbatch.shm.engine_port import BatchMark
 from ringbatch.shm.host.log_lines import LineFormatter
 from ringbatch.shm.slot import Reason, Status
@@ -241,7 +241,7 @@ def test_what_is_told_of_a_batch_at_once_is_what_is_told_of_each() -> None:
     told: list[tuple[bytes, bytes]] = []
 
     def reply(_answer: object) -> None:
-        told.append((recorder.usual_timing(0), recorder.timing(recorder.last(), 0)))
+        told.append((recorder.usual_timing(0), recorder.timing(recorder.endings.last(), 0)))
 
     for turn in range(2):
         for _ in range(3):

@@ -14,6 +14,8 @@ from segment_fixture import local_segment, spec
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from ringbatch.frontend.access.choice import AccessSettings
+from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fast_lane import FastLane
@@ -136,6 +138,7 @@ class Harness:
             leaving=lambda: False,
             close_grace_s=lambda: CLOSE_GRACE_S,
             budget=BodyBudget.of(MAX_REQUEST_BYTES),
+            recorder=recording(AccessSettings(), self.service.engine, "f")[0],
         )
         config = Config(
             create_app(self.service, MAX_REQUEST_BYTES), log_config=None, lifespan="off"

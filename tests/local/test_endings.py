@@ -9,6 +9,7 @@ from frontend_harness import TIMEOUT_NS, FrontendHarness, untyped
 
 from ringbatch.frontend.request.endings import NO_SLOT, Ending, Endings
 from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.recent import Slowest
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tallies import CLIENT_GONE, CODE_LABELS, Protocol, Tally, ends_of
 
@@ -34,7 +35,9 @@ class Seen(FrontendHarness):
         super().__init__(untyped(**changes))
         self.endings: list[Ending] = []
         self.replies_before: list[int] = []
-        endings = Watched(self.lane, lambda: self.loop.now_ns)
+        endings = Watched(
+            self.lane, Slowest(self.segment, self.lane.index), lambda: self.loop.now_ns
+        )
         endings.told = self._listen
         self.service.engine.endings = endings
         self.gateway.settle = endings.settle

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from ringbatch.shm import engine_port as holder_module
 from ringbatch.shm import lane as lane_module
 from ringbatch.shm import layout as at
-from ringbatch.shm.answers import Answer
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import LaneWords, RingWords, SlotWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
@@ -29,6 +28,7 @@ from ringbatch.shm.slot import (
     SLOT_MASK,
     WANTED,
     Actor,
+    Answer,
     Event,
     Reason,
     State,

@@ -14,6 +14,8 @@ from segment_fixture import Array, local_segment, pack, spec, unpack
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from ringbatch.frontend.access.choice import AccessSettings
+from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fast_lane import FastLane
@@ -161,6 +163,7 @@ async def over_fast_lane(harness: Harness, target: str, body: bytes, header: str
         leaving=lambda: False,
         close_grace_s=lambda: CLOSE_GRACE_S,
         budget=BodyBudget.of(MAX_REQUEST_BYTES),
+        recorder=recording(AccessSettings(), harness.service.engine, "f")[0],
     )
     transport = Transport()
     lane = FastLane(settings, Config(harness.app), state, {}, asyncio.get_running_loop())

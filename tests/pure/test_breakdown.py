@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.codec.breakdown import PHASES, Breakdown, breakdown, header
-from ringbatch.shm.answers import Answer
-from ringbatch.shm.slot import Reason, Status
+from ringbatch.frontend.codec.server_timing import header
+from ringbatch.shm.breakdown import PHASES, Breakdown, breakdown
+from ringbatch.shm.slot import Answer, Reason, Status
 
 MS = 1_000_000
 

@@ -17,12 +17,14 @@ from ringbatch.shm.descriptors import (
     OUTCOME_DETAILS,
     PACKED_DETAILS,
     PAIR,
+    RECENT_DETAILS,
     REQUEST_HEADER,
     REQUEST_SIZES,
     SIZES_AND_OFFSETS,
     CostProfileWords,
     HeaderWords,
     ModelWords,
+    RecentWords,
     RegionWords,
     RingWords,
     SlotWords,
@@ -146,6 +148,7 @@ def test_a_profile_has_room_for_its_trials() -> None:
         (OUTCOME, SlotWords.DONE, SlotWords.BATCH),
         (OUTCOME_DETAILS, SlotWords.DONE, SlotWords.FINISHED_NS),
         (INSTANTS, SlotWords.DONE, SlotWords.FINISHED_NS),
+        (RECENT_DETAILS, RecentWords.ENDED_NS, RecentWords.ID + 15),
     ],
 )
 def test_a_structure_is_the_run_of_words_that_it_says(
@@ -163,9 +166,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert instants == [SlotWords.BATCH, SlotWords.BEGAN_NS, SlotWords.FINISHED_NS]
 
 
-def test_the_numbers_of_version_10() -> None:
+def test_the_numbers_of_version_11() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 10
+    assert LAYOUT_VERSION == 11
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -200,6 +203,23 @@ def test_the_numbers_of_version_10() -> None:
         "SIZE": 48,
     }
     assert constants(TallyWords) == {"TAG": 0, "PROTOCOLS": 1, "SIZE": 256}
+    assert constants(RecentWords) == {
+        "SEQUENCE": 0,
+        "ENDED_NS": 1,
+        "ACCOUNT": 2,
+        "PROTOCOL": 3,
+        "CODE": 4,
+        "INSTANCES": 5,
+        "PHASES": 6,
+        "BATCH": 14,
+        "BATCH_ROWS": 15,
+        "REASON": 16,
+        "ATTEMPTS": 17,
+        "TRACE": 18,
+        "ID_BYTES": 20,
+        "ID": 21,
+        "SIZE": 48,
+    }
     assert constants(RingWords) == {"TAIL": 0, "HEAD": 16, "ITEMS": 32}
     assert constants(RegionWords) == {
         "STAMP": 0,
@@ -239,7 +259,16 @@ def test_the_numbers_of_version_10() -> None:
     others = {
         name: constants(record)
         for name, record in RECORDS.items()
-        if record not in (HeaderWords, ModelWords, RingWords, RegionWords, SlotWords, TallyWords)
+        if record
+        not in (
+            HeaderWords,
+            ModelWords,
+            RecentWords,
+            RingWords,
+            RegionWords,
+            SlotWords,
+            TallyWords,
+        )
     }
     assert others == {
         "LaneWords": {"MODEL_TABLE": 0, "SERVING": 1, "SIZE": 16},

@@ -12,6 +12,7 @@ from ringbatch.shm import layout as specified
 from ringbatch.shm.descriptors import (
     LAYOUT_VERSION,
     PAIR,
+    RECENT_REQUESTS,
     REPORT_WORDS,
     TASK_WORDS,
     CostProfileWords,
@@ -20,6 +21,7 @@ from ringbatch.shm.descriptors import (
     LaneWords,
     ModelCounterWords,
     ModelWords,
+    RecentWords,
     RegionWords,
     RegistryWords,
     RingWords,
@@ -79,6 +81,10 @@ def spans(layout: Layout) -> dict[str, tuple[int, int]]:
             layout.model_counters(layout.models - 1) + ModelCounterWords.SIZE,
         ),
         "tallies": (layout.tallies, layout.tally(last_lane, layout.models) + TallyWords.SIZE),
+        "recent": (
+            layout.recent,
+            layout.recent_requests(last_lane) + RECENT_REQUESTS * RecentWords.SIZE,
+        ),
         "submissions": (
             layout.submissions,
             layout.submission_ring(last_lane) + ring_size(layout.slots),
@@ -125,6 +131,7 @@ def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
         yield frontend, layout.lane_counters(lane), CounterWords.SIZE
         for place in range(layout.models + 1):
             yield frontend, layout.tally(lane, place), TallyWords.SIZE
+        yield frontend, layout.recent_requests(lane), RECENT_REQUESTS * RecentWords.SIZE
         yield from ring(layout.submission_ring(lane), layout.slots, frontend, "collector")
         for worker in range(layout.workers):
             start = layout.completion_ring(lane, worker)
@@ -169,9 +176,9 @@ def test_nothing_that_is_written_overlaps(layout: Layout) -> None:
     assert all(end <= following for (_, end), (following, _) in pairwise(stretches))
 
 
-def test_where_the_regions_of_version_10_lie() -> None:
+def test_where_the_regions_of_version_11_lie() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 10
+    assert LAYOUT_VERSION == 11
     layout = Layout(lanes=2, slots=8, lane_bytes=8192, workers=3, models=1, model_table_bytes=100)
     assert {name: start * WORD for name, (start, _) in spans(layout).items()} == {
         "header": 0,
@@ -183,20 +190,21 @@ def test_where_the_regions_of_version_10_lie() -> None:
         "counters": 32768,
         "accounts": 36864,
         "tallies": 40960,
-        "submissions": 49152,
-        "completions": 53248,
-        "tasks": 57344,
-        "reports": 454656,
-        "registry": 462848,
-        "slots": 630784,
-        "payload": 634880,
+        "recent": 49152,
+        "submissions": 61440,
+        "completions": 65536,
+        "tasks": 69632,
+        "reports": 466944,
+        "registry": 475136,
+        "slots": 643072,
+        "payload": 647168,
     }
-    assert layout.size == 651264
+    assert layout.size == 663552
     assert [layout.completion_ring(1, producer) * WORD for producer in range(4)] == [
-        54784,
-        55168,
-        55552,
-        55936,
+        67072,
+        67456,
+        67840,
+        68224,
     ]
 
 

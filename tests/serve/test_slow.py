@@ -15,6 +15,9 @@ from serve.server import Server, Start
 from tiers import exhaustive
 
 from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE
+from ringbatch.shm.engines import only
+from ringbatch.shm.recent import RecentRequest, slowest
+from ringbatch.shm.segment import Segment
 
 SLOW_S: Final = 0.8
 TOLERANCE: Final = 0.05
@@ -44,7 +47,7 @@ def server(start_for_module: Start, free_port_factory: Callable[[], int]) -> Ser
 
 @pytest.fixture
 def logged(server: Server, wait_until: Callable[..., Any]) -> Logged:
-    """`logged(id)`: what the log says of the request with that id."""
+    """`logged(id)`: what the log says of the request with that id. A slow one is kept as well."""
 
     def find(request_id: str) -> dict[str, Any] | None:
         for line in server.stderr.splitlines():
@@ -55,7 +58,19 @@ def logged(server: Server, wait_until: Callable[..., Any]) -> Logged:
 
     def logged(request_id: str) -> dict[str, Any]:
         found: dict[str, Any] = wait_until(lambda: find(request_id), f"{request_id} in the log")
+        if found["ms"] > SLOW_S * 500:
+            (kept,) = (each for each in among_slowest() if each.request_id == request_id)
+            assert kept.found.cause(kept.instances) == found["cause"]
+            assert kept.found.total == pytest.approx(found["ms"] * 1e6, rel=1e-3)
+            assert kept.code == found["status"]
         return found
+
+    def among_slowest() -> list[RecentRequest]:
+        segment = Segment.attach(only(server.process.pid))
+        try:
+            return slowest(segment, time.monotonic_ns(), 1 << 10)
+        finally:
+            segment.detach()
 
     return logged
 

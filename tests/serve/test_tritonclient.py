@@ -110,10 +110,10 @@ def as_list(result: Any, name: str) -> list[Any]:
     return values
 
 
-def refused(status: str, call: Callable[..., Any], *given: Any, **named: Any) -> str:
+def refused(statuses: str, call: Callable[..., Any], *given: Any, **named: Any) -> str:
     with pytest.raises(InferenceServerException) as caught:
         call(*given, **named)
-    assert caught.value.status() == status
+    assert caught.value.status() in statuses.split()
     text: str = caught.value.message()
     assert "exception occurred in the client" not in text
     assert "nothing is at" not in text
@@ -212,7 +212,8 @@ def test_parameters(client: Any) -> None:
         parameters={"mine": 1, "other": "two", "third": True},
     )
     assert as_list(result, "y") == doubled("INT64")
-    assert refused("504", client.infer, "INT64", [given("INT64")], timeout=1)
+    # Where a batch is still under way, no answer can come in time, which is known at once.
+    assert refused("503 504", client.infer, "INT64", [given("INT64")], timeout=1)
 
 
 @pytest.mark.parametrize("response", [None, "gzip", "deflate"])

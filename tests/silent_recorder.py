@@ -1,0 +1,31 @@
+"""A recorder for connections whose requests nobody counts."""
+
+from typing import Any, cast
+
+from ringbatch.frontend.access.choice import AccessSettings
+from ringbatch.frontend.access.recorder import Recorder
+from ringbatch.frontend.access.writer import Writer
+from ringbatch.frontend.request.endings import Ending
+from ringbatch.shm.batch_ids import BatchIds
+from ringbatch.shm.host.log_lines import LineFormatter
+from ringbatch.shm.tallies import Protocol, Tally
+
+
+class _NoEndings:
+    """Stands for those of a service that makes no answers itself."""
+
+    notable = False
+
+    def __init__(self) -> None:
+        self._nobody = Tally(memoryview(bytearray(1 << 12)).cast("Q"), 0, 0, "", "", Protocol.HTTP)
+
+    def last(self) -> Ending:
+        return Ending(self._nobody, 200, 0, 0, 0, None)
+
+    def may_be_slowest(self, _took_ns: int, _now_ns: int) -> bool:
+        return False
+
+
+def silent_recorder() -> Recorder:
+    writer = Writer(LineFormatter("frontend"), lambda _line: None)
+    return Recorder(AccessSettings(), cast(Any, _NoEndings()), BatchIds(0), writer)
