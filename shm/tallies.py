@@ -134,13 +134,16 @@ class Tally:
         self._add(_INSTANCES, instances)
 
     def settle(self) -> None:
-        """Count what is pending; for all of a batch together that costs a third."""
+        """Count what is pending; for many together that costs a fraction."""
         times_ns = self.pending_ns
-        for bucket, count in time_counts(times_ns):
-            self._add(_TIMES + bucket, count)
-        self._add(_ANSWERED_NS, sum(times_ns))
-        self._add(_INSTANCES, self.pending_instances)
-        times_ns.clear()
+        if len(times_ns) == 1:
+            self.answered(times_ns.pop(), self.pending_instances)
+        else:
+            for bucket, count in time_counts(times_ns):
+                self._add(_TIMES + bucket, count)
+            self._add(_ANSWERED_NS, sum(times_ns))
+            self._add(_INSTANCES, self.pending_instances)
+            times_ns.clear()
         self.pending_instances = 0
 
     def answered_many(self, took_ns: NDArray[Any]) -> None:

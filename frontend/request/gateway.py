@@ -38,6 +38,8 @@ BUNCH: Final = 8
 GIVE_WAY_NS: Final = 60_000
 """How long the loop stays awake for answers before it lets others use its core. With cores for all
 of them, those woken meanwhile then go to another one; without, they get this one soon enough."""
+SETTLED_TOGETHER: Final = 64
+"""Answers that are passed on before they are counted, while others are to come."""
 _NEVER: Final = 1 << 63
 _TIMER_GRAIN_S: Final = 0.001
 """The loop's timers count milliseconds and may fire early by a fraction of one."""
@@ -103,7 +105,9 @@ class Gateway:
         """Called when the doorbell has rung, before answers are looked for, and at every
         sweep."""
         self.settle: Callable[[], None] = _nothing
-        """Called once answers that came together have been passed on."""
+        """Called once answers have been passed on: where no others are to come, after
+        `SETTLED_TOGETHER`, and at every sweep."""
+        self._unsettled = 0
 
     def listen(self, doorbell: Bell) -> None:
         """Have the loop watch the lane's doorbell until `close`."""
@@ -119,6 +123,7 @@ class Gateway:
         for slot in range(self.lane.capacity):
             self.cancel(slot)
         self.lane.submit()
+        self._settle()
         if self._doorbell is not None:
             self._loop.remove_reader(self._doorbell.fileno())
             self._doorbell.close()
@@ -198,7 +203,13 @@ class Gateway:
             try:
                 self._tell(zip(calls, found, strict=True))
             finally:
-                self.settle()
+                self._unsettled += len(found)
+                if self._unsettled >= SETTLED_TOGETHER or not self.lane.unanswered:
+                    self._settle()
+
+    def _settle(self) -> None:
+        self._unsettled = 0
+        self.settle()
 
     def _tell(self, calls: Iterable[tuple[Callable[[int], None], int]]) -> None:
         remaining = iter(calls)
@@ -230,6 +241,8 @@ class Gateway:
         """Give up what is overdue, find what was missed, and arm the timer for the next time."""
         self._timer, self._timer_ns = None, _NEVER
         self._deliver_unnoticed()
+        if self._unsettled:
+            self._settle()
         if self.lane.held_back:
             # Room may have come without an answer, whose ring would have brought another try.
             self.collect()

@@ -5,11 +5,14 @@ from typing import Any
 
 import orjson
 import pytest
-from frontend_harness import TIMEOUT_NS, FrontendHarness, untyped
+from frontend_harness import SECOND_NS, TIMEOUT_NS, FrontendHarness, untyped
 
 from ringbatch.frontend.request.endings import NO_SLOT, Ending, Endings
-from ringbatch.shm.engine_port import BatchMark
-from ringbatch.shm.recent import Slowest
+from ringbatch.frontend.request.gateway import SETTLED_TOGETHER, SWEEP_NS
+from ringbatch.shm.breakdown import Breakdown
+from ringbatch.shm.descriptors import RECENT_REQUESTS
+from ringbatch.shm.engine_port import BatchMark, Request
+from ringbatch.shm.recent import WINDOW_S, RecentRequest, Slowest
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tallies import CLIENT_GONE, CODE_LABELS, Protocol, Tally, ends_of
 
@@ -31,8 +34,8 @@ class Watched(Endings):
 class Seen(FrontendHarness):
     """A service whose ends are seen, with how many replies there were by then."""
 
-    def __init__(self, **changes: Any) -> None:
-        super().__init__(untyped(**changes))
+    def __init__(self, slots: int = 8, **changes: Any) -> None:
+        super().__init__(untyped(**changes), slots, slots << 15)
         self.endings: list[Ending] = []
         self.replies_before: list[int] = []
         endings = Watched(
@@ -234,3 +237,72 @@ def test_an_answer_that_cannot_be_put_together_is_told_and_counted() -> None:
     harness.gateway.collect()
     assert harness.replies.got[0][0] == 500
     assert harness.counts() == {(harness.name, Protocol.V1, "500"): 1}
+
+
+def answer_all_but_one(harness: Seen, count: int) -> Request:
+    """Of so many that are sent; the one that is under way yet."""
+    for each in range(count):
+        harness.predict(each, [each])
+    harness.loop.turn()
+    last, *others = harness.taken()
+    harness.answer(others)
+    harness.gateway.collect()
+    return last
+
+
+def test_answers_are_counted_with_the_last_that_is_under_way() -> None:
+    harness = Seen()
+    last = answer_all_but_one(harness, 5)
+    assert harness.counts() == {}
+    harness.answer([last])
+    harness.gateway.collect()
+    assert harness.counts() == {(harness.name, Protocol.V1, "200"): 5}
+
+
+def test_enough_answers_are_counted_though_others_are_under_way() -> None:
+    harness = Seen(slots=2 * SETTLED_TOGETHER)
+    answer_all_but_one(harness, 1 + SETTLED_TOGETHER)
+    assert harness.counts() == {(harness.name, Protocol.V1, "200"): SETTLED_TOGETHER}
+
+
+def test_answers_are_counted_after_a_while_though_others_are_under_way() -> None:
+    harness = Seen()
+    answer_all_but_one(harness, 5)
+    harness.loop.advance(2 * SWEEP_NS)
+    assert harness.counts() == {(harness.name, Protocol.V1, "200"): 4}
+
+
+def test_answers_are_counted_before_the_lane_is_given_up() -> None:
+    harness = Seen()
+    answer_all_but_one(harness, 5)
+    harness.gateway.close()
+    assert harness.counts() == {(harness.name, Protocol.V1, "200"): 4}
+
+
+def test_a_request_is_notable_where_it_failed_or_was_slow() -> None:
+    harness = Seen()
+    endings = harness.service.engine.endings
+    answered(harness)
+    assert endings.notable, "there is room among the slowest"
+    tally = harness.one().tally
+    for _ in range(RECENT_REQUESTS):
+        harness.loop.now_ns += 50
+        now_ns = harness.loop.now_ns
+        assert endings.may_be_slowest(50, now_ns)
+        found = Breakdown(0, 50)
+        endings.keep(RecentRequest(now_ns, 0, Protocol.V1, 200, 1, found, "", ""))
+
+    def seen_as_notable(took_ns: int) -> bool:
+        harness.endings.clear()
+        endings.answered(tally, harness.loop.now_ns - took_ns, 1, NO_SLOT)
+        return endings.notable
+
+    assert [seen_as_notable(took_ns) for took_ns in (49, 50, 51)] == [False, False, True]
+    endings.log_slower_than(20)
+    assert [seen_as_notable(took_ns) for took_ns in (20, 21)] == [False, True]
+    endings.ended(tally, 400, harness.loop.now_ns)
+    assert endings.notable
+    harness.loop.now_ns += (WINDOW_S + 2) * SECOND_NS
+    endings.answered(tally, harness.loop.now_ns, 1, NO_SLOT)
+    endings.settle()
+    assert seen_as_notable(0), "those before are too old"
