@@ -6,22 +6,19 @@ is told how many are missing.
 """
 
 import logging
-import os
-import select
 import threading
 from collections import deque
-from collections.abc import Callable
 from typing import Final
 
 from ringbatch.frontend.access.entry import Entry, record
+from ringbatch.shm.host.log_handler import Write
+from ringbatch.shm.host.log_handler import writing_to as writing_to
 
 MOST_WAITING: Final = 4096
 """Lines."""
 _LOOK_EVERY_S: Final = 1.0
 _CLOSE_S: Final = 1.0
 """How long the end of the process waits for the last lines."""
-
-Write = Callable[[bytes], None]
 
 
 class Writer:
@@ -99,19 +96,3 @@ class Writer:
         except OSError:
             return False
         return True
-
-
-def writing_to(descriptor: int) -> Write:
-    """What writes to a descriptor, whether it is set to block or not."""
-
-    def write(line: bytes) -> None:
-        left = memoryview(line)
-        while left:
-            try:
-                left = left[os.write(descriptor, left) :]
-            except BlockingIOError:
-                ready = select.poll()
-                ready.register(descriptor, select.POLLOUT)
-                ready.poll()
-
-    return write

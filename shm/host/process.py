@@ -10,6 +10,7 @@ import sys
 from typing import Final
 
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.log_handler import LogHandler, writing_to
 from ringbatch.shm.host.log_lines import formatter
 
 STDERR: Final = 2
@@ -34,10 +35,9 @@ def hold_standard_descriptors() -> None:
 
 def log_to_stderr(role: str, level: str) -> None:
     """Write what is logged, from that level on, to standard error, with the role in each line; what
-    cannot be written, because the disk is full, is given up."""
+    it does not take, because nobody reads it or the disk is full, is given up."""
     atexit.register(_give_up_unwritten)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(formatter(role, os.environ, STDERR))
+    handler = LogHandler(formatter(role, os.environ, STDERR), writing_to(STDERR))
     logging.basicConfig(level=level.upper(), handlers=[handler])
 
 

@@ -14,10 +14,17 @@ def starter(folder: Path) -> Iterator[Start]:
     """Gives out a function that starts servers; afterwards they are ended."""
     servers: list[Server] = []
 
-    def start(models: dict[str, dict[str, Any]], *, privileged: bool = True, **keys: Any) -> Server:
+    def start(
+        models: dict[str, dict[str, Any]],
+        *,
+        privileged: bool = True,
+        errors: int | None = None,
+        **keys: Any,
+    ) -> Server:
         own = folder / f"server{len(servers)}"
         own.mkdir()
-        servers.append(Server(own, *configured(own, models, **keys), privileged=privileged))
+        arguments = configured(own, models, **keys)
+        servers.append(Server(own, *arguments, privileged=privileged, errors=errors))
         return servers[-1].wait_ready()
 
     yield start

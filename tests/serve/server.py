@@ -60,6 +60,7 @@ class Server:
         privileged: whether root's server may do what only root may.
         program: what runs ringbatch.
         environment: added to this process's.
+        errors: its standard error, where that is no file in the folder.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Server:
         privileged: bool = True,
         program: Sequence[str] = COMMAND,
         environment: Mapping[str, str] | None = None,
+        errors: int | None = None,
     ) -> None:
         def prepare() -> None:
             # A test run that its watchdog ends has no time to clean up.
@@ -85,7 +87,7 @@ class Server:
                 env=os.environ | dict(environment or {}),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
-                stderr=err,
+                stderr=err if errors is None else errors,
                 cwd=folder,
                 start_new_session=True,
                 preexec_fn=prepare,

@@ -1,0 +1,151 @@
+"""Writes the log from a thread of its own, so that nobody who logs waits for long.
+
+A target that takes nothing, such as a pipe that nobody reads or a journal that stands still, holds
+up this thread alone. Lines gather then, up to a bound, and what comes beyond is counted; once the
+target takes lines again, it is told how many are missing. While it does take them, who logs waits
+until the line is written: so the last words of a process that ends at once are there.
+"""
+
+import logging
+import os
+import select
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Final, NamedTuple
+
+MOST_WAITING: Final = 1024
+"""Lines."""
+PATIENCE_S: Final = 0.2
+"""How long the first line waits that the target does not take; those after it do not wait."""
+_CLOSE_S: Final = 1.0
+"""How long the end of the process waits for the last lines."""
+
+Write = Callable[[bytes], None]
+
+
+class _Line(NamedTuple):
+    """What waits to be written.
+
+    Attributes:
+        text: whole; empty where only `done` is wanted.
+        done: a lock that is held until then.
+    """
+
+    text: bytes
+    done: threading.Lock
+
+
+class LogHandler(logging.Handler):
+    """See the module. What a process forks has a thread of its own, and nothing of what waited.
+
+    Args:
+        formatter: makes the lines.
+        write: writes whole lines; raises OSError where that fails.
+    """
+
+    def __init__(self, formatter: logging.Formatter, write: Write) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self._write = write
+        self._begin()
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._waiting: SimpleQueue[_Line] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._stuck = False
+        """Whether a line has waited in vain, and others wait still."""
+        # Counted by who logs, and by the thread: what it could not write, and has told of.
+        self._lost = self._failed = self._told = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As `logging` asks for it."""
+        try:
+            text = self._line(record)
+        except Exception:
+            text = self._line(_warning("a line of the log cannot be made", exc_info=True))
+        if self._waiting.qsize() >= MOST_WAITING:
+            self._lost += 1
+            return
+        written = self._put(text)
+        if written is not None and not self._stuck:
+            self._stuck = not written.acquire(timeout=PATIENCE_S)
+
+    def flush(self) -> None:
+        """Wait until what waits is written, for a second at most."""
+        if self._thread is not None and (written := self._put(b"")) is not None:
+            written.acquire(timeout=_CLOSE_S)
+
+    def _line(self, record: logging.LogRecord) -> bytes:
+        return self.format(record).encode(errors="backslashreplace") + b"\n"
+
+    def _put(self, text: bytes) -> "threading.Lock | None":
+        """Have a line written; what says when, or None where it is written already."""
+        if self._thread is None and not self._start():
+            self._failed += not self._write_one(text)
+            return None
+        done = threading.Lock()
+        done.acquire()
+        self._waiting.put(_Line(text, done))
+        return done
+
+    def _start(self) -> bool:
+        thread = threading.Thread(target=self._run, name="log", args=(self._waiting,), daemon=True)
+        # Those of the process are for its main thread.
+        held = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            thread.start()
+        except RuntimeError:
+            # There may be none left, or the interpreter ends.
+            return False
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, held)
+        self._thread = thread
+        return True
+
+    def _run(self, waiting: SimpleQueue[_Line]) -> None:
+        while True:
+            line = waiting.get()
+            if line.text:
+                self._failed += not self._write_one(line.text)
+            line.done.release()
+            if waiting.empty():
+                self._stuck = False
+                self._tell()
+
+    def _tell(self) -> None:
+        if missing := self._lost + self._failed - self._told:
+            words = f"lines that the log did not take: {missing}"
+            if self._write_one(self._line(_warning(words))):
+                self._told += missing
+
+    def _write_one(self, text: bytes) -> bool:
+        try:
+            self._write(text)
+        except OSError:
+            return False
+        return True
+
+
+def _warning(message: str, *, exc_info: bool = False) -> logging.LogRecord:
+    found = sys.exc_info() if exc_info else None
+    return logging.LogRecord("ringbatch", logging.WARNING, "", 0, message, None, found)
+
+
+def writing_to(descriptor: int) -> Write:
+    """What writes to a descriptor, whether it is set to block or not."""
+
+    def write(line: bytes) -> None:
+        left = memoryview(line)
+        while left:
+            try:
+                left = left[os.write(descriptor, left) :]
+            except BlockingIOError:
+                ready = select.poll()
+                ready.register(descriptor, select.POLLOUT)
+                ready.poll()
+
+    return write

@@ -1,0 +1,173 @@
+"""The log's thread: who logs waits for a line that is taken, and never for one that is not."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from ringbatch.shm.host.log_handler import MOST_WAITING, LogHandler
+
+WaitUntil = Callable[..., object]
+
+
+class Target:
+    """Takes lines once it may, or fails.
+
+    Attributes:
+        lines: it has taken.
+        may: whether it takes any.
+        full: whether it fails, as a full disk does.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.may = threading.Event()
+        self.may.set()
+        self.full = False
+
+    def write(self, line: bytes) -> None:
+        self.may.wait()
+        if self.full:
+            raise OSError
+        self.lines.append(line.decode().rstrip("\n"))
+
+
+@pytest.fixture
+def target() -> Target:
+    return Target()
+
+
+@pytest.fixture
+def log(target: Target) -> Iterator[logging.Logger]:
+    made = logging.Logger("of this test")
+    made.addHandler(LogHandler(logging.Formatter("%(message)s"), target.write))
+    yield made
+    target.may.set()
+
+
+def test_a_line_is_written_when_the_call_returns(log: logging.Logger, target: Target) -> None:
+    for number in range(100):
+        log.info("line %d", number)
+        assert target.lines[-1] == f"line {number}"
+
+
+def test_nobody_waits_for_a_target_that_takes_nothing(
+    log: logging.Logger, target: Target, wait_until: WaitUntil
+) -> None:
+    target.may.clear()
+    for number in range(MOST_WAITING + 50):
+        log.info("line %d", number)
+    assert target.lines == []
+    target.may.set()
+    wait_until(
+        lambda: len(target.lines) == MOST_WAITING + 2, "all is written, and what is missing is said"
+    )
+    # The thread has one in its hands beside those that wait.
+    *lines, last = target.lines
+    assert lines == [f"line {number}" for number in range(MOST_WAITING + 1)]
+    assert last == "lines that the log did not take: 49"
+    log.info("again")
+    assert target.lines[-1] == "again"
+
+
+def test_what_cannot_be_written_is_counted_too(
+    log: logging.Logger, target: Target, wait_until: WaitUntil
+) -> None:
+    target.full = True
+    for _ in range(3):
+        log.info("lost")
+    target.full = False
+    log.info("kept")
+    wait_until(lambda: len(target.lines) == 2, "what is missing is said")
+    assert target.lines == ["kept", "lines that the log did not take: 3"]
+
+
+def test_a_line_that_cannot_be_made_says_so(log: logging.Logger, target: Target) -> None:
+    log.info("%d", "no number")
+    (line,) = target.lines
+    assert line.startswith("a line of the log cannot be made\nTraceback")
+
+
+def test_the_end_of_the_process_waits_for_what_the_target_takes_and_no_longer(
+    log: logging.Logger, target: Target
+) -> None:
+    (handler,) = log.handlers
+    handler.flush()
+    target.may.clear()
+    log.info("first")
+    handler.flush()
+    assert target.lines == []
+    target.may.set()
+    handler.flush()
+    assert target.lines == ["first"]
+
+
+def test_without_a_thread_the_line_is_written_all_the_same(
+    log: logging.Logger, target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as none_left:
+        none_left.setattr(threading.Thread, "start", fail)
+        log.info("alone")
+        assert target.lines == ["alone"]
+    log.info("with one")
+    assert target.lines == ["alone", "with one"]
+
+
+FORKS = """
+import logging, os, signal, sys
+from ringbatch.shm.host.process import log_to_stderr
+log_to_stderr("parent", "info")
+logging.info("before")
+child = os.fork()
+logging.info("child" if child == 0 else "parent")
+blocked = [
+    line for task in os.listdir("/proc/self/task") if int(task) != os.getpid()
+    for line in open(f"/proc/self/task/{task}/status") if line.startswith("SigBlk")
+]
+assert len(blocked) == 1, blocked
+assert int(blocked[0].split()[1], 16) >> (signal.SIGTERM - 1) & 1, "it takes no signals"
+if child == 0:
+    logging.info("last words")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_what_is_forked_writes_too_and_leaves_its_last_words() -> None:
+    ended = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    said = sorted(line.rpartition("INFO ")[2] for line in ended.stderr.splitlines())
+    assert said == ["before", "child", "last words", "parent"]
+
+
+FULL = """
+import logging, os
+from ringbatch.shm.host.process import log_to_stderr
+log_to_stderr("full", "info")
+for number in range(20_000):
+    logging.info("line %d", number)
+os.write(1, b"over")
+"""
+
+
+def test_a_process_ends_though_nobody_reads_its_standard_error() -> None:
+    reading, writing = os.pipe()
+    try:
+        with suppress(BlockingIOError):
+            full = os.open(f"/proc/self/fd/{writing}", os.O_WRONLY | os.O_NONBLOCK)
+            while True:
+                os.write(full, b"x" * 4096)
+        ended = subprocess.run([sys.executable, "-c", FULL], stdout=subprocess.PIPE, stderr=writing)
+    finally:
+        os.close(full)
+        os.close(writing)
+        os.close(reading)
+    assert (ended.returncode, ended.stdout) == (0, b"over")
