@@ -15,7 +15,7 @@ from ringbatch.frontend.access.choice import AccessSettings, Choice, Draw
 from ringbatch.frontend.access.entry import Entry
 from ringbatch.frontend.access.writer import Writer, writing_to
 from ringbatch.frontend.codec.request_ids import RequestIds, trace_id
-from ringbatch.frontend.codec.server_timing import about_batch, header, in_worker
+from ringbatch.frontend.codec.server_timing import MILLISECONDS, about_batch, header, in_worker
 from ringbatch.frontend.request.endings import Ending, Endings
 from ringbatch.frontend.request.task import Engine
 from ringbatch.shm.batch_ids import BatchIds
@@ -80,8 +80,8 @@ class Recorder:
         self.draws = Draw(settings.sample, chance).hits if samples else None
         if settings.scope != "off" and settings.slower_than_ms > 0:
             endings.log_slower_than(int(settings.slower_than_ms * 1e6))
-        self._known = (0, 0)
-        """The batch, and the end of its run, that the two texts below are about."""
+        self._batch = self._finished_ns = 0
+        """The batch, and when its answers stood in their slots, that the two texts are about."""
         self._in_worker = self._about_batch = b""
         self.endings = endings
         self._batch_ids = batch_ids
@@ -92,22 +92,28 @@ class Recorder:
         """`draws`, or False where there is no sample."""
         return self.draws is not None and self.draws()
 
-    def usual_timing(self, began_ns: int) -> bytes:
-        """`timing` of `last`; what it has in common with others of its batch is made once."""
+    def usual_timing(self) -> bytes:
+        """`timing` of the request that ended last, all of which came at once. What it has in common
+        with others of its batch is made once."""
         accepted_ns, ended_ns, batch, taken_ns, finished_ns = self.endings.last_instants()
-        if began_ns or not accepted_ns <= taken_ns <= finished_ns <= ended_ns:
-            return self.timing(self.endings.last(), began_ns)
-        if (batch, finished_ns) != self._known:
+        total_us = (ended_ns - accepted_ns) // 1000
+        if not (
+            accepted_ns <= taken_ns <= finished_ns <= ended_ns and total_us < len(MILLISECONDS)
+        ):
+            return self.timing(self.endings.last(), 0)
+        if finished_ns != self._finished_ns or batch != self._batch:
             found = breakdown(0, accepted_ns, self.endings.last().stamps, ended_ns)
-            self._known = batch, finished_ns
-            self._in_worker = in_worker(found).encode()
-            self._about_batch = about_batch(found, self._batch_ids.text(batch)).encode()
-        return b"queue;dur=%.3f, %bwrite;dur=%.3f, %btotal;dur=%.3f" % (
-            (taken_ns - accepted_ns) / 1e6,
-            self._in_worker,
-            (ended_ns - finished_ns) / 1e6,
-            self._about_batch,
-            (ended_ns - accepted_ns) / 1e6,
+            self._batch, self._finished_ns = batch, finished_ns
+            self._in_worker = b", " + in_worker(found).encode() + b"write;dur="
+            about = about_batch(found, self._batch_ids.text(batch))
+            self._about_batch = b", " + about.encode() + b"total;dur="
+        return (
+            b"queue;dur="
+            + MILLISECONDS[(taken_ns - accepted_ns) // 1000]
+            + self._in_worker
+            + MILLISECONDS[(ended_ns - finished_ns) // 1000]
+            + self._about_batch
+            + MILLISECONDS[total_us]
         )
 
     def timing(self, ending: Ending, began_ns: int) -> bytes:

@@ -3,7 +3,12 @@
 The form is W3C's Server Timing, section 3.
 """
 
+from typing import Final
+
 from ringbatch.shm.breakdown import PHASES, Breakdown
+
+MILLISECONDS: Final = tuple(b"%.3f" % (us / 1000) for us in range(10_000))
+"""As they are written, by microseconds: to look them up takes a third of writing them."""
 
 
 def header(found: Breakdown, batch_id: str) -> str:

@@ -38,7 +38,7 @@ from ringbatch.frontend.http.head import END, START, RequestHead
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http.receiver import Receiver
 from ringbatch.frontend.http.response_heads import whole
-from ringbatch.frontend.http.watch import LARGE_ANSWER_BYTES, Watch
+from ringbatch.frontend.http.watch import LARGE_ANSWER_BYTES, TIMING_LINE, Watch
 from ringbatch.frontend.request.arrival import LARGE_BYTES
 from ringbatch.frontend.request.calls import Body, Call, Upload
 from ringbatch.shm.errors import Overloaded
@@ -99,6 +99,7 @@ class FastLane(asyncio.Protocol):
         "_tried",
         "_upload",
         "_usual_head",
+        "_usual_timing",
         "_watch",
         "_writable",
         "_write",
@@ -128,6 +129,7 @@ class FastLane(asyncio.Protocol):
         self._endings = recorder.endings
         self._draws = recorder.draws
         self._is_told = recorder.server_timing
+        self._usual_timing = recorder.usual_timing
         self._identity = b""
         """What the head of the next answer has from the id of its request on."""
         self._head_text = _NO_TEXT
@@ -373,10 +375,10 @@ class FastLane(asyncio.Protocol):
         watch, drawn = self._watch, self._draws is not None and self._draws()
         if drawn or self._endings.notable or watch.began_ns or size >= LARGE_ANSWER_BYTES:
             self._identify(head, size, drawn=drawn)
-        elif self._is_told or head.timing:
-            self._identify(head, size)
         else:
             self._identity = head.request_id or self._make_id()
+            if self._is_told or head.timing:
+                self._identity += TIMING_LINE + self._usual_timing()
         if headers is JSON and status == 200 and self._keep_alive and size < MIN_ENCODED_BYTES:
             self._write(self._usual_head() + self._identity + _LENGTHS[size] + body)
         elif self._coding and status == 200 and size >= MIN_ENCODED_BYTES:

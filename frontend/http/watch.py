@@ -11,7 +11,8 @@ from ringbatch.frontend.request.endings import Ending
 
 LARGE_ANSWER_BYTES: Final = 1 << 16
 """A smaller answer is the kernel's at once."""
-_TIMING_LINE: Final = b"\r\n%b: " % TIMING_HEADER.encode()
+TIMING_LINE: Final = b"\r\n%b: " % TIMING_HEADER.encode()
+"""Between the id of a request and what is told of its time."""
 
 
 class Watch:
@@ -66,7 +67,7 @@ class Watch:
         if drawn or notable or began_ns or bytes_out >= LARGE_ANSWER_BYTES:
             self._record(head, request_id, began_ns, bytes_out, drawn=drawn)
         if head.timing or recorder.server_timing:
-            return request_id + _TIMING_LINE + recorder.usual_timing(began_ns)
+            return request_id + TIMING_LINE + recorder.timing(recorder.endings.last(), began_ns)
         return request_id
 
     def _record(
