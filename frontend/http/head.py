@@ -95,6 +95,14 @@ class RequestHead(NamedTuple):
     trace: bytes = b""
     timing: bool = False
 
+    @property
+    def target(self) -> str:
+        """Method and path, without a query; empty where this stands for no request."""
+        if not self.model:
+            return ""
+        version, verb = ("v2", "/infer") if self.infer else ("v1", ":predict")
+        return f"POST /{version}/models/{self.model}{verb}"
+
 
 class HeadReader:
     """Reads heads, and remembers what it read.

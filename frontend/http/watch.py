@@ -74,9 +74,14 @@ class Watch:
         self, head: RequestHead, request_id: bytes, began_ns: int, bytes_out: int, *, drawn: bool
     ) -> None:
         ending = self._recorder.endings.last()
-        bytes_in = head.content_length
         exchanged = Exchanged(
-            began_ns, request_id, head.trace, "", self._client, bytes_in, bytes_out
+            began_ns,
+            request_id,
+            head.trace,
+            "" if ending.tally.name else head.target,
+            self._client,
+            head.content_length,
+            bytes_out,
         )
         if bytes_out >= LARGE_ANSWER_BYTES:
             self._untaken = ending, exchanged, drawn

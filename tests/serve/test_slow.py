@@ -217,6 +217,18 @@ def test_every_answer_has_the_id_that_was_sent_or_one_of_its_own(
             assert connection.ask(text).headers["x-request-id"] not in made | {bad}
 
 
+@pytest.mark.parametrize(
+    "path", ["/v1/models/nope:predict", "/v2/models/nope/versions/3/infer", "/nope"]
+)
+def test_the_log_says_what_was_asked_for_where_it_is_not_there(
+    server: Server, logged: Logged, path: str
+) -> None:
+    with Connection(server.port) as connection:
+        answer = connection.ask(request(path, instances(0)))
+    line = logged(answer.headers["x-request-id"])
+    assert (line["status"], line["target"]) == (404, f"POST {path}")
+
+
 def test_what_is_no_request_at_all_gets_an_id_too(server: Server, logged: Logged) -> None:
     with Connection(server.port) as connection:
         answer = connection.ask(b"nonsense\r\n\r\n")
