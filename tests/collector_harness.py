@@ -7,7 +7,6 @@ from segment_fixture import Client, local_segment, spec
 from ringbatch.engine.batch.messages import ReportKind, Task, report_words, task_size, tasks
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.process.role_messages import ModelNews
-from ringbatch.engine.report.status import EngineStatus, ModelStatus, read
 from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, ModelWords, WorkerState, WorkerWords
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.model_counters import NOTHING, Spent
@@ -15,6 +14,7 @@ from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
+from ringbatch.shm.snapshot.status import EngineStatus, ModelStatus, read
 
 LATENCY = 1_000
 

@@ -140,6 +140,17 @@ def test_the_wheel_carries_what_grpc_s_messages_are_made_of(wheel_names: list[st
     assert expected <= set(wheel_names)
 
 
+def test_the_wheel_carries_the_page_and_the_licence_of_its_charts(wheel_names: list[str]) -> None:
+    assets = {path.name for path in (ROOT / "frontend" / "page" / "assets").iterdir()}
+    carried = {
+        name.rpartition("/")[2]
+        for name in wheel_names
+        if name.startswith("ringbatch/frontend/page/assets/")
+    }
+    assert {"page.html", "page.js", "page.css", "uPlot.iife.min.js", "uPlot.LICENSE"} <= assets
+    assert carried == assets
+
+
 def test_the_wheel_carries_the_licence(wheel_names: list[str]) -> None:
     assert [name for name in wheel_names if name.endswith("/LICENSE")]
 

@@ -6,11 +6,12 @@ from sources import ROOT, Module, assert_holds, breaks, imported, is_under, modu
 ARROWS = {
     "shm": "",
     "shm.host": "shm",
+    "shm.snapshot": "shm",
     # The public names, for models and for programs on the same host.
     "engine": "shm engine.runtimes engine.command",
     "engine.config": "shm shm.host",
     "engine.process": "shm shm.host",
-    "engine.report": "shm",
+    "engine.report": "shm shm.snapshot",
     "engine.batch": "shm engine.config engine.process",
     "engine.runtimes": "shm shm.host engine.config",
     "engine.collector": "shm shm.host engine.batch engine.process",
@@ -40,7 +41,11 @@ ARROWS = {
     "frontend.http": (
         "shm shm.host frontend.codec frontend.v1 frontend.request frontend.security frontend.access"
     ),
-    "frontend.metrics": "shm shm.host frontend.codec frontend.request frontend.http",
+    "frontend.page": "shm shm.snapshot frontend.request frontend.http",
+    "frontend.metrics": (
+        "shm shm.host shm.snapshot frontend.codec frontend.request frontend.security frontend.http "
+        "frontend.page"
+    ),
     "frontend.proxy": (
         "shm shm.host frontend.codec frontend.request frontend.security frontend.http"
     ),

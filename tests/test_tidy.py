@@ -94,6 +94,7 @@ PURE_MODULES = (
     "ringbatch.frontend.codec.outcome",
     "ringbatch.frontend.codec.payload",
     "ringbatch.frontend.http.phases",
+    "ringbatch.frontend.page.history",
     "ringbatch.frontend.request.readiness",
     "ringbatch.frontend.codec.rendering",
     "ringbatch.frontend.codec.request_timeout",
@@ -141,6 +142,7 @@ ROLE_TOPS = (
     "ringbatch.frontend.request.task",
     "ringbatch.frontend.client.calls",
     "ringbatch.frontend.grpc.service",
+    "ringbatch.frontend.page.live",
 )
 CALLERS_OF_MODELS = (
     "ringbatch.engine.runtimes.model",

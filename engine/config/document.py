@@ -82,7 +82,7 @@ _NEEDED: Final = {
 _DERIVED: Final = {"max_request_bytes": request_limit_bytes, "lane_bytes": lane_bytes}
 _ABSENT: Final = {
     "grpc_port": "no gRPC",
-    "control_port": "no metrics",
+    "control_port": "no metrics, and no page",
     "tls_certificate": "no TLS",
     "tls_key": "no TLS",
     "tls_client_ca": "clients need no certificate",

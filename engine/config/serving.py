@@ -124,12 +124,13 @@ class ServingConfig:
     control_host: Annotated[
         str,
         ADDRESS,
-        "address on which metrics are served, apart from clients",
+        "address on which metrics and the page are served, apart from clients",
     ] = "127.0.0.1"
     control_port: Annotated[
         int | None,
         whole(0, 65535),
-        "TCP port on which metrics are served, 0 takes any free one; by default none are",
+        "TCP port on which metrics and the page are served, 0 takes any free one; by default "
+        "they are not",
     ] = None
     sidecar: Annotated[
         bool,

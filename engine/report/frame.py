@@ -1,12 +1,24 @@
 """The page of `ringbatch top`, as lines of text: what happened between two samples of an engine."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from textwrap import wrap
 from typing import Final
 
-from ringbatch.engine.report.sample import ModelSample, Sample, WorkerSample
+from ringbatch.shm.snapshot.between import (
+    bound_s,
+    bucket_of,
+    busy,
+    grown,
+    mean_batch,
+    passed_s,
+    rate,
+    same_model,
+    same_worker,
+    since,
+    total,
+)
+from ringbatch.shm.snapshot.sample import ModelSample, Sample
 from ringbatch.shm.tallies import BOUNDS_S
 
 _NS: Final = 1e-9
@@ -14,6 +26,7 @@ _GAP: Final = "  "
 _INDENT: Final = "    "
 _SHORTEST_NAME: Final = 12
 _LEAST_WIDTH: Final = 40
+_PHASES_SHOWN: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +53,11 @@ def page(before: Sample | None, now: Sample, width: int, height: int | None = No
     lines = [Line(_title(before, now), heading=True), Line("")]
     lines += _table(models, width)
     for model in now.models:
-        details = _details(_model_before(before, model), model)
+        details = _details(same_model(before, model), model)
         lines += [Line(text) for text in wrap(details, width, subsequent_indent=_INDENT)]
     lines += [Line(""), *_table(_workers(before, now), width)]
     lines += [Line(""), Line(_listed(now.counts))]
+    lines += _slowest(now, width, None if height is None else height - len(lines))
     cut = [Line(_cut(line.text, width), line.heading) for line in lines]
     if height is None or len(cut) <= height:
         return cut
@@ -53,38 +67,38 @@ def page(before: Sample | None, now: Sample, width: int, height: int | None = No
 
 
 def _title(before: Sample | None, now: Sample) -> str:
-    answered = sum(_total(model.codes) for model in now.models)
-    earlier = None if before is None else sum(_total(model.codes) for model in before.models)
-    rate = _rate(answered, earlier, _passed_s(before, now))
+    answered = sum(total(model.codes) for model in now.models)
+    earlier = None if before is None else sum(total(model.codes) for model in before.models)
+    answers = _rate(rate(answered, earlier, passed_s(before, now)))
     state = "starting"
     if now.stops:
         state = "stopping"
     elif now.ready_ns:
         state = f"ready for {_duration((now.at_ns - now.ready_ns) * _NS)}"
-    return f"ringbatch: {now.engine}, process {now.pid}, {state}, {rate} requests/s"
+    return f"ringbatch: {now.engine}, process {now.pid}, {state}, {answers} requests/s"
 
 
 def _models(before: Sample | None, now: Sample) -> list[list[str]]:
     rows = [
         ["MODEL", "REQ/S", "P50", "P99", "FLIGHT", "WAIT", "OLDEST", "EXPECT", "BATCH", "WORKERS"]
     ]
-    passed_s = _passed_s(before, now)
+    seconds = passed_s(before, now)
     for model in now.models:
-        earlier = _model_before(before, model)
+        earlier = same_model(before, model)
         own = [worker for worker in now.workers if worker.model == model.title]
-        ended_before = None if earlier is None else _total(earlier.codes)
-        times = _since(model.times, earlier.times if earlier else None)
+        ended_before = None if earlier is None else total(earlier.codes)
+        times = since(model.times, earlier.times if earlier else None)
         rows.append(
             [
                 model.title,
-                _rate(_total(model.codes), ended_before, passed_s),
+                _rate(rate(total(model.codes), ended_before, seconds)),
                 percentile(times, 0.5),
                 percentile(times, 0.99),
                 f"{model.under_way.in_flight}",
                 f"{model.under_way.waiting}",
                 _time(model.under_way.oldest_s),
                 _time(model.answer_ms / 1e3),
-                _mean_batch(before, own),
+                _known(mean_batch(before, own), "{:.1f}"),
                 f"{model.ready}/{model.running}" + f"+{model.spares}" * bool(model.spares),
             ]
         )
@@ -93,45 +107,54 @@ def _models(before: Sample | None, now: Sample) -> list[list[str]]:
 
 def _workers(before: Sample | None, now: Sample) -> list[list[str]]:
     rows = [["WORKER", "OF", "BATCH/S", "INST/S", "BUSY", "STATE"]]
-    passed_s = _passed_s(before, now)
+    seconds = passed_s(before, now)
     for worker in now.workers:
-        earlier = _worker_before(before, worker)
-        busy = "-"
-        if earlier is not None and passed_s:
-            share = max(worker.run_ns - earlier.run_ns, 0) * _NS / passed_s
-            busy = f"{min(share, 1):.0%}"
+        earlier = same_worker(before, worker)
         rows.append(
             [
                 f"{worker.number}",
                 worker.model,
-                _rate(worker.batches, None if earlier is None else earlier.batches, passed_s),
-                _rate(worker.rows, None if earlier is None else earlier.rows, passed_s),
-                busy,
+                _rate(rate(worker.batches, None if earlier is None else earlier.batches, seconds)),
+                _rate(rate(worker.rows, None if earlier is None else earlier.rows, seconds)),
+                _known(busy(earlier, worker, seconds), "{:.0%}"),
                 worker.state,
             ]
         )
     return rows
 
 
+def _slowest(now: Sample, width: int, room: int | None) -> list[Line]:
+    """The requests that took longest lately, as many as there is room for."""
+    rows = [["SLOWEST", "OF", "STATUS", "CAUSE", "WHERE", "REQUEST"]]
+    for request in now.slowest:
+        phases = sorted(request.phases.items(), key=lambda phase: -phase[1])[:_PHASES_SHOWN]
+        where = ", ".join(f"{name} {_time(ns * _NS)}" for name, ns in phases)
+        took, status = _time(request.took_ns * _NS), f"{request.status}"
+        rows.append([took, request.model, status, request.cause, where, request.request_id])
+    if room is not None:
+        rows = rows[: max(room - 1, 0)]
+    return [Line(""), *_table(rows, width)] if len(rows) > 1 else []
+
+
 def _details(before: ModelSample | None, now: ModelSample) -> str:
     """Why batches were closed and how requests ended since the last sample; so far, where nothing
     happened since; empty where nothing ever did."""
     reasons, codes = now.reasons, {code: count for code, count in now.codes.items() if count}
-    since = "so far "
+    so_far = "so far "
     if before is not None:
-        grown = _grown(now.reasons, before.reasons), _grown(now.codes, before.codes)
-        if any(grown):
-            since, (reasons, codes) = "", grown
-    total = _total(reasons)
+        changes = grown(now.reasons, before.reasons), grown(now.codes, before.codes)
+        if any(changes):
+            so_far, (reasons, codes) = "", changes
+    count_of_all = total(reasons)
     closed = ", ".join(
-        f"{reason} {count / total:.0%}"
+        f"{reason} {count / count_of_all:.0%}"
         for reason, count in sorted(reasons.items(), key=lambda item: -item[1])
     )
     ended = ", ".join(f"{code}: {count}" for code, count in codes.items())
     odd = {"failed batches": now.failed, "run again": now.retried}
     parts = [
-        f"{since}closed {closed}" if closed else "",
-        f"{since}ended {ended}" if ended else "",
+        f"{so_far}closed {closed}" if closed else "",
+        f"{so_far}ended {ended}" if ended else "",
         _listed({name: count for name, count in odd.items() if count}),
     ]
     return f"{now.title}: {'; '.join(filter(None, parts))}" if any(parts) else ""
@@ -144,23 +167,11 @@ def percentile(times: Sequence[int], share: float) -> str:
         times: how many there were in each.
         share: of them.
     """
-    total = sum(times)
-    if not total:
+    bucket = bucket_of(times, share)
+    if bucket is None:
         return "-"
-    reached = accumulate(times)
-    bucket = next(number for number, count in enumerate(reached) if count >= share * total)
-    if bucket == len(BOUNDS_S):
-        return f">{_time(BOUNDS_S[-1])}"
-    return f"<{_time(BOUNDS_S[bucket])}"
-
-
-def _mean_batch(before: Sample | None, workers: Iterable[WorkerSample]) -> str:
-    batches = rows = 0
-    for worker in workers:
-        earlier = _worker_before(before, worker)
-        batches += worker.batches - (earlier.batches if earlier else 0)
-        rows += worker.rows - (earlier.rows if earlier else 0)
-    return f"{rows / batches:.1f}" if batches > 0 else "-"
+    edge_s = bound_s(bucket)
+    return f">{_time(BOUNDS_S[-1])}" if edge_s is None else f"<{_time(edge_s)}"
 
 
 def _table(rows: Sequence[Sequence[str]], width: int) -> list[Line]:
@@ -187,44 +198,14 @@ def _is_figure(cell: str) -> bool:
     return cell[:1] in "0123456789<>-"
 
 
-def _model_before(before: Sample | None, now: ModelSample) -> ModelSample | None:
-    if before is None:
-        return None
-    return next((model for model in before.models if model.title == now.title), None)
-
-
-def _worker_before(before: Sample | None, now: WorkerSample) -> WorkerSample | None:
-    if before is None:
-        return None
-    found = (w for w in before.workers if (w.number, w.model) == (now.number, now.model))
-    return next(found, None)
-
-
-def _since(now: Sequence[int], before: Sequence[int] | None) -> list[int]:
-    """What was counted since; all, where nothing is known of before."""
-    if not before:
-        return list(now)
-    return [max(count - was, 0) for count, was in zip(now, before, strict=True)]
-
-
-def _grown(now: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    grown = {name: count - before.get(name, 0) for name, count in now.items()}
-    return {name: count for name, count in grown.items() if count > 0}
-
-
-def _passed_s(before: Sample | None, now: Sample) -> float:
-    return 0.0 if before is None else (now.at_ns - before.at_ns) * _NS
-
-
-def _total(counts: Mapping[str, int]) -> int:
-    return sum(counts.values())
-
-
-def _rate(now: int, before: int | None, passed_s: float) -> str:
-    if before is None or not passed_s:
+def _rate(found: float | None) -> str:
+    if found is None:
         return "-"
-    rate = max(now - before, 0) / passed_s
-    return f"{rate:,.0f}" if rate >= 10 or not rate else f"{rate:.1f}"
+    return f"{found:,.0f}" if found >= 10 or not found else f"{found:.1f}"
+
+
+def _known(found: float | None, form: str) -> str:
+    return "-" if found is None else form.format(found)
 
 
 def _time(seconds: float) -> str:

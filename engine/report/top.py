@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import Final, TextIO
 
 from ringbatch.engine.report.frame import Line, page
-from ringbatch.engine.report.sample import Sample, sample
 from ringbatch.shm.engines import only
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.snapshot.sample import Sample, sample
 
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
 """Another screen, without a cursor."""

@@ -143,8 +143,8 @@ class Frontends:
         if self._grpc_port is not None:
             text += f"\nringbatch: serving gRPC on {address(self._grpc_port)}"
         if self._control_listener is not None:
-            url = f"http://{address(self._control_listener)}/metrics"
-            text += f"\nringbatch: serving metrics on {url}"
+            url = f"http://{address(self._control_listener)}"
+            text += f"\nringbatch: serving metrics on {url}/metrics, a page on {url}/"
         return text
 
     @property
@@ -255,7 +255,10 @@ class Frontends:
             f"--listen-fd={fd}",
             f"--log-level={self._server.log_level}",
             f"--parent-pid={os.getpid()}",
+            f"--public-url={self.url}",
         ]
+        if self._credentials.api_keys is not None:
+            words.append(f"--api-keys={self._credentials.api_keys}")
         module = "ringbatch.frontend.metrics.control_server"
         return Child("control", module, words, LEAN, pass_fds=(fd,))
 

@@ -1,4 +1,4 @@
-"""What is served at the control address, on Falcon: metrics, and how every model is."""
+"""What is served at the control address, on Falcon: metrics, how every model is, and the page."""
 
 import time
 from typing import Any
@@ -9,26 +9,37 @@ import orjson
 from falcon.asgi import Request, Response
 
 from ringbatch.frontend.codec.model_address import address
+from ringbatch.frontend.metrics.control_keys import KeysFromAfar
 from ringbatch.frontend.metrics.exposition import EngineMetrics
 from ringbatch.frontend.metrics.families import encoded
+from ringbatch.frontend.page.resources import add_routes
+from ringbatch.frontend.page.watchers import Watchers
 from ringbatch.frontend.request.readiness import obstacle
+from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_spec import FIRST_VERSION, SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
 
 
-def create_control_app(segment: Segment, version: str) -> falcon.asgi.App[Request, Response]:
+def create_control_app(
+    segment: Segment, version: str, watchers: Watchers, keys: ApiKeys | None = None
+) -> falcon.asgi.App[Request, Response]:
     """The ASGI application.
 
     Args:
         segment: attached.
         version: of ringbatch.
+        watchers: of the page.
+        keys: of which whoever asks from another host must send one; None where everybody is served.
     """
     app = falcon.asgi.App(media_type=falcon.MEDIA_JSON)
+    if keys is not None:
+        app.add_middleware(KeysFromAfar(keys))
     app.set_error_serializer(_serialize)
     app.add_route("/metrics", Metrics(segment, version))
     app.add_route("/v2/health/live", Live())
     app.add_route("/v2/health/ready", Ready(segment))
+    add_routes(app, watchers, segment)
     return app
 
 

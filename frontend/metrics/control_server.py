@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import uvloop
 from setproctitle import setproctitle
@@ -23,6 +23,11 @@ from ringbatch.frontend.http.connection_limit import at_most
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.server import TickingServer
 from ringbatch.frontend.metrics.control_app import create_control_app
+from ringbatch.frontend.page.history import History
+from ringbatch.frontend.page.live import Live
+from ringbatch.frontend.page.watchers import Watchers
+from ringbatch.frontend.security.credential_flags import add_key_flag, given_keys
+from ringbatch.frontend.security.credentials import Security
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.distribution import installed_version
 from ringbatch.shm.host.messages import Failed, Ready
@@ -35,16 +40,45 @@ _IDLE_TIMEOUT_S: Final = 75
 """Longer than Prometheus waits between two looks, by default a minute."""
 
 
-async def serve(segment: Segment, listener: socket.socket, supervisor: SupervisorLine) -> None:
+class ControlServer(TickingServer):
+    """One that ends the streams of the page before it waits for requests to be answered.
+
+    Args:
+        config: uvicorn's.
+        security: of its connections.
+        watchers: of the page; where the keys change, those who are let in may be others.
+    """
+
+    def __init__(self, config: Config, security: Security, watchers: Watchers) -> None:
+        super().__init__(config, security, watchers.drop_all)
+        self._watchers = watchers
+
+    async def shutdown(self, sockets: list[Any] | None = None) -> None:
+        """uvicorn's call: no more requests are wanted."""
+        self._watchers.close()
+        await super().shutdown(sockets)
+
+
+async def serve(
+    segment: Segment,
+    listener: socket.socket,
+    supervisor: SupervisorLine,
+    security: Security,
+    public_url: str,
+) -> None:
     """Serve until SIGTERM.
 
     Args:
         segment: attached.
         listener: bound, and listening.
         supervisor: who is told that requests are served from now on, and that this process moves.
+        security: with the keys of which those on other hosts must send one, if there are any.
+        public_url: where clients are served.
     """
+    version, watchers = installed_version(), Watchers(History())
+    live = Live(segment, watchers, {"version": version, "public": public_url})
     config = Config(
-        create_control_app(segment, installed_version()),
+        create_control_app(segment, version, watchers, security.keys),
         loop="none",
         lifespan="off",
         ws="none",
@@ -55,13 +89,14 @@ async def serve(segment: Segment, listener: socket.socket, supervisor: Superviso
         log_config=None,
         timeout_keep_alive=_IDLE_TIMEOUT_S,
     )
-    server = TickingServer(config)
+    server = ControlServer(config, security, watchers)
     config.http = at_most(MAX_CONNECTIONS, FallbackProtocol, server.server_state)  # type: ignore[assignment]
     settle()
     asyncio.get_running_loop().call_soon(partial(supervisor.tell, Ready()))
-    beating = asyncio.create_task(supervisor.beat())
+    tasks = [asyncio.create_task(own) for own in (supervisor.beat(), live.run())]
     await server.serve(sockets=[listener])
-    beating.cancel()
+    for task in tasks:
+        task.cancel()
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -71,6 +106,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--listen-fd", required=True, type=int, metavar="N", help="a bound socket")
     parser.add_argument("--control-fd", required=True, type=int, metavar="N")
     parser.add_argument("--log-level", default="warning", metavar="L")
+    parser.add_argument("--public-url", default="", metavar="URL", help="where clients are served")
+    add_key_flag(parser)
     parser.add_argument("--parent-pid", required=True, type=int, metavar="PID")
     given = parser.parse_args(arguments)
     log_to_stderr("control", given.log_level)
@@ -83,12 +120,13 @@ def main(arguments: list[str] | None = None) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         die_with_parent(given.parent_pid)
+        security = Security(given_keys(given))
         segment = Segment.attach(given.segment)
     except StartupError as error:
         supervisor.tell(Failed(str(error)))
         return 1
     listener = socket.socket(fileno=given.listen_fd)
-    uvloop.run(serve(segment, listener, supervisor))
+    uvloop.run(serve(segment, listener, supervisor, security, given.public_url))
     return 0
 
 

@@ -25,8 +25,8 @@ from ringbatch.shm.counters import (
 from ringbatch.shm.descriptors import ModelWords, RingWords, WorkerState, WorkerWords
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import SERVING, ModelSpec
-from ringbatch.shm.occupancy import Occupancy
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.snapshot.occupancy import Occupancy
 
 _NS: Final = 1e-9
 

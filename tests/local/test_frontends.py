@@ -106,7 +106,8 @@ def test_the_control_address_has_a_place_and_no_lane(free_port_factory: Callable
     port = free_port_factory()
     with closing(made(control_port=port)) as found:
         assert [slot.title for slot in found.slots] == ["frontends", "control"]
-        assert found.welcome("m").endswith(f"serving metrics on http://127.0.0.1:{port}/metrics")
+        url = f"http://127.0.0.1:{port}"
+        assert found.welcome("m").endswith(f"serving metrics on {url}/metrics, a page on {url}/")
         with pytest.raises(StartupError, match="choose another with --control-port"):
             made(control_port=port)
     with pytest.raises(StartupError, match=r"\[server\] control_host: 'nowhere.invalid'"):
@@ -142,7 +143,7 @@ def test_closed_to_newcomers_every_port_for_http_refuses_them() -> None:
     with closing(made(control_port=0)) as found:
         found.close_to_newcomers()
         ports = [int(port) for port in re.findall(r"http://127\.0\.0\.1:(\d+)", found.welcome("m"))]
-        assert len(ports) == 2
+        assert len(set(ports)) == 2
         for port in ports:
             with pytest.raises(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port))

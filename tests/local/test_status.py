@@ -6,7 +6,7 @@ from pwd import getpwuid
 import pytest
 from segment_fixture import local_segment, spec
 
-from ringbatch.engine.report.status import describe, main, read, snapshot
+from ringbatch.engine.report.status import describe, main, snapshot
 from ringbatch.shm.counters import (
     CollectorCounter,
     Counters,
@@ -22,6 +22,7 @@ from ringbatch.shm.layout import PAGE, Layout
 from ringbatch.shm.model_counters import Accounts
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
+from ringbatch.shm.snapshot.status import read
 
 NO_PID = 2**22 + 1
 """More than Linux gives out."""

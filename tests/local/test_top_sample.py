@@ -6,15 +6,15 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.engine.batch.messages import task_words
 from ringbatch.engine.report.frame import page
-from ringbatch.engine.report.sample import sample
 from ringbatch.shm.counters import CollectorCounter, Counters, WorkerCounter
 from ringbatch.shm.descriptors import TASK_WORDS, RingWords, WorkerState, WorkerWords
 from ringbatch.shm.engine_port import BatchMark
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.occupancy import Occupancy, OfModel
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
+from ringbatch.shm.snapshot.occupancy import Occupancy, OfModel
+from ringbatch.shm.snapshot.sample import sample
 from ringbatch.shm.tallies import Protocol, Tallies
 
 S = 1_000_000_000

@@ -7,7 +7,6 @@ from segment_fixture import Client, local_segment, spec
 
 from ringbatch.engine.batch.messages import TOO_LATE, Report, ReportKind, reports, task_words
 from ringbatch.engine.collector.takeover import held
-from ringbatch.engine.report.status import read
 from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import WAITED_NS, Worker
@@ -16,6 +15,7 @@ from ringbatch.shm.engine_port import BatchMark, EnginePort
 from ringbatch.shm.model_counters import Spent
 from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.slot import Reason, Status, reference
+from ringbatch.shm.snapshot.status import read
 
 RUN_NS = 30
 RAN = Spent(0, RUN_NS, 0, 0, 0)

@@ -3,59 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from samples import FIRST, MODEL, SECOND, WORKER, S, times
 
 from ringbatch.engine.report.frame import page, percentile
-from ringbatch.engine.report.sample import ModelSample, Sample, WorkerSample
-from ringbatch.shm.occupancy import OfModel
-from ringbatch.shm.tallies import BOUNDS_S, BUCKETS
-
-S = 1_000_000_000
-
-
-def times(**buckets: int) -> tuple[int, ...]:
-    """Answers by bucket, as ``b3=7``."""
-    return tuple(buckets.get(f"b{number}", 0) for number in range(BUCKETS))
-
-
-MODEL = ModelSample(
-    title="digits",
-    state="serving",
-    ready=1,
-    running=2,
-    spares=1,
-    under_way=OfModel(12, 7, 0.25),
-    answer_ms=31.0,
-    reasons={"full": 10, "idle": 30},
-    failed=3,
-    retried=0,
-    codes={"200": 100, "503": 4},
-    times=times(b3=100),
-)
-WORKER = WorkerSample(4, "digits", "ready, process 4711", 40, 100, S)
-FIRST = Sample(
-    at_ns=100 * S,
-    segment="/ringbatch.prod.7.x",
-    engine="prod",
-    pid=7,
-    ready_ns=10 * S,
-    stops=False,
-    models=(MODEL,),
-    workers=(WORKER,),
-    counts={"workers died": 1, "hung": 0},
-)
-SECOND = replace(
-    FIRST,
-    at_ns=102 * S,
-    models=(
-        replace(
-            MODEL,
-            reasons={"full": 13, "idle": 31},
-            codes={"200": 300, "503": 8, "500": 2},
-            times=times(b3=200, b6=100),
-        ),
-    ),
-    workers=(replace(WORKER, batches=44, rows=300, run_ns=2 * S),),
-)
+from ringbatch.shm.snapshot.sample import Sample
+from ringbatch.shm.tallies import BOUNDS_S
 
 
 def shown(before: Sample | None, now: Sample, width: int = 100, height: int | None = None) -> str:

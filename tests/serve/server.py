@@ -16,8 +16,9 @@ from typing import Any, Final
 
 from start_times import start_time_of
 
-from ringbatch.engine.report.status import EngineStatus, snapshot
+from ringbatch.engine.report.status import snapshot
 from ringbatch.shm.object_names import DIRECTORY
+from ringbatch.shm.snapshot.status import EngineStatus
 
 MODELS: Final = Path(__file__).with_name("models")
 COMMAND: Final = (sys.executable, "-m", "ringbatch.engine")

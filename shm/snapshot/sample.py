@@ -1,12 +1,13 @@
-"""What `ringbatch top` reads of an engine, several times, to say what happens in between."""
+"""An engine at one instant: what is looked at several times, to say what happens in between."""
 
 from dataclasses import dataclass
 from typing import Final
 
-from ringbatch.engine.report.status import EngineStatus, read
 from ringbatch.shm.model_spec import SERVING, ModelSpec, titled
-from ringbatch.shm.occupancy import Occupancy, OfModel
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.snapshot.occupancy import Occupancy, OfModel
+from ringbatch.shm.snapshot.slow import SlowRequest, slow_requests
+from ringbatch.shm.snapshot.status import EngineStatus, read
 from ringbatch.shm.tallies import CODE_LABELS, Ends, ends_of
 
 _OK: Final = "200"
@@ -30,6 +31,8 @@ class ModelSample:
         codes: ends of requests by their status; empty for one that does not serve, whose name and
             version may be counted for another that does.
         times: ends with status 200, by the buckets of `ringbatch.shm.tallies`.
+        sizes: batches by the instances in them, by what such sizes are called.
+        deaths: workers that ended and were started again, by why they ended.
     """
 
     title: str
@@ -44,6 +47,8 @@ class ModelSample:
     retried: int
     codes: dict[str, int]
     times: tuple[int, ...]
+    sizes: dict[str, int]
+    deaths: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +59,30 @@ class WorkerSample:
         number: of it.
         model: the title of what it holds.
         state: what it says of itself, with its process.
+        pid: of this; 0 where there is none.
         batches, rows, run_ns: run, in them, and meanwhile inside the model.
     """
 
     number: int
     model: str
     state: str
+    pid: int
     batches: int
     rows: int
     run_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSample:
+    """One lane.
+
+    Attributes:
+        slots: that requests without an answer have.
+        memory_bytes: that they have, and for their answers.
+    """
+
+    slots: int
+    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +99,12 @@ class Sample:
         models: those of its table.
         workers: those that these have.
         counts: of the engine as a whole, by what they are called.
+        collectors: how many processes were the collector, one after the other.
+        lanes: all of them, those of clients last.
+        client_lanes: how many of them are for clients.
+        slots: of each lane.
+        lane_bytes: of payload memory, of each.
+        slowest: the requests that took longest lately, the longest first.
     """
 
     at_ns: int
@@ -90,6 +116,12 @@ class Sample:
     models: tuple[ModelSample, ...]
     workers: tuple[WorkerSample, ...]
     counts: dict[str, int]
+    collectors: int
+    lanes: tuple[LaneSample, ...]
+    client_lanes: int
+    slots: int
+    lane_bytes: int
+    slowest: tuple[SlowRequest, ...]
 
 
 def sample(segment: Segment, now_ns: int) -> Sample:
@@ -104,7 +136,9 @@ def sample(segment: Segment, now_ns: int) -> Sample:
     )
     titles = {number: title for title, spec in specs.items() for number in spec.workers}
     workers = tuple(
-        WorkerSample(number, titles[number], status.states[number], *_counted(counts))
+        WorkerSample(
+            number, titles[number], status.states[number], status.pids[number], *_counted(counts)
+        )
         for number, counts in status.workers.items()
         if number in titles
     )
@@ -126,6 +160,15 @@ def sample(segment: Segment, now_ns: int) -> Sample:
         models=models,
         workers=workers,
         counts=counts,
+        collectors=status.collector["starts"],
+        lanes=tuple(
+            LaneSample(slots, int(memory_bytes))
+            for slots, memory_bytes in zip(occupancy.slots, occupancy.memory_bytes, strict=True)
+        ),
+        client_lanes=segment.layout.client_lanes,
+        slots=segment.layout.slots,
+        lane_bytes=segment.layout.lane_bytes,
+        slowest=slow_requests(segment, now_ns),
     )
 
 
@@ -151,6 +194,8 @@ def _model(
         retried=counted.retried,
         codes=by_code,
         times=tuple(ends.times) if serves and ends is not None else (),
+        sizes=counted.batch_rows,
+        deaths=counted.deaths,
     )
 
 

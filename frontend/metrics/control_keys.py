@@ -1,0 +1,72 @@
+"""Who is refused at the control address: whoever comes from another host without an API key, where
+the engine has any."""
+
+import ipaddress
+from base64 import b64decode
+from binascii import Error
+from typing import Final
+
+import falcon
+from falcon.asgi import Request, Response
+
+from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
+
+OPEN_PATHS: Final = frozenset({"/v2/health/live", "/v2/health/ready"})
+"""What whoever watches the engine asks for, without a key."""
+CHALLENGES: Final = ('Bearer realm="ringbatch"', 'Basic realm="ringbatch", charset="UTF-8"')
+_BASIC: Final = "basic"
+_WORDS: Final = (
+    "an API key is needed from other hosts: as Authorization: Bearer KEY or X-API-Key: KEY, and in "
+    "a browser as the password of any user"
+)
+
+
+class KeysFromAfar:
+    """Falcon's middleware.
+
+    Args:
+        keys: of the engine.
+    """
+
+    def __init__(self, keys: ApiKeys) -> None:
+        self._keys = keys
+
+    async def process_request(self, req: Request, _resp: Response) -> None:
+        """Before routing, so that nobody learns which paths there are; raises
+        `falcon.HTTPUnauthorized`."""
+        peer = req.scope.get("client")
+        if req.path in OPEN_PATHS or is_near(None if peer is None else next(iter(peer))):
+            return
+        authorization = req.get_header(AUTHORIZATION)
+        key = req.get_header(KEY_HEADER) or basic_password(authorization)
+        if not self._keys.allow(authorization, key):
+            raise falcon.HTTPUnauthorized(description=_WORDS, challenges=CHALLENGES)
+
+
+def is_near(host: str | None) -> bool:
+    """Whether a peer is on this host.
+
+    Args:
+        host: its address; None over a Unix socket.
+    """
+    if host is None:
+        return True
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = getattr(address, "ipv4_mapped", None)
+    return (mapped or address).is_loopback
+
+
+def basic_password(authorization: str | None) -> str:
+    """The password of HTTP's Basic scheme, in which browsers send what somebody typed; empty where
+    there is none."""
+    scheme, _, token = (authorization or "").partition(" ")
+    if scheme.lower() != _BASIC:
+        return ""
+    try:
+        return b64decode(token.strip(" "), validate=True).decode().partition(":")[2]
+    except (Error, UnicodeDecodeError, ValueError):
+        return ""

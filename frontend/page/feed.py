@@ -1,0 +1,216 @@
+"""What watchers of the page are told, made of samples of the engine. Pure.
+
+Four kinds of event: the `terms` say how to read the others; a `second` is what happened between two
+samples, and is kept for those who come later; the `state` is how things are now, and `slowest` are
+the requests that took longest lately, and of these the latest alone is worth sending.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import orjson
+
+from ringbatch.shm.counters import ROWS_BUCKETS, bucket_label
+from ringbatch.shm.snapshot.between import (
+    busy,
+    grown,
+    passed_s,
+    rate,
+    same_model,
+    same_worker,
+    since,
+)
+from ringbatch.shm.snapshot.sample import ModelSample, Sample, WorkerSample
+from ringbatch.shm.snapshot.slow import SlowRequest
+from ringbatch.shm.tallies import BOUNDS_S
+
+Json = dict[str, Any]
+
+RETRY_MS: Final = 2_000
+"""After which a browser that lost the stream asks for it again."""
+BEGINNING: Final = f"retry: {RETRY_MS}\n\n".encode()
+HEARTBEAT: Final = b": still here\n\n"
+TERMS: Final = {
+    "bounds_ms": [bound_s * 1e3 for bound_s in BOUNDS_S],
+    "sizes": [bucket_label(bucket) for bucket in range(ROWS_BUCKETS)],
+}
+"""Below what times the buckets end, and what sizes of batches are called; told once."""
+_NS_PER_MS: Final = 1_000_000
+
+
+def event(kind: str, document: object, number: int | None = None) -> bytes:
+    """One event as it stands in the stream.
+
+    Args:
+        kind: its name.
+        document: what it says.
+        number: what a browser gives back as Last-Event-ID.
+    """
+    id_line = b"" if number is None else b"id: %d\n" % number
+    # JSON has no line breaks, so that one line holds all of it.
+    return b"event: %b\n%bdata: %b\n\n" % (kind.encode(), id_line, orjson.dumps(document))
+
+
+def second(before: Sample, now: Sample, at_ms: int) -> Json:
+    """What happened between two samples.
+
+    Args:
+        before: the earlier one.
+        now: of the same segment.
+        at_ms: when that was, for people: since 1970.
+    """
+    return {
+        "at": at_ms,
+        "ms": round(passed_s(before, now) * 1e3),
+        "models": {model.title: _counted(same_model(before, model), model) for model in now.models},
+        "slots": sum(lane.slots for lane in now.lanes),
+        "memory": sum(lane.memory_bytes for lane in now.lanes),
+        "marks": marks(before, now),
+    }
+
+
+def state(before: Sample | None, now: Sample, obstacles: Mapping[str, str], more: Json) -> Json:
+    """How things are.
+
+    Args:
+        before: an earlier sample, for what workers do a second.
+        now: the latest.
+        obstacles: by the title of a model, why a request to it might not be answered.
+        more: what is said beside.
+    """
+    seconds = passed_s(before, now)
+    word = "ready" if now.ready_ns else "starting"
+    return more | {
+        "engine": now.engine,
+        "segment": now.segment,
+        "pid": now.pid,
+        "state": "stopping" if now.stops else word,
+        "ready_ms": (now.at_ns - now.ready_ns) // _NS_PER_MS if now.ready_ns else 0,
+        "counts": now.counts,
+        "lanes": [[lane.slots, lane.memory_bytes] for lane in now.lanes],
+        "client_lanes": now.client_lanes,
+        "lane_slots": now.slots,
+        "lane_bytes": now.lane_bytes,
+        "models": [_model(model, obstacles.get(model.title, "")) for model in now.models],
+        "workers": [_worker(same_worker(before, own), own, seconds) for own in now.workers],
+    }
+
+
+def slowest(requests: Iterable[SlowRequest], now_ns: int, at_ms: int) -> list[Json]:
+    """The requests that took longest lately, the longest first.
+
+    Args:
+        requests: those.
+        now_ns: the time on the monotonic clock.
+        at_ms: the same for people.
+    """
+    # One number for all samples, so that what was told before looks the same.
+    to_wall_ms = at_ms - now_ns // _NS_PER_MS
+    return [
+        {
+            "at": to_wall_ms + request.ended_ns // _NS_PER_MS,
+            "ms": _ms(request.took_ns),
+            "phases": {name: _ms(ns) for name, ns in request.phases.items()},
+            "cause": request.cause,
+            "model": request.model,
+            "protocol": request.protocol,
+            "status": request.status,
+            "instances": request.instances,
+            "batch": request.batch,
+            "batch_rows": request.batch_rows,
+            "reason": request.reason,
+            "attempts": request.attempts,
+            "id": request.request_id,
+            "trace": request.trace,
+        }
+        for request in requests
+    ]
+
+
+def marks(before: Sample, now: Sample) -> list[Json]:
+    """What came between two samples and is worth a line in every chart."""
+    found: list[str] = []
+    for model in now.models:
+        earlier = same_model(before, model)
+        if earlier is None:
+            found.append(f"{model.title} is there, {model.state}")
+        else:
+            died = grown(model.deaths, earlier.deaths)
+            found += [f"{_several(count)} of {model.title} {why}" for why, count in died.items()]
+            if model.state != earlier.state:
+                found.append(f"{model.title} is {model.state}")
+    titles = {model.title for model in now.models}
+    found += [f"{model.title} is gone" for model in before.models if model.title not in titles]
+    found += _restarted(before, now.workers)
+    if now.collectors > before.collectors:
+        found.append("another process is the collector")
+    if now.ready_ns and not before.ready_ns and not now.stops:
+        found.append("the engine is ready")
+    if now.stops and not before.stops:
+        found.append("the engine stops")
+    return [{"words": words} for words in found]
+
+
+def _restarted(before: Sample, workers: Iterable[WorkerSample]) -> list[str]:
+    """Workers that another process is now; the end of the one before is told by its model."""
+    pids = {worker.number: worker.pid for worker in before.workers}
+    return [
+        f"worker {worker.number} of {worker.model} started as process {worker.pid}"
+        for worker in workers
+        if worker.pid and pids.get(worker.number, worker.pid) != worker.pid
+    ]
+
+
+def _several(count: int) -> str:
+    return "a worker" if count == 1 else f"{count} workers"
+
+
+def _counted(before: ModelSample | None, now: ModelSample) -> Json:
+    """What grew, and what is under way; whatever is nothing is left out."""
+    found: Json = {
+        "flight": now.under_way.in_flight,
+        "waiting": now.under_way.waiting,
+        "expect_ms": round(now.answer_ms, 3),
+    }
+    if before is not None:
+        times = since(now.times, before.times)
+        found |= {
+            "codes": grown(now.codes, before.codes),
+            "times": {str(bucket): count for bucket, count in enumerate(times) if count},
+            "closed": grown(now.reasons, before.reasons),
+            "sizes": grown(now.sizes, before.sizes),
+        }
+    return {name: value for name, value in found.items() if value}
+
+
+def _ms(ns: int) -> float:
+    return round(ns / _NS_PER_MS, 3)
+
+
+def _model(model: ModelSample, obstacle: str) -> Json:
+    return {
+        "title": model.title,
+        "state": model.state,
+        "ready": model.ready,
+        "running": model.running,
+        "spares": model.spares,
+        "flight": model.under_way.in_flight,
+        "waiting": model.under_way.waiting,
+        "oldest_ms": round(model.under_way.oldest_s * 1e3, 3),
+        "expect_ms": round(model.answer_ms, 3),
+        "failed": model.failed,
+        "retried": model.retried,
+        "why": obstacle,
+    }
+
+
+def _worker(before: WorkerSample | None, now: WorkerSample, seconds: float) -> Json:
+    share = busy(before, now, seconds)
+    return {
+        "number": now.number,
+        "model": now.model,
+        "state": now.state,
+        "batches": rate(now.batches, None if before is None else before.batches, seconds),
+        "rows": rate(now.rows, None if before is None else before.rows, seconds),
+        "busy": None if share is None else round(share, 4),
+    }

@@ -1,0 +1,103 @@
+"""Looks at the engine once a second, watched or not, and tells watchers what it found.
+
+Always, because a page is opened when something has happened, and that is then in its charts. A look
+loads some thousands of words of the segment and costs a fraction of a millisecond with few models;
+with very many the looks become rarer, so that they take no more than `SHARE` of a core.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from ringbatch.frontend.page.feed import TERMS, event, second, slowest, state
+from ringbatch.frontend.page.watchers import Watchers
+from ringbatch.frontend.request.readiness import obstacle
+from ringbatch.shm.model_spec import SERVING, titled
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.snapshot.sample import Sample, sample
+
+log = logging.getLogger("ringbatch.frontend")
+
+PERIOD_S: Final = 1.0
+SHARE: Final = 0.005
+_NS_PER_MS: Final = 1_000_000
+_TERMS: Final = event("terms", TERMS)
+
+
+class Live:
+    """One engine, looked at again and again.
+
+    Args:
+        segment: attached.
+        watchers: who are told.
+        about: what the page says of the engine that does not stand in the segment.
+        cost_ns: the CPU time of this process.
+    """
+
+    def __init__(
+        self,
+        segment: Segment,
+        watchers: Watchers,
+        about: dict[str, Any],
+        cost_ns: Callable[[], int] = time.thread_time_ns,
+    ) -> None:
+        self._segment = segment
+        self._watchers = watchers
+        self._about = about
+        self._cost_ns = cost_ns
+        self._before: Sample | None = None
+        self._complaint = ""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        wall_ms = time.time_ns() // _NS_PER_MS - time.monotonic_ns() // _NS_PER_MS
+        while True:
+            now_ns = time.monotonic_ns()
+            # Counted on from one instant: a clock that is set back tells no time twice.
+            pause_s = self.look(now_ns, wall_ms + now_ns // _NS_PER_MS)
+            await asyncio.sleep(pause_s)
+
+    def look(self, now_ns: int, at_ms: int) -> float:
+        """Look once; the seconds until the next time.
+
+        Args:
+            now_ns: the time on the monotonic clock.
+            at_ms: the same for people, since 1970.
+        """
+        began_ns = self._cost_ns()
+        try:
+            self._tell(now_ns, at_ms)
+            self._complaint = ""
+        except Exception as error:
+            # Whatever it is, metrics and health are served on, and the next look may succeed.
+            if str(error) != self._complaint:
+                log.exception("frontend: the page could not look at the engine")
+            self._complaint = str(error)
+        return max(PERIOD_S, (self._cost_ns() - began_ns) * 1e-9 / SHARE)
+
+    def _tell(self, now_ns: int, at_ms: int) -> None:
+        before, now = self._before, sample(self._segment, now_ns)
+        self._before = now
+        happened = None
+        if before is not None:
+            happened = event("second", second(before, now, at_ms), at_ms)
+        how = state(before, now, self._obstacles(now_ns), self._about | {"at": at_ms})
+        self._watchers.tell(
+            at_ms,
+            happened,
+            terms=_TERMS,
+            state=event("state", how),
+            slowest=event("slowest", slowest(now.slowest, now_ns, at_ms)),
+        )
+
+    def _obstacles(self, now_ns: int) -> dict[str, str]:
+        words, layout = self._segment.words, self._segment.layout
+        return {
+            title: obstacle(
+                words, layout.model(spec.index), now_ns, map(layout.worker, spec.workers)
+            )
+            for title, spec in titled(self._segment.models).items()
+            if spec.state == SERVING
+        }

@@ -1,0 +1,143 @@
+"""The page and its parts, on Falcon."""
+
+import hashlib
+import time
+from importlib.resources import files
+from typing import Any, Final
+
+import falcon
+import falcon.asgi
+import orjson
+from falcon.asgi import Request, Response
+
+from ringbatch.frontend.http.fallback import EXCHANGES
+from ringbatch.frontend.page.feed import RETRY_MS, slowest
+from ringbatch.frontend.page.watchers import MAX_WATCHERS, Watchers
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.snapshot.slow import slow_requests
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The page's Content-Security-Policy: nothing comes from elsewhere, nothing goes there."""
+_MEDIA: Final = {
+    "html": falcon.MEDIA_HTML,
+    "css": "text/css; charset=utf-8",
+    "js": "text/javascript; charset=utf-8",
+    "svg": "image/svg+xml",
+    "LICENSE": falcon.MEDIA_TEXT,
+}
+_HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+_PAGE: Final = "page.html"
+MAX_ID_MS: Final = 1 << 53
+
+
+def add_routes(
+    app: falcon.asgi.App[Request, Response], watchers: Watchers, segment: Segment
+) -> None:
+    """Add the page.
+
+    Args:
+        app: to which.
+        watchers: of its stream.
+        segment: attached.
+    """
+    found = {}
+    for file in files("ringbatch.frontend.page").joinpath("assets").iterdir():
+        found[file.name] = Asset(file.name, file.read_bytes())
+    app.add_route("/", found.pop(_PAGE))
+    for name, asset in found.items():
+        app.add_route(f"/assets/{name}", asset)
+    app.add_route("/live", Stream(watchers))
+    app.add_route("/slowest", Slowest(segment))
+
+
+class Asset:
+    """A file that a browser keeps, and asks for whether it is still the same.
+
+    Args:
+        name: of the file.
+        data: in it.
+    """
+
+    def __init__(self, name: str, data: bytes) -> None:
+        self._data = data
+        self._media = _MEDIA[name.rpartition(".")[2]]
+        self._tag = falcon.ETag(hashlib.sha256(data).hexdigest()[:32])
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """304 where the browser has it."""
+        resp.set_headers(_HEADERS)
+        # Kept, but not used before it was asked whether another version is installed.
+        resp.cache_control = ["no-cache"]
+        resp.etag = self._tag
+        if self._tag in (req.if_none_match or ()):
+            resp.status = falcon.HTTP_304
+            return
+        resp.data = self._data
+        resp.content_type = self._media
+
+    on_head = on_get
+
+
+class Stream:
+    """Events for as long as somebody watches.
+
+    Args:
+        watchers: of it.
+    """
+
+    def __init__(self, watchers: Watchers) -> None:
+        self._watchers = watchers
+
+    async def on_get(self, req: Request, resp: Response) -> None:
+        """From Last-Event-ID on, or from the parameter `after`; else from the first that is known.
+
+        503 where too many watch.
+        """
+        exchanges: set[Any] = req.scope.get(EXCHANGES, set())
+        watcher = self._watchers.admit(_known_ms(req), exchanges)
+        if watcher is None:
+            raise falcon.HTTPServiceUnavailable(
+                description=f"{MAX_WATCHERS} pages are open already; close one of them",
+                retry_after=RETRY_MS // 1000,
+            )
+        resp.set_headers(_HEADERS)
+        resp.cache_control = ["no-store"]
+        # nginx would keep events back until its buffer is full.
+        resp.set_header("X-Accel-Buffering", "no")
+        resp.sse = watcher
+
+
+class Slowest:
+    """The requests that took longest lately, for programs.
+
+    Args:
+        segment: attached.
+    """
+
+    def __init__(self, segment: Segment) -> None:
+        self._segment = segment
+
+    async def on_get(self, _req: Request, resp: Response) -> None:
+        """The slowest first, each with what its phases took in milliseconds."""
+        self._segment.read_models()
+        now_ns, at_ms = time.monotonic_ns(), time.time_ns() // 1_000_000
+        found = slowest(slow_requests(self._segment, now_ns), now_ns, at_ms)
+        resp.data = orjson.dumps({"slowest": found})
+        resp.content_type = falcon.MEDIA_JSON
+        resp.cache_control = ["no-store"]
+
+    on_head = on_get
+
+
+def _known_ms(req: Request) -> int:
+    """Up to when a watcher was told everything; 0 where it says nothing that could be so."""
+    said = req.get_header("Last-Event-ID") or req.get_param("after") or ""
+    known_ms = int(said) if said.isascii() and said.isdecimal() and len(said) < 20 else 0
+    return known_ms if known_ms < MAX_ID_MS else 0

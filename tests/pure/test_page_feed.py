@@ -1,0 +1,192 @@
+"""What the page is told of two samples of an engine, and what is kept of it."""
+
+from dataclasses import replace
+from typing import Any
+
+import orjson
+import pytest
+from samples import FIRST, MODEL, SECOND, WORKER, S
+
+from ringbatch.frontend.page.feed import event, marks, second, slowest, state
+from ringbatch.frontend.page.history import History
+from ringbatch.shm.snapshot.occupancy import OfModel
+from ringbatch.shm.snapshot.sample import LaneSample, ModelSample, Sample
+from ringbatch.shm.snapshot.slow import SlowRequest
+
+WALL_MS = 1_800_000_000_000
+
+
+def words(before: Sample, now: Sample) -> list[str]:
+    return [mark["words"] for mark in marks(before, now)]
+
+
+def with_model(model: ModelSample, sample: Sample = FIRST) -> Sample:
+    return replace(sample, models=(model,))
+
+
+def test_an_event_is_one_line_of_json_whatever_names_hold() -> None:
+    odd = 'm\n\ndata: {"x": 1}\r\nevent: é'
+    told = event("second", {"models": {odd: {}}}, 17).decode()
+    assert told.startswith("event: second\nid: 17\ndata: ")
+    assert told.endswith("\n\n")
+    lines = told[:-2].split("\n")
+    assert [line.partition(":")[0] for line in lines] == ["event", "id", "data"]
+    assert orjson.loads(lines[2].partition(" ")[2]) == {"models": {odd: {}}}
+    assert event("state", {}) == b"event: state\ndata: {}\n\n"
+
+
+def test_a_second_says_what_grew_and_leaves_out_what_did_not() -> None:
+    found = second(FIRST, SECOND, WALL_MS)
+    assert (found["at"], found["ms"], found["slots"], found["memory"]) == (WALL_MS, 2000, 12, 4096)
+    assert found["models"] == {
+        "digits": {
+            "flight": 12,
+            "waiting": 7,
+            "expect_ms": 31.0,
+            "codes": {"200": 200, "503": 4, "500": 2},
+            "times": {"3": 100, "6": 100},
+            "closed": {"full": 3, "idle": 1},
+            "sizes": {"9-16": 4},
+        }
+    }
+    quiet = replace(MODEL, under_way=OfModel(0, 0, 0.0), answer_ms=0.0)
+    still = second(with_model(quiet), with_model(quiet, SECOND), WALL_MS)
+    assert still["models"] == {"digits": {}}
+
+
+def test_a_model_that_came_in_between_is_not_told_what_others_counted() -> None:
+    found = second(replace(FIRST, models=()), SECOND, WALL_MS)["models"]["digits"]
+    assert set(found) == {"flight", "waiting", "expect_ms"}
+
+
+def test_counts_that_fell_are_told_as_nothing() -> None:
+    anew = replace(MODEL, codes={"200": 1}, times=(1, *MODEL.times[1:3], 2, *MODEL.times[4:]))
+    found = second(FIRST, with_model(anew, SECOND), WALL_MS)["models"]["digits"]
+    assert "codes" not in found
+    assert found["times"] == {"0": 1}
+
+
+def test_the_state_says_how_things_are() -> None:
+    told = state(FIRST, SECOND, {"digits": "no worker holds it now"}, {"version": "1.2.3"})
+    assert (told["engine"], told["pid"], told["state"]) == ("prod", 7, "ready")
+    assert (told["version"], told["ready_ms"]) == ("1.2.3", 92_000)
+    assert told["lanes"] == [[12, 4096]]
+    (model,) = told["models"]
+    assert (model["ready"], model["running"], model["spares"]) == (1, 2, 1)
+    assert (model["oldest_ms"], model["why"]) == (250.0, "no worker holds it now")
+    (worker,) = told["workers"]
+    assert (worker["batches"], worker["rows"], worker["busy"]) == (2.0, 100.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("sample", "word"),
+    [
+        (SECOND, "ready"),
+        (replace(SECOND, ready_ns=0), "starting"),
+        (replace(SECOND, stops=True), "stopping"),
+    ],
+)
+def test_an_engine_starts_is_ready_and_stops(sample: Sample, word: str) -> None:
+    assert state(None, sample, {}, {})["state"] == word
+
+
+DIED = replace(MODEL, deaths={"crashed": 2, "killed": 1, "hung": 0})
+MARKS: dict[str, tuple[Sample, Sample, list[str]]] = {
+    "nothing": (FIRST, SECOND, []),
+    "deaths": (
+        FIRST,
+        with_model(DIED, SECOND),
+        ["2 workers of digits crashed", "a worker of digits killed"],
+    ),
+    "another process": (
+        FIRST,
+        replace(SECOND, workers=(replace(WORKER, pid=4712),)),
+        ["worker 4 of digits started as process 4712"],
+    ),
+    "no process": (FIRST, replace(SECOND, workers=(replace(WORKER, pid=0),)), []),
+    "a new worker": (replace(FIRST, workers=()), SECOND, []),
+    "a new model": (replace(FIRST, models=()), SECOND, ["digits is there, serving"]),
+    "a model that is gone": (FIRST, replace(SECOND, models=()), ["digits is gone"]),
+    "a model that changes": (
+        FIRST,
+        with_model(replace(MODEL, state="retiring"), SECOND),
+        ["digits is retiring"],
+    ),
+    "a collector": (
+        FIRST,
+        replace(SECOND, collectors=2),
+        ["another process is the collector"],
+    ),
+    "ready": (replace(FIRST, ready_ns=0), SECOND, ["the engine is ready"]),
+    "the end": (FIRST, replace(SECOND, stops=True), ["the engine stops"]),
+}
+
+
+@pytest.mark.parametrize(("before", "now", "expected"), MARKS.values(), ids=MARKS)
+def test_deaths_starts_and_changes_are_marked(
+    before: Sample, now: Sample, expected: list[str]
+) -> None:
+    assert words(before, now) == expected
+
+
+def slow(**other: Any) -> SlowRequest:
+    known: dict[str, Any] = {
+        "ended_ns": 90 * S,
+        "took_ns": 3_500_000,
+        "phases": {"queue": 500_000, "run": 3_000_000},
+        "cause": "batch",
+        "model": "digits",
+        "protocol": "v1",
+        "status": 200,
+        "instances": 1,
+        "batch": "b",
+        "batch_rows": 4,
+        "reason": "full",
+        "attempts": 1,
+        "request_id": "r-1",
+        "trace": "",
+    }
+    return SlowRequest(**known | other)
+
+
+def test_a_slow_request_has_its_time_for_people_which_stays_the_same() -> None:
+    for later_ms in (0, 1, 999):
+        now_ns = 100 * S + later_ms * 1_000_000
+        (told,) = slowest([slow()], now_ns, WALL_MS + later_ms)
+        assert told["at"] == WALL_MS - 10_000
+        assert (told["ms"], told["phases"]) == (3.5, {"queue": 0.5, "run": 3.0})
+        assert (told["id"], told["cause"], told["batch_rows"]) == ("r-1", "batch", 4)
+
+
+def filled(history: History, *times_ms: int) -> History:
+    for at_ms in times_ms:
+        history.add(at_ms, b"%d." % at_ms)
+    return history
+
+
+def test_the_past_is_told_from_where_somebody_knows_it() -> None:
+    history = filled(History(), 10, 20, 30)
+    assert history.after(0, 1000) == (30, b"10.20.30.")
+    assert history.after(10, 1000) == (30, b"20.30.")
+    assert history.after(25, 1000) == (30, b"30.")
+    assert history.after(30, 1000) == (30, b"")
+    assert History().after(7, 1000) == (7, b"")
+
+
+def test_the_past_is_told_in_pieces() -> None:
+    history = filled(History(), 10, 20, 30)
+    assert history.after(0, 6) == (20, b"10.20.")
+    assert history.after(20, 6) == (30, b"30.")
+    assert history.after(0, 1) == (10, b"10."), "one at least"
+
+
+def test_what_is_older_than_its_span_or_too_much_is_forgotten() -> None:
+    assert filled(History(span_ms=20), 10, 20, 30, 40).after(0, 1000)[1] == b"30.40."
+    assert filled(History(max_bytes=7), 10, 20, 30, 40).after(0, 1000)[1] == b"30.40."
+    assert filled(History(max_bytes=1), 10, 20).after(0, 1000)[1] == b"20.", "the last one stays"
+
+
+def test_memory_of_lanes_is_told_for_all_of_them_together() -> None:
+    lanes = (LaneSample(1, 100), LaneSample(2, 200))
+    found = second(FIRST, replace(SECOND, lanes=lanes), WALL_MS)
+    assert (found["slots"], found["memory"]) == (3, 300)

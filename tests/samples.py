@@ -1,0 +1,64 @@
+"""Two samples of an engine that both `ringbatch top` and the page are tried with."""
+
+from dataclasses import replace
+
+from ringbatch.shm.snapshot.occupancy import OfModel
+from ringbatch.shm.snapshot.sample import LaneSample, ModelSample, Sample, WorkerSample
+from ringbatch.shm.tallies import BUCKETS
+
+S = 1_000_000_000
+
+
+def times(**buckets: int) -> tuple[int, ...]:
+    """Answers by bucket, as ``b3=7``."""
+    return tuple(buckets.get(f"b{number}", 0) for number in range(BUCKETS))
+
+
+MODEL = ModelSample(
+    title="digits",
+    state="serving",
+    ready=1,
+    running=2,
+    spares=1,
+    under_way=OfModel(12, 7, 0.25),
+    answer_ms=31.0,
+    reasons={"full": 10, "idle": 30},
+    failed=3,
+    retried=0,
+    codes={"200": 100, "503": 4},
+    times=times(b3=100),
+    sizes={"1": 40},
+    deaths={"crashed": 0, "killed": 0, "hung": 0},
+)
+WORKER = WorkerSample(4, "digits", "ready, process 4711", 4711, 40, 100, S)
+FIRST = Sample(
+    at_ns=100 * S,
+    segment="/ringbatch.prod.7.x",
+    engine="prod",
+    pid=7,
+    ready_ns=10 * S,
+    stops=False,
+    models=(MODEL,),
+    workers=(WORKER,),
+    counts={"workers died": 1, "hung": 0},
+    collectors=1,
+    lanes=(LaneSample(12, 4096),),
+    client_lanes=0,
+    slots=1024,
+    lane_bytes=1 << 22,
+    slowest=(),
+)
+SECOND = replace(
+    FIRST,
+    at_ns=102 * S,
+    models=(
+        replace(
+            MODEL,
+            reasons={"full": 13, "idle": 31},
+            codes={"200": 300, "503": 8, "500": 2},
+            times=times(b3=200, b6=100),
+            sizes={"1": 40, "9-16": 4},
+        ),
+    ),
+    workers=(replace(WORKER, batches=44, rows=300, run_ns=2 * S),),
+)

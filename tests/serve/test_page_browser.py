@@ -1,0 +1,222 @@
+"""The page in a real browser, Debian's Chromium, while an engine is under load.
+
+Where the environment names a folder in RINGBATCH_SCREENSHOTS, screenshots are left there.
+"""
+
+import os
+import re
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from serve.browser import Browser
+from serve.load import Load
+from serve.server import Server, Start
+from tiers import exhaustive
+
+pytestmark = exhaustive
+
+WaitUntil = Callable[..., Any]
+SCREENS: Final = {
+    "light": (1440, 1000, "light"),
+    "dark": (1440, 1000, "dark"),
+    "phone": (360, 740, "light"),
+    "tablet": (768, 1024, "dark"),
+    "wide": (2560, 1300, "dark"),
+}
+ODD: Final = "odd.<b onclick=x>&amp;"
+LEAST_CONTRAST: Final = 4.5
+CARD: Final = "document.querySelector('.model')"
+SWITCHES: Final = ["2 min", "5 min", "10 min", "Latency", "Batch sizes", "Hold still", "Charts"]
+
+NAMED: Final = ("button", "link", "table", "region", "figure", "toolbar")
+"""Roles of which a screen reader says the name."""
+
+CONTRASTS: Final = """
+(() => {
+  const lights = (colour) => {
+    const parts = colour.match(/[\\d.]+/g).map(Number);
+    const [red, green, blue] = parts.slice(0, 3).map((part) => {
+      const share = part / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return { light: 0.2126 * red + 0.7152 * green + 0.0722 * blue, clear: parts[3] === 0 };
+  };
+  const ground = (node) => {
+    for (; node; node = node.parentElement) {
+      const found = lights(getComputedStyle(node).backgroundColor);
+      if (!found.clear) return found.light;
+    }
+    return 1;
+  };
+  const found = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const node = walker.currentNode.parentElement;
+    if (!walker.currentNode.data.trim() || !node.checkVisibility()) continue;
+    const [one, other] = [lights(getComputedStyle(node).color).light, ground(node)];
+    const contrast = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    if (contrast < LEAST) found.push(`${walker.currentNode.data.trim()}: ${contrast.toFixed(2)}`);
+  }
+  return found;
+})()
+"""
+
+
+@pytest.fixture(scope="module")
+def server(start_for_module: Start) -> Server:
+    return start_for_module({"echo": {"path": "moody.py"}}, control_port=0)
+
+
+@pytest.fixture(scope="module")
+def url(server: Server) -> str:
+    found = re.search(r"a page on (http://\S+)", server.stdout)
+    assert found is not None
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    made = Browser(tmp_path_factory.mktemp("browser"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def page(server: Server, url: str, browser: Browser) -> Iterator[Browser]:
+    """The page, open while clients ask."""
+    browser.look_like(*SCREENS["light"])
+    browser.open(url)
+    load = Load(server, clients=4, pause_s=0.01)
+    yield browser
+    load.stop()
+    assert load.failures == []
+
+
+def number(page: Browser, name: str) -> float:
+    """One of the first model's numbers."""
+    text = page.value(f"{CARD}?.querySelector('.{name} dd').textContent ?? ''")
+    found = re.match(r"[\d,.]+", text)
+    return float(found[0].replace(",", "")) if found else 0.0
+
+
+def test_numbers_and_charts_come_by_themselves(page: Browser, wait_until: WaitUntil) -> None:
+    wait_until(lambda: number(page, "rate") > 0 and number(page, "p99") > 0, "numbers")
+    assert page.value("document.getElementById('state').textContent") == "ready"
+    assert page.value(f"{CARD}.querySelectorAll('.uplot canvas').length") == 4
+    wait_until(
+        lambda: "requests ended" in page.value(f"{CARD}.querySelector('figcaption').textContent"),
+        "the chart in words",
+    )
+    wait_until(lambda: page.value("document.querySelectorAll('#slowest tbody tr').length") > 0, "")
+    assert "ready" in page.value("document.querySelector('#workers tbody').textContent")
+
+
+def test_nothing_is_asked_for_elsewhere_and_nothing_is_complained_of(
+    page: Browser, url: str
+) -> None:
+    page.value("1")
+    assert page.complaints == []
+    assert [asked for asked in page.asked if not asked.startswith(url)] == []
+    assert len(page.asked) > 5
+
+
+@pytest.mark.parametrize("screen", SCREENS)
+def test_it_fits_every_screen_and_can_be_read(
+    page: Browser, screen: str, tmp_path: Path, wait_until: WaitUntil
+) -> None:
+    width, height, scheme = SCREENS[screen]
+    page.look_like(width, height, scheme)
+    # uPlot draws in the frame after the next.
+    wait_until(
+        lambda: (
+            page.value(
+                f"[...{CARD}.querySelectorAll('.uplot')]"
+                f".filter((one) => one.offsetWidth <= {width}).length"
+            )
+            == 4
+        ),
+        "charts of that width",
+    )
+    assert page.value("document.documentElement.scrollWidth") <= width
+    assert page.value(CONTRASTS.replace("LEAST", str(LEAST_CONTRAST))) == []
+    folder = Path(os.environ.get("RINGBATCH_SCREENSHOTS", tmp_path))
+    page.screenshot(folder / f"{screen}.png")
+    assert (folder / f"{screen}.png").stat().st_size > 10_000
+
+
+def test_switches_are_reached_and_moved_by_keys(page: Browser, wait_until: WaitUntil) -> None:
+    page.look_like(*SCREENS["light"])
+    page.value("document.activeElement.blur()")
+    reached: list[str] = []
+    for _ in range(20):
+        page.press("Tab", 9)
+        focused = page.value(
+            "({tag: document.activeElement.tagName, text: document.activeElement.textContent, "
+            "seen: getComputedStyle(document.activeElement).outlineStyle})"
+        )
+        assert focused["seen"] == "solid", f"{focused['text']} does not show that it is chosen"
+        if focused["tag"] == "BUTTON":
+            reached.append(focused["text"])
+            if focused["text"] == "Batch sizes":
+                page.press("Enter", 13)
+    assert [text for text in reached if text in SWITCHES] == SWITCHES
+    pressed = "document.querySelector('[data-heat=sizes]').getAttribute('aria-pressed')"
+    assert page.value(pressed) == "true"
+    heading = f"{CARD}.querySelector('.broad h3').textContent"
+    wait_until(lambda: page.value(heading) == "Batches by their size", "the other heat map")
+
+
+def test_what_it_says_has_names_for_those_who_do_not_see(page: Browser) -> None:
+    assert page.value("document.documentElement.lang") == "en"
+    assert page.value("[...document.querySelectorAll('table')].every((t) => t.caption)")
+    assert page.value("[...document.querySelectorAll('thead th')].every((t) => t.scope === 'col')")
+    assert page.value(
+        "[...document.querySelectorAll('figure')].every((f) => f.querySelector('h3'))"
+    )
+    live = page.value("[...document.querySelectorAll('[aria-live]')].map((one) => one.id)")
+    assert live == ["told"]
+    nodes = page.do("Accessibility.getFullAXTree")["nodes"]
+    unnamed = [
+        node["role"]["value"]
+        for node in nodes
+        if node.get("role", {}).get("value") in NAMED
+        and not node.get("ignored")
+        and not node.get("name", {}).get("value")
+    ]
+    assert unnamed == []
+
+
+def test_names_are_text_whatever_they_hold(page: Browser) -> None:
+    made = page.value(
+        "import('/assets/models.js').then(({ModelCard}) => {"
+        f"const card = new ModelCard({ODD!r}, 99);"
+        "return [card.root.querySelector('h2').textContent, card.root.querySelectorAll('b').length,"
+        "[...card.root.querySelectorAll('[onclick]')].length]; })"
+    )
+    assert made[0] == ODD
+    assert made[2] == 0
+
+
+def test_a_dead_worker_is_told(page: Browser, server: Server, wait_until: WaitUntil) -> None:
+    os.kill(server.role("worker echo/0"), signal.SIGKILL)
+    happened = "document.getElementById('marks').textContent"
+    wait_until(lambda: "a worker of echo killed" in page.value(happened), "the mark")
+
+
+def test_it_says_that_nobody_answers_and_goes_on_by_itself(
+    page: Browser, server: Server, wait_until: WaitUntil
+) -> None:
+    told = "document.getElementById('told').textContent"
+    control = server.role("control")
+    page.complaints.clear()
+    os.kill(control, signal.SIGSTOP)
+    os.kill(control, signal.SIGKILL)
+    wait_until(lambda: re.search(r"No answer since .*, trying again", page.value(told)), "words")
+    wait_until(lambda: page.value(told) == "Live: the engine is ready.", "the page goes on")
+    before = page.value("document.querySelector('#facts').textContent")
+    wait_until(
+        lambda: page.value("document.querySelector('#facts').textContent") != before, "time passes"
+    )
