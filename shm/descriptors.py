@@ -26,7 +26,7 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 11
+LAYOUT_VERSION: Final = 12
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
@@ -192,7 +192,8 @@ class ModelWords:
 
 class CounterWords:
     """A block of counters, of one writer: one word for each member of an enum of
-    `ringbatch.shm.counters`. Nobody loads them but who asks how things are.
+    `ringbatch.shm.counters`, or as `ringbatch.shm.restarts` has them. Nobody loads them but who
+    asks how things are.
     """
 
     SIZE: Final = PAIR

@@ -12,7 +12,7 @@ of places for workers, M of those for models:
     workers        W times `WorkerWords`
     cost_profiles  W times `CostProfileWords`
     models         M times `ModelWords`
-    counters       L + W + 1 times `CounterWords`: of lanes, workers and the collector
+    counters       L + W + 3 times `CounterWords`: lanes, workers, collector, supervisor, arbiter
     accounts       M times `ModelCounterWords`: of the collector for each account
     tallies        L * (M + 1) times `TallyWords`: of a lane for each account, and for no model
     recent         L * RECENT_REQUESTS times `RecentWords`
@@ -144,7 +144,7 @@ class Layout:
 
     @cached_property
     def accounts(self) -> int:
-        blocks = self.lanes + self.workers + 1
+        blocks = self.lanes + self.workers + 3
         return _on_page(self.counters + blocks * CounterWords.SIZE)
 
     @cached_property
@@ -232,6 +232,14 @@ class Layout:
     def collector_counters(self) -> int:
         """Where the collector's own counters start."""
         return self.counters + (self.lanes + self.workers) * CounterWords.SIZE
+
+    def supervisor_counters(self) -> int:
+        """Where the counters written by the supervisor start."""
+        return self.collector_counters() + CounterWords.SIZE
+
+    def arbiter_counters(self) -> int:
+        """Where the counters written by Gunicorn's arbiter start."""
+        return self.supervisor_counters() + CounterWords.SIZE
 
     def model_counters(self, place: int) -> int:
         """Where the collector's counters for the account of a place start."""

@@ -22,6 +22,7 @@ from ringbatch.engine.supervisor.frontends import LEAN
 from ringbatch.engine.supervisor.process_slot import Limit, Limits, ProcessSlot
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.model_spec import FIRST_VERSION
+from ringbatch.shm.restarts import Role
 
 
 class CpuSets:
@@ -110,4 +111,4 @@ class CpuSets:
             module = "ringbatch.engine.collector.role"
             return Child("collector", module, [], LEAN, vocabulary=FROM_COLLECTOR, told=told)
 
-        return ProcessSlot("collector", start)
+        return ProcessSlot("collector", start, role=Role.COLLECTOR)

@@ -32,6 +32,7 @@ from ringbatch.engine.supervisor.succession import Passed, Predecessor
 from ringbatch.engine.systemd.sockets import expect, passed
 from ringbatch.shm.errors import StartupError, how_to_install
 from ringbatch.shm.host.credentials import key_digests, objection, server_tls
+from ringbatch.shm.restarts import Role
 
 logger = logging.getLogger("ringbatch.supervisor")
 
@@ -106,11 +107,12 @@ class Frontends:
                 undo.enter_context(self._control_listener)
             self._sockets = undo.pop_all()
         self._probe = Probe(lambda: answers_ready(self._listeners[0], tls=self._tls))
-        self.http = ProcessSlot("frontends", self._start_http)
+        self.http = ProcessSlot("frontends", self._start_http, role=Role.ARBITER)
         count = 0 if self._grpc_port is None else server.grpc_frontends
         self.grpc = [self._grpc_slot(number) for number in range(count)]
         there_is = self._control_listener is not None
-        self.control = [ProcessSlot("control", self._start_control)] if there_is else []
+        control_slot = ProcessSlot("control", self._start_control, role=Role.CONTROL)
+        self.control = [control_slot] if there_is else []
 
     @property
     def slots(self) -> list[ProcessSlot]:
@@ -245,7 +247,7 @@ class Frontends:
             words += [f"--processes={self._server.grpc_frontends}"]
             return Child(title, "ringbatch.frontend.grpc.server", words, LEAN)
 
-        return ProcessSlot(title, start)
+        return ProcessSlot(title, start, role=Role.GRPC_FRONTEND)
 
     def _start_control(self) -> Child:
         assert self._control_listener is not None, "there is no slot without it"

@@ -105,7 +105,7 @@ class Keeper:
 
     def fill(self, slot: ProcessSlot) -> None:
         """Start a process in a slot, or plan to do so later where there is no room for it."""
-        slot.error = ""
+        slot.error, slot.hung = "", False
         try:
             with placement.on_cpus(self._owner.cpus_of(slot)):
                 slot.child = child = slot.start()
@@ -136,6 +136,7 @@ class Keeper:
             return
         logger.error("%s [%d] hangs and is ended: %s", slot.title, slot.child.pid, why)
         slot.error = slot.failure = f"{slot.title}: {why}"
+        slot.hung = True
         slot.limit_ns = None
         slot.child.kill(signal.SIGABRT)
         # One that was stopped takes no other signal until it goes on.

@@ -7,6 +7,8 @@ from typing import Final
 from ringbatch.engine.batch.instructions import CpuSetName
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.supervisor.child import Child
+from ringbatch.shm.restarts import Restarts, Role, end_reason
+from ringbatch.shm.segment import Segment
 
 START_LIMIT_S: Final = 120.0
 """What a process may take that runs nobody else's code."""
@@ -76,6 +78,8 @@ class ProcessSlot:
         unreclaimed: of a worker that has ended, whether it was killed with SIGKILL; None once the
             collector has taken back what it held.
         failure: how a process ended that is not started again.
+        role: as what the ends of its processes are counted; None where somebody else does.
+        hung: whether the present process is ended, or the last one was, because it hung.
     """
 
     title: str
@@ -98,6 +102,8 @@ class ProcessSlot:
     released: bool = False
     unreclaimed: bool | None = None
     failure: str = ""
+    role: Role | None = None
+    hung: bool = False
 
     def let_go(self) -> None:
         """Start no other process here."""
@@ -114,6 +120,17 @@ class ProcessSlot:
         """The process is at something that may take so long."""
         self.at = f"{what} {limit.passed}"
         self.limit_ns = now_ns + int(limit.s * 1e9)
+
+    def count_end(self, segment: Segment | None, *, killed: bool) -> None:
+        """A process has ended whose place is filled again.
+
+        Args:
+            segment: where that is counted; None before there is one.
+            killed: whether it was ended with SIGKILL.
+        """
+        if segment is not None and self.role is not None:
+            reason = end_reason(hung=self.hung, killed=killed)
+            Restarts.of_supervisor(segment).add(self.role, reason)
 
     def next_ns(self) -> int | None:
         """The next instant at which something is planned here."""

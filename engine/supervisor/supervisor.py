@@ -61,8 +61,7 @@ _KILL_AFTER_S = 5.0
 """What a process gets beyond its time before it is killed."""
 _PROBE_EVERY_S = 0.05
 _HANDSHAKE_S = 2.0
-"""What those get who are connecting when the stop comes. Who has lost a packet repeats it after a
-second."""
+"""What those get who are connecting when the stop comes; a lost packet is repeated after 1 s."""
 _STOP_BEYOND_DRAIN_S = _HANDSHAKE_S + 8 * _KILL_AFTER_S
 """What all steps of a stop may take beyond that of the frontends, each with its SIGKILL."""
 _BROKEN = 1
@@ -192,8 +191,8 @@ class Supervisor:
         """
         segment = self._segment
         assert segment is not None, "it was made at the start"
-        served = ServedModels(segment, segment.models, self._config.models, self._files)
-        self._served = served
+        models = self._config.models
+        self._served = served = ServedModels(segment, segment.models, models, self._files)
         self._changes = changes = ModelChanges(
             self._pool,
             served,
@@ -410,6 +409,7 @@ class Supervisor:
         if self._segment is not None and self._collectors.vacant:
             self._segment.collector_gone()
         if slot.worker is None:
+            slot.count_end(self._segment, killed=death.killed)
             self._keeper.plan_restart(slot)
             self._collectors.limit_wait(time.monotonic_ns())
         else:

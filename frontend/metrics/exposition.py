@@ -25,6 +25,7 @@ from ringbatch.shm.counters import (
 from ringbatch.shm.descriptors import ModelWords, RingWords, WorkerState, WorkerWords
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import SERVING, ModelSpec
+from ringbatch.shm.restarts import restarts_of
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.snapshot.occupancy import Occupancy
 
@@ -146,6 +147,7 @@ class EngineMetrics:
         yield from request_metrics(segment, self._accounts)
         yield from self._of_lanes(occupancy)
         yield from self._of_collector()
+        yield self._restarts()
         yield from self._of_models(occupancy)
         yield from self._of_workers()
         yield from self._of_processes()
@@ -188,6 +190,17 @@ class EngineMetrics:
             family = Family("counter", f"ringbatch_{name}", says)
             family.add((), block[counter])
             yield family
+
+    def _restarts(self) -> Family:
+        family = Family(
+            "counter",
+            "ringbatch_restarts",
+            "Processes other than workers that ended and were started again, by why they ended.",
+            labels=["role", "reason"],
+        )
+        for (role, reason), count in restarts_of(self._segment).items():
+            family.add([role.name.lower(), reason.name.lower()], count)
+        return family
 
     def _of_models(self, occupancy: Occupancy) -> Iterator[Family]:
         words, layout, models = self._segment.words, self._segment.layout, self._serving

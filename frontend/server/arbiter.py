@@ -9,6 +9,7 @@ from math import ceil
 from typing import Any
 
 from gunicorn.app.base import BaseApplication
+from gunicorn.arbiter import Arbiter
 from gunicorn.glogging import Logger
 from setproctitle import setproctitle
 
@@ -16,6 +17,8 @@ from ringbatch.frontend.http.server import STOP_SIGNALS
 from ringbatch.frontend.server.gunicorn_worker import ROLE, FrontendOptions, FrontendWorker
 from ringbatch.shm.host.process import die_with_parent, log_to_stderr
 from ringbatch.shm.object_names import DIRECTORY
+from ringbatch.shm.restarts import Restarts, Role, end_reason
+from ringbatch.shm.segment import Segment
 
 
 class Log(Logger):  # type: ignore[misc]
@@ -25,6 +28,51 @@ class Log(Logger):  # type: ignore[misc]
         """Gunicorn's call."""
         super().setup(cfg)
         self.error_log.handlers = logging.getLogger().handlers
+
+
+class CountingArbiter(Arbiter):  # type: ignore[misc]
+    """Gunicorn's arbiter, which counts the frontends that end before it does.
+
+    Args:
+        app: Gunicorn's application.
+        segment: of the engine, attached.
+    """
+
+    def __init__(self, app: BaseApplication, segment: Segment) -> None:
+        self.segment = segment
+        self._restarts = Restarts.of_arbiter(segment)
+        self._ends = False
+        super().__init__(app)
+
+    def reap_workers(self) -> None:
+        """Gunicorn's own, which keeps to itself how they ended."""
+        for pid, worker in self.WORKERS.items():
+            worker.killed = is_killed(pid)
+        super().reap_workers()
+
+    def stop(self, graceful: bool = True) -> None:
+        """Gunicorn's own: who ends now is not started again."""
+        self._ends = True
+        super().stop(graceful)
+
+    def count_end(self, worker: Any) -> None:
+        """A frontend has ended."""
+        if not self._ends:
+            # One that ended after the look that says whether it was killed counts as crashed.
+            reason = end_reason(hung=worker.aborted, killed=worker.killed)
+            self._restarts.add(Role.FRONTEND, reason)
+
+
+def is_killed(pid: int) -> bool:
+    """Whether a child has ended by SIGKILL; it can be waited for as before."""
+    try:
+        found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return found is not None and (found.si_code, found.si_status) == (
+        os.CLD_KILLED,
+        signal.SIGKILL,
+    )
 
 
 class Frontends(BaseApplication):  # type: ignore[misc]
@@ -56,6 +104,10 @@ class Frontends(BaseApplication):  # type: ignore[misc]
         """Gunicorn's call: what `FrontendWorker` makes its application from."""
         return self._options
 
+    def run(self) -> None:
+        """Gunicorn's call: until SIGTERM; raises StartupError where the engine is gone."""
+        CountingArbiter(self, Segment.attach(self._options.segment)).run()
+
 
 def _settings(
     options: FrontendOptions, listen_fds: Sequence[int], frontends: int, log_level: str
@@ -75,6 +127,7 @@ def _settings(
         "worker_tmp_dir": str(DIRECTORY),
         "pre_fork": _before_fork,
         "post_fork": _after_fork,
+        "child_exit": CountingArbiter.count_end,
     }
 
 
@@ -93,6 +146,8 @@ def _after_fork(arbiter: Any, worker: Any) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     setproctitle("ringbatch: frontend")
     die_with_parent(arbiter.pid)
+    # A frontend attaches for itself.
+    arbiter.segment.detach()
     # A socket listens, and takes connections that nobody accepts, until its last holder closes it.
     for listener in arbiter.LISTENERS:
         if listener not in worker.sockets:

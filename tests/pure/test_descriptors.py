@@ -166,9 +166,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert instants == [SlotWords.BATCH, SlotWords.BEGAN_NS, SlotWords.FINISHED_NS]
 
 
-def test_the_numbers_of_version_11() -> None:
+def test_the_numbers_of_version_12() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 11
+    assert LAYOUT_VERSION == 12
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,

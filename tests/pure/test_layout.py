@@ -75,7 +75,7 @@ def spans(layout: Layout) -> dict[str, tuple[int, int]]:
             layout.cost_profile(last_worker) + CostProfileWords.SIZE,
         ),
         "models": (layout.models_word, layout.model(layout.models - 1) + ModelWords.SIZE),
-        "counters": (layout.counters, layout.collector_counters() + CounterWords.SIZE),
+        "counters": (layout.counters, layout.arbiter_counters() + CounterWords.SIZE),
         "accounts": (
             layout.accounts,
             layout.model_counters(layout.models - 1) + ModelCounterWords.SIZE,
@@ -151,6 +151,8 @@ def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
         yield from ring(layout.report_ring(worker), REPORT_WORDS, name, "collector")
     yield "registrar", layout.registry, RegistryWords.SIZE + MAX_REGIONS * RegionWords.SIZE
     yield "collector", layout.collector_counters(), CounterWords.SIZE
+    yield "supervisor", layout.supervisor_counters(), CounterWords.SIZE
+    yield "arbiter", layout.arbiter_counters(), CounterWords.SIZE
     for model in range(layout.models):
         yield "collector", layout.model(model), ModelWords.SIZE
         yield "collector", layout.model_counters(model), ModelCounterWords.SIZE
@@ -176,9 +178,9 @@ def test_nothing_that_is_written_overlaps(layout: Layout) -> None:
     assert all(end <= following for (_, end), (following, _) in pairwise(stretches))
 
 
-def test_where_the_regions_of_version_11_lie() -> None:
+def test_where_the_regions_of_version_12_lie() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 11
+    assert LAYOUT_VERSION == 12
     layout = Layout(lanes=2, slots=8, lane_bytes=8192, workers=3, models=1, model_table_bytes=100)
     assert {name: start * WORD for name, (start, _) in spans(layout).items()} == {
         "header": 0,

@@ -1,0 +1,92 @@
+"""How often processes ended that were started again, by what they were and why they ended; of
+workers the collector counts that, see `ringbatch.shm.counters.ModelCounter`.
+
+Whoever starts them counts, each in a block of its own: the supervisor, and Gunicorn's arbiter,
+which is the parent of the frontends for HTTP.
+"""
+
+from enum import IntEnum
+
+from ringbatch.shm.counters import Counters
+from ringbatch.shm.descriptors import CounterWords
+from ringbatch.shm.segment import Segment
+
+
+class Role(IntEnum):
+    """What a process was."""
+
+    COLLECTOR = 0
+    """Or the one that stood by to be it."""
+    FRONTEND = 1
+    """For HTTP."""
+    ARBITER = 2
+    """Gunicorn's, with which its frontends end."""
+    GRPC_FRONTEND = 3
+    CONTROL = 4
+    """The server at the control address."""
+
+
+class EndReason(IntEnum):
+    """Why it ended."""
+
+    CRASHED = 0
+    """By itself, or by another signal than SIGKILL."""
+    KILLED = 1
+    """Somebody else sent SIGKILL, who may be the kernel."""
+    HUNG = 2
+    """It did not move, or took too long to start, and was ended for that."""
+
+
+assert len(Role) * len(EndReason) <= CounterWords.SIZE
+
+
+def end_reason(*, hung: bool, killed: bool) -> EndReason:
+    """Why a process ended.
+
+    Args:
+        hung: whether it was ended because it hung.
+        killed: whether with SIGKILL.
+    """
+    if hung:
+        return EndReason.HUNG
+    return EndReason.KILLED if killed else EndReason.CRASHED
+
+
+class Restarts:
+    """A block of them, for the one that counts in it.
+
+    Args:
+        segment: attached.
+        first: where the block starts.
+    """
+
+    def __init__(self, segment: Segment, first: int) -> None:
+        self._counters = Counters(segment.words, first)
+
+    @classmethod
+    def of_supervisor(cls, segment: Segment) -> "Restarts":
+        """Those of the supervisor's own children."""
+        return cls(segment, segment.layout.supervisor_counters())
+
+    @classmethod
+    def of_arbiter(cls, segment: Segment) -> "Restarts":
+        """Those of the frontends for HTTP."""
+        return cls(segment, segment.layout.arbiter_counters())
+
+    def add(self, role: Role, reason: EndReason) -> None:
+        """A process has ended, and another takes its place."""
+        self._counters.add(_place(role, reason))
+
+    def __getitem__(self, of: tuple[Role, EndReason]) -> int:
+        return self._counters[_place(*of)]
+
+
+def restarts_of(segment: Segment) -> dict[tuple[Role, EndReason], int]:
+    """All that was counted."""
+    blocks = Restarts.of_supervisor(segment), Restarts.of_arbiter(segment)
+    kinds = [(role, reason) for role in Role for reason in EndReason]
+    return {kind: sum(block[kind] for block in blocks) for kind in kinds}
+
+
+def _place(role: Role, reason: EndReason) -> int:
+    return role * len(EndReason) + reason

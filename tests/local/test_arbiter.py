@@ -1,0 +1,108 @@
+"""What Gunicorn's arbiter counts of the frontends that end."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gunicorn.arbiter import Arbiter
+from segment_fixture import local_segment, spec
+
+from ringbatch.frontend.server.arbiter import CountingArbiter, is_killed
+from ringbatch.shm.restarts import EndReason, Restarts, Role, restarts_of
+from ringbatch.shm.segment import Segment
+
+
+@pytest.fixture
+def segment() -> Segment:
+    return local_segment(spec())
+
+
+@pytest.fixture
+def arbiter(segment: Segment, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """One that never ran, and whose frontends are processes of the test's."""
+
+    def reap(arbiter: Any) -> None:
+        for pid, worker in [*arbiter.WORKERS.items()]:
+            if worker.process.poll() is not None:
+                arbiter.WORKERS.pop(pid)
+                arbiter.count_end(worker)
+
+    monkeypatch.setattr(Arbiter, "__init__", lambda _arbiter, _app: None)
+    monkeypatch.setattr(Arbiter, "reap_workers", reap)
+    monkeypatch.setattr(Arbiter, "stop", lambda _arbiter, _graceful: None)
+    made: Any = CountingArbiter(None, segment)
+    made.WORKERS = {}
+    yield made
+    for worker in made.WORKERS.values():
+        worker.process.communicate()
+
+
+def frontend(arbiter: Any, *, aborted: bool = False) -> "subprocess.Popen[bytes]":
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    arbiter.WORKERS[process.pid] = SimpleNamespace(process=process, aborted=aborted)
+    return process
+
+
+def end(process: "subprocess.Popen[bytes]", number: int | None = None) -> None:
+    """By a signal or by itself; it is not waited for."""
+    assert process.stdin is not None
+    if number is None:
+        process.stdin.close()
+    else:
+        process.send_signal(number)
+    with open(f"/proc/{process.pid}/stat") as stat:
+        while stat.read().rpartition(") ")[2][0] != "Z":
+            stat.seek(0)
+    process.stdin.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "aborted", "reason"),
+    [
+        (signal.SIGKILL, False, EndReason.KILLED),
+        (signal.SIGSEGV, False, EndReason.CRASHED),
+        (None, False, EndReason.CRASHED),
+        (signal.SIGABRT, True, EndReason.HUNG),
+        (signal.SIGKILL, True, EndReason.HUNG),
+    ],
+)
+def test_a_frontend_is_counted_by_why_it_ended(
+    arbiter: Any, segment: Segment, number: int | None, aborted: bool, reason: EndReason
+) -> None:
+    other = frontend(arbiter)
+    end(frontend(arbiter, aborted=aborted), number)
+    arbiter.reap_workers()
+    arbiter.reap_workers()
+    found = {kind: count for kind, count in restarts_of(segment).items() if count}
+    assert found == {(Role.FRONTEND, reason): 1}
+    assert other.poll() is None
+
+
+def test_who_ends_with_the_arbiter_is_not_counted(arbiter: Any, segment: Segment) -> None:
+    process = frontend(arbiter)
+    arbiter.stop()
+    end(process, signal.SIGTERM)
+    arbiter.reap_workers()
+    assert not any(restarts_of(segment).values())
+
+
+def test_who_is_gone_was_not_killed_as_far_as_one_knows(arbiter: Any) -> None:
+    process = frontend(arbiter)
+    assert not is_killed(process.pid)
+    end(process, signal.SIGKILL)
+    assert is_killed(process.pid)
+    process.wait()
+    assert not is_killed(process.pid)
+
+
+def test_both_who_count_are_added_up(segment: Segment) -> None:
+    kinds = [(role, reason) for role in Role for reason in EndReason]
+    for number, kind in enumerate(kinds):
+        for _ in range(number):
+            Restarts.of_supervisor(segment).add(*kind)
+        Restarts.of_arbiter(segment).add(*kind)
+    assert restarts_of(segment) == {kind: number + 1 for number, kind in enumerate(kinds)}
