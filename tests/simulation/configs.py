@@ -48,5 +48,10 @@ def other_config(config: Config, chance: random.Random) -> Config:
 
 
 def _model(name: str, **more: Any) -> ModelConfig:
-    path = Path(f"/{name}.py")
+    path = path_of(name)
     return ModelConfig(name=name, path=path, runtime="python", load_timeout_s=20.0, **more)
+
+
+def path_of(name: str) -> Path:
+    """Where the file of a model lies."""
+    return Path(f"/{name}.py")

@@ -248,7 +248,10 @@ class FaultyTable(ModelTable):
     def publish(self, models: tuple[ModelSpec, ...]) -> int:
         """As of `ModelTable`."""
         self._cast.fails("publish")
-        return super().publish(models)
+        before = self.read()[1]
+        number = super().publish(models)
+        self._cast.published(before, models)
+        return number
 
 
 class FaultyChanges(ModelChanges):
@@ -378,7 +381,7 @@ class PlayedFile:
 
     def kept(self) -> Kept:
         """As of `ModelFile`."""
-        return Kept(-1, (), copied=False)
+        return Kept(-1, (self._number,), copied=False)
 
     def differs(self) -> bool:
         """As of `ModelFile`."""

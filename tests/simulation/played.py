@@ -6,7 +6,8 @@ there is what precedes the first batch; of frontends, that they serve.
 
 import random
 import signal
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Collection
 from typing import Any, Final, TypeVar, cast
 
 from simulation.kernel import Kernel, Popen, S, Violation
@@ -35,7 +36,8 @@ from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.engine_port import EnginePort
-from ringbatch.shm.host.messages import Beat, Ready, Vocabulary, encode
+from ringbatch.shm.host.messages import Beat, Failed, Ready, Vocabulary, encode
+from ringbatch.shm.model_spec import LOADING, SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
 
 SIGNATURE: Final = Signature((), ())
@@ -60,6 +62,9 @@ class Cast:
         collector: the process that has the collector's lock.
         workers: the living processes of workers by number.
         unreclaimed: the numbers of those that have ended and were known to a collector.
+        unsound: what models fail with at their declared shapes, each a path and the number of the
+            content there.
+        seen: what has happened, by its kind.
         slips: whether a process that is about to do something does not.
         fails: raises what nobody expects, where a call is to.
     """
@@ -70,6 +75,8 @@ class Cast:
         self.collector: CollectorProcess | None = None
         self.workers: dict[int, WorkerProcess] = {}
         self.unreclaimed: set[int] = set()
+        self.unsound: set[tuple[str, int]] = set()
+        self.seen: Counter[str] = Counter()
         self.slips: Callable[[Member, str], bool] = lambda *_: False
         self.fails: Callable[[str], None] = lambda _: None
         self._waiting: list[CollectorProcess] = []
@@ -109,6 +116,24 @@ class Cast:
                 self.collector = able[0]
                 self._waiting.remove(able[0])
                 able[0].after(0.01, able[0].take_over)
+
+    def published(self, before: Collection[ModelSpec], now: Collection[ModelSpec]) -> None:
+        """The supervisor has another table hold.
+
+        Raises:
+            Violation: a model serves that fails at its declared shape, or nobody serves one that is
+                loaded anew.
+        """
+        served = {spec.reference for spec in before if spec.state == SERVING}
+        for spec in now:
+            if spec.state == SERVING and spec.reference not in served:
+                workers = [self.workers[n] for n in spec.workers if n in self.workers]
+                if unsound := [worker for worker in workers if worker.is_unsound]:
+                    raise Violation(f"{spec.name} serves, and {unsound[0]} fails in warm-up")
+        names = {spec.name for spec in before if spec.state == SERVING}
+        names -= {spec.name for spec in now if spec.state == SERVING}
+        if lost := names & {spec.name for spec in now if spec.state == LOADING}:
+            raise Violation(f"nobody serves {min(lost)} while it is loaded anew")
 
     @property
     def standby(self) -> "CollectorProcess | None":
@@ -191,11 +216,14 @@ class WorkerProcess(Member):
 
     title = "worker"
     number = -1
-    known = released = False
+    known = released = is_unsound = False
 
     def told(self, message: ToRole) -> None:
         """As of `Member`."""
         if isinstance(message, StartWorker):
+            held, (number,) = message.model, message.file.stamp
+            required = held.warm_up is not None and held.warm_up.required
+            self.is_unsound = required and (held.path, number) in self.cast.unsound
             self.takes(0.05, 2.0, self.say_signature)
         elif isinstance(message, AttachSegment):
             self.takes(0.05, 2.0, self.warm_up)
@@ -226,7 +254,13 @@ class WorkerProcess(Member):
         self._says(WorkerState.WARMING)
         self.known = True
         self.tell(Warming())
-        self.takes(0.05, 1.0, self.get_ready)
+        self.takes(0.05, 1.0, self.fail_in_warm_up if self.is_unsound else self.get_ready)
+
+    def fail_in_warm_up(self) -> None:
+        """Its model fails at its declared shape, which may not be."""
+        self.cast.seen["a model fails in warm-up"] += 1
+        self.tell(Failed("the model fails at its declared shape"))
+        self.end(1)
 
     def get_ready(self) -> None:
         """It takes batches from now on."""

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from simulation.configs import first_config, other_config
+from simulation.configs import first_config, other_config, path_of
 from simulation.house import House, PlayedSignals
 from simulation.kernel import S, Violation
 from simulation.played import (
@@ -49,6 +49,9 @@ SERVES_WITHIN_S: Final = 1_500.0
 """Of an engine whose orders wait for those before them, each of which may take its whole limit."""
 ENDS_WITHIN_S: Final = 120.0
 _LOOK_EVERY_S: Final = 1.0
+_UNSOUND: Final = 0.4
+"""Of the contents that a model file may have, those with which it fails at its declared shape."""
+_UNSOUND_AT_FIRST: Final = 0.05
 _FAULTY: Final = (
     "all",
     "reap",
@@ -115,11 +118,16 @@ class Life:
         self.seen: Counter[str] = Counter()
         self.ends: Counter[str] = Counter()
         self._chance = chance = random.Random(seed)
+        self._contents = random.Random(f"contents of files {seed}")
         self._cast = Cast(chance)
+        self._cast.seen = self.seen
         self._kernel = self._cast.kernel
         self._house = House(self._cast)
         self.story = self._kernel.story
         self._config = first_config(chance)
+        if not calm and self._contents.random() < _UNSOUND_AT_FIRST:
+            self._cast.unsound.add((str(path_of("a")), 0))
+        self._unloaded: set[str | None] = set()
         self._wild = False
         self._asked_ns: int | None = None
         self._calm_ns = self._resumed_ns = 0
@@ -288,11 +296,15 @@ class Life:
             name = self._chance.choice(["a", "b", "c"])
             model = None if action == "reload" and self._chance.random() < 0.7 else name
             self._house.orders.order(Order(action, model))
+            self._unloaded |= {model} if action == "unload" else set()
             self._kernel.say(f"{action} {model or ''}")
 
     def _change_file(self) -> None:
-        path = f"/{self._chance.choice('ab')}.py"
-        self._house.files[path] = self._house.files.get(path, 0) + 1
+        path = str(path_of(self._chance.choice("ab")))
+        self._house.files[path] = number = self._house.files.get(path, 0) + 1
+        if self._contents.random() < _UNSOUND:
+            self._kernel.say(f"the model at {path} fails at its declared shape")
+            self._cast.unsound.add((path, number))
 
     def _reread(self) -> Config:
         return other_config(self._config, self._chance)
@@ -354,6 +366,8 @@ class Life:
             return f"a model is {states}"
         if len({(spec.name, spec.version) for spec in entries}) < len(entries):
             return "a model is served once, not twice"
+        if not {"a"} <= {spec.name for spec in entries} | self._unloaded:
+            return "a model is served no longer that always was to be"
         numbers = {number for spec in entries for number in spec.workers}
         for number in numbers:
             worker = cast.workers.get(number)

@@ -10,6 +10,7 @@ from ringbatch.engine.supervisor.collectors import Collectors
 from ringbatch.engine.supervisor.keeper import Keeper
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_changes import ModelChanges
+from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.supervisor import Supervisor
 from ringbatch.engine.supervisor.watch import Watch
 
@@ -65,6 +66,30 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "self._loop.guard(partial(self._collectors.tell, TableChanged()), "
         "self._collectors.replace)",
         "self._collectors.tell(TableChanged())",
+    ),
+    "a model serves before it is warmed up": Mutant(
+        ModelChanges,
+        "_await_loaded",
+        "all(slot.ready_ns for slot in slots) and new <= self._loaded",
+        "True",
+    ),
+    "what serves goes when another is loaded in its stead": Mutant(
+        ServedModels,
+        "enter",
+        "plan.entered(self.entries, loading)",
+        "plan.entered((), loading)",
+    ),
+    "a change that fails takes what served with it": Mutant(
+        ModelChanges,
+        "_undo",
+        "self.served.publish(before)",
+        "self.served.publish(tuple(s for s in before if s.name != plan.change.name))",
+    ),
+    "a model that fails in warm-up at the start is tried again": Mutant(
+        Supervisor,
+        "ended",
+        "if slot.lasting and not (slot.ever_ready and self._segment is not None):",
+        "if slot.lasting and self._segment is None:",
     ),
     "what is caught is not": Mutant(Loop, "turn", "self.guard(*key.data)", "key.data.act()"),
     "an order that fails as nobody expects is not answered": Mutant(
