@@ -89,13 +89,15 @@ class Peer:
 class Ringbatch:
     """A ringbatch server with one model.
 
-    `settings` are the keys of its [models.NAME] section, as ringbatch spells them.
+    `settings` are the keys of its [models.NAME] section, as ringbatch spells them; `server` has
+    more of its [server] section.
     """
 
     model: str
     path: Path
     frontends: int = 2
     settings: Mapping[str, TomlValue] = field(default_factory=dict)
+    server: Mapping[str, TomlValue] = field(default_factory=dict)
 
     def command(self, folder: Path) -> Command:
         """Write the configuration into `folder` and return the command that serves it."""
@@ -104,7 +106,12 @@ class Ringbatch:
         file.write_text(
             toml(
                 {
-                    "server": {"host": "127.0.0.1", "port": port, "frontends": self.frontends},
+                    "server": {
+                        "host": "127.0.0.1",
+                        "port": port,
+                        "frontends": self.frontends,
+                        **self.server,
+                    },
                     f"models.{self.model}": {
                         "runtime": "python",
                         "path": str(self.path),
@@ -301,12 +308,13 @@ def _in_place(folder: Path, frontends: int) -> Command:
     )
 
 
-def _matmul16(frontends: int) -> Ringbatch:
+def _matmul16(frontends: int, **server: TomlValue) -> Ringbatch:
     return Ringbatch(
         "matmul16",
         MODELS / "matmul16.py",
         frontends=frontends,
         settings={"max_batch_size": 32, "workers": 1, "policy": "eager"},
+        server=server,
     )
 
 
@@ -322,6 +330,21 @@ PEERS = {
             "ringbatch-2",
             _matmul16(frontends=2).command,
             note="the same with 2 frontends",
+        ),
+        Peer(
+            "ringbatch-silent",
+            _matmul16(frontends=1, access_log="off").command,
+            note="ringbatch that logs no request",
+        ),
+        Peer(
+            "ringbatch-logging",
+            _matmul16(frontends=1, access_log="all", access_log_sample=0.01).command,
+            note="ringbatch that logs 1 % of the requests",
+        ),
+        Peer(
+            "ringbatch-timing",
+            _matmul16(frontends=1, access_log="off", server_timing=True).command,
+            note="ringbatch that sends Server-Timing with every answer",
         ),
         Peer(
             "ringbatch-falcon",

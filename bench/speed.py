@@ -27,6 +27,10 @@ DEFAULT = [
     "in-place-2",
 ]
 MOSECS = ("mosec", "mosec-json")
+SILENT = "ringbatch-silent"
+TELLING = ("ringbatch", "ringbatch-logging", "ringbatch-timing")
+"""Which say more of requests than that one."""
+MIN_TELLING = 0.97
 PLACEMENT = """\
 One connection: a server of one process is several times faster where the kernel puts it and wrk
 on one core than where each wake-up crosses to another. Compare these figures with care."""
@@ -93,6 +97,13 @@ def ratio_table(runs: Runs, connections: Sequence[int], base: str) -> str:
 
 def hold_to_limits(report: Report, runs: Runs, connections: Sequence[int]) -> None:
     """Compare ringbatch with what it promises against whichever of the peers have run."""
+    for name in TELLING if SILENT in runs else ():
+        for count in connections if name in runs else ():
+            silent, telling = (
+                _field(runs[each], count, "requests_per_s") for each in (SILENT, name)
+            )
+            found = ratios(telling, silent).median
+            report.limit(f"req/s of {name} at {count} connections", found, at_least=MIN_TELLING)
     ours = runs.get("ringbatch")
     if ours is None:
         return
@@ -140,7 +151,7 @@ def main() -> int:
     runs = run_rounds(options.peers, options.rounds, run)
     report.say(rate_table(runs, options.connections))
     report.say(latency_table(runs, options.connections))
-    for base in (*MOSECS, "in-place", "in-place-2"):
+    for base in (*MOSECS, "in-place", "in-place-2", SILENT):
         if base in runs and len(runs) > 1:
             report.say(ratio_table(runs, options.connections, base))
     if 1 in options.connections:
