@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -114,10 +115,10 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
         options=_limits(options),
     )
     _listen(server, options)
-    before = asyncio.all_tasks()
+    before, closing = asyncio.all_tasks(), asyncio.Event()
     await server.start()
     for task in asyncio.all_tasks() - before:
-        task.add_done_callback(_end_if_failed)
+        task.add_done_callback(partial(_end_if_failed, closing))
     setproctitle(f"ringbatch: grpc frontend {number}")
     settle()
     attachment.lane.say_serving()
@@ -134,6 +135,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
         port = int(options.address.rpartition(":")[2])
         await leave(port, options.processes, options.leave_s)
     await calls.stop(options.drain_s)
+    closing.set()
     await server.stop(None)
     for task in tasks:
         task.cancel()
@@ -164,14 +166,14 @@ def _limits(options: GrpcOptions) -> list[tuple[str, int]]:
     ]
 
 
-def _end_if_failed(serving: "asyncio.Task[Any]") -> None:
-    """End this process where grpcio's server has ceased to take calls.
+def _end_if_failed(closing: asyncio.Event, serving: "asyncio.Task[Any]") -> None:
+    """End this process where grpcio's server has ceased to take calls, and was not told to.
 
     It does where the path of one is not UTF-8, which anybody can send and nothing here sees before.
     It would hold its connections, accept others and answer nobody; and to stop it in order would
     wait for the calls that it has. So clients are told by the kernel, and try again.
     """
-    if not serving.cancelled() and serving.exception() is not None:
+    if not serving.cancelled() and serving.exception() is not None and not closing.is_set():
         log.error("grpc frontend: no more calls are taken, so another process is to take them")
         os._exit(1)
 

@@ -160,6 +160,20 @@ def test_a_stop_waits_for_what_is_in_the_engine_and_ends_idle_streams(
     assert server.gone()
 
 
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_stop_is_no_failure_and_leaves_no_line_of_the_log_behind(
+    start: Start, held: Held, calls: int
+) -> None:
+    server = start({"held": {"path": held.path}}, grpc_port=0, access_log="all")
+    for number in range(calls):
+        with Stub(grpc_port(server)) as stub:
+            assert stub.start(held.request(number))().code == "OK"
+    assert server.stop() == 0
+    lines = server.stderr.splitlines()
+    assert sum(" protocol=grpc " in line for line in lines) == calls
+    assert not [line for line in lines if " ERROR " in line or " WARNING " in line]
+
+
 def test_nothing_is_left_of_a_killed_supervisor(server: Server, wait_until: WaitUntil) -> None:
     server.watch()
     server.process.kill()
