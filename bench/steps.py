@@ -92,7 +92,7 @@ class Timer:
 class Engine:
     """A frontend, a collector and a worker on one segment, none of which runs by itself."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, traced: int = 0) -> None:
         layout = Layout(
             lanes=1,
             slots=64,
@@ -100,6 +100,7 @@ class Engine:
             workers=1,
             models=1,
             model_table_bytes=PAGE,
+            traced=traced,
         )
         spec = replace(_SPEC, max_batch_size=size)
         segment = Segment.local(layout, (spec,))

@@ -39,17 +39,19 @@ REPORT_WORDS: Final = 1 << 8
 """Capacity of the ring from a worker to the collector."""
 RECENT_REQUESTS: Final = 16
 """Of each lane: that many of those that took longest are kept."""
+TRACED_REQUESTS: Final = 256
+"""Of each lane of a frontend, where requests are traced."""
 
 
 class HeaderWords:
     """The header. MAGIC is stored last and says that the rest is complete.
 
-    The sizes are those of `ringbatch.shm.layout.Layout`. IDENTITY is a random number. MODEL_CONTROL
-    is 1 where frontends may ask the supervisor to load and unload models. READY_NS is when all of
-    the engine was there for the first time, 0 before. MODEL_TABLE is the number
-    of the model table that holds; it is in the copy of that number modulo 2. COLLECTOR_ERRNO is the
-    kernel's reason where no collector can be started, 0 otherwise. RING_COLLECTOR is 0 while the
-    collector does not want to be woken for requests, because no worker is idle. COLLECTOR_NS is
+    The sizes are those of `ringbatch.shm.layout.Layout`, TRACED among them. IDENTITY is a random
+    number. MODEL_CONTROL is 1 where frontends may ask the supervisor to load and unload models.
+    READY_NS is when all of the engine was there for the first time, 0 before. MODEL_TABLE is the
+    number of the model table that holds; it is in the copy of that number modulo 2. COLLECTOR_ERRNO
+    is the kernel's reason where no collector can be started, 0 otherwise. RING_COLLECTOR is 0 while
+    the collector does not want to be woken for requests, because no worker is idle. COLLECTOR_NS is
     when it last looked for something to do; the supervisor makes it 0 where the collector has
     ended. DRAINING is 0 while the engine serves, 1 where it stops, 2 where another serves in its
     stead.
@@ -69,6 +71,7 @@ class HeaderWords:
           10  CLIENT_LANES       supervisor  once       everyone    rarely
           11  MODEL_CONTROL      supervisor  once       frontends   rarely
           12  READY_NS           supervisor  once       clients     rarely
+          13  TRACED             supervisor  once       everyone    rarely
           16  DRAINING           supervisor  rarely     everyone    request
           17  MODEL_TABLE        supervisor  rarely     everyone    request
           18  COLLECTOR_ERRNO    supervisor  rarely     frontends   rarely
@@ -90,6 +93,7 @@ class HeaderWords:
     CLIENT_LANES: Final = 10
     MODEL_CONTROL: Final = 11
     READY_NS: Final = 12
+    TRACED: Final = 13
     DRAINING: Final = PAIR
     MODEL_TABLE: Final = 17
     COLLECTOR_ERRNO: Final = 18
@@ -235,10 +239,11 @@ class TallyWords:
 
 
 class RecentWords:
-    """A request of a lane that has ended and took long, see `ringbatch.shm.recent`. SEQUENCE is odd
-    while the others are stored, and 0 where there are none. PHASES are those of
-    `ringbatch.shm.breakdown`, in nanoseconds, TRACE is a number of 128 bits, and ID text of
-    ID_BYTES.
+    """A request of a lane that has ended: one that took long, see `ringbatch.shm.recent`, or is
+    traced, see `ringbatch.shm.traced`. SEQUENCE is odd while the others are stored, and 0 where
+    there are none. PHASES are those of `ringbatch.shm.breakdown`, in nanoseconds, TRACE is a number
+    of 128 bits, PARENT and SPAN are the ids of its client's span and of its own, 0 where there are
+    none, and ID is text of ID_BYTES.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
@@ -254,8 +259,10 @@ class RecentWords:
           16  REASON             owner       rarely     status      rarely
           17  ATTEMPTS           owner       rarely     status      rarely
           18  TRACE              owner       rarely     status      rarely
-          20  ID_BYTES           owner       rarely     status      rarely
-          21  ID                 owner       rarely     status      rarely
+          20  PARENT             owner       rarely     status      rarely
+          21  SPAN               owner       rarely     status      rarely
+          22  ID_BYTES           owner       rarely     status      rarely
+          23  ID                 owner       rarely     status      rarely
     """
 
     SEQUENCE: Final = 0
@@ -270,8 +277,10 @@ class RecentWords:
     REASON: Final = 16
     ATTEMPTS: Final = 17
     TRACE: Final = 18
-    ID_BYTES: Final = 20
-    ID: Final = 21
+    PARENT: Final = 20
+    SPAN: Final = 21
+    ID_BYTES: Final = 22
+    ID: Final = 23
     SIZE: Final = 3 * PAIR
 
 
@@ -410,5 +419,5 @@ OUTCOME_DETAILS: Final = Struct("@24x8Q")
 """Of a slot from DONE on, what is behind an outcome: BATCH_ROWS to FINISHED_NS."""
 INSTANTS: Final = Struct("@16xQ24xQ24xQ")
 """Of the same, BATCH, BEGAN_NS and FINISHED_NS."""
-RECENT_DETAILS: Final = Struct("@20Q128s")
+RECENT_DETAILS: Final = Struct("@22Q128s")
 """Of a recent request, ENDED_NS to the last word of ID."""

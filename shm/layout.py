@@ -2,7 +2,8 @@
 
 What a record holds, and who may touch it, is in `ringbatch.shm.descriptors`. Regions follow one
 another in this order, each on a page of its own; L is the number of lanes, S of slots in a lane, W
-of places for workers, M of those for models:
+of places for workers, M of those for models, F of frontends' lanes and T of traced requests kept of
+each of these, which is 0 where none are traced:
 
     region         holds
     -------------  ---------------------------------------------------------------
@@ -16,6 +17,7 @@ of places for workers, M of those for models:
     accounts       M times `ModelCounterWords`: of the collector for each account
     tallies        L * (M + 1) times `TallyWords`: of a lane for each account, and for no model
     recent         L * RECENT_REQUESTS times `RecentWords`
+    traced         F * T times `RecentWords`
     submissions    L rings of S words: frontend to collector
     completions    L * (W + 1) rings of 2 S words: worker (or, last, collector) to frontend
     tasks          W rings of TASK_WORDS words: collector to worker
@@ -65,6 +67,7 @@ MAX_SLOTS: Final = 1 << 14
 MAX_WORKERS: Final = 1 << 10
 MAX_MODELS: Final = 1 << 10
 MAX_REGIONS: Final = 1 << 8
+MAX_TRACED: Final = 1 << 16
 MAX_BYTES: Final = 1 << 44
 
 
@@ -96,6 +99,7 @@ class Layout:
     models: int
     model_table_bytes: int
     client_lanes: int = 0
+    traced: int = 0
 
     def __post_init__(self) -> None:
         _within("lanes", self.lanes, MAX_LANES)
@@ -112,6 +116,8 @@ class Layout:
             raise ValueError(
                 f"client_lanes must be from 0 to {self.lanes - 1}, not {self.client_lanes}"
             )
+        if not 0 <= self.traced <= MAX_TRACED:
+            raise ValueError(f"traced must be from 0 to {MAX_TRACED}, not {self.traced}")
 
     @property
     def frontend_lanes(self) -> int:
@@ -156,8 +162,12 @@ class Layout:
         return _on_page(self.tallies + self.lanes * (self.models + 1) * TallyWords.SIZE)
 
     @cached_property
-    def submissions(self) -> int:
+    def traced_word(self) -> int:
         return _on_page(self.recent + self.lanes * RECENT_REQUESTS * RecentWords.SIZE)
+
+    @cached_property
+    def submissions(self) -> int:
+        return _on_page(self.traced_word + self.frontend_lanes * self.traced * RecentWords.SIZE)
 
     @property
     def completion_words(self) -> int:
@@ -254,6 +264,10 @@ class Layout:
     def recent_requests(self, lane: int) -> int:
         """Where the requests of a lane that took longest lately start."""
         return self.recent + _index(lane, self.lanes) * RECENT_REQUESTS * RecentWords.SIZE
+
+    def traced_requests(self, lane: int) -> int:
+        """Where the traced requests of a frontend's lane start."""
+        return self.traced_word + _index(lane, self.frontend_lanes) * self.traced * RecentWords.SIZE
 
     def submission_ring(self, lane: int) -> int:
         """Where the ring from a lane's frontend to the collector starts."""

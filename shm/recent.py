@@ -25,6 +25,7 @@ _LOOK_NS: Final = 1_000_000_000
 _DETAILS: Final = RecentWords.ENDED_NS * WORD
 _BEFORE_PHASES: Final = RecentWords.PHASES - RecentWords.ENDED_NS
 _BEFORE_BATCH: Final = RecentWords.BATCH - RecentWords.ENDED_NS
+_BEFORE_SPANS: Final = RecentWords.TRACE - RecentWords.ENDED_NS
 _MAX_ID_BYTES: Final = RECENT_DETAILS.size - (RecentWords.ID - RecentWords.ENDED_NS) * WORD
 _HALF: Final = 64
 _WORD_MASK: Final = (1 << _HALF) - 1
@@ -48,6 +49,8 @@ class RecentRequest(NamedTuple):
         found: where its time went.
         trace: the trace that it belongs to, 32 hexadecimal digits; empty where there is none.
         request_id: its own, or that it was given.
+        parent: its client's span, 16 hexadecimal digits; empty where there is none.
+        span: its own, where it is traced.
     """
 
     ended_ns: int
@@ -58,6 +61,8 @@ class RecentRequest(NamedTuple):
     found: Breakdown
     trace: str
     request_id: str
+    parent: str = ""
+    span: str = ""
 
 
 class Slowest:
@@ -72,13 +77,12 @@ class Slowest:
         lane: which.
     """
 
-    __slots__ = ("_ended_ns", "_first", "_memory", "_took_ns", "_words", "floor_ns", "look_ns")
+    __slots__ = ("_ended_ns", "_first", "_segment", "_took_ns", "floor_ns", "look_ns")
 
     def __init__(self, segment: Segment, lane: int) -> None:
-        self._memory = segment.memory
-        self._words = segment.words
+        self._segment = segment
         self._first = segment.layout.recent_requests(lane)
-        found = [_load(segment, first) for first in _records(self._first)]
+        found = [_whole(segment, first) for first in _records(self._first)]
         self._took_ns = [0 if held is None else held.found.total for held in found]
         self._ended_ns = [0 if held is None else held.ended_ns for held in found]
         self.floor_ns = -1
@@ -105,35 +109,11 @@ class Slowest:
             place = self._took_ns.index(min(self._took_ns))
         self._took_ns[place] = took_ns
         self._ended_ns[place] = now_ns
-        self._store(self._first + place * RecentWords.SIZE, request)
-        self.look(now_ns)
-
-    def _store(self, first: int, request: RecentRequest) -> None:
-        words, found = self._words, request.found
-        text = request.request_id.encode()[:_MAX_ID_BYTES]
-        trace = int(request.trace, 16) if request.trace else 0
+        first = self._first + place * RecentWords.SIZE
         # An owner that died while it wrote has left an odd number.
-        writing = words[first] + 1 & _SEQUENCE_MASK | 1
-        words[first] = writing
-        RECENT_DETAILS.pack_into(
-            self._memory,
-            first * WORD + _DETAILS,
-            request.ended_ns,
-            request.account,
-            request.protocol,
-            request.code,
-            request.instances,
-            *found.phases,
-            found.batch,
-            found.batch_rows,
-            _REASON_NAMES.index(found.reason),
-            found.attempts,
-            trace >> _HALF,
-            trace & _WORD_MASK,
-            len(text),
-            text,
-        )
-        words[first] = writing + 1
+        writing = self._segment.words[first] + 1 & _SEQUENCE_MASK | 1
+        store(self._segment, first, request, writing)
+        self.look(now_ns)
 
 
 def slowest(segment: Segment, now_ns: int, count: int = RECENT_REQUESTS) -> list[RecentRequest]:
@@ -149,7 +129,7 @@ def slowest(segment: Segment, now_ns: int, count: int = RECENT_REQUESTS) -> list
         request
         for lane in range(layout.lanes)
         for first in _records(layout.recent_requests(lane))
-        if (request := _load(segment, first)) and now_ns - request.ended_ns <= _WINDOW_NS
+        if (request := _whole(segment, first)) and now_ns - request.ended_ns <= _WINDOW_NS
     ]
     return sorted(found, key=lambda request: -request.found.total)[:count]
 
@@ -158,20 +138,70 @@ def _records(first: int) -> Iterator[int]:
     return iter(range(first, first + RECENT_REQUESTS * RecentWords.SIZE, RecentWords.SIZE))
 
 
-def _load(segment: Segment, first: int) -> RecentRequest | None:
+def _whole(segment: Segment, first: int) -> RecentRequest | None:
     """What a record holds; None where it holds nothing, or is written now."""
-    words = segment.words
-    before = words[first]
+    before = segment.words[first]
     if before == 0 or before % 2:
         return None
+    return load(segment, first, before)
+
+
+def store(segment: Segment, first: int, request: RecentRequest, writing: int) -> None:
+    """Write a record, by the owner of its lane.
+
+    Args:
+        segment: attached.
+        first: its first word.
+        request: what it is to hold.
+        writing: its SEQUENCE meanwhile, an odd number; afterwards it is the next.
+    """
+    words, found = segment.words, request.found
+    text = request.request_id.encode()[:_MAX_ID_BYTES]
+    trace = _number(request.trace)
+    words[first] = writing
+    RECENT_DETAILS.pack_into(
+        segment.memory,
+        first * WORD + _DETAILS,
+        request.ended_ns,
+        request.account,
+        request.protocol,
+        request.code,
+        request.instances,
+        *found.phases,
+        found.batch,
+        found.batch_rows,
+        _REASON_NAMES.index(found.reason),
+        found.attempts,
+        trace >> _HALF,
+        trace & _WORD_MASK,
+        _number(request.parent),
+        _number(request.span),
+        len(text),
+        text,
+    )
+    words[first] = writing + 1
+
+
+def load(segment: Segment, first: int, written: int) -> RecentRequest | None:
+    """What a record holds that was whole when it was looked at.
+
+    Args:
+        segment: attached.
+        first: its first word.
+        written: its SEQUENCE then.
+
+    Returns:
+        None where it was written anew while it was read, or makes no sense.
+    """
     start = first * WORD + _DETAILS
     copied = bytes(segment.memory[start : start + RECENT_DETAILS.size])
-    if words[first] != before:
+    if segment.words[first] != written:
         return None
     *numbers, text = RECENT_DETAILS.unpack(copied)
     ended_ns, account, protocol, code, instances = numbers[:_BEFORE_PHASES]
     phases = numbers[_BEFORE_PHASES:_BEFORE_BATCH]
-    batch, batch_rows, reason, attempts, high, low, size = numbers[_BEFORE_BATCH:]
+    batch, batch_rows, reason, attempts = numbers[_BEFORE_BATCH:_BEFORE_SPANS]
+    high, low, parent, span, size = numbers[_BEFORE_SPANS:]
     if protocol >= len(Protocol) or reason >= len(_REASON_NAMES):
         return None
     read, wait, queue, gather, run, scatter, write, take = phases
@@ -188,4 +218,10 @@ def _load(segment: Segment, first: int) -> RecentRequest | None:
         found,
         f"{trace:032x}" if trace else "",
         request_id,
+        f"{parent:016x}" if parent else "",
+        f"{span:016x}" if span else "",
     )
+
+
+def _number(digits: str) -> int:
+    return int(digits, 16) if digits else 0

@@ -389,6 +389,7 @@ def _header_values(layout: Layout) -> dict[int, int]:
         HeaderWords.MODELS: layout.models,
         HeaderWords.MODEL_TABLE_BYTES: layout.model_table_bytes,
         HeaderWords.CLIENT_LANES: layout.client_lanes,
+        HeaderWords.TRACED: layout.traced,
     }
 
 
@@ -413,6 +414,7 @@ def _read_header(fd: int, size: int) -> Layout:
             models=words[HeaderWords.MODELS],
             model_table_bytes=words[HeaderWords.MODEL_TABLE_BYTES],
             client_lanes=words[HeaderWords.CLIENT_LANES],
+            traced=words[HeaderWords.TRACED],
         )
     except ValueError as error:
         raise LayoutMismatch(

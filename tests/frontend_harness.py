@@ -117,10 +117,21 @@ class FrontendHarness:
     """A service and everything under it."""
 
     def __init__(
-        self, spec: ModelSpec, slots: int = 8, lane_bytes: int = 1 << 18, spin_ns: int = 0
+        self,
+        spec: ModelSpec,
+        slots: int = 8,
+        lane_bytes: int = 1 << 18,
+        spin_ns: int = 0,
+        traced: int = 0,
     ) -> None:
         layout = Layout(
-            lanes=1, slots=slots, lane_bytes=lane_bytes, workers=1, models=1, model_table_bytes=4096
+            lanes=1,
+            slots=slots,
+            lane_bytes=lane_bytes,
+            workers=1,
+            models=1,
+            model_table_bytes=4096,
+            traced=traced,
         )
         self.segment = Segment.local(layout, (spec,))
         self.segment.words[HeaderWords.COLLECTOR_NS] = ALWAYS

@@ -64,6 +64,7 @@ def local_segment(
     slots: int = 64,
     lane_bytes: int = 64 * PAGE,
     spare: int = 0,
+    traced: int = 0,
 ) -> Segment:
     """A segment that only this process sees, with places for so many more models and workers."""
     layout = Layout(
@@ -73,6 +74,7 @@ def local_segment(
         workers=1 + max(number for model in models for number in model.workers) + spare,
         models=len(models) + spare,
         model_table_bytes=aligned(len(dumps(models)), PAGE) + spare * PAGE,
+        traced=traced,
     )
     segment = Segment.local(layout, models)
     segment.words[HeaderWords.COLLECTOR_NS] = ALWAYS

@@ -15,6 +15,7 @@ class _NoEndings:
     """Stands for those of a service that makes no answers itself."""
 
     notable = False
+    traced = None
 
     def __init__(self) -> None:
         self._nobody = Tally(memoryview(bytearray(1 << 12)).cast("Q"), 0, 0, "", "", Protocol.HTTP)

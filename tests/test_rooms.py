@@ -42,9 +42,10 @@ ARROWS = {
         "shm shm.host frontend.codec frontend.v1 frontend.request frontend.security frontend.access"
     ),
     "frontend.page": "shm shm.snapshot frontend.request frontend.http",
+    "frontend.tracing": "shm",
     "frontend.metrics": (
         "shm shm.host shm.snapshot frontend.codec frontend.request frontend.security frontend.http "
-        "frontend.page"
+        "frontend.page frontend.tracing"
     ),
     "frontend.proxy": (
         "shm shm.host frontend.codec frontend.request frontend.security frontend.http"

@@ -1,4 +1,5 @@
-"""What may be said of a model server in a configuration: where it is, and what it gets to see."""
+"""What may be said of other servers in a configuration: where they are, and what a model server
+gets to see."""
 
 import re
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Final
 _ADDRESS: Final = re.compile(
     r"http://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9/._~:@%+,=-]*)?"
 )
+_TRACE_ADDRESS: Final = re.compile(f"https?{_ADDRESS.pattern.removeprefix('http')}")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _OF_ONE_REQUEST: Final = frozenset(
     {
@@ -31,6 +33,11 @@ _OF_ONE_REQUEST: Final = frozenset(
 def is_address(value: object) -> bool:
     """Whether it is the address of a model server, with or without a path."""
     return isinstance(value, str) and _ADDRESS.fullmatch(value) is not None
+
+
+def is_trace_address(value: object) -> bool:
+    """Whether it is the address of a collector of traces, with or without a path."""
+    return isinstance(value, str) and _TRACE_ADDRESS.fullmatch(value) is not None
 
 
 def origin(address: str) -> str:

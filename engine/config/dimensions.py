@@ -6,6 +6,7 @@ from typing import Final
 from ringbatch.engine.config.serving import MIB
 from ringbatch.engine.config.settings import Config, ServerConfig
 from ringbatch.shm import model_spec
+from ringbatch.shm.descriptors import TRACED_REQUESTS
 from ringbatch.shm.layout import MAX_MODELS, PAGE, Layout, aligned
 from ringbatch.shm.model_spec import ModelSpec
 
@@ -78,4 +79,5 @@ def layout_of(server: ServerConfig, entries: tuple[ModelSpec, ...]) -> Layout:
         models=min(2 * len(entries) + _SPARE_MODELS, MAX_MODELS),
         model_table_bytes=aligned(table_bytes, PAGE),
         client_lanes=server.client_lanes,
+        traced=0 if server.trace_endpoint is None else TRACED_REQUESTS,
     )

@@ -83,6 +83,7 @@ _DERIVED: Final = {"max_request_bytes": request_limit_bytes, "lane_bytes": lane_
 _ABSENT: Final = {
     "grpc_port": "no gRPC",
     "control_port": "no metrics, and no page",
+    "trace_endpoint": "nothing is traced",
     "tls_certificate": "no TLS",
     "tls_key": "no TLS",
     "tls_client_ca": "clients need no certificate",
@@ -108,6 +109,7 @@ _ENDING_WORDS: Final = (
 _SIDECAR_WORDS: Final = (
     "is for one model of the runtime http with the protocol v1, and no other beside it"
 )
+_TRACE_WORDS: Final = "needs control_port, because the process there sends the traces"
 _ADDRESS_WORDS: Final = "the address of a model server, http://HOST:PORT, for the runtime http"
 _NO_WAIT_WORDS: Final = "has no effect, because policy is eager; only under fixed do batches wait"
 _BATCHES_UNDER_WAY: Final = 4
@@ -272,6 +274,8 @@ def _server(
     for key, other in _NEEDED.items():
         if values.get(key) is not None and values.get(other, "") is None:
             report.add(("server", key), f"is for {other}, which is missing")
+    if values.get("trace_endpoint") is not None and values.get("control_port", 0) is None:
+        report.add(("server", "trace_endpoint"), _TRACE_WORDS)
     return values
 
 

@@ -7,7 +7,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from ringbatch.engine.config.addresses import are_forwarded, is_address, lowered, origin, stored
+from ringbatch.engine.config.addresses import (
+    are_forwarded,
+    is_address,
+    is_trace_address,
+    lowered,
+    origin,
+    stored,
+)
 from ringbatch.engine.config.declared import is_declaration
 from ringbatch.shm import engine_name
 
@@ -147,6 +154,12 @@ MODEL: Final = Kind(
 SERVER_ADDRESS: Final = Kind(
     "the address of a server, http://HOST:PORT",
     lambda value: is_address(value) and origin(value) == value,
+    str,
+    "URL",
+)
+TRACE_ADDRESS: Final = Kind(
+    "the address of an OpenTelemetry collector, http://HOST:PORT or https://HOST:PORT",
+    is_trace_address,
     str,
     "URL",
 )

@@ -22,6 +22,7 @@ from ringbatch.engine.config.kinds import (
     RUNTIMES,
     SWITCH,
     TENSORS,
+    TRACE_ADDRESS,
     TYPE_NAMES,
     VERSION,
     ascending,
@@ -42,7 +43,7 @@ LARGEST_BATCH: Final = TASK_WORDS // 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig(ServingConfig):
-    """The section ``[server]``: with that, what is logged and told."""
+    """The section ``[server]``: with that, what is logged, told and traced."""
 
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
@@ -76,6 +77,18 @@ class ServerConfig(ServingConfig):
         "tell with every answer where its time went, in the header Server-Timing; by default only "
         "whoever asks with X-Server-Timing: 1 is told",
     ] = False
+    trace_endpoint: Annotated[
+        str | None,
+        TRACE_ADDRESS,
+        "OpenTelemetry collector to which spans of requests and batches are sent, by OTLP over "
+        "HTTP, from the process at control_port; by default nothing is traced",
+    ] = None
+    trace_sample: Annotated[
+        float,
+        number(1, zero=True),
+        "share of the requests without a traceparent that are traced, from 0 to 1; with one, its "
+        "flag decides",
+    ] = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

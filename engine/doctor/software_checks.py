@@ -96,6 +96,8 @@ def _extras(config: Config) -> set[str]:
     found = {model.platform for model in config.models} & {"onnx", "sklearn", "torch", "http"}
     if config.server.grpc_port is not None:
         found.add("grpc")
+    if config.server.trace_endpoint is not None:
+        found.add("otel")
     if config.passes_to is not None:
         found.add("http")
     return found

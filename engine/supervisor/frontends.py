@@ -44,6 +44,7 @@ _AGE_SPREAD = 1.1
 _LATE_S = 5.0
 """For what a busy host adds to that."""
 _GRPC_PACKAGES = ("grpc", "google.protobuf")
+_OTEL_PACKAGE = "opentelemetry.proto"
 
 
 class Frontends:
@@ -62,8 +63,8 @@ class Frontends:
         predecessor: whose sockets they take, where these are at the configured addresses.
 
     Raises:
-        StartupError: a port cannot be had, gRPC is wanted and not installed, or a certificate, key
-            or file of API keys cannot be used.
+        StartupError: a port cannot be had, gRPC or tracing is wanted and not installed, or a
+            certificate, key or file of API keys cannot be used.
     """
 
     def __init__(
@@ -100,6 +101,8 @@ class Frontends:
                 held = _taken(predecessor, "grpc", server.host, server.grpc_port)
                 self._grpc_port = held[0] if held else hold(server.host, server.grpc_port)
                 undo.enter_context(self._grpc_port)
+            if server.trace_endpoint is not None:
+                _expect_otel()
             if server.control_port is not None:
                 host, port = server.control_host, server.control_port
                 control = _taken(predecessor, "control", host, port)
@@ -261,6 +264,8 @@ class Frontends:
         ]
         if self._credentials.api_keys is not None:
             words.append(f"--api-keys={self._credentials.api_keys}")
+        endpoint = self._server.trace_endpoint
+        words += [] if endpoint is None else [f"--trace-endpoint={endpoint}"]
         module = "ringbatch.frontend.metrics.control_server"
         return Child("control", module, words, LEAN, pass_fds=(fd,))
 
@@ -277,6 +282,7 @@ class Frontends:
             "access-log": server.access_log,
             "access-log-sample": server.access_log_sample,
             "access-log-slower-than-ms": server.access_log_slower_than_ms,
+            "trace-sample": server.trace_sample,
         }
         words = [f"--{key}={value}" for key, value in arguments.items()]
         words += ["--server-timing"] * server.server_timing
@@ -300,13 +306,23 @@ def _expect_aiohttp() -> None:
 
 
 def _expect_grpc() -> None:
-    for package in _GRPC_PACKAGES:
-        try:
-            found = importlib.util.find_spec(package)
-        except ModuleNotFoundError:  # what it would lie in is missing
-            found = None
-        if found is None:
-            raise StartupError(
-                f"[server] grpc_port: gRPC needs the package {package}, which is not installed; "
-                f"{how_to_install('grpc')}"
-            )
+    for package in filter(_is_missing, _GRPC_PACKAGES):
+        raise StartupError(
+            f"[server] grpc_port: gRPC needs the package {package}, which is not installed; "
+            f"{how_to_install('grpc')}"
+        )
+
+
+def _expect_otel() -> None:
+    if _is_missing(_OTEL_PACKAGE):
+        raise StartupError(
+            f"[server] trace_endpoint: traces need the package {_OTEL_PACKAGE}, which is not "
+            f"installed; {how_to_install('otel')}"
+        )
+
+
+def _is_missing(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is None
+    except ModuleNotFoundError:  # what it would lie in is missing
+        return True

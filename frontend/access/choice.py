@@ -1,9 +1,12 @@
-"""Which requests are logged: a decision on values, with time and chance passed in."""
+"""Which requests are logged, and which are traced: a decision on values, with time and chance
+passed in."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
+
+from ringbatch.frontend.codec.request_ids import is_sampled
 
 Scope = Literal["off", "failures", "all"]
 FAILURES_PER_S: Final = 10
@@ -12,23 +15,29 @@ BURST: Final = 100
 """Lines of failures that may come at once after a quiet time."""
 FIRST_FAILURE: Final = 400
 """The least status of one."""
+LOGGED: Final = 1
+TRACED: Final = 2
+"""The samples that a request may be of, as bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """What is to be logged.
+    """What is to be logged, told and traced.
 
     Attributes:
         scope: nothing; failures, within a rate; or these and a share of all others.
         sample: that share, 0 to 1.
         slower_than_ms: a request that took longer is logged too, unless nothing is; 0 for none.
         server_timing: whether every answer tells its client where the time went.
+        trace_sample: where requests are traced, the share of those whose clients do not say
+            whether they are to be, 0 to 1.
     """
 
     scope: Scope = "off"
     sample: float = 1.0
     slower_than_ms: float = 0.0
     server_timing: bool = False
+    trace_sample: float = 0.0
 
 
 class Choice:
@@ -101,3 +110,32 @@ class Draw:
             return -1
         # So many independent draws in a row miss, by the inverse of their distribution.
         return int(math.log1p(-self._chance()) / math.log1p(-self._share))
+
+
+class Samples:
+    """Of which samples requests are.
+
+    Args:
+        logged: draws those that are logged; None where none are for that.
+        traced: draws those that are traced; None where none are traced at all.
+    """
+
+    __slots__ = ("_logged", "_traced")
+
+    def __init__(self, logged: Draw | None, traced: Draw | None) -> None:
+        self._logged = logged
+        self._traced = traced
+
+    def of(self, trace: bytes) -> int:
+        """Those of the next request; to be called once for each.
+
+        Args:
+            trace: its sound ``traceparent``, which says whether it is traced; empty where there is
+                none.
+        """
+        found = 0
+        if self._logged is not None and self._logged.hits():
+            found = LOGGED
+        if self._traced is not None and (is_sampled(trace) if trace else self._traced.hits()):
+            found |= TRACED
+        return found

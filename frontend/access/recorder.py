@@ -1,5 +1,5 @@
 """What the connections of a process do with the end of a request: its id, what its client is told
-of its time, its line in the log, and its place among the slowest.
+of its time, its line in the log, its place among the slowest and among those that are traced.
 
 Whoever writes an answer asks here, in the call that brought it: the end that `Endings` saw last is
 that request's then. Of most requests nothing is to be said.
@@ -11,10 +11,17 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ringbatch.frontend.access.choice import AccessSettings, Choice, Draw
+from ringbatch.frontend.access.choice import (
+    LOGGED,
+    TRACED,
+    AccessSettings,
+    Choice,
+    Draw,
+    Samples,
+)
 from ringbatch.frontend.access.entry import Entry
 from ringbatch.frontend.access.writer import Writer, writing_to
-from ringbatch.frontend.codec.request_ids import RequestIds, trace_id
+from ringbatch.frontend.codec.request_ids import RequestIds, parent_id, trace_id
 from ringbatch.frontend.codec.server_timing import MILLISECONDS, about_batch, header, in_worker
 from ringbatch.frontend.request.endings import Ending, Endings
 from ringbatch.frontend.request.task import Engine
@@ -23,6 +30,7 @@ from ringbatch.shm.breakdown import Breakdown, breakdown
 from ringbatch.shm.host.log_lines import formatter
 from ringbatch.shm.host.process import STDERR
 from ringbatch.shm.recent import RecentRequest
+from ringbatch.shm.tallies import Protocol
 
 
 class Exchanged(NamedTuple):
@@ -49,8 +57,8 @@ class Recorder:
         ids: makes those that clients have not chosen.
         endings: of the process; what is `notable` there is to be recorded.
         server_timing: whether every client is told.
-        draws: to be called for each request, once: whether it is of the sample, and so to be
-            recorded; None where there is no sample.
+        draws: to be called for each request, once, with its ``traceparent``: of which samples it
+            is, and so whether it is to be recorded; None where there are no samples.
 
     Args:
         settings: what is wanted.
@@ -77,7 +85,9 @@ class Recorder:
         self._choice = Choice(settings, clock())
         self.server_timing = settings.server_timing
         samples = settings.scope == "all" and settings.sample > 0
-        self.draws = Draw(settings.sample, chance).hits if samples else None
+        logged = Draw(settings.sample, chance) if samples else None
+        traced = Draw(settings.trace_sample, chance) if endings.traced is not None else None
+        self.draws = Samples(logged, traced).of if logged or traced else None
         if settings.scope != "off" and settings.slower_than_ms > 0:
             endings.log_slower_than(int(settings.slower_than_ms * 1e6))
         self._batch = self._finished_ns = 0
@@ -88,9 +98,9 @@ class Recorder:
         self._writer = writer
         self._wall_s = wall_s
 
-    def is_drawn(self) -> bool:
-        """`draws`, or False where there is no sample."""
-        return self.draws is not None and self.draws()
+    def drawn(self, trace: bytes) -> int:
+        """`draws`, or 0 where there are no samples."""
+        return 0 if self.draws is None else self.draws(trace)
 
     def usual_timing(self) -> bytes:
         """`timing` of the request that ended last, all of which came at once. What it has in common
@@ -121,22 +131,27 @@ class Recorder:
         found = breakdown(began_ns, ending.accepted_ns, ending.stamps, ending.ended_ns)
         return header(found, self._batch_id(found.batch_rows, found.batch)).encode()
 
-    def record(
-        self, ending: Ending, exchanged: Exchanged, take_ns: int = 0, *, drawn: bool
-    ) -> None:
-        """Log a request, and keep it, if it is one of those.
+    def record(self, ending: Ending, exchanged: Exchanged, take_ns: int = 0, *, drawn: int) -> None:
+        """Log a request, keep and trace it, if it is one of those.
 
         Args:
             ending: how it ended.
             exchanged: what its connection knows.
-            drawn: whether it is of the sample.
+            drawn: of which samples it is.
             take_ns: how long its client let the answer wait.
         """
         ended_ns = ending.ended_ns + take_ns
         took_ns = ended_ns - (exchanged.began_ns or ending.accepted_ns)
+        recent = None
+        # Probes of health are no requests that anybody would look for.
+        of_interest = exchanged.trace or ending.tally.protocol is not Protocol.HTTP
+        if self.endings.traced is not None and drawn & TRACED and of_interest:
+            recent = _traced(_recent(ending, exchanged, take_ns))
+            self.endings.traced.put(recent)
         if self.endings.may_be_slowest(took_ns, ended_ns):
-            self.endings.keep(_recent(ending, exchanged, take_ns))
-        takes = self._choice.takes(ending.code, took_ns, ended_ns, drawn=drawn)
+            self.endings.keep(recent or _recent(ending, exchanged, take_ns))
+        logged = bool(drawn & LOGGED)
+        takes = self._choice.takes(ending.code, took_ns, ended_ns, drawn=logged)
         if takes is None:
             self._writer.leave_out()
         elif takes:
@@ -182,7 +197,15 @@ def _recent(ending: Ending, exchanged: Exchanged, take_ns: int) -> RecentRequest
         _found(ending, exchanged, take_ns),
         trace_id(exchanged.trace).decode(),
         exchanged.request_id.decode(),
+        parent_id(exchanged.trace).decode(),
     )
+
+
+def _traced(request: RecentRequest) -> RecentRequest:
+    """The same with a span of its own, in its client's trace or a new one."""
+    # Neither may be 0, to W3C.
+    trace = request.trace or f"{random.getrandbits(128) | 1:032x}"
+    return request._replace(trace=trace, span=f"{random.getrandbits(64) | 1:016x}")
 
 
 def recording(settings: AccessSettings, engine: Engine, role: str) -> tuple[Recorder, Writer]:

@@ -45,6 +45,16 @@ def trace_id(trace: bytes) -> bytes:
     return trace[3:35]
 
 
+def parent_id(trace: bytes) -> bytes:
+    """Of a sound ``traceparent``: its sender's span, 16 hexadecimal digits; empty where it is."""
+    return trace[36:52]
+
+
+def is_sampled(trace: bytes) -> bool:
+    """Of a sound ``traceparent``: whether its sender may have recorded the trace."""
+    return bool(int(trace[53:55], 16) & 1)
+
+
 class RequestIds:
     """Makes ids that no other process makes.
 

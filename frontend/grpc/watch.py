@@ -55,7 +55,7 @@ class WatchedCall:
             bytes_in, bytes_out: of the messages.
         """
         exchanged = Exchanged(0, self._id, self._trace, _TARGET, self._client, bytes_in, bytes_out)
-        self._recorder.record(ending, exchanged, drawn=self._recorder.is_drawn())
+        self._recorder.record(ending, exchanged, drawn=self._recorder.drawn(self._trace))
         if not self._told:
             return self.id_metadata
         timing = self._recorder.timing(ending, 0).decode()

@@ -372,7 +372,7 @@ class FastLane(asyncio.Protocol):
         self._clock.age_s = 0
         size = len(body)
         head = self._request
-        watch, drawn = self._watch, self._draws is not None and self._draws()
+        watch, drawn = self._watch, 0 if self._draws is None else self._draws(head.trace)
         if drawn or self._endings.notable or watch.began_ns or size >= LARGE_ANSWER_BYTES:
             self._identify(head, size, drawn=drawn)
         else:
@@ -392,7 +392,7 @@ class FastLane(asyncio.Protocol):
             # Not at once: `_advance` itself may be what called.
             self._loop.call_soon(self._go_on)
 
-    def _identify(self, head: RequestHead, size: int, *, drawn: bool = False) -> None:
+    def _identify(self, head: RequestHead, size: int, *, drawn: int = -1) -> None:
         """A request has ended, with so many bytes in its answer."""
         request_id = head.request_id or self._make_id()
         self._identity = self._watch.ended(head, request_id, size, drawn=drawn)

@@ -41,25 +41,27 @@ class Watch:
         self._loop = loop
         self._client = client_of(transport)
         self.began_ns = 0
-        self._untaken: tuple[Ending, Exchanged, bool] | None = None
+        self._untaken: tuple[Ending, Exchanged, int] | None = None
 
     def begin(self) -> None:
         """The first byte of a request came, and not all of it."""
         self.began_ns = self._recorder.clock()
 
-    def ended(self, head: RequestHead, request_id: bytes, bytes_out: int, *, drawn: bool) -> bytes:
+    def ended(self, head: RequestHead, request_id: bytes, bytes_out: int, *, drawn: int) -> bytes:
         """A request has ended, and its answer is about to be written.
 
         Args:
             head: of it.
             request_id: its own, or that it was given.
             bytes_out: of the body of its answer.
-            drawn: whether it is of the sample.
+            drawn: of which samples it is; below 0 where nobody has drawn.
 
         Returns:
             What the head of the answer has from the id on, but for the length.
         """
         recorder = self._recorder
+        if drawn < 0:
+            drawn = recorder.drawn(head.trace)
         began_ns, self.began_ns = self.began_ns, 0
         if self._untaken is not None:
             self.taken()
@@ -71,7 +73,7 @@ class Watch:
         return request_id
 
     def _record(
-        self, head: RequestHead, request_id: bytes, began_ns: int, bytes_out: int, *, drawn: bool
+        self, head: RequestHead, request_id: bytes, began_ns: int, bytes_out: int, *, drawn: int
     ) -> None:
         ending = self._recorder.endings.last()
         exchanged = Exchanged(

@@ -121,7 +121,8 @@ class _Watched:
             self._bytes_out,
         )
         take_ns = max(self._recorder.clock() - ending.ended_ns, 0)
-        self._recorder.record(ending, exchanged, take_ns, drawn=self._recorder.is_drawn())
+        drawn = self._recorder.drawn(self._trace)
+        self._recorder.record(ending, exchanged, take_ns, drawn=drawn)
 
     def _ending(self) -> Ending:
         found: Ending | None = self._scope.get(ENDING)

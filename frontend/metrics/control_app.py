@@ -16,13 +16,18 @@ from ringbatch.frontend.page.resources import add_routes
 from ringbatch.frontend.page.watchers import Watchers
 from ringbatch.frontend.request.readiness import obstacle
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.frontend.tracing.counts import TraceCounts
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_spec import FIRST_VERSION, SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
 
 
 def create_control_app(
-    segment: Segment, version: str, watchers: Watchers, keys: ApiKeys | None = None
+    segment: Segment,
+    version: str,
+    watchers: Watchers,
+    keys: ApiKeys | None = None,
+    traces: TraceCounts | None = None,
 ) -> falcon.asgi.App[Request, Response]:
     """The ASGI application.
 
@@ -31,12 +36,13 @@ def create_control_app(
         version: of ringbatch.
         watchers: of the page.
         keys: of which whoever asks from another host must send one; None where everybody is served.
+        traces: counts of them; None where nothing is traced.
     """
     app = falcon.asgi.App(media_type=falcon.MEDIA_JSON)
     if keys is not None:
         app.add_middleware(KeysFromAfar(keys))
     app.set_error_serializer(_serialize)
-    app.add_route("/metrics", Metrics(segment, version))
+    app.add_route("/metrics", Metrics(segment, version, traces))
     app.add_route("/v2/health/live", Live())
     app.add_route("/v2/health/ready", Ready(segment))
     add_routes(app, watchers, segment)
@@ -46,8 +52,8 @@ def create_control_app(
 class Metrics:
     """Every counter and gauge of the engine."""
 
-    def __init__(self, segment: Segment, version: str) -> None:
-        self._metrics = EngineMetrics(segment, version)
+    def __init__(self, segment: Segment, version: str, traces: TraceCounts | None) -> None:
+        self._metrics = EngineMetrics(segment, version, traces=traces)
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """As text for Prometheus, or as OpenMetrics where that is accepted."""

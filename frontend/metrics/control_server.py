@@ -65,6 +65,7 @@ async def serve(
     supervisor: SupervisorLine,
     security: Security,
     public_url: str,
+    trace_endpoint: str | None = None,
 ) -> None:
     """Serve until SIGTERM.
 
@@ -74,11 +75,18 @@ async def serve(
         supervisor: who is told that requests are served from now on, and that this process moves.
         security: with the keys of which those on other hosts must send one, if there are any.
         public_url: where clients are served.
+        trace_endpoint: to where traces are sent; None where nothing is traced.
     """
     version, watchers = installed_version(), Watchers(History())
     live = Live(segment, watchers, {"version": version, "public": public_url})
+    tracing = None
+    if trace_endpoint is not None:
+        # Only here, because it needs a package that others do without.
+        from ringbatch.frontend.tracing.tracing import tracing_to
+
+        tracing = tracing_to(trace_endpoint, segment, version)
     config = Config(
-        create_control_app(segment, version, watchers, security.keys),
+        create_control_app(segment, version, watchers, security.keys, tracing),
         loop="none",
         lifespan="off",
         ws="none",
@@ -94,7 +102,11 @@ async def serve(
     settle()
     asyncio.get_running_loop().call_soon(partial(supervisor.tell, Ready()))
     tasks = [asyncio.create_task(own) for own in (supervisor.beat(), live.run())]
+    tracing_task = None if tracing is None else asyncio.create_task(tracing.run())
     await server.serve(sockets=[listener])
+    if tracing is not None and tracing_task is not None:
+        tracing_task.cancel()
+        await tracing.finish()
     for task in tasks:
         task.cancel()
 
@@ -105,6 +117,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--segment", required=True, metavar="NAME", help="the engine's segment")
     parser.add_argument("--listen-fd", required=True, type=int, metavar="N", help="a bound socket")
     parser.add_argument("--control-fd", required=True, type=int, metavar="N")
+    parser.add_argument("--trace-endpoint", metavar="URL", help="to where traces are sent")
     parser.add_argument("--log-level", default="warning", metavar="L")
     parser.add_argument("--public-url", default="", metavar="URL", help="where clients are served")
     add_key_flag(parser)
@@ -126,7 +139,9 @@ def main(arguments: list[str] | None = None) -> int:
         supervisor.tell(Failed(str(error)))
         return 1
     listener = socket.socket(fileno=given.listen_fd)
-    uvloop.run(serve(segment, listener, supervisor, security, given.public_url))
+    uvloop.run(
+        serve(segment, listener, supervisor, security, given.public_url, given.trace_endpoint)
+    )
     return 0
 
 

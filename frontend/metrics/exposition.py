@@ -14,7 +14,9 @@ from typing import Final
 from ringbatch.frontend.metrics.families import Family, gauge
 from ringbatch.frontend.metrics.histograms import OF_MODEL, model_metrics, request_metrics
 from ringbatch.frontend.metrics.processes import usage
+from ringbatch.frontend.metrics.traces import trace_metrics
 from ringbatch.frontend.request.readiness import obstacle
+from ringbatch.frontend.tracing.counts import TraceCounts
 from ringbatch.shm.counters import (
     CollectorCounter,
     Counters,
@@ -120,12 +122,20 @@ class EngineMetrics:
         segment: attached.
         version: of ringbatch.
         proc: where the kernel tells of processes.
+        traces: counts of them; None where nothing is traced.
     """
 
-    def __init__(self, segment: Segment, version: str, proc: Path = Path("/proc")) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        version: str,
+        proc: Path = Path("/proc"),
+        traces: TraceCounts | None = None,
+    ) -> None:
         self._segment = segment
         self._version = version
         self._proc = proc
+        self._traces = traces
         self._serving: list[ModelSpec] = []
         self._accounts: list[ModelSpec] = []
 
@@ -151,6 +161,8 @@ class EngineMetrics:
         yield from self._of_models(occupancy)
         yield from self._of_workers()
         yield from self._of_processes()
+        if self._traces is not None:
+            yield from trace_metrics(self._traces)
 
     def _of_lanes(self, occupancy: Occupancy) -> Iterator[Family]:
         layout, words = self._segment.layout, self._segment.words

@@ -13,6 +13,7 @@ from ringbatch.shm.lane import Lane
 from ringbatch.shm.recent import RecentRequest, Slowest
 from ringbatch.shm.slot import Answer
 from ringbatch.shm.tallies import Tally
+from ringbatch.shm.traced import TracedRequests
 
 NO_SLOT: Final = -1
 _NONE: Final = (0, 0, 0)
@@ -48,11 +49,13 @@ class Endings:
     Attributes:
         notable: whether the request that ended last was not answered with 200, or took so long that
             it may be one of the slowest, or one that is to be logged.
+        traced: where those are kept that are traced; None where none are.
 
     Args:
         lane: of this process.
         slowest: of that lane.
         clock: monotonic nanoseconds.
+        traced: as above.
     """
 
     __slots__ = (
@@ -64,15 +67,23 @@ class Endings:
         "_slowest",
         "_unsettled",
         "notable",
+        "traced",
     )
 
-    def __init__(self, lane: Lane, slowest: Slowest, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        lane: Lane,
+        slowest: Slowest,
+        clock: Callable[[], int],
+        traced: TracedRequests | None = None,
+    ) -> None:
         self._lane = lane
         self._slowest = slowest
         self._clock = clock
         self._unsettled: list[Tally] = []
         self._last: tuple[Tally, int, int, int, int, int] | None = None
         self.notable = False
+        self.traced = traced
         self._logged_ns = _NEVER
         self._quick_ns = -1
         """Who took no longer is not notable for that."""

@@ -27,6 +27,7 @@ from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.recent import Slowest
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tallies import Protocol, ends_of
+from ringbatch.shm.traced import TracedRequests
 
 
 class Service(Models):
@@ -53,12 +54,14 @@ class Service(Models):
         super().__init__(segment, gateway.lane, shared)
         self._clock = clock
         gateway.rung = self.keep_up
+        lane = gateway.lane.index
+        traced = TracedRequests(segment, lane) if segment.layout.traced else None
         self.engine = Engine(
             gateway,
             gateway.lane,
             BatchIds(segment.identity),
             segment.layout.lane_bytes,
-            Endings(gateway.lane, Slowest(segment, gateway.lane.index), clock),
+            Endings(gateway.lane, Slowest(segment, lane), clock, traced),
         )
         gateway.settle = self.engine.endings.settle
         self.pipeline = Pipeline(self.engine, self, segment.words, clock)

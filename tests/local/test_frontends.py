@@ -159,3 +159,15 @@ def test_where_newcomers_cannot_be_turned_away_the_stop_goes_on_and_says_so(
         found.awaits_newcomers()
     (record,) = caplog.records
     assert "this kernel refuses" in record.message
+
+
+def test_traces_without_their_package_are_refused_with_what_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(frontends, "_OTEL_PACKAGE", "opentelemetry_that_nobody_has.proto")
+    with pytest.raises(StartupError) as refused:
+        made(control_port=0, trace_endpoint="http://127.0.0.1:4318")
+    assert str(refused.value) == (
+        "[server] trace_endpoint: traces need the package opentelemetry_that_nobody_has.proto, "
+        "which is not installed; pip install 'ringbatch[otel]', or in a clone '.[otel]'"
+    )

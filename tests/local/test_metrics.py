@@ -3,6 +3,7 @@
 import os
 from enum import IntEnum
 from platform import python_version
+from typing import Final
 
 import orjson
 import pytest
@@ -43,6 +44,23 @@ def samples(harness: CollectorHarness) -> dict[tuple[str, ...], float]:
         for family in text_string_to_metric_families(text.decode())
         for sample in family.samples
     }
+
+
+class Traces:
+    exported = 5
+    dropped: Final = {"overwritten": 1, "failed": 2}
+
+
+def test_what_became_of_traces_is_told_where_requests_are_traced() -> None:
+    segment = CollectorHarness(eager()).segment
+    (off, on) = (
+        encoded(EngineMetrics(segment, "1", traces=traces).collect(), "")[0].decode()
+        for traces in (None, Traces())
+    )
+    assert "traces" not in off
+    assert "ringbatch_traces_exported_total 5\n" in on
+    assert 'ringbatch_traces_dropped_total{reason="overwritten"} 1\n' in on
+    assert 'ringbatch_traces_dropped_total{reason="failed"} 2\n' in on
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The requests that took longest are kept, for a while, and read whole or not at all."""
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import pytest
@@ -34,6 +35,7 @@ def times(segment: Segment, now_ns: int = START_NS) -> list[int]:
         {},
         {"trace": ""},
         {"trace": "f" * 32},
+        {"parent": "a" * 16, "span": "f" * 16},
         {"request_id": "!" * 128},
         {"found": Breakdown(0, 70)},
         {"code": 200, "instances": 0, "protocol": Protocol.V1},
@@ -147,7 +149,7 @@ def test_a_record_that_changes_while_it_is_read_is_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     segment = local_segment(spec())
-    kept = Slowest(segment, 0)
+    kept = Slowest(copy(segment), 0)
     for _ in range(RECENT_REQUESTS):
         kept.put(took(10))
     written = iter([took(20)])

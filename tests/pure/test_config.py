@@ -104,6 +104,8 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "access_log_sample": 1.0,
         "access_log_slower_than_ms": 0.0,
         "server_timing": False,
+        "trace_endpoint": None,
+        "trace_sample": 0.01,
         "default_version": None,
         "runtime": None,
         "max_batch_size": 32,
@@ -167,6 +169,9 @@ def test_every_key_can_be_set() -> None:
         access_log_sample = 0.01
         access_log_slower_than_ms = 250
         server_timing = true
+        control_port = 9090
+        trace_endpoint = "https://traces.example:4318/otlp"
+        trace_sample = 0.5
         [models.a]
         runtime = "python"
         path = "/models/a.py"
@@ -212,6 +217,9 @@ def test_every_key_can_be_set() -> None:
         access_log_sample=0.01,
         access_log_slower_than_ms=250.0,
         server_timing=True,
+        control_port=9090,
+        trace_endpoint="https://traces.example:4318/otlp",
+        trace_sample=0.5,
     )
     assert config.models == (
         ModelConfig(
@@ -535,6 +543,15 @@ WRONG: dict[str, tuple[str, str]] = {
         server("grpc_port = 81\ncontrol_port = 81"),
         "[server] control_port: found 81, but it must be another than grpc_port, which is 81",
     ),
+    "traces-and-nobody-to-send-them": (
+        server('trace_endpoint = "http://127.0.0.1:4318"'),
+        "[server] trace_endpoint: needs control_port, because the process there sends the traces",
+    ),
+    "traces-to-nowhere": (
+        server('control_port = 9\ntrace_endpoint = "127.0.0.1:4318"'),
+        '[server] trace_endpoint: found "127.0.0.1:4318", but it must be the address of an '
+        "OpenTelemetry collector, http://HOST:PORT or https://HOST:PORT",
+    ),
     "a-certificate-without-its-key": (
         server('tls_certificate = "c.pem"'),
         "[server] tls_certificate: is for tls_key, which is missing",
@@ -815,6 +832,8 @@ legal_servers = st.fixed_dictionaries(
         "access_log_sample": st.floats(0, 1),
         "access_log_slower_than_ms": st.floats(0, 1e6),
         "server_timing": st.booleans(),
+        "control_port": st.just(0),
+        "trace_sample": st.floats(0, 1),
     },
 )
 legal_models = (

@@ -184,6 +184,7 @@ def test_the_numbers_of_version_12() -> None:
         "CLIENT_LANES": 10,
         "MODEL_CONTROL": 11,
         "READY_NS": 12,
+        "TRACED": 13,
         "DRAINING": 16,
         "MODEL_TABLE": 17,
         "COLLECTOR_ERRNO": 18,
@@ -216,8 +217,10 @@ def test_the_numbers_of_version_12() -> None:
         "REASON": 16,
         "ATTEMPTS": 17,
         "TRACE": 18,
-        "ID_BYTES": 20,
-        "ID": 21,
+        "PARENT": 20,
+        "SPAN": 21,
+        "ID_BYTES": 22,
+        "ID": 23,
         "SIZE": 48,
     }
     assert constants(RingWords) == {"TAIL": 0, "HEAD": 16, "ITEMS": 32}

@@ -627,6 +627,19 @@ ROWS: Final = (
     row(
         S.packages,
         ERROR,
+        "opentelemetry-proto is not installed",
+        "pip install 'ringbatch[otel]', or in a clone '.[otel]'",
+        software=replace(
+            SOFTWARE,
+            packages=(
+                Package(name="opentelemetry-proto", version=None, bounds=">=1", extra="otel"),
+            ),
+        ),
+        configured=config({"control_port": 0, "trace_endpoint": "http://127.0.0.1:1"}),
+    ),
+    row(
+        S.packages,
+        ERROR,
         "aiohttp is not installed",
         "pip install 'ringbatch[http]', or in a clone '.[http]'",
         software=replace(

@@ -58,6 +58,7 @@ layouts = st.builds(
     workers=st.integers(1, 9),
     models=st.integers(1, 9),
     model_table_bytes=st.integers(1, 3 * PAGE),
+    traced=st.integers(0, 20),
 )
 
 
@@ -84,6 +85,10 @@ def spans(layout: Layout) -> dict[str, tuple[int, int]]:
         "recent": (
             layout.recent,
             layout.recent_requests(last_lane) + RECENT_REQUESTS * RecentWords.SIZE,
+        ),
+        "traced": (
+            layout.traced_word,
+            layout.traced_requests(layout.frontend_lanes - 1) + layout.traced * RecentWords.SIZE,
         ),
         "submissions": (
             layout.submissions,
@@ -115,7 +120,7 @@ def test_the_regions_of_the_specification_are_those_of_the_layout() -> None:
 def test_regions_are_in_order_on_pages_of_their_own_and_do_not_overlap(layout: Layout) -> None:
     ordered = [spans(layout)[name] for name in regions()]
     for (start, end), (following, _) in pairwise(ordered):
-        assert start < end <= following
+        assert start < end <= following or (start == end == following and not layout.traced)
     assert all(start * WORD % PAGE == 0 for start, _ in ordered)
     assert ordered[-1][1] * WORD == layout.size
 
@@ -132,6 +137,8 @@ def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
         for place in range(layout.models + 1):
             yield frontend, layout.tally(lane, place), TallyWords.SIZE
         yield frontend, layout.recent_requests(lane), RECENT_REQUESTS * RecentWords.SIZE
+        if layout.traced:
+            yield frontend, layout.traced_requests(lane), layout.traced * RecentWords.SIZE
         yield from ring(layout.submission_ring(lane), layout.slots, frontend, "collector")
         for worker in range(layout.workers):
             start = layout.completion_ring(lane, worker)
@@ -193,6 +200,7 @@ def test_where_the_regions_of_version_12_lie() -> None:
         "accounts": 36864,
         "tallies": 40960,
         "recent": 49152,
+        "traced": 61440,
         "submissions": 61440,
         "completions": 65536,
         "tasks": 69632,
@@ -242,6 +250,8 @@ GOOD = {
         ({"model_table_bytes": 0}, "model_table_bytes must be from 1 to"),
         ({"client_lanes": -1}, "client_lanes must be from 0 to 0, not -1"),
         ({"lanes": 3, "client_lanes": 3}, "client_lanes must be from 0 to 2, not 3"),
+        ({"traced": -1}, "traced must be from 0 to 65536, not -1"),
+        ({"traced": 65537}, "traced must be from 0 to 65536, not 65537"),
     ],
 )
 def test_a_size_outside_its_limits_is_refused_by_name(change: dict[str, int], message: str) -> None:

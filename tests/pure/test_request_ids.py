@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.codec.request_ids import MAX_ID, RequestIds, sound_trace, taken
+from ringbatch.frontend.codec.request_ids import (
+    MAX_ID,
+    RequestIds,
+    is_sampled,
+    parent_id,
+    sound_trace,
+    taken,
+    trace_id,
+)
 
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -59,3 +67,18 @@ def test_a_sound_trace_is_passed_on_as_it_is(found: bytes) -> None:
 )
 def test_what_is_no_trace_is_as_if_it_were_not_there(found: bytes) -> None:
     assert sound_trace(found) == b""
+
+
+@pytest.mark.parametrize("version", [b"00", b"cc"])
+@pytest.mark.parametrize(
+    ("flags", "expected"), [(b"00", False), (b"01", True), (b"02", False), (b"ff", True)]
+)
+def test_what_a_trace_says(version: bytes, flags: bytes, expected: bool) -> None:
+    trace = version + TRACE[2:-2] + flags
+    assert is_sampled(trace) is expected
+    assert trace_id(trace) == b"0af7651916cd43dd8448eb211c80319c"
+    assert parent_id(trace) == b"b7ad6b7169203331"
+
+
+def test_no_trace_has_no_parent() -> None:
+    assert (trace_id(b""), parent_id(b"")) == (b"", b"")

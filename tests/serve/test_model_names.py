@@ -56,9 +56,8 @@ def server(
 
 
 def control_port(server: Server) -> int:
-    found = re.search(r"serving metrics on http://127\.0\.0\.1:(\d+)/metrics", server.stdout)
-    assert found is not None, server.stdout
-    return int(found[1])
+    found = next(line for line in server.stdout.splitlines() if line.endswith("/metrics"))
+    return urllib.parse.urlsplit(found.rpartition(" ")[2]).port or 0
 
 
 def asked(server: Server, name: str) -> list[int | str]:

@@ -1,0 +1,81 @@
+"""Sends messages to an OpenTelemetry collector over HTTP, on one connection that is kept."""
+
+import http.client
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from ringbatch.frontend.tracing.messages import refusal
+
+HEADERS_VARIABLE: Final = "OTEL_EXPORTER_OTLP_HEADERS"
+RESOURCE_VARIABLE: Final = "OTEL_RESOURCE_ATTRIBUTES"
+"""In the environment, by OpenTelemetry's specification: what is sent and said besides."""
+_PATH: Final = "/v1/traces"
+_TYPE: Final = "application/x-protobuf"
+_TIMEOUT_S: Final = 5.0
+_LATER: Final = frozenset({429, 502, 503, 504})
+"""Statuses after which the same may be sent again, by OTLP's specification."""
+_MOST_BYTES: Final = 1 << 16
+"""Of an answer."""
+
+
+class NotTakenError(Exception):
+    """What was sent was refused, and would be again."""
+
+
+class Sender:
+    """See the module; for one thread.
+
+    Args:
+        endpoint: where, without OTLP's path.
+        headers: that are sent besides.
+    """
+
+    def __init__(self, endpoint: str, headers: Mapping[str, str]) -> None:
+        parts = urlsplit(endpoint)
+        secure = parts.scheme == "https"
+        kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
+        self._connection = kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_S)
+        self._path = parts.path.rstrip("/") + _PATH
+        self._headers = {**headers, "content-type": _TYPE}
+
+    def send(self, data: bytes) -> str:
+        """Send one message.
+
+        Returns:
+            What was not right about it all the same; mostly empty.
+
+        Raises:
+            OSError: it did not arrive, or is to be sent again.
+            NotTakenError: it was refused.
+        """
+        try:
+            status, body = self._exchange(data)
+        except http.client.HTTPException as error:
+            self._connection.close()
+            raise ConnectionError(f"its answer is not HTTP: {type(error).__name__}") from error
+        except BaseException:
+            self._connection.close()
+            raise
+        if status in _LATER:
+            raise ConnectionError(f"it answers with status {status}")
+        if not 200 <= status < 300:
+            raise NotTakenError(f"it answers with status {status}")
+        with suppress(ValueError):
+            return refusal(body)
+        return "its answer is not OTLP's"
+
+    def _exchange(self, data: bytes) -> tuple[int, bytes]:
+        self._connection.request("POST", self._path, data, self._headers)
+        response = self._connection.getresponse()
+        body = response.read(_MOST_BYTES)
+        if not response.isclosed():
+            self._connection.close()
+        return response.status, body
+
+
+def pairs(text: str) -> dict[str, str]:
+    """What a variable of OpenTelemetry's says, as ``name=value,name=value``, percent-encoded."""
+    found = (item.partition("=") for item in text.split(","))
+    return {name.strip(): unquote(value.strip()) for name, equals, value in found if equals}

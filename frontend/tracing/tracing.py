@@ -1,0 +1,127 @@
+"""Reads traced requests from the segment, again and again, and has their spans sent."""
+
+import asyncio
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Final
+
+from ringbatch.frontend.tracing.exporter import Exporter
+from ringbatch.frontend.tracing.messages import Encoder
+from ringbatch.frontend.tracing.open_batches import Members, OpenBatches
+from ringbatch.frontend.tracing.sending import (
+    HEADERS_VARIABLE,
+    RESOURCE_VARIABLE,
+    Sender,
+    pairs,
+)
+from ringbatch.frontend.tracing.spans import batch_span, request_spans
+from ringbatch.shm.batch_ids import BatchIds
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.traced import TracedReader
+
+LOOK_EVERY_S: Final = 0.2
+_MOST_NAMES: Final = 1 << 12
+_UNKNOWN: Final = ("", "")
+
+
+class Tracing:
+    """See the module.
+
+    Args:
+        segment: attached; its layout has room for traced requests.
+        exporter: takes the spans.
+        clock: monotonic nanoseconds.
+    """
+
+    def __init__(self, segment: Segment, exporter: Exporter, clock: Callable[[], int]) -> None:
+        self._segment = segment
+        self._exporter = exporter
+        self._clock = clock
+        self._reader = TracedReader(segment)
+        self._batches = OpenBatches()
+        self._batch_ids = BatchIds(segment.identity)
+        self._names: dict[int, tuple[str, str]] = {}
+        """By the account of a model, its name and version; of those that are gone too."""
+
+    @property
+    def exported(self) -> int:
+        """Traces that were sent."""
+        return self._exporter.exported
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Those that were not, by the reason."""
+        exporter = self._exporter
+        return {
+            "overwritten": self._reader.lost,
+            "queue_full": exporter.full,
+            "failed": exporter.failed,
+        }
+
+    def look(self) -> None:
+        """Take what has come since the last time."""
+        now_ns = self._clock()
+        for request in self._reader.read():
+            name, version = self._model(request.account)
+            self._exporter.put(request_spans(request, name, version, self._batch_ids))
+            if request.found.batch_rows:
+                self._batches.add(request, now_ns)
+        self._put_batches(self._batches.take(now_ns))
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def finish(self) -> None:
+        """See what comes until the frontends have ended, where the engine stops, and have the last
+        of it sent."""
+        while self._segment.draining and self._segment.serving_lanes():
+            self.look()
+            await asyncio.sleep(LOOK_EVERY_S)
+        self.look()
+        self._put_batches(self._batches.take_all())
+        self._exporter.close()
+
+    def _put_batches(self, batches: list[Members]) -> None:
+        for members in batches:
+            name, _ = self._model(members[0].account)
+            self._exporter.put([batch_span(members, name, self._batch_ids)])
+
+    def _model(self, account: int) -> tuple[str, str]:
+        if account not in self._names and account != self._segment.layout.models:
+            if len(self._names) >= _MOST_NAMES:
+                self._names.clear()
+            self._segment.read_models()
+            self._names |= {s.account: (s.name, s.version) for s in self._segment.models}
+        return self._names.setdefault(account, _UNKNOWN)
+
+
+def tracing_to(endpoint: str, segment: Segment, version: str) -> Tracing:
+    """What sends the traces of an engine, with its thread.
+
+    Args:
+        endpoint: of an OpenTelemetry collector, without OTLP's path.
+        segment: attached.
+        version: of ringbatch.
+    """
+    resource = {
+        "service.name": segment.engine,
+        "service.version": version,
+        "service.instance.id": f"{segment.identity:016x}",
+        "host.name": socket.gethostname(),
+        **pairs(os.environ.get(RESOURCE_VARIABLE, "")),
+    }
+    encoder = Encoder(resource, version)
+    sender = Sender(endpoint, pairs(os.environ.get(HEADERS_VARIABLE, "")))
+    exporter = Exporter(
+        lambda spans: encoder.encode(spans, time.time_ns() - time.monotonic_ns()),
+        sender.send,
+        endpoint,
+        time.monotonic_ns,
+    )
+    exporter.start()
+    return Tracing(segment, exporter, time.monotonic_ns)

@@ -1,0 +1,420 @@
+"""Which requests leave a record, what the control process makes of it, and how it is sent."""
+
+import http.server
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from http.server import BaseHTTPRequestHandler
+from typing import Any, ClassVar
+
+import pytest
+from frontend_harness import FrontendHarness, untyped
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from segment_fixture import local_segment, spec
+
+from ringbatch.frontend.access.choice import LOGGED, TRACED, AccessSettings, Draw, Samples
+from ringbatch.frontend.access.recorder import Exchanged, Recorder, recording
+from ringbatch.frontend.tracing import exporter as exporting
+from ringbatch.frontend.tracing.exporter import MOST_AT_ONCE, MOST_WAITING, Exporter
+from ringbatch.frontend.tracing.messages import Encoder, refusal
+from ringbatch.frontend.tracing.sending import NotTakenError, Sender, pairs
+from ringbatch.frontend.tracing.spans import Context, Kind, Span
+from ringbatch.frontend.tracing.tracing import Tracing
+from ringbatch.shm.breakdown import Breakdown
+from ringbatch.shm.recent import RecentRequest, slowest
+from ringbatch.shm.tallies import Protocol
+from ringbatch.shm.traced import TracedReader, TracedRequests
+
+TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-%b"
+SAMPLED, UNSAMPLED = TRACE % b"01", TRACE % b"00"
+SPAN = Span(Context("ab" * 16, "cd" * 8), "ef" * 8, "predict m", Kind.SERVER, 10, 30)
+
+
+@pytest.mark.parametrize(
+    ("trace", "share", "traced"),
+    [
+        (SAMPLED, 0.0, True),
+        (SAMPLED, 1.0, True),
+        (UNSAMPLED, 0.0, False),
+        (UNSAMPLED, 1.0, False),
+        (TRACE % b"03", 0.0, True),
+        (b"", 0.0, False),
+        (b"", 1.0, True),
+    ],
+)
+@pytest.mark.parametrize("logged", [None, 0.0, 1.0])
+def test_a_request_is_traced_as_its_client_says_or_by_share(
+    trace: bytes, share: float, traced: bool, logged: float | None
+) -> None:
+    log = None if logged is None else Draw(logged, random.random)
+    found = Samples(log, Draw(share, random.random)).of(trace)
+    assert found == (LOGGED if logged else 0) + (TRACED if traced else 0)
+
+
+def test_a_sample_has_its_share_whoever_decides_for_himself() -> None:
+    samples = Samples(None, Draw(0.01, random.Random(1).random))
+    found = [samples.of(UNSAMPLED if number % 2 else b"") for number in range(20_000)]
+    assert 80 <= found.count(TRACED) <= 120
+
+
+def recorder_of(harness: FrontendHarness, settings: AccessSettings) -> Recorder:
+    return recording(settings, harness.service.engine, "f")[0]
+
+
+def end_one(harness: FrontendHarness, recorder: Recorder, trace: bytes = b"") -> None:
+    """Have a request answered, and recorded as its connection does."""
+
+    def reply(_answer: object) -> None:
+        exchanged = Exchanged(0, b"an-id", trace, "", "", 1, 2)
+        drawn = recorder.drawn(trace)
+        recorder.record(recorder.endings.last(), exchanged, 5, drawn=drawn)
+
+    harness.service.predict(harness.name, b'{"instances":[1, 2]}', reply)
+    harness.loop.turn()
+    harness.loop.now_ns += 3_000
+    harness.answer(harness.taken())
+    harness.gateway.collect()
+
+
+def traced(harness: FrontendHarness) -> list[RecentRequest]:
+    return TracedReader(harness.segment).read()
+
+
+def test_a_traced_request_leaves_its_record() -> None:
+    harness = FrontendHarness(untyped(), traced=8)
+    end_one(harness, recorder_of(harness, AccessSettings("off", trace_sample=0.0)), SAMPLED)
+    (found,) = traced(harness)
+    assert (found.trace, found.parent) == ("0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331")
+    assert found.span not in ("", found.parent)
+    assert (found.request_id, found.code, found.instances) == ("an-id", 200, 2)
+    assert (found.protocol, found.found.take, found.found.batch_rows) == (Protocol.V1, 5, 2)
+    assert found in slowest(harness.segment, harness.loop.now_ns)
+
+
+def test_one_without_a_trace_gets_one_and_each_its_own() -> None:
+    harness = FrontendHarness(untyped(), traced=8)
+    recorder = recorder_of(harness, AccessSettings("off", trace_sample=1.0))
+    for _ in range(3):
+        end_one(harness, recorder)
+    found = traced(harness)
+    assert [one.parent for one in found] == [""] * 3
+    assert len({one.trace for one in found}) == len({one.span for one in found}) == 3
+    assert all(len(one.trace) == 32 and len(one.span) == 16 for one in found)
+
+
+@pytest.mark.parametrize(("share", "trace"), [(0.0, b""), (1.0, UNSAMPLED)])
+def test_one_that_is_not_traced_leaves_nothing(share: float, trace: bytes) -> None:
+    harness = FrontendHarness(untyped(), traced=8)
+    end_one(harness, recorder_of(harness, AccessSettings("off", trace_sample=share)), trace)
+    assert traced(harness) == []
+
+
+def test_a_probe_is_not_traced_unless_its_client_wants_it() -> None:
+    harness = FrontendHarness(untyped(), traced=8)
+    recorder = recorder_of(harness, AccessSettings("off", trace_sample=1.0))
+    for trace in (b"", SAMPLED):
+        harness.service.ended_outside(Protocol.HTTP, 200)
+        exchanged = Exchanged(0, b"an-id", trace, "GET /v2/health/ready", "", 0, 0)
+        recorder.record(recorder.endings.last(), exchanged, drawn=recorder.drawn(trace))
+    (found,) = traced(harness)
+    assert found.trace in SAMPLED.decode()
+
+
+def test_where_nothing_is_traced_nobody_draws_nor_looks() -> None:
+    harness = FrontendHarness(untyped())
+    recorder = recorder_of(harness, AccessSettings("failures", trace_sample=1.0))
+    assert recorder.endings.traced is None
+    assert recorder.draws is None
+    end_one(harness, recorder, SAMPLED)
+
+
+class Receiver:
+    """Stands for a collector: takes messages, or does what it is told."""
+
+    def __init__(self, *acts: Exception | str) -> None:
+        self.acts = list(acts)
+        self.messages: list[bytes] = []
+
+    def send(self, data: bytes) -> str:
+        self.messages.append(data)
+        act = self.acts.pop(0) if self.acts else ""
+        if isinstance(act, Exception):
+            raise act
+        return act
+
+
+def exporter_to(send: Callable[[bytes], str]) -> Exporter:
+    def encode(spans: Sequence[Span]) -> bytes:
+        return b" ".join(span.name.encode() for span in spans)
+
+    return Exporter(encode, send, "http://there", lambda: 5)
+
+
+def counts(exporter: Exporter) -> tuple[int, int, int]:
+    return exporter.exported, exporter.full, exporter.failed
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporting, "AGAIN_AFTER_S", (0.0, 0.0))
+
+
+def test_traces_are_sent_together() -> None:
+    receiver = Receiver()
+    exporter = exporter_to(receiver.send)
+    exporter.put([SPAN, SPAN._replace(name="run")])
+    exporter.put([SPAN])
+    exporter.send_waiting()
+    assert receiver.messages == [b"predict m run predict m"]
+    assert counts(exporter) == (2, 0, 0)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("acts", "sent", "expected"),
+    [
+        ([ConnectionError("x")], 2, (1, 0, 0)),
+        ([ConnectionError("x"), TimeoutError()], 3, (1, 0, 0)),
+        ([ConnectionError("x")] * 3, 3, (0, 0, 1)),
+        ([NotTakenError("x")], 1, (0, 0, 1)),
+        ([ConnectionError("x"), NotTakenError("x")], 2, (0, 0, 1)),
+        (["it refused 1 spans"], 1, (1, 0, 0)),
+    ],
+)
+def test_what_may_be_sent_again_is_and_no_more(
+    acts: list[Any], sent: int, expected: tuple[int, int, int]
+) -> None:
+    receiver = Receiver(*acts)
+    exporter = exporter_to(receiver.send)
+    exporter.put([SPAN])
+    exporter.send_waiting()
+    assert (len(receiver.messages), counts(exporter)) == (sent, expected)
+    exporter.put([SPAN])
+    exporter.send_waiting()
+    assert exporter.exported == expected[0] + 1
+
+
+def test_a_receiver_that_holds_everything_holds_nobody_up(
+    wait_until: Callable[..., object],
+) -> None:
+    may, sizes = threading.Event(), list[int]()
+
+    def send(data: bytes) -> str:
+        sizes.append(data.count(b"predict"))
+        may.wait()
+        return ""
+
+    exporter = exporter_to(send)
+    exporter.start()
+    exporter.put([SPAN])
+    wait_until(lambda: sizes == [1], "the thread has the first one")
+    for _ in range(MOST_WAITING + 7):
+        exporter.put([SPAN])
+    assert counts(exporter) == (0, 7, 0)
+    assert len(exporter._waiting) == MOST_WAITING
+    may.set()
+    wait_until(lambda: exporter.exported == MOST_WAITING + 1, "all are sent")
+    assert max(sizes) == MOST_AT_ONCE
+    exporter.close()
+
+
+def test_the_end_waits_for_the_last_ones_for_a_bounded_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(exporting, "CLOSE_S", 0.05)
+    may, begun = threading.Event(), threading.Event()
+
+    def send(_data: bytes) -> str:
+        begun.set()
+        may.wait()
+        return ""
+
+    stuck, willing = exporter_to(send), exporter_to(Receiver().send)
+    for exporter in (stuck, willing):
+        exporter.start()
+        exporter.put([SPAN])
+    assert begun.wait(60)
+    stuck.put([SPAN])
+    stuck.close()
+    monkeypatch.setattr(exporting, "CLOSE_S", 60)
+    willing.close()
+    assert (stuck.exported, willing.exported) == (0, 1)
+    assert "traces: 1 are not sent at the end" in caplog.text
+    may.set()
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_log_has_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now_ns = [0]
+    receiver = Receiver(*[NotTakenError("it answers with status 401")] * 3)
+    exporter = Exporter(lambda _: b"", receiver.send, "http://there", lambda: now_ns[0])
+    for at_s in (0, 59, 60):
+        now_ns[0] = at_s * 1_000_000_000
+        exporter.put([SPAN])
+        exporter.send_waiting()
+    assert caplog.messages == [
+        "traces: not all are taken at trace_endpoint, http://there: it answers with status 401; "
+        f"0 were sent and {dropped} dropped"
+        for dropped in (1, 3)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("a=b", {"a": "b"}),
+        ("authorization=Bearer%20x%3D, b = c=d ,", {"authorization": "Bearer x=", "b": "c=d"}),
+        ("nonsense", {}),
+    ],
+)
+def test_variables_of_opentelemetry(text: str, expected: dict[str, str]) -> None:
+    assert pairs(text) == expected
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Answers as `says` tells, and keeps what came."""
+
+    protocol_version = "HTTP/1.1"
+    says: ClassVar[tuple[int, bytes]] = (200, b"")
+    came: ClassVar[list[tuple[str, str, bytes]]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.came.append((self.path, self.headers["x-key"], body))
+        status, answer = self.says
+        self.send_response(status)
+        self.send_header("content-length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    Collector.says, Collector.came = (200, b""), []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/otlp/"
+        server.shutdown()
+
+
+@pytest.fixture
+def sender(endpoint: str) -> Iterator[Sender]:
+    sender = Sender(endpoint, {"x-key": "k"})
+    yield sender
+    sender._connection.close()
+
+
+def test_a_message_is_sent_where_otlp_wants_it(sender: Sender) -> None:
+    assert sender.send(b"one") == sender.send(b"two") == ""
+    assert Collector.came == [("/otlp/v1/traces", "k", data) for data in (b"one", b"two")]
+
+
+PARTLY = ExportTraceServiceResponse(
+    partial_success=ExportTracePartialSuccess(rejected_spans=3, error_message="too old")
+).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "expected"),
+    [
+        (200, PARTLY, "it refused 3 spans: too old"),
+        (202, b"", ""),
+        (200, b"\xff\xff", "its answer is not OTLP's"),
+        (200, b"<" * (1 << 17), "its answer is not OTLP's"),
+        (400, b"", NotTakenError("it answers with status 400")),
+        (500, b"", NotTakenError("it answers with status 500")),
+        (301, b"", NotTakenError("it answers with status 301")),
+        (429, b"", ConnectionError("it answers with status 429")),
+        (503, b"x", ConnectionError("it answers with status 503")),
+    ],
+)
+def test_what_the_answers_of_a_collector_mean(
+    sender: Sender, status: int, body: bytes, expected: str | Exception
+) -> None:
+    Collector.says = status, body
+    for _ in range(2):
+        try:
+            found: str | Exception = sender.send(b"x")
+        except (OSError, NotTakenError) as error:
+            found = error
+        assert repr(found) == repr(expected)
+
+
+def test_where_nobody_listens_it_did_not_arrive(free_port_factory: Callable[[], int]) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        Sender(f"http://127.0.0.1:{free_port_factory()}", {}).send(b"x")
+
+
+def test_spans_are_what_otlp_makes_of_them() -> None:
+    encoder = Encoder({"service.name": "e"}, "1.2")
+    link = Context("01" * 16, "02" * 8)
+    failed = SPAN._replace(attributes={"a": "b", "n": 3}, links=(link,), failed=True)
+    message = ExportTraceServiceRequest.FromString(encoder.encode([SPAN, failed], 1000))
+    (of_resource,) = message.resource_spans
+    assert of_resource.resource.attributes[0].value.string_value == "e"
+    (of_scope,) = of_resource.scope_spans
+    assert (of_scope.scope.name, of_scope.scope.version) == ("ringbatch", "1.2")
+    plain, other = of_scope.spans
+    assert plain.trace_id.hex() == "ab" * 16
+    assert (plain.span_id.hex(), plain.parent_span_id.hex()) == ("cd" * 8, "ef" * 8)
+    assert (plain.name, plain.kind) == ("predict m", plain.SPAN_KIND_SERVER)
+    assert (plain.start_time_unix_nano, plain.end_time_unix_nano) == (1010, 1030)
+    assert plain.status.code == plain.status.STATUS_CODE_UNSET
+    assert other.status.code == other.status.STATUS_CODE_ERROR
+    assert {a.key: a.value.string_value or a.value.int_value for a in other.attributes} == {
+        "a": "b",
+        "n": 3,
+    }
+    assert [(each.trace_id.hex(), each.span_id.hex()) for each in other.links] == [link]
+
+
+def test_an_answer_without_anything_is_no_refusal() -> None:
+    assert refusal(b"") == ""
+
+
+class Spans:
+    """Stands for an exporter."""
+
+    exported = full = failed = 0
+
+    def __init__(self) -> None:
+        self.traces: list[Sequence[Span]] = []
+
+    def put(self, trace: Sequence[Span]) -> None:
+        self.traces.append(trace)
+
+
+def test_what_is_read_is_sent_with_its_model_and_a_batch_once_it_was_held() -> None:
+    segment, now_ns = local_segment(spec(name="m"), lanes=2, traced=4), [0]
+    spans: Any = Spans()
+    tracing = Tracing(segment, spans, lambda: now_ns[0])
+    found = Breakdown(1, 0, 2, 3, 4, 5, 6, batch=7, batch_rows=2, reason="full", attempts=1)
+    request = RecentRequest(100, 0, Protocol.V1, 200, 1, found, "ab" * 16, "i", "", "cd" * 8)
+    TracedRequests(segment, 0).put(request)
+    tracing.look()
+    TracedRequests(segment, 1).put(request._replace(span="ef" * 8))
+    unknown = request._replace(account=segment.layout.models, found=Breakdown(0, 9))
+    TracedRequests(segment, 1).put(unknown)
+    now_ns[0] = 2_000_000_000
+    tracing.look()
+    tracing.look()
+    assert [trace[0].name for trace in spans.traces] == [
+        "predict m",
+        "predict m",
+        "predict",
+        "batch m",
+    ]
+    assert [link.span for link in spans.traces[-1][0].links] == ["cd" * 8, "ef" * 8]
+    for _ in range(6):
+        TracedRequests(segment, 0).put(unknown)
+    tracing.look()
+    assert tracing.dropped == {"overwritten": 2, "queue_full": 0, "failed": 0}

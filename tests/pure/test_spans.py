@@ -1,0 +1,194 @@
+"""Spans of requests and batches, from what stands in their records."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ringbatch.frontend.grpc.status import CODES
+from ringbatch.frontend.tracing.open_batches import HOLD_NS, MOST_OPEN, OpenBatches
+from ringbatch.frontend.tracing.spans import (
+    Context,
+    Kind,
+    Span,
+    batch_context,
+    batch_span,
+    request_spans,
+)
+from ringbatch.shm.batch_ids import BatchIds
+from ringbatch.shm.breakdown import PHASES, Breakdown
+from ringbatch.shm.recent import RecentRequest
+from ringbatch.shm.tallies import Protocol
+
+FOUND = Breakdown(10, 0, 30, 40, 500, 60, 70, 0, batch=9, batch_rows=4, reason="full", attempts=1)
+REQUEST = RecentRequest(
+    1_000_710, 5, Protocol.V1, 200, 3, FOUND, "0af7" * 8, "an-id", "b7ad" * 4, "c0de" * 4
+)
+IDS = BatchIds(77)
+
+
+def spans_of(**changes: Any) -> list[Span]:
+    return request_spans(REQUEST._replace(**changes), "mnist", "1", IDS)
+
+
+def test_the_span_of_a_request_says_what_is_known_of_it() -> None:
+    span, *_ = spans_of()
+    batch_id = IDS.text(9)
+    assert span == Span(
+        Context("0af7" * 8, "c0de" * 4),
+        "b7ad" * 4,
+        "predict mnist",
+        Kind.SERVER,
+        1_000_000,
+        1_000_710,
+        {
+            "ringbatch.request_id": "an-id",
+            "ringbatch.protocol": "v1",
+            "http.response.status_code": 200,
+            "http.request.method": "POST",
+            "http.route": "/v1/models/{model}:predict",
+            "ringbatch.model": "mnist",
+            "ringbatch.model_version": "1",
+            "ringbatch.instances": 3,
+            "ringbatch.batch_id": batch_id,
+            "ringbatch.batch_size": 4,
+            "ringbatch.reason": "full",
+            "ringbatch.attempts": 1,
+        },
+        (Context(batch_id.replace("-", ""), batch_id.replace("-", "")[16:]),),
+        False,
+    )
+
+
+def test_a_phase_that_took_time_has_a_span_below_and_they_follow_one_another() -> None:
+    whole, *phases = spans_of()
+    assert [span.name for span in phases] == ["read", "queue", "gather", "run", "scatter", "write"]
+    assert all(span.parent == whole.context.span for span in phases)
+    assert {span.context.trace for span in phases} == {whole.context.trace}
+    assert phases[0].began_ns == whole.began_ns
+    assert phases[-1].ended_ns == whole.ended_ns
+    assert all(one.ended_ns == other.began_ns for one, other in pairwise(phases))
+    assert [span.ended_ns - span.began_ns for span in phases] == [10, 30, 40, 500, 60, 70]
+
+
+@given(st.integers(1, (1 << 64) - 1))
+def test_the_ids_of_phases_differ_and_are_none_of_zero(span: int) -> None:
+    found = Breakdown(1, 1, 1, 1, 1, 1, 1, 1)
+    spans = spans_of(span=f"{span:016x}", found=found)
+    ids = {each.context.span for each in spans}
+    assert len(ids) == len(PHASES) + 1
+    assert "0" * 16 not in ids
+    assert all(len(own) == 16 for own in ids)
+
+
+@pytest.mark.parametrize(
+    ("changes", "model", "name"),
+    [
+        ({"protocol": Protocol.V1}, "m", "predict m"),
+        ({"protocol": Protocol.V2}, "m", "infer m"),
+        ({"protocol": Protocol.V2_BINARY}, "m", "infer m"),
+        ({"protocol": Protocol.GRPC}, "m", "ModelInfer m"),
+        ({"protocol": Protocol.GRPC}, "", "ModelInfer"),
+        ({"protocol": Protocol.HTTP}, "", "HTTP"),
+    ],
+)
+def test_a_span_is_named_after_what_was_asked(
+    changes: dict[str, Any], model: str, name: str
+) -> None:
+    span, *_ = request_spans(REQUEST._replace(**changes), model, "", IDS)
+    assert span.name == name
+    assert ("ringbatch.model" in span.attributes) == bool(model)
+
+
+@pytest.mark.parametrize(
+    ("code", "grpc", "failed"),
+    [
+        (200, 0, False),
+        (400, 3, False),
+        (404, 5, False),
+        (499, 1, False),
+        (500, 13, True),
+        (503, 14, True),
+        (504, 4, True),
+        (418, 2, False),
+    ],
+)
+def test_a_failure_of_ours_is_an_error(code: int, grpc: int, failed: bool) -> None:
+    http, *_ = spans_of(code=code)
+    rpc, *_ = spans_of(code=code, protocol=Protocol.GRPC)
+    assert (http.attributes["http.response.status_code"], http.failed) == (code, failed)
+    assert (rpc.attributes["rpc.grpc.status_code"], rpc.failed) == (grpc, failed)
+    assert grpc in {0, 1, 2, *CODES.values()}
+
+
+def test_what_was_in_no_batch_links_to_none() -> None:
+    whole, *phases = spans_of(found=Breakdown(0, 70), code=503, parent="", instances=0)
+    assert (whole.links, whole.parent, whole.failed) == ((), "", True)
+    assert not {"ringbatch.batch_id", "ringbatch.instances"} & {*whole.attributes}
+    assert [span.name for span in phases] == ["wait"]
+
+
+def member(number: int, batch: int = 9, late_ns: int = 0) -> RecentRequest:
+    found = FOUND._replace(batch=batch, write=FOUND.write + late_ns)
+    span = f"{number + 1:016x}"
+    return REQUEST._replace(found=found, span=span, ended_ns=REQUEST.ended_ns + late_ns)
+
+
+def test_the_span_of_a_batch_lasts_from_its_take_up_and_links_to_its_members() -> None:
+    members = [member(0), member(1, late_ns=900)]
+    span = batch_span(members, "mnist", IDS)
+    whole, *phases = request_spans(members[1], "mnist", "1", IDS)
+    by_name = {phase.name: phase for phase in phases}
+    assert (span.began_ns, span.ended_ns) == (
+        by_name["queue"].ended_ns,
+        by_name["scatter"].ended_ns,
+    )
+    assert span.links == [Context(m.trace, m.span) for m in members]
+    assert whole.links == (span.context,)
+    assert (span.name, span.kind, span.parent) == ("batch mnist", Kind.INTERNAL, "")
+    assert span.attributes == {
+        "ringbatch.batch_id": IDS.text(9),
+        "ringbatch.batch_size": 4,
+        "ringbatch.reason": "full",
+        "ringbatch.model": "mnist",
+    }
+
+
+@given(st.integers(0, (1 << 62) - 1), st.integers(0, (1 << 64) - 1))
+def test_the_ids_of_a_batch_are_ids(batch: int, identity: int) -> None:
+    context = batch_context(BatchIds(identity), batch)
+    assert (len(context.trace), len(context.span)) == (32, 16)
+    assert int(context.trace, 16)
+    assert int(context.span, 16)
+
+
+def test_a_batch_is_given_out_once_with_all_that_came_in_time() -> None:
+    batches = OpenBatches()
+    batches.add(member(0), 5)
+    assert batches.take(5 + HOLD_NS - 1) == []
+    batches.add(member(1), 5 + HOLD_NS - 1)
+    batches.add(member(2, batch=10), 6)
+    assert batches.take(5 + HOLD_NS) == [[member(0), member(1)]]
+    batches.add(member(3), 6 + HOLD_NS)
+    assert batches.take(6 + HOLD_NS) == [[member(2, batch=10)]]
+    assert batches.take(9 * HOLD_NS) == batches.take_all() == []
+
+
+def test_at_the_end_all_batches_are_given_out() -> None:
+    batches = OpenBatches()
+    batches.add(member(0), 5)
+    assert batches.take_all() == [[member(0)]]
+    assert batches.take_all() == []
+
+
+def test_what_is_held_of_batches_is_bounded() -> None:
+    batches = OpenBatches()
+    taken = 0
+    for batch in range(4 * MOST_OPEN):
+        batches.add(member(0, batch), 0)
+        taken += len(batches.take(0))
+    assert len(batches._open) == MOST_OPEN
+    assert taken == 3 * MOST_OPEN
+    assert len(batches._given) == 2 * MOST_OPEN
