@@ -19,6 +19,7 @@ SCENARIOS = [
     "lengths",
     "reload",
     "idle",
+    "page",
 ]
 
 

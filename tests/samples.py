@@ -1,9 +1,11 @@
 """Two samples of an engine that both `ringbatch top` and the page are tried with."""
 
 from dataclasses import replace
+from typing import Any
 
 from ringbatch.shm.snapshot.occupancy import OfModel
 from ringbatch.shm.snapshot.sample import LaneSample, ModelSample, Sample, WorkerSample
+from ringbatch.shm.snapshot.slow import SlowRequest
 from ringbatch.shm.tallies import BUCKETS
 
 S = 1_000_000_000
@@ -62,3 +64,23 @@ SECOND = replace(
     ),
     workers=(replace(WORKER, batches=44, rows=300, run_ns=2 * S),),
 )
+
+
+def slow(**other: Any) -> SlowRequest:
+    known: dict[str, Any] = {
+        "ended_ns": 90 * S,
+        "took_ns": 3_500_000,
+        "phases": {"queue": 500_000, "run": 3_000_000},
+        "cause": "batch",
+        "model": "digits",
+        "protocol": "v1",
+        "status": 200,
+        "instances": 1,
+        "batch": "b",
+        "batch_rows": 4,
+        "reason": "full",
+        "attempts": 1,
+        "request_id": "r-1",
+        "trace": "",
+    }
+    return SlowRequest(**known | other)

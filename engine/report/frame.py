@@ -130,7 +130,9 @@ def _slowest(now: Sample, width: int, room: int | None) -> list[Line]:
         phases = sorted(request.phases.items(), key=lambda phase: -phase[1])[:_PHASES_SHOWN]
         where = ", ".join(f"{name} {_time(ns * _NS)}" for name, ns in phases)
         took, status = _time(request.took_ns * _NS), f"{request.status}"
-        rows.append([took, request.model, status, request.cause, where, request.request_id])
+        rows.append(
+            [took, request.model or "none", status, request.cause, where, request.request_id]
+        )
     if room is not None:
         rows = rows[: max(room - 1, 0)]
     return [Line(""), *_table(rows, width)] if len(rows) > 1 else []

@@ -1,5 +1,6 @@
 """What is served at the control address, on Falcon: metrics, how every model is, and the page."""
 
+import asyncio
 import time
 from typing import Any
 
@@ -12,6 +13,7 @@ from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.metrics.control_keys import KeysFromAfar
 from ringbatch.frontend.metrics.exposition import EngineMetrics
 from ringbatch.frontend.metrics.families import encoded
+from ringbatch.frontend.metrics.processes import usage
 from ringbatch.frontend.page.resources import add_routes
 from ringbatch.frontend.page.watchers import Watchers
 from ringbatch.frontend.request.readiness import obstacle
@@ -53,12 +55,15 @@ class Metrics:
     """Every counter and gauge of the engine."""
 
     def __init__(self, segment: Segment, version: str, traces: TraceCounts | None) -> None:
-        self._metrics = EngineMetrics(segment, version, traces=traces)
+        self._segment = segment
+        self._metrics = EngineMetrics(segment, version, traces)
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """As text for Prometheus, or as OpenMetrics where that is accepted."""
         accepted = req.get_header("Accept") or ""
-        resp.data, resp.content_type = encoded(self._metrics.collect(), accepted)
+        # The kernel may take its time to say so, and others are served meanwhile.
+        used = await asyncio.to_thread(usage, self._segment.pid)
+        resp.data, resp.content_type = encoded(self._metrics.collect(used), accepted)
 
 
 class Live:

@@ -15,6 +15,9 @@ from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 OPEN_PATHS: Final = frozenset({"/v2/health/live", "/v2/health/ready"})
 """What whoever watches the engine asks for, without a key."""
 CHALLENGES: Final = ('Bearer realm="ringbatch"', 'Basic realm="ringbatch", charset="UTF-8"')
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "via")
+"""Headers of which one at least is there where a proxy on this host speaks for others."""
+_OWN_NAME: Final = "localhost"
 _BASIC: Final = "basic"
 _WORDS: Final = (
     "an API key is needed from other hosts: as Authorization: Bearer KEY or X-API-Key: KEY, and in "
@@ -35,13 +38,38 @@ class KeysFromAfar:
     async def process_request(self, req: Request, _resp: Response) -> None:
         """Before routing, so that nobody learns which paths there are; raises
         `falcon.HTTPUnauthorized`."""
-        peer = req.scope.get("client")
-        if req.path in OPEN_PATHS or is_near(None if peer is None else next(iter(peer))):
+        if req.path in OPEN_PATHS or self._is_local(req):
             return
         authorization = req.get_header(AUTHORIZATION)
         key = req.get_header(KEY_HEADER) or basic_password(authorization)
         if not self._keys.allow(authorization, key):
             raise falcon.HTTPUnauthorized(description=_WORDS, challenges=CHALLENGES)
+
+    @staticmethod
+    def _is_local(req: Request) -> bool:
+        """Whether somebody on this host asks, for himself, and knows whom.
+
+        A name that leads here may be another site's, whose page would read what is served.
+        """
+        if any(req.get_header(name) is not None for name in _FORWARDED):
+            return False
+        peer = req.scope.get("client")
+        return is_near(None if peer is None else next(iter(peer))) and names_this_host(
+            req.get_header("Host")
+        )
+
+
+def names_this_host(host: str | None) -> bool:
+    """Whether a Host header says 127.0.0.1 or localhost, as it is where nobody resolved a name.
+
+    Args:
+        host: with or without a port; None where there is none.
+    """
+    if not host:
+        return True
+    bare = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+    name = bare.lower().rstrip(".")
+    return name == _OWN_NAME or name.endswith(f".{_OWN_NAME}") or is_near(name)
 
 
 def is_near(host: str | None) -> bool:

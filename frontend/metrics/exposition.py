@@ -7,13 +7,12 @@ the engine, and those of a model go on where it is reloaded.
 
 import platform
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from ringbatch.frontend.metrics.families import Family, gauge
 from ringbatch.frontend.metrics.histograms import OF_MODEL, model_metrics, request_metrics
-from ringbatch.frontend.metrics.processes import usage
+from ringbatch.frontend.metrics.processes import Usage
 from ringbatch.frontend.metrics.traces import trace_metrics
 from ringbatch.frontend.request.readiness import obstacle
 from ringbatch.frontend.tracing.counts import TraceCounts
@@ -121,26 +120,22 @@ class EngineMetrics:
     Args:
         segment: attached.
         version: of ringbatch.
-        proc: where the kernel tells of processes.
         traces: counts of them; None where nothing is traced.
     """
 
-    def __init__(
-        self,
-        segment: Segment,
-        version: str,
-        proc: Path = Path("/proc"),
-        traces: TraceCounts | None = None,
-    ) -> None:
+    def __init__(self, segment: Segment, version: str, traces: TraceCounts | None = None) -> None:
         self._segment = segment
         self._version = version
-        self._proc = proc
         self._traces = traces
         self._serving: list[ModelSpec] = []
         self._accounts: list[ModelSpec] = []
 
-    def collect(self) -> Iterator[Family]:
-        """All of them, as they are now."""
+    def collect(self, used: Mapping[str, Usage]) -> Iterator[Family]:
+        """All of them, as they are now.
+
+        Args:
+            used: what processes used, by what each of them is.
+        """
         segment = self._segment
         segment.read_models()
         # What loads or retires has the name and version of what serves, and its account.
@@ -160,7 +155,7 @@ class EngineMetrics:
         yield self._restarts()
         yield from self._of_models(occupancy)
         yield from self._of_workers()
-        yield from self._of_processes()
+        yield from _of_processes(used)
         if self._traces is not None:
             yield from trace_metrics(self._traces)
 
@@ -286,22 +281,6 @@ class EngineMetrics:
                 states.add(labels_of, int(state == found))
         yield states
 
-    def _of_processes(self) -> Iterator[Family]:
-        memory = Family(
-            "gauge",
-            "ringbatch_process_resident_memory_bytes",
-            "Memory of a process, with what it shares with others.",
-            labels=["process"],
-        )
-        cpu = Family(
-            "counter", "ringbatch_process_cpu_seconds", "CPU time of a process.", labels=["process"]
-        )
-        for name, used in sorted(usage(self._segment.pid, self._proc).items()):
-            memory.add([name], used.memory_bytes)
-            cpu.add([name], used.cpu_s)
-        yield memory
-        yield cpu
-
     def _ready(self) -> list[int]:
         layout, words, now_ns = self._segment.layout, self._segment.words, time.monotonic_ns()
         return [
@@ -311,3 +290,20 @@ class EngineMetrics:
     def _model_words(self, word: int) -> list[int]:
         layout, words = self._segment.layout, self._segment.words
         return [words[layout.model(spec.index) + word] for spec in self._serving]
+
+
+def _of_processes(used: Mapping[str, Usage]) -> Iterator[Family]:
+    memory = Family(
+        "gauge",
+        "ringbatch_process_resident_memory_bytes",
+        "Memory of a process, with what it shares with others.",
+        labels=["process"],
+    )
+    cpu = Family(
+        "counter", "ringbatch_process_cpu_seconds", "CPU time of a process.", labels=["process"]
+    )
+    for name, own in sorted(used.items()):
+        memory.add([name], own.memory_bytes)
+        cpu.add([name], own.cpu_s)
+    yield memory
+    yield cpu

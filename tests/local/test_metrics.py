@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from ringbatch.frontend.metrics import exposition
 from ringbatch.frontend.metrics.exposition import EngineMetrics
 from ringbatch.frontend.metrics.families import encoded
+from ringbatch.frontend.metrics.processes import usage
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.counters import (
@@ -38,7 +39,7 @@ def two_frontends(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def samples(harness: CollectorHarness) -> dict[tuple[str, ...], float]:
     """By name and the values of labels."""
-    text, _ = encoded(EngineMetrics(harness.segment, "1.2.3").collect(), "")
+    text, _ = encoded(EngineMetrics(harness.segment, "1.2.3").collect(usage(os.getpid())), "")
     return {
         (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
         for family in text_string_to_metric_families(text.decode())
@@ -54,7 +55,7 @@ class Traces:
 def test_what_became_of_traces_is_told_where_requests_are_traced() -> None:
     segment = CollectorHarness(eager()).segment
     (off, on) = (
-        encoded(EngineMetrics(segment, "1", traces=traces).collect(), "")[0].decode()
+        encoded(EngineMetrics(segment, "1", traces=traces).collect({}), "")[0].decode()
         for traces in (None, Traces())
     )
     assert "traces" not in off

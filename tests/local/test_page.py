@@ -16,7 +16,7 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.http.fallback import EXCHANGES
 from ringbatch.frontend.metrics.control_app import create_control_app
-from ringbatch.frontend.metrics.control_keys import basic_password, is_near
+from ringbatch.frontend.metrics.control_keys import basic_password, is_near, names_this_host
 from ringbatch.frontend.page import watchers as watchers_module
 from ringbatch.frontend.page.feed import BEGINNING, HEARTBEAT
 from ringbatch.frontend.page.history import History
@@ -146,9 +146,13 @@ def test_other_paths_are_nowhere() -> None:
 
 
 def from_afar(
-    keys: ApiKeys | None, path: str, headers: dict[str, str] | None = None, peer: str = AFAR
+    keys: ApiKeys | None,
+    path: str,
+    headers: dict[str, str] | None = None,
+    peer: str = AFAR,
+    host: str = "127.0.0.1",
 ) -> Any:
-    return client(keys).simulate_get(path, headers=headers, remote_addr=peer)
+    return client(keys).simulate_get(path, headers=headers, remote_addr=peer, host=host)
 
 
 PATHS = ("/", "/live", "/slowest", "/metrics", "/assets/page.js", "/nothing")
@@ -210,6 +214,38 @@ def test_keys_that_are_taken_away_open_nothing_any_more(keys: ApiKeys) -> None:
 )
 def test_only_this_host_is_near(peer: str | None, near: bool) -> None:
     assert is_near(peer) is near
+
+
+def test_a_proxy_on_this_host_and_a_name_of_another_site_open_nothing(keys: ApiKeys) -> None:
+    near = "127.0.0.1"
+    for header in ("X-Forwarded-For", "Forwarded", "Via"):
+        assert from_afar(keys, "/", {header: near}, near).status_code == 401
+    assert from_afar(keys, "/", None, near, "evil.example").status_code == 401
+    assert from_afar(keys, "/", {"X-API-Key": KEY}, near, "evil.example").status_code == 200
+    assert from_afar(None, "/", None, near, "evil.example").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "own"),
+    [
+        (None, True),
+        ("", True),
+        ("localhost", True),
+        ("LOCALHOST:9090", True),
+        ("ringbatch.localhost:9090", True),
+        ("127.0.0.1:9090", True),
+        ("127.1.2.3", True),
+        ("[::1]:9090", True),
+        ("[::1]", True),
+        ("localhost.evil.example", False),
+        ("notlocalhost", False),
+        ("127.0.0.1.evil.example:9090", False),
+        ("[2001:db8::1]:9090", False),
+        ("10.0.0.1:9090", False),
+    ],
+)
+def test_a_host_header_names_this_host_or_another(host: str | None, own: bool) -> None:
+    assert names_this_host(host) is own
 
 
 @pytest.mark.parametrize(

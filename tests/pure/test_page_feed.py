@@ -1,17 +1,15 @@
 """What the page is told of two samples of an engine, and what is kept of it."""
 
 from dataclasses import replace
-from typing import Any
 
 import orjson
 import pytest
-from samples import FIRST, MODEL, SECOND, WORKER, S
+from samples import FIRST, MODEL, SECOND, WORKER, S, slow
 
 from ringbatch.frontend.page.feed import event, marks, second, slowest, state
 from ringbatch.frontend.page.history import History
 from ringbatch.shm.snapshot.occupancy import OfModel
 from ringbatch.shm.snapshot.sample import LaneSample, ModelSample, Sample
-from ringbatch.shm.snapshot.slow import SlowRequest
 
 WALL_MS = 1_800_000_000_000
 
@@ -127,26 +125,6 @@ def test_deaths_starts_and_changes_are_marked(
     before: Sample, now: Sample, expected: list[str]
 ) -> None:
     assert words(before, now) == expected
-
-
-def slow(**other: Any) -> SlowRequest:
-    known: dict[str, Any] = {
-        "ended_ns": 90 * S,
-        "took_ns": 3_500_000,
-        "phases": {"queue": 500_000, "run": 3_000_000},
-        "cause": "batch",
-        "model": "digits",
-        "protocol": "v1",
-        "status": 200,
-        "instances": 1,
-        "batch": "b",
-        "batch_rows": 4,
-        "reason": "full",
-        "attempts": 1,
-        "request_id": "r-1",
-        "trace": "",
-    }
-    return SlowRequest(**known | other)
 
 
 def test_a_slow_request_has_its_time_for_people_which_stays_the_same() -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from samples import FIRST, MODEL, SECOND, WORKER, S, times
+from samples import FIRST, MODEL, SECOND, WORKER, S, slow, times
 
 from ringbatch.engine.report.frame import page, percentile
 from ringbatch.shm.snapshot.sample import Sample
@@ -109,3 +109,35 @@ def test_a_percentile_is_the_edge_of_its_bucket(
     counts: tuple[int, ...], share: float, text: str
 ) -> None:
     assert percentile(counts, share) == text
+
+
+SLOW = replace(
+    SECOND,
+    slowest=(
+        slow(request_id="r-1"),
+        slow(
+            took_ns=2_000_000,
+            phases={"read": 100_000, "write": 1_900_000},
+            model="",
+            request_id="r-2",
+        ),
+    ),
+)
+
+
+def test_the_slowest_requests_stand_at_the_end() -> None:
+    assert (
+        shown(FIRST, SLOW).partition("hung 0\n\n")[2]
+        == """\
+SLOWEST  OF      STATUS  CAUSE  WHERE                    REQUEST
+  3.5ms  digits     200  batch  run 3.0ms, queue 500us   r-1
+  2.0ms  none       200  batch  write 1.9ms, read 100us  r-2"""
+    )
+
+
+def test_they_are_shown_as_far_as_there_is_room() -> None:
+    without = len(shown(FIRST, SECOND).splitlines())
+    for more, expected in ((0, []), (2, []), (3, ["r-1"]), (4, ["r-1", "r-2"])):
+        text = shown(FIRST, SLOW, 100, without + more)
+        assert "more lines" not in text
+        assert [name for name in ("r-1", "r-2") if name in text] == expected

@@ -37,6 +37,11 @@ def port(server: Server) -> int:
     return control_port(server)
 
 
+def asking(path: str, headers: dict[str, str] | None = None) -> bytes:
+    """A request as whoever typed 127.0.0.1 sends it."""
+    return request(path, method="GET", headers=headers or {}).replace(b"t: test", b"t: 127.0.0.1")
+
+
 class Stream(Connection):
     """One that watches.
 
@@ -51,7 +56,7 @@ class Stream(Connection):
 
     def __init__(self, port: int, headers: dict[str, str] | None = None) -> None:
         super().__init__(port)
-        self.send(request("/live", method="GET", headers=headers or {}))
+        self.send(asking("/live", headers or {}))
         self.head = self._until(b"\r\n\r\n").decode()
         self.last_id = 0
         self._text = b""
@@ -101,7 +106,7 @@ def stream(port: int) -> Iterator[Stream]:
 
 def got(port: int, path: str) -> Response:
     with Connection(port) as connection:
-        return connection.ask(request(path, method="GET"))
+        return connection.ask(asking(path))
 
 
 def ask(server: Server, count: int) -> None:
@@ -275,7 +280,7 @@ def test_beyond_this_host_a_key_is_asked_for_and_the_file_of_keys_is_followed(
 
     def status(path: str, headers: dict[str, str]) -> int:
         with FromAfar(address, port) as connection:
-            return connection.ask(request(path, method="GET", headers=headers)).status
+            return connection.ask(asking(path, headers)).status
 
     basic = {"Authorization": f"Basic {base64.b64encode(f'me:{KEY}'.encode()).decode()}"}
     for path in ("/", "/metrics", "/slowest", "/assets/page.js"):
