@@ -126,9 +126,9 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 
 
 @functools.cache
-def uvicorn_config() -> Config:
+def uvicorn_config(served: Any = app) -> Config:
     config = Config(
-        app,
+        served,
         lifespan="off",
         ws="none",
         log_config=None,

@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 from falcon.testing import ASGIConductor, TestClient
+from http_harness import Transport, uvicorn_config
 from segment_fixture import local_segment, spec
+from uvicorn.server import ServerState
 
-from ringbatch.frontend.http.fallback import EXCHANGES
+from ringbatch.frontend.http.fallback import EXCHANGES, FallbackProtocol
+from ringbatch.frontend.http.phases import LIMITS, Phase
 from ringbatch.frontend.metrics.control_app import create_control_app
 from ringbatch.frontend.metrics.control_keys import basic_password, is_near, names_this_host
 from ringbatch.frontend.page import watchers as watchers_module
@@ -402,6 +405,60 @@ def test_a_watcher_that_takes_too_long_is_dropped(monkeypatch: pytest.MonkeyPatc
         watchers.tell(30, b"three.")
         with pytest.raises(StopAsyncIteration):
             await told(watcher)
+        assert len(watchers) == 0
+
+    run(test())
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def watching(watchers: Watchers) -> tuple[FallbackProtocol, Transport]:
+    """A browser's connection to the control address, which has asked for the stream."""
+    app = create_control_app(engine(), "1.2.3", watchers)
+    loop, transport = asyncio.get_running_loop(), Transport()
+    protocol = FallbackProtocol(uvicorn_config(app), ServerState(), {}, loop)
+    transport.protocol = protocol
+    protocol.connection_made(transport)
+    protocol.data_received(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    return protocol, transport
+
+
+def test_one_that_takes_nothing_is_written_nothing_more_and_is_dropped_in_the_end() -> None:
+    async def test() -> None:
+        watchers = Watchers(History())
+        protocol, transport = watching(watchers)
+        await settled()
+        assert len(watchers) == 1
+        transport.left_bytes = 1 << 17
+        protocol.pause_writing()
+        for at_ms in range(1, 1000):
+            watchers.tell(at_ms, b"x" * 1000)
+        await settled()
+        assert len(transport.written) < 2 * PIECE_BYTES
+        for _ in range(int(LIMITS[Phase.TAKING].time_s) + 2):
+            protocol.tick()
+        assert transport.closed
+        assert len(watchers) == 0
+
+    run(test())
+
+
+def test_one_that_takes_all_of_it_is_never_dropped_for_its_age() -> None:
+    async def test() -> None:
+        watchers = Watchers(History())
+        protocol, transport = watching(watchers)
+        for at_ms in range(1, 4000):
+            watchers.tell(at_ms, b"%d." % at_ms)
+            await asyncio.sleep(0)
+            protocol.tick()
+        await settled()
+        assert not transport.closing
+        assert b"3999." in transport.written
+        transport.close()
+        await settled()
         assert len(watchers) == 0
 
     run(test())

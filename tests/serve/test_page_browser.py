@@ -189,6 +189,66 @@ def test_what_it_says_has_names_for_those_who_do_not_see(page: Browser) -> None:
     assert unnamed == []
 
 
+NUMBERS: Final = {
+    "rate(0)": "0",
+    "rate(3.14)": "3.1",
+    "rate(12345.6)": "12,346",
+    "rate(null)": "\u2013",
+    "time(0.05)": "50 µs",
+    "time(3.456)": "3.5 ms",
+    "time(1500)": "1.50 s",
+    "bytes(1536)": "1.5 KiB",
+    "share(0.004)": "0.4 %",
+    "duration(3 * 3600000 + 60000)": "3 h 1 min",
+    "quantile({}, [1, 2, 4], 0.5)": None,
+    "quantile({0: 10}, [1, 2, 4], 0.5)": 0.5,
+    "quantile({0: 5, 2: 5}, [1, 2, 4], 0.9)": pytest.approx(3.6),
+    "quantile({3: 1}, [1, 2, 4], 0.99)": 4,
+    "meanSize({'1': 1, '3-4': 1})": 2.25,
+    "classes({'200': 3, '204': 1, '404': 2, '503': 5})": {"ok": 4, "client": 2, "server": 5},
+}
+
+
+@pytest.mark.parametrize("expression", NUMBERS)
+def test_numbers_are_computed_and_written_right(page: Browser, expression: str) -> None:
+    name = expression.partition("(")[0]
+    found = page.value(f"import('/assets/numbers.js').then(({{{name}}}) => {expression})")
+    assert found == NUMBERS[expression]
+
+
+PAST: Final = """
+import('/assets/past.js').then(({Past}) => {
+  const past = new Past();
+  const add = (at, models) => past.add({at, ms: 1000, models, slots: 1, memory: 2, marks: []});
+  const told = {m: {codes: {200: 4, 503: 1}, times: {1: 4},
+    closed: {full: 2}, flight: 3, waiting: 1}};
+  add(1000, told); add(1000, told); add(500, told); add(2000, told); add(9000, {});
+  add(700000, told);
+  const last = past.seconds.length;
+  past.forgetAfter(1);
+  add(2000, told); add(3000, told); add(9000, told);
+  return {
+    last, throughput: past.throughput("m", 0), closed: past.closed("m", 0)[1],
+    queue: past.queue("m", 0), sum: past.summed("m", 2500), none: past.summed("n", 0).ms,
+    first: past.percentiles("m", 2500, [1, 2, 4])[0],
+  };
+})
+"""
+
+
+def test_the_past_has_each_second_once_and_says_where_it_has_gaps(page: Browser) -> None:
+    found = page.value(PAST)
+    assert found["last"] == 1, "what is older than ten minutes is gone"
+    at, answered, client, server = found["throughput"]
+    assert at == [2, 3, 3.001, 9]
+    assert (answered, client, server) == ([4, 4, None, 4], [0, 0, None, 0], [1, 1, None, 1])
+    assert found["closed"] == [2, 2, None, 2]
+    assert found["queue"][1:] == [[1, 1, None, 1], [2, 2, None, 2]]
+    assert (found["sum"]["ms"], found["sum"]["codes"]) == (2000, {"200": 8, "503": 2})
+    assert found["none"] == 0
+    assert found["first"] == [3, 3.001, 9]
+
+
 def test_names_are_text_whatever_they_hold(page: Browser) -> None:
     made = page.value(
         "import('/assets/models.js').then(({ModelCard}) => {"
