@@ -52,6 +52,7 @@ class Stream(Connection):
     Attributes:
         head: the lines before the events.
         last_id: of the events that it was told.
+        whole: whether the server has ended it, rather than cut it off.
     """
 
     def __init__(self, port: int, headers: dict[str, str] | None = None) -> None:
@@ -59,6 +60,7 @@ class Stream(Connection):
         self.send(asking("/live", headers or {}))
         self.head = self._until(b"\r\n\r\n").decode()
         self.last_id = 0
+        self.whole = False
         self._text = b""
 
     def event(self) -> tuple[str, Any]:
@@ -88,6 +90,7 @@ class Stream(Connection):
     def _chunk(self) -> bytes:
         size = int(self._until(b"\r\n"), 16)
         if not size:
+            self.whole = True
             raise Closed(b"")
         chunk = b""
         while len(chunk) < size + 2:
@@ -243,6 +246,7 @@ def test_a_stop_does_not_wait_for_those_who_watch(start: Start) -> None:
         stream.wait("state", lambda _: True)
         assert server.stop() == 0
         stream.wait_end()
+        assert stream.whole
 
 
 def own_address() -> str:

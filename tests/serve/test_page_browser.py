@@ -226,7 +226,7 @@ import('/assets/past.js').then(({Past}) => {
   add(700000, told);
   const last = past.seconds.length;
   past.forgetAfter(1);
-  add(2000, told); add(3000, told); add(9000, told);
+  add(2000, told); add(2000, told); add(3000, told); add(2500, told); add(9000, told);
   return {
     last, throughput: past.throughput("m", 0), closed: past.closed("m", 0)[1],
     queue: past.queue("m", 0), sum: past.summed("m", 2500), none: past.summed("n", 0).ms,
