@@ -1,5 +1,5 @@
-"""What the page at the control address costs the engine: with nobody there, with one browser, and with
-as many as may watch.
+"""What the page at the control address costs the engine: with nobody there, with one browser, and
+with as many as may watch.
 
 Clients ask at a fixed rate meanwhile. CPU time is that of the control process and of the collector,
 from /proc, over windows that follow one another in turn; so what one has more than another is what
