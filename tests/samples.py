@@ -43,6 +43,7 @@ FIRST = Sample(
     models=(MODEL,),
     workers=(WORKER,),
     counts={"workers died": 1, "hung": 0},
+    restarts={"a frontend killed": 0, "a collector hung": 1},
     collectors=1,
     lanes=(LaneSample(12, 4096),),
     client_lanes=0,

@@ -142,6 +142,7 @@ def marks(before: Sample, now: Sample) -> list[Json]:
     titles = {model.title for model in now.models}
     found += [f"{model.title} is gone" for model in before.models if model.title not in titles]
     found += _restarted(before, now.workers)
+    found += [f"{what}, and started again" for what in grown(now.restarts, before.restarts)]
     if now.collectors > before.collectors:
         found.append("another process is the collector")
     if now.ready_ns and not before.ready_ns and not now.stops:

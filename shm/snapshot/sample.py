@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ringbatch.shm.model_spec import SERVING, ModelSpec, titled
+from ringbatch.shm.restarts import Role, restarts_of
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.snapshot.occupancy import Occupancy, OfModel
 from ringbatch.shm.snapshot.slow import SlowRequest, slow_requests
@@ -11,6 +12,14 @@ from ringbatch.shm.snapshot.status import EngineStatus, read
 from ringbatch.shm.tallies import CODE_LABELS, Ends, ends_of
 
 _OK: Final = "200"
+_ROLES: Final = {
+    Role.COLLECTOR: "a collector",
+    Role.FRONTEND: "a frontend",
+    Role.ARBITER: "Gunicorn's arbiter",
+    Role.GRPC_FRONTEND: "a frontend for gRPC",
+    Role.CONTROL: "the control process",
+}
+"""What people call them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +108,7 @@ class Sample:
         models: those of its table.
         workers: those that these have.
         counts: of the engine as a whole, by what they are called.
+        restarts: of processes other than workers, by what they were and why they ended.
         collectors: how many processes were the collector, one after the other.
         lanes: all of them, those of clients last.
         client_lanes: how many of them are for clients.
@@ -116,6 +126,7 @@ class Sample:
     models: tuple[ModelSample, ...]
     workers: tuple[WorkerSample, ...]
     counts: dict[str, int]
+    restarts: dict[str, int]
     collectors: int
     lanes: tuple[LaneSample, ...]
     client_lanes: int
@@ -160,6 +171,10 @@ def sample(segment: Segment, now_ns: int) -> Sample:
         models=models,
         workers=workers,
         counts=counts,
+        restarts={
+            f"{_ROLES[role]} {reason.name.lower()}": count
+            for (role, reason), count in restarts_of(segment).items()
+        },
         collectors=status.collector["starts"],
         lanes=tuple(
             LaneSample(slots, int(memory_bytes))

@@ -110,6 +110,11 @@ MARKS: dict[str, tuple[Sample, Sample, list[str]]] = {
         with_model(replace(MODEL, state="retiring"), SECOND),
         ["digits is retiring"],
     ),
+    "a frontend": (
+        FIRST,
+        replace(SECOND, restarts={"a frontend killed": 1, "a collector hung": 1}),
+        ["a frontend killed, and started again"],
+    ),
     "a collector": (
         FIRST,
         replace(SECOND, collectors=2),

@@ -211,7 +211,7 @@ def test_it_goes_on_without_a_collector_and_says_that_there_is_another(
 ) -> None:
     stream.wait("second", lambda _: True)
     os.kill(server.role("collector"), signal.SIGKILL)
-    wait_for_marks(stream, "another process is the collector")
+    wait_for_marks(stream, "a collector killed, and started", "another process is the collector")
     assert got(port, "/slowest").status == 200
 
 

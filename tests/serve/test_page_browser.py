@@ -29,6 +29,13 @@ SCREENS: Final = {
 ODD: Final = "odd.<b onclick=x>&amp;"
 LEAST_CONTRAST: Final = 4.5
 CARD: Final = "document.querySelector('.model')"
+CARD_IS_THERE: Final = f"""
+new Promise((resolve) => {{
+  const look = setInterval(() => {{
+    if ({CARD}?.querySelector('.uplot')) {{ clearInterval(look); resolve(); }}
+  }}, 20);
+}})
+"""
 SWITCHES: Final = ["2 min", "5 min", "10 min", "Latency", "Batch sizes", "Hold still", "Charts"]
 
 NAMED: Final = ("button", "link", "table", "region", "figure", "toolbar")
@@ -90,6 +97,7 @@ def page(server: Server, url: str, browser: Browser) -> Iterator[Browser]:
     browser.look_like(*SCREENS["light"])
     browser.open(url)
     load = Load(server, clients=4, pause_s=0.01)
+    browser.value(CARD_IS_THERE)
     yield browser
     load.stop()
     assert load.failures == []

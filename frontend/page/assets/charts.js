@@ -3,6 +3,7 @@
 /* global uPlot */
 const AXIS_PX = 52;
 const TOP_PX = 14;
+const RIGHT_PX = 22; // half of a time below the axis
 
 export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
@@ -117,7 +118,7 @@ export class Chart extends Figure {
     return {
       width: Math.max(this.plot.clientWidth, 120),
       height: 148,
-      padding: [TOP_PX, 8, 0, 0],
+      padding: [TOP_PX, RIGHT_PX, 0, 0],
       legend: { show: false },
       cursor: { sync: { key: "time" }, drag: { x: false, y: false }, points: { size: 5 }, y: false },
       select: { show: false },
@@ -226,7 +227,7 @@ export class HeatMap extends Figure {
     this.canvas.style.width = `${width}px`;
     this.canvas.style.height = `${height}px`;
     const context = this.canvas.getContext("2d");
-    const left = AXIS_PX, right = width - 8, top = TOP_PX, bottom = height - 26;
+    const left = AXIS_PX, right = width - RIGHT_PX, top = TOP_PX, bottom = height - 26;
     const seconds = Math.max(1, Math.ceil(((to - from) / 1000) / Math.max((right - left) / 4, 1)));
     const binMs = seconds * 1000, first = Math.floor(from / binMs);
     const bins = new Map();
