@@ -24,7 +24,8 @@ AGAIN_AFTER_S: Final = (0.0, 0.5, 1.0)
 COMPLAIN_EVERY_S: Final = 60
 CLOSE_S: Final = 1.0
 """How long the end of the process waits for the last traces."""
-_LOOK_EVERY_S: Final = 1.0
+_SEND_EVERY_S: Final = 1.0
+"""Unless there is a whole message before: each wakes a thread and a collector."""
 
 Trace = Sequence[Span]
 
@@ -72,7 +73,8 @@ class Exporter:
             self.full += 1
             return
         self._waiting.append(trace)
-        self._news.set()
+        if len(self._waiting) >= MOST_AT_ONCE:
+            self._news.set()
 
     def close(self) -> None:
         """Send what waits, as far as it is taken within a second."""
@@ -85,7 +87,7 @@ class Exporter:
 
     def _run(self) -> None:
         while not (self._closing.is_set() and not self._waiting):
-            self._news.wait(_LOOK_EVERY_S)
+            self._news.wait(_SEND_EVERY_S)
             self._news.clear()
             self.send_waiting()
 

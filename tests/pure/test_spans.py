@@ -6,8 +6,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
+from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
 from ringbatch.frontend.grpc.status import CODES
+from ringbatch.frontend.tracing.messages import Encoder
 from ringbatch.frontend.tracing.open_batches import HOLD_NS, MOST_OPEN, OpenBatches
 from ringbatch.frontend.tracing.spans import (
     Context,
@@ -192,3 +197,63 @@ def test_what_is_held_of_batches_is_bounded() -> None:
     assert len(batches._open) == MOST_OPEN
     assert taken == 3 * MOST_OPEN
     assert len(batches._given) == 2 * MOST_OPEN
+
+
+def message_of(span: Span, epoch_ns: int) -> Message:
+    """A span as OpenTelemetry's own message."""
+
+    def value(of: str | int) -> AnyValue:
+        return AnyValue(string_value=of) if isinstance(of, str) else AnyValue(int_value=of)
+
+    return Message(
+        trace_id=bytes.fromhex(span.context.trace),
+        span_id=bytes.fromhex(span.context.span),
+        parent_span_id=bytes.fromhex(span.parent),
+        name=span.name,
+        kind=Message.SpanKind.ValueType(span.kind),
+        start_time_unix_nano=epoch_ns + span.began_ns,
+        end_time_unix_nano=epoch_ns + span.ended_ns,
+        attributes=[KeyValue(key=k, value=value(v)) for k, v in span.attributes.items()],
+        links=[
+            Message.Link(trace_id=bytes.fromhex(t), span_id=bytes.fromhex(s)) for t, s in span.links
+        ],
+        status=Status(code=Status.STATUS_CODE_ERROR) if span.failed else None,
+    )
+
+
+def hexadecimal(digits: int) -> st.SearchStrategy[str]:
+    return st.binary(min_size=digits // 2, max_size=digits // 2).map(bytes.hex)
+
+
+contexts = st.builds(Context, hexadecimal(32), hexadecimal(16))
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=300)
+any_spans = st.builds(
+    Span,
+    contexts,
+    st.just("") | hexadecimal(16),
+    texts.filter(bool),
+    st.sampled_from(Kind),
+    st.integers(1, 1 << 62),
+    st.integers(1, 1 << 62),
+    st.dictionaries(texts.filter(bool), texts | st.integers(0, (1 << 63) - 1), max_size=5),
+    st.lists(contexts, max_size=3),
+    st.booleans(),
+)
+
+
+@given(st.lists(any_spans, max_size=4), st.integers(1, 1 << 61))
+def test_the_bytes_are_what_opentelemetry_reads_as_the_same(spans: list[Span], epoch: int) -> None:
+    data = Encoder({"service.name": "e"}, "1").encode(spans, epoch)
+    (of_resource,) = ExportTraceServiceRequest.FromString(data).resource_spans
+    (of_scope,) = of_resource.scope_spans
+    assert list(of_scope.spans) == [message_of(span, epoch) for span in spans]
+    assert of_resource.resource.attributes[0].value.string_value == "e"
+    assert of_scope.scope.name == "ringbatch"
+
+
+def test_numbers_of_nonsense_are_written_all_the_same() -> None:
+    most = (1 << 64) - 1
+    (span, *rest) = spans_of(ended_ns=most, code=most, found=Breakdown(most, most))
+    data = Encoder({}, "1").encode([span, *rest], 1 << 60)
+    (of_resource,) = ExportTraceServiceRequest.FromString(data).resource_spans
+    assert len(of_resource.scope_spans[0].spans) == 3
