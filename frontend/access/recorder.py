@@ -20,13 +20,14 @@ from ringbatch.frontend.access.choice import (
     Samples,
 )
 from ringbatch.frontend.access.entry import Entry
-from ringbatch.frontend.access.writer import Writer, writing_to
+from ringbatch.frontend.access.writer import Writer
 from ringbatch.frontend.codec.request_ids import RequestIds, parent_id, trace_id
 from ringbatch.frontend.codec.server_timing import MILLISECONDS, about_batch, header, in_worker
 from ringbatch.frontend.request.endings import Ending, Endings
 from ringbatch.frontend.request.task import Engine
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.breakdown import Breakdown, breakdown
+from ringbatch.shm.host.log_handler import writing_to
 from ringbatch.shm.host.log_lines import formatter
 from ringbatch.shm.host.process import STDERR
 from ringbatch.shm.recent import RecentRequest

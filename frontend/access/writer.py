@@ -12,7 +12,6 @@ from typing import Final
 
 from ringbatch.frontend.access.entry import Entry, record
 from ringbatch.shm.host.log_handler import Write
-from ringbatch.shm.host.log_handler import writing_to as writing_to
 
 MOST_WAITING: Final = 4096
 """Lines."""

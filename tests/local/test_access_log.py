@@ -20,9 +20,10 @@ from ringbatch.frontend.access.choice import (
 )
 from ringbatch.frontend.access.entry import Entry, fields, record
 from ringbatch.frontend.access.recorder import recording
-from ringbatch.frontend.access.writer import MOST_WAITING, Writer, writing_to
+from ringbatch.frontend.access.writer import MOST_WAITING, Writer
 from ringbatch.shm.breakdown import Breakdown
 from ringbatch.shm.engine_port import BatchMark
+from ringbatch.shm.host.log_handler import writing_to
 from ringbatch.shm.host.log_lines import LineFormatter
 from ringbatch.shm.slot import Reason, Status
 
