@@ -162,10 +162,10 @@ def _is_dead(name: str) -> bool:
 def _processes_in(folder: Path) -> list[int]:
     """Living processes that run in a folder of the tests."""
     found = []
-    for entry in Path("/proc").glob("[0-9]*/cwd"):
+    for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or is another user's
-            if Path(os.readlink(entry)).is_relative_to(folder):
-                found.append(int(entry.parent.name))
+            if Path(os.readlink(entry / "cwd")).is_relative_to(folder):
+                found.append(int(entry.name))
     return found
 
 

@@ -98,10 +98,10 @@ class Server:
     def family(self) -> dict[int, int]:
         """Ids and start times of every process below the supervisor, itself included."""
         parents = {}
-        for entry in Path("/proc").glob("[0-9]*/stat"):
+        for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                fields = entry.read_text().rpartition(")")[2].split()
-                parents[int(entry.parent.name)] = int(fields[1])
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(fields[1])
         found, todo = set(), [self.pid]
         while todo:
             pid = todo.pop()

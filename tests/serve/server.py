@@ -25,6 +25,7 @@ COMMAND: Final = (sys.executable, "-m", "ringbatch.engine")
 
 _LAST: Final = "ringbatch: standby"
 """The process that is started when all others are there."""
+_CONTROL: Final = re.compile(r"serving metrics on http://\S+:(\d+)/metrics")
 _READY: Final = re.compile(
     r"^ringbatch: serving (.+) on https?://127\.0\.0\.1:(\d+)$", re.MULTILINE
 )
@@ -107,6 +108,13 @@ class Server:
         """What it logged so far."""
         return self._err.read_text()
 
+    @property
+    def control_port(self) -> int:
+        """Of its control address, once it has said so."""
+        found = _CONTROL.search(self.stdout)
+        assert found is not None, self.stdout
+        return int(found[1])
+
     def wait_ready(self) -> "Server":
         """Until the line that says where it serves, in which the port stands, and all are there."""
         give_up_at = time.monotonic() + _START_LIMIT_S
@@ -123,11 +131,10 @@ class Server:
     def watch(self) -> None:
         """Remember every process below the supervisor, itself included."""
         parents = {}
-        for entry in Path("/proc").glob("[0-9]*/stat"):
+        for entry in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                parents[int(entry.parent.name)] = int(
-                    entry.read_text().rpartition(")")[2].split()[1]
-                )
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(fields[1])
         todo = [self.pid]
         while todo:
             pid = todo.pop()

@@ -55,11 +55,6 @@ def server(
     )
 
 
-def control_port(server: Server) -> int:
-    found = next(line for line in server.stdout.splitlines() if line.endswith("/metrics"))
-    return urllib.parse.urlsplit(found.rpartition(" ")[2]).port or 0
-
-
 def asked(server: Server, name: str) -> list[int | str]:
     """How a model of that name is answered: over V1, V2, gRPC and in this process."""
     quoted = urllib.parse.quote(name, safe="")
@@ -85,7 +80,7 @@ def asked(server: Server, name: str) -> list[int | str]:
 
 
 def metrics(server: Server) -> str:
-    with Connection(control_port(server)) as connection:
+    with Connection(server.control_port) as connection:
         answer = connection.ask(request("/metrics", method="GET"))
     return answer.body.decode()
 
@@ -176,7 +171,7 @@ def test_no_name_in_a_request_becomes_more_than_text(server: Server, wait_until:
 def test_promtool_takes_what_is_said_of_them(server: Server) -> None:
     if (promtool := shutil.which("promtool")) is None:
         pytest.skip("promtool is not installed (Debian: prometheus)")
-    with Connection(control_port(server)) as connection:
+    with Connection(server.control_port) as connection:
         text = connection.ask(request("/metrics", method="GET")).body
     checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")

@@ -22,11 +22,6 @@ Json = dict[str, Any]
 ASKED: Final = 7
 
 
-def control_port(server: Server) -> int:
-    (line,) = [line for line in server.stdout.splitlines() if "a page on" in line]
-    return int(line.rpartition(":")[2].strip("/"))
-
-
 @pytest.fixture(scope="module")
 def server(start_for_module: Start) -> Server:
     return start_for_module({"echo": {"path": "moody.py"}}, control_port=0)
@@ -34,7 +29,7 @@ def server(start_for_module: Start) -> Server:
 
 @pytest.fixture
 def port(server: Server) -> int:
-    return control_port(server)
+    return server.control_port
 
 
 def asking(path: str, headers: dict[str, str] | None = None) -> bytes:
@@ -242,7 +237,7 @@ def test_another_control_process_goes_on_where_the_last_one_ended(
 
 def test_a_stop_does_not_wait_for_those_who_watch(start: Start) -> None:
     server = start({"echo": {"path": "moody.py"}}, control_port=0)
-    with Stream(control_port(server)) as stream:
+    with Stream(server.control_port) as stream:
         stream.wait("state", lambda _: True)
         assert server.stop() == 0
         stream.wait_end()
@@ -280,7 +275,7 @@ def test_beyond_this_host_a_key_is_asked_for_and_the_file_of_keys_is_followed(
         control_host="0.0.0.0",
         api_keys_file=str(keys),
     )
-    port = control_port(server)
+    port = server.control_port
 
     def status(path: str, headers: dict[str, str]) -> int:
         with FromAfar(address, port) as connection:

@@ -260,7 +260,7 @@ def test_the_rules_are_as_promtool_wants_them() -> None:
 def test_what_is_served_is_as_promtool_wants_it(script: Script, control_port: int) -> None:
     script.run()
     with Connection(control_port) as connection:
-        text = connection.ask(request("/metrics", method="GET")).body
+        text = connection.ask(request("/metrics", method="GET", headers=bearer(KEY))).body
     checked = subprocess.run(
         [installed("promtool"), "check", "metrics"], input=text, capture_output=True
     )

@@ -248,13 +248,8 @@ def test_a_stream_over_grpc_wants_it_too(server: Server, authority: Authority) -
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def control_port(server: Server) -> int:
-    (line,) = [line for line in server.stdout.splitlines() if "serving metrics" in line]
-    return int(line.rpartition(":")[2].partition("/")[0])
-
-
 def got(server: Server, path: str, **headers: str) -> tuple[int, str, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", control_port(server))
+    connection = http.client.HTTPConnection("127.0.0.1", server.control_port)
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()

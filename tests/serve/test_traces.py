@@ -98,15 +98,9 @@ def context(span: Any) -> tuple[bytes, bytes]:
     return span.trace_id, span.span_id
 
 
-def control_port(server: Server) -> int:
-    found = re.search(r"serving metrics on http://127\.0\.0\.1:(\d+)/", server.stdout)
-    assert found is not None, server.stdout
-    return int(found[1])
-
-
 def traces(server: Server) -> dict[str, int]:
     """What the metrics say of them: `exported`, and how many were dropped by the reason."""
-    with Connection(control_port(server)) as connection:
+    with Connection(server.control_port) as connection:
         text = connection.ask(b"GET /metrics HTTP/1.1\r\nhost: h\r\n\r\n").body.decode()
     found = re.findall(r'^ringbatch_traces_\w+?(?:\{reason="(\w+)"\})? (\d+)$', text, re.MULTILINE)
     return {reason or "exported": int(count) for reason, count in found}
