@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import random
+import select
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -138,15 +139,21 @@ class Target:
     """Takes lines when it may, and fails when it is to."""
 
     def __init__(self) -> None:
-        self.lines: list[dict[str, Any]] = []
+        self.pieces: list[bytes] = []
+        self.asked = threading.Event()
         self.may = threading.Event()
         self.fails = False
 
-    def write(self, line: bytes) -> None:
+    def write(self, piece: bytes) -> None:
+        self.asked.set()
         self.may.wait()
         if self.fails:
             raise OSError("no space left")
-        self.lines.append(json.loads(line))
+        self.pieces.append(piece)
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for piece in self.pieces for line in piece.splitlines()]
 
 
 def messages(target: Target) -> list[str]:
@@ -160,7 +167,7 @@ def test_a_target_that_takes_nothing_holds_nobody_up_and_is_told_what_is_missing
     writer = Writer(LineFormatter("f", "json"), target.write)
     writer.start()
     writer.put(ENTRY)
-    wait_until(lambda: not writer._waiting, "the thread has the first line")
+    wait_until(target.asked.is_set, "the thread has the first line")
     for _ in range(MOST_WAITING + 7):
         writer.put(ENTRY)
     assert target.lines == []
@@ -185,6 +192,34 @@ def test_a_target_that_fails_is_told_later_what_is_missing() -> None:
         "request answered",
         "lines on requests that the log did not take: 1",
     ]
+
+
+def test_lines_go_out_together_as_far_as_a_pipe_takes_them_in_one_piece() -> None:
+    target = Target()
+    target.may.set()
+    writer = Writer(LineFormatter("f", "json"), target.write)
+    lengths = [1, 50, 900, 2000, 3500, 9000, 1, 1, 4000, 20]
+    sent = [ENTRY._replace(request_id="x" * length) for length in lengths * 3]
+    for entry in sent:
+        writer.put(entry)
+    writer.write_waiting()
+    assert [line["id"] for line in target.lines] == [entry.request_id for entry in sent]
+    assert all(piece.endswith(b"\n") for piece in target.pieces)
+    assert all(len(p) <= select.PIPE_BUF or p.count(b"\n") == 1 for p in target.pieces)
+    assert len(target.pieces) < len(sent)
+
+
+def test_all_lines_of_a_piece_that_fails_are_missing() -> None:
+    target = Target()
+    target.may.set()
+    writer = Writer(LineFormatter("f", "json"), target.write)
+    target.fails = True
+    for _ in range(3):
+        writer.put(ENTRY)
+    writer.write_waiting()
+    target.fails = False
+    writer.write_waiting()
+    assert messages(target) == ["lines on requests that the log did not take: 3"]
 
 
 def test_how_many_failures_were_left_out_is_said_once() -> None:
