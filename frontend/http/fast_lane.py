@@ -392,7 +392,7 @@ class FastLane(asyncio.Protocol):
             # Not at once: `_advance` itself may be what called.
             self._loop.call_soon(self._go_on)
 
-    def _identify(self, head: RequestHead, size: int, *, drawn: int = -1) -> None:
+    def _identify(self, head: RequestHead, size: int, *, drawn: int | None = None) -> None:
         """A request has ended, with so many bytes in its answer."""
         request_id = head.request_id or self._make_id()
         self._identity = self._watch.ended(head, request_id, size, drawn=drawn)

@@ -47,20 +47,22 @@ class Watch:
         """The first byte of a request came, and not all of it."""
         self.began_ns = self._recorder.clock()
 
-    def ended(self, head: RequestHead, request_id: bytes, bytes_out: int, *, drawn: int) -> bytes:
+    def ended(
+        self, head: RequestHead, request_id: bytes, bytes_out: int, *, drawn: int | None
+    ) -> bytes:
         """A request has ended, and its answer is about to be written.
 
         Args:
             head: of it.
             request_id: its own, or that it was given.
             bytes_out: of the body of its answer.
-            drawn: of which samples it is; below 0 where nobody has drawn.
+            drawn: of which samples it is; None where nobody has drawn.
 
         Returns:
             What the head of the answer has from the id on, but for the length.
         """
         recorder = self._recorder
-        if drawn < 0:
+        if drawn is None:
             drawn = recorder.drawn(head.trace)
         began_ns, self.began_ns = self.began_ns, 0
         if self._untaken is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from serve.client import Closed, Connection, Response, fast, instances, request
+from serve.client import Closed, Connection, Response, fast, instances, predict_target, request
 from serve.secure import KEY, OTHER_KEY, bearer, write_private
 from serve.server import Server, Start
 
@@ -221,6 +221,21 @@ def test_the_slowest_requests_are_told(server: Server, stream: Stream, port: int
     assert slowest["ms"] == pytest.approx(sum(slowest["phases"].values()), abs=0.01)
     listed = got(port, "/slowest").json["slowest"]
     assert slowest["id"] in {request["id"] for request in listed}
+
+
+def test_a_slow_or_failed_request_like_the_one_before_is_looked_at(
+    server: Server, port: int, wait_until: WaitUntil
+) -> None:
+    """Of a kept connection's requests with the same head, which are the quickest to serve."""
+    with Connection(server.port) as connection:
+        usual, slow, failed = (
+            connection.ask(request(predict_target("echo"), instances(word)))
+            for word in ("again", "sleep", "raise")
+        )
+    assert [answer.status for answer in (usual, slow, failed)] == [200, 200, 500]
+    listed = {each["id"]: each for each in got(port, "/slowest").json["slowest"]}
+    assert listed[slow.headers["x-request-id"]]["cause"] == "run"
+    wait_until(lambda: failed.headers["x-request-id"] in server.stderr, "the failure in the log")
 
 
 def test_another_control_process_goes_on_where_the_last_one_ended(
