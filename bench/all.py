@@ -15,6 +15,7 @@ SCENARIOS = [
     "client",
     "overload",
     "sidecar",
+    "upstreams",
     "batching",
     "lengths",
     "reload",

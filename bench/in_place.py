@@ -20,6 +20,7 @@ from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.runtimes.python import import_model
 from ringbatch.engine.supervisor.listener import listen
 from ringbatch.frontend.codec.outcome import JSON, NotSupported, outcome
+from ringbatch.frontend.codec.words import Heard
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
 from ringbatch.frontend.request.calls import Body, Predictions, Reply
 from ringbatch.frontend.server import gunicorn_worker
@@ -44,7 +45,7 @@ class InPlace:
         self._v1 = V1Model(spec)
 
     def predict(
-        self, name: str, body: Body, reply: Reply, timeout_ns: int = 0, origin: bytes | None = None
+        self, name: str, body: Body, reply: Reply, timeout_ns: int = 0, origin: Heard | None = None
     ) -> None:
         """As in `Predictions`; there is one model, and nothing waits or is passed on."""
         parts, by_column = self._v1.requests.parse(body)
@@ -55,7 +56,13 @@ class InPlace:
         reply((200, self._v1.answers.render(results, by_column, BATCH_ID), JSON))
 
     def infer(
-        self, name: str, body: Body, json_bytes: int | None, reply: Reply, timeout_ns: int = 0
+        self,
+        name: str,
+        body: Body,
+        json_bytes: int | None,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: Heard = b"",
     ) -> None:
         """As in `Predictions`."""
         reply(outcome(NotSupported("V2 is not served here")))

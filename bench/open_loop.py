@@ -14,6 +14,9 @@ from typing import NamedTuple
 import uvloop
 from harness import HOST
 
+Rate = Callable[[float], float]
+"""Requests a second, by the seconds from the start."""
+
 
 class Answer(NamedTuple):
     """How one request ended.
@@ -36,6 +39,7 @@ class _Connection(asyncio.Protocol):
         self.write: Callable[[bytes], None]
         self.close: Callable[[], None]
         self.answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self.ends = False
         self._data = b""
 
     def data_received(self, data: bytes) -> None:
@@ -46,9 +50,11 @@ class _Connection(asyncio.Protocol):
         length = int(head.lower().rpartition(b"content-length: ")[2].split(b"\r\n")[0])
         if len(body) >= length:
             self._data = b""
+            self.ends = b"\r\nconnection: close" in head.lower()
             self._settle((int(head[9:12]), body))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.ends = True
         self._settle((0, b""))
 
     def _settle(self, answer: tuple[int, bytes]) -> None:
@@ -70,7 +76,7 @@ class _Load:
             f"Content-Length: {len(body)}\r\n\r\n"
         )
         try:
-            connection = self._free.pop() if self._free else await self._connect()
+            connection = self._kept() or await self._connect()
             connection.answer = asyncio.get_running_loop().create_future()
             connection.write(head.encode() + body)
             status, text = await connection.answer
@@ -79,8 +85,16 @@ class _Load:
         took_s = time.monotonic() - start - due_s
         right = status == 200 and json.loads(text)["predictions"] == [2.0 * number]
         self.answers.append(Answer(due_s, status, took_s, right))
-        if status:
+        if status and not connection.ends:
             self._free.append(connection)
+
+    def _kept(self) -> _Connection | None:
+        """A free connection that is still open, if there is one."""
+        while self._free:
+            connection = self._free.pop()
+            if not connection.ends:
+                return connection
+        return None
 
     async def _connect(self) -> _Connection:
         loop = asyncio.get_running_loop()
@@ -93,20 +107,21 @@ class _Load:
             connection.close()
 
 
-async def _run(port: int, path: str, rate_per_s: float, seconds: float) -> list[Answer]:
-    load, start, count = _Load(port, path), time.monotonic(), 0
+async def _run(port: int, path: str, rate: Rate, seconds: float) -> list[Answer]:
+    load, start, count, due_s = _Load(port, path), time.monotonic(), 0, 0.0
     async with asyncio.TaskGroup() as tasks:
         while (now_s := time.monotonic() - start) < seconds:
-            while count < now_s * rate_per_s:
+            while due_s < now_s:
                 # Small whole numbers are exact in FP32.
-                tasks.create_task(load.ask(count % 10_000, count / rate_per_s, start))
+                tasks.create_task(load.ask(count % 10_000, due_s, start))
                 count += 1
+                due_s += 1 / rate(due_s)
             await asyncio.sleep(0.001)
     load.close()
     return load.answers
 
 
-def open_loop(port: int, path: str, rate_per_s: float, seconds: float) -> Sequence[Answer]:
+def open_loop(port: int, path: str, rate_per_s: float | Rate, seconds: float) -> Sequence[Answer]:
     """Send requests at a rate and wait for all their ends.
 
     Args:
@@ -115,4 +130,5 @@ def open_loop(port: int, path: str, rate_per_s: float, seconds: float) -> Sequen
         rate_per_s: at which requests come.
         seconds: for how long.
     """
-    return uvloop.run(_run(port, path, rate_per_s, seconds))
+    rate = rate_per_s if callable(rate_per_s) else lambda _: rate_per_s
+    return uvloop.run(_run(port, path, rate, seconds))

@@ -3,7 +3,8 @@
 A model file imports from here what it needs to describe itself.
 """
 
+from ringbatch.engine.runtimes.asked import Request
 from ringbatch.engine.runtimes.model import InvalidInput
 from ringbatch.shm.tensor import Tensor
 
-__all__ = ["InvalidInput", "Tensor"]
+__all__ = ["InvalidInput", "Request", "Tensor"]

@@ -6,6 +6,8 @@ A program on the same host imports from here what it needs to use the engine.
 from ringbatch.frontend.client.client import Client
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone, Interrupted
 from ringbatch.frontend.client.many import Many
+from ringbatch.frontend.codec.outcome import outcome as http_answer
+from ringbatch.frontend.routes.models import models
 from ringbatch.shm.errors import (
     DeadlineExceeded,
     Draining,
@@ -41,4 +43,6 @@ __all__ = [
     "RingbatchError",
     "StartupError",
     "WorkerDied",
+    "http_answer",
+    "models",
 ]

@@ -35,6 +35,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--max-connections", type=int, default=1 << 14, metavar="N")
     parser.add_argument("--idle-timeout-s", type=float, default=75.0, metavar="S")
     parser.add_argument("--pass-through", metavar="URL", help="server for requests for other paths")
+    parser.add_argument("--app", metavar="DIR/MODULE:NAME", help="an application for other paths")
+    parser.add_argument("--http2", action="store_true", help="speak HTTP/2 too")
     add_flags(parser)
     access_flags.add_flags(parser)
     parser.add_argument("--drain-s", required=True, type=float, metavar="S")
@@ -52,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
         given.idle_timeout_s,
         given.pass_through,
         access_flags.given_access(given),
+        given.app,
+        given.http2,
     )
     try:
         run(

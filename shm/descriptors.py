@@ -26,14 +26,14 @@ from typing import Final
 PAIR: Final = 16
 """Words of two cache lines: the adjacent-line prefetcher pulls them together."""
 
-LAYOUT_VERSION: Final = 12
+LAYOUT_VERSION: Final = 17
 MAGIC_VALUE: Final = 0x31_48_43_54_42_47_4E_52
 """``RNGBTCH1`` as it stands in memory."""
 BEAT_S: Final = 0.5
 """How often the collector, and whoever else is watched, shows that it moves."""
 TASK_WORDS: Final = 1 << 14
 """Capacity of the ring from the collector to a worker."""
-TASK_HEADER_WORDS: Final = 5
+TASK_HEADER_WORDS: Final = 6
 """Of a task, in front of its references; the first of them is how many words it has in all."""
 REPORT_WORDS: Final = 1 << 8
 """Capacity of the ring from a worker to the collector."""
@@ -41,6 +41,8 @@ RECENT_REQUESTS: Final = 16
 """Of each lane: that many of those that took longest are kept."""
 TRACED_REQUESTS: Final = 256
 """Of each lane of a frontend, where requests are traced."""
+UPSTREAMS: Final = 32
+"""Model servers that a worker of the runtime http knows at once."""
 
 
 class HeaderWords:
@@ -130,20 +132,25 @@ class WorkerState(IntEnum):
 
 class WorkerWords:
     """A worker's words. STATE is a `WorkerState`; the supervisor stores ABSENT once the worker has
-    ended. MODEL is the reference of the model that it holds. ERRNO is the kernel's reason where no
-    process can be started for it, 0 otherwise.
+    ended. MODEL is the reference of the model that it holds. SERVERS is how many model servers it
+    knows, SERVERS_DOWN the same where it takes all of several for down, and 0 otherwise. ERRNO is
+    the kernel's reason where no process can be started for it, 0 otherwise.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------
-           0  STATE              worker      rarely     collector   rarely
+           0  STATE              worker      rarely     everyone    batch
            1  PID                worker      rarely     status      rarely
            2  MODEL              worker      rarely     collector   rarely
+           3  SERVERS            worker      rarely     workers     batch
+           4  SERVERS_DOWN       worker      rarely     frontends   rarely
           16  ERRNO              supervisor  rarely     frontends   rarely
     """
 
     STATE: Final = 0
     PID: Final = 1
     MODEL: Final = 2
+    SERVERS: Final = 3
+    SERVERS_DOWN: Final = 4
     ERRNO: Final = PAIR
     SIZE: Final = 2 * PAIR
 
@@ -223,6 +230,26 @@ class ModelCounterWords:
     SIZE: Final = 26 * PAIR
 
 
+class ScalingWords:
+    """What the supervisor says of the number of a model's workers, for one account. TAG is the
+    account and 1, or 0. WANTED is how many are to run; FAILED is 1 where they could not be started.
+    From COUNTS on there is a count for each `ringbatch.shm.scalings.Cause`.
+
+        word  name               stored by   how often  loaded by   how often
+        ----  -----------------  ----------  ---------  ----------  ---------
+           0  TAG                supervisor  rarely     everyone    rarely
+           1  WANTED             supervisor  rarely     everyone    rarely
+           2  FAILED             supervisor  rarely     everyone    rarely
+           4  COUNTS             supervisor  rarely     everyone    rarely
+    """
+
+    TAG: Final = 0
+    WANTED: Final = 1
+    FAILED: Final = 2
+    COUNTS: Final = 4
+    SIZE: Final = PAIR
+
+
 class TallyWords:
     """A lane's counts of how requests ended, for one account. TAG is the account and 1, or 0. From
     PROTOCOLS on there is a run of counts for each protocol, see `ringbatch.shm.tallies`.
@@ -300,6 +327,56 @@ class RingWords:
     ITEMS: Final = 2 * PAIR
 
 
+class AskingWords:
+    """What a worker asks: the tag of the model server that has its batch, or 0, and since when.
+
+    word  name               stored by   how often  loaded by   how often
+    ----  -----------------  ----------  ---------  ----------  ---------
+       0  SERVER             worker      batch      workers     batch
+       1  SINCE_NS           worker      batch      workers     batch
+    """
+
+    SERVER: Final = 0
+    SINCE_NS: Final = 1
+    SIZE: Final = PAIR
+
+
+class UpstreamWords:
+    """A model server as one worker knows it, see `ringbatch.shm.upstreams`. TAG is 0 while the
+    record is empty; NAME is text up to a zero. Until HELD_UNTIL_NS it wants no batch. TOOK_NS is
+    how long its answers take, 0 where nobody knows, LEARNED_NS when that was learned.
+
+        word  name               stored by   how often  loaded by   how often
+        ----  -----------------  ----------  ---------  ----------  ---------
+           0  TAG                worker      rarely     workers     batch
+           1  NAME               worker      rarely     status      rarely
+          32  BATCHES            worker      batch      status      rarely
+          33  FAILURES           worker      batch      status      rarely
+          34  REFUSALS           worker      batch      status      rarely
+          35  FAILED_IN_A_ROW    worker      batch      workers     batch
+          36  ANSWERED_NS        worker      batch      workers     batch
+          37  FAILED_NS          worker      batch      workers     batch
+          38  HELD_UNTIL_NS      worker      batch      workers     batch
+          39  TOOK_NS            worker      batch      workers     batch
+          40  LEARNED_NS         worker      batch      workers     batch
+          41  PROBED_NS          worker      batch      workers     batch
+    """
+
+    TAG: Final = 0
+    NAME: Final = 1
+    BATCHES: Final = 2 * PAIR
+    FAILURES: Final = 33
+    REFUSALS: Final = 34
+    FAILED_IN_A_ROW: Final = 35
+    ANSWERED_NS: Final = 36
+    FAILED_NS: Final = 37
+    HELD_UNTIL_NS: Final = 38
+    TOOK_NS: Final = 39
+    LEARNED_NS: Final = 40
+    PROBED_NS: Final = 41
+    SIZE: Final = 3 * PAIR
+
+
 class RegistryWords:
     """The registry of clients' memory. It has no writer of its own: the registrar is whichever
     frontend holds its lock, see `ringbatch.shm.region_registry`. STAMP is the last one given.
@@ -369,14 +446,13 @@ class SlotWords:
           24  RAN_NS             holder      request    owner       request
           25  ATTEMPTS           holder      request    owner       request
           26  FINISHED_NS        holder      request    owner       request
+          27  ANSWER_START       holder      request    owner       request
 
     DISPATCHED_NS is when the collector gave the batch to a worker, BEGAN_NS when that took it up,
     GATHERED_NS when the model was started with it first, RAN_NS when the model returned last, and
     FINISHED_NS when the answer was written; each is 0 where it did not come to that. ATTEMPTS is
     how many times the batch was run, up to this answer; that workers died of it before counts as
-    one.
-
-    The structures below are runs of them, for who stores or loads several at once.
+    one. For chains see `ringbatch.shm.chain`. The structures below are runs of words.
     """
 
     CONTROL: Final = 0
@@ -400,6 +476,7 @@ class SlotWords:
     RAN_NS: Final = 24
     ATTEMPTS: Final = 25
     FINISHED_NS: Final = 26
+    ANSWER_START: Final = 27
     SIZE: Final = 2 * PAIR
 
 

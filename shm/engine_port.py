@@ -6,13 +6,14 @@ frontend's own lane before it is used; a frontend can spoil its own requests and
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from struct import Struct
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.descriptors import ANSWER_DETAILS, PACKED_DETAILS, SlotWords
-from ringbatch.shm.layout import ALIGNMENT, WORD
+from ringbatch.shm.layout import ALIGNMENT, SLOT_BYTES, WORD
 from ringbatch.shm.model_spec import INDEX_MASK
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
@@ -38,6 +39,14 @@ from ringbatch.shm.slot_arrays import done_array
 from ringbatch.shm.tuples import new_tuple
 from ringbatch.shm.uniform_batch import MAX_KEY_BYTES, UniformBatch, UniformBatchReader
 
+_FIRST_INSTANTS: Final = Struct("@3Q")
+"""Of a slot, DISPATCHED_NS to GATHERED_NS."""
+_BATCH_DETAILS: Final = Struct("@4Q")
+"""Of a slot, RESULT_BYTES to REASON."""
+_LAST_DETAILS: Final = Struct("@3Q")
+"""Of a slot, RAN_NS to FINISHED_NS."""
+_PACKED_INSTANTS: Final = Struct("24s")
+_PACKED_BATCH: Final = Struct("32s")
 _store_details: Final = ANSWER_DETAILS.pack_into
 _SLOT_WORDS: Final = SlotWords.SIZE
 _CONTROL: Final = SlotWords.CONTROL
@@ -221,6 +230,18 @@ class EnginePort:
         """Whether that very request is published and not answered."""
         return is_open(ref, *self._state_words(slot_of(ref)))
 
+    def open_ones(self, references: Sequence[int]) -> list[int]:
+        """Those of which `is_open` is true."""
+        load_acquire = self._load_acquire
+        control, done = self._first_word + _CONTROL, self._first_word + _DONE
+        return [
+            ref
+            for ref, slot in zip(references, slots_of(references), strict=True)
+            if load_acquire[control + slot * _SLOT_WORDS] >> FLAG_BITS
+            == ref >> SLOT_BITS
+            != load_acquire[done + slot * _SLOT_WORDS] >> FLAG_BITS
+        ]
+
     def repeat(self, ref: int) -> bool:
         """Post once more an answer that stands in its slot; False where none does.
 
@@ -284,6 +305,48 @@ class EnginePort:
         self._store_release[first + _DONE] = done_word(ref, status)
         self._answered.setdefault(slot >> self._lane_shift, []).append(ref)
 
+    def say_begun(self, references: Sequence[int], mark: BatchMark) -> None:
+        """Note of requests for a chain when their first step began; that answers nobody.
+
+        Args:
+            references: the requests, whose first step is done.
+            mark: of their batch.
+        """
+        memory, store = self.memory, _PACKED_INSTANTS.pack_into
+        instants = _FIRST_INSTANTS.pack(mark.dispatched_ns, mark.began_ns, mark.gathered_ns)
+        first = (self._first_word + SlotWords.DISPATCHED_NS) * WORD
+        for slot in slots_of(references):
+            store(memory, first + slot * SLOT_BYTES, instants)
+
+    def answer_later_step(
+        self,
+        references: Sequence[int],
+        status: Status,
+        size: int,
+        mark: BatchMark,
+        finished_ns: int,
+    ) -> None:
+        """`answer` to requests for a chain in a step behind the first, all in the same way: what
+        was noted of the first stays."""
+        memory, store_release = self.memory, self._store_release
+        head = _BATCH_DETAILS.pack(size, mark.batch, mark.rows, mark.reason)
+        tail = _LAST_DETAILS.pack(mark.ran_ns, mark.attempts, finished_ns)
+        first_head = (self._first_word + SlotWords.RESULT_BYTES) * WORD
+        first_tail = (self._first_word + SlotWords.RAN_NS) * WORD
+        first_done = self._first_word + SlotWords.DONE
+        dones = done_words(references, status)
+        for ref, slot, word in zip(references, slots_of(references), dones, strict=True):
+            _PACKED_BATCH.pack_into(memory, first_head + slot * SLOT_BYTES, head)
+            _PACKED_INSTANTS.pack_into(memory, first_tail + slot * SLOT_BYTES, tail)
+            store_release[first_done + slot * _SLOT_WORDS] = word
+            self._answered.setdefault(slot >> self._lane_shift, []).append(ref)
+
+    def say_answer_start(self, references: Sequence[int], start: int) -> None:
+        """Note of requests for a chain how many bytes stand before their answers, which follow."""
+        first, step = self._first_word + SlotWords.ANSWER_START, SlotWords.SIZE
+        for slot in slots_of(references):
+            self._words[first + slot * step] = start
+
     def answer_uniform(
         self, uniform: UniformBatch, status: Status, size: int, mark: BatchMark, finished_ns: int
     ) -> None:
@@ -313,11 +376,23 @@ class EnginePort:
             own.append(ref)
 
     def fail(
-        self, request: Request, status: Status, text: str, mark: BatchMark, finished_ns: int
+        self,
+        request: Request,
+        status: Status,
+        text: str,
+        mark: BatchMark,
+        finished_ns: int,
+        *,
+        later_step: bool = False,
     ) -> None:
-        """Answer with a text for the client, cut to the room there is."""
+        """Answer with a text for the client, cut to the room there is; `later_step` as for
+        `answer_later_step`."""
         message = text.encode(errors="replace")[: request.result_capacity]
         start = request.result_offset
+        if later_step:
+            self.memory[start : start + len(message)] = message
+            self.answer_later_step([request.ref], status, len(message), mark, finished_ns)
+            return
         self.memory[start : start + len(message)] = message
         self.answer(request.ref, status, len(message), mark, finished_ns)
 

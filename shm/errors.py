@@ -16,6 +16,9 @@ _SHORTAGES: Final = {
     errno.ENOMEM: "there is no memory for it",
 }
 
+NO_PLACE_YET: Final = errno.EXFULL
+"""Stands for no shortage of the kernel's: a process runs, and waits for a place in a cluster."""
+
 
 class RingbatchError(Exception):
     """Base of everything below; never raised itself."""
@@ -128,12 +131,14 @@ class WorkerDied(RequestError):
 
 
 def shortage(number: int, otherwise: str = "") -> str:
-    """That no process can be started, and why.
+    """That no process can be started, or that one has no place in a cluster yet, and why.
 
     Args:
         number: the kernel's reason, an errno.
         otherwise: what to say where that is no shortage.
     """
+    if number == NO_PLACE_YET:
+        return "the cluster has no place for its actor yet; the log says what is missing"
     why = _SHORTAGES.get(number) or otherwise or errno.errorcode.get(number, f"error {number}")
     return f"no process can be started: {why}"
 

@@ -379,6 +379,12 @@ class Lane(SlotMemory):
             return _NO_OUTCOME
         return _STATUSES[flag], size, batch
 
+    def answer_start(self, slot: int) -> int:
+        """Bytes in the result memory before the answer of a chain, whose status is OK."""
+        start: int = self._words[self._first_word + slot * SlotWords.SIZE + SlotWords.ANSWER_START]
+        # What a worker says is as good as its results, and must lie in the slot's memory.
+        return min(start, self._result_capacity[slot])
+
     def _take_over(self) -> None:
         """Go on where an earlier owner of the lane stopped.
 

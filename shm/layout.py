@@ -12,9 +12,11 @@ each of these, which is 0 where none are traced:
     lanes          L times `LaneWords`
     workers        W times `WorkerWords`
     cost_profiles  W times `CostProfileWords`
+    own_metrics    W times `OwnMetricWords`
     models         M times `ModelWords`
     counters       L + W + 3 times `CounterWords`: lanes, workers, collector, supervisor, arbiter
     accounts       M times `ModelCounterWords`: of the collector for each account
+    scalings       M times `ScalingWords`: of the supervisor for each account
     tallies        L * (M + 1) times `TallyWords`: of a lane for each account, and for no model
     recent         L * RECENT_REQUESTS times `RecentWords`
     traced         F * T times `RecentWords`
@@ -22,6 +24,8 @@ each of these, which is 0 where none are traced:
     completions    L * (W + 1) rings of 2 S words: worker (or, last, collector) to frontend
     tasks          W rings of TASK_WORDS words: collector to worker
     reports        W rings of REPORT_WORDS words: worker to collector
+    asking         W times `AskingWords`
+    upstreams      W * UPSTREAMS times `UpstreamWords`
     registry       `RegistryWords`, and MAX_REGIONS times `RegionWords`
     slots          L * S times `SlotWords`
     payload        L times the payload memory of one lane
@@ -39,6 +43,8 @@ from ringbatch.shm.descriptors import (
     RECENT_REQUESTS,
     REPORT_WORDS,
     TASK_WORDS,
+    UPSTREAMS,
+    AskingWords,
     CostProfileWords,
     CounterWords,
     HeaderWords,
@@ -49,10 +55,13 @@ from ringbatch.shm.descriptors import (
     RegionWords,
     RegistryWords,
     RingWords,
+    ScalingWords,
     SlotWords,
     TallyWords,
+    UpstreamWords,
     WorkerWords,
 )
+from ringbatch.shm.own_metric_words import OwnMetricWords
 
 WORD: Final = 8
 """Bytes of a word."""
@@ -141,8 +150,12 @@ class Layout:
         return _on_page(self.workers_word + self.workers * WorkerWords.SIZE)
 
     @cached_property
-    def models_word(self) -> int:
+    def own_metrics_word(self) -> int:
         return _on_page(self.cost_profiles + self.workers * CostProfileWords.SIZE)
+
+    @cached_property
+    def models_word(self) -> int:
+        return _on_page(self.own_metrics_word + self.workers * OwnMetricWords.SIZE)
 
     @cached_property
     def counters(self) -> int:
@@ -154,8 +167,12 @@ class Layout:
         return _on_page(self.counters + blocks * CounterWords.SIZE)
 
     @cached_property
-    def tallies(self) -> int:
+    def scalings(self) -> int:
         return _on_page(self.accounts + self.models * ModelCounterWords.SIZE)
+
+    @cached_property
+    def tallies(self) -> int:
+        return _on_page(self.scalings + self.models * ScalingWords.SIZE)
 
     @cached_property
     def recent(self) -> int:
@@ -194,8 +211,16 @@ class Layout:
         return _on_page(self.tasks + self.workers * ring_size(TASK_WORDS))
 
     @cached_property
-    def registry(self) -> int:
+    def asking_word(self) -> int:
         return _on_page(self.reports + self.workers * ring_size(REPORT_WORDS))
+
+    @cached_property
+    def upstreams(self) -> int:
+        return _on_page(self.asking_word + self.workers * AskingWords.SIZE)
+
+    @cached_property
+    def registry(self) -> int:
+        return _on_page(self.upstreams + self.workers * UPSTREAMS * UpstreamWords.SIZE)
 
     @cached_property
     def slots_word(self) -> int:
@@ -227,6 +252,10 @@ class Layout:
         """Where the cost profile of a worker starts."""
         return self.cost_profiles + _index(worker, self.workers) * CostProfileWords.SIZE
 
+    def own_metrics(self, worker: int) -> int:
+        """Where what the code of a worker's model counts starts."""
+        return self.own_metrics_word + _index(worker, self.workers) * OwnMetricWords.SIZE
+
     def model(self, model: int) -> int:
         """Where the words of a model start."""
         return self.models_word + _index(model, self.models) * ModelWords.SIZE
@@ -254,6 +283,11 @@ class Layout:
     def model_counters(self, place: int) -> int:
         """Where the collector's counters for the account of a place start."""
         return self.accounts + _index(place, self.models) * ModelCounterWords.SIZE
+
+    def scaling(self, place: int) -> int:
+        """Where what the supervisor says of the number of workers starts, for the account of a
+        place."""
+        return self.scalings + _index(place, self.models) * ScalingWords.SIZE
 
     def tally(self, lane: int, place: int) -> int:
         """Where a lane's counts of how requests ended start, for the account of a place; those for
@@ -285,6 +319,15 @@ class Layout:
     def report_ring(self, worker: int) -> int:
         """Where the ring from a worker to the collector starts."""
         return self.reports + _index(worker, self.workers) * ring_size(REPORT_WORDS)
+
+    def asking(self, worker: int) -> int:
+        """Where the words start that say what a worker asks of a model server now."""
+        return self.asking_word + _index(worker, self.workers) * AskingWords.SIZE
+
+    def upstream(self, worker: int, place: int) -> int:
+        """Where a model server starts, as a worker knows it."""
+        number = _index(worker, self.workers) * UPSTREAMS + _index(place, UPSTREAMS)
+        return self.upstreams + number * UpstreamWords.SIZE
 
     def slot(self, slot: int) -> int:
         """Where a slot starts; slots are numbered through all lanes, `slots` to each."""

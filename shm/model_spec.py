@@ -10,10 +10,13 @@ is gone is for nobody, and never for the next one in its place.
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
+from ringbatch.shm.chain import Chain, chain_of
 from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.texts import IDS, Tokens
+from ringbatch.shm.words import WORDS
 
 REFERENCE_BITS: Final = 16
 """Of a reference, so many low bits are the index."""
@@ -27,7 +30,7 @@ SERVING: Final = "serving"
 RETIRING: Final = "retiring"
 """It gets no new requests, and goes when those that it has are answered."""
 FILE_DIFFERS: Final = "the model file is another by now than the one that is served"
-_LISTS: Final = ("workers", "allowed_batch_sizes", "length_buckets")
+_LISTS: Final = ("workers", "remote", "allowed_batch_sizes", "length_buckets")
 """Fields that JSON gives back as lists."""
 
 
@@ -64,6 +67,7 @@ class ModelSpec:
         timeout_ns: from acceptance to the deadline, unless the request names less.
         policy: ``eager`` or ``fixed``.
         workers: the numbers of the workers that hold it, spares among them.
+        remote: of these, those whose model an actor in a Ray cluster holds.
         kserve_errors: failures are answered as KServe's own batcher answers them.
         batch_timeout_ns: a worker that runs one batch for longer is taken for hung.
         allowed_batch_sizes: the numbers of rows that a batch is padded to, ascending; none where
@@ -76,14 +80,23 @@ class ModelSpec:
         refuse_nan: a request fails whose answer holds NaN or infinity.
         forward: how requests reach the server that runs the model; None where values do not travel
             as `ringbatch.shm.forward` has them.
+        nulls: a null in JSON is a missing value: NaN where an input has floating-point numbers, an
+            empty text where it has BYTES.
+        words: headers of which it is told beside what else its requests say, see
+            `ringbatch.shm.words`; None where it asks for none of that.
         version: of the model.
         default: whether requests that name no version are for this one.
         generation: of its place.
         state: what the entry is for.
         spares: how many of its workers only wait for the death of another.
         file_differs: another file lies at the model's path than the one that was loaded.
+        least: how many of its workers run where there is no load.
+        most: how many may run, where the load decides; 0 where their number is fixed.
         account: under which its requests are counted: a place for counts, and a generation as in a
             reference. What is loaded in the place of a model of the same name and version keeps it.
+        tokens: what texts become before they stand in slots; None where inputs stand there as they
+            are.
+        chain: its steps, where other models run it; it has no workers of its own then.
     """
 
     index: int
@@ -104,6 +117,8 @@ class ModelSpec:
     length_buckets: tuple[int, ...] = ()
     forward: Forward | None = None
     refuse_nan: bool = False
+    nulls: bool = False
+    words: tuple[str, ...] | None = None
     version: str = FIRST_VERSION
     default: bool = False
     generation: int = 0
@@ -111,6 +126,11 @@ class ModelSpec:
     spares: int = 0
     file_differs: bool = False
     account: int = 0
+    least: int = 0
+    most: int = 0
+    remote: tuple[int, ...] = ()
+    tokens: Tokens | None = None
+    chain: Chain | None = None
 
     @property
     def reference(self) -> int:
@@ -123,6 +143,16 @@ class ModelSpec:
         return bool(self.inputs)
 
     @property
+    def in_slots(self) -> "ModelSpec":
+        """The same with the inputs that stand in slots, where others come from clients."""
+        return self if self.tokens is None else replace(self, inputs=(IDS,))
+
+    @property
+    def carried(self) -> tuple[Tensor, ...]:
+        """The tensors in the slots of a typed model's requests."""
+        return self.inputs if self.words is None else (*self.inputs, WORDS)
+
+    @property
     def batched(self) -> bool:
         """Whether tensors have a batch dimension, in front of those of their signature."""
         return self.max_batch_size > 0
@@ -131,6 +161,16 @@ class ModelSpec:
     def running(self) -> int:
         """How many of its workers run batches, where none is dead."""
         return len(self.workers) - self.spares
+
+    @property
+    def limits(self) -> tuple[int, int] | None:
+        """The fewest and the most of its workers that run, where the load decides."""
+        return (self.least, self.most) if self.most else None
+
+    @property
+    def may_be_empty(self) -> bool:
+        """Whether the load may leave it without a worker, so that the next request starts one."""
+        return self.most > 0 and not self.least
 
     @property
     def cap(self) -> int:
@@ -142,6 +182,23 @@ def version_order(version: str) -> tuple[bool, int, str]:
     """Sorts versions: numbers by their value, above everything else."""
     number = version.isdecimal()
     return number, int(version) if number else 0, version
+
+
+def workers_words(ready: int, running: int, limits: tuple[int, int] | None) -> str:
+    """How many workers of a model are ready, for people.
+
+    Args:
+        ready: so many.
+        running: of so many; 0 for a chain, which is ready where each of its steps has one.
+        limits: as of `ModelSpec`.
+    """
+    if limits is None and not running:
+        return f"a chain, {'' if ready else 'not '}ready"
+    if limits is None:
+        return f"{ready} of {running} workers ready"
+    fewest, most = limits
+    starting = "" if ready == running else f", {running} wanted"
+    return f"{ready} of {fewest} to {most} workers ready{starting}"
 
 
 def defaults(models: Iterable[ModelSpec]) -> dict[str, ModelSpec]:
@@ -186,6 +243,7 @@ def _to_json(model: ModelSpec) -> dict[str, Any]:
     return asdict(model) | {
         "inputs": [tensor.to_json() for tensor in model.inputs],
         "outputs": [tensor.to_json() for tensor in model.outputs],
+        "chain": model.chain and model.chain.to_json(),
     }
 
 
@@ -194,4 +252,8 @@ def _from_json(fields: dict[str, Any]) -> ModelSpec:
     lists = {key: tuple(fields[key]) for key in _LISTS}
     given = fields["forward"]
     forward = given and Forward(**given | {"headers": tuple(given["headers"])})
-    return ModelSpec(**fields | tensors | lists | {"forward": forward})
+    tokens = fields["tokens"] and Tokens(**fields["tokens"])
+    chain = fields["chain"] and chain_of(fields["chain"])
+    words = None if fields["words"] is None else tuple(fields["words"])
+    parts = {"forward": forward, "tokens": tokens, "chain": chain, "words": words}
+    return ModelSpec(**fields | tensors | lists | parts)

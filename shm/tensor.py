@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
+from ringbatch.shm import default_values
+
 ANY: Final = -1
 """A dimension of any size."""
 
@@ -64,6 +66,10 @@ class Tensor:
         name: what V2 requests and V1 columns call it.
         datatype: a name of `DATATYPES`.
         shape: sizes of one instance, without the batch dimension; -1 is any size.
+        labels: what the elements of one instance of an output stand for, in order, such as the
+            names of classes; none where they have no names.
+        default: of an input, what one instance has where a request leaves the input out: a value of
+            its shape; None where requests may not.
 
     Raises:
         ValueError: in words, where one of them is not of that kind.
@@ -72,8 +78,17 @@ class Tensor:
     name: str
     datatype: Datatype
     shape: tuple[int, ...]
+    labels: tuple[str, ...]
+    default: Any
 
-    def __init__(self, name: str, datatype: str, shape: Sequence[int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        datatype: str,
+        shape: Sequence[int],
+        labels: Sequence[str] = (),
+        default: Any = None,
+    ) -> None:
         if not isinstance(name, str) or not name:
             raise ValueError(f"a tensor's name must be a non-empty string, not {name!r}")
         if not isinstance(datatype, str) or datatype not in DATATYPES:
@@ -87,9 +102,24 @@ class Tensor:
                     f"tensor {name!r}: a size in the shape must be a whole number "
                     f"from 0, or -1 for any size, not {size!r}"
                 )
+        if not isinstance(labels, (list, tuple)) or not all(isinstance(one, str) for one in labels):
+            raise ValueError(f"tensor {name!r}: its labels must be a list of texts")
+        if labels and ANY not in shape and len(labels) != prod(shape):
+            raise ValueError(
+                f"tensor {name!r}: there are {len(labels)} labels for {prod(shape)} elements"
+            )
+        if default is not None:
+            try:
+                default = default_values.fitted(datatype, shape, default)
+            except ValueError as error:
+                raise ValueError(
+                    f"tensor {name!r}: the default does not fit {datatype} {list(shape)}: {error}"
+                ) from None
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "datatype", DATATYPES[datatype])
         object.__setattr__(self, "shape", tuple(shape))
+        object.__setattr__(self, "labels", tuple(labels))
+        object.__setattr__(self, "default", default)
 
     @property
     def static(self) -> bool:
@@ -104,9 +134,15 @@ class Tensor:
         return None
 
     def to_json(self) -> dict[str, Any]:
-        """The V2 metadata form, without a batch dimension."""
-        return {
+        """The V2 metadata form, without a batch dimension, and with labels and default, if there
+        are."""
+        fields: dict[str, Any] = {
             "name": self.name,
             "datatype": self.datatype.name,
             "shape": list(self.shape),
         }
+        if self.labels:
+            fields["labels"] = list(self.labels)
+        if self.default is not None:
+            fields["default"] = default_values.plain(self.default)
+        return fields

@@ -12,6 +12,7 @@ from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import JSON
 from ringbatch.frontend.codec.request_ids import RequestIds
+from ringbatch.frontend.codec.words import Heard
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_settings import CLOSE_GRACE_S, FastLaneSettings
@@ -19,6 +20,7 @@ from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Body, Reply
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.frontend.streams.connection import heir
 from ringbatch.shm.tallies import Protocol
 
 IDLE_TIMEOUT_S = 20
@@ -37,6 +39,10 @@ class Transport(asyncio.Transport):
         self.closing = self.closed = False
         self.reading = True
         self.left_bytes = 0
+        self.extra: dict[str, Any] = {}
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self.extra.get(name, default)
 
     def write(self, data: Any) -> None:
         assert not self.closed, "written after the close"
@@ -153,6 +159,8 @@ class Connection:
         keys: ApiKeys | None = None,
         places: bool = False,
         max_request_bytes: int = MAX_REQUEST_BYTES,
+        http2: bool = False,
+        served: Any = app,
     ) -> None:
         self.places = places
         self.placed: Placed | None = None
@@ -180,10 +188,12 @@ class Connection:
             budget=budget,
             recorder=silent_recorder(),
         )
+        if http2:
+            settings.heir = functools.partial(heir, settings)
         self.transport = Transport()
         state = {"seen": self.seen, "headers": self.headers, "may_answer": self.may_answer}
         loop = asyncio.get_running_loop()
-        self.lane = FastLane(settings, uvicorn_config(), self.state, state, loop)
+        self.lane = FastLane(settings, uvicorn_config(served), self.state, state, loop)
         self.transport.protocol = self.lane
         self.lane.connection_made(self.transport)
 
@@ -196,7 +206,7 @@ class Connection:
         body: Body,
         reply: Reply,
         timeout_ns: int = 0,
-        origin: bytes | None = None,
+        origin: Heard | None = None,
     ) -> Pending | None:
         self.timeouts_ns.append(timeout_ns)
         call = Pending(name, bytes(body), reply)
@@ -207,7 +217,13 @@ class Connection:
         return call
 
     def infer(
-        self, name: str, body: Body, json_bytes: int | None, reply: Reply, timeout_ns: int = 0
+        self,
+        name: str,
+        body: Body,
+        json_bytes: int | None,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: Heard = b"",
     ) -> Pending | None:
         self.json_bytes.append(json_bytes)
         return self.predict(name, body, reply, timeout_ns)

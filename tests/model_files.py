@@ -3,9 +3,11 @@
 The linear model takes ``x``, FP32 [3], and returns ``y``, FP32 [2], in whatever file it lies.
 """
 
+import importlib
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
@@ -24,11 +26,21 @@ WEIGHTS: Final = np.array([[1.0, -2.0], [0.5, 0.25], [-3.0, 4.0]], np.float32)
 BIAS: Final = np.array([10.0, -20.0], np.float32)
 INPUTS: Final = (Tensor("x", "FP32", [3]),)
 OUTPUTS: Final = (Tensor("y", "FP32", [2]),)
+_WIDER: Final = {"lightgbm": ("FP64", "FP64"), "catboost": ("FP32", "FP64")}
+"""Runtimes in which the linear model takes or returns something else than FP32."""
 ROWS: Final = np.arange(21, dtype=np.float32).reshape(7, 3) / 4
 
 _OPSET: Final = 17
 _FORMAT: Final = 8
 """Versions that every onnxruntime in use reads."""
+
+
+def signature(runtime: str) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The inputs and the outputs of the linear model, as a runtime serves it."""
+    if runtime not in _WIDER:
+        return INPUTS, OUTPUTS
+    takes, gives = _WIDER[runtime]
+    return (Tensor("x", takes, [3]),), (Tensor("y", gives, [2]),)
 
 
 def expected(rows: Array) -> Array:
@@ -112,15 +124,80 @@ def linear_torch() -> bytes:
     return torch_models.exported(torch_models.Linear(), "x: batch 3")
 
 
+def linear_xgboost() -> bytes:
+    """What the linear model answers for `ROWS`, learned by heart by trees of XGBoost."""
+    xgboost = importlib.import_module("xgboost")
+    learn = {"learning_rate": 1, "reg_lambda": 0, "min_child_weight": 0, "base_score": 0}
+    how = learn | {"tree_method": "exact", "nthread": 1}
+    trees = xgboost.train(how, xgboost.DMatrix(ROWS, expected(ROWS)), 1)
+    return bytes(trees.save_raw("ubj"))
+
+
+def linear_lightgbm() -> bytes:
+    """The same, by trees of LightGBM."""
+    lightgbm = importlib.import_module("lightgbm")
+    wanted = expected(ROWS).astype(float)
+
+    def objective(found: Array, _: Any) -> tuple[Array, Array]:
+        return found - wanted, np.ones(wanted.shape)
+
+    least = {"min_data_in_leaf": 1, "min_sum_hessian_in_leaf": 0, "min_data_in_bin": 1}
+    how = {"objective": objective, "num_class": 2, "learning_rate": 1.0, "num_threads": 1}
+    data = lightgbm.Dataset(ROWS.astype(float), np.zeros(len(ROWS)))
+    trees = lightgbm.train({**how, **least, "verbose": -1}, data, 1)
+    return str(trees.model_to_string()).encode()
+
+
+def linear_catboost() -> bytes:
+    """The same, by trees of CatBoost."""
+    catboost = importlib.import_module("catboost")
+    model = catboost.CatBoostRegressor(
+        iterations=1,
+        depth=6,
+        learning_rate=1,
+        l2_leaf_reg=0,
+        loss_function="MultiRMSE",
+        bootstrap_type="No",
+        random_strength=0,
+        thread_count=1,
+        allow_writing_files=False,
+        verbose=False,
+    )
+    model.fit(ROWS, expected(ROWS))
+    return bytes(model._serialize_model())
+
+
+def linear_openvino() -> bytes:
+    """The linear model as OpenVINO has it; its weights stand in it."""
+    openvino = importlib.import_module("openvino")
+    operations = importlib.import_module("openvino.opset13")
+    x = operations.parameter([-1, 3], np.float32, "x")
+    product = operations.matmul(x, operations.constant(WEIGHTS), False, False)
+    y = operations.add(product, operations.constant(BIAS))
+    for node, name in ((x, "x"), (y, "y")):
+        node.output(0).set_names({name})
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "linear.xml"
+        openvino.save_model(openvino.Model([y], [x], "linear"), path, compress_to_fp16=False)
+        BESIDE["linear.xml"] = ("linear.bin", path.with_suffix(".bin").read_bytes())
+        return path.read_bytes()
+
+
+BESIDE: Final[dict[str, tuple[str, bytes]]] = {}
+"""What must lie beside a file, by its name."""
 LINEAR: Final[dict[str, tuple[str, Callable[[], bytes]]]] = {
     "python": ("linear.py", linear_python),
     "onnx": ("linear.onnx", linear_onnx),
     "sklearn": ("linear.skops", linear_skops),
     "torch": ("linear.pt2", linear_torch),
+    "xgboost": ("linear.ubj", linear_xgboost),
+    "lightgbm": ("linear.txt", linear_lightgbm),
+    "catboost": ("linear.cbm", linear_catboost),
+    "openvino": ("linear.xml", linear_openvino),
 }
 """A file's name and what it holds, by the runtime that is to run it."""
 
-OPTIONAL: Final = ("torch",)
+OPTIONAL: Final = ("torch", "xgboost", "lightgbm", "catboost", "openvino")
 """Runtimes whose packages are too large for everybody who runs the tests."""
 
 
@@ -129,17 +206,22 @@ def installed(runtime: str) -> bool:
     return runtime not in OPTIONAL or importlib.util.find_spec(runtime) is not None
 
 
-EVERY: Final = pytest.mark.parametrize(
-    "runtime",
-    [
-        pytest.param(
-            runtime,
-            marks=pytest.mark.skipif(not installed(runtime), reason=f"{runtime} is not installed"),
-        )
-        for runtime in LINEAR
-    ],
-)
+def _each_of(runtimes: Iterable[str]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize(
+        "runtime",
+        [
+            pytest.param(
+                one, marks=pytest.mark.skipif(not installed(one), reason=f"{one} is not installed")
+            )
+            for one in runtimes
+        ],
+    )
+
+
+EVERY: Final = _each_of(LINEAR)
 """Each runtime, or the reason why it cannot be tried here."""
+EVERY_FORMAT: Final = _each_of(sorted(LINEAR.keys() - {"python"}))
+"""As above, of files that are no programs: part of a program may be a whole one."""
 
 
 def written(folder: Path, runtime: str) -> Path:
@@ -147,4 +229,7 @@ def written(folder: Path, runtime: str) -> Path:
     name, make = LINEAR[runtime]
     path = folder / name
     path.write_bytes(make())
+    if name in BESIDE:
+        beside, content = BESIDE[name]
+        (folder / beside).write_bytes(content)
     return path

@@ -13,7 +13,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("shm", "engine", "frontend")
+PACKAGES = ("shm", "engine", "frontend", "bench")
+
+
+def folder_of(package: str) -> Path:
+    """Where a package lies; beside the scripts of bench/ one has its own."""
+    return ROOT / "bench" / "ringbatch" / "bench" if package == "bench" else ROOT / package
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ class Module:
 def room_of(name: str) -> str:
     """The room of a module or of what is in it, by its full name."""
     _, package, *rest = name.split(".")
-    inside = rest and (ROOT / package / rest[0]).is_dir()
+    inside = rest and (folder_of(package) / rest[0]).is_dir()
     return f"{package}.{rest[0]}" if inside else package
 
 
@@ -59,12 +64,13 @@ Rule = Callable[[Module], Iterator[str]]
 
 
 def module_name(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
+    package = next(name for name in PACKAGES if path.is_relative_to(folder_of(name)))
+    parts = (package, *path.relative_to(folder_of(package)).with_suffix("").parts)
     return ".".join(["ringbatch", *(parts[:-1] if parts[-1] == "__init__" else parts)])
 
 
 def sources() -> list[Path]:
-    return sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    return sorted(path for package in PACKAGES for path in folder_of(package).rglob("*.py"))
 
 
 @functools.cache

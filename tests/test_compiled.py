@@ -85,7 +85,8 @@ def test_what_is_to_be_compiled_can_be() -> None:
         ("ringbatch.engine.worker.runner", "from weakref import ref"),
         (
             "ringbatch.engine.runtimes.model",
-            "from ringbatch.engine.worker.runner import JsonCodec\nclass C(JsonCodec):\n    pass",
+            "from ringbatch.engine.worker.json_codec import JsonCodec\n"
+            "class C(JsonCodec):\n    pass",
         ),
         (
             "ringbatch.engine.runtimes.model",
@@ -111,7 +112,8 @@ def test_what_cannot_be_compiled_is_reported(name: str, source: str) -> None:
         ),
         (
             "ringbatch.engine.worker.forwarder",
-            "from ringbatch.engine.worker.runner import JsonCodec\nclass C(JsonCodec):\n    pass",
+            "from ringbatch.engine.worker.json_codec import JsonCodec\n"
+            "class C(JsonCodec):\n    pass",
         ),
     ],
 )

@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 CI_RUN = ROOT / ".ci" / "run"
-PACKAGES = ("ringbatch.engine", "ringbatch.frontend", "ringbatch.shm")
+PACKAGES = ("ringbatch.bench", "ringbatch.engine", "ringbatch.frontend", "ringbatch.shm")
 BARE_NAMES = {"engine", "frontend", "shm"}
 README_MARKS = ("demo", "test", "compiled")
 
@@ -37,7 +37,7 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def strays(names: list[str]) -> list[str]:
     """What a wheel of ringbatch must not hold."""
-    ours = re.compile(r"ringbatch(/(engine|frontend|shm)|-[^/]+\.dist-info)/")
+    ours = re.compile(r"ringbatch(/(bench|engine|frontend|shm)|-[^/]+\.dist-info)/")
     return [name for name in names if not ours.match(name)]
 
 
@@ -119,12 +119,14 @@ def test_the_wheel_holds_every_module_of_the_tree(wheel_names: list[str]) -> Non
         for package in BARE_NAMES
         for path in (ROOT / package).rglob("*.py")
     }
+    beside = ROOT / "bench"
+    modules |= {str(path.relative_to(beside)) for path in (beside / "ringbatch").rglob("*.py")}
     assert modules - set(wheel_names) == set()
 
 
 def test_the_wheel_says_of_each_package_that_it_is_typed(wheel_names: list[str]) -> None:
     typed = {name for name in wheel_names if name.endswith("py.typed")}
-    assert typed == {f"ringbatch/{package}/py.typed" for package in BARE_NAMES}
+    assert typed == {f"{package.replace('.', '/')}/py.typed" for package in PACKAGES}
 
 
 def test_the_wheel_carries_the_weights_of_the_digits_model(wheel_names: list[str]) -> None:

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import MISSING
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,12 +19,15 @@ import pytest
 from serve.client import Connection, request
 from serve.server import COMMAND, Server
 from test_architecture import defined
+from tiers import exhaustive
 
 from ringbatch.engine.command import cli
 from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.document import ALIASES
 from ringbatch.engine.config.settings import ModelConfig, ServerConfig
 from ringbatch.engine.process.plan import Host, Wish, plan
+from ringbatch.engine.runtimes import model_metrics
+from ringbatch.engine.runtimes.model_metrics import Book
 from ringbatch.frontend import Client
 from ringbatch.frontend.codec.outcome import RULES
 from ringbatch.frontend.http.head import read_head
@@ -31,6 +35,8 @@ from ringbatch.frontend.metrics.exposition import LANE_NAMES
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.object_names import sweep
+from ringbatch.shm.own_metric_words import OwnMetricWords
+from ringbatch.shm.own_metrics import OwnMetrics
 
 ROOT: Final = Path(__file__).parents[1]
 README: Final = (ROOT / "README.md").read_text()
@@ -127,6 +133,38 @@ def test_the_asyncio_example_gets_an_answer(served: Server) -> None:
     with Client(served.pid) as client:
         y = asyncio.run(names["answer"](client, np.ones((3, 16), np.float32)))
     assert y.shape == (3, 10)
+
+
+def test_the_example_that_counts_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    book, memory = Book(), memoryview(bytearray(OwnMetricWords.SIZE * 8))
+    monkeypatch.setattr(model_metrics, "BOOK", book)
+    block, names = OwnMetrics(memory, 0), dict[str, Any]()
+    book.open(block, 0, set())
+    exec(example("counted.py"), names)
+    texts = [{"text": "x" * 101, "lang": "de"}, {"text": "y", "lang": "en"}]
+    assert names["predict"](texts) == [101, 1]
+    (counted,) = block.read()
+    assert (counted.metric.name, counted.labels, counted.values) == ("texts_cut", ("de",), (1.0,))
+
+
+@exhaustive
+def test_the_example_with_routes_of_its_own_is_served(tmp_path: Path) -> None:
+    for name in ("model.py", "api.py"):
+        (tmp_path / name).write_text(example(name))
+    program, command, *arguments = shlex.split(example("app"))
+    assert (program, command) == ("ringbatch", "serve")
+    server = Server(tmp_path, *arguments, "--port", "0", "--frontends", "1")
+    try:
+        with Connection(server.wait_ready().port) as connection:
+            asked = partial(request, "/classify", headers={"Content-Type": "application/json"})
+            answer = connection.ask(asked(json.dumps([float(n) for n in range(16)]).encode()))
+            assert answer.json["digit"] in range(10)
+            refused = connection.ask(asked(b"[1, 2]"))
+            assert refused.status == 400
+            assert refused.error.startswith('input "x" has shape [1, 2]')
+    finally:
+        server.destroy()
+        sweep()
 
 
 BESIDE = """
@@ -229,6 +267,53 @@ COMMANDS: Final = {
     "status",
     "units",
 }
+
+
+STEPS: Final = {
+    "tokenizer": """
+inputs = [Tensor("text", "BYTES", [])]
+outputs = [Tensor("ids", "INT64", [-1])]
+def predict(text):
+    return np.array([[*row] for row in text])
+""",
+    "encoder": """
+inputs = [Tensor("ids", "INT64", [-1])]
+outputs = [Tensor("vector", "FP32", [2])]
+def predict(ids):
+    return np.stack([ids.min(axis=1), ids.max(axis=1)], axis=1).astype("f4")
+""",
+    "ranker": """
+inputs = [Tensor("vector", "FP32", [2])]
+outputs = [Tensor("score", "FP32", [])]
+def predict(vector):
+    return vector[:, 1] - vector[:, 0]
+""",
+}
+
+
+def test_the_chain_example_answers_as_its_steps_do(tmp_path: Path) -> None:
+    for name, source in STEPS.items():
+        imports = "import numpy as np\nfrom ringbatch.engine import Tensor\n"
+        (tmp_path / f"{name}.py").write_text(imports + source)
+    text = "[server]\nport = 0\n" + example("chain.toml")
+    (tmp_path / "ringbatch.toml").write_text(text)
+    server = Server(tmp_path, "--config", str(tmp_path / "ringbatch.toml"))
+    try:
+        port = server.wait_ready().port
+        answer = json.loads(
+            ask(
+                [
+                    "curl",
+                    f"http://127.0.0.1:{port}/v1/models/search:predict",
+                    "-d",
+                    '{"instances": ["az"]}',
+                ]
+            )
+        )
+    finally:
+        server.destroy()
+        sweep()
+    assert answer["predictions"] == [25.0]
 
 
 def test_the_configuration_example_is_sound(tmp_path: Path) -> None:

@@ -1,12 +1,19 @@
 """The rooms of the house: which sub-packages there are, and which of them may import which."""
 
 import pytest
-from sources import ROOT, Module, assert_holds, breaks, imported, is_under, modules, room_of
+from sources import Module, assert_holds, breaks, folder_of, imported, is_under, modules, room_of
 
 ARROWS = {
     "shm": "",
     "shm.host": "shm",
     "shm.snapshot": "shm",
+    "bench": "",
+    "bench.statistics": "",
+    "bench.tuning": "",
+    "bench.load": "bench.statistics",
+    "bench.served": "shm shm.host",
+    "bench.report": "bench.statistics bench.load bench.served",
+    "bench.command": ("bench.statistics bench.tuning bench.load bench.served bench.report"),
     # The public names, for models and for programs on the same host.
     "engine": "shm engine.runtimes engine.command",
     "engine.config": "shm shm.host",
@@ -24,38 +31,51 @@ ARROWS = {
     "engine.demo": "shm engine engine.config engine.report",
     "engine.doctor": ("shm shm.host engine.config engine.process engine.batch engine.supervisor"),
     "engine.command": (
-        "shm shm.host engine.config engine.report engine.systemd engine.supervisor engine.demo "
-        "engine.doctor"
+        "shm shm.host engine.config engine.report engine.runtimes engine.systemd engine.supervisor "
+        "engine.demo engine.doctor bench.command bench.load"
     ),
-    "frontend": "shm frontend.client frontend.security frontend.access frontend.server",
+    "frontend": (
+        "shm frontend.codec frontend.client frontend.routes frontend.security frontend.access "
+        "frontend.server"
+    ),
     "frontend.codec": "shm",
     "frontend.security": "shm shm.host",
+    "frontend.texts": "shm frontend.codec",
     "frontend.v1": "shm shm.host frontend.codec",
     "frontend.v2": "shm shm.host frontend.codec",
-    "frontend.request": "shm shm.host frontend.codec frontend.v1 frontend.v2",
-    "frontend.client": "shm shm.host frontend.codec frontend.v1 frontend.v2",
-    "frontend.access": "shm shm.host frontend.codec frontend.request",
-    "frontend.grpc": (
-        "shm shm.host frontend.codec frontend.v2 frontend.request frontend.security frontend.access"
-    ),
+    "frontend.request": "shm shm.host frontend.codec frontend.texts frontend.v1 frontend.v2",
+    "frontend.client": "shm shm.host frontend.codec frontend.texts frontend.v1 frontend.v2",
+    "frontend.load": "shm frontend.request",
+    "frontend.access": "shm shm.host frontend.codec frontend.request frontend.load",
     "frontend.http": (
-        "shm shm.host frontend.codec frontend.v1 frontend.request frontend.security frontend.access"
+        "shm shm.host frontend.codec frontend.v1 frontend.request frontend.load frontend.security "
+        "frontend.access"
+    ),
+    "frontend.http2": "",
+    "frontend.streams": ("shm frontend.codec frontend.http frontend.http2"),
+    "frontend.grpc": (
+        "shm shm.host frontend.codec frontend.v2 frontend.request frontend.load frontend.security "
+        "frontend.access frontend.http frontend.http2 frontend.streams"
     ),
     "frontend.page": "shm shm.snapshot frontend.request frontend.http",
     "frontend.tracing": "shm",
     "frontend.metrics": (
-        "shm shm.host shm.snapshot frontend.codec frontend.request frontend.security frontend.http "
-        "frontend.page frontend.tracing"
+        "shm shm.host shm.snapshot frontend.codec frontend.request frontend.load frontend.security "
+        "frontend.http frontend.page frontend.tracing"
     ),
-    "frontend.proxy": (
-        "shm shm.host frontend.codec frontend.request frontend.security frontend.http"
+    "frontend.proxy": "shm shm.host frontend.request frontend.security frontend.http",
+    "frontend.routes": (
+        "shm shm.host frontend.codec frontend.texts frontend.v1 frontend.request frontend.client "
+        "frontend.security frontend.http"
     ),
     "frontend.falcon": (
-        "shm shm.host frontend.codec frontend.v2 frontend.request frontend.security frontend.http"
+        "shm shm.host frontend.codec frontend.texts frontend.v2 frontend.request "
+        "frontend.security frontend.http"
     ),
     "frontend.server": (
-        "shm shm.host frontend.v2 frontend.request frontend.security frontend.access frontend.http "
-        "frontend.falcon frontend.proxy"
+        "shm shm.host frontend.v2 frontend.request frontend.load frontend.security "
+        "frontend.access frontend.http frontend.falcon frontend.proxy "
+        "frontend.routes frontend.streams"
     ),
 }
 """Each room and those that it may import, from below upwards."""
@@ -111,5 +131,6 @@ def test_an_import_against_the_table_is_reported(name: str, source: str) -> None
 
 @pytest.mark.parametrize("room", [room for room in ARROWS if "." in room])
 def test_a_room_says_what_enters_what_leaves_and_where_to_begin(room: str) -> None:
-    text = " ".join((ROOT / room.replace(".", "/") / "__init__.py").read_text().split())
+    package, _, name = room.partition(".")
+    text = " ".join((folder_of(package) / name / "__init__.py").read_text().split())
     assert all(word in text for word in ("Enters: ", "Leaves: ", "Read first: "))

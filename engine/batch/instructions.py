@@ -3,12 +3,19 @@ warm up."""
 
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Final
 
 from ringbatch.engine.config.limit_words import batch_timeout, warm_up_limit
 from ringbatch.engine.config.settings import Config, ModelConfig
 from ringbatch.engine.process.plan import CpuSet, Host, Misplaced, Plan, Wish, described, plan
-from ringbatch.engine.process.role_messages import BatchShape, HeldModel, RuntimeOptions, WarmUp
+from ringbatch.engine.process.role_messages import (
+    Actor,
+    BatchShape,
+    HeldModel,
+    RuntimeOptions,
+    WarmUp,
+)
 from ringbatch.shm.errors import StartupError
 
 CpuSetName = tuple[str, str, int]
@@ -18,7 +25,9 @@ WARM_UP_AGAIN_S: Final = 1.0
 
 
 def placed(config: Config, host: Host) -> tuple[Plan, str]:
-    """Where everything is to run, the workers in the order of their numbers; and the same in words.
+    """Where everything is to run, the workers in the order of their models, each with all that it
+    may ever have; and the same in words. So no worker moves, and none has other threads, where the
+    load changes their number.
 
     Raises:
         StartupError: the configuration names CPUs that cannot be used.
@@ -28,10 +37,10 @@ def placed(config: Config, host: Host) -> tuple[Plan, str]:
             f"{model.name}/{index}",
             of_worker(model.cpus, index),
             model.threads,
-            waits=model.platform == "http",
+            waits=model.waits(index),
         )
         for model in config.models
-        for index in range(model.workers)
+        for index in range(model.most_workers)
     ]
     server = config.server
     try:
@@ -55,14 +64,14 @@ def cpu_set_name(model: ModelConfig, index: int) -> CpuSetName:
 def cpu_sets(config: Config, found: Plan) -> dict[CpuSetName, CpuSet]:
     """The CPU sets of a plan for that configuration, by name; a spare may go on for whichever of
     its model's workers, so it runs where any of them does."""
-    names = [cpu_set_name(model, n) for model in config.models for n in range(model.workers)]
+    names = [cpu_set_name(model, n) for model in config.models for n in range(model.most_workers)]
     by_name = dict(zip(names, found.workers, strict=True))
     for model in config.models:
-        own = [by_name[cpu_set_name(model, n)] for n in range(model.workers)]
+        own = [by_name[cpu_set_name(model, n)] for n in range(model.most_workers)]
         cpus = [cpu_set.cpus for cpu_set in own if cpu_set.cpus is not None]
         everywhere = len(cpus) < len(own)
         spare = CpuSet(None if everywhere else tuple(sorted({*chain(*cpus)})), own[0].threads)
-        for index in range(model.workers, model.processes):
+        for index in range(model.most_workers, model.most_processes):
             by_name[cpu_set_name(model, index)] = spare
     return by_name
 
@@ -72,14 +81,16 @@ def of_worker(each: Sequence[str], index: int) -> str | None:
     return each[index % len(each)] if each else None
 
 
-def of(model: ModelConfig, index: int, *, again: bool) -> HeldModel:
+def of(model: ModelConfig, index: int, engine: str, *, again: bool) -> HeldModel:
     """What one of a model's workers is told of it.
 
     Args:
         model: as it is configured.
         index: which of its workers.
+        engine: the name of the engine.
         again: whether the worker takes the place of another.
     """
+    in_ray = model.is_in_ray(index)
     options = RuntimeOptions(
         max_batch_size=model.max_batch_size,
         device=of_worker(model.devices, index) or model.device,
@@ -87,21 +98,56 @@ def of(model: ModelConfig, index: int, *, again: bool) -> HeldModel:
         outputs=model.outputs,
         autocast=model.autocast,
         channels_last=model.channels_last,
+        columns=model.columns,
+        answers=model.answers,
+        iterations=model.iterations,
+        class_names=model.class_names,
+        truncate=model.truncate,
         trusted_types=model.trusted_types,
         trust_pickle=model.trust_pickle,
         protocol=model.protocol,
         timeout_s=model.batch_limit_s,
         isolate_errors=model.isolate_errors,
+        ray=actor(model, index, engine) if in_ray else None,
+        retry=model.retry,
+        upstream_ca=_text(model.upstream_ca),
+        upstream_certificate=_text(model.upstream_certificate),
+        upstream_key=_text(model.upstream_key),
+        headers=model.headers,
     )
     return HeldModel(
         name=model.name,
         path=str(model.path),
-        runtime=model.platform,
+        runtime="ray" if in_ray else model.platform,
         options=options,
         shape=shape(model),
         warm_up=warm_up(model, again=again),
-        worker_memory_bytes=model.worker_memory_bytes or 0,
+        worker_memory_bytes=0 if in_ray else model.worker_memory_bytes or 0,
     )
+
+
+def actor(model: ModelConfig, index: int, engine: str) -> Actor:
+    """Where the actor is that one of its workers drives."""
+    return Actor(
+        engine=engine,
+        version=model.version,
+        index=index,
+        loader=model.loader,
+        threads=model.threads or max(int(model.ray_cpus), 1),
+        address=model.ray_address,
+        namespace=model.ray_namespace,
+        cpus=model.ray_cpus,
+        gpus=model.ray_gpus,
+        resources=model.ray_resources,
+        scheduling=model.ray_scheduling,
+        placement_group=model.ray_placement_group or "",
+        keep_s=model.ray_keep_s,
+        load_timeout_s=model.load_timeout_s,
+    )
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def shape(model: ModelConfig) -> BatchShape:

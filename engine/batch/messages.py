@@ -2,9 +2,9 @@
 
 Tasks and reports are runs of words in the rings of the segment. A task is what the collector
 hands to a worker, a report is what a worker says back; both start with their length, so that
-several can be taken at once.
+several can be taken at once. `asked` is the word of `ringbatch.shm.chain`.
 
-    task     length, batch, reason, rows, dispatched_ns, references...
+    task     length, asked, batch, reason, rows, dispatched_ns, references...
     report   length, kind, first, second, and the five words of a `Spent`
 """
 
@@ -23,10 +23,11 @@ _REPORT_WORDS: Final = 9
 
 
 class Task(NamedTuple):
-    """One batch to run."""
+    """One batch to run, of requests of which the same is `asked`."""
 
     mark: BatchMark
     references: list[int]
+    asked: int = 0
 
 
 class ReportKind(IntEnum):
@@ -63,10 +64,11 @@ class Report(NamedTuple):
     spent: Spent = NOTHING
 
 
-def task_words(mark: BatchMark, references: Sequence[int]) -> list[int]:
+def task_words(mark: BatchMark, references: Sequence[int], asked: int = 0) -> list[int]:
     """A task as words."""
     return [
         task_size(references),
+        asked,
         mark.batch,
         mark.reason,
         mark.rows,
@@ -92,9 +94,9 @@ def tasks(words: list[int]) -> list[Task]:
         stop = start + words[start]
         if words[start] < TASK_HEADER_WORDS or stop > len(words):
             raise CorruptRingError(f"a task of {words[start]} words at {start} of {len(words)}")
-        _, batch, reason, rows, dispatched_ns, *references = words[start:stop]
+        _, asked, batch, reason, rows, dispatched_ns, *references = words[start:stop]
         mark = new_tuple(BatchMark, (batch, rows, _REASONS[reason], dispatched_ns, 0, 0, 0, 0))
-        found.append(new_tuple(Task, (mark, references)))
+        found.append(new_tuple(Task, (mark, references, asked)))
         start = stop
     return found
 

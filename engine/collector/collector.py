@@ -9,9 +9,10 @@ from collections.abc import Callable
 
 from ringbatch.engine.batch.messages import ReportKind, reports
 from ringbatch.engine.collector import takeover
-from ringbatch.engine.collector.dispatcher import NO_BATCH, Dispatcher
+from ringbatch.engine.collector.dead_batches import DeadBatches
+from ringbatch.engine.collector.dispatcher import NO_BATCH, UNLOADED, Dispatcher
 from ringbatch.engine.collector.model_pool import Batch, Model, ModelPool, Worker
-from ringbatch.engine.collector.quarantine import CRASHED, KILLED, REPLACED_NS, Quarantine, regroup
+from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.engine.process.role_messages import Drained, Loaded, ModelNews, Released
 from ringbatch.shm import cost_profile
 from ringbatch.shm.counters import CollectorCounter, Counters, ModelCounter
@@ -25,11 +26,8 @@ from ringbatch.shm.ring import CorruptRingError, Inbox
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import State, Status, is_part, without_part
 
-MAX_DEATHS = 2
-"""A request with which this many workers have crashed, the last of them alone, is given up."""
 RETRY_NS = 10_000_000
 """How soon answers are posted again that found no room in a lane's ring."""
-UNLOADED = "the model was unloaded or changed while the request was on its way; send it again"
 _STEPS = int(CollectorCounter.STEPS)
 _COLLECTOR_NS = HeaderWords.COLLECTOR_NS
 _FEW = 4
@@ -78,6 +76,7 @@ class Collector:
         of, see `ringbatch.engine.collector.quarantine`."""
         self._dispatcher = Dispatcher(segment, self._port, self._known)
         self._quarantine = Quarantine(segment.memory)
+        self._dead = DeadBatches(self._port, self._known, self._quarantine, self._dispatcher)
         self._adopted: list[int] = []
         """What an earlier collector had not given to a worker, to be taken in by the next step."""
         self._unclear: set[int] = set()
@@ -98,7 +97,7 @@ class Collector:
         self._pool.follow(now_ns)
         self._adopt(now_ns)
         for model in self._models.values():
-            model.health.ready(model.ready)
+            self._dispatcher.begin(model)
             self._dispatcher.tell_backlog(model)
 
     def step(self, now_ns: int) -> int | None:
@@ -188,7 +187,7 @@ class Collector:
         model.counters.worker_died(hung=hung, killed=killed)
         model.health.worker_died(worker.number, now_ns)
         self._ready_no_more(worker)
-        explained = bool(worker.batches) and self._take_back(
+        explained = bool(worker.batches) and self._dead.take_back(
             worker, now_ns, hung=hung, killed=killed
         )
         if self._models.get(model.spec.reference) is not model:
@@ -207,7 +206,7 @@ class Collector:
         while self._pool.replaced:
             worker = self._pool.replaced.pop()
             if worker.batches:
-                self._take_back(worker, now_ns, hung=False, killed=True)
+                self._dead.take_back(worker, now_ns, hung=False, killed=True)
                 if self._models.get(worker.model.spec.reference) is not worker.model:
                     gone.append(worker.model)
         for model in gone:
@@ -250,38 +249,6 @@ class Collector:
         # A spare may go on at once.
         return self._dispatcher.serve(worker.model, now_ns)
 
-    def _take_back(self, worker: Worker, now_ns: int, *, hung: bool, killed: bool) -> bool:
-        """The requests of a dead worker run again: those of its batch in groups that find the one
-        it died of, those of the batch it had not begun as they are."""
-        model, known = worker.model, self._known
-        running, *behind = worker.batches
-        worker.batches = []
-        left = self._unanswered(running)
-        first = not any(known[request.ref] for request in left)
-        for request in left:
-            known[request.ref] += KILLED if killed and not hung else CRASHED
-        explained = len(left) == 1 and known[left[0].ref] >= MAX_DEATHS * CRASHED
-        if explained:
-            fatal = left.pop()
-            self._quarantine.remember(fatal, now_ns)
-            model.health.explained(worker.number, now_ns)
-            text = "the worker process died while it ran this request, and so did a second one"
-            self._dispatcher.fail(fatal, Status.WORKER_DIED, text, running.mark, now_ns)
-        death_ns = REPLACED_NS + hung * model.spec.batch_timeout_ns
-        model.retries.add(regroup(left, first=first, run_ns=model.cycle_ns, death_ns=death_ns))
-        model.retries.add(filter(None, map(self._unanswered, behind)))
-        return explained
-
-    def _unanswered(self, batch: Batch) -> list[Request]:
-        """Those of a dead worker's batch that it has not answered; the others are posted."""
-        left = []
-        for request in batch.requests:
-            if self._port.repeat(request.ref):
-                del self._known[request.ref]
-            else:
-                left.append(request)
-        return left
-
     def _adopt(self, now_ns: int) -> None:
         """Take over where an earlier collector of this segment stopped, whose workers go on.
 
@@ -310,8 +277,8 @@ class Collector:
             if ready and not held:
                 self._say(Released(number))
             return
-        for mark, references in held:
-            requests = [self._request(ref, worker.model, now_ns) for ref in references]
+        for mark, references, asked in held:
+            requests = [self._request(ref, asked, now_ns) for ref in references]
             self._known.update(dict.fromkeys(references, 0))
             worker.batches.append(Batch(mark, requests))
         if ready:
@@ -328,13 +295,13 @@ class Collector:
         self._unclear.add(number)
         self._end_worker(number)
 
-    def _request(self, ref: int, model: Model, now_ns: int) -> Request:
+    def _request(self, ref: int, asked: int, now_ns: int) -> Request:
         """A request that a worker holds, where its words make no sense by now as one without
         payload; the worker that runs it tells them apart."""
         request = self._port.read(ref)
         if request is None:
-            request = Request(ref, model.spec.reference, 1, 0, 0, 0, 0, 0, now_ns, _NEVER_NS)
-        return request
+            return Request(ref, asked, 1, 0, 0, 0, 0, 0, now_ns, _NEVER_NS)
+        return request._replace(model=asked)
 
     def _adopt_slots(self) -> None:
         if self._unclear:
@@ -398,9 +365,14 @@ class Collector:
             share = _SERVICE_SHARE if model.cycle_ns else 1
             model.cycle_ns += (cycle_ns - model.cycle_ns) // share
             model.service_ns += (run_ns - model.service_ns) // _SERVICE_SHARE
+            if model.sides is not None:
+                model.sides.ran(cycle_ns, elsewhere=worker.remote)
         mark, requests = worker.batches.pop(0)
-        for request in requests:
-            del self._known[request.ref]
+        if requests[0].model == model.spec.reference:
+            for request in requests:
+                del self._known[request.ref]
+        else:
+            self._dispatcher.pass_on(self._pool.chain(requests[0].model), requests, now_ns)
         if any(spent):
             model.counters.ran(len(requests), mark.rows, spent)
         model.let_go(worker)

@@ -9,16 +9,19 @@ would take is told.
 from typing import Final
 
 from ringbatch.engine.batch.messages import TOO_LATE, task_words
-from ringbatch.engine.collector.backlog import estimate
+from ringbatch.engine.collector.backlog import Backlog, estimate
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
-from ringbatch.engine.collector.model_pool import Batch, Model, Worker
+from ringbatch.engine.collector.model_pool import Batch, ChainModel, Model, Worker
 from ringbatch.engine.collector.queues import Queue
+from ringbatch.engine.collector.sides import Sides, kept_until
+from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request, columns
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tuples import new_tuple
 
+UNLOADED = "the model was unloaded or changed while the request was on its way; send it again"
 NO_BATCH = BatchMark(0, 0, Reason.DEADLINE, 0)
 """What is said of the batch of a request that was in none."""
 _REQUESTS: Final = int(ModelCounter.REQUESTS)
@@ -42,8 +45,18 @@ class Dispatcher:
         self.next_batch = 0
         """The number of the batch that is dispatched next."""
 
+    def begin(self, model: Model) -> None:
+        """Say of a model how many workers it has, before the first step."""
+        if isinstance(model, ChainModel):
+            self._serve_chain(model, 0)
+        else:
+            model.health.ready(model.ready)
+
     def serve(self, model: Model, now_ns: int) -> int | None:
         """Dispatch what can be; the instant by which something else must happen."""
+        if isinstance(model, ChainModel):
+            self._serve_chain(model, now_ns)
+            return None
         if model.taken_requests:
             model.counters.add(_REQUESTS, model.taken_requests)
             model.counters.add(_ROWS, model.taken_rows)
@@ -69,6 +82,55 @@ class Dispatcher:
         if backlog != model.backlog:
             model.backlog = backlog
             self.tell_backlog(model)
+
+    def pass_on(self, chain: ChainModel | None, requests: list[Request], now_ns: int) -> None:
+        """What a batch has not answered goes on to the next step.
+
+        Args:
+            chain: of which it was a step; None where there is none any more, or none was.
+            requests: of the batch.
+            now_ns: the time.
+        """
+        references = [request.ref for request in requests]
+        left = self._port.open_ones(references)
+        if len(left) < len(references):
+            going_on = set(left)
+            for ref in references:
+                if ref not in going_on:
+                    del self._known[ref]
+            requests = [request for request in requests if request.ref in going_on]
+            if not requests:
+                return
+        if chain is not None and step_in(requests[0].model) + 1 < len(chain.steps):
+            chain.pass_on(requests, now_ns)
+            return
+        for request in requests:
+            self.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
+
+    def _serve_chain(self, chain: ChainModel, now_ns: int) -> None:
+        """Count what came for a chain, and say how its steps are; after these were served."""
+        for request in chain.empty() if chain.queues else ():
+            self.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
+        if chain.taken_requests:
+            chain.counters.add(_REQUESTS, chain.taken_requests)
+            chain.counters.add(_ROWS, chain.taken_rows)
+            chain.taken_requests = chain.taken_rows = 0
+        steps = [step for step in chain.steps if step is not None]
+        ready = 0
+        if len(steps) == len(chain.steps):
+            # One that the load has left without a worker gets one when a request comes.
+            ready = min([step.ready or int(step.spec.may_be_empty) for step in steps])
+        if ready != chain.ready:
+            chain.ready = ready
+            chain.health.ready(ready)
+        chain.health.as_worst([step.health for step in steps])
+        backlog = Backlog(
+            sum([step.backlog.answer_ns for step in steps]),
+            sum([step.backlog.row_ns for step in steps]),
+        )
+        if backlog != chain.backlog:
+            chain.backlog = backlog
+            self.tell_backlog(chain)
 
     def tell_backlog(self, model: Model) -> None:
         """Say in the segment how long a request to a model would take."""
@@ -126,7 +188,7 @@ class Dispatcher:
     def _decide(self, model: Model, pending: Pending, now_ns: int) -> Reason | Wait:
         """Whether to close a batch of what waits for a model."""
         idle_workers = len(model.idle)
-        return decide(
+        decision = decide(
             pending,
             now_ns,
             model.policy,
@@ -135,15 +197,29 @@ class Dispatcher:
             service_ns=model.service_ns,
             draining=self._segment.draining,
         )
+        if model.sides is None or not idle_workers or isinstance(decision, Wait):
+            return decision
+        until_ns = self._kept_until(model, model.sides, pending, now_ns)
+        return decision if until_ns is None else Wait(until_ns)
+
+    def _kept_until(self, model: Model, sides: Sides, pending: Pending, now_ns: int) -> int | None:
+        """Until when a batch waits for a worker here; None where it goes at once.
+
+        Where more waits than it takes, the one that is free elsewhere helps all that is behind it.
+        """
+        crowded = pending.others or pending.rows > model.policy.max_batch_size
+        if not model.idle[-1].remote or pending.retry or crowded:
+            return None
+        return kept_until(now_ns, [w.began_ns for w in model.busy if not w.remote], sides)
 
     def _dispatch(self, model: Model, requests: list[Request], reason: Reason, now_ns: int) -> None:
         """Give a batch to a worker, one that is idle before one that is busy."""
-        refs, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
+        refs, models, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
         if min(deadlines_ns) <= now_ns or not self._port.all_wanted(refs):
             requests = self._wanted(model, requests, now_ns)
             if not requests:
                 return
-            refs, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
+            refs, models, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(requests)
         row_count = sum(rows)
         mark = new_tuple(BatchMark, (self.next_batch, row_count, reason, now_ns, 0, 0, 0, 0))
         self.next_batch += 1
@@ -152,7 +228,7 @@ class Dispatcher:
         worker.batches.append(new_tuple(Batch, (mark, requests)))
         if idle:
             self.begins(worker, now_ns)
-        fits = worker.tasks.offer(task_words(mark, refs))
+        fits = worker.tasks.offer(task_words(mark, refs, models[0]))
         assert fits, "a worker holds two tasks, and its ring has room for the largest"
         worker.wake()
         model.counters.dispatched(accepted_ns, now_ns, reason, row_count)

@@ -27,6 +27,7 @@ class Grouping:
     """
 
     def __init__(self, spec: ModelSpec, memory: memoryview) -> None:
+        spec = spec.in_slots
         self._memory = memory
         self._lengths = (
             Lengths(spec.inputs, spec.outputs, spec.length_buckets)

@@ -5,7 +5,7 @@ The last two stand in the model's words as instants, so that they begin and end 
 whoever is asked whether the model is ready compares them with the clock.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ringbatch.engine.process.respawn import STEADY_NS
@@ -43,6 +43,18 @@ class ModelHealth:
         self._ready_ns: dict[int, int] = {}
         self._ready_word = first + ModelWords.READY
         self._served_word = first + ModelWords.SERVED
+
+    def as_worst(self, steps: Sequence["ModelHealth"]) -> None:
+        """Say of a chain what is said of the worst of its steps' models."""
+        words = self._words
+        stuck = [ns for step in steps if (ns := words[step._stuck_word])]
+        for word, worst in (
+            (self._deaths_word, max([words[step._deaths_word] for step in steps], default=0)),
+            (self._unsteady_word, max([words[step._unsteady_word] for step in steps], default=0)),
+            (self._stuck_word, min(stuck, default=0)),
+        ):
+            if words[word] != worst:
+                words[word] = worst
 
     def held_by(self, workers: Iterable[int]) -> None:
         """The workers of these numbers hold the model from now on."""

@@ -6,7 +6,7 @@ in the table no longer keeps its batch until it has reported it. What comes late
 entry that took the model's place, if that takes and returns the same.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -16,12 +16,15 @@ from ringbatch.engine.collector.batching import Policy
 from ringbatch.engine.collector.costs import costs_ns, full_batch_ns
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
-from ringbatch.engine.collector.queues import Queues, RetryQueue
+from ringbatch.engine.collector.passing import at_step
+from ringbatch.engine.collector.queues import Key, Queues, RetryQueue
+from ringbatch.engine.collector.sides import Sides
+from ringbatch.shm.chain import asked, reference_in, step_in
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.descriptors import TASK_WORDS, HeaderWords, LaneWords, ModelWords
 from ringbatch.shm.engine_port import BatchMark, Request
 from ringbatch.shm.model_counters import Accounts, ModelCounters
-from ringbatch.shm.model_spec import RETIRING, SERVING, ModelSpec
+from ringbatch.shm.model_spec import RETIRING, SERVING, ModelSpec, defaults
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
 
@@ -53,6 +56,7 @@ class Worker:
         model: that it holds.
         tasks: to it.
         wake: rings it.
+        remote: whether an actor elsewhere holds its model.
         ready: whether it takes tasks.
         ending: it was taken for hung; what it answers until its end still counts.
         leaving: the table has it no longer; it finishes its batch and gets no other.
@@ -65,6 +69,7 @@ class Worker:
     model: "Model"
     tasks: Producer
     wake: Callable[[], object]
+    remote: bool = False
     ready: bool = False
     ending: bool = False
     leaving: bool = False
@@ -86,7 +91,8 @@ class Model:
         queues: what waits.
         health: says in the segment how its workers are.
         retries: what runs once more, before anything that has not run yet.
-        idle: workers without a batch.
+        sides: what batches take here and elsewhere; None where it has not both.
+        idle: workers without a batch, those elsewhere in front.
         spares: workers that are ready and wait for the death of another.
         busy: workers with one batch, the one that began first in front.
         ready: how many workers run batches now, or could.
@@ -111,6 +117,7 @@ class Model:
     answer_word: int
     row_word: int
     retries: RetryQueue = field(default_factory=RetryQueue)
+    sides: Sides | None = None
     idle: list[Worker] = field(default_factory=list)
     busy: list[Worker] = field(default_factory=list)
     spares: list[Worker] = field(default_factory=list)
@@ -134,12 +141,14 @@ class Model:
         self.most_rows = max(self.most_rows, spec.cap)
         self.policy = _bounded(self.policy, spec)
         self.health.held_by(spec.workers)
+        if _has_both(spec) != (self.sides is not None):
+            self.sides = Sides() if self.sides is None else None
         self.running = spec.running
         while self.idle and self.ready > self.running:
             self.rest(self.idle.pop())
         self._fill_up()
 
-    def take_in(self, key: bytes, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
+    def take_in(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
         """Have requests wait; the arguments are those of `Queues.extend`."""
         self.queues.extend(key, requests, rows, earliest_ns)
         self.taken_requests += len(requests)
@@ -156,6 +165,8 @@ class Model:
         if self.ready > self.running:
             self._count(self.ready - 1)
             self.spares.append(worker)
+        elif worker.remote:
+            self.idle.insert(0, worker)
         else:
             self.idle.append(worker)
 
@@ -209,6 +220,12 @@ class Model:
             self.policy = replace(self.policy, costs_ns=costs)
         self.cycle_ns = self.cycle_ns or full_batch_ns(tried)
 
+    def waiting(self) -> Iterator[Request]:
+        """Everything that waits."""
+        yield from self.retries
+        for queue in self.queues:
+            yield from queue
+
     def empty(self) -> list[Request]:
         """Remove everything that waits."""
         waiting = []
@@ -218,6 +235,70 @@ class Model:
             waiting += queue.empty()
         self.queues.drop_empty()
         return waiting
+
+
+@dataclass(slots=True, eq=False)
+class ChainModel(Model):
+    """An entry whose steps other models run: it has no workers, and its requests wait at its steps.
+
+    Attributes:
+        steps: the model of each; None where none serves, which the supervisor does not allow.
+        words: what is asked of each.
+        key_starts: where the key of each is in a request's result memory.
+        key_bytes: of each.
+    """
+
+    steps: list[Model | None] = field(default_factory=list)
+    words: list[int] = field(default_factory=list)
+    key_starts: tuple[int, ...] = ()
+    key_bytes: list[int] = field(default_factory=list)
+
+    def follow(self, models: Sequence[Model]) -> None:
+        """Take the models that serve now for its steps."""
+        found = self.spec.chain
+        assert found is not None, "only a chain has steps"
+        of_version = {(m.spec.name, m.spec.version): m for m in models}
+        for name, spec in defaults(model.spec for model in models).items():
+            of_version[name, ""] = of_version[name, spec.version]
+        self.steps = [of_version.get((step.model, step.version)) for step in found.steps]
+        self.words = [asked(self.spec.reference, n) for n in range(len(found.steps))]
+        self.key_starts = found.key_starts
+        self.key_bytes = [step.key_bytes for step in found.steps]
+
+    def take_in(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
+        """As in `Model`: they wait for the first step. The key is not looked at."""
+        self.taken_requests += len(requests)
+        self.taken_rows += rows
+        size = self.key_bytes[0]
+        if requests[0].key_bytes != size:
+            # Tensors for later steps have open dimensions too, behind those of the first.
+            requests = [
+                request._replace(key_bytes=min(size, request.key_bytes)) for request in requests
+            ]
+        self._enter(0, requests)
+
+    def pass_on(self, requests: Sequence[Request], now_ns: int) -> None:
+        """Have requests wait for the step after that which they were at, from now on."""
+        number = step_in(requests[0].model) + 1
+        word, start, size = self.words[number], self.key_starts[number], self.key_bytes[number]
+        self._enter(number, at_step(requests, word, start, size, now_ns))
+
+    def _enter(self, number: int, requests: Sequence[Request]) -> None:
+        model, word = self.steps[number], self.words[number]
+        if model is None:
+            for request in requests:
+                self.queues.extend(b"", [request], request.rows, request.deadline_ns)
+            return
+        groups: dict[bytes, list[Request]] = {}
+        if self.key_bytes[number]:
+            for request in requests:
+                key = model.grouping.key(request) if request.key_bytes else b""
+                groups.setdefault(key, []).append(request)
+        else:
+            groups[b""] = [*requests]
+        for key, own in groups.items():
+            rows = sum([request.rows for request in own])
+            model.take_in((word, key), own, rows, min([request.deadline_ns for request in own]))
 
 
 class ModelPool:
@@ -266,6 +347,7 @@ class ModelPool:
                 self.models[reference] = _new_model(
                     self._segment, spec, self._accounts.of(spec.account), now_ns
                 )
+        self._follow_chains()
         holders = {n: self.models[spec.reference] for spec in specs.values() for n in spec.workers}
         for number, worker in list(self.workers.items()):
             if worker.leaving or holders.get(number) is not worker.model:
@@ -281,6 +363,20 @@ class ModelPool:
         self.retiring = retiring
         return gone
 
+    def _follow_chains(self) -> None:
+        """Find the models of all steps. Chains stand behind the models that run them."""
+        chains = [model for model in self.models.values() if isinstance(model, ChainModel)]
+        if chains:
+            models = [model for model in self.models.values() if not isinstance(model, ChainModel)]
+            for chain in chains:
+                chain.follow([model for model in models if model.spec.state == SERVING])
+                self.models[chain.spec.reference] = self.models.pop(chain.spec.reference)
+
+    def chain(self, word: int) -> ChainModel | None:
+        """The chain of which a step is asked; None where there is none."""
+        model = self.models.get(reference_in(word))
+        return model if isinstance(model, ChainModel) else None
+
     def acknowledged(self, now_ns: int) -> bool:
         """Whether no frontend sends requests to a retiring model any more; what was sent before is
         found by who looks after this."""
@@ -295,8 +391,16 @@ class ModelPool:
 
     def busy(self, model: Model) -> bool:
         """Whether requests to a model wait or run."""
+        if isinstance(model, ChainModel):
+            return self._on_their_way(model.spec.reference)
         held = (worker.batches for worker in self.workers.values() if worker.model is model)
         return bool(model.queues or model.retries) or any(held)
+
+    def _on_their_way(self, reference: int) -> bool:
+        """Whether requests for a chain wait or run at any of its steps."""
+        held = (b.requests for worker in self.workers.values() for b in worker.batches)
+        found = [*held, *(model.waiting() for model in self.models.values())]
+        return any(reference_in(r.model) == reference for requests in found for r in requests)
 
     def heir(self, reference: int) -> Model | None:
         """The model in the place of one that is gone, if there is any."""
@@ -340,6 +444,7 @@ class ModelPool:
             model,
             Producer(words, layout.task_ring(number), TASK_WORDS),
             partial(self._wake_worker, number),
+            remote=number in model.spec.remote,
         )
 
     def _remember(self, spec: ModelSpec) -> None:
@@ -351,7 +456,8 @@ class ModelPool:
 def _new_model(segment: Segment, spec: ModelSpec, counters: ModelCounters, now_ns: int) -> Model:
     words, layout = segment.words, segment.layout
     grouping = Grouping(spec, segment.memory)
-    return Model(
+    kind = Model if spec.chain is None else ChainModel
+    return kind(
         spec,
         _bounded(_UNBOUNDED, spec),
         counters,
@@ -362,7 +468,12 @@ def _new_model(segment: Segment, spec: ModelSpec, counters: ModelCounters, now_n
         layout.model(spec.index) + ModelWords.ANSWER_NS,
         layout.model(spec.index) + ModelWords.ROW_NS,
         running=spec.running,
+        sides=Sides() if _has_both(spec) else None,
     )
+
+
+def _has_both(spec: ModelSpec) -> bool:
+    return 0 < len(spec.remote) < len(spec.workers)
 
 
 def _bounded(policy: Policy, spec: ModelSpec) -> Policy:
@@ -377,6 +488,9 @@ def _bounded(policy: Policy, spec: ModelSpec) -> Policy:
 
 
 def _succeeds(spec: ModelSpec, other: ModelSpec) -> bool:
+    if spec.chain is not None or other.chain is not None:
+        # A request at one of its steps is for that chain alone.
+        return False
     return spec.state == SERVING and all(
         getattr(spec, what) == getattr(other, what)
         for what in ("name", "version", "inputs", "outputs", "batched")

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 
 from ringbatch.engine.collector.batching import Pending, fitting
 from ringbatch.shm.engine_port import Request, columns
@@ -10,6 +10,11 @@ from ringbatch.shm.tuples import new_tuple
 
 Fitting = Callable[[Iterable[Request]], int]
 """How many of the oldest requests a batch may take, for another reason than their rows."""
+
+
+Key = bytes | tuple[int, bytes]
+"""What is equal for all requests that may share a batch: their key, and at a step of a chain also
+what is `asked`."""
 
 
 class Queue:
@@ -31,6 +36,9 @@ class Queue:
 
     def __len__(self) -> int:
         return len(self._requests)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self._requests)
 
     @property
     def oldest_ns(self) -> int:
@@ -131,6 +139,9 @@ class RetryQueue:
     def __bool__(self) -> bool:
         return bool(self._groups)
 
+    def __iter__(self) -> Iterator[Request]:
+        return chain.from_iterable(self._groups)
+
     def add(self, groups: Iterable[list[Request]]) -> None:
         """Take groups in, behind the others; none is empty."""
         self._groups += groups
@@ -160,7 +171,7 @@ class RetryQueue:
 
 
 class Queues:
-    """All queues of one model, by the bytes that must be equal within a batch.
+    """All queues of one model, by what must be equal within a batch.
 
     Args:
         fitting: of each queue.
@@ -170,7 +181,7 @@ class Queues:
 
     def __init__(self, fitting: Fitting | None = None) -> None:
         self._fitting = fitting
-        self._queues: dict[bytes, Queue] = {}
+        self._queues: dict[Key, Queue] = {}
 
     def __iter__(self) -> Iterator[Queue]:
         """The queues, none empty, the one with the oldest request first."""
@@ -190,7 +201,7 @@ class Queues:
             rows += queue.rows
         return rows
 
-    def extend(self, key: bytes, requests: Iterable[Request], rows: int, earliest_ns: int) -> None:
+    def extend(self, key: Key, requests: Iterable[Request], rows: int, earliest_ns: int) -> None:
         """Take requests into the queue of their key; as `Queue.extend`."""
         queue = self._queues.get(key)
         if queue is None:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from math import inf
 from typing import Final
 
 from ringbatch.engine.config.document import describe
@@ -9,6 +10,7 @@ from ringbatch.engine.config.settings import Config
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.model_spec import FIRST_VERSION
 
+TOLERANCE: Final = 1e-4
 EXAMPLES: Final = """\
 Prints the whole configuration, defaults included, and exits with status 0; or prints what serve
 would end with here, and exits with status 2: everything that is wrong with the configuration, then
@@ -17,18 +19,43 @@ read. Settings that have no effect together are told on standard error. Nothing 
 of the same name that runs is no obstacle: it may have the ports, as it goes first.
 
 With --load each version of each model is loaded by a process of its own, with the limits on time
-and memory that it has, and warmed up. What that took is printed, in lines that begin with #; a
-model that would not be served gets words on standard error and status 2.
+and memory that it has, and warmed up, with ray_workers in the Ray cluster too; the steps of chains
+are held against each other, and app is imported. What that took is printed, in lines that begin
+with #; what would not be served gets words on standard error and status 2.
+
+With --parity each model is loaded likewise, and runs samples alone, in batches of every size,
+padded where batches are padded, and beside other neighbours, also long ones where lengths are
+padded. The largest difference of each output is printed; one beyond --tolerance times the size of
+the number, where that is above 1, gets status 2, and so does any difference of whole numbers and
+texts. Samples are those of FILE (a list of instances, a V1 or V2 body, or a list of V2 bodies), of
+a model's warm_up_file, or made up from its inputs.
 
 examples:
   ringbatch check --config ringbatch.toml
   ringbatch check --config ringbatch.toml --load
+  ringbatch check --config ringbatch.toml --parity samples.json --tolerance 1e-5
 """
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what it takes beside the configuration file."""
-    parser.add_argument("--load", action="store_true", help="load every model and warm it up")
+    parser.add_argument(
+        "--load", action="store_true", help="load and warm up every model, import app"
+    )
+    parser.add_argument(
+        "--parity",
+        nargs="?",
+        const="",
+        metavar="FILE",
+        help="compare each model's answers alone and in company, with samples of a file or made up",
+    )
+    parser.add_argument(
+        "--tolerance",
+        type=_tolerance,
+        default=TOLERANCE,
+        metavar="X",
+        help="difference that --parity allows, of numbers above 1 relative (default: %(default)s)",
+    )
     parser.add_argument(
         "--sockets-passed",
         action="store_true",
@@ -36,8 +63,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def main(config: Config, *, load: bool, sockets_passed: bool) -> int:
+def _tolerance(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < inf:
+        raise argparse.ArgumentTypeError(f"must be a number above 0, not {text!r}")
+    return found
+
+
+def main(
+    config: Config,
+    *,
+    load: bool,
+    sockets_passed: bool,
+    parity: str | None = None,
+    tolerance: float = TOLERANCE,
+) -> int:
     """Look at the host, print the configuration, and load the models where that is wanted.
+
+    Args:
+        config: that is looked at.
+        load: whether models are loaded.
+        sockets_passed: whether systemd passes the sockets for HTTP.
+        parity: the file with samples with which answers are compared; empty where these are made
+            up, None where nothing is compared.
+        tolerance: of their differences.
 
     Returns:
         The exit status.
@@ -49,23 +101,40 @@ def main(config: Config, *, load: bool, sockets_passed: bool) -> int:
 
     if found := obstacles(config, passed=sockets_passed):
         raise StartupError("\n".join(found))
+    if parity and len(config.models) > 1:
+        raise StartupError(
+            f"--parity {parity}: there are {len(config.models)} models, and a file is for one; "
+            "name the file of each in its warm_up_file, and give --parity none"
+        )
     print(describe(config), flush=True)
-    if load and (failures := _loaded(config)):
+    wanted = load or parity is not None
+    if wanted and (failures := _loaded(config, parity, tolerance)):
         raise StartupError("\n".join(failures))
     return 0
 
 
-def _loaded(config: Config) -> list[str]:
-    """Load every model; why some would not be served."""
+def _loaded(config: Config, parity: str | None, tolerance: float) -> list[str]:
+    """Load every model; why some would not be served, or answer otherwise in company."""
     from ringbatch.engine.report.models import time_lines
-    from ringbatch.engine.supervisor.rehearsal import rehearse
+    from ringbatch.engine.supervisor.application import expect_importable
+    from ringbatch.engine.supervisor.frontends import LEAN
+    from ringbatch.engine.supervisor.rehearsal import rehearse, unfit_chain
     from ringbatch.shm.host.process import log_to_stderr
 
     log_to_stderr("check", config.server.log_level)
     failures = []
-    for found in rehearse(config):
+    if config.server.app is not None:
+        try:
+            expect_importable(config.server.app, LEAN)
+        except StartupError as error:
+            failures.append(str(error))
+    rehearsed = []
+    for found in rehearse(config, parity, tolerance):
+        rehearsed.append(found)
         model = found.model
         title = model.name if model.version == FIRST_VERSION else f"{model.name}:{model.version}"
+        if found.in_ray and model.ray_workers:
+            title += " in the Ray cluster"
         if found.failure:
             failures.append(f"{title}: {found.failure}")
             continue
@@ -74,4 +143,14 @@ def _loaded(config: Config) -> list[str]:
             took += f", warmed up in {found.warmed_s:.2f} s"
         for line in (f"{title}: {took}", *time_lines(found.trials)):
             print(f"# {line}", file=sys.stdout, flush=True)
+        if found.compared is not None:
+            for line in found.compared.lines:
+                print(f"# {title}: {line}", flush=True)
+            failures += [
+                f"{title}: {line}: beyond the tolerance of {tolerance:g}, so its answers "
+                "depend on the company that a sample has"
+                for line in found.compared.apart
+            ]
+    if unfit := unfit_chain(config, rehearsed):
+        failures.append(unfit)
     return failures

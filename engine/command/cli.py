@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ringbatch.engine.command import (
+    actors,
+    bench,
     check,
     completion,
     engine_arguments,
@@ -20,6 +22,7 @@ from ringbatch.engine.command import (
     handover,
     manual,
     sidecar,
+    tune,
     units,
 )
 from ringbatch.engine.command.usage import usage_of
@@ -27,6 +30,7 @@ from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.document import (
     ALIASES,
     BUNDLED_NAME,
+    MODEL_FILES,
     SERVER_FILES,
     Config,
     ConfigError,
@@ -48,29 +52,6 @@ STARTUP_ERROR: Final = 2
 INTERRUPTED: Final = 130
 
 _UNFIT_FOR_FLAGS: Final = {"path"}
-_SIDECAR_KEYS: Final = {
-    "name",
-    "frontends",
-    "max_request_bytes",
-    "max_in_flight",
-    "drain_s",
-    "stop_delay_s",
-    "hang_timeout_s",
-    "log_level",
-    "log_format",
-    "access_log",
-    "access_log_sample",
-    "access_log_slower_than_ms",
-    "server_timing",
-    "timeout_s",
-    "policy",
-    "workers",
-    "forward_headers",
-    "isolate_errors",
-    "kserve_errors",
-}
-"""What can be set beside the flags of KServe's agent."""
-
 _ABOUT: Final = "Put concurrent prediction requests together into batches and run each batch once."
 
 
@@ -100,7 +81,7 @@ def configure(arguments: argparse.Namespace) -> Config:
         base, name = arguments.config.parent, engine_name_of(arguments.config)
     else:
         document, source, base, name = {}, "command line", Path(), UNNAMED
-        if arguments.model is None:
+        if not arguments.model:
             document = bundled_document(BUNDLED_NAME if arguments.name is None else arguments.name)
     origins: dict[Place, str] = {}
     if arguments.name is not None:
@@ -111,11 +92,11 @@ def configure(arguments: argparse.Namespace) -> Config:
         server[key] = (flag, _from_here(path, arguments.config))
     _lay_over(document, ("server",), server, origins)
     values = _given(ModelConfig, arguments)
-    if "warm_up_file" in values:
-        flag, path = values["warm_up_file"]
-        values["warm_up_file"] = (flag, _from_here(path, arguments.config))
-    if arguments.model is not None:
-        values["path"] = ("MODEL", _from_here(arguments.model, arguments.config))
+    for key in values.keys() & {*MODEL_FILES}:
+        flag, path = values[key]
+        values[key] = (flag, _from_here(path, arguments.config))
+    if arguments.model:
+        values["path"] = ("MODEL", _path_of(arguments))
     if values:
         place = ("models", _target(document, arguments, next(iter(values.values()))[0]))
         _lay_over(document, place, values, origins)
@@ -137,12 +118,18 @@ def _from_here(model: str, config: Path | None) -> str:
     return model if config is None or "://" in model else str(Path.cwd() / model)
 
 
+def _path_of(arguments: argparse.Namespace) -> str | list[str]:
+    """The path that MODEL sets: a file or an address, or several addresses."""
+    found = [_from_here(model, arguments.config) for model in arguments.model]
+    return found if len(found) > 1 else found[0]
+
+
 def _target(document: dict[str, Any], arguments: argparse.Namespace, first: str) -> str:
     """The name of the model that the flags are for; `first` names one of them in an error."""
     models = document.get("models", {})
     names = list(models) if isinstance(models, dict) else []
     if arguments.name is not None:
-        if names and arguments.model is None and arguments.name not in names:
+        if names and not arguments.model and arguments.name not in names:
             raise ConfigError(
                 f'--name: found "{arguments.name}", but it must be the name of a model in '
                 f"{arguments.config}: {', '.join(names)}"
@@ -155,10 +142,10 @@ def _target(document: dict[str, Any], arguments: argparse.Namespace, first: str)
         )
     if names:
         return str(names[0])
-    if arguments.model is None:
+    if not arguments.model:
         raise ConfigError(f"{first}: {arguments.config} has no model that it could be for")
-    stem = Path(arguments.model).stem
-    if not is_model_name(stem) and "://" not in arguments.model:
+    stem = Path(arguments.model[0]).stem
+    if not is_model_name(stem) and "://" not in arguments.model[0]:
         raise ConfigError(f'MODEL: "{stem}" cannot be the name of a model; give one with --name')
     return stem if is_model_name(stem) else "model"
 
@@ -235,7 +222,13 @@ def _demo(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     config = load(arguments.config)
     _notify(config)
-    return check.main(config, load=arguments.load, sockets_passed=arguments.sockets_passed)
+    return check.main(
+        config,
+        load=arguments.load,
+        sockets_passed=arguments.sockets_passed,
+        parity=arguments.parity,
+        tolerance=arguments.tolerance,
+    )
 
 
 def _notify(config: Config) -> None:
@@ -303,6 +296,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_sidecar(
         add("sidecar", "put batching in front of a model server", sidecar.EXAMPLES, _sidecar)
     )
+    bench.add_arguments(
+        add("bench", "measure a model, draw and compare", bench.EXAMPLES, bench.main)
+    )
+    tune.add_arguments(add("tune", "find settings for a model here", tune.EXAMPLES, tune.main))
     demo = add("demo", "serve the digits model, send it real images, and stop", "", _demo)
     demo.add_argument(
         "--requests",
@@ -325,12 +322,15 @@ def _parser() -> argparse.ArgumentParser:
     check.add_arguments(checker)
     doctor = add("doctor", "say what is wrong with this host", examples.DOCTOR, _doctor)
     _add_serve(doctor)
-    doctor.usage = "ringbatch doctor [MODEL] [--name NAME] [--config FILE] [--json] [options]"
+    doctor.usage = "ringbatch doctor [MODEL ...] [--name NAME] [--config FILE] [--json] [options]"
     doctor.add_argument("--json", action="store_true", help="print objects, for programs")
     _add_units(add("units", "write unit files for systemd", units.EXAMPLES, _units))
     status = add("status", "print the counters of a running engine", "", _status)
     models = add(
         "models", "print what a running engine serves, and how long its batches run", "", _models
+    )
+    actors.add_arguments(
+        add("actors", "list what a Ray cluster holds for engines", actors.EXAMPLES, actors.main)
     )
     top = add("top", "show what a running engine does", examples.TOP, _top)
     top.add_argument(
@@ -365,12 +365,14 @@ def _texts(about: str, epilog: str) -> dict[str, Any]:
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "ringbatch serve [MODEL] [--name NAME] [--config FILE] [options]"
+    parser.usage = "ringbatch serve [MODEL ...] [--name NAME] [--config FILE] [options]"
     parser.add_argument(
         "model",
-        nargs="?",
+        nargs="*",
+        action=engine_arguments.Models,
         metavar="MODEL",
-        help="a model file, such as model.py or model.onnx (default: the bundled digits model)",
+        help="a model file, such as model.py or model.onnx, or addresses of model servers "
+        "(default: the bundled digits model)",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="a configuration file, TOML; flags win over it"
@@ -410,7 +412,7 @@ def _add_sidecar(parser: argparse.ArgumentParser) -> None:
     ours = parser.add_argument_group("beside these")
     for section in (ServerConfig, ModelConfig):
         for setting in settings(section).values():
-            if setting.key in _SIDECAR_KEYS:
+            if setting.key in sidecar.KEYS:
                 _add_flag(ours, setting)
 
 
@@ -424,7 +426,7 @@ def _add_flag(group: Any, setting: Setting) -> None:
         action = argparse.BooleanOptionalAction
         group.add_argument(_flag(setting.key), action=action, default=None, help=help_text)
         return
-    read_value = _number if setting.kind.numeric else str
+    read_value = setting.kind.spelled or (_number if setting.kind.numeric else str)
     group.add_argument(
         _flag(setting.key),
         type=read_value,

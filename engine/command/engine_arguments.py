@@ -1,4 +1,4 @@
-"""The arguments of commands that say which running engine is meant."""
+"""The arguments of commands that say which running engine is meant, or what a new one serves."""
 
 import argparse
 import math
@@ -6,6 +6,21 @@ from contextlib import suppress
 from typing import Any
 
 from ringbatch.shm.engine_name import WORDS, is_engine_name
+
+
+class Models(argparse.Action):
+    """One file or address, or several addresses."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        *_: object,
+    ) -> None:
+        if len(values) > 1 and not all("://" in value for value in values):
+            parser.error(f"unrecognized arguments: {' '.join(values[1:])}")
+        namespace.model = values
 
 
 def add_flags(command: argparse.ArgumentParser, default: str) -> Any:

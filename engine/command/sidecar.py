@@ -15,6 +15,28 @@ from ringbatch.engine.config.settings import Config
 MODEL: Final = "model"
 """What the one model is called where it must have a name; requests have names of their own."""
 
+KEYS: Final = {
+    "name",
+    "frontends",
+    "max_request_bytes",
+    "max_in_flight",
+    "drain_s",
+    "stop_delay_s",
+    "hang_timeout_s",
+    "log_level",
+    "log_format",
+    "access_log",
+    "access_log_sample",
+    "access_log_slower_than_ms",
+    "server_timing",
+    "timeout_s",
+    "policy",
+    "workers",
+    "forward_headers",
+    "isolate_errors",
+    "kserve_errors",
+}
+"""What can be set beside the flags of KServe's agent."""
 EXAMPLES: Final = """\
 Takes predictions of any model, POST to any path that ends in :predict, puts those that may share a
 batch together, and sends them to the server beside it. Everything else is passed on as it is.

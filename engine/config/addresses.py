@@ -2,13 +2,18 @@
 gets to see."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 _ADDRESS: Final = re.compile(
     r"http://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9/._~:@%+,=-]*)?"
 )
-_TRACE_ADDRESS: Final = re.compile(f"https?{_ADDRESS.pattern.removeprefix('http')}")
+_RAY_ADDRESS: Final = re.compile(r"auto|[A-Za-z0-9._-]+:[0-9]{1,5}")
+_RAY_RESOURCE: Final = re.compile(
+    r"(?!(?:CPU|GPU|memory)=)[A-Za-z0-9_.:/-]{1,100}=(?=.*[1-9])[0-9]{1,9}(?:\.[0-9]{1,4})?"
+)
+_ANY_ADDRESS: Final = re.compile(f"https?{_ADDRESS.pattern.removeprefix('http')}")
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,200}")
 _OF_ONE_REQUEST: Final = frozenset(
     {
@@ -31,13 +36,35 @@ _OF_ONE_REQUEST: Final = frozenset(
 
 
 def is_address(value: object) -> bool:
-    """Whether it is the address of a model server, with or without a path."""
+    """Whether it is the address of one server, not over TLS, with or without a path."""
     return isinstance(value, str) and _ADDRESS.fullmatch(value) is not None
 
 
-def is_trace_address(value: object) -> bool:
-    """Whether it is the address of a collector of traces, with or without a path."""
-    return isinstance(value, str) and _TRACE_ADDRESS.fullmatch(value) is not None
+def is_ray_address(value: object) -> bool:
+    """Whether it may be that of a Ray cluster."""
+    return isinstance(value, str) and _RAY_ADDRESS.fullmatch(value) is not None
+
+
+def are_ray_resources(value: object) -> bool:
+    """Whether it is a list of resources of a Ray cluster, with how much of each."""
+    return isinstance(value, list | tuple) and all(
+        isinstance(item, str) and _RAY_RESOURCE.fullmatch(item) is not None for item in value
+    )
+
+
+def is_any_address(value: object) -> bool:
+    """Whether it is the address of one server, over TLS or not, with or without a path."""
+    return isinstance(value, str) and _ANY_ADDRESS.fullmatch(value) is not None
+
+
+def are_addresses(value: object) -> bool:
+    """Whether it is a list of such addresses, of one at least."""
+    return isinstance(value, list | tuple) and len(value) > 0 and all(map(is_any_address, value))
+
+
+def addresses(path: str) -> list[str]:
+    """The addresses of the model servers that a model's `path` holds, which is one text."""
+    return path.split(" ")
 
 
 def origin(address: str) -> str:
@@ -45,14 +72,23 @@ def origin(address: str) -> str:
     return "/".join(address.split("/")[:3])
 
 
-def v1_path(address: str, name: str) -> str:
-    """Where the server at an address has the predictions of a model in V1."""
+def v1_path(path: str, name: str) -> str:
+    """Where the servers that a model's `path` holds have its predictions in V1."""
+    address = addresses(path)[0]
     return address.removeprefix(origin(address)) or f"/v1/models/{name}:predict"
 
 
-def stored(value: str) -> Path | str:
-    """A legal `path` of a model: an address stays a text."""
+def stored(value: str | Sequence[str]) -> Path | str:
+    """A legal `path` of a model: addresses are one text, with a space between two."""
+    if not isinstance(value, str):
+        return " ".join(address.rstrip("/") for address in value)
     return value.rstrip("/") if "://" in value else Path(value)
+
+
+def written(value: Path | str) -> str | list[str]:
+    """A `path` as a document has it."""
+    text = str(value)
+    return addresses(text) if isinstance(value, str) and " " in value else text
 
 
 def are_forwarded(value: object) -> bool:

@@ -69,7 +69,7 @@ def layout_of(server: ServerConfig, entries: tuple[ModelSpec, ...]) -> Layout:
         server: what is configured.
         entries: of the models that are served from the start.
     """
-    workers = sum(len(spec.workers) for spec in entries)
+    workers = sum(max(len(spec.workers), spec.most + spec.spares) for spec in entries)
     table_bytes = 4 * len(model_spec.dumps(entries)) + _SPARE_TABLE_BYTES
     return Layout(
         lanes=frontend_lanes(server) + server.client_lanes,

@@ -10,16 +10,25 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any, Final
 
-from ringbatch.engine.config import shape_rules
+from ringbatch.engine.config import (
+    chains,
+    runtime_rules,
+    server_rules,
+    shape_rules,
+    text_rules,
+    upstream_rules,
+)
+from ringbatch.engine.config.addresses import written
 from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.dimensions import REQUEST_BYTES, lane_bytes, request_limit_bytes
-from ringbatch.engine.config.kinds import RUNTIMES, VERSION_WORDS, is_version, runtime_of
-from ringbatch.engine.config.problems import Place, Problems, heading, key_text, quoted
+from ringbatch.engine.config.kinds import RUNTIMES, VERSION_WORDS, is_version, most_of, runtime_of
+from ringbatch.engine.config.problems import Place, Problems, heading, key_text, quoted, valued
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.shm.engine_name import UNNAMED, engine_name_of
 from ringbatch.shm.errors import StartupError
@@ -30,6 +39,7 @@ __all__ = [
     "ALIASES",
     "BUNDLED_NAME",
     "BUNDLED_PATH",
+    "MODEL_FILES",
     "SERVER_FILES",
     "Config",
     "ConfigError",
@@ -59,42 +69,34 @@ _VERSIONS: Final = "versions"
 _VERSIONS_KEY: Final = "default_version"
 _SECTIONS: Final = ("server", "models")
 _HOMES: Final = {"[server]": ServerConfig, "[models.NAME]": ModelConfig}
-_RUNTIMES_OF_KEY: Final = {
-    "device": ("onnx", "torch"),
-    "devices": ("onnx", "torch"),
-    "inputs": ("torch",),
-    "outputs": ("torch",),
-    "autocast": ("torch",),
-    "channels_last": ("torch",),
-    "trusted_types": ("sklearn",),
-    "trust_pickle": ("sklearn", "torch"),
-    "protocol": ("http",),
-    "forward_headers": ("http",),
-    "isolate_errors": ("http",),
-}
 SERVER_FILES: Final = frozenset({"tls_certificate", "tls_key", "tls_client_ca", "api_keys_file"})
 """Keys of the server whose values are paths; relative ones start beside the document."""
-_NEEDED: Final = {
-    "tls_certificate": "tls_key",
-    "tls_key": "tls_certificate",
-    "tls_client_ca": "tls_certificate",
-}
+MODEL_FILES: Final = ("warm_up_file", *upstream_rules.FILES)
+"""The same of a model, beside its path."""
 _DERIVED: Final = {"max_request_bytes": request_limit_bytes, "lane_bytes": lane_bytes}
 _ABSENT: Final = {
     "grpc_port": "no gRPC",
     "control_port": "no metrics, and no page",
+    "agent_check_port": "no answers to HAProxy's agent-check",
     "trace_endpoint": "nothing is traced",
     "tls_certificate": "no TLS",
     "tls_key": "no TLS",
     "tls_client_ca": "clients need no certificate",
     "api_keys_file": "clients need no key",
+    "app": "none",
     "pass_through": "the server of the runtime http, where all models are on one",
     "threads": "the CPUs divided by the workers",
+    "target_wait_ms": "what three batches take",
+    "upstream_ca": "those of the system",
+    "upstream_certificate": "none",
+    "upstream_key": "none",
     "worker_memory_bytes": "no limit",
     "frontend_cpus": "those of placement",
     "spare_workers": "as many as are configured, at least 2",
     "warm_up_file": "values are made up",
     "lengths_input": "none",
+    "ray_placement_group": "none",
+    "ray_workers": "none",
 }
 """What it means that a key has no value."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -104,16 +106,10 @@ _NAME_WORDS: Final = (
 _ENDING_WORDS: Final = (
     "a file whose ending says what runs it, "
     + ", ".join(f"{' or '.join(endings)} ({name})" for name, endings in RUNTIMES.items() if endings)
-    + "; runtime says it for any other"
+    + ", or a directory with a tokenizer.json (text); runtime says it for any other"
 )
-_SIDECAR_WORDS: Final = (
-    "is for one model of the runtime http with the protocol v1, and no other beside it"
-)
-_TRACE_WORDS: Final = "needs control_port, because the process there sends the traces"
 _ADDRESS_WORDS: Final = "the address of a model server, http://HOST:PORT, for the runtime http"
 _NO_WAIT_WORDS: Final = "has no effect, because policy is eager; only under fixed do batches wait"
-_BATCHES_UNDER_WAY: Final = 4
-"""Workers that ask a model server at once, where nothing is said of them."""
 
 
 class ConfigError(StartupError):
@@ -206,16 +202,30 @@ def conclude(
     sections = _table(document, ("models",), report)
     if not sections and document.get("models", {}) == {}:
         report.add(("models",), "there is no model; add a section [models.NAME] with a path")
-    models = [m for n in sections for m in _versions(n, sections, base, is_file, report)]
-    total = sum(model.get("workers", 0) + model.get("spares", 0) for model in models)
+    for name in filterfalse(is_model_name, sections):
+        report.add(("models", name), f"found {quoted(name)}, but {_NAME_WORDS}")
+    plain = [name for name, section in sections.items() if not chains.is_chain(section)]
+    models = [m for n in plain for m in _versions(n, sections, base, is_file, report)]
+    chained = chains.read_all(sections, models, report)
+    total = sum(
+        most_of(model.get("workers", 0))
+        + most_of(model.get("ray_workers") or 0)
+        + model.get("spares", 0)
+        for model in models
+    )
     if total > MAX_WORKERS:
         report.add(("models",), f"{total} workers in all, but at most {MAX_WORKERS} are possible")
-    if server.get("sidecar") and not _may_be_sidecar(models):
-        report.add(("server", "sidecar"), _SIDECAR_WORDS)
+    if server.get("sidecar") and (words := upstream_rules.sidecar_problem(server, models)):
+        report.add(("server", "sidecar"), words)
     if report.problems:
         raise ConfigError(*report.problems)
     configs = tuple(ModelConfig(**model) for model in models)
-    return Config(server=ServerConfig(**server), models=configs, notices=tuple(report.notices))
+    return Config(
+        server=ServerConfig(**server),
+        models=configs,
+        chains=chained,
+        notices=tuple(report.notices),
+    )
 
 
 def describe(config: Config) -> str:
@@ -223,6 +233,8 @@ def describe(config: Config) -> str:
     lines = ["[server]", *_described(config.server)]
     for model in config.models:
         lines += ["", *_headed(model, config)]
+    for chain in config.chains:
+        lines += ["", heading(("models", chain.name)), *chains.described(chain)]
     return "\n".join(lines)
 
 
@@ -242,7 +254,7 @@ def _described(section: ServerConfig | ModelConfig) -> Iterable[str]:
     for key in settings(type(section)):
         value = getattr(section, key)
         if value is not None:
-            text = str(value) if isinstance(value, Path) else value
+            text = written(value) if isinstance(value, Path) or key == "path" else value
             unused = key == "max_latency_ms" and getattr(section, "policy", "") == "eager"
             remark = "  # has no effect under policy eager" if unused else ""
             yield f"{key} = {json.dumps(text, ensure_ascii=False)}{remark}"
@@ -262,7 +274,7 @@ def _server(
     lane, request = values.get("lane_bytes"), values.get("max_request_bytes", 0)
     request = REQUEST_BYTES if request is None else request
     if lane is not None and lane < 2 * request:
-        bound = _valued("max_request_bytes", request, raw)
+        bound = valued("max_request_bytes", request, raw)
         words = f"at least twice max_request_bytes, which is {bound}"
         report.refuse(("server", "lane_bytes"), str(lane), words)
     _check_ports(values, raw, report)
@@ -271,21 +283,20 @@ def _server(
             values[key] = Path(os.path.abspath(base / values[key]))
             if not is_file(values[key]):
                 report.refuse(("server", key), quoted(raw[key]), "a file that exists")
-    for key, other in _NEEDED.items():
-        if values.get(key) is not None and values.get(other, "") is None:
-            report.add(("server", key), f"is for {other}, which is missing")
-    if values.get("trace_endpoint") is not None and values.get("control_port", 0) is None:
-        report.add(("server", "trace_endpoint"), _TRACE_WORDS)
+    if values.get("app") is not None:
+        values["app"] = os.path.abspath(base / values["app"])
+    for key, words in server_rules.problems(values):
+        report.add(("server", key), words)
     return values
 
 
 def _check_ports(values: Mapping[str, Any], raw: Mapping[str, Any], report: Problems) -> None:
     taken: dict[int, str] = {}
-    for key in ("port", "grpc_port", "control_port"):
+    for key in ("port", "grpc_port", "control_port", "agent_check_port"):
         port = values.get(key)
         if port and port in taken:
             other = taken[port]
-            words = f"another than {other}, which is {_valued(other, port, raw)}"
+            words = f"another than {other}, which is {valued(other, port, raw)}"
             report.refuse(("server", key), str(port), words)
         elif port:
             taken[port] = key
@@ -300,8 +311,6 @@ def _versions(
 ) -> list[dict[str, Any]]:
     """The values of every version of a model."""
     place: Place = ("models", name)
-    if not is_model_name(name):
-        report.add(place, f"found {quoted(name)}, but {_NAME_WORDS}")
     shared = dict(_table(sections, place, report))
     if not isinstance(sections[name], dict):
         return []
@@ -355,15 +364,16 @@ def _model(
     _check_wait(values, raw, place, aliases, report)
     if "max_batch_size" not in raw.keys() | aliases.values() and values.get("allowed_batch_sizes"):
         values["max_batch_size"] = values["allowed_batch_sizes"][-1]
-    if values.get("warm_up_file") is not None:
-        values["warm_up_file"] = Path(os.path.abspath(base / values["warm_up_file"]))
-        if not is_file(values["warm_up_file"]):
-            report.refuse(
-                (*place, "warm_up_file"), quoted(raw["warm_up_file"]), "a file that exists"
-            )
+    for key in MODEL_FILES:
+        if values.get(key) is not None:
+            values[key] = Path(os.path.abspath(base / values[key]))
+            if not is_file(values[key]):
+                report.refuse((*place, key), quoted(raw[key]), "a file that exists")
     _resolve_path(values, raw, place, base, is_file, report)
     for key, words in shape_rules.problems(values):
         report.add((*place, key), words)
+    for key, words in shape_rules.notices(values, raw):
+        report.notice((*place, key), words)
     return values
 
 
@@ -378,42 +388,34 @@ def _resolve_path(
     """Make the model's path absolute, and find out what runs it."""
     if "path" in values:
         if "runtime" in values:
-            values["runtime"] = runtime = values["runtime"] or runtime_of(values["path"])
-            if runtime is None:
+            found = values["runtime"] or runtime_of(values["path"])
+            if found is None and os.path.isdir(base / values["path"]):
+                found = "text"
+            values["runtime"] = runtime = found
+            loader = runtime_of(values["path"]) if runtime == "ray" else runtime
+            if runtime is None or loader is None:
                 report.refuse((*place, "path"), quoted(raw["path"]), _ENDING_WORDS)
                 return
-            _check_runtime(runtime, values, place, report)
+            for key, words in runtime_rules.problems(runtime, values):
+                report.add((*place, key), words)
             if isinstance(values["path"], str) != (runtime == "http"):
                 words = _ADDRESS_WORDS if runtime == "http" else f"a file for the runtime {runtime}"
                 report.refuse((*place, "path"), quoted(raw["path"]), words)
                 return
+            if runtime == "text":
+                values |= text_rules.shape(values, raw)
             if runtime == "http" and "workers" not in raw:
-                values["workers"] = _BATCHES_UNDER_WAY
+                values["workers"] = upstream_rules.workers(values["path"])
+            for key, words in upstream_rules.problems(values) if runtime == "http" else ():
+                report.add((*place, key), words)
         if isinstance(values["path"], str):
             return
         values["path"] = Path(os.path.realpath(base / values["path"]))
-        if not is_file(values["path"]):
+        is_text = values.get("runtime") == "text"
+        if not (os.path.isdir(values["path"]) if is_text else is_file(values["path"])):
             there = "" if str(values["path"]) == raw["path"] else f"; none is at {values['path']}"
-            report.refuse((*place, "path"), quoted(raw["path"]), f"a file that exists{there}")
-
-
-def _may_be_sidecar(models: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether there is one model, of which everything else can be asked over V1 as well."""
-    asked = [(model.get("runtime"), model.get("protocol")) for model in models]
-    return asked == [("http", "v1")]
-
-
-def _check_runtime(runtime: str, values: Mapping[str, Any], place: Place, report: Problems) -> None:
-    """Settings of another runtime would do nothing, and their writer would not notice."""
-    known = settings(ModelConfig)
-    for key, wanted in _RUNTIMES_OF_KEY.items():
-        if runtime not in wanted and values.get(key, known[key].default) != known[key].default:
-            those = f"runtime{'s' * (len(wanted) > 1)} {' and '.join(wanted)}"
-            report.add((*place, key), f"is for the {those}, but this model's is {runtime}")
-    given = {key: values.get(key) for key in ("inputs", "outputs")}
-    for key, other in (("inputs", "outputs"), ("outputs", "inputs")):
-        if given[key] and given[other] == ():
-            report.add((*place, other), f"is missing; with {key} there must be {other} as well")
+            what = "directory" if is_text else "file"
+            report.refuse((*place, "path"), quoted(raw["path"]), f"a {what} that exists{there}")
 
 
 def _check_wait(
@@ -430,8 +432,8 @@ def _check_wait(
         report.notice((*place, latency), _NO_WAIT_WORDS)
     if latency_ms is None or timeout_s is None or latency_ms <= timeout_s * 1000:
         return
-    found = _valued(latency, latency_ms, raw, " ms")
-    words = f"at most {timeout}, which is {_valued(timeout, timeout_s, raw, ' s')}"
+    found = valued(latency, latency_ms, raw, " ms")
+    words = f"at most {timeout}, which is {valued(timeout, timeout_s, raw, ' s')}"
     report.refuse((*place, latency), found, words)
 
 
@@ -493,7 +495,3 @@ def _unknown(key: str, known: tuple[str, ...]) -> str:
     if close:
         return f"unknown key; did you mean {folded[close[0]]}?"
     return f"unknown key; known are {', '.join(known)}"
-
-
-def _valued(key: str, value: float, raw: Mapping[str, Any], unit: str = "") -> str:
-    return f"{value:.15g}{unit}" + ("" if key in raw else " by default")

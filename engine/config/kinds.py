@@ -5,12 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ringbatch.engine.config.addresses import (
+    are_addresses,
     are_forwarded,
+    are_ray_resources,
     is_address,
-    is_trace_address,
+    is_any_address,
+    is_ray_address,
     lowered,
     origin,
     stored,
@@ -30,6 +33,7 @@ class Kind:
         metavar: stands for the value in the command line's help; empty for a switch.
         numeric: whether a flag's text is read as a number.
         several: whether it is a list, and its flag is given once for each item.
+        spelled: reads a flag's text that is neither a number nor the value itself.
     """
 
     words: str
@@ -38,6 +42,7 @@ class Kind:
     metavar: str
     numeric: bool = False
     several: bool = False
+    spelled: Callable[[str], Any] | None = None
 
 
 def _is_whole(value: object) -> bool:
@@ -52,6 +57,36 @@ def whole(least: int, most: int) -> Kind:
         return _is_whole(value) and least <= value <= most
 
     return Kind(f"a whole number from {least} to {most}", accepts, int, "N", numeric=True)
+
+
+def count_or_range(most: int) -> Kind:
+    """A whole number from 1 on, or two, whose order is looked at elsewhere."""
+
+    def accepts(value: Any) -> bool:
+        if isinstance(value, list | tuple):
+            return len(value) == 2 and all(_is_whole(item) and 0 <= item <= most for item in value)
+        return _is_whole(value) and 1 <= value <= most
+
+    def store(value: Any) -> int | tuple[int, int]:
+        fewest, most_of_them = value if isinstance(value, list | tuple) else (value, value)
+        return fewest if fewest == most_of_them > 0 else (fewest, most_of_them)
+
+    words = f"a whole number from 1 to {most}, or the fewest and the most, such as [1, 8] or [0, 8]"
+    return Kind(words, accepts, store, "N|MIN-MAX", spelled=_spelled_range)
+
+
+def _spelled_range(text: str) -> object:
+    """The value that a flag's text such as ``4`` or ``1-8`` spells; other text as it is."""
+    numbers = text.split("-")
+    if len(numbers) > 2 or not all(number.isdecimal() for number in numbers):
+        return text
+    found = [int(number) for number in numbers]
+    return found if len(found) == 2 else found[0]
+
+
+def most_of(value: int | tuple[int, int]) -> int:
+    """The larger number of what `count_or_range` stores."""
+    return value[1] if isinstance(value, tuple) else value
 
 
 def power_of_two(most: int) -> Kind:
@@ -92,7 +127,9 @@ def _is_model_file(value: Any) -> bool:
 
 
 def _is_model(value: Any) -> bool:
-    return is_address(value) if _is_text(value) and "://" in value else _is_model_file(value)
+    if isinstance(value, list | tuple):
+        return are_addresses(value)
+    return is_any_address(value) if _is_text(value) and "://" in value else _is_model_file(value)
 
 
 def _are_object_prefixes(value: object) -> bool:
@@ -134,6 +171,40 @@ TYPE_NAMES: Final = Kind(
     "TYPE",
     several=True,
 )
+TREE_ANSWERS: Final = ("y", "label", "probabilities", "margins", "contributions")
+"""What a model of trees can return, by the names of its outputs."""
+
+
+def _are_answers(value: object) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and len(set(map(str, value))) == len(value)
+        and all(name in TREE_ANSWERS for name in value)
+    )
+
+
+def _are_class_names(value: object) -> bool:
+    return (
+        isinstance(value, list | tuple)
+        and all(map(_is_text, value))
+        and len(set(value)) == len(value)
+    )
+
+
+ANSWERS: Final = Kind(
+    f'a list such as ["label", "margins"], of {", ".join(TREE_ANSWERS)}',
+    _are_answers,
+    tuple,
+    "OUTPUT",
+    several=True,
+)
+CLASS_NAMES: Final = Kind(
+    'a list such as ["no", "yes"], of texts that differ',
+    _are_class_names,
+    tuple,
+    "TEXT",
+    several=True,
+)
 TENSORS: Final = Kind(
     'a list such as ["x FP32 [3, 224, 224]"], of a name, a datatype and the sizes of one instance '
     "each; -1 is any size",
@@ -146,7 +217,8 @@ ADDRESS: Final = Kind("an address or a host name", _is_text, str, "ADDRESS")
 SWITCH: Final = Kind("true or false", lambda value: isinstance(value, bool), bool, "")
 FILE: Final = Kind("the path of a file", _is_model_file, Path, "FILE")
 MODEL: Final = Kind(
-    "the path of a model file, or the address of a model server, http://HOST:PORT",
+    "the path of a model file, or the address of a model server, http://HOST:PORT or "
+    "https://HOST:PORT, or a list of addresses",
     _is_model,
     stored,
     "FILE",
@@ -157,9 +229,18 @@ SERVER_ADDRESS: Final = Kind(
     str,
     "URL",
 )
+_APPLICATION: Final = re.compile(
+    r"(?:[^\0]*/)?[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII
+)
+APPLICATION: Final = Kind(
+    'the name of a module and of an application in it, such as "api:app"',
+    lambda value: isinstance(value, str) and _APPLICATION.fullmatch(value) is not None,
+    str,
+    "MODULE:NAME",
+)
 TRACE_ADDRESS: Final = Kind(
     "the address of an OpenTelemetry collector, http://HOST:PORT or https://HOST:PORT",
-    is_trace_address,
+    is_any_address,
     str,
     "URL",
 )
@@ -230,6 +311,14 @@ CPU_SETS: Final = Kind(
     several=True,
 )
 NAME: Final = Kind("a name", _is_text, str, "NAME")
+RAY_ADDRESS: Final = Kind('"auto", or HOST:PORT of a Ray cluster', is_ray_address, str, "ADDRESS")
+RAY_RESOURCES: Final = Kind(
+    'a list such as ["accelerator=1"], of names other than CPU and GPU, and a count above 0 each',
+    are_ray_resources,
+    tuple,
+    "NAME=X",
+    several=True,
+)
 ENGINE_NAME: Final = Kind(engine_name.WORDS, engine_name.is_engine_name, str, "NAME")
 VERSION_WORDS: Final = "1 to 64 letters, digits, dots, dashes or underscores, and not . or .."
 _VERSION_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -242,14 +331,37 @@ def is_version(value: object) -> bool:
 
 
 VERSION: Final = Kind(f"the name of a version, {VERSION_WORDS}", is_version, str, "VERSION")
+RuntimeName = Literal[
+    "python",
+    "onnx",
+    "sklearn",
+    "xgboost",
+    "lightgbm",
+    "catboost",
+    "openvino",
+    "text",
+    "torch",
+    "http",
+    "ray",
+]
 RUNTIMES: Final = {
     "python": (".py",),
     "onnx": (".onnx",),
     "sklearn": (".skops", ".pkl", ".joblib"),
+    "xgboost": (".ubj", ".json"),
+    "lightgbm": (".txt",),
+    "catboost": (".cbm",),
+    "openvino": (".xml",),
+    "text": (),
     "torch": (".pt2", ".pt", ".pth", ".ts"),
     "http": (),
+    "ray": (),
 }
-"""The endings by which each runtime knows its files; the last knows addresses instead."""
+"""The endings by which each runtime knows its files. http knows addresses instead, text a
+directory, and ray has files of the others run elsewhere."""
+
+OF_TABLES: Final = frozenset({"sklearn", "xgboost", "lightgbm", "catboost"})
+"""Runtimes whose models know of missing values."""
 
 
 def runtime_of(path: Path | str) -> str | None:

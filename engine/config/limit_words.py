@@ -1,6 +1,6 @@
 """How messages call what limits a model: the setting, its value, and where that is from. Pure."""
 
-from ringbatch.engine.config.settings import HTTP_GRACE_S, ModelConfig
+from ringbatch.engine.config.settings import ModelConfig
 
 
 def batch_timeout(model: ModelConfig) -> str:
@@ -8,7 +8,8 @@ def batch_timeout(model: ModelConfig) -> str:
     words = f"batch_timeout_s = {model.batch_limit_s:g}"
     if model.batch_timeout_s is None:
         words += f", derived from timeout_s = {model.timeout_s:g}"
-    return words if model.platform != "http" else f"{words}, and {HTTP_GRACE_S:g} s beyond it"
+    grace_s = model.hung_after_s - model.batch_limit_s
+    return f"{words}, and {grace_s:g} s beyond it" if grace_s else words
 
 
 def load_timeout(model: ModelConfig) -> str:

@@ -4,7 +4,7 @@ import datetime
 import json
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 Place = tuple[str, ...]
 """Where a value stands: the names of its sections, then its key."""
@@ -62,6 +62,16 @@ def key_text(name: str) -> str:
     return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
+def in_toml(value: object) -> str:
+    """A value as a TOML document has it."""
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{key_text(key)} = {in_toml(item)}" for key, item in value.items())
+        return f"{{ {pairs} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(in_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)
+
+
 def quoted(value: object) -> str:
     """A TOML value as a person would write it, cut where it is long."""
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
@@ -78,3 +88,8 @@ def quoted(value: object) -> str:
     if isinstance(value, float):
         return str(value)
     return json.dumps(value, ensure_ascii=False)
+
+
+def valued(key: str, value: float, raw: Mapping[str, Any], unit: str = "") -> str:
+    """A number for people, and whether it is there by default."""
+    return f"{value:.15g}{unit}" + ("" if key in raw else " by default")

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from ringbatch.engine.config.kinds import (
     ADDRESS,
+    APPLICATION,
     CPUS,
     ENGINE_NAME,
     FILE,
@@ -41,7 +42,20 @@ class ServingConfig:
         whole(0, 65535),
         "TCP port on which the frontends listen; 0 takes any free one",
     ] = 8080
+    share_port: Annotated[
+        bool,
+        SWITCH,
+        "take port and grpc_port beside other engines of this user that do so too; the kernel "
+        "gives each a part of the connections, once its models are ready; for an engine on each "
+        "NUMA node",
+    ] = False
     frontends: Annotated[int, whole(1, 256), "number of Gunicorn workers, which serve HTTP"] = 2
+    http2: Annotated[
+        bool,
+        SWITCH,
+        "speak HTTP/2 on port too: with clients that begin with it, that ask for it (Upgrade: "
+        "h2c), or, over TLS, that choose it (ALPN)",
+    ] = False
     grpc_port: Annotated[
         int | None,
         whole(0, 65535),
@@ -132,6 +146,13 @@ class ServingConfig:
         "TCP port on which metrics and the page are served, 0 takes any free one; by default "
         "they are not",
     ] = None
+    agent_check_port: Annotated[
+        int | None,
+        whole(0, 65535),
+        "TCP port, at the address of the frontends, on which HAProxy's agent-check is told what "
+        "share of the requests is right for this engine, 0 takes any free one; by default it is "
+        "not",
+    ] = None
     sidecar: Annotated[
         bool,
         SWITCH,
@@ -143,6 +164,13 @@ class ServingConfig:
         SERVER_ADDRESS,
         "server to which requests for other paths than those served here are passed on; by default "
         "that of the runtime http, where all models are on one",
+    ] = None
+    app: Annotated[
+        str | None,
+        APPLICATION,
+        "an ASGI application, such as FastAPI's, that the frontends serve at all paths that do not "
+        "begin with /v1/models or /v2: the name of a module, which is looked for beside this file "
+        "first, and of the application in it; see Routes of your own",
     ] = None
     placement: Annotated[
         Literal["shared", "auto"],
@@ -183,6 +211,11 @@ class ServingConfig:
         "seconds within which a collector, a gRPC frontend or the metrics server that hangs is "
         "replaced; for workers see batch_timeout_s",
     ] = 2
+
+    @property
+    def has_control_process(self) -> bool:
+        """Whether there is a process that serves what is not for clients."""
+        return self.control_port is not None or self.agent_check_port is not None
 
     def worker_places(self, workers: int) -> int:
         """Places for workers, those for that many configured ones included."""

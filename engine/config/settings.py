@@ -9,36 +9,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from ringbatch.engine.config.addresses import origin
+from ringbatch.engine.config import places
+from ringbatch.engine.config.addresses import is_address, origin
+from ringbatch.engine.config.batched import BatchedConfig
+from ringbatch.engine.config.chained import ChainConfig
 from ringbatch.engine.config.kinds import (
+    ANSWERS,
+    CLASS_NAMES,
     CPU_SETS,
     DEVICE,
     DEVICES,
     FILE,
     HEADER_NAMES,
-    MODEL,
     NAME,
-    PADDINGS,
-    RUNTIMES,
+    RAY_ADDRESS,
+    RAY_RESOURCES,
     SWITCH,
     TENSORS,
     TRACE_ADDRESS,
     TYPE_NAMES,
-    VERSION,
-    ascending,
     choice,
+    count_or_range,
     number,
     runtime_of,
     whole,
 )
 from ringbatch.engine.config.serving import DAY_S, MIB, ServingConfig
-from ringbatch.shm.descriptors import TASK_WORDS
-from ringbatch.shm.model_spec import FIRST_VERSION
 
-HTTP_GRACE_S: Final = 5.0
-"""What a worker gets beyond the time that it gives a model server."""
-LARGEST_BATCH: Final = TASK_WORDS // 4
-"""Two batches of single instances fit into a task ring, with room to spare."""
+WAITING_GRACE_S: Final = 5.0
+"""What a worker gets beyond the time that it gives a model server or an actor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +76,12 @@ class ServerConfig(ServingConfig):
         "tell with every answer where its time went, in the header Server-Timing; by default only "
         "whoever asks with X-Server-Timing: 1 is told",
     ] = False
+    load_report: Annotated[
+        bool,
+        SWITCH,
+        "tell with every answer how busy the engine is, in the header endpoint-load-metrics "
+        "(ORCA); by default only whoever asks with endpoint-load-metrics-format is told",
+    ] = False
     trace_endpoint: Annotated[
         str | None,
         TRACE_ADDRESS,
@@ -92,127 +97,34 @@ class ServerConfig(ServingConfig):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelConfig:
+class ModelConfig(BatchedConfig):
     """One version of a model: a section ``[models.NAME]``, or ``[models.NAME.versions.VERSION]``
     laid over it; `path` is absolute where the configuration was concluded."""
 
-    name: str
-    version: str = FIRST_VERSION
-    default_version: Annotated[
-        str | None,
-        VERSION,
-        "which of several versions serves requests that name none; by default the highest",
-    ] = None
-    runtime: Annotated[
-        Literal["python", "onnx", "sklearn", "torch", "http"] | None,
-        choice(*RUNTIMES),
-        "what runs the model file; by default its ending decides: python for .py, onnx for .onnx, "
-        "sklearn for .skops, .pkl and .joblib, torch for .pt2, .pt, .pth and .ts; "
-        "http for an address",
-    ] = None
-    path: Annotated[
-        Path | str,
-        MODEL,
-        "the model file; a relative path starts beside the configuration file; or the address of a "
-        "model server that is asked with whole batches, http://HOST:PORT, with the path of its "
-        "predictions where that is not the usual one",
-    ]
-    max_batch_size: Annotated[
-        int,
-        whole(0, LARGEST_BATCH),
-        "instances in the largest batch; "
-        "0 for a model without a batch dimension, which runs each instance alone",
-    ] = 32
-    allowed_batch_sizes: Annotated[
-        tuple[int, ...],
-        ascending(1, LARGEST_BATCH, "[1, 4, 16]"),
-        "numbers of instances that batches are padded to, the last being max_batch_size; by "
-        "default batches are not padded",
-    ] = ()
-    max_batch_elements: Annotated[
-        int,
-        whole(0, 1 << 40),
-        "elements of the largest input in one batch, padding included; 0 for no bound",
-    ] = 0
-    pad_variable_length: Annotated[
-        bool,
-        SWITCH,
-        "pad dimensions of any size (-1), so that requests of unequal length share batches",
-    ] = False
-    length_buckets: Annotated[
-        tuple[int, ...],
-        ascending(1, 1 << 30, "[32, 64, 128]"),
-        "sizes that dimensions of any size are padded to; requests share batches with those of "
-        "their bucket; by default each batch is padded to its longest instance",
-    ] = ()
-    padding_values: Annotated[
-        tuple[str, ...],
-        PADDINGS,
-        "numbers that inputs are padded with; 0 for every other input",
-    ] = ()
-    lengths_input: Annotated[
-        str | None,
-        NAME,
-        "input of the model, INT32 or INT64 [], that is fed with the true length of each instance; "
-        "clients do not send it",
-    ] = None
-    load_timeout_s: Annotated[
-        float,
-        number(DAY_S, zero=False),
-        "seconds that a worker may take to open its model file, again to load the model, and for "
-        "warm-up beyond warm_up_s, before it is taken for hung and ended",
-    ] = 600.0
-    warm_up: Annotated[
-        Literal["required", "try", "off"],
-        choice("required", "try", "off"),
-        "run every batch size before the first request: required, a model that fails at one is not "
-        "served; try, it is served all the same, with a warning; off, nothing is run",
-    ] = "required"
-    warm_up_s: Annotated[
-        float,
-        number(DAY_S, zero=True),
-        "seconds that warm-up may take; what would take longer is left out",
-    ] = 30.0
-    warm_up_length: Annotated[
-        int,
-        whole(1, 1 << 30),
-        "size in warm-up of dimensions of any size, where length_buckets does not say it",
-    ] = 16
-    warm_up_file: Annotated[
-        Path | None,
-        FILE,
-        "instances to warm up with, JSON as a V1 request; by default they are made up from the "
-        "model's inputs",
-    ] = None
-    max_latency_ms: Annotated[
-        float,
-        number(1000 * DAY_S, zero=True),
-        "milliseconds that the oldest request of a batch waits at most for others to join it while "
-        "a worker is idle, under policy fixed; has no effect under eager",
-    ] = 500.0
-    timeout_s: Annotated[
-        float,
-        number(DAY_S, zero=False),
-        "seconds from a request's acceptance to its deadline",
-    ] = 60.0
-    batch_timeout_s: Annotated[
-        float | None,
-        number(DAY_S, zero=False),
-        "seconds that one run of a batch may take before its worker is taken for hung and "
-        "replaced; by default a quarter of timeout_s, and no less than 1",
-    ] = None
-    policy: Annotated[
-        Literal["eager", "fixed"],
-        choice("eager", "fixed"),
-        "when a batch closes: eager, as soon as a worker is idle; "
-        "fixed, once one is and the batch is full or its oldest request has waited max_latency_ms",
-    ] = "eager"
     workers: Annotated[
-        int,
-        whole(1, 64),
-        "number of processes that each hold a copy of the model; by default 4 for the runtime "
-        "http, each of which has one batch under way",
+        int | tuple[int, int],
+        count_or_range(64),
+        "number of processes that each hold a copy of the model, or the fewest and the most, "
+        "[1, 8] or [0, 8], between which the load decides; by default 4 for the runtime http, for "
+        "each address in path, each of which has one batch under way",
     ] = 1
+    target_wait_ms: Annotated[
+        float | None,
+        number(1000 * DAY_S, zero=False),
+        "milliseconds to its answer, as predicted for a request that comes now, above which "
+        "workers are started, where workers is a range; by default what three batches take of "
+        "late, and no more than a quarter of timeout_s",
+    ] = None
+    scale_up_after_s: Annotated[
+        float,
+        number(3600, zero=True),
+        "seconds that the prediction is above target_wait_ms before workers are started",
+    ] = 2.0
+    scale_down_after_s: Annotated[
+        float,
+        number(DAY_S, zero=False),
+        "seconds that fewer workers would have sufficed before the others are let go",
+    ] = 60.0
     spares: Annotated[
         int,
         whole(0, 64),
@@ -227,7 +139,7 @@ class ModelConfig:
     device: Annotated[
         str,
         DEVICE,
-        "where the runtimes onnx and torch run the model: "
+        "where the runtimes onnx, text and torch run the model: "
         "cpu, or cuda:0 with the number of a device",
     ] = "cpu"
     inputs: Annotated[
@@ -250,6 +162,36 @@ class ModelConfig:
         SWITCH,
         "lay out images and weights for the runtime torch with their channels last",
     ] = False
+    columns: Annotated[
+        Literal["auto", "named", "matrix"],
+        choice("auto", "named", "matrix"),
+        "how a model takes the columns of its table: named, an input for each; matrix, all in x; "
+        "auto, named where a column holds categories or texts, or a scikit-learn model was fitted "
+        "on a DataFrame",
+    ] = "auto"
+    answers: Annotated[
+        tuple[str, ...],
+        ANSWERS,
+        "what a model of the runtimes sklearn, xgboost, lightgbm and catboost returns; by default "
+        "label and probabilities where it is a classifier, else y",
+    ] = ()
+    iterations: Annotated[
+        int,
+        whole(0, 1 << 20),
+        "rounds of boosting that answers are made of; by default those up to the best iteration, "
+        "where the file knows it, else all",
+    ] = 0
+    class_names: Annotated[
+        tuple[str, ...],
+        CLASS_NAMES,
+        "what the labels of a classifier are called, in the order of its classes; by default as in "
+        "its file, else 0, 1 and so on",
+    ] = ()
+    truncate: Annotated[
+        bool,
+        SWITCH,
+        "leave out what a text has beyond the tokens that the model takes; else it is refused",
+    ] = True
     devices: Annotated[
         tuple[str, ...],
         DEVICES,
@@ -283,12 +225,85 @@ class ModelConfig:
         "headers that the runtime http passes on over V1; requests that differ in them share no "
         "batch",
     ] = ("authorization",)
+    headers: Annotated[
+        tuple[str, ...],
+        HEADER_NAMES,
+        "headers, over gRPC metadata, that a model file is told whose predict takes request",
+    ] = ()
     isolate_errors: Annotated[
         bool,
         SWITCH,
         "where the model server answers a batch with 500, ask again for its halves, as is always "
         "done after 400, 413 and 422",
     ] = False
+    ray_workers: Annotated[
+        int | tuple[int, int] | None,
+        count_or_range(64),
+        "number of further workers, beside those of workers, whose model an actor in a Ray cluster "
+        "holds, or the fewest and the most, [0, 8]; they take what those here cannot; by default "
+        "there are none",
+    ] = None
+    ray_address: Annotated[
+        str,
+        RAY_ADDRESS,
+        "the Ray cluster, HOST:PORT; auto for the one that this host belongs to",
+    ] = "auto"
+    ray_namespace: Annotated[str, NAME, "namespace of the actors in the cluster"] = "ringbatch"
+    ray_cpus: Annotated[
+        float,
+        number(1024, zero=True),
+        "CPUs of the cluster that each actor has for itself",
+    ] = 1.0
+    ray_gpus: Annotated[
+        float,
+        number(1024, zero=True),
+        "GPUs of the cluster that each actor has for itself",
+    ] = 0.0
+    ray_resources: Annotated[
+        tuple[str, ...],
+        RAY_RESOURCES,
+        "other resources of the cluster that each actor has for itself",
+    ] = ()
+    ray_scheduling: Annotated[
+        Literal["spread", "default"],
+        choice("spread", "default"),
+        "how actors are put on nodes: spread, evenly; default, as Ray likes",
+    ] = "spread"
+    ray_placement_group: Annotated[
+        str | None,
+        NAME,
+        "placement group of the cluster, in that namespace, in which the actors are",
+    ] = None
+    ray_keep_s: Annotated[
+        float,
+        number(DAY_S, zero=True),
+        "seconds that an actor without its worker keeps the model loaded for the next one; 0 ends "
+        "it with its worker",
+    ] = 3600.0
+    retry: Annotated[
+        Literal["safe", "always"],
+        choice("safe", "always"),
+        "which batches without an answer another model server is asked for: safe, those that none "
+        "has begun to run, because it took no connection or answered 429 or 503, or a kept "
+        "connection ended there without a byte of an answer and it takes no other; always, also "
+        "those that one may have run: its connection ended, or it was taken for down meanwhile",
+    ] = "safe"
+    upstream_ca: Annotated[
+        Path | None,
+        FILE,
+        "authorities, PEM, one of which must have signed the certificate of a model server at "
+        "https; by default those of the system",
+    ] = None
+    upstream_certificate: Annotated[
+        Path | None,
+        FILE,
+        "certificate that model servers at https are shown, PEM; by default none",
+    ] = None
+    upstream_key: Annotated[
+        Path | None,
+        FILE,
+        "private key of upstream_certificate, PEM, without a password",
+    ] = None
     worker_memory_bytes: Annotated[
         int | None,
         whole(64 * MIB, 1 << 44),
@@ -322,9 +337,69 @@ class ModelConfig:
         return runtime
 
     @property
+    def loader(self) -> str:
+        """The runtime that reads the model file, wherever that is done."""
+        found = runtime_of(self.path) if self.platform == "ray" else self.platform
+        assert found is not None, "a configuration is concluded only where something reads the file"
+        return found
+
+    @property
+    def in_ray(self) -> tuple[bool, ...]:
+        """For each of its workers, in order, whether it drives an actor in a Ray cluster."""
+        if self.platform == "ray":
+            return (True,) * places.most(self.workers)
+        return places.in_ray(self.workers, self.ray_workers or 0)
+
+    def is_in_ray(self, index: int) -> bool:
+        """Whether one of its workers does; a spare is as the first one.
+
+        Args:
+            index: which.
+        """
+        kinds = self.in_ray
+        return kinds[index if index < len(kinds) else 0]
+
+    def waits(self, index: int) -> bool:
+        """Whether one of its workers waits while others compute.
+
+        Args:
+            index: which.
+        """
+        return self.platform == "http" or self.is_in_ray(index)
+
+    @property
+    def fewest_workers(self) -> int:
+        """That run where there is no load."""
+        return places.fewest(self.workers) + places.fewest(self.ray_workers or 0)
+
+    @property
+    def most_workers(self) -> int:
+        """That run where there is much of it."""
+        return places.most(self.workers) + places.most(self.ray_workers or 0)
+
+    @property
+    def follows_load(self) -> bool:
+        """Whether the load decides how many run."""
+        return isinstance(self.workers, tuple) or isinstance(self.ray_workers, tuple)
+
+    @property
     def processes(self) -> int:
-        """Worker processes that hold it, spares among them."""
-        return self.workers + self.spares
+        """Worker processes that hold it at the start, spares among them; one at the least, which
+        says what the model takes and returns."""
+        return max(self.fewest_workers, 1) + self.spares
+
+    @property
+    def most_processes(self) -> int:
+        """Worker processes that ever hold it at once, spares among them."""
+        return self.most_workers + self.spares
+
+    def processes_near(self, running: int) -> int:
+        """Worker processes, spares among them, where so many run now.
+
+        Args:
+            running: as the load has it, which may lie outside of the range.
+        """
+        return min(max(running, self.fewest_workers), self.most_workers) + self.spares
 
     @property
     def batch_limit_s(self) -> float:
@@ -336,23 +411,34 @@ class ModelConfig:
 
     @property
     def hung_after_s(self) -> float:
-        """When a worker is replaced: one that waits for a model server gives up first."""
-        return self.batch_limit_s + (HTTP_GRACE_S if self.platform == "http" else 0)
+        """When a worker is replaced: one that waits for others gives up first."""
+        waits = self.platform == "http" or any(self.in_ray)
+        return self.batch_limit_s + (WAITING_GRACE_S if waits else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """All that one engine is told; the models stand in the order of the document. Each of the
+    """All that one engine is told, models and chains in the order of the document. Each of the
     `notices` is a line on a setting that is legal and has no effect."""
 
     server: ServerConfig = field(default_factory=ServerConfig)
     models: tuple[ModelConfig, ...]
+    chains: tuple[ChainConfig, ...] = ()
     notices: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def names(self) -> list[str]:
+        """What all models and chains are called, each once."""
+        names = [*(model.name for model in self.models), *(chain.name for chain in self.chains)]
+        return [*dict.fromkeys(names)]
 
     @property
     def passes_to(self) -> str | None:
         """`pass_through` or what it is by default."""
+        if self.server.app is not None:
+            return None
         if self.server.pass_through is not None:
             return self.server.pass_through
-        servers = {origin(m.path) if isinstance(m.path, str) else None for m in self.models}
+        paths = [m.path for m in self.models]
+        servers = {origin(p) if isinstance(p, str) and is_address(p) else None for p in paths}
         return servers.pop() if len(servers) == 1 else None

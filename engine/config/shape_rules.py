@@ -3,9 +3,12 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from ringbatch.engine.config.kinds import most_of
+
 _OF_PADDING: Final = ("length_buckets", "padding_values", "lengths_input")
 _OF_BATCHES: Final = ("allowed_batch_sizes", "pad_variable_length", "max_batch_elements")
 _OF_WORKERS: Final = ("devices", "cpus")
+_OF_RANGES: Final = ("target_wait_ms", "scale_up_after_s", "scale_down_after_s")
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -32,10 +35,32 @@ def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for key in _OF_PADDING:
         if values.get(key) and values.get("pad_variable_length") is False:
             yield key, "is for pad_variable_length, which is false"
-    workers = values.get("workers")
+    workers = most_of(values.get("workers", 0))
+    if isinstance(values.get("workers"), tuple):
+        fewest, _ = found = values["workers"]
+        if fewest > workers:
+            yield "workers", f"found {[*found]}, but the fewest must not be more than the most"
+        elif not workers:
+            yield "workers", f"found {[*found]}, but the most must be 1 or more"
     for key in _OF_WORKERS:
         count = len(values.get(key, ()))
         if workers and count > workers:
             yield key, f"found {count}, but it must be at most workers, which is {workers}"
     if values.get("devices") and values.get("device", "cpu") != "cpu":
         yield "devices", "says the same as device; keep one"
+
+
+def notices(values: Mapping[str, Any], raw: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is legal in one model's settings and has no effect.
+
+    Args:
+        values: as for `problems`.
+        raw: what is written.
+
+    Returns:
+        The key, and the words for it.
+    """
+    if isinstance(values.get("workers"), int):
+        for key in _OF_RANGES:
+            if key in raw:
+                yield key, "has no effect, because workers is one number and not a range"

@@ -17,7 +17,6 @@ from ringbatch.shm.host.descriptors import OTHERS
 
 _TASKS: Final = 4
 """Of one process, beside the threads of a worker's math library."""
-_GRPC_TASKS: Final = 16
 _FILES_OF_ONE_ENGINE: Final = 4
 """The segment, the life pipe, the collector's semaphore and the control socket."""
 _HEARTBEATS: Final = 2
@@ -36,7 +35,7 @@ def needs(
         environment: of the supervisor.
     """
     fit = fitted(config, free_bytes)
-    server, holders = fit.server, sum(model.processes for model in fit.models)
+    server, holders = fit.server, sum(model.most_processes for model in fit.models)
     unknown = dict.fromkeys(range(holders), Signature((), ()))
     layout = layout_of(server, first_entries(fit.models, unknown, Forwarding()))
     try:
@@ -46,7 +45,7 @@ def needs(
     workers = tuple(_workers(fit, plan, host, environment))
     grpc = 0 if server.grpc_port is None else server.grpc_frontends
     # The supervisor, Gunicorn's arbiter, the collector and its standby.
-    processes = 4 + server.frontends + grpc + (server.control_port is not None) + holders
+    processes = 4 + server.frontends + grpc + server.has_control_process + holders
     threads = sum(worker.threads for worker in workers)
     return Needs(
         segment_bytes=layout.size,
@@ -56,7 +55,7 @@ def needs(
             _FILES_OF_ONE_ENGINE + layout.workers + layout.lanes + _HEARTBEATS * server.frontends
         ),
         processes=processes,
-        tasks=processes * _TASKS + grpc * _GRPC_TASKS + threads,
+        tasks=processes * _TASKS + threads,
         memory_bytes=layout.size + processes * PROCESS_BYTES,
         workers=workers,
         open_files=server.max_connections + OTHERS,
@@ -73,10 +72,10 @@ def _workers(
     """Those that compute; spares mostly wait."""
     number = 0
     for model in config.models:
-        for index in range(model.workers):
+        for index in range(model.most_workers):
             share = plan.workers[number].threads if plan is not None else host.quota
             number += 1
-            if model.platform == "http":
+            if model.waits(index):
                 continue
             given = thread_environment(model.threads, share, environment)
             threads, variable = _most_threads(environment, given)

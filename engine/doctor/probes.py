@@ -24,8 +24,15 @@ from ringbatch.shm.host.credentials import key_digests, server_tls
 from ringbatch.shm.wakeup import Wakeup
 
 _PR_GET_PDEATHSIG: Final = 2
-_PORTS: Final = (("port", "host"), ("grpc_port", "host"), ("control_port", "control_host"))
+_PORTS: Final = (
+    ("port", "host"),
+    ("grpc_port", "host"),
+    ("control_port", "control_host"),
+    ("agent_check_port", "host"),
+)
 """Keys of ports, with those of their addresses."""
+_SHARED: Final = ("port", "grpc_port")
+"""Those that several engines can have, where they say so."""
 
 
 def features() -> Features:
@@ -159,7 +166,12 @@ def _wait_by_monotonic_clock() -> None:
 def doors(server: ServerConfig, files: HostFiles) -> tuple[Door, ...]:
     """Whether each port of a configuration can be had, and who has it; 0 stands for any."""
     ports = ((key, getattr(server, home), getattr(server, key)) for key, home in _PORTS)
-    return tuple(_door(key, host, port, files) for key, host, port in ports if port is not None)
+    shared = _SHARED if server.share_port else ()
+    return tuple(
+        _door(key, host, port, files, beside=key in shared)
+        for key, host, port in ports
+        if port is not None
+    )
 
 
 def credentials(server: ServerConfig, environment: Mapping[str, str]) -> str:
@@ -175,7 +187,7 @@ def credentials(server: ServerConfig, environment: Mapping[str, str]) -> str:
     return ""
 
 
-def _door(key: str, host: str, port: int, files: HostFiles) -> Door:
+def _door(key: str, host: str, port: int, files: HostFiles, *, beside: bool) -> Door:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -183,6 +195,7 @@ def _door(key: str, host: str, port: int, files: HostFiles) -> Door:
         # Not to listen: nobody is to connect and be reset.
         with socket.socket(family, kind, protocol) as tried:
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(beside))
             tried.bind(address)
     except (OSError, UnicodeError) as error:
         number = getattr(error, "errno", None)

@@ -12,6 +12,8 @@ from ringbatch.shm.host.platform import is_compiled
 _REQUIREMENT = re.compile(
     r"""([\w.-]+)\s*(?:\[[^]]*\])?\s*\(?([^;)]*)\)?(?:;.*\bextra\s*==\s*["'](\w+))?"""
 )
+_STAND_INS = {"onnxruntime": ("onnxruntime-gpu",), "xgboost": ("xgboost-cpu",)}
+"""Distributions of another name that hold the same modules."""
 _OF_DEVELOPERS = ("test", "lint")
 
 
@@ -29,7 +31,7 @@ def software() -> Software:
 
 
 def packages(requirements: list[str]) -> list[Package]:
-    """The packages of requirements as wheels have them, such as ``grpcio>=1.67; extra == "grpc"``;
+    """The packages of requirements as wheels have them, such as ``hpack>=4.1; extra == "grpc"``;
     those for developing ringbatch are left out."""
     found = []
     for text in requirements:
@@ -40,7 +42,9 @@ def packages(requirements: list[str]) -> list[Package]:
 
 
 def _installed(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+    for one in (name, *_STAND_INS.get(name, ())):
+        try:
+            return metadata.version(one)
+        except metadata.PackageNotFoundError:
+            continue
+    return None

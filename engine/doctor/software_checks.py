@@ -93,7 +93,11 @@ def _judged(package: Package) -> Finding | None:
 
 def _extras(config: Config) -> set[str]:
     """Those of ringbatch's that a configuration needs."""
-    found = {model.platform for model in config.models} & {"onnx", "sklearn", "torch", "http"}
+    found = {model.platform for model in config.models} - {"python"}
+    if any(model.ray_workers for model in config.models):
+        found.add("ray")
+    if config.server.http2:
+        found.add("http2")
     if config.server.grpc_port is not None:
         found.add("grpc")
     if config.server.trace_endpoint is not None:

@@ -6,23 +6,44 @@ more. Workers and the collector are told things; frontends learn all they need f
 """
 
 from dataclasses import dataclass
-from typing import Final, Never
+from typing import Final
 
 from ringbatch.shm.host.messages import Beat, Failed, Ready, Vocabulary
 from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.texts import Tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Of a worker: what its model takes and returns."""
+    """Of a worker: what its model takes and returns, and whether it asks what requests say."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
+    tokens: Tokens | None = None
+    asks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Warming:
     """Of a worker: its model is loaded, and warm-up begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Of a worker: what is to hold its model elsewhere has no place there yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Of a worker: how far its model's answers alone are from those in company.
+
+    Attributes:
+        lines: what was found, for people.
+        apart: those of them that are beyond what is tolerated.
+    """
+
+    lines: tuple[str, ...]
+    apart: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +93,14 @@ class Drained:
 
 
 FromFrontend = Ready | Failed | Beat
-FromWorker = Ready | Failed | Signature | Warming
+FromWorker = Ready | Failed | Signature | Warming | Waiting | Compared
 ModelNews = Hung | Released | Loaded | Drained
 """What the collector says while it is stepped."""
 FromCollector = Ready | Failed | StandingBy | Reclaimed | ModelNews
 FromRole = FromFrontend | FromWorker | FromCollector
 
 FROM_FRONTEND: Final = Vocabulary[FromFrontend](Ready, Failed, Beat)
-FROM_WORKER: Final = Vocabulary[FromWorker](Ready, Failed, Signature, Warming)
+FROM_WORKER: Final = Vocabulary[FromWorker](Ready, Failed, Signature, Warming, Waiting, Compared)
 FROM_COLLECTOR: Final = Vocabulary[FromCollector](
     Ready, Failed, StandingBy, Reclaimed, Hung, Released, Loaded, Drained
 )
@@ -95,6 +116,26 @@ class KeptFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Actor:
+    """Where an actor is, as `runtimes.ray_terms.RayPlace` has it."""
+
+    engine: str
+    version: str
+    index: int
+    loader: str
+    threads: int
+    address: str
+    namespace: str
+    cpus: float
+    gpus: float
+    resources: tuple[str, ...]
+    scheduling: str
+    placement_group: str
+    keep_s: float
+    load_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RuntimeOptions:
     """What a runtime is told, as `runtimes.model.Options` has it."""
 
@@ -104,11 +145,22 @@ class RuntimeOptions:
     outputs: tuple[str, ...]
     autocast: str
     channels_last: bool
+    columns: str
+    answers: tuple[str, ...]
+    iterations: int
+    class_names: tuple[str, ...]
+    truncate: bool
     trusted_types: tuple[str, ...]
     trust_pickle: bool
     protocol: str
     timeout_s: float
     isolate_errors: bool
+    ray: Actor | None
+    retry: str
+    upstream_ca: str | None
+    upstream_certificate: str | None
+    upstream_key: str | None
+    headers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +200,29 @@ class WarmUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Parity:
+    """How a worker is to compare answers alone with those in company, before it is ready.
+
+    Attributes:
+        file: with samples; empty where they are made up.
+        tolerance: of a difference.
+        length: of open dimensions, in elements, where nothing else says it.
+    """
+
+    file: str
+    tolerance: float
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
 class HeldModel:
     """What a worker is told of the model that it is to hold.
 
     Attributes:
-        path: of its file, or the address of the server that runs it.
+        path: of its file, or the addresses of the servers that run it, a space between two.
         warm_up: None where nothing is warmed up.
         worker_memory_bytes: what the process may take; 0 for any amount.
+        parity: None where answers are not compared.
     """
 
     name: str
@@ -164,6 +232,7 @@ class HeldModel:
     shape: BatchShape
     warm_up: WarmUp | None
     worker_memory_bytes: int
+    parity: Parity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +292,12 @@ class Draining:
     """To the collector: it is to look at the header, which says that no further request comes."""
 
 
-ToWorker = StartWorker | AttachSegment
+@dataclass(frozen=True, slots=True)
+class Dismissed:
+    """To a worker that serves: it is to end, and nobody will want its model again."""
+
+
+ToWorker = StartWorker | AttachSegment | Dismissed
 ToCollector = WorkerDied | TableChanged | Draining
 """Once it has been started."""
 ToRole = ToWorker | StartCollector | ToCollector
@@ -232,5 +306,8 @@ START_WORKER: Final = Vocabulary[StartWorker](StartWorker)
 ATTACH_SEGMENT: Final = Vocabulary[AttachSegment](AttachSegment)
 START_COLLECTOR: Final = Vocabulary[StartCollector](StartCollector)
 TO_COLLECTOR: Final = Vocabulary[ToCollector](WorkerDied, TableChanged, Draining)
-NOTHING: Final = Vocabulary[Never]()
-"""A worker that has all it needs is told nothing more."""
+LOST_STATUS: Final = 75
+"""With which a worker ends where what holds its model elsewhere is gone, by no fault known of a
+batch."""
+DISMISSED: Final = Vocabulary[Dismissed](Dismissed)
+"""All that a worker that serves is told."""

@@ -99,10 +99,17 @@ def _models(before: Sample | None, now: Sample) -> list[list[str]]:
                 _time(model.under_way.oldest_s),
                 _time(model.answer_ms / 1e3),
                 _known(mean_batch(before, own), "{:.1f}"),
-                f"{model.ready}/{model.running}" + f"+{model.spares}" * bool(model.spares),
+                _workers_of(model),
             ]
         )
     return rows
+
+
+def _workers_of(model: ModelSample) -> str:
+    if model.limits is None and not model.running:
+        return "chain"
+    found = f"{model.ready}/{model.running}" + f"+{model.spares}" * bool(model.spares)
+    return found if model.limits is None else f"{found} of {model.limits[0]}-{model.limits[1]}"
 
 
 def _workers(before: Sample | None, now: Sample) -> list[list[str]]:

@@ -6,7 +6,7 @@ from ringbatch.engine.report.listing import show
 from ringbatch.shm import cost_profile
 from ringbatch.shm.cost_profile import Trial, size_text
 from ringbatch.shm.descriptors import ModelWords
-from ringbatch.shm.model_spec import ModelSpec, titled
+from ringbatch.shm.model_spec import ModelSpec, titled, workers_words
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tensor import Tensor
 
@@ -21,11 +21,16 @@ def table(segment: Segment) -> str:
     lines: list[str] = []
     for title, spec in titled(segment.models).items():
         ready = segment.words[segment.layout.model(spec.index) + ModelWords.READY]
+        held = (
+            workers_words(ready, spec.running, spec.limits)
+            if spec.chain is None
+            else ", then ".join(step.title for step in spec.chain.steps)
+        )
         lines += [
-            f"{title}: {spec.platform}, {ready} of {spec.running} workers ready",
+            f"{title}: {spec.platform}, {held}",
             f"  {_signature(spec.inputs)} -> {_signature(spec.outputs)}",
             f"  batches: {_batches(spec)}",
-            *_times([cost_profile.read(segment, number) for number in spec.workers]),
+            *(_times(segment, spec) if spec.chain is None else ()),
         ]
     return "\n".join(lines)
 
@@ -38,7 +43,8 @@ def mean_trials(tried: Iterable[Sequence[Trial]]) -> list[Trial]:
     return [Trial(*size, sum(runs) // len(runs)) for size, runs in sorted(times.items())]
 
 
-def _times(tried: Iterable[Sequence[Trial]]) -> list[str]:
+def _times(segment: Segment, spec: ModelSpec) -> list[str]:
+    tried = [cost_profile.read(segment, number) for number in spec.workers]
     lines = time_lines(mean_trials(tried))
     return ["  warm-up:", *lines] if lines else ["  warm-up: none"]
 
@@ -68,6 +74,8 @@ def _signature(tensors: Sequence[Tensor]) -> str:
 
 
 def _batches(spec: ModelSpec) -> str:
+    if spec.chain is not None:
+        return f"those of its steps; a request holds up to {spec.cap} instances"
     if not spec.batched:
         return "none, each instance runs alone"
     sizes = ", ".join(map(str, spec.allowed_batch_sizes))

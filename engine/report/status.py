@@ -8,8 +8,9 @@ from typing import Final
 
 from ringbatch.engine.report.listing import show
 from ringbatch.shm.engines import running
-from ringbatch.shm.model_spec import FILE_DIFFERS
+from ringbatch.shm.model_spec import FILE_DIFFERS, workers_words
 from ringbatch.shm.snapshot.status import EngineStatus, read
+from ringbatch.shm.upstreams import ServerCounts
 
 _WORDS: Final = {
     "handed_over": "connections that left the fast lane",
@@ -35,7 +36,7 @@ def describe(status: EngineStatus) -> str:
     lines = []
     for name, model in status.models.items():
         lines += [
-            f"{name}: {model.ready} of {model.workers} workers ready"
+            f"{name}: {workers_words(model.ready, model.workers, model.limits)}"
             + f", beside {model.spares} spare" * bool(model.spares)
             + f"; {FILE_DIFFERS}; ringbatch reload takes it" * model.file_differs,
             f"  answered {model.answered}, errors {model.refused}",
@@ -45,6 +46,7 @@ def describe(status: EngineStatus) -> str:
             f"{model.run_ms:.3f} ms, {_expected(model.answer_ms)}",
             f"  batches by reason: {_counts(model.batches)}",
             f"  batches by size:   {_counts(model.batch_rows)}",
+            *(_server(server) for server in model.servers),
         ]
     lines += [
         f"frontends: {_counts(_in_words(status.frontends))}",
@@ -56,6 +58,15 @@ def describe(status: EngineStatus) -> str:
         for number, counts in status.workers.items()
     ]
     return "\n".join(lines)
+
+
+def _server(server: ServerCounts) -> str:
+    state = "down" if server.state.down else f"{server.state.outstanding} batches under way"
+    pace = f", {server.state.took_ns / 1e6:.3f} ms a batch" * bool(server.state.took_ns)
+    return (
+        f"  model server {server.name}: {state}{pace}; sent {server.batches}, "
+        f"failed {server.failures}, refused {server.refusals}"
+    )
 
 
 def _expected(answer_ms: float) -> str:

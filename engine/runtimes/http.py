@@ -1,4 +1,4 @@
-"""The http runtime: a model that another server runs, asked over HTTP with whole batches.
+"""The http runtime: a model that other servers run, asked over HTTP with whole batches.
 
 Over V1 nothing is known of the model, and nothing need be: instances pass as clients wrote them. So
 the server may as well come later than this. Over V2 the server describes the model's tensors, and
@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from ringbatch.engine.config.addresses import v1_path
+from ringbatch.engine.config.addresses import addresses, origin, v1_path
 from ringbatch.engine.runtimes.model import InvalidInput, Model, Options, ServerFailed
 from ringbatch.engine.runtimes.predictions import (
     Miscounted,
@@ -26,7 +26,10 @@ from ringbatch.engine.runtimes.predictions import (
     shared_out,
     shown,
 )
-from ringbatch.engine.runtimes.upstream import Answer, Upstream, address_of
+from ringbatch.engine.runtimes.upstream import Address, Answer, address_of
+from ringbatch.engine.runtimes.upstream_names import Names
+from ringbatch.engine.runtimes.upstream_pool import Manner, Pool
+from ringbatch.engine.runtimes.upstream_tls import tls_context
 from ringbatch.engine.runtimes.v2_messages import LENGTH_HEADER, UnsoundAnswer, answered, request
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.forward import Forwarded, Refusal, refusal_text
@@ -42,19 +45,33 @@ _START_S: Final = 10.0
 _JSON: Final = b"Content-Type: application/json\r\n"
 
 
-def open_http(url: str, options: Options) -> Model:
-    """A model on the server at `url`; see `ringbatch.engine.runtimes.opening.open_model`."""
+def open_http(path: str, options: Options) -> Model:
+    """A model on the servers at the addresses in `path`; see
+    `ringbatch.engine.runtimes.opening.open_model`."""
+    servers = [_address(url) for url in addresses(path)]
+    own = servers[0].path
+    if options.protocol == "v1":
+        pool = _pool(servers, options, "/" if own else f"/v1/models/{options.name}")
+        server = V1Server(pool, options, v1_path(path, options.name))
+        return Model((), (), _nothing, server.predict, server, share=pool.share)
+    target = own or f"/v2/models/{options.name}"
+    pool = _pool(servers, options, f"{target}/ready")
+    inputs, outputs = _described(path, pool, target, options.max_batch_size)
+    v2 = V2Server(pool, options, target, inputs, outputs)
+    return Model(inputs, outputs, _nothing, v2.predict, share=pool.share)
+
+
+def _address(url: str) -> Address:
     try:
-        upstream = Upstream(address_of(url))
+        return address_of(url)
     except ValueError as error:
         raise StartupError(f"{url}: cannot be the address of a model server: {error}") from None
-    if options.protocol == "v1":
-        server = V1Server(upstream, options, v1_path(url, options.name))
-        return Model((), (), _nothing, server.predict, server)
-    path = upstream.address.path or f"/v2/models/{options.name}"
-    inputs, outputs = _described(url, upstream, path, options.max_batch_size)
-    v2 = V2Server(upstream, options, path, inputs, outputs)
-    return Model(inputs, outputs, _nothing, v2.predict)
+
+
+def _pool(servers: Sequence[Address], options: Options, probe: str) -> Pool:
+    tls = tls_context(options) if servers[0].scheme == "https" else None
+    manner = Manner(options.name, probe, options.retry == "always", tls)
+    return Pool(Names(options.name, servers), manner)
 
 
 def _nothing() -> None:
@@ -65,13 +82,13 @@ class V1Server:
     """A server that takes ``{"instances": [...]}``.
 
     Args:
-        upstream: where it is.
+        pool: where it is.
         options: of the model.
         path: of its predictions.
     """
 
-    def __init__(self, upstream: Upstream, options: Options, path: str) -> None:
-        self._upstream = upstream
+    def __init__(self, pool: Pool, options: Options, path: str) -> None:
+        self._pool = pool
         self._timeout_ns = int(options.timeout_s * 1e9)
         self._isolated = _isolated(options)
         self._path = path
@@ -84,7 +101,7 @@ class V1Server:
         own_ns = time.monotonic_ns() + self._timeout_ns
         headers = asked.headers + _JSON
         try:
-            answer = self._upstream.post(asked.target, headers, body, min(until_ns, own_ns))
+            answer = self._pool.post(asked.target, headers, body, min(until_ns, own_ns))
         except ServerFailed as failed:
             raise _named(failed, self._timeout_ns) if own_ns <= until_ns else failed from None
         _expect_ok(answer, self._isolated)
@@ -109,7 +126,7 @@ class V2Server:
     """A server that takes tensors.
 
     Args:
-        upstream: where it is.
+        pool: where it is.
         options: of the model.
         path: of the model.
         inputs, outputs: of the model.
@@ -117,13 +134,13 @@ class V2Server:
 
     def __init__(
         self,
-        upstream: Upstream,
+        pool: Pool,
         options: Options,
         path: str,
         inputs: tuple[Tensor, ...],
         outputs: tuple[Tensor, ...],
     ) -> None:
-        self._upstream = upstream
+        self._pool = pool
         self._timeout_ns = int(options.timeout_s * 1e9)
         self._isolated = _isolated(options)
         self._target = f"{path}/infer".encode()
@@ -150,7 +167,7 @@ class V2Server:
             )
         until_ns = time.monotonic_ns() + self._timeout_ns
         try:
-            answer = self._upstream.post(self._target, headers, body, until_ns)
+            answer = self._pool.post(self._target, headers, body, until_ns)
         except ServerFailed as failed:
             raise _named(failed, self._timeout_ns) from None
         _expect_ok(answer, self._isolated)
@@ -209,15 +226,15 @@ def _expect_ok(answer: Answer, isolated: Sequence[int]) -> None:
 
 
 def _described(
-    url: str, upstream: Upstream, path: str, max_batch_size: int
+    urls: str, pool: Pool, path: str, max_batch_size: int
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """The tensors of a model, as its server describes them."""
-    where = f"{upstream.address.url}{path}"
+    where = urls if " " in urls else f"{origin(urls)}{path}"
     try:
-        answer = upstream.get(path, time.monotonic_ns() + int(_START_S * 1e9))
+        answer = pool.get(path, time.monotonic_ns() + int(_START_S * 1e9))
     except ServerFailed as error:
         raise StartupError(
-            f"{url}: V2 asks at start for the model's tensors, but {error}"
+            f"{urls}: V2 asks at start for the model's tensors, but {error}"
         ) from None
     if answer.status != OK:
         raise StartupError(

@@ -7,12 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
+from ringbatch.engine.runtimes.ray_terms import RayPlace
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.forward import Forwarded
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.texts import Tokens
+from ringbatch.shm.upstreams import OwnUpstreams
 
 
 class InvalidInput(Exception):
@@ -61,6 +64,12 @@ class Model:
             them; of an untyped model, takes and returns a list of JSON values.
         remote: what asks the server that runs the model, where requests stand in slots as
             `ringbatch.shm.forward` has them; they are for it, and not for `predict`.
+        release: to be called at the end, and told whether nobody will want the model again: what is
+            held elsewhere may stay for the next worker.
+        asks: whether `predict` takes one argument more, the last: a `Request` for each row.
+        share: to be called once with what workers know of the servers that run it; None where no
+            other server does.
+        tokens: where clients send texts, what these become; `inputs` are tokens then.
     """
 
     inputs: tuple[Tensor, ...]
@@ -68,6 +77,10 @@ class Model:
     load: Callable[[], Any]
     predict: Callable[..., Any]
     remote: "Remote | None" = None
+    release: Callable[[bool], object] = lambda _unwanted: None
+    share: Callable[[OwnUpstreams], object] | None = None
+    asks: bool = False
+    tokens: Tokens | None = None
 
 
 class Remote(Protocol):
@@ -92,6 +105,11 @@ class Remote(Protocol):
         """
 
 
+def raise_lost(why: str, blames_batch: bool) -> NoReturn:
+    """What becomes of a process that nobody has said anything of."""
+    raise SystemExit(why)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What a runtime is told beside the path.
@@ -105,13 +123,26 @@ class Options:
         outputs: what it returns, likewise.
         autocast: ``off``, or the datatype that is used where a calculation stands it.
         channels_last: whether images and weights are laid out so.
+        columns: how it takes the columns of a table: ``auto``, ``named`` or ``matrix``.
+        answers: names of what a model of trees returns; none for what is usual.
+        iterations: rounds of boosting that answers are made of; 0 for those that are usual.
+        class_names: what labels are called; none for what the file says.
+        truncate: whether of a text that is too long the rest is left out.
         trusted_types: full names of types that a file may hold beyond those known to be safe.
         trust_pickle: whether a file may run code while it is read.
         name: of the model.
         protocol: what a model server is asked in: ``v1``, ``v2`` or ``v2-json``.
         timeout_s: how long it may take to answer a batch.
         isolate_errors: whether a batch that it answers with 500 is asked for in halves.
+        retry: which batches without an answer another server is asked for, ``safe`` or ``always``.
+        upstream_ca: authorities of model servers over TLS; None for those of the system.
+        upstream_certificate, upstream_key: what these are shown; None for nothing.
+        headers: of which a model is told, beside what else its requests say.
         content: where the file's content is read, where another file lies at its path by now.
+        ray: where the runtime ray has the model held.
+        lost: ends the process, because what holds the model elsewhere is gone; is told why, and
+            whether a batch may be to blame.
+        waits: is called where a model has no place elsewhere yet.
     """
 
     max_batch_size: int
@@ -121,13 +152,26 @@ class Options:
     outputs: Sequence[str] = ()
     autocast: str = "off"
     channels_last: bool = False
+    columns: str = "auto"
+    answers: Sequence[str] = ()
+    iterations: int = 0
+    class_names: Sequence[str] = ()
+    truncate: bool = True
     trusted_types: Sequence[str] = ()
     trust_pickle: bool = False
     name: str = ""
     protocol: str = "v1"
     timeout_s: float = 60.0
     isolate_errors: bool = False
+    retry: str = "safe"
+    upstream_ca: str | None = None
+    upstream_certificate: str | None = None
+    upstream_key: str | None = None
+    headers: Sequence[str] = ()
     content: Path | None = None
+    ray: RayPlace | None = None
+    lost: Callable[[str, bool], NoReturn] = raise_lost
+    waits: Callable[[], object] = lambda: None
 
     def readable(self, path: Path) -> Path:
         """Where the content of the model file at `path` is read."""

@@ -7,10 +7,12 @@ supervisor keeps what a version's first workers were started with, and hands it 
     above that           the open file, which outlives being replaced at its path (rename(2)), but
                          not being written over
 
-Modules and data that a model reads beside its file are not kept.
+Modules and data that a model reads beside its file are not kept. Nor is a directory: a worker that
+is started once something in it is another refuses to serve, as it would give other answers.
 """
 
 import os
+import stat
 import weakref
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,9 +22,12 @@ from ringbatch.shm.errors import StartupError
 COPIED_BYTES: Final = 16 << 20
 """Of a larger file no copy is kept in memory."""
 _CHUNK_BYTES: Final = 1 << 20
+_PARTS: Final = (".json", ".onnx", "_data", ".data", ".xml", ".bin", ".pt2", ".model")
+"""How the names of files in a directory end that a model is read from."""
 
 Stamp = tuple[int, ...]
-"""Device, inode, bytes and time of the last write of a file; empty where there is none."""
+"""Device, inode, bytes and time of the last write of a file, or of each in a directory; empty where
+there is none."""
 
 
 class ModelFile:
@@ -46,10 +51,13 @@ class ModelFile:
         except OSError:
             return
         try:
+            if os.path.isdir(path):
+                self._stamp = _stamp_at(path)
+                return
             self._stamp = _stamp(os.fstat(fd))
             self._copied = os.fstat(fd).st_size <= COPIED_BYTES
             self._fd = _copy(fd, os.path.basename(path)) if self._copied else os.dup(fd)
-        except OSError:  # it is a folder
+        except OSError:
             self._stamp = ()
         finally:
             os.close(fd)
@@ -68,8 +76,7 @@ class ModelFile:
     def differs(self) -> bool:
         """Whether another content lies at the path by now, or none; it may wait for the disk."""
         try:
-            found = os.stat(self.path)
-            if _stamp(found) == self._stamp:
+            if _stamp_at(self.path) == self._stamp:
                 return False
             return not self._copied or self._is_another_content()
         except OSError:
@@ -109,11 +116,16 @@ class Kept(NamedTuple):
             StartupError: nowhere.
         """
         try:
-            found: Stamp = _stamp(os.stat(path))
+            found: Stamp = _stamp_at(path)
         except OSError:
             found = ()
-        if found == self.stamp or self.fd < 0:
+        if found == self.stamp or not self.stamp:
             return None
+        if self.fd < 0:
+            raise StartupError(
+                f"{path}: a file in it is another by now than when it was loaded; ringbatch reload "
+                "takes what is there now"
+            )
         if not self.copied and _stamp(os.fstat(self.fd))[2:] != self.stamp[2:]:
             raise StartupError(
                 f"{path}: was written over while its content was served, so nobody has that any "
@@ -125,6 +137,23 @@ class Kept(NamedTuple):
 
 def _stamp(found: os.stat_result) -> Stamp:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _stamp_at(path: Path | str) -> Stamp:
+    """Of a file, or of those in a directory that a model is read from.
+
+    Raises:
+        OSError: there is nothing.
+    """
+    found = os.stat(path)
+    if not stat.S_ISDIR(found.st_mode):
+        return _stamp(found)
+    stamps: list[int] = [found.st_dev, found.st_ino]
+    for folder in (path, *sorted(entry.path for entry in os.scandir(path) if entry.is_dir())):
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            if entry.name.endswith(_PARTS):
+                stamps += _stamp(entry.stat())
+    return tuple(stamps)
 
 
 def _open(path: Path | str) -> int:

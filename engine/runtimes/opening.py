@@ -9,20 +9,32 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from ringbatch.engine.runtimes.catboost import open_catboost
 from ringbatch.engine.runtimes.http import open_http
+from ringbatch.engine.runtimes.lightgbm import open_lightgbm
 from ringbatch.engine.runtimes.model import Model, Options, refusing
 from ringbatch.engine.runtimes.onnx import open_onnx
-from ringbatch.engine.runtimes.python import import_model
+from ringbatch.engine.runtimes.openvino import open_openvino
+from ringbatch.engine.runtimes.python import open_python
+from ringbatch.engine.runtimes.ray import open_ray
 from ringbatch.engine.runtimes.sklearn import open_sklearn
+from ringbatch.engine.runtimes.text import open_text
 from ringbatch.engine.runtimes.torch import open_torch
+from ringbatch.engine.runtimes.xgboost import open_xgboost
 from ringbatch.shm.errors import StartupError
 
 OPENERS: Final[dict[str, Callable[[Any, Options], Model]]] = {
+    "catboost": open_catboost,
     "http": open_http,
+    "lightgbm": open_lightgbm,
     "onnx": open_onnx,
-    "python": lambda path, options: import_model(path, options.readable(path)),
+    "openvino": open_openvino,
+    "python": open_python,
+    "ray": open_ray,
     "sklearn": open_sklearn,
+    "text": open_text,
     "torch": open_torch,
+    "xgboost": open_xgboost,
 }
 
 
@@ -37,7 +49,7 @@ def open_model(runtime: str, path: Path | str, options: Options) -> Model:
     Raises:
         StartupError: in words, whatever is wrong with the file, its options or what is installed.
     """
-    if isinstance(path, Path) and not options.readable(path).is_file():
+    if isinstance(path, Path) and runtime != "text" and not options.readable(path).is_file():
         what = "is a folder, not a model file" if path.is_dir() else "no such model file"
         raise StartupError(f"{path}: {what}")
     with refusing(path):

@@ -1,29 +1,43 @@
 """The python runtime: a model file, checked and made callable.
 
-A model file is plain Python. It says what it takes and returns in `inputs` and `outputs`, loads
-in `load()`, and answers in `predict`; a class `Model` with the same four does as well. Without
-`inputs`, `predict` takes a list of JSON values and returns a list of the same length.
+A model file is plain Python. It says what it takes and returns in `inputs` and `outputs`, loads in
+`load()` or `load(device)`, and answers in `predict`; a class `Model` with the same four does as
+well. Without `inputs`, `predict` takes a list of JSON values and returns a list of the same length.
+A `predict` that takes `request` as well is told what requests say beside their inputs.
 """
 
 import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from ringbatch.engine.runtimes.model import Model, refusing
+from ringbatch.engine.runtimes.model import Model, Options, refusing
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
 
 
-def import_model(path: Path, content: Path | None = None) -> Model:
+def open_python(path: Path, options: Options) -> Model:
+    """A model file; see `ringbatch.engine.runtimes.opening.open_model`."""
+    model = import_model(path, options.readable(path), options.device)
+    if options.headers and not model.asks:
+        raise StartupError(
+            f"{path}: headers are configured, but predict does not ask what requests say; have it "
+            "take one more argument, request"
+        )
+    return model
+
+
+def import_model(path: Path, content: Path | None = None, device: str = "cpu") -> Model:
     """Run a model file and look up its parts; `load` is not called.
 
     Args:
         path: where it lies, or has lain, and with it the modules that it imports.
         content: where its text is read; by default there.
+        device: for a `load` that takes it.
 
     Raises:
         StartupError: in words, with the line where there is one.
@@ -38,16 +52,35 @@ def import_model(path: Path, content: Path | None = None) -> Model:
             f"{path}: `predict` {what}; a model file needs a function predict, "
             "or a class Model with a method predict"
         )
-    load = getattr(parts, "load", _nothing)
+    load: Callable[..., Any] = getattr(parts, "load", _nothing)
     if not callable(load):
         raise StartupError(f"{path}: `load` is {_kind(load)}, but it must be a function")
+    for name, function in (("predict", predict), ("load", load)):
+        _check_kind(path, name, function)
     inputs = _tensors(path, "inputs", getattr(parts, "inputs", ()))
+    if inputs and all(tensor.default is not None for tensor in inputs):
+        raise StartupError(
+            f"{path}: every input has a default, so that a request could be empty; leave one "
+            "without"
+        )
     outputs = _tensors(path, "outputs", getattr(parts, "outputs", ()))
     if bool(inputs) != bool(outputs):
         missing, given = ("outputs", "inputs") if inputs else ("inputs", "outputs")
         raise StartupError(f"{path}: `{given}` is there, so `{missing}` must be as well")
-    _check_arguments(path, predict, inputs)
-    return Model(inputs, outputs, load, predict)
+    asks = _asks(predict, len(inputs) or 1)
+    _check_arguments(path, predict, inputs, asks)
+    ready: Callable[[], Any] = partial(load, device) if _wants_device(path, load) else load
+    if not asks:
+        return Model(inputs, outputs, ready, predict)
+
+    def told(*arguments: Any) -> Any:
+        return predict(*arguments[:-1], request=arguments[-1])
+
+    return Model(inputs, outputs, ready, told, asks=True)
+
+
+_REQUEST: Final = "request"
+_GIVEN: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class _KeptSource(SourceFileLoader):
@@ -107,19 +140,60 @@ def _tensors(path: Path, name: str, value: object) -> tuple[Tensor, ...]:
     tensors: tuple[Tensor, ...] = tuple(value)
     names = [tensor.name for tensor in tensors]
     for tensor in tensors:
+        if tensor.default is not None and name == "outputs":
+            raise StartupError(
+                f"{path}: output {tensor.name!r} has a default, but only inputs can be left out"
+            )
         if names.count(tensor.name) > 1:
             raise StartupError(f"{path}: `{name}` has two tensors named {tensor.name!r}")
     return tensors
 
 
-def _check_arguments(path: Path, predict: Callable[..., Any], inputs: tuple[Tensor, ...]) -> None:
+def _check_kind(path: Path, name: str, function: Callable[..., Any]) -> None:
+    """Refuse what, when it is called, does nothing yet."""
+    if inspect.iscoroutinefunction(function):
+        raise StartupError(
+            f"{path}: `{name}` is an async function, but a worker calls it and awaits nothing; "
+            f"write def {name} without async"
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise StartupError(f"{path}: `{name}` yields, but it must return; use return, not yield")
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except ValueError:
+        return []
+
+
+def _asks(predict: Callable[..., Any], count: int) -> bool:
+    """Whether it takes `request` beside so many inputs."""
+    return any(
+        parameter.name == _REQUEST and (place >= count or parameter.kind is parameter.KEYWORD_ONLY)
+        for place, parameter in enumerate(_parameters(predict))
+    )
+
+
+def _wants_device(path: Path, load: Callable[..., Any]) -> bool:
+    """Whether `load` takes the device."""
+    wanted = [one for one in _parameters(load) if one.default is one.empty and one.kind in _GIVEN]
+    if len(wanted) > 1:
+        names = ", ".join(one.name for one in wanted)
+        raise StartupError(f"{path}: load({names}) must take no argument, or one, the device")
+    return bool(wanted)
+
+
+def _check_arguments(
+    path: Path, predict: Callable[..., Any], inputs: tuple[Tensor, ...], asks: bool
+) -> None:
     try:
         signature = inspect.signature(predict)
     except ValueError:
         return
     count = len(inputs) or 1
     try:
-        signature.bind(*range(count))
+        signature.bind(*range(count), **{_REQUEST: None} if asks else {})
     except TypeError:
         wanted = ", ".join(tensor.name for tensor in inputs) or "instances"
         raise StartupError(

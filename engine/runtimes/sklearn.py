@@ -2,15 +2,16 @@
 
 A skops file names the types it holds, and only known ones are made; a pickle runs code while it is
 read, so it is read only where the operator says that it is trusted. The model takes one tensor,
-`x`. A classifier returns `label`, and `probabilities` where it has them; everything else that
-predicts returns `y`.
+`x`, or where it was fitted on a DataFrame an input for each column. A classifier returns `label`,
+and `probabilities` where it has them, or what `answers` says; everything else that predicts returns
+`y`.
 """
 
 import logging
 import os
 import sys
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ from numpy.typing import NDArray
 
 from ringbatch.engine.runtimes.extras import required
 from ringbatch.engine.runtimes.model import Model, Options, failure, refusing
+from ringbatch.engine.runtimes.ranked import is_ranked, labels
+from ringbatch.engine.runtimes.tables import Table, answering
 from ringbatch.engine.runtimes.texts import decoded
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
@@ -26,6 +29,7 @@ from ringbatch.shm.tensor import Tensor
 logger = logging.getLogger("ringbatch.worker")
 
 Array = NDArray[Any]
+Function = Callable[[Any], Any]
 
 _INPUT: Final = "x"
 _DATATYPES: Final = {"b": "BOOL", "i": "INT64", "u": "INT64", "f": "FP64"}
@@ -59,9 +63,18 @@ def open_sklearn(path: Path, options: Options) -> Model:
         )
     with refusing(path):
         required("sklearn.utils.validation", "sklearn", path).check_is_fitted(estimator)
+    if options.columns != "matrix" and getattr(estimator, "feature_names_in_", None) is not None:
+        table = Table(path, estimator, required("pandas", "sklearn", path))
+        outputs, predict = _outputs(path, estimator, table.sample(), options.answers)
+        return Model(table.inputs, outputs, lambda: None, lambda *a: predict(table.frame(*a)))
+    if options.columns == "named":
+        raise StartupError(
+            f"{path}: columns is named, but the model was not fitted on a DataFrame; leave it out"
+        )
     x = _input(path, estimator)
-    outputs, predict = _outputs(path, estimator, x)
-    return Model((x,), outputs, lambda: None, predict)
+    row = np.zeros((1, *x.shape), x.datatype.numpy) if x.shape else np.array(["a"], dtype=object)
+    outputs, predict = _outputs(path, estimator, row, options.answers)
+    return Model((x,), outputs, lambda: None, lambda values: predict(_taken(x, values)))
 
 
 def _read_skops(path: Path, options: Options) -> Any:
@@ -125,9 +138,9 @@ def _learned(part: Any) -> Iterator[Any]:
 
 
 def _outputs(
-    path: Path, estimator: Any, x: Tensor
-) -> tuple[tuple[Tensor, ...], Callable[[Array], Any]]:
-    """What it returns, as it does for one row, and the function that makes it."""
+    path: Path, estimator: Any, row: Any, answers: Sequence[str]
+) -> tuple[tuple[Tensor, ...], Function]:
+    """What it returns, as it does for that row, and the function that makes it."""
     classes = getattr(estimator, "classes_", None)
     if isinstance(classes, list):
         raise StartupError(
@@ -136,29 +149,46 @@ def _outputs(
         )
     if classes is not None and not _is_plain(classes):
         raise StartupError(f"{path}: its labels (classes_) must be numbers or texts, all of a kind")
-    take = _texts if x.datatype.name == "BYTES" else _unchanged
-    row = np.zeros((1, *x.shape), x.datatype.numpy) if x.shape else np.array(["a"], dtype=object)
-    predict = estimator.predict
-    answer = _tried(path, predict, row)
-    if classes is None:
-        y = Tensor("y", "FP64" if answer is None else _datatype(answer), _shape(answer, ()))
-        return (y,), lambda x: predict(take(x))
-    label = Tensor("label", _datatype(classes), _shape(answer, ()))
-    predict_proba = getattr(estimator, "predict_proba", None)
-    if predict_proba is None:
-        return (label,), lambda x: predict(take(x))
-    answer = _tried(path, predict_proba, row)
-    datatype = "FP64" if answer is None or answer.dtype != np.float32 else "FP32"
-    probabilities = Tensor("probabilities", datatype, _shape(answer, classes.shape))
-
-    def both(x: Array) -> tuple[Array, Array]:
-        x = take(x)
-        return predict(x), predict_proba(x)
-
-    return (label, probabilities), both
+    functions = {"y" if classes is None else "label": answering(estimator.predict)}
+    if classes is not None and hasattr(estimator, "predict_proba"):
+        functions["probabilities"] = answering(estimator.predict_proba)
+    for name in answers:
+        if name not in functions:
+            has = " and ".join(functions)
+            raise StartupError(f'{path}: answers has "{name}", but this model has {has}')
+    wanted = tuple(answers) or tuple(functions)
+    outputs = tuple(_output(name, _tried(path, functions[name], row), classes) for name in wanted)
+    if len(wanted) == 1:
+        return outputs, functions[wanted[0]]
+    both = _both(
+        functions["label"], functions["probabilities"], classes if is_ranked(estimator) else None
+    )
+    return outputs, both if wanted[0] == "label" else lambda x: both(x)[::-1]
 
 
-def _tried(path: Path, function: Callable[[Array], Any], row: Array) -> Array | None:
+def _both(label: Function, probabilities: Function, ranked: Array | None) -> Function:
+    """Labels and probabilities; `ranked` are the classes, where the probabilities rank them."""
+
+    def both(x: Any) -> tuple[Array, Array]:
+        likely = probabilities(x)
+        found = None if ranked is None else labels(ranked, likely)
+        return label(x) if found is None else found, likely
+
+    return both
+
+
+def _output(name: str, answer: Array | None, classes: Any) -> Tensor:
+    if name == "probabilities":
+        datatype = "FP64" if answer is None or answer.dtype != np.float32 else "FP32"
+        shape = _shape(answer, classes.shape)
+        names = [str(one) for one in classes] if tuple(shape) == classes.shape else []
+        return Tensor(name, datatype, shape, names)
+    if name == "label":
+        return Tensor(name, _datatype(classes), _shape(answer, ()))
+    return Tensor(name, "FP64" if answer is None else _datatype(answer), _shape(answer, ()))
+
+
+def _tried(path: Path, function: Function, row: Any) -> Array | None:
     """What it answers for one row; None where it has no answer for that one."""
     try:
         return np.asarray(function(row))
@@ -182,9 +212,5 @@ def _is_plain(classes: Array) -> bool:
     return classes.dtype.kind != "O" or all(isinstance(value, (str, bytes)) for value in classes)
 
 
-def _texts(values: Array) -> Array:
-    return decoded(_INPUT, values)
-
-
-def _unchanged(values: Array) -> Array:
-    return values
+def _taken(x: Tensor, values: Array) -> Array:
+    return values if x.datatype.fixed else decoded(_INPUT, values)

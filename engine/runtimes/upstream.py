@@ -1,15 +1,16 @@
 """One kept connection to a model server: a request out, its whole answer in, by a deadline.
 
-HTTP/1.1, read by llhttp. A connection that the server has closed in the meantime is noticed before
-it is used where that can be seen; where the server closes it just then and not a byte of an answer
-came, the request is sent once more over a new one. Nothing else is repeated: the server may have
-run the batch.
+HTTP/1.1, over TLS or not, read by llhttp. A connection that the server has closed in the meantime
+is noticed before it is used where that can be seen; where the server closes it just then and not a
+byte of an answer came, the request is sent once more over a new one. Nothing else is repeated: the
+server may have run the batch.
 """
 
 import select
 import socket
+import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -29,7 +30,10 @@ _LONGEST_WAIT_S: Final = 86_400.0
 """For more than 24 days, poll has too few bits."""
 _INTERIM: Final = range(100, 200)
 _FINAL: Final = range(200, 600)
-_PORT: Final = 80
+_PORTS: Final = {"http": 80, "https": 443}
+_LOOK_S: Final = 0.1
+"""How often to ask whether to wait any longer."""
+_NOT_NOW: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 class Address(NamedTuple):
@@ -39,11 +43,13 @@ class Address(NamedTuple):
         host: a name or an address.
         port: TCP's.
         path: of its predictions; empty where the usual one is meant.
+        scheme: ``http`` or ``https``.
     """
 
     host: str
     port: int
     path: str
+    scheme: str = "http"
 
     @property
     def authority(self) -> str:
@@ -53,7 +59,18 @@ class Address(NamedTuple):
     @property
     def url(self) -> str:
         """Without a path."""
-        return f"http://{self.authority}"
+        return f"{self.scheme}://{self.authority}"
+
+
+class Unreached(ServerFailed):
+    """The server was sent nothing: it takes no connection, or is not who it should be."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(Status.SERVER_DOWN, f"the model server cannot be reached: {reason}")
+
+
+class Lost(ServerFailed):
+    """The server may have run what it was sent, and there is no answer of it."""
 
 
 class Answer(NamedTuple):
@@ -71,8 +88,8 @@ def address_of(url: str) -> Address:
         ValueError: it is none of a server that can be asked.
     """
     parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
-        raise ValueError("it is not http://HOST:PORT")
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValueError("it is not http://HOST:PORT or https://HOST:PORT")
     if (
         parts.query
         or parts.fragment
@@ -85,7 +102,8 @@ def address_of(url: str) -> Address:
         parts.hostname.encode("idna")
     except UnicodeError:
         raise ValueError(f"{parts.hostname[:80]!r} is no name of a host") from None
-    return Address(parts.hostname, parts.port or _PORT, parts.path.rstrip("/"))
+    port = parts.port or _PORTS[parts.scheme]
+    return Address(parts.hostname, port, parts.path.rstrip("/"), parts.scheme)
 
 
 class Upstream:
@@ -93,10 +111,22 @@ class Upstream:
 
     Args:
         address: where it is.
+        hosts: addresses of its host, that none has to be looked up; they are tried in turn.
+        tls: with which it is asked over TLS.
+        given_up: whether an answer is not to be waited for any longer.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(
+        self,
+        address: Address,
+        hosts: Sequence[str],
+        tls: ssl.SSLContext | None = None,
+        given_up: Callable[[], bool] | None = None,
+    ) -> None:
         self.address = address
+        self._hosts = hosts
+        self._tls = tls
+        self._given_up = given_up
         self._host = address.authority.encode()
         self._socket: socket.socket | None = None
         self._news = select.poll()
@@ -144,7 +174,8 @@ class Upstream:
             raise ServerFailed(Status.EXPIRED, "the model server did not answer in time") from None
         except OSError as error:
             when = "in the middle of its answer" if reader.received else "without an answer"
-            raise _broken(f"the model server closed the connection {when}") from error
+            text = f"the model server closed the connection {when}"
+            raise Lost(Status.SERVER_BROKEN, text) from error
         finally:
             if not reader.reusable:
                 self.close()
@@ -167,20 +198,36 @@ class Upstream:
         return False
 
     def _connect(self, until_ns: int) -> socket.socket:
-        limit_s = min(CONNECT_S, _left_s(until_ns))
-        try:
-            connection = socket.create_connection(self.address[:2], limit_s)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise ServerFailed(
-                Status.SERVER_DOWN, f"the model server cannot be reached: {reason.lower()}"
-            ) from None
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        limit_ns = min(until_ns, time.monotonic_ns() + int(CONNECT_S * 1e9))
+        _left_s(until_ns)
+        connection, reason = None, "its name has no address"
+        for host in self._hosts:
+            try:
+                connection = self._connected(host, limit_ns)
+                break
+            except TimeoutError:
+                reason = "timed out"
+            except OSError as error:
+                reason = (error.strerror or str(error)).lower()
+        if connection is None:
+            raise Unreached(reason)
         connection.setblocking(False)
         self._news = select.poll()
         self._news.register(connection, select.POLLIN)
         self._socket = connection
         return connection
+
+    def _connected(self, host: str, until_ns: int) -> socket.socket:
+        connection = socket.create_connection((host, self.address.port), _left_s(until_ns))
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is None:
+                return connection
+            connection.settimeout(_left_s(until_ns))
+            return self._tls.wrap_socket(connection, server_hostname=self.address.host)
+        except BaseException:
+            connection.close()
+            raise
 
     def _exchange(
         self, connection: socket.socket, request: bytes, reader: "_Reader", until_ns: int
@@ -190,14 +237,14 @@ class Upstream:
         if unsent:
             self._news.modify(connection, select.POLLIN | select.POLLOUT)
         while not reader.complete:
-            self._news.poll(min(_left_s(until_ns), _LONGEST_WAIT_S) * 1000)
+            self._wait(until_ns)
             if unsent:
                 unsent = _unsent(connection, unsent)
                 if not unsent:
                     self._news.modify(connection, select.POLLIN)
             try:
                 data = connection.recv(_RECEIVE_BYTES)
-            except BlockingIOError:
+            except _NOT_NOW:
                 # Nothing has come, and it may be too late for more.
                 continue
             if not data:
@@ -208,6 +255,20 @@ class Upstream:
         if unsent:
             # It wants no more of this request, and would take the rest for another.
             self.close()
+
+    def _wait(self, until_ns: int) -> None:
+        """Until something can be sent or received, perhaps. TLS keeps nothing back meanwhile: its
+        records are smaller than what is received at a time."""
+        while True:
+            left_s = min(_left_s(until_ns), _LONGEST_WAIT_S)
+            if self._given_up is None:
+                self._news.poll(left_s * 1000)
+                return
+            if self._news.poll(min(left_s, _LOOK_S) * 1000):
+                return
+            if self._given_up():
+                text = "the model server does not answer, and is taken for down"
+                raise Lost(Status.SERVER_BROKEN, text)
 
 
 class _Reader:
@@ -293,7 +354,7 @@ def _unsent(connection: socket.socket, request: bytes | memoryview) -> memoryvie
     """Send what the kernel has room for; the rest that can still be sent."""
     try:
         sent = connection.send(request)
-    except BlockingIOError:
+    except _NOT_NOW:
         sent = 0
     except ConnectionError:
         # It may have answered before it had read all, and closed; what it said is there yet.

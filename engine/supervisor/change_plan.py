@@ -25,6 +25,7 @@ from ringbatch.engine.supervisor.model_versions import (
     adjusted,
     entry,
     free_indices,
+    remote,
     with_entries,
     with_state,
     without_entries,
@@ -99,12 +100,14 @@ class ChangePlan:
     Attributes:
         change: of one model.
         serving: the entries of that model that serve, by version.
-        teams: how many workers are to be started, by version.
+        sizes: how many workers those that are loaded or adjusted are to have, by version.
+        teams: how many of these are to be started, by version.
         started: their numbers, once there is room for them.
     """
 
     change: Change
     serving: Mapping[str, ModelSpec]
+    sizes: Mapping[str, int]
     teams: Mapping[str, int]
     started: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
@@ -116,12 +119,15 @@ class ChangePlan:
             for spec in entries
             if spec.name == change.name and spec.state == SERVING
         }
-        teams = {model.version: model.processes for model in change.load}
+        sizes = {model.version: _anew(model, serving.get(model.version)) for model in change.load}
+        teams = dict(sizes)
         for model in change.adjust:
-            more = model.processes - len(serving[model.version].workers)
-            if more > 0:
+            spec = serving[model.version]
+            running = change.running.get(model.version, spec.running)
+            sizes[model.version] = size = model.processes_near(running)
+            if (more := size - len(spec.workers)) > 0:
                 teams[model.version] = more
-        return cls(change, serving, teams)
+        return cls(change, serving, sizes, teams)
 
     @property
     def needs(self) -> Room:
@@ -145,11 +151,24 @@ class ChangePlan:
                 f"it needs {self.needs.workers} more workers; there is room for {most.workers}, "
                 f"and {used} are in use. Restart the engine with a larger [server] spare_workers"
             )
+        if (ever := self._ever(serving)) > most.workers:
+            raise ChangeFailed(
+                f"with it there may be {ever} workers, where the load wants them; there is room "
+                f"for {most.workers}. Restart the engine, or lower the most of a range"
+            )
         if len(serving) + self.needs.models > most.models:
             raise ChangeFailed(
                 f"it needs {self.needs.models} more models; there is room for {most.models}, and "
                 f"{len(serving)} are in use. Restart the engine"
             )
+
+    def _ever(self, serving: Iterable[ModelSpec]) -> int:
+        """How many workers there may be after it, where the load wants the most of all models."""
+        changed = {model.version: model for model in (*self.change.load, *self.change.adjust)}
+        gone = {*changed, *self.change.retire}
+        others = (s for s in serving if s.name != self.change.name or s.version not in gone)
+        kept = sum(max(len(spec.workers), spec.most + spec.spares) for spec in others)
+        return kept + sum(model.most_processes for model in changed.values())
 
     def numbered(self, free: Iterable[int]) -> "ChangePlan":
         """The same with numbers for its workers, for which there is room."""
@@ -184,7 +203,9 @@ class ChangePlan:
             signatures = [*said.get(model.version, ())]
             if model in self.change.adjust:
                 spec = self.serving[model.version]
-                signatures.append(Signature(spec.inputs, spec.outputs))
+                signatures.append(
+                    Signature(spec.inputs, spec.outputs, spec.tokens, spec.words is not None)
+                )
             if any(signature != signatures[0] for signature in signatures):
                 raise ChangeFailed(
                     "the model file now declares other inputs or outputs; "
@@ -227,11 +248,13 @@ class ChangePlan:
     def entered(self, entries: Entries, loading: Collection[ModelSpec]) -> Entries:
         """The table with what is loaded in it, and with the further workers of what is adjusted."""
         new = {spec.version for spec in loading}
-        grown = [
-            replace(spec, workers=(*spec.workers, *self.started[version]))
-            for version, spec in self.serving.items()
-            if version in self.started and version not in new
-        ]
+        adjusted_to = {model.version: model for model in self.change.adjust}
+        grown = []
+        for version, spec in self.serving.items():
+            if version in self.started and version not in new:
+                numbers = (*spec.workers, *self.started[version])
+                far = remote(adjusted_to[version], numbers)
+                grown.append(replace(spec, workers=numbers, remote=far))
         return with_entries(entries, [*loading, *grown])
 
     def switched(self, entries: Entries, loading: Collection[ModelSpec]) -> Switched:
@@ -243,8 +266,9 @@ class ChangePlan:
         for model in self.change.adjust:
             spec = self.serving[model.version]
             numbers = (*spec.workers, *self.started.get(model.version, ()))
-            leaving += numbers[model.processes :]
-            now_adjusted.append(adjusted(spec, model, numbers[: model.processes]))
+            size = self.sizes[model.version]
+            leaving += numbers[size:]
+            now_adjusted.append(adjusted(spec, model, numbers[:size]))
         gone = tuple(spec.reference for spec in old)
         after = with_entries(entries, now_adjusted)
         after = with_state(after, {spec.reference for spec in loading}, SERVING)
@@ -259,3 +283,11 @@ class ChangePlan:
         loading = {spec.reference for spec in entries if spec.state == LOADING}
         before = [spec for version, spec in self.serving.items() if version in self.started]
         return with_entries(without_entries(entries, loading), before)
+
+
+def _anew(model: ModelConfig, before: ModelSpec | None) -> int:
+    """How many workers a version gets that is loaded: as many as the one in whose stead it comes,
+    where the load decides, and one at the least that says what it takes and returns."""
+    if before is None:
+        return model.processes
+    return max(model.processes_near(before.running), model.processes)

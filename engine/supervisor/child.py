@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple
 
-from ringbatch.engine.process.role_messages import FROM_FRONTEND, FromRole, ToRole
+from ringbatch.engine.process.role_messages import FROM_FRONTEND, LOST_STATUS, FromRole, ToRole
 from ringbatch.engine.process.session import kill_session
 from ringbatch.engine.supervisor.channel import Channel, Unread
 from ringbatch.shm.errors import shortage
@@ -41,7 +41,8 @@ class Death(NamedTuple):
     Attributes:
         pid: what its process id was.
         words: how, to go on behind its name.
-        killed: whether it was ended with SIGKILL.
+        killed: whether it was ended from outside: with SIGKILL, or because what held its model
+            elsewhere was gone.
     """
 
     pid: int
@@ -168,7 +169,7 @@ class Child:
         if self.channel is not None:
             self.channel.close()
         words = "ended" if status is None else ending(status)
-        return Death(self.pid, words, status == -signal.SIGKILL)
+        return Death(self.pid, words, status in (-signal.SIGKILL, LOST_STATUS))
 
     def _end_at_once(self) -> None:
         """Where it was started and cannot be watched; whoever is started next waits for it."""

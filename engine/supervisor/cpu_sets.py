@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 from ringbatch.engine.batch import instructions
 from ringbatch.engine.config.document import ConfigError
@@ -13,6 +14,7 @@ from ringbatch.engine.process.role_messages import (
     FROM_COLLECTOR,
     FROM_WORKER,
     KeptFile,
+    Parity,
     StartCollector,
     StartWorker,
 )
@@ -43,6 +45,7 @@ class CpuSets:
         self.segment_name = ""
         self._host = placement.host()
         self._log_level = config.server.log_level
+        self._engine = config.server.name
         self._plan, self.described = instructions.placed(config, self._host)
         self._sets = instructions.cpu_sets(config, self._plan)
 
@@ -65,7 +68,12 @@ class CpuSets:
         return config
 
     def worker_slot(
-        self, number: int, model: ModelConfig, index: int, file: ModelFile
+        self,
+        number: int,
+        model: ModelConfig,
+        index: int,
+        file: ModelFile,
+        parity: Parity | None = None,
     ) -> ProcessSlot:
         """The process slot of one of a model's workers.
 
@@ -74,6 +82,7 @@ class CpuSets:
             model: that it holds.
             index: which of that model's workers it is.
             file: what it is to load.
+            parity: how it is to compare answers; None where it is not.
         """
         cpu_set = instructions.cpu_set_name(model, index)
         version = "" if model.version == FIRST_VERSION else f":{model.version}"
@@ -83,13 +92,14 @@ class CpuSets:
             environment = placement.thread_environment(
                 model.threads, self._sets[cpu_set].threads, os.environ
             ) | heap_environment(os.environ)
+            held = instructions.of(model, index, self._engine, again=slot.ever_ready)
             told = StartWorker(
                 number=number,
                 title=own,
                 log_level=self._log_level,
                 parent_pid=os.getpid(),
                 file=KeptFile(*file.kept()),
-                model=instructions.of(model, index, again=slot.ever_ready),
+                model=replace(held, parity=parity),
             )
             module = "ringbatch.engine.worker.role"
             return Child(

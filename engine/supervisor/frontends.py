@@ -16,14 +16,17 @@ from contextlib import ExitStack
 from ringbatch.engine.config.credentials import credentials_of
 from ringbatch.engine.config.dimensions import request_limit_bytes
 from ringbatch.engine.config.settings import ServerConfig
+from ringbatch.engine.supervisor.application import expect_importable
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.listener import (
+    BACKLOG,
     address,
     close_to_newcomers,
     half_open,
     hold,
     is_at,
     listen_all,
+    listen_for_agent,
     listen_for_control,
 )
 from ringbatch.engine.supervisor.probe import Probe, answers_ready, ask
@@ -40,10 +43,11 @@ LEAN = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX":
 """Environment of processes that compute nothing: no thread pools, few malloc arenas."""
 
 _AGE_SPREAD = 1.1
-"""grpcio lets connections over gRPC live up to a tenth longer, lest all end at once."""
+"""Connections over gRPC live up to a tenth longer, lest all end at once."""
 _LATE_S = 5.0
 """For what a busy host adds to that."""
-_GRPC_PACKAGES = ("grpc", "google.protobuf")
+_GRPC_PACKAGES = ("hpack", "google.protobuf")
+_HTTP2_PACKAGE = "hpack"
 _OTEL_PACKAGE = "opentelemetry.proto"
 
 
@@ -53,7 +57,8 @@ class Frontends:
     Attributes:
         http: the process slot of Gunicorn's arbiter, which is the parent of the frontends for HTTP.
         grpc: the process slots of those for gRPC.
-        control: the process slot of the server at the control address, if there is one.
+        control: the process slot of the server at the control address and of HAProxy's
+            agent-check, if there is one.
         segment_name: of the segment, once it is made; none of them is started before.
         shared: whether another engine listens on the same sockets.
 
@@ -63,8 +68,8 @@ class Frontends:
         predecessor: whose sockets they take, where these are at the configured addresses.
 
     Raises:
-        StartupError: a port cannot be had, gRPC or tracing is wanted and not installed, or a
-            certificate, key or file of API keys cannot be used.
+        StartupError: a port cannot be had, gRPC or tracing is wanted and not installed, a
+            certificate, key or file of API keys cannot be used, or `app` cannot be imported.
     """
 
     def __init__(
@@ -79,6 +84,7 @@ class Frontends:
         self._pass_through = pass_through
         self._grpc_port: socket.socket | None = None
         self._control_listener: socket.socket | None = None
+        self._agent_listener: socket.socket | None = None
         self._credentials = credentials_of(server, os.environ)
         self._expect_credentials()
         with ExitStack() as undo:
@@ -91,15 +97,21 @@ class Frontends:
             else:
                 self._listeners = _taken(predecessor, "http", server.host, server.port)
                 if not self._listeners:
-                    self._listeners = listen_all(server.host, server.port, server.frontends)
+                    self._listeners = listen_all(
+                        server.host, server.port, server.frontends, beside=server.share_port
+                    )
                 for listener in self._listeners:
                     undo.enter_context(listener)
             if pass_through is not None:
                 _expect_aiohttp()
+            if server.http2:
+                _expect_http2()
+            if server.app is not None:
+                expect_importable(server.app, LEAN)
             if server.grpc_port is not None:
                 _expect_grpc()
                 held = _taken(predecessor, "grpc", server.host, server.grpc_port)
-                self._grpc_port = held[0] if held else hold(server.host, server.grpc_port)
+                self._grpc_port = held[0] if held else self._held()
                 undo.enter_context(self._grpc_port)
             if server.trace_endpoint is not None:
                 _expect_otel()
@@ -108,14 +120,18 @@ class Frontends:
                 control = _taken(predecessor, "control", host, port)
                 self._control_listener = control[0] if control else listen_for_control(host, port)
                 undo.enter_context(self._control_listener)
+            if server.agent_check_port is not None:
+                host, port = server.host, server.agent_check_port
+                agent = _taken(predecessor, "agent", host, port)
+                self._agent_listener = agent[0] if agent else listen_for_agent(host, port)
+                undo.enter_context(self._agent_listener)
             self._sockets = undo.pop_all()
         self._probe = Probe(lambda: answers_ready(self._listeners[0], tls=self._tls))
         self.http = ProcessSlot("frontends", self._start_http, role=Role.ARBITER)
         count = 0 if self._grpc_port is None else server.grpc_frontends
         self.grpc = [self._grpc_slot(number) for number in range(count)]
-        there_is = self._control_listener is not None
         control_slot = ProcessSlot("control", self._start_control, role=Role.CONTROL)
-        self.control = [control_slot] if there_is else []
+        self.control = [control_slot] if server.has_control_process else []
 
     @property
     def slots(self) -> list[ProcessSlot]:
@@ -126,6 +142,11 @@ class Frontends:
     def watched(self) -> list[ProcessSlot]:
         """Those that show that they move; Gunicorn's frontends show it to Gunicorn's arbiter."""
         return [*self.grpc, *self.control]
+
+    def _held(self) -> socket.socket:
+        server = self._server
+        assert server.grpc_port is not None, "there is one"
+        return hold(server.host, server.grpc_port, beside=server.share_port)
 
     def all_serve(self, serving: int) -> bool:
         """Whether every frontend accepts connections, and the one that a connection comes to is
@@ -150,6 +171,8 @@ class Frontends:
         if self._control_listener is not None:
             url = f"http://{address(self._control_listener)}"
             text += f"\nringbatch: serving metrics on {url}/metrics, a page on {url}/"
+        if self._agent_listener is not None:
+            text += f"\nringbatch: answering agent-checks on {address(self._agent_listener)}"
         return text
 
     @property
@@ -185,8 +208,12 @@ class Frontends:
     def sockets(self) -> list[Passed]:
         """What another engine needs to listen where they do."""
         found = [Passed("http", listener) for listener in self._listeners]
-        for use, bound in (("grpc", self._grpc_port), ("control", self._control_listener)):
-            found += [] if bound is None else [Passed(use, bound)]
+        others = {
+            "grpc": self._grpc_port,
+            "control": self._control_listener,
+            "agent": self._agent_listener,
+        }
+        found += [Passed(use, bound) for use, bound in others.items() if bound is not None]
         return found
 
     def drain_s(self, *, superseded: bool) -> float:
@@ -223,20 +250,26 @@ class Frontends:
         """Those that are shut with the engine; in systemd's, connections wait for the next one."""
         if self.shared:
             return []
-        control = self._control_listener
         ours = [] if self._held_by_systemd else self._listeners
-        return [*ours, *([] if control is None else [control])]
+        control = (self._control_listener, self._agent_listener)
+        return [*ours, *(listener for listener in control if listener is not None)]
 
     def close(self) -> None:
         """Let go of the ports."""
         self._sockets.close()
 
     def _start_http(self) -> Child:
+        if self._server.share_port:
+            # Others had the port for themselves until now.
+            for listener in self._listeners:
+                listener.listen(BACKLOG)
         fds = tuple(listener.fileno() for listener in self._listeners)
         words = self._words(frontends=self._server.frontends)
         words += [f"--listen-fd={fd}" for fd in fds]
         words += ["--compress-answers"] * self._server.compress_answers
+        words += ["--http2"] * self._server.http2
         words += [f"--pass-through={self._pass_through}"] * (self._pass_through is not None)
+        words += [f"--app={self._server.app}"] * (self._server.app is not None)
         return Child("frontends", "ringbatch.frontend", words, LEAN, pass_fds=fds, controlled=False)
 
     def _grpc_slot(self, number: int) -> ProcessSlot:
@@ -253,11 +286,11 @@ class Frontends:
         return ProcessSlot(title, start, role=Role.GRPC_FRONTEND)
 
     def _start_control(self) -> Child:
-        assert self._control_listener is not None, "there is no slot without it"
-        fd = self._control_listener.fileno()
+        listeners = {"listen-fd": self._control_listener, "agent-fd": self._agent_listener}
+        fds = {key: bound.fileno() for key, bound in listeners.items() if bound is not None}
         words = [
             f"--segment={self.segment_name}",
-            f"--listen-fd={fd}",
+            *(f"--{key}={fd}" for key, fd in fds.items()),
             f"--log-level={self._server.log_level}",
             f"--parent-pid={os.getpid()}",
             f"--public-url={self.url}",
@@ -267,7 +300,7 @@ class Frontends:
         endpoint = self._server.trace_endpoint
         words += [] if endpoint is None else [f"--trace-endpoint={endpoint}"]
         module = "ringbatch.frontend.metrics.control_server"
-        return Child("control", module, words, LEAN, pass_fds=(fd,))
+        return Child("control", module, words, LEAN, pass_fds=tuple(fds.values()))
 
     def _words(self, **more: object) -> list[str]:
         server = self._server
@@ -286,6 +319,7 @@ class Frontends:
         }
         words = [f"--{key}={value}" for key, value in arguments.items()]
         words += ["--server-timing"] * server.server_timing
+        words += ["--load-report"] * server.load_report
         files = self._credentials.files()
         words += [f"--{name.replace('_', '-')}={path}" for name, path in files.items()]
         return words + [f"--shared-memory-prefix={p}" for p in server.shared_memory_prefixes]
@@ -302,6 +336,14 @@ def _expect_aiohttp() -> None:
         raise StartupError(
             "requests for a model server can be passed on with the package aiohttp alone, which is "
             f"not installed; {how_to_install('http')}"
+        )
+
+
+def _expect_http2() -> None:
+    if _is_missing(_HTTP2_PACKAGE):
+        raise StartupError(
+            f"[server] http2: HTTP/2 needs the package {_HTTP2_PACKAGE}, which is not installed; "
+            f"{how_to_install('http2')}"
         )
 
 

@@ -36,7 +36,12 @@ def listen_for_control(host: str, port: int) -> socket.socket:
     return _bind(host, port, 1, "--control-port", "control_host", listens=True, shared=False)[0]
 
 
-def listen_all(host: str, port: int, count: int) -> list[socket.socket]:
+def listen_for_agent(host: str, port: int) -> socket.socket:
+    """A listening TCP socket for HAProxy's agent-check; as `listen_all`."""
+    return _bind(host, port, 1, "--agent-check-port", "host", listens=True, shared=False)[0]
+
+
+def listen_all(host: str, port: int, count: int, *, beside: bool = False) -> list[socket.socket]:
     """Listening TCP sockets on one address, among which the kernel spreads connections.
 
     A process that is woken for a connection accepts all that wait. With a socket for each, a
@@ -46,14 +51,25 @@ def listen_all(host: str, port: int, count: int) -> list[socket.socket]:
         host: an address or name of this machine.
         port: 0 takes any free one.
         count: how many sockets.
+        beside: whether other engines of this user may have the port. Then the sockets do not
+            listen yet: connections are for whoever serves.
 
     Raises:
         StartupError: where the address is unknown or the port taken.
     """
-    return _bind(host, port, count, "--port", "host", listens=True, shared=count > 1)
+    return _bind(
+        host,
+        port,
+        count,
+        "--port",
+        "host",
+        listens=not beside,
+        shared=beside or count > 1,
+        beside=beside,
+    )
 
 
-def hold(host: str, port: int) -> socket.socket:
+def hold(host: str, port: int, *, beside: bool = False) -> socket.socket:
     """A TCP socket that keeps a port for this user's processes, which may listen there.
 
     It does not listen itself. Whoever does so must set SO_REUSEPORT.
@@ -61,11 +77,13 @@ def hold(host: str, port: int) -> socket.socket:
     Args:
         host: an address or name of this machine.
         port: 0 takes any free one.
+        beside: whether other engines of this user may have it.
 
     Raises:
         StartupError: where the address is unknown or the port taken.
     """
-    (held,) = _bind(host, port, 1, "--grpc-port", "host", listens=False, shared=True)
+    flag = "--grpc-port"
+    (held,) = _bind(host, port, 1, flag, "host", listens=False, shared=True, beside=beside)
     # It was for connections of an earlier holder that still linger. Now it would let strangers
     # have the port, for as long as nobody listens there.
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
@@ -90,7 +108,15 @@ def is_at(bound: socket.socket, host: str, port: int) -> bool:
 
 
 def _bind(
-    host: str, port: int, count: int, flag: str, key: str, *, listens: bool, shared: bool
+    host: str,
+    port: int,
+    count: int,
+    flag: str,
+    key: str,
+    *,
+    listens: bool,
+    shared: bool,
+    beside: bool = False,
 ) -> list[socket.socket]:
     try:
         addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -107,7 +133,7 @@ def _bind(
             for bound in sockets:
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 # The first is bound without it, so that a port in use is noticed.
-                if bound is not sockets[0]:
+                if beside or bound is not sockets[0]:
                     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 bound.bind(address)
                 bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))

@@ -9,7 +9,7 @@ loop `ModelChanges.advance` goes on as far as it goes, and returns what the supe
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,12 +26,16 @@ from ringbatch.engine.supervisor.change_plan import (
     expect_over,
 )
 from ringbatch.engine.supervisor.model_diff import (
+    ChainChange,
     Change,
+    UnfitSize,
     UnknownModel,
     compare,
     differing,
     loading,
     retirement,
+    with_batch_size,
+    with_chains,
 )
 from ringbatch.engine.supervisor.model_versions import Forwarding, is_forwarded
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
@@ -156,6 +160,23 @@ class ModelChanges:
         effects, self._effects = self._effects, []
         return effects
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being carried out, and nothing waits for it."""
+        return self._steps is None and not self._orders
+
+    def scale(self, reference: int, running: int) -> None:
+        """Have another number of workers run, as the load wants it; only where it is `idle`.
+
+        Args:
+            reference: of an entry that serves.
+            running: how many.
+        """
+        assert self.idle, "one change is made after the other"
+        model = self.served.models[reference]
+        change = Change(model.name, adjust=(model,), running={model.version: running})
+        self._steps, self._awaited = self._scale(change), _at_once
+
     def break_off(self) -> None:
         """What is carried out has failed as nobody expected: it is undone, and those behind it have
         their turn.
@@ -212,10 +233,16 @@ class ModelChanges:
         except ConfigError as error:
             reply(Report("failed", error.problems))
             return
+        except UnfitSize as error:
+            reply(Report("failed", (str(error),)))
+            return
         failed = False
         for change in changes:
             try:
-                yield from self._change(change)
+                if isinstance(change, ChainChange):
+                    yield from self._change_chain(change)
+                else:
+                    yield from self._change(change)
             except ChangeFailed as failure:
                 failed = True
                 lines.append(f"{change.name}: {failure}")
@@ -225,9 +252,18 @@ class ModelChanges:
                 logger.info("%s", change.described())
         reply(Report("failed" if failed else "done", tuple(lines or ["nothing has changed"])))
 
-    def _plan(self, order: Order) -> tuple[list[Change], list[str]]:
+    def _scale(self, change: Change) -> Steps:
+        try:
+            yield from self._change(change)
+        except ChangeFailed as failure:
+            logger.error("%s: %s", change.name, failure)
+
+    def _plan(self, order: Order) -> tuple[list[Change | ChainChange], list[str]]:
         serving = tuple(self.served.models.values())
+        chains = tuple(self.served.chains.values())
         if order.action == "unload":
+            if any(chain.name == order.model for chain in chains):
+                return [ChainChange(order.model or "", None)], []
             return [retirement(order.model or "", serving)], []
         config = self._reread()
         self.served.order = config.models
@@ -239,12 +275,35 @@ class ModelChanges:
             )
             logger.warning("%s", lines[0])
         if order.model is None:
-            return compare(serving, config.models, self.served.is_another_file), lines
-        return [loading(order.model, serving, config.models)], lines
+            changes = compare(serving, config.models, self.served.is_another_file)
+            return with_chains(changes, chains, config.chains), lines
+        put = [ChainChange(c.name, c) for c in config.chains if c.name == order.model]
+        if put:
+            if order.max_batch_size is not None:
+                raise UnfitSize("max_batch_size: is not for a chain, which has steps")
+            return [*put], lines
+        wanted: Sequence[ModelConfig] = config.models
+        if order.max_batch_size is not None:
+            wanted = with_batch_size(wanted, order.model, order.max_batch_size)
+        return [loading(order.model, serving, wanted)], lines
+
+    def _change_chain(self, change: ChainChange) -> Steps:
+        if change.put is None:
+            self.served.retire_chain(change.name)
+        else:
+            if any(model.name == change.name for model in self.served.models.values()):
+                raise ChangeFailed("a model of that name serves; unload it first")
+            yield from self._until(
+                Phase.ROOM, [], lambda: bool(self.served.free_indices), _ROOM_WITHIN_S
+            )
+            self._generation += 1
+            self.served.put_chain(change.put, self._generation)
+        self._effects.append(ShowTable())
 
     def _change(self, change: Change) -> Steps:
         before = [m for m in self.served.models.values() if m.name == change.name]
-        if any(map(is_forwarded, (*change.load, *change.adjust, *before))):
+        forwarded = any(map(is_forwarded, (*change.load, *change.adjust, *before)))
+        if forwarded and not change.running:
             # Frontends look at where its requests go when they start, and at heads only once.
             raise ChangeFailed("a model that another server runs cannot change; restart the engine")
         yield from self._await_room(plan := ChangePlan.of(change, self.served.entries))
@@ -275,6 +334,8 @@ class ModelChanges:
         plan.expect_room(self.served.entries, self.served.most)
 
         def is_there() -> bool:
+            if self.served.is_step(plan.change.name):
+                return False
             room = Room(len(self._free_numbers()), len(self.served.free_indices))
             return room.workers >= plan.needs.workers and room.models >= plan.needs.models
 
@@ -308,6 +369,7 @@ class ModelChanges:
             generation=self._generation + 1,
         )
         self._generation += len(entered)
+        self.served.expect_whole(plan, entered.values())
         slots = self._slots(plan)
         if slots:
             self.served.enter(plan, entered.values())

@@ -4,10 +4,13 @@ A version of a model is loaded anew where anything of it changed but what can be
 workers: how its batches are formed, its limits of time, and how many workers it has.
 """
 
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Final
 
+from ringbatch.engine.config import places, shape_rules
+from ringbatch.engine.config.chained import ChainConfig
+from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.settings import ModelConfig, ServerConfig
 
 LIVE: Final = frozenset(
@@ -18,15 +21,20 @@ LIVE: Final = frozenset(
         "max_batch_size",
         "max_latency_ms",
         "policy",
+        "ray_workers",
+        "scale_down_after_s",
+        "scale_up_after_s",
         "spares",
+        "target_wait_ms",
         "timeout_s",
         "workers",
     }
 )
 """Settings of a model that change without loading it again."""
-_COMPARED_AT_LOAD: Final = ("onnx", "torch")
+_COMPARED_AT_LOAD: Final = ("onnx", "openvino", "torch")
 """The runtimes that compare max_batch_size with the file."""
-_TOLD_AT_LOAD: Final = {"http": frozenset({"timeout_s", "batch_timeout_s"})}
+_LIMITS: Final = frozenset({"timeout_s", "batch_timeout_s"})
+_TOLD_AT_LOAD: Final = {"http": _LIMITS, "ray": _LIMITS | {"max_batch_size"}}
 """What else the workers of a runtime know from the start."""
 
 
@@ -39,12 +47,15 @@ class Change:
         load: versions to be loaded; one that serves already is replaced.
         adjust: versions that go on with other settings.
         retire: names of the versions that serve no longer.
+        running: of the load's choice, how many workers are to run for versions that are adjusted;
+            where it is silent, as many as do, within what is configured.
     """
 
     name: str
     load: tuple[ModelConfig, ...] = ()
     adjust: tuple[ModelConfig, ...] = ()
     retire: tuple[str, ...] = ()
+    running: Mapping[str, int] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.load or self.adjust or self.retire)
@@ -57,12 +68,33 @@ class Change:
         return f"{self.name}: " + ", ".join(f"{what} {how}" for what, how in done)
 
 
+@dataclass(frozen=True, slots=True)
+class ChainChange:
+    """What becomes of one chain.
+
+    Attributes:
+        name: the chain's.
+        put: what it is to be; None where it is to serve no longer.
+    """
+
+    name: str
+    put: ChainConfig | None
+
+    def described(self) -> str:
+        """As of `Change`."""
+        return f"{self.name}: {'unloaded' if self.put is None else 'loaded'}"
+
+
 class UnknownModel(Exception):
     """There is no model of that name. The text is for people."""
 
     def __init__(self, name: str, known: Iterable[ModelConfig], who: str) -> None:
         names = ", ".join(dict.fromkeys(model.name for model in known)) or "none"
         super().__init__(f'{who} no model "{name}"; there is: {names}')
+
+
+class UnfitSize(Exception):
+    """No model can be loaded with that `max_batch_size`. The text is for people."""
 
 
 def retirement(name: str, serving: Collection[ModelConfig]) -> Change:
@@ -88,6 +120,50 @@ def loading(name: str, serving: Iterable[ModelConfig], wanted: Collection[ModelC
         raise UnknownModel(name, wanted, "the configuration has")
     (change,) = compare((model for model in serving if model.name == name), own, lambda _: True)
     return change
+
+
+def with_batch_size(wanted: Iterable[ModelConfig], name: str, size: int) -> list[ModelConfig]:
+    """What is wanted, with that `max_batch_size` for one model.
+
+    Raises:
+        UnfitSize: it does not go with what else is configured.
+    """
+    kind = settings(ModelConfig)["max_batch_size"].kind
+    if not kind.accepts(size):
+        raise UnfitSize(f"max_batch_size: found {size}, but it must be {kind.words}")
+    found = [
+        replace(model, max_batch_size=size) if model.name == name else model for model in wanted
+    ]
+    for model in found:
+        if model.name == name:
+            for key, words in shape_rules.problems(
+                {field.name: getattr(model, field.name) for field in fields(model)}
+            ):
+                raise UnfitSize(f"{key}: {words}")
+    return found
+
+
+def with_chains(
+    changes: Iterable[Change],
+    serving: Iterable[ChainConfig],
+    wanted: Iterable[ChainConfig],
+) -> list[Change | ChainChange]:
+    """All changes, of models and of chains, in an order in which each chain has its steps.
+
+    Args:
+        changes: those of models.
+        serving: the chains that serve now.
+        wanted: those that are to serve.
+    """
+    have = {chain.name: chain for chain in serving}
+    want = {chain.name: chain for chain in wanted}
+    gone = [ChainChange(name, None) for name in have if name not in want]
+    put = [ChainChange(name, chain) for name, chain in want.items() if have.get(name) != chain]
+    changes = [*changes]
+    # A model that becomes a chain goes before that comes; other models, once no chain has them.
+    freed = [change for change in changes if change.name in want]
+    loads = [c for c in changes if c not in freed and (c.load or c.adjust)]
+    return [*gone, *freed, *loads, *put, *(c for c in changes if c not in freed + loads)]
 
 
 def compare(
@@ -134,13 +210,16 @@ def _change(
 
 def must_load(old: ModelConfig, new: ModelConfig) -> bool:
     """Whether workers that hold the old one are no good for the new one."""
-    live = LIVE - _TOLD_AT_LOAD.get(new.platform, frozenset())
+    told_at_load = _TOLD_AT_LOAD.get("ray" if any(new.in_ray) else new.platform, frozenset())
+    live = LIVE - told_at_load
+    if not places.agree(old.in_ray, new.in_ray):
+        return True
     if differing(old, new) - live or bool(old.max_batch_size) != bool(new.max_batch_size):
         return True
-    return new.max_batch_size > old.max_batch_size and new.platform in _COMPARED_AT_LOAD
+    return new.max_batch_size > old.max_batch_size and new.loader in _COMPARED_AT_LOAD
 
 
 def differing(old: ModelConfig | ServerConfig, new: ModelConfig | ServerConfig) -> set[str]:
     """The settings in which two sections of one kind differ."""
-    names = (field.name for field in fields(old))
+    names = (each.name for each in fields(old))
     return {name for name in names if getattr(old, name) != getattr(new, name)}

@@ -4,9 +4,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ringbatch.engine.config.addresses import v1_path
+from ringbatch.engine.config.chained import ChainConfig
+from ringbatch.engine.config.kinds import OF_TABLES
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.shm.model_spec import (
+    FIRST_VERSION,
     INDEX_MASK,
     REFERENCE_BITS,
     SERVING,
@@ -70,6 +73,8 @@ def entry(
         platform=model.platform,
         inputs=signature.inputs,
         outputs=signature.outputs,
+        tokens=signature.tokens,
+        words=model.headers if signature.asks else None,
         max_batch_size=0,
         max_latency_ns=0,
         timeout_ns=0,
@@ -78,8 +83,13 @@ def entry(
         allowed_batch_sizes=model.allowed_batch_sizes,
         max_batch_elements=model.max_batch_elements,
         pad_variable_length=model.pad_variable_length,
-        length_buckets=model.length_buckets,
+        length_buckets=(
+            model.length_buckets
+            if signature.tokens is None
+            else signature.tokens.edges(model.length_buckets)
+        ),
         refuse_nan=model.nan_answers == "refuse",
+        nulls=model.loader in OF_TABLES,
         forward=forwarding.of(model),
         version=model.version,
         generation=generation,
@@ -111,7 +121,7 @@ def first_entries(
 
 
 def account_of(
-    model: ModelConfig, entries: Iterable[ModelSpec], generation: int, count: int
+    model: ModelConfig | ChainConfig, entries: Iterable[ModelSpec], generation: int, count: int
 ) -> int:
     """The account of what is loaded: that of its name and version, or a new one.
 
@@ -122,7 +132,8 @@ def account_of(
         count: how many places there are; more than accounts.
     """
     entries = tuple(entries)
-    own = (s.account for s in entries if (s.name, s.version) == (model.name, model.version))
+    version = FIRST_VERSION if isinstance(model, ChainConfig) else model.version
+    own = (s.account for s in entries if (s.name, s.version) == (model.name, version))
     taken = {spec.account & INDEX_MASK for spec in entries}
     free = next(place for place in range(count) if place not in taken)
     return next(own, generation << REFERENCE_BITS | free)
@@ -138,10 +149,18 @@ def adjusted(spec: ModelSpec, model: ModelConfig, workers: tuple[int, ...]) -> M
         batch_timeout_ns=int(model.hung_after_s * 1e9),
         policy=model.policy,
         workers=workers,
+        remote=remote(model, workers),
         spares=model.spares,
         kserve_errors=model.kserve_errors,
         default=model.default,
+        least=model.fewest_workers,
+        most=model.most_workers if model.follows_load else 0,
     )
+
+
+def remote(model: ModelConfig, workers: tuple[int, ...]) -> tuple[int, ...]:
+    """Of the numbers of a model's workers, in order, those that drive actors."""
+    return tuple(number for index, number in enumerate(workers) if model.is_in_ray(index))
 
 
 def free_indices(entries: Entries, count: int) -> list[int]:

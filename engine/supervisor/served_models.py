@@ -4,11 +4,21 @@ it was loaded from."""
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from ringbatch.engine.config.chained import ChainConfig
 from ringbatch.engine.config.limit_words import batch_timeout
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.engine.supervisor.chains import Unfit, broken, with_limits
+from ringbatch.engine.supervisor.chains import entry as chain_entry
 from ringbatch.engine.supervisor.change_plan import ChangeFailed, ChangePlan, Room, Switched
-from ringbatch.engine.supervisor.model_versions import Entries, free_indices, without_entries
+from ringbatch.engine.supervisor.model_versions import (
+    Entries,
+    account_of,
+    free_indices,
+    with_state,
+    without_entries,
+)
+from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_spec import RETIRING, ModelSpec
 from ringbatch.shm.segment import Segment
 
@@ -21,12 +31,14 @@ class ServedModels:
         models: the models that serve, by the references of their entries.
         files: what each of them was loaded from, by reference too.
         order: the models as they are configured, in whose order the table has them.
+        chains: the chains that serve, by the references of their entries.
 
     Args:
         segment: the engine's.
         entries: what its table has at the start.
         models: as they are configured, in the same order.
         files: what they were loaded from, in the same order.
+        chains: as they are configured, in the same order too.
     """
 
     def __init__(
@@ -35,12 +47,22 @@ class ServedModels:
         entries: Entries,
         models: tuple[ModelConfig, ...],
         files: Iterable[ModelFile],
+        chains: Iterable[ChainConfig] = (),
     ) -> None:
         self._segment = segment
         self.entries = entries
-        self.models = {spec.reference: model for spec, model in zip(entries, models, strict=True)}
+        plain = (spec.reference for spec in entries if spec.chain is None)
+        self.models = dict(zip(plain, models, strict=True))
+        chained = (spec.reference for spec in entries if spec.chain is not None)
+        self.chains = dict(zip(chained, chains, strict=True))
         self.files = dict(zip(self.models, files, strict=True))
         self.order = models
+
+    @property
+    def names(self) -> list[str]:
+        """What all that serves is called, each once."""
+        names = [model.name for model in self.models.values()]
+        return [*dict.fromkeys([*names, *(chain.name for chain in self.chains.values())])]
 
     @property
     def most(self) -> Room:
@@ -75,6 +97,7 @@ class ServedModels:
         """
         names = [model.name for model in self.order]
         position_of = {name: position for position, name in enumerate(dict.fromkeys(names))}
+        entries = with_limits(entries)
         ordered = tuple(sorted(entries, key=lambda s: position_of.get(s.name, len(position_of))))
         try:
             self._segment.model_table.publish(ordered)
@@ -91,6 +114,60 @@ class ServedModels:
         for spec in loading:
             self._segment.model_table.clear_place(spec.index)
         self.publish(plan.entered(self.entries, loading))
+
+    def expect_whole(self, plan: ChangePlan, loading: Collection[ModelSpec]) -> None:
+        """Look whether every chain would go on as it was made.
+
+        Args:
+            plan: of a change.
+            loading: the entries of what it loads.
+
+        Raises:
+            ChangeFailed: one would not; the text says which.
+        """
+        after = plan.switched(plan.entered(self.entries, loading), loading)
+        if words := broken(after.entries):
+            raise ChangeFailed(words)
+
+    def put_chain(self, config: ChainConfig, generation: int) -> None:
+        """Have a chain serve, in the place of the one that has its name, if there is one.
+
+        Raises:
+            ChangeFailed: its steps do not fit together, or there is no room.
+        """
+        index, count = self.free_indices[0], self.most.models
+        account = account_of(config, self.entries, generation, count)
+        try:
+            spec = chain_entry(
+                config, self.entries, index=index, account=account, generation=generation
+            )
+        except Unfit as unfit:
+            raise ChangeFailed(str(unfit)) from None
+        gone = self._chains_called(config.name)
+        self._segment.model_table.clear_place(index)
+        # Its steps serve: requests may come before the collector has looked at the table.
+        self._segment.words[self._segment.layout.model(index) + ModelWords.SERVED] = 1
+        self.publish((*with_state(self.entries, gone, RETIRING), spec))
+        self._forget_chains(gone)
+        self.chains[spec.reference] = config
+
+    def retire_chain(self, name: str) -> None:
+        """Have a chain serve no longer."""
+        gone = self._chains_called(name)
+        self.publish(with_state(self.entries, gone, RETIRING))
+        self._forget_chains(gone)
+
+    def _chains_called(self, name: str) -> set[int]:
+        return {reference for reference, chain in self.chains.items() if chain.name == name}
+
+    def _forget_chains(self, references: Iterable[int]) -> None:
+        for reference in references:
+            del self.chains[reference]
+
+    def is_step(self, name: str) -> bool:
+        """Whether requests for a chain that retires may still go to that model."""
+        retiring = (spec.chain for spec in self.entries if spec.state == RETIRING)
+        return any(step.model == name for chain in retiring if chain for step in chain.steps)
 
     def switch(
         self, plan: ChangePlan, entered: Mapping[str, ModelSpec], files: Mapping[str, ModelFile]

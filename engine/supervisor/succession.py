@@ -49,7 +49,7 @@ class Passed(NamedTuple):
     """A listening socket, or one that holds a port, and what it is for.
 
     Attributes:
-        use: ``http``, ``grpc`` or ``control``.
+        use: ``http``, ``grpc``, ``control`` or ``agent``.
     """
 
     use: str

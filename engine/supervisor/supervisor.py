@@ -20,6 +20,7 @@ from ringbatch.engine.config.dimensions import layout_of
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.process.role_messages import (
     AttachSegment,
+    Compared,
     Drained,
     Draining,
     FromRole,
@@ -30,26 +31,30 @@ from ringbatch.engine.process.role_messages import (
     Signature,
     StandingBy,
     TableChanged,
+    Waiting,
     Warming,
 )
 from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.engine.supervisor.autoscaler import Autoscaler
 from ringbatch.engine.supervisor.child import CannotStart, Death
 from ringbatch.engine.supervisor.collectors import Collectors
 from ringbatch.engine.supervisor.control import ControlServer, log_report
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
 from ringbatch.engine.supervisor.file_watch import FileWatch
+from ringbatch.engine.supervisor.first_workers import FirstWorkers
 from ringbatch.engine.supervisor.frontends import Frontends
+from ringbatch.engine.supervisor.host_gauge import HostGauge
 from ringbatch.engine.supervisor.keeper import Keeper
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_changes import Introduce, ModelChanges, ShowTable, Start
-from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
+from ringbatch.engine.supervisor.model_versions import Forwarding
 from ringbatch.engine.supervisor.process_slot import Limit, ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels, overrun
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.engine.supervisor.succession import UNDER_SYSTEMD, Predecessor, Quiet, Succession
 from ringbatch.engine.supervisor.worker_pool import WorkerPool
 from ringbatch.engine.systemd.service import Service, loading_status, serving_status
-from ringbatch.shm.errors import StartupError
+from ringbatch.shm.errors import NO_PLACE_YET, StartupError
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.host.key_headers import KEY_HEADERS
 from ringbatch.shm.host.messages import Beat, Failed, Ready
@@ -114,16 +119,10 @@ class Supervisor:
         self._start_failure = ""
         self._cpu_sets = CpuSets(config)
         logger.info("placement: %s", self._cpu_sets.described)
-        assignments = [
-            (model, index, file)
-            for model, file in zip(config.models, self._files, strict=True)
-            for index in range(model.processes)
-        ]
-        self._assigned = [model.name for model, _, _ in assignments]
+        self._first = FirstWorkers(config, self._files, self._cpu_sets)
         self._pool = WorkerPool()
         self._workers = self._pool.workers
-        for number, assignment in enumerate(assignments):
-            self._workers[number] = self._cpu_sets.worker_slot(number, *assignment)
+        self._workers |= self._first.slots
         self._collectors = Collectors(
             self._cpu_sets.collector_slot(), self._cpu_sets.collector_slot()
         )
@@ -147,9 +146,8 @@ class Supervisor:
             self._start()
             if self._predecessor is not None:
                 self._predecessor.replace()
-            names = ", ".join(dict.fromkeys(model.name for model in self._config.models))
             with suppress(OSError):  # nobody reads it any more
-                print(self.frontends.welcome(names), flush=True)
+                print(self.frontends.welcome(", ".join(self._config.names)), flush=True)
             self._service.is_ready()
             self._serve()
         except _StopRequested:
@@ -171,7 +169,7 @@ class Supervisor:
             self._introduce(slot)
         self._keeper.fill(self._collectors.collector)
         self._until(lambda: bool(self._collectors.collector.ready_ns))
-        if self._predecessor is not None:
+        if self._predecessor is not None or self._config.server.share_port:
             # From then on they accept connections that the other one could serve.
             self._until(lambda: all(slot.ready_ns for slot in workers))
         for slot in self.frontends.slots:
@@ -191,8 +189,10 @@ class Supervisor:
         """
         segment = self._segment
         assert segment is not None, "it was made at the start"
-        models = self._config.models
-        self._served = served = ServedModels(segment, segment.models, models, self._files)
+        config = self._config
+        self._served = served = ServedModels(
+            segment, segment.models, config.models, self._files, config.chains
+        )
         self._changes = changes = ModelChanges(
             self._pool,
             served,
@@ -202,6 +202,7 @@ class Supervisor:
             time.monotonic_ns,
         )
         self._control = ControlServer(segment.name, self._loop, self._take, self._succession.begin)
+        scaler = Autoscaler(segment, changes, self._pool, HostGauge(), time.monotonic_ns)
         watch = FileWatch(lambda: served.files, lambda: served.differing)
         self._loop.watch(watch, lambda: changes.differ(watch.take()), lambda: self._give_up(watch))
         while True:
@@ -210,9 +211,10 @@ class Supervisor:
             if reload:
                 logger.info("reading the configuration again, on SIGHUP")
                 self._take(Order("reload", None), log_report)
+            self._loop.guard(scaler.step, scaler.pause)
             self._loop.guard(partial(self._advance, changes), changes.break_off)
             self._service.serves(self._status(served), segment.collector_ns)
-            instants = filter(None, (changes.limit_ns, self._service.next_ns))
+            instants = filter(None, (changes.limit_ns, self._service.next_ns, scaler.next_ns))
             self._keeper.turn(None, min(instants, default=None))
 
     def _take(self, order: Order, reply: Callable[[Report], None]) -> None:
@@ -229,15 +231,9 @@ class Supervisor:
 
     def _status(self, served: ServedModels) -> str:
         """What is served, in a line for people."""
-        names = dict.fromkeys(model.name for model in served.models.values())
         lasting = [slot for slot in self._workers.values() if slot.lasting]
         ready = sum(bool(slot.ready_ns and slot.child) for slot in lasting)
-        return serving_status([*names], self.frontends.url, ready, len(lasting))
-
-    def _loading(self) -> str:
-        """What the start waits for."""
-        slots = zip(self._assigned, self._workers.values(), strict=False)
-        return loading_status(model for model, slot in slots if not slot.ready_ns)
+        return serving_status(served.names, self.frontends.url, ready, len(lasting))
 
     def _advance(self, changes: ModelChanges) -> None:
         """Go on with what is being changed, and do what it takes."""
@@ -267,7 +263,7 @@ class Supervisor:
             StartupError: where a process fails that was never ready.
         """
         while not self._start_failure and not done():
-            self._service.loads(self._loading())
+            self._service.loads(loading_status(self._first.loading()))
             limit_ns = None if self._predecessor is None else self._predecessor.limit_ns
             instants = filter(None, (limit_ns, self._service.next_ns))
             self._keeper.turn(every_s, min(instants, default=None))
@@ -325,6 +321,8 @@ class Supervisor:
                 slot.error = reason
             case Signature():
                 self._opened(slot, said)
+            case Waiting():
+                self._say_start(slot, NO_PLACE_YET)
             case Warming():
                 slot.begins("warm-up", slot.limits.warm_up, time.monotonic_ns())
             case StandingBy():
@@ -350,6 +348,8 @@ class Supervisor:
             case Loaded() | Drained():
                 if self._changes is not None:
                     self._changes.heard(said)
+            case Compared():
+                pass  # Nobody asks workers that serve for it.
             case _:
                 assert_never(said)
 
@@ -364,6 +364,7 @@ class Supervisor:
     def _opened(self, slot: ProcessSlot, signature: Signature) -> None:
         """A worker says what its model takes and returns; it waits to be told of the segment."""
         slot.limit_ns = None
+        self._say_start(slot, 0)
         if slot.signature is None:
             slot.signature = signature
         if slot.signature != signature:
@@ -416,8 +417,7 @@ class Supervisor:
             self._collectors.worker_died(slot, killed=death.killed)
 
     def _make_segment(self) -> Segment:
-        signatures = {n: slot.signature for n, slot in self._workers.items() if slot.signature}
-        entries = first_entries(self._config.models, signatures, self._forwarding)
+        entries = self._first.entries(self._forwarding)
         server = self._config.server
         segment = Segment.create(layout_of(server, entries), entries, server.name)
         if server.model_control:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection
 from typing import Final
 
+from ringbatch.engine.process.role_messages import Dismissed
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 
 _KILL_AFTER_NS: Final = 5_000_000_000
@@ -39,6 +40,8 @@ class WorkerPool:
         if slot.child is None:
             self.remove(slot)
         else:
+            if slot.ready_ns:
+                slot.child.tell(Dismissed())
             slot.child.kill(signal.SIGTERM)
             slot.kill_ns = time.monotonic_ns() + _KILL_AFTER_NS
 

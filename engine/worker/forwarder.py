@@ -54,8 +54,8 @@ class Forwarder:
         """Whether anything of the latest batch failed."""
         self.runs = Runs()
 
-    def run(self, references: list[int], mark: BatchMark, began_ns: int) -> None:
-        """As `Runner.run`."""
+    def run(self, references: list[int], mark: BatchMark, began_ns: int, _asked: int = 0) -> None:
+        """As `Runner.run`; no chain has steps of this kind."""
         self.failed = False
         self.runs.begin(mark, began_ns)
         requests = self._port.read_all(references, mark, self._clock_ns)

@@ -182,6 +182,17 @@ class PaddedCodec(TensorCodec):
                     return fault.error
         return None
 
+    def each(self, results: Any, rows: int) -> list[list[Any]]:
+        """See `Codec.each`."""
+        outputs: Outputs = results
+        return [
+            [
+                _cut(array[row : row + 1], self._lengths.sizes(index, own))[0]
+                for index, array in enumerate(outputs.arrays)
+            ]
+            for row, own in enumerate(self._made_up)
+        ]
+
     def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
         """See `Codec.check`. An output must be as long as the padded input is."""
         outputs: Outputs = super().check(returned, rows, spare)

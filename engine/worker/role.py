@@ -10,10 +10,13 @@ import faulthandler
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar, assert_never
+from typing import Final, NoReturn, TypeVar
 
 from ringbatch.engine.batch.shaping import Unfit
 from ringbatch.engine.process import memory_limits, placement
@@ -21,21 +24,32 @@ from ringbatch.engine.process import startup as process
 from ringbatch.engine.process.control_socket import ControlSocket
 from ringbatch.engine.process.role_messages import (
     ATTACH_SEGMENT,
-    NOTHING,
+    DISMISSED,
+    LOST_STATUS,
     START_WORKER,
     BatchShape,
+    Compared,
+    Parity,
     Signature,
     StartWorker,
+    Waiting,
     Warming,
     WarmUp,
 )
 from ringbatch.engine.runtimes.model import Model, Options, failure
 from ringbatch.engine.runtimes.model_file import Kept
 from ringbatch.engine.runtimes.opening import open_model
+from ringbatch.engine.runtimes.ray_terms import RayPlace
+from ringbatch.engine.worker.asking import AskingCodec
+from ringbatch.engine.worker.codec import Codec
+from ringbatch.engine.worker.comparing import compare
+from ringbatch.engine.worker.counting import count_in, expect_no_clash, warm_up_unseen
 from ringbatch.engine.worker.finite import FiniteCodec
 from ringbatch.engine.worker.forwarder import Forwarder
+from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.padding import PaddedCodec, Padding, padding
-from ringbatch.engine.worker.runner import Codec, Runner
+from ringbatch.engine.worker.runner import Runner, TensorCodec
+from ringbatch.engine.worker.steps import Steps
 from ringbatch.engine.worker.warmup import Wanted, warmed_up
 from ringbatch.engine.worker.worker import RETRY_S, Worker
 from ringbatch.shm import cost_profile
@@ -46,10 +60,15 @@ from ringbatch.shm.host.messages import Failed, Ready, Vocabulary
 from ringbatch.shm.host.process import die_with_parent, settle
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.upstreams import OwnUpstreams
+from ringbatch.shm.words import WORDS
 
 logger = logging.getLogger("ringbatch.worker")
 
 M = TypeVar("M")
+
+_TOLD_WITHIN_S: Final = 0.2
+"""What was said before a signal came is read by then."""
 
 
 def main() -> int:
@@ -67,18 +86,33 @@ def main() -> int:
     path = held.path if held.runtime == "http" else Path(held.path)
     try:
         die_with_parent(start.parent_pid)
-        model, padded = _shaped(_opened(path, start), path, held.shape)
-        control.send(Signature(tuple(model.inputs), tuple(model.outputs)))
-        segment = Segment.attach(_next(control, ATTACH_SEGMENT).segment)
-        _load(model, path, segment, start.number)
-        _serve(segment, start, model, padded, control)
+        opened = _opened(path, start, control)
+        try:
+            model, padded = _shaped(opened, path, held.shape)
+            control.send(_signature(model))
+            segment = Segment.attach(_next(control, ATTACH_SEGMENT).segment)
+            count_in(segment, start.number)
+            _load(model, path, segment, start.number)
+            expect_no_clash(segment, start.number, path)
+            _serve(segment, start, model, padded, control)
+        except StartupError:
+            opened.release(True)
+            raise
     except StartupError as error:
         control.send(Failed(str(error)))
         return 1
     return 0
 
 
-def _opened(path: Path | str, start: StartWorker) -> Model:
+def _signature(model: Model) -> Signature:
+    tokens = model.tokens
+    inputs = model.inputs if tokens is None else tokens.inputs
+    if model.asks and inputs:
+        inputs = inputs[:-1]
+    return Signature(inputs, model.outputs, tokens, model.asks)
+
+
+def _opened(path: Path | str, start: StartWorker, control: ControlSocket) -> Model:
     """The model, from the content that all workers of its version have."""
     kept, told = Kept(start.file.fd, start.file.stamp, start.file.copied), start.model.options
     kept.keep_from_children()
@@ -89,26 +123,46 @@ def _opened(path: Path | str, start: StartWorker) -> Model:
             "ringbatch reload",
             path,
         )
+    ray = None if told.ray is None else RayPlace(**asdict(told.ray))
     options = Options(
         max_batch_size=told.max_batch_size,
-        threads=placement.threads(os.environ),
+        threads=placement.threads(os.environ) if ray is None else ray.threads,
         device=told.device,
         inputs=told.inputs,
         outputs=told.outputs,
         autocast=told.autocast,
         channels_last=told.channels_last,
+        columns=told.columns,
+        answers=told.answers,
+        iterations=told.iterations,
+        class_names=told.class_names,
+        truncate=told.truncate,
         trusted_types=told.trusted_types,
         trust_pickle=told.trust_pickle,
         name=start.model.name,
         protocol=told.protocol,
         timeout_s=told.timeout_s,
         isolate_errors=told.isolate_errors,
+        retry=told.retry,
+        upstream_ca=told.upstream_ca,
+        upstream_certificate=told.upstream_certificate,
+        upstream_key=told.upstream_key,
+        headers=told.headers,
         content=content,
+        ray=ray,
+        lost=partial(_lost, control),
+        waits=lambda: control.send(Waiting()),
     )
     model = open_model(start.model.runtime, path, options)
     if content is None and kept.content(path) is not None:
         raise StartupError(f"{path}: was changed while it was read; start again")
     return model
+
+
+def _lost(control: ControlSocket, why: str, blames_batch: bool) -> NoReturn:
+    """End at once, as what holds the model elsewhere is gone."""
+    control.send(Failed(why))
+    os._exit(1 if blames_batch else LOST_STATUS)
 
 
 def _shaped(model: Model, path: Path | str, shape: BatchShape) -> tuple[Model, Padding | None]:
@@ -117,12 +171,17 @@ def _shaped(model: Model, path: Path | str, shape: BatchShape) -> tuple[Model, P
         raise StartupError(
             f"{path}: max_batch_elements needs a model that declares its inputs, to count them"
         )
+    if model.asks and model.inputs:
+        model = replace(model, inputs=(*model.inputs, WORDS))
     if not shape.pad_variable_length:
         return model, None
     values = dict(pair.rsplit("=", 1) for pair in shape.padding_values)
     numbers = {name: float(text) if "." in text else int(text) for name, text in values.items()}
     try:
-        return padding(model, shape.length_buckets, numbers, shape.lengths_input)
+        edges = shape.length_buckets
+        if model.tokens is not None:
+            edges = model.tokens.edges(edges)
+        return padding(model, edges, numbers, shape.lengths_input)
     except Unfit as error:
         raise StartupError(f"{path}: pad_variable_length is set, but {error}") from None
 
@@ -178,15 +237,25 @@ def _serve(
     number = start.number
     lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
     port = EnginePort(segment, number, lambda lane: lanes[lane].wake())
-    (spec,) = (spec for spec in segment.models if number in spec.workers)
-    runner = _runner(model, padded, spec, port, lambda batch: worker.runs_again(batch))
+    (spec,) = (spec.in_slots for spec in segment.models if number in spec.workers)
+    runner = _runner(model, padded, spec, segment, port, lambda batch: worker.runs_again(batch))
     if isinstance(runner, Runner) and start.model.warm_up is not None:
-        _warm_up(segment, spec, runner, start, start.model.warm_up, control)
+        with warm_up_unseen():
+            _warm_up(segment, spec, runner, start, start.model.warm_up, control)
+    elif start.model.parity is not None:
+        control.send(Warming())
+    if start.model.parity is not None:
+        control.send(_compared(start, spec, runner, start.model.parity))
+    servers = OwnUpstreams(segment.words, segment.layout, number)
+    servers.begin()
+    if model.share is not None:
+        model.share(servers)
     collector = segment.collector_doorbell()
     doorbell = segment.worker_doorbell(number)
     worker = Worker(segment, number, runner, port, collector.wake, time.monotonic_ns)
     stopping = process.stop_on_sigterm(doorbell.wake)
-    process.watch(control, NOTHING, assert_never, lambda: os._exit(1))
+    dismissed = threading.Event()
+    process.watch(control, DISMISSED, lambda _: dismissed.set(), lambda: os._exit(1))
     settle()
     segment.words[segment.layout.worker(number) + WorkerWords.MODEL] = spec.reference
     _say(segment, number, WorkerState.READY)
@@ -195,22 +264,47 @@ def _serve(
     while not stopping:
         worker.step()
         doorbell.wait(RETRY_S if port.delayed else None)
+    model.release(dismissed.wait(_TOLD_WITHIN_S) if start.model.options.ray else False)
+
+
+def _compared(
+    start: StartWorker, spec: ModelSpec, runner: Runner | Forwarder, wanted: Parity
+) -> Compared:
+    path = start.model.path
+    if isinstance(runner, Forwarder):
+        raise StartupError(
+            f"{path}: answers over V1 are another server's, and passed on as they are; there is "
+            "nothing to compare here"
+        )
+    if spec.tokens is not None and wanted.file:
+        raise StartupError(
+            f"{path}: texts become tokens before they come to a worker; give --parity no file, and "
+            "tokens are made up"
+        )
+    return compare(spec, runner.answers, wanted, path)
 
 
 def _runner(
     model: Model,
     padded: Padding | None,
     spec: ModelSpec,
+    segment: Segment,
     port: EnginePort,
     run_again: Callable[[int], object],
 ) -> Runner | Forwarder:
     if model.remote is not None:
         return Forwarder(model.remote, spec.name, port, time.monotonic_ns, run_again)
-    codec: Codec | None = None
-    if padded is not None:
-        codec = PaddedCodec(port.memory, model, padded, finite=spec.refuse_nan)
-    elif spec.refuse_nan and model.inputs:
-        codec = FiniteCodec(port.memory, model, spec.batched)
+
+    def fresh() -> TensorCodec:
+        if padded is not None:
+            return PaddedCodec(port.memory, model, padded, finite=spec.refuse_nan)
+        if spec.refuse_nan:
+            return FiniteCodec(port.memory, model, spec.batched)
+        return TensorCodec(port.memory, model, spec.batched)
+
+    codec: Codec | None = fresh() if model.inputs else None
+    if model.asks:
+        codec = AskingCodec(codec or JsonCodec(port.memory, spec.batched, asks=True), port.wanted)
     return Runner(
         model,
         spec.name,
@@ -220,6 +314,7 @@ def _runner(
         sizes=spec.allowed_batch_sizes,
         codec=codec,
         run_again=run_again,
+        place=Steps(segment, fresh, port.say_answer_start).place,
     )
 
 

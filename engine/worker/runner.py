@@ -6,16 +6,16 @@ cannot be told apart, such as another number of rows, the batch is halved and ru
 one that fails is alone, see `ringbatch.engine.worker.retry`.
 """
 
-import json
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any
 
 import numpy as np
-import orjson
 
 from ringbatch.engine.batch.shaping import padded_rows
 from ringbatch.engine.runtimes.model import InvalidInput, Model, ServerFailed, said
+from ringbatch.engine.worker.codec import Codec, Place
+from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.memory_cap import ran_out_of_memory
 from ringbatch.engine.worker.outputs import Checker, Fault, Outputs, WrongCount, WrongResult
 from ringbatch.engine.worker.retry import Retry
@@ -23,7 +23,6 @@ from ringbatch.engine.worker.runs import Runs
 from ringbatch.engine.worker.tensors import Gatherer, Scatterer, Unlike, joined
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.frame import FrameError
-from ringbatch.shm.host.json_text import decoder_with
 from ringbatch.shm.slot import Status
 from ringbatch.shm.strided_view import StridedView
 from ringbatch.shm.uniform_batch import UniformBatch
@@ -31,61 +30,6 @@ from ringbatch.shm.uniform_batch import UniformBatch
 logger = logging.getLogger("ringbatch.worker")
 
 _OK = Status.OK
-_FINITE: Final = decoder_with(orjson.loads)
-"""What frontends let pass: they refuse numbers that would be infinity."""
-
-
-class Codec(Protocol):
-    """How the batches of one kind of model are read and written.
-
-    Attributes:
-        uniform: whether requests of the same sizes can be read together.
-    """
-
-    uniform: bool
-
-    def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
-        """The requests that can be read, those that cannot, and the arguments of `predict`.
-
-        Raises:
-            Unlike: where each can be read, but not all together.
-        """
-
-    def read_uniform(self, uniform: UniformBatch) -> Any | None:
-        """The arguments of `predict` for requests of the same sizes; None where those sizes are
-        not the model's."""
-
-    def alone(self, arguments: Any) -> Any:
-        """The arguments for the one instance in them, of a model without a batch dimension."""
-
-    def made_up(self, values: Any) -> Any:
-        """The arguments for values that no client has sent."""
-
-    def extended(self, arguments: Any, count: int) -> Any:
-        """The arguments with their last row so many times more."""
-
-    def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
-        """What `predict` returned, in the form that `write` takes.
-
-        Args:
-            returned: by `predict`.
-            rows: instances of each request.
-            spare: rows that were added behind them, and are left out of the results.
-
-        Raises:
-            WrongResult: where it does not fit the signature or the number of rows.
-        """
-
-    def fault(self, results: Any) -> WrongResult | None:
-        """Why something of the results for made-up values cannot be told; None where all can."""
-
-    def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
-        """Each request's result into its memory; the bytes each takes, written or not, or why
-        it alone cannot be written."""
-
-    def write_uniform(self, results: Any, uniform: UniformBatch) -> int | None:
-        """As `write`, after `read_uniform`: the bytes that every result takes, written or not; None
-        where they are not all alike, and `write` is to be called."""
 
 
 class Runner:
@@ -102,6 +46,8 @@ class Runner:
             right.
         codec: reads and writes the batches, where that is not usual.
         run_again: called before every run of a batch but the first, with the batch's number.
+        place: where batches of which that word is `asked` are in a chain, see
+            `ringbatch.shm.chain`; None where they are no chain's.
     """
 
     def __init__(
@@ -115,6 +61,7 @@ class Runner:
         sizes: Sequence[int] = (),
         codec: Codec | None = None,
         run_again: Callable[[int], object] = lambda _batch: None,
+        place: Callable[[int], Place | None] = lambda _asked: None,
     ) -> None:
         self._predict = model.predict
         self._batched = batched
@@ -126,6 +73,10 @@ class Runner:
         self._codec: Codec = codec or (
             TensorCodec(memory, model, batched) if model.inputs else JsonCodec(memory, batched)
         )
+        self._own_codec = self._codec
+        self._place_of = place
+        self._place: Place | None = None
+        self._asked = 0
         self._retry = Retry(name, port, clock_ns, self._run, self._failed, run_again)
         self.run_ns = 0
         """Time spent inside the model so far."""
@@ -133,14 +84,18 @@ class Runner:
         """Whether anything of the latest batch failed."""
         self.runs = Runs()
 
-    def run(self, references: list[int], mark: BatchMark, began_ns: int) -> None:
-        """Run a batch and answer every request in it; the answers still want a `flush`.
+    def run(self, references: list[int], mark: BatchMark, began_ns: int, asked: int = 0) -> None:
+        """Run a batch and answer every request in it, but for what goes on to the next step of its
+        chain; the answers still want a `flush`.
 
         Args:
             references: the requests.
             mark: the batch.
             began_ns: now, on the monotonic clock.
+            asked: what all of them are for, see `ringbatch.shm.chain`.
         """
+        if asked != self._asked:
+            self._turn_to(asked)
         self.failed = False
         self.runs.begin(mark, began_ns)
         uniform = error = None
@@ -154,6 +109,12 @@ class Runner:
                 return
             requests = self._port.requests(uniform)
         self._retry.answer(requests, mark, error)
+
+    def _turn_to(self, asked: int) -> None:
+        """Have the batches to come be of requests for that."""
+        self._place = self._place_of(asked)
+        self._codec = self._own_codec if self._place is None else self._place.codec
+        self._asked = asked
 
     def try_out(self, values: Any, rows: int) -> int:
         """Run the model on values that no client has sent, and answer nobody.
@@ -169,10 +130,20 @@ class Runner:
             WrongResult: what it returned is not what its signature says, or cannot be told.
         """
         before_ns = self.run_ns
-        results = self._call(self._codec.made_up(values), [rows])
+        self.results(values, [rows])
+        return self.run_ns - before_ns
+
+    def results(self, values: Any, rows: list[int]) -> Any:
+        """What the model returns for the same, as `Codec.check` gives it; `rows` are instances of
+        each request that there might be."""
+        results = self._call(self._codec.made_up(values), rows)
         if (fault := self._codec.fault(results)) is not None:
             raise fault
-        return self.run_ns - before_ns
+        return results
+
+    def answers(self, values: Any, rows: int) -> list[list[Any]]:
+        """The same for each row by itself: an array for each output, or the one value of JSON."""
+        return self._codec.each(self.results(values, [1] * rows), rows)
 
     def _run_uniform(self, uniform: UniformBatch, mark: BatchMark) -> tuple[bool, Exception | None]:
         """Run requests of the same sizes without looking at each: whether they are answered, and
@@ -193,7 +164,10 @@ class Runner:
         else:
             status = _OK if size <= sizes.result_capacity else Status.RESULT_TOO_LARGE
             stamped = self.runs.stamped(mark)
-            port.answer_uniform(uniform, status, size, stamped, self._clock_ns())
+            if self._place is None:
+                port.answer_uniform(uniform, status, size, stamped, self._clock_ns())
+            else:
+                self._answer_step(uniform.references, status, size, stamped)
         self._retry.fitted(mark.rows)
         return True, None
 
@@ -246,10 +220,27 @@ class Runner:
             if isinstance(size, WrongResult):
                 self._failed(size, [request], mark)
                 continue
-            fits = size <= request.result_capacity
-            answer(
-                request.ref, Status.OK if fits else Status.RESULT_TOO_LARGE, size, stamped, now_ns
-            )
+            status = _OK if size <= request.result_capacity else Status.RESULT_TOO_LARGE
+            if self._place is None:
+                answer(request.ref, status, size, stamped, now_ns)
+            else:
+                self._answer_step([request.ref], status, size, stamped)
+
+    def _answer_step(
+        self, references: Sequence[int], status: Status, size: int, stamped: BatchMark
+    ) -> None:
+        """Answer requests for a chain that end with this step; the others go on to the next."""
+        place, port = self._place, self._port
+        assert place is not None, "the batch is of a chain"
+        if status is _OK and not place.last:
+            if not place.number:
+                port.say_begun(references, stamped)
+            return
+        if place.number:
+            port.answer_later_step(references, status, size, stamped, self._clock_ns())
+        else:
+            for ref in references:
+                port.answer(ref, status, size, stamped, self._clock_ns())
 
     def _failed(self, error: Exception, requests: list[Request], mark: BatchMark) -> None:
         if isinstance(error, WrongResult):
@@ -277,8 +268,9 @@ class Runner:
         # A model may put half of a surrogate pair into its text, straight from a client's JSON.
         text = text.encode(errors="replace").decode()
         stamped = self.runs.stamped(mark)
+        later = self._place is not None and self._place.number > 0
         for request in requests:
-            self._port.fail(request, status, text, stamped, now_ns)
+            self._port.fail(request, status, text, stamped, now_ns, later_step=later)
 
 
 def _kind(error: Exception) -> str:
@@ -295,6 +287,12 @@ class TensorCodec:
         self._outputs = model.outputs
         self._checker = Checker(model.outputs, batched=batched)
         self._scatterer = Scatterer(memory, views, model.outputs)
+
+    def read_and_write(self, gatherer: Gatherer, scatterer: Scatterer) -> None:
+        """Have inputs read and outputs written in another way than a request's own."""
+        self.uniform = self.uniform and gatherer.static
+        self._gatherer = gatherer
+        self._scatterer = scatterer
 
     def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
         """See `Codec.read`."""
@@ -349,6 +347,11 @@ class TensorCodec:
         outputs: Outputs = results
         return outputs.faults[0].error if outputs.faults else None
 
+    def each(self, results: Any, rows: int) -> list[list[Any]]:
+        """See `Codec.each`."""
+        outputs: Outputs = results
+        return [[array[row] for array in outputs.arrays] for row in range(rows)]
+
     def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
         """See `Codec.write`."""
         outputs: Outputs = results
@@ -377,115 +380,3 @@ class TensorCodec:
     def _own_part(self, rows: Any, output: int, request: Request) -> Any:
         """What of its rows of an output, or of what goes with it, a request is told."""
         return rows
-
-
-class JsonCodec:
-    """Batches of a model that takes and returns lists of JSON values, or one value where it has no
-    batch dimension."""
-
-    uniform = False
-
-    def __init__(self, memory: memoryview, batched: bool = True) -> None:
-        self._memory = memory
-        self._batched = batched
-
-    def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
-        """See `Codec.read`."""
-        instances: list[Any] = []
-        readable, unreadable = [], []
-        for request in requests:
-            start = request.request_offset
-            try:
-                text = bytes(self._memory[start : start + request.request_bytes])
-                values = _FINITE.decode(text.decode())
-                if not isinstance(values, list) or len(values) != request.rows:
-                    raise ValueError("not a list of as many values as the header says")
-            except (ValueError, RecursionError):
-                unreadable.append(request)
-            else:
-                instances += values
-                readable.append(request)
-        return readable, unreadable, (instances,)
-
-    def read_uniform(self, uniform: UniformBatch) -> Any | None:
-        """Values of JSON are read one by one."""
-        return None
-
-    def alone(self, arguments: Any) -> Any:
-        """See `Codec.alone`."""
-        ((instance, *_),) = arguments
-        return (instance,)
-
-    def made_up(self, values: Any) -> Any:
-        """See `Codec.made_up`."""
-        return (values,)
-
-    def extended(self, arguments: Any, count: int) -> Any:
-        """See `Codec.extended`."""
-        (instances,) = arguments
-        return (instances + instances[-1:] * count,)
-
-    def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
-        """See `Codec.check`."""
-        if not self._batched:
-            returned = [returned]
-        if isinstance(returned, np.ndarray):
-            returned = returned.tolist()
-        if not isinstance(returned, (list, tuple)):
-            raise WrongResult(f"predict returned a {type(returned).__name__}, not a list")
-        count = sum(rows) + spare
-        if len(returned) != count:
-            raise WrongCount(f"predict returned {len(returned)} predictions for {count} instances")
-        texts, start = [], 0
-        for own in rows:
-            stop = start + own
-            texts.append(_json_text(returned[start:stop]))
-            start = stop
-        return texts
-
-    def fault(self, results: Any) -> WrongResult | None:
-        """See `Codec.fault`."""
-        return next((text for text in results if isinstance(text, WrongResult)), None)
-
-    def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
-        """See `Codec.write`."""
-        return [
-            text if isinstance(text, WrongResult) else self._write_one(text, request)
-            for text, request in zip(results, requests, strict=True)
-        ]
-
-    def _write_one(self, text: bytes, request: Request) -> int:
-        if len(text) <= request.result_capacity:
-            self._memory[request.result_offset : request.result_offset + len(text)] = text
-        return len(text)
-
-    def write_uniform(self, results: Any, uniform: UniformBatch) -> int:
-        """Never called: `read_uniform` gives nothing."""
-        raise AssertionError("results of JSON are written one by one")
-
-
-def _json_text(values: Any) -> bytes | WrongResult:
-    try:
-        try:
-            return _dumped(values, ascii_only=False)
-        except UnicodeEncodeError:
-            # Half of a surrogate pair: JSON has it as an escape, UTF-8 does not have it at all.
-            return _dumped(values, ascii_only=True)
-    except (TypeError, ValueError, RecursionError) as error:
-        return WrongResult(f"a prediction cannot be written as JSON: {error}")
-
-
-def _dumped(values: Any, *, ascii_only: bool) -> bytes:
-    return json.dumps(
-        values,
-        ensure_ascii=ascii_only,
-        allow_nan=False,
-        separators=(",", ":"),
-        default=_plain,
-    ).encode()
-
-
-def _plain(value: object) -> Any:
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no JSON value")

@@ -9,7 +9,7 @@ spread over their bucket, and those of a file are put with those of the same buc
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ringbatch.engine.batch.shaping import Lengths
 from ringbatch.engine.worker.outputs import array_dtype
+from ringbatch.shm import default_values
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import ANY, Tensor
@@ -28,15 +29,25 @@ Array = NDArray[Any]
 
 def made_up(inputs: Sequence[Tensor], rows: int, length: int) -> list[Array]:
     """An array of ones for each input, shape [rows, ...], with `length` for every open dimension;
-    BYTES are the text "1"."""
+    BYTES are the text "1". An input of a fixed shape that has a default is that."""
     return [
-        np.full(
+        of_default(tensor, rows)
+        if tensor.default is not None and tensor.static
+        else np.full(
             (rows, *(length if size == ANY else size for size in tensor.shape)),
             1 if tensor.datatype.fixed else b"1",
             array_dtype(tensor),
         )
         for tensor in inputs
     ]
+
+
+def of_default(tensor: Tensor, rows: int) -> Array:
+    """So many rows of an input's default."""
+    shape = default_values.sizes_of(tensor.default, len(tensor.shape))
+    row = np.empty(shape, dtype=array_dtype(tensor))
+    row.reshape(-1)[:] = list(default_values.elements(tensor.default))
+    return np.stack([row] * rows)
 
 
 def spread(below: int, length: int, count: int) -> list[int]:
@@ -105,10 +116,10 @@ class Samples:
         self._padded = spec.pad_variable_length
         self._by_length: dict[int, list[Any]] = {}
         """The instances; those of a typed model as arrays of one row, one for each input."""
-        instances = self._read()
+        instances = read_instances(path)
         if spec.typed:
             inputs = spec.inputs
-            rows = [[self._value(t, inputs, value) for t in inputs] for value in instances]
+            rows = [[row_of(path, t, inputs, value) for t in inputs] for value in instances]
             self._sort(rows, spec)
         else:
             self._by_length[0] = instances
@@ -142,46 +153,104 @@ class Samples:
             met = lengths.met(goal, [open_dimensions(spec.inputs, row) for row in group])
             self._by_length.setdefault(met[0], group)
 
-    def _read(self) -> list[Any]:
-        try:
-            document = json.loads(self._path.read_bytes(), parse_float=orjson.loads)
-        except OSError as error:
-            raise StartupError(f"{self._path}: cannot be read: {error.strerror}") from None
-        except (ValueError, RecursionError) as error:
-            raise StartupError(f"{self._path}: is not JSON: {error}") from None
-        found = document.get("instances") if isinstance(document, dict) else document
-        if not isinstance(found, list) or not found:
-            raise StartupError(
-                f'{self._path}: must hold {{"instances": [...]}} with at least one instance'
-            )
-        return found
 
-    def _value(self, tensor: Tensor, inputs: Sequence[Tensor], instance: Any) -> Array:
-        value = instance
-        if len(inputs) > 1 or (isinstance(instance, dict) and tensor.name in instance):
-            if not isinstance(instance, dict) or tensor.name not in instance:
-                raise StartupError(
-                    f"{self._path}: an instance must be an object with a value for each input, "
-                    f"but there is none for {tensor.name!r}"
-                )
-            value = instance[tensor.name]
+def read_instances(path: Path) -> list[Any]:
+    """The instances in a file: a list of them, a V1 body, a V2 body, or a list of such bodies.
+
+    Raises:
+        StartupError: in words, where there are none.
+    """
+    try:
+        document = json.loads(path.read_bytes(), parse_float=orjson.loads)
+    except OSError as error:
+        raise StartupError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise StartupError(f"{path}: is not JSON: {error}") from None
+    found = _instances(path, document)
+    if not found:
+        raise StartupError(f'{path}: must hold {{"instances": [...]}} with at least one instance')
+    return found
+
+
+def _instances(path: Path, document: Any) -> list[Any]:
+    if isinstance(document, list):
+        if document and all(_is_v2(one) for one in document):
+            return [row for body in document for row in _rows_of_v2(path, body)]
+        return document
+    if _is_v2(document):
+        return _rows_of_v2(path, document)
+    found = document.get("instances") if isinstance(document, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _is_v2(document: Any) -> bool:
+    return (
+        isinstance(document, dict)
+        and isinstance(document.get("inputs"), list)
+        and all(isinstance(one, dict) and "data" in one for one in document["inputs"])
+    )
+
+
+def _rows_of_v2(path: Path, body: Any) -> list[Any]:
+    """What a V2 body says, as instances."""
+    columns = {}
+    for tensor in body["inputs"]:
+        name, shape = tensor.get("name"), tensor.get("shape")
         try:
-            array = np.asarray(value, None if tensor.datatype.fixed else object)
-            if not tensor.datatype.fixed:
-                array = _encoded(array)
-            array = array.astype(array_dtype(tensor))
-        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            values = np.empty(int(np.prod(shape)), dtype=object)
+            values[:] = list(_flat(tensor["data"]))
+            columns[name] = values.reshape(shape).tolist()
+        except (TypeError, ValueError):
             raise StartupError(
-                f"{self._path}: a value for input {tensor.name!r} is no {tensor.datatype.name}: "
-                f"{error}"
+                f"{path}: the data of input {name!r} is not of the shape {shape!r}"
             ) from None
-        sizes = zip(tensor.shape, array.shape, strict=False)
-        if array.ndim != len(tensor.shape) or any(want not in (ANY, got) for want, got in sizes):
+    if len({len(column) for column in columns.values()}) > 1:
+        raise StartupError(f"{path}: the inputs of a V2 body have different numbers of rows")
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _flat(data: Any) -> Iterator[Any]:
+    for one in data:
+        if isinstance(one, list):
+            yield from _flat(one)
+        else:
+            yield one
+
+
+def row_of(path: Path, tensor: Tensor, inputs: Sequence[Tensor], instance: Any) -> Array:
+    """The value that an instance has for an input, as an array of one row.
+
+    Raises:
+        StartupError: in words, where it has none, or one that does not fit.
+    """
+    value = instance
+    named = isinstance(instance, dict) and any(one.name in instance for one in inputs)
+    if tensor.default is not None and named and tensor.name not in instance:
+        return of_default(tensor, 1)
+    if len(inputs) > 1 or (isinstance(instance, dict) and tensor.name in instance):
+        if not isinstance(instance, dict) or tensor.name not in instance:
             raise StartupError(
-                f"{self._path}: a value for input {tensor.name!r} has shape {list(array.shape)}, "
-                f"declared is {list(tensor.shape)}"
+                f"{path}: an instance must be an object with a value for each input, "
+                f"but there is none for {tensor.name!r}"
             )
-        return array[np.newaxis]
+        value = instance[tensor.name]
+    try:
+        array = np.asarray(value, None if tensor.datatype.fixed else object)
+        if not tensor.datatype.fixed:
+            array = _encoded(array)
+        array = array.astype(array_dtype(tensor))
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise StartupError(
+            f"{path}: a value for input {tensor.name!r} is no {tensor.datatype.name}: {error}"
+        ) from None
+    sizes = zip(tensor.shape, array.shape, strict=False)
+    if array.ndim != len(tensor.shape) or any(want not in (ANY, got) for want, got in sizes):
+        raise StartupError(
+            f"{path}: a value for input {tensor.name!r} has shape {list(array.shape)}, "
+            f"declared is {list(tensor.shape)}"
+        )
+    return array[np.newaxis]
 
 
 def open_dimensions(inputs: Sequence[Tensor], arrays: Sequence[Array]) -> tuple[int, ...]:

@@ -55,15 +55,26 @@ class Gatherer:
         """Whether where a request's tensors lie follows from its rows alone."""
         return self._frame.static
 
+    @property
+    def prefix_bytes(self) -> int:
+        """Bytes of the words that open a request."""
+        return self._frame.prefix_bytes
+
+    def keep_stored(self) -> None:
+        """Give BF16 as it is stored, as outputs are."""
+        self._widens = False
+
     def placement(self, request: Request) -> Placement | None:
         """Where a request's tensors lie; None where they would not lie within its payload."""
         start, prefix_bytes = request.request_offset, self._frame.prefix_bytes
         if prefix_bytes > request.request_bytes:
             return None
         prefix = bytes(self._memory[start : start + prefix_bytes])
-        return self._placed(request.rows, prefix, request.request_bytes)
+        return self.placed(request.rows, prefix, request.request_bytes)
 
-    def _placed(self, rows: int, prefix: bytes, limit_bytes: int) -> Placement | None:
+    def placed(self, rows: int, prefix: bytes, limit_bytes: int) -> Placement | None:
+        """Where the tensors of a frame with that prefix lie; None where they would not lie within
+        so many bytes."""
         placement = self._known.get((rows, prefix))
         if placement is None:
             try:
@@ -93,7 +104,7 @@ class Gatherer:
         """`gather` for requests of the same sizes, of a static frame; None where those sizes are
         not the model's."""
         sizes = uniform.sizes
-        placement = self._placed(sizes.rows, b"", sizes.request_bytes)
+        placement = self.placed(sizes.rows, b"", sizes.request_bytes)
         return None if placement is None else self._gathered(uniform.request_offsets, placement)
 
     def _gathered(self, starts: Sequence[int] | Array, placement: Placement) -> list[Array]:

@@ -69,7 +69,7 @@ class Worker:
         runner, port = self._runner, self._port
         port.flush()
         found = tasks(self._tasks.peek())
-        for mark, references in found:
+        for mark, references, asked in found:
             size = task_size(references)
             now_ns = self._clock_ns()
             if now_ns - mark.dispatched_ns > WAITED_NS:
@@ -78,7 +78,7 @@ class Worker:
                     self._finish(size, _DONE, mark.batch)
                     continue
             before_ns = runner.run_ns
-            runner.run(references, mark, now_ns)
+            runner.run(references, mark, now_ns, asked)
             run_ns = runner.run_ns - before_ns
             spent = runner.runs.spent(run_ns, self._clock_ns())
             self._finish(size, _FAILED if runner.failed else _DONE, mark.batch, spent)

@@ -29,6 +29,7 @@ class AccessSettings:
         sample: that share, 0 to 1.
         slower_than_ms: a request that took longer is logged too, unless nothing is; 0 for none.
         server_timing: whether every answer tells its client where the time went.
+        load_report: whether every answer tells how busy the engine is.
         trace_sample: where requests are traced, the share of those whose clients do not say
             whether they are to be, 0 to 1.
     """
@@ -37,6 +38,7 @@ class AccessSettings:
     sample: float = 1.0
     slower_than_ms: float = 0.0
     server_timing: bool = False
+    load_report: bool = False
     trace_sample: float = 0.0
 
 

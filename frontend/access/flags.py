@@ -11,6 +11,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--access-log-sample", type=float, default=1.0, metavar="SHARE")
     parser.add_argument("--access-log-slower-than-ms", type=float, default=0.0, metavar="MS")
     parser.add_argument("--server-timing", action="store_true", help="with every answer")
+    parser.add_argument("--load-report", action="store_true", help="with every answer")
     parser.add_argument("--trace-sample", type=float, default=0.0, metavar="SHARE")
 
 
@@ -21,5 +22,6 @@ def given_access(given: argparse.Namespace) -> AccessSettings:
         given.access_log_sample,
         given.access_log_slower_than_ms,
         given.server_timing,
+        given.load_report,
         given.trace_sample,
     )

@@ -23,6 +23,8 @@ from ringbatch.frontend.access.entry import Entry
 from ringbatch.frontend.access.writer import Writer
 from ringbatch.frontend.codec.request_ids import RequestIds, parent_id, trace_id
 from ringbatch.frontend.codec.server_timing import MILLISECONDS, about_batch, header, in_worker
+from ringbatch.frontend.load.report import Form
+from ringbatch.frontend.load.reports import LoadReports
 from ringbatch.frontend.request.endings import Ending, Endings
 from ringbatch.frontend.request.task import Engine
 from ringbatch.shm.batch_ids import BatchIds
@@ -57,7 +59,8 @@ class Recorder:
     Attributes:
         ids: makes those that clients have not chosen.
         endings: of the process; what is `notable` there is to be recorded.
-        server_timing: whether every client is told.
+        server_timing: whether every client is told where the time went.
+        tells: whether every client is told anything beside the id.
         draws: to be called for each request, once, with its ``traceparent``: of which samples it
             is, and so whether it is to be recorded; None where there are no samples.
 
@@ -66,6 +69,7 @@ class Recorder:
         endings: of the process.
         batch_ids: of the engine.
         writer: of the lines.
+        reports: of the engine's load; None where nobody gets any.
         clock: monotonic nanoseconds.
         wall_s: seconds since 1970.
         chance: random numbers, from 0 up to 1.
@@ -77,6 +81,7 @@ class Recorder:
         endings: Endings,
         batch_ids: BatchIds,
         writer: Writer,
+        reports: LoadReports | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
         wall_s: Callable[[], float] = time.time,
         chance: Callable[[], float] = random.random,
@@ -85,6 +90,9 @@ class Recorder:
         self.clock = clock
         self._choice = Choice(settings, clock())
         self.server_timing = settings.server_timing
+        self._load_report = settings.load_report
+        self._reports = reports
+        self.tells = settings.server_timing or settings.load_report
         samples = settings.scope == "all" and settings.sample > 0
         logged = Draw(settings.sample, chance) if samples else None
         traced = Draw(settings.trace_sample, chance) if endings.traced is not None else None
@@ -131,6 +139,22 @@ class Recorder:
         """The value of the header ``Server-Timing``; arguments as of `record`."""
         found = breakdown(began_ns, ending.accepted_ns, ending.stamps, ending.ended_ns)
         return header(found, self._batch_id(found.batch_rows, found.batch)).encode()
+
+    def load_report(self, asked: Form) -> bytes:
+        """The value of the header ``endpoint-load-metrics``; empty where there is to be none.
+
+        Args:
+            asked: in which form the client wants one.
+        """
+        if self._reports is None or not (asked or self._load_report):
+            return b""
+        return self._reports.value(asked or "text")
+
+    def load_message(self, asked: Form) -> bytes:
+        """The same for the metadata ``endpoint-load-metrics-bin``."""
+        if self._reports is None or not (asked or self._load_report):
+            return b""
+        return self._reports.message()
 
     def record(self, ending: Ending, exchanged: Exchanged, take_ns: int = 0, *, drawn: int) -> None:
         """Log a request, keep and trace it, if it is one of those.
@@ -209,15 +233,18 @@ def _traced(request: RecentRequest) -> RecentRequest:
     return request._replace(trace=trace, span=f"{random.getrandbits(64) | 1:016x}")
 
 
-def recording(settings: AccessSettings, engine: Engine, role: str) -> tuple[Recorder, Writer]:
+def recording(
+    settings: AccessSettings, engine: Engine, role: str, reports: LoadReports | None = None
+) -> tuple[Recorder, Writer]:
     """What a frontend needs for it, writing to standard error; the writer is to be closed.
 
     Args:
         settings: what is wanted.
         engine: of the process, which forks no more.
         role: of the process, in its lines.
+        reports: of the engine's load; None where nobody gets any.
     """
     writer = Writer(formatter(role, os.environ, STDERR), writing_to(STDERR))
     if settings.scope != "off":
         writer.start()
-    return Recorder(settings, engine.endings, engine.batch_ids, writer), writer
+    return Recorder(settings, engine.endings, engine.batch_ids, writer, reports), writer

@@ -61,6 +61,7 @@ class ArrayCodec:
             len(spec.inputs) == 1
             and first.static
             and spec.batched
+            and spec.words is None
             and first.datatype.name not in ("BOOL", "BF16", "BYTES")
         )
         self._dtype = _dtype(first)
@@ -105,10 +106,15 @@ class ArrayCodec:
                 raise InvalidRequest(
                     f'input "{name}" is a {type(array).__name__}, not a numpy array'
                 )
-            tensor = self._tensors[name]
+            own = wanted.name
+            tensor = self._tensors[own]
             wanted.expect_datatype(_datatype(array, tensor))
-            shapes[name], dimensions[name] = wanted.fitted(list(array.shape))
-            tensors[name] = _bytes(array, tensor, wanted, shapes[name])
+            shapes[own], dimensions[own] = wanted.fitted(list(array.shape))
+            tensors[own] = _bytes(array, tensor, wanted, shapes[own])
+        if len(tensors) < len(self._tensors):
+            for reader, shape, own_dimensions, data in self._signature.left_out(dict(shapes)):
+                shapes[reader.name], dimensions[reader.name] = shape, own_dimensions
+                tensors[reader.name] = data
         ordered = self._signature.in_order(shapes)
         self._signature.rows(ordered)
         opened = (size for sizes in self._signature.in_order(dimensions) for size in sizes)
@@ -189,7 +195,8 @@ class RowCodec:
 
     def __init__(self, spec: ModelSpec) -> None:
         sizes = [tensor.row_bytes for tensor in (*spec.inputs, *spec.outputs)]
-        if len(spec.inputs) != 1 or len(spec.outputs) != 1 or not all(sizes):
+        asks = spec.words is not None
+        if len(spec.inputs) != 1 or len(spec.outputs) != 1 or not all(sizes) or asks:
             raise InvalidRequest(
                 f'model "{spec.name}" has not one input and one output, both of a fixed size; '
                 "send its instances with infer or infer_async"

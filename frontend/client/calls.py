@@ -171,10 +171,12 @@ class Call(Waiter):
         status, size, *_, finished_ns = lane.answer(slot)
         start = lane.result_offset[slot]
         if status is Status.OK:
+            before = lane.answer_start(slot) if self._model.result_sizes.chained else 0
+            start += before
             self._results[index] = self._parts[index].rows, bytearray(memory[start : start + size])
             lane.release(slot)
             if not self._model.result_sizes.sized:
-                self._model.result_sizes.learn(len(self._parts[index].payload), size)
+                self._model.result_sizes.learn(len(self._parts[index].payload), size + before)
             self._left -= 1
             if not self._left:
                 channel.took(finished_ns - self._accepted_ns)

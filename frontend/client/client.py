@@ -29,13 +29,15 @@ from ringbatch.frontend.client.engines import attach
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone
 from ringbatch.frontend.client.many import Bulk, Many
 from ringbatch.frontend.client.slots import Slots
+from ringbatch.frontend.client.texts import TextCodec
 from ringbatch.frontend.client.waiter import Waiter
+from ringbatch.frontend.codec.model_address import no_such_model
 from ringbatch.frontend.codec.outcome import RULES
 from ringbatch.frontend.codec.result_sizes import ResultSizes
 from ringbatch.frontend.v1.json_values import ValueCodec
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engines import eligible, running
-from ringbatch.shm.errors import Draining, ModelNotFound, ModelNotReady, RequestError, StartupError
+from ringbatch.shm.errors import Draining, ModelNotReady, RequestError, StartupError
 from ringbatch.shm.host.platform import require_ordered_stores
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import ModelSpec, defaults
@@ -45,7 +47,6 @@ from ringbatch.shm.spinning import where_cpus_allow
 P = TypeVar("P")
 T = TypeVar("T")
 _SPIN_US: Final = 150
-_SHOWN_CHARACTERS: Final = 128
 
 
 class _Session(NamedTuple):
@@ -243,7 +244,7 @@ class Client:
         session = self._kept_up(session)
         wanted = session.models.get(model)
         if wanted is None:
-            raise _refused(session, None, _no_such_model(model, session.models))
+            raise _refused(session, None, no_such_model(model, session.models))
         limit_ns = wanted.spec.timeout_ns
         if timeout_s is None:
             return session, wanted, limit_ns
@@ -349,19 +350,16 @@ def models_of(
 
 def _model(spec: ModelSpec, segment: Segment) -> Model:
     codec: Codec = ArrayCodec(spec) if spec.typed else ValueCodec(spec)
+    if spec.tokens is not None:
+        codec = TextCodec(ArrayCodec(spec), spec)
     served = segment.layout.model(spec.index) + ModelWords.SERVED
-    return Model(spec, codec, ResultSizes(codec.result_bytes), served)
+    return Model(spec, codec, ResultSizes(codec.result_bytes, spec.chain), served)
 
 
 def _refused(session: _Session, spec: ModelSpec | None, error: RequestError) -> RequestError:
     """The error of a request that is not sent, counted; `spec` is of its model."""
     session.channel.resume(NotSent(session.channel, spec, error))
     return error
-
-
-def _no_such_model(name: str, models: dict[str, Model]) -> ModelNotFound:
-    shown = name if len(name) <= _SHOWN_CHARACTERS else f"{name[:_SHOWN_CHARACTERS]}..."
-    return ModelNotFound(f'there is no model "{shown}"; there is: {", ".join(models)}')
 
 
 def _not_ready(name: str) -> ModelNotReady:

@@ -169,6 +169,8 @@ class Bulk(Waiter):
                 self._refused(slot)
             slots = [slot for slot, good in zip(slots, ok.tolist(), strict=True) if good]
         starts = np.array([lane.result_offset[slot] for slot in slots], np.intp)
+        if self._model.result_sizes.chained:
+            starts += np.array([lane.answer_start(slot) for slot in slots], np.intp)
         self._results[self._row_of[slots]] = self._strided.of(size)[starts >> OFFSET_BITS]
         if slots:
             self._tally().answered_many(self._channel.clock() - self._sent_ns[slots])

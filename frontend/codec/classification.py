@@ -4,27 +4,73 @@ An output that is asked for with the parameter ``classification: k`` is a BYTES 
 answer, of k elements an instance, or fewer where the output has fewer:
 
     <value>:<index>
+    <value>:<index>:<label>
 
 The largest value comes first, of equal ones that of the smaller index, and NaN last. An index
-counts all elements of an instance. Floating-point values have six decimals. A label would follow,
-but no model has labels.
+counts all elements of an instance. Floating-point values have six decimals. Elements that the model
+has a label for have it.
 """
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any, Final
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import NDArray
+
+from ringbatch.shm.frame import Placement
+from ringbatch.shm.tensor import Tensor
 
 UNCLASSIFIED: Final = ("BOOL", "FP16", "BF16", "BYTES")
 """Datatypes that have no classes."""
 
 
-def classes_of(values: NDArray[Any], count: int) -> list[bytes]:
+class Classes:
+    """The best classes of one output of a model.
+
+    Args:
+        index: of the output.
+        tensor: the output.
+        batched: whether the model has a batch dimension.
+    """
+
+    def __init__(self, index: int, tensor: Tensor, *, batched: bool) -> None:
+        self._index = index
+        self._batched = batched
+        self._labels = tensor.labels
+        # A datatype without a dtype has no classes either.
+        kind = "?" if tensor.datatype.name in UNCLASSIFIED else tensor.datatype.numpy
+        self._dtype = np.dtype(kind)
+        self._each = prod(tensor.shape) if tensor.static else 0
+
+    def of(
+        self, rows: int, results: Sequence[tuple[memoryview, Placement]], count: int
+    ) -> tuple[tuple[int, ...], list[bytes]]:
+        """The shape of the tensor of classes, and its elements.
+
+        Args:
+            rows: in all results.
+            results: what the parts of a request came to, and where the outputs lie in it.
+            count: how many are wanted of an instance, at least 1.
+        """
+        parts = [(memory, placement.parts[self._index]) for memory, placement in results]
+        each = prod(parts[0][1].shape[1:]) if parts else self._each
+        found: list[bytes] = []
+        for memory, part in parts:
+            values: NDArray[Any] = ndarray((part.shape[0], each), self._dtype, memory, part.offset)
+            found += classes_of(values, count, self._labels)
+        most = min(count, each)
+        return (rows, most) if self._batched else (most,), found
+
+
+def classes_of(values: NDArray[Any], count: int, labels: Sequence[str] = ()) -> list[bytes]:
     """The elements of the tensor, instance after instance.
 
     Args:
         values: of shape [instances, elements of each], and none of the datatypes above.
         count: how many are wanted of an instance, at least 1.
+        labels: of the elements of an instance, as far as they have any.
     """
     ranked = values
     if values.dtype.kind == "f":
@@ -35,4 +81,12 @@ def classes_of(values: NDArray[Any], count: int) -> list[bytes]:
     best = np.take_along_axis(values, order, axis=1)
     form = "%f:%d" if values.dtype.kind == "f" else "%d:%d"
     pairs = zip(best.reshape(-1).tolist(), order.reshape(-1).tolist(), strict=True)
-    return [(form % pair).encode() for pair in pairs]
+    if not labels:
+        return [(form % pair).encode() for pair in pairs]
+    named = len(labels)
+    return [
+        f"{form % (value, index)}:{labels[index]}".encode()
+        if index < named
+        else (form % (value, index)).encode()
+        for value, index in pairs
+    ]

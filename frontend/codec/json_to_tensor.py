@@ -7,6 +7,7 @@ that bad ones get, and bad ones little.
 """
 
 import json
+import math
 import struct
 from base64 import b64decode
 from binascii import Error as Base64Error
@@ -57,19 +58,22 @@ class TensorReader:
     Args:
         tensor: what the signature says of it; any datatype but BF16.
         model: the model's name, for the texts of errors.
+        nulls: whether a null is a missing value, as in `ModelSpec`.
     """
 
     pack: Callable[[Sequence[Any], int], bytes]
     """``pack(items, width)``: the tensor's bytes from opened items; raises one of `UNFIT`."""
 
-    def __init__(self, tensor: Tensor, model: str) -> None:
+    def __init__(self, tensor: Tensor, model: str, *, nulls: bool = False) -> None:
         self.name = tensor.name
         self.fixed = tensor.datatype.fixed
         self._shape = tensor.shape
         self._datatype = tensor.datatype
         self._owner = f'input "{tensor.name}" of model "{model}"'
         self._numeric = tensor.datatype.name not in ("BOOL", "BYTES")
-        self.pack = _packer(tensor.datatype)
+        packed = _packer(tensor.datatype)
+        may_miss = nulls and (not self.fixed or tensor.datatype.name.startswith("FP"))
+        self.pack = _packer_of_nulls(packed, self.fixed) if may_miss else packed
 
     def open(self, instances: list[Any], *, booleans: bool) -> Opened:
         """Take away the outer lists of instances that all have the tensor's shape.
@@ -190,6 +194,27 @@ def _packer(datatype: Datatype) -> Callable[[Sequence[Any], int], bytes]:
         return struct.pack(f"<{len(items)}{code}", *items)
 
     return pack
+
+
+def _packer_of_nulls(
+    packed: Callable[[Sequence[Any], int], bytes], numbers: bool
+) -> Callable[[Sequence[Any], int], bytes]:
+    """The same pack function for values of which some are missing."""
+    missing: Any = math.nan if numbers else ""
+
+    def pack(items: Sequence[Any], width: int) -> bytes:
+        try:
+            return packed(items, width)
+        except UNFIT:
+            if width:
+                return packed([[_or(v, missing) for v in item] for item in items], width)
+            return packed([_or(value, missing) for value in items], width)
+
+    return pack
+
+
+def _or(value: Any, missing: Any) -> Any:
+    return missing if value is None else value
 
 
 def number_code(datatype: Datatype) -> str:

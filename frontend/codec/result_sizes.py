@@ -10,6 +10,8 @@ half.
 from collections.abc import Callable
 from typing import Final
 
+from ringbatch.shm.chain import Chain
+
 MIN_RESULT_BYTES: Final = 512
 """So that the words of an error fit."""
 FIRST_RESULT_BYTES: Final = 4096
@@ -83,14 +85,18 @@ class ResultSizes:
 
     Attributes:
         sized: whether the signature says how large an answer is.
+        chained: whether something stands before the answer, see `Lane.answer_start`.
 
     Args:
         exact: the bytes of an answer of so many rows; None where the model decides that.
+        chain: the model's steps, where it is a chain; what these keep stands before the answer.
     """
 
-    def __init__(self, exact: Callable[[int], int | None]) -> None:
-        self.sized = exact(1) is not None
+    def __init__(self, exact: Callable[[int], int | None], chain: Chain | None = None) -> None:
+        self.chained = chain is not None
+        self.sized = exact(1) is not None and (chain is None or chain.static)
         self._exact = exact
+        self._chain = chain
         self._exact_bytes: dict[int, int] = {}
         self._seen: dict[int, SizeHistory] = {}
         """By the binary digits of a request's size in KiB."""
@@ -106,7 +112,10 @@ class ResultSizes:
             first = FIRST_RESULT_BYTES + request_bytes
             return first if seen is None else max(first, seen.likely)
         # A request's rows are at most those of a batch, so there are few of them.
-        size = self._exact_bytes[rows] = max(exact, MIN_RESULT_BYTES)
+        size = max(exact, MIN_RESULT_BYTES)
+        if self._chain is not None:
+            size += self._chain.kept_bytes(rows)
+        self._exact_bytes[rows] = size
         return size
 
     def usual_bytes(self, rows: int, request_bytes: int) -> int:

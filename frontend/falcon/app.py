@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NoReturn
 
@@ -15,19 +16,24 @@ from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.codec.outcome import InternalError, error_body, outcome
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
+from ringbatch.frontend.codec.words import Heard
 from ringbatch.frontend.falcon import (
     docs_resources,
     memory_resources,
-    unserved_resources,
+    settings_resources,
+    text_resources,
     v2_resources,
 )
 from ringbatch.frontend.falcon.authentication import Authentication, OwnPagesOnly
 from ringbatch.frontend.falcon.counting import Counting
+from ringbatch.frontend.falcon.elsewhere import elsewhere
 from ringbatch.frontend.falcon.exchange import Bodies, exchange
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.request.readiness import readiness
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.frontend.texts import openai
+from ringbatch.frontend.v2.server_settings import ServerSettings
 from ringbatch.shm.errors import ModelNotFound, RequestError
 from ringbatch.shm.host.distribution import installed_version
 from ringbatch.shm.tallies import Protocol
@@ -47,6 +53,7 @@ def create_app(
     keys: ApiKeys | None = None,
     budget: BodyBudget | None = None,
     router: CompiledRouter | None = None,
+    settings: Callable[[], ServerSettings] = ServerSettings,
 ) -> falcon.asgi.App[Request, Response]:
     """The ASGI application.
 
@@ -57,6 +64,7 @@ def create_app(
         keys: those of which a client must send one; None where everybody is served.
         budget: for the bodies that the process gathers; by default for those here alone.
         router: new; for whoever wants to ask it afterwards.
+        settings: what is traced and logged.
     """
     budget = budget or BodyBudget.of(max_request_bytes)
     bodies = Bodies(max_request_bytes, compress_answers, budget=budget, last=service.last_ending)
@@ -83,7 +91,8 @@ def create_app(
     app.add_route("/v1/models/{name}:explain", Explanations(service))
     v2_resources.add_routes(app, service, bodies)
     memory_resources.add_routes(app, service.regions)
-    unserved_resources.add_routes(app, service)
+    settings_resources.add_routes(app, service, settings)
+    text_resources.add_routes(app, service, bodies)
     version, shared_memory = installed_version(), service.regions.on
     docs_resources.add_routes(
         app, service, version, shared_memory=shared_memory, api_keys=keys is not None
@@ -212,12 +221,13 @@ class Predictions:
         assert resp is not None, "there is one where there is no websocket"
         await self.on_post(req, resp)
 
-    def _origin(self, req: Request, name: str) -> bytes | None:
+    def _origin(self, req: Request, name: str) -> Heard:
         headers: dict[bytes, list[bytes]] = {}
         for header, value in req.scope["headers"]:
             headers.setdefault(header, []).append(value)
         target, query = req.scope["raw_path"], req.scope["query_string"]
-        return self._service.origins.of(name, target + b"?" * bool(query) + query, headers)
+        found = self._service.origins.of(name, target + b"?" * bool(query) + query, headers)
+        return req.scope["headers"] if found is None else found
 
 
 def _send(resp: Response, value: dict[str, Any]) -> None:
@@ -226,7 +236,11 @@ def _send(resp: Response, value: dict[str, Any]) -> None:
 
 
 def _serialize(req: Request, resp: Response, error: falcon.HTTPError) -> None:
-    resp.data = error_body(_words(req, resp, error))
+    words = _words(req, resp, error)
+    if req.path == openai.PATH:
+        resp.data = openai.error_body(error.status_code, words)
+    else:
+        resp.data = error_body(words)
     resp.content_type = falcon.MEDIA_JSON
 
 
@@ -237,16 +251,17 @@ def _words(req: Request, resp: Response, error: falcon.HTTPError) -> str:
         return f"{req.method} is not allowed here; allowed: {resp.get_header('Allow')}"
     if isinstance(error, falcon.HTTPNotFound):
         path = req.path if len(req.path) <= 128 else f"{req.path[:128]}..."
-        return f'nothing is at "{path}"'
+        return f'nothing is at "{path}"{elsewhere(req.path)}'
     return error.title or "error"
 
 
 async def _handle_request_error(
-    _req: Request, resp: Response | None, error: Exception, _params: dict[str, Any]
+    req: Request, resp: Response | None, error: Exception, _params: dict[str, Any]
 ) -> None:
     assert resp is not None
     assert isinstance(error, RequestError)
-    resp.status, resp.data, headers = outcome(error)
+    form = openai.refused if req.path == openai.PATH else outcome
+    resp.status, resp.data, headers = form(error)
     for header, value in headers:
         resp.set_header(header, value)
 

@@ -1,7 +1,8 @@
 """How requests end that never come to the pipeline, or are for no model, on the Falcon path."""
 
+import re
 import time
-from typing import Any
+from typing import Any, Final
 
 from falcon.asgi import Request, Response
 
@@ -9,6 +10,11 @@ from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.http.fallback import ENDING, REFUSED
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
+
+_NOWHERE: Final = 404
+_PREDICTION: Final = re.compile(r"/v1/models/[^/]+:predict")
+"""What is a prediction also where the name of its model has a line break, at which Falcon's routes
+end."""
 
 
 class Counting:
@@ -44,7 +50,9 @@ class Counting:
             return
         code = CLIENT_GONE if context.cut_off else resp.status_code
         infers = getattr(resource, "infers", None)
-        if infers is None:
+        if infers is None and code == _NOWHERE and _PREDICTION.fullmatch(req.path):
+            self._service.ended_outside(Protocol.V1, code, accepted_ns=context.began_ns)
+        elif infers is None:
             self._service.ended_outside(Protocol.HTTP, code, accepted_ns=context.began_ns)
         else:
             self._service.ended_outside(infers(req), code, context.model, context.began_ns)

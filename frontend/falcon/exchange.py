@@ -104,7 +104,8 @@ class Exchange:
 
 async def _read_body(req: Request, max_request_bytes: int, holding: Holding) -> bytearray:
     length = req.content_length
-    if length is None and req.get_header("Transfer-Encoding") is None:
+    framed = req.scope["http_version"] == "2" or req.get_header("Transfer-Encoding") is not None
+    if length is None and not framed:
         raise falcon.HTTPLengthRequired(
             description="the request has neither Content-Length nor a chunked body"
         )

@@ -9,7 +9,7 @@ import orjson
 from falcon.asgi import Request, Response
 
 from ringbatch.frontend.codec.outcome import NotSupported
-from ringbatch.frontend.falcon.v2_resources import control_body
+from ringbatch.frontend.falcon.control_bodies import control_body
 from ringbatch.frontend.v2.regions import Regions, patiently
 from ringbatch.frontend.v2.shared_memory import region_document, registration
 from ringbatch.shm.errors import MemoryNotFound

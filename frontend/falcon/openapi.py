@@ -17,6 +17,7 @@ from ringbatch.frontend.falcon.openapi_tensors import (
     v2_example,
     v2_request,
 )
+from ringbatch.frontend.falcon.openapi_texts import text_paths
 from ringbatch.frontend.security.api_keys import OPEN_PATHS
 from ringbatch.frontend.v2.answer import LENGTH_HEADER
 from ringbatch.shm.host.key_headers import KEY_HEADER
@@ -47,6 +48,7 @@ _PREDICTED: Final = (400, *_POSTED, 500, 503, 504)
 _STRING: Final = {"type": "string"}
 _COUNT: Final = {"type": "integer", "minimum": 0}
 _YES: Final = {"const": True}
+_ANY: Final = {"type": "object"}
 
 
 def document(
@@ -65,7 +67,7 @@ def document(
         api_keys: whether clients must send a key.
     """
     specs = tuple(models)
-    paths = _server_paths() | (_memory_paths() if shared_memory else {})
+    paths = _server_paths() | (_memory_paths() if shared_memory else {}) | text_paths(specs)
     schemas = _server_schemas()
     for spec in specs:
         paths |= _v1_paths(spec) | _v2_paths(spec)
@@ -134,7 +136,7 @@ def _server_paths() -> Json:
     names = _closed(models={"type": "array", "items": _STRING})
     index = _operation("server", "Models and their states", _answer(_ref("Index")), 400, 413)
     index["requestBody"] = {
-        "content": _json({"type": "object", "properties": {"ready": {"type": "boolean"}}})
+        "content": _json({"type": "object", "properties": {"ready": {"type": ["boolean", "null"]}}})
     }
     return {
         "/": {"get": _get("Liveness, as KServe has it", _closed(status={"const": "alive"}))},
@@ -147,7 +149,9 @@ def _server_paths() -> Json:
         "/v2/models": {"get": _get("Names of the models", names)},
         "/v2/models/stats": {"get": _get("Statistics of all models", _ref("Statistics"))},
         "/v2/repository/index": {"post": index},
-        "/openapi.json": {"get": _get("This document", {"type": "object"})},
+        "/v2/trace/setting": _settings("What is traced, as Triton has it"),
+        "/v2/logging": _settings("What is logged, as Triton has it"),
+        "/openapi.json": {"get": _get("This document", _ANY)},
         "/docs": {
             "get": _operation(
                 "server",
@@ -156,6 +160,13 @@ def _server_paths() -> Json:
             )
         },
     }
+
+
+def _settings(summary: str) -> Json:
+    """Whoever sets what holds already is answered; with which values that is, no schema can say."""
+    confirm = _operation("server", f"{summary}, if that is what is wanted", _answer(_ANY), 400, 413)
+    confirm["requestBody"] = {"content": _json(_closed())}
+    return {"get": _get(summary, _ANY), "post": confirm}
 
 
 def _memory_paths() -> Json:
@@ -219,6 +230,7 @@ def _v2_paths(spec: ModelSpec) -> Json:
         path: {"get": _get("Its metadata", _ref("ModelMetadata"), tag=tag)},
         f"{path}/ready": {"get": _get("Whether it can predict", ready, 503, tag=tag)},
         f"{path}/stats": {"get": _get("Its statistics", _ref("Statistics"), tag=tag)},
+        f"{path}/config": {"get": _get("Its configuration, as Triton has it", _ANY, tag=tag)},
     }
     if spec.typed:
         paths[f"{path}/infer"] = {"post": _inference(spec, tag)}

@@ -14,6 +14,7 @@ import numpy as np
 from ringbatch.frontend.codec.classification import UNCLASSIFIED
 from ringbatch.frontend.v2.requested_outputs import MAX_CLASSES, MAX_TIMEOUT_US, RAW_ONLY
 from ringbatch.frontend.v2.shared_memory import OFFSET, REGION, SIZE
+from ringbatch.shm.default_values import plain
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import ANY, Datatype, Tensor
 
@@ -51,7 +52,8 @@ def v1_request(spec: ModelSpec) -> Json:
     instance = _v1_instance(spec)
     rows = {"type": "array", "items": instance, "minItems": 1}
     if spec.typed:
-        columns = _object({t.name: {**rows, "items": _v1_value(t)} for t in spec.inputs})
+        each = {t.name: {**rows, "items": _v1_value(t)} for t in spec.inputs}
+        columns = _object(each, optional=_optional(spec))
         inputs: Json = {"anyOf": [rows, columns]}
     else:
         inputs = rows
@@ -114,7 +116,12 @@ def v2_request(spec: ModelSpec, *, shared_memory: bool = False) -> Json:
         "properties": {
             "id": _STRING,
             "parameters": parameters,
-            "inputs": {"type": "array", "items": entry, "minItems": count, "maxItems": count},
+            "inputs": {
+                "type": "array",
+                "items": entry,
+                "minItems": count - len(_optional(spec)),
+                "maxItems": count,
+            },
             "outputs": {
                 "type": "array",
                 "items": _v2_requested(spec),
@@ -165,7 +172,8 @@ def v2_example(spec: ModelSpec) -> Json | None:
 def _v1_instance(spec: ModelSpec) -> Json:
     if not spec.typed:
         return {}
-    named = _object({tensor.name: _v1_value(tensor) for tensor in spec.inputs})
+    values = {tensor.name: _v1_value(tensor) for tensor in spec.inputs}
+    named = _object(values, optional=_optional(spec))
     if len(spec.inputs) > 1:
         return named
     return {"anyOf": [_v1_value(spec.inputs[0]), named]}
@@ -179,7 +187,12 @@ def _v1_value(tensor: Tensor) -> Json:
         value = {"type": "array", "items": value}
         if size != ANY:
             value |= {"minItems": size, "maxItems": size}
-    return value
+    return value if tensor.default is None else value | {"default": plain(tensor.default)}
+
+
+def _optional(spec: ModelSpec) -> tuple[str, ...]:
+    """The inputs that requests may leave out."""
+    return tuple(tensor.name for tensor in spec.inputs if tensor.default is not None)
 
 
 def _v2_input(spec: ModelSpec, tensor: Tensor, given: Json) -> Json:

@@ -12,25 +12,21 @@ from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
-from ringbatch.frontend.falcon.exchange import Bodies, exchange, expect_whole
+from ringbatch.frontend.falcon.control_bodies import control_object
+from ringbatch.frontend.falcon.exchange import Bodies, exchange
 from ringbatch.frontend.request.calls import Body, Call, Reply
-from ringbatch.frontend.request.model_control import control_model, expect_no_override
+from ringbatch.frontend.request.model_control import control_model
 from ringbatch.frontend.request.model_index import index_of
 from ringbatch.frontend.request.readiness import readiness
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.v2.answer import LENGTH_HEADER
-from ringbatch.frontend.v2.documents import (
-    model_metadata,
-    server_metadata,
-)
-from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestTooLarge
+from ringbatch.frontend.v2.documents import model_metadata, server_metadata
+from ringbatch.frontend.v2.model_configuration import model_configuration
+from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.host.control_socket import Action
 from ringbatch.shm.host.distribution import installed_version
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tallies import Protocol
-
-MAX_CONTROL_BYTES: Final = 1 << 16
-"""Of a body that is no inference request."""
 
 _STATISTICS: Final = "stats"
 _LENGTH: Final = re.compile(r"[0-9]{1,18}")
@@ -44,7 +40,9 @@ def add_routes(app: falcon.asgi.App[Request, Response], service: Service, bodies
         service: the models.
         bodies: what is taken and given.
     """
-    app.add_route("/v2", ServerMetadata(service))
+    metadata = ServerMetadata(service)
+    app.add_route("/v2", metadata)
+    app.add_route("/v2/", metadata)
     app.add_route("/v2/models", Models(service))
     app.add_route(f"/v2/models/{_STATISTICS}", AllStatistics(service))
     app.add_route("/v2/repository/index", Index(service))
@@ -55,6 +53,7 @@ def add_routes(app: falcon.asgi.App[Request, Response], service: Service, bodies
         app.add_route(model, ModelMetadata(service))
         app.add_route(f"{model}/ready", ModelReadiness(service))
         app.add_route(f"{model}/stats", Statistics(service))
+        app.add_route(f"{model}/config", ModelConfiguration(service))
         app.add_route(f"{model}/infer", inferences)
 
 
@@ -69,7 +68,6 @@ class ServerMetadata:
         document = server_metadata(
             installed_version(),
             shared_memory=self._service.regions.on,
-            classification=True,
             model_control=self._service.model_control,
         )
         _send(resp, document)
@@ -119,7 +117,7 @@ class Index:
 
     async def on_post(self, req: Request, resp: Response) -> None:
         """All of them, or only those that are ready, if the body says so."""
-        only_ready = _wants_only_ready(await control_body(req))
+        only_ready = _wants_only_ready(await control_object(req))
         entries = index_of(self._service)
         _send(resp, [e for e in entries if not only_ready or e["state"] == "READY"])
 
@@ -138,8 +136,8 @@ class ModelControl:
 
     async def on_post(self, req: Request, resp: Response, name: str) -> None:
         """KServe's form, once it is done; a load takes as long as the model does."""
-        expect_no_files(await control_body(req))
-        await control_model(self._service, self._action, name)
+        parameters = _load_parameters(await control_object(req))
+        await control_model(self._service, self._action, name, parameters)
         _send(resp, {"name": name, self._action: True})
 
 
@@ -156,7 +154,7 @@ class OfModel:
     def _spec(self, name: str, version: str) -> ModelSpec:
         """The model; raises `ModelNotFound` where there is none of that name and version."""
         if name not in self._service.models:
-            raise ModelNotFound(f"there is no model {shown(name)}")
+            raise self._service.not_found(name)
         return self._service.model(name, version).spec
 
 
@@ -166,6 +164,16 @@ class ModelMetadata(OfModel):
     async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
         """Its inputs and outputs."""
         _send(resp, model_metadata(self._spec(name, version), self._service.versions(name)))
+
+    on_head = on_get
+
+
+class ModelConfiguration(OfModel):
+    """One model as Triton would have it configured."""
+
+    async def on_get(self, _req: Request, resp: Response, name: str, version: str = "") -> None:
+        """Triton's form."""
+        _send(resp, model_configuration(self._spec(name, version)))
 
     on_head = on_get
 
@@ -220,7 +228,8 @@ class Inferences(OfModel):
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
 
         def start(body: Body, reply: Reply) -> Call | None:
-            return self._service.infer(wanted, body, json_bytes, reply, timeout_ns)
+            headers = req.scope["headers"]
+            return self._service.infer(wanted, body, json_bytes, reply, timeout_ns, headers)
 
         await exchange(req, resp, self._bodies, start)
 
@@ -235,53 +244,20 @@ def _json_bytes(header: str | None) -> int | None:
     return int(header)
 
 
-async def control_body(req: Request) -> bytes:
-    """The body of a request that is no inference request.
-
-    Raises:
-        RequestTooLarge: it is longer than such a body needs to be.
-        InvalidRequest: the client has gone before its end.
-    """
-    body = bytearray()
-    async for chunk in req.stream:
-        body += chunk
-        if len(body) > MAX_CONTROL_BYTES:
-            raise RequestTooLarge(
-                f"the body has more than {MAX_CONTROL_BYTES} bytes, which are accepted here"
-            )
-    expect_whole(req, len(body))
-    return bytes(body)
-
-
-def expect_no_files(body: bytes) -> None:
-    """Return where the body of a load or unload asks for nothing beyond that.
-
-    Raises:
-        InvalidRequest: it brings a configuration or files of its own, or is no JSON object.
-    """
-    if not body.strip():
-        return
-    try:
-        wanted = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"the request is no JSON: {error}") from None
-    parameters = wanted.get("parameters", {}) if isinstance(wanted, dict) else None
+def _load_parameters(wanted: dict[str, Any]) -> dict[str, Any]:
+    parameters = wanted.get("parameters")
+    if parameters is None:
+        return {}
     if not isinstance(parameters, dict):
-        raise InvalidRequest('the request is to be an object, with "parameters" as one, if any')
-    expect_no_override(parameters)
+        raise InvalidRequest('"parameters" of the request is to be an object, if it is there')
+    return parameters
 
 
-def _wants_only_ready(body: bytes) -> bool:
-    if not body.strip():
-        return False
-    try:
-        wanted = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"the request is no JSON: {error}") from None
-    ready = wanted.get("ready", False) if isinstance(wanted, dict) else None
-    if not isinstance(ready, bool):
-        raise InvalidRequest('the request is to be an object, with "ready" true or false, if any')
-    return ready
+def _wants_only_ready(wanted: dict[str, Any]) -> bool:
+    ready = wanted.get("ready")
+    if ready is not None and not isinstance(ready, bool):
+        raise InvalidRequest('"ready" of the request is to be true or false, if it is there')
+    return bool(ready)
 
 
 def _send(resp: Response, value: Any) -> None:

@@ -1,6 +1,6 @@
 """What stands in slots as a result, as the bytes of a ModelInferResponse.
 
-Elements stand in `raw_output_contents`, an entry for each output, or, where the request had its own
+Elements stand in `raw_output_contents`, an entry for each output, or, where the request wants them
 so, in the field of each output's `contents` that is for its datatype. Outputs in memory of the
 client's are there when the answer is sent.
 
@@ -15,6 +15,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from ringbatch.frontend.codec.bytes_tensor import joined
+from ringbatch.frontend.codec.classification import Classes
 from ringbatch.frontend.codec.payload import Bytes
 from ringbatch.frontend.codec.tensor_to_json import Unwritable, placed, strings
 from ringbatch.frontend.grpc.messages import inference
@@ -53,6 +55,7 @@ _BATCH: Final = _Response(
 _OUTPUT: Final = _tag(_Response, "outputs")
 _RAW: Final = _tag(_Response, "raw_output_contents")
 _OF_TENSOR: Final = _tag(_Tensor, "contents")
+_OF_STREAM: Final = _tag(inference("ModelStreamInferResponse"), "infer_response")
 
 
 _Result = tuple[memoryview, Placement]
@@ -105,12 +108,21 @@ class GrpcAnswers:
         try:
             results = [(memory, placed(self._frame, rows, memory)) for rows, memory in parts]
             rows = sum(rows for rows, _ in parts)
-            for index, carried, _ in requested.outputs:
+            for index, carried, classes in requested.outputs:
                 tensor = self._outputs[index]
+                if classes:
+                    head, found = self._classified(index, rows, results, classes)
+                    if requested.typed:
+                        _add(pieces, _OUTPUT, [head, *_field_of("BYTES", found)])
+                    else:
+                        _add(pieces, _OUTPUT, [head])
+                        _add(raw, _RAW, [joined(found)])
+                    continue
                 head = self._head(index, _shape(tensor, index, rows, results))
                 data = [_bytes_of(index, result) for result in results]
                 if carried is True and requested.typed:
-                    _add(pieces, _OUTPUT, [head, *_contents(tensor, index, results)])
+                    values = _values(tensor, index, results)
+                    _add(pieces, _OUTPUT, [head, *_field_of(tensor.datatype.name, values)])
                     continue
                 if not isinstance(carried, bool):
                     expect_fit(tensor.name, sum(map(len, data)), carried)
@@ -125,6 +137,15 @@ class GrpcAnswers:
         for target, data in targets:
             target.write(data)
         return b"".join(pieces + raw)
+
+    def _classified(
+        self, index: int, rows: int, results: Sequence[_Result], classes: int
+    ) -> tuple[bytes, list[bytes]]:
+        """The tensor of the best classes of an output, without its elements; and these."""
+        tensor = self._outputs[index]
+        shape, found = Classes(index, tensor, batched=self._batched).of(rows, results, classes)
+        message = _Tensor(name=tensor.name, datatype="BYTES", shape=shape)
+        return message.SerializeToString(), found
 
     def _middle(self, rows: int) -> bytes:
         """What stands between the id and the one tensor of an answer of one part."""
@@ -165,6 +186,11 @@ def batch_field(batch_id: str) -> bytes:
     return _BATCH + data if data else b""
 
 
+def infer_response_field(response: bytes) -> bytes:
+    """The field of a ModelStreamInferResponse with a ModelInferResponse."""
+    return _opening(_OF_STREAM, len(response)) + response
+
+
 def _opening(tag: int, size: int) -> bytes:
     """What stands before the data of a field: its tag, and how many bytes follow."""
     opening = bytearray((tag,))
@@ -196,8 +222,8 @@ def _bytes_of(index: int, result: _Result) -> memoryview:
     return memory[part.offset : part.offset + part.size]
 
 
-def _contents(tensor: Tensor, index: int, results: Sequence[_Result]) -> list[Bytes]:
-    """The field `contents` of an output."""
+def _values(tensor: Tensor, index: int, results: Sequence[_Result]) -> list[Any]:
+    """The elements of an output."""
     values: list[Any] = []
     for memory, placement in results:
         part = placement.parts[index]
@@ -206,7 +232,12 @@ def _contents(tensor: Tensor, index: int, results: Sequence[_Result]) -> list[By
             values += np.frombuffer(memory, kind, prod(part.shape), part.offset).tolist()
         else:
             values += strings(memory, part.offset, part.size, prod(part.shape))
-    contents = _Contents(**{CONTENTS[tensor.datatype.name]: values})
+    return values
+
+
+def _field_of(datatype: str, values: list[Any]) -> list[Bytes]:
+    """The field `contents` of an output with these elements."""
+    contents = _Contents(**{CONTENTS[datatype]: values})
     pieces: list[Bytes] = []
     _add(pieces, _OF_TENSOR, [contents.SerializeToString()])
     return pieces

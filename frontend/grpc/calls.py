@@ -1,93 +1,290 @@
-"""The calls that are under way over gRPC, and how they end when the server is to stop.
+"""Calls that take messages one after the other, or take a while: everything but the usual
+ModelInfer, which comes in one piece and is answered out of a slot.
 
-grpcio can stop by itself: it tells clients to go elsewhere and waits for the calls it has. But what
-clients have sent by then and nobody has picked up yet, it cancels, and a client that reads
-CANCELLED does not try elsewhere. So first all that comes is refused in words, until nothing is
-under way any more and nothing comes; then grpcio stops.
+Each has a task of the event loop for as long as it lasts, which is given a `ServedCall`.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
-import grpc
+from ringbatch.frontend.grpc.answer_blocks import HEAD, Metadata, trailers, trailers_alone
+from ringbatch.frontend.grpc.call_head import CallHead
+from ringbatch.frontend.grpc.message_reader import MessageReader, framed
+from ringbatch.frontend.grpc.status import OK, GrpcStatus, grpc_status
+from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase
+from ringbatch.frontend.http2.connection import Connection
+from ringbatch.frontend.http2.stream import Stream
+from ringbatch.shm.errors import DeadlineExceeded, Draining, InvalidRequest, RequestError
 
-from ringbatch.shm.errors import Draining
-
-Context = Any
-"""What grpc.aio gives a method to learn of its call and to end it."""
-
-_QUIET_S: Final = 0.1
-"""Without a new call for so long, none is on its way."""
-_PATIENCE: Final = 10
-"""How many times that long the stop waits for clients that do not give up."""
+_NO_END: Final = "the call ended in the middle of its message"
+_MORE_MESSAGES: Final = "a call of this method has one message"
 
 
-class Calls:
-    """Those of one server; ``with calls:`` is one that infers, under way.
+class CallEnded(Exception):
+    """A call has ended, in the middle of what serves it.
 
-    Attributes:
-        stopping: set once new ones are refused.
+    Args:
+        status: how.
     """
 
-    def __init__(self) -> None:
-        self.stopping = asyncio.Event()
-        self._readings: set[asyncio.Task[None]] = set()
-        self._count = 0
-        self._refused = 0
-        self._idle = asyncio.Event()
-        """Set once nothing is under way, if the server is to stop."""
+    def __init__(self, status: GrpcStatus) -> None:
+        super().__init__(status.text)
+        self.status = status
 
-    def __enter__(self) -> None:
-        """Begin; raises `Draining` where the server is to stop."""
-        if self.stopping.is_set():
-            self._refused += 1
-            raise Draining
-        self._count += 1
 
-    def __exit__(self, *_: object) -> None:
-        self._count -= 1
-        if not self._count and self.stopping.is_set():
-            self._idle.set()
+class Context(Protocol):
+    """A call as it is seen by what serves it.
 
-    async def read(self, context: Context, take: Callable[[Any], Awaitable[None]]) -> None:
-        """Give every request that a client streams to `take`, one after the other.
+    Attributes:
+        head: of the call.
+        client: the address of whoever made it.
+        trailing: metadata that stand behind its answer.
+    """
+
+    head: CallHead
+    client: str
+    trailing: Metadata
+
+    def remaining_ns(self) -> int:
+        """How long its client waits, from now; 0 where it does not say, below 0 where no more."""
+
+    async def read(self) -> bytes | None:
+        """The next message; None where the last one was read.
 
         Raises:
             Draining: the server is to stop, and the client has not come to its end.
         """
-        if self.stopping.is_set():
-            raise Draining
-        reading = asyncio.create_task(_read(context, take))
-        self._readings.add(reading)
+
+    async def write(self, data: bytes) -> None:
+        """Send a message, once the ones before have found room."""
+
+
+class Method(NamedTuple):
+    """What serves one method.
+
+    Attributes:
+        infers: whether it is ModelInfer; there is no more to say of that.
+        streams_requests: whether any number of messages come.
+        serve: is given the one message, or None where they stream, and the call; returns how that
+            ended, None where it is well. It raises nothing.
+    """
+
+    infers: bool
+    streams_requests: bool
+    serve: Callable[[bytes | None, Any], Awaitable[GrpcStatus | None]]
+
+
+class Owner(Protocol):
+    """The connection of a call."""
+
+    client: str
+    core: Connection[CallHead]
+    budget: BodyBudget
+    max_request_bytes: int
+
+    def infer(self, stream: Stream[CallHead], data: bytes, timeout_ns: int) -> None:
+        """The message of a ModelInfer is there; the call is no more the caller's."""
+
+    def refused(self, error: RequestError) -> None:
+        """A call has ended before it came to what serves it."""
+
+    def let_go(self, stream: Stream[CallHead]) -> None:
+        """A call has ended."""
+
+    def flush_soon(self) -> None:
+        """There may be something to send."""
+
+
+class ServedCall:
+    """One call. See `Context`.
+
+    Args:
+        owner: its connection.
+        stream: of that.
+        method: that serves it.
+        loop: of both.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        stream: Stream[CallHead],
+        method: Method,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.head = stream.head
+        self.client = owner.client
+        self.trailing: Metadata = ()
+        self._owner = owner
+        self._stream = stream
+        self._method = method
+        self._loop = loop
+        self._reader = MessageReader(self.head.coding, owner.max_request_bytes, owner.budget)
+        self._unreturned = 0
+        self._clock = Clock(0)
+        self._task: asyncio.Task[GrpcStatus | None] | None = None
+        self._arrival: asyncio.Future[None] | None = None
+        self._room: asyncio.Future[None] | None = None
+        self._stopping = False
+        self._deadline_s = 0.0
+        self._expiry: asyncio.TimerHandle | None = None
+        if self.head.timeout_ns:
+            timeout_s = self.head.timeout_ns / 1e9
+            self._deadline_s = loop.time() + timeout_s
+            self._expiry = loop.call_later(timeout_s, self._expire)
+        if method.streams_requests:
+            self._start(None)
+
+    def remaining_ns(self) -> int:
+        """As in `Context`."""
+        if self._expiry is None:
+            return 0
+        return int((self._deadline_s - self._loop.time()) * 1e9) or -1
+
+    async def read(self) -> bytes | None:
+        """As in `Context`."""
+        while True:
+            if self._stopping:
+                raise Draining
+            data = self._next()
+            if data is not None:
+                return data
+            if self._stream.ended:
+                if self._reader.held_bytes:
+                    raise CallEnded(grpc_status(InvalidRequest(_NO_END)))
+                return None
+            self._arrival = self._loop.create_future()
+            try:
+                await self._arrival
+            finally:
+                self._arrival = None
+
+    async def write(self, data: bytes) -> None:
+        """As in `Context`."""
+        core, stream = self._owner.core, self._stream
+        while stream.queue and not stream.gone:
+            self._room = self._loop.create_future()
+            try:
+                await self._room
+            finally:
+                self._room = None
+        if stream.gone:
+            return
+        if not stream.told:
+            core.begin(stream, HEAD)
+        core.send(stream, framed(data))
+        self._owner.flush_soon()
+
+    def happened(self) -> None:
+        """The connection's call: something has come."""
+        stream = self._stream
         try:
-            await asyncio.wait({reading})
-        finally:
-            self._readings.discard(reading)
-            reading.cancel()
-        if reading.cancelled():
-            raise Draining
-        reading.result()
+            for piece in stream.pieces:
+                self._unreturned += len(piece)
+                self._reader.feed(piece)
+            stream.pieces.clear()
+            if self._task is None:
+                self._gather()
+        except RequestError as error:
+            self.fail(error)
+            return
+        _wake(self._arrival)
 
-    async def stop(self, limit_s: float) -> None:
-        """Refuse new calls, read no more of the streams, and wait until nothing is under way, at
-        most `limit_s`."""
-        self.stopping.set()
-        if not self._count:
-            self._idle.set()
-        for reading in self._readings:
-            reading.cancel()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await self._idle.wait()
-                for _ in range(_PATIENCE):
-                    refused = self._refused
-                    await asyncio.sleep(_QUIET_S)
-                    if refused == self._refused:
-                        break
+    def looked(self) -> None:
+        """The connection's call: there may be room to send, where there was none."""
+        if not self._stream.queue:
+            _wake(self._room)
+
+    def tick(self) -> None:
+        """The connection's call: another second has passed."""
+        gathering = self._task is None or (self._arrival is not None and self._reader.held_bytes)
+        phase = Phase.BODY if gathering else Phase.ANSWER
+        if self._clock.is_over(phase, self._stream.received_bytes):
+            self.fail(DeadlineExceeded(BODY_TOO_SLOW))
+
+    def stop(self) -> None:
+        """The connection's call: nothing more is read."""
+        self._stopping = True
+        _wake(self._arrival)
+
+    def cancel(self) -> None:
+        """The connection's call: nobody waits any more."""
+        self._close()
+        if self._task is not None:
+            self._task.cancel()
+
+    def fail(self, error: RequestError) -> None:
+        """End the call, whatever it is about."""
+        if self._task is None:
+            self._owner.refused(error)
+        else:
+            self._task.cancel()
+        self._end(grpc_status(error))
+
+    def _next(self) -> bytes | None:
+        """The next message; its client may send as much again, or what is missing of it."""
+        try:
+            data = self._reader.next()
+        except RequestError as error:
+            raise CallEnded(grpc_status(error)) from None
+        self._return_all_but(0 if data is None else self._reader.held_bytes)
+        return data
+
+    def _return_all_but(self, kept: int) -> None:
+        if self._unreturned > kept:
+            self._owner.core.taken(self._stream, self._unreturned - kept)
+            self._unreturned = kept
+            self._owner.flush_soon()
+
+    def _gather(self) -> None:
+        """See whether the one message of the call is there; raises `RequestError`."""
+        self._return_all_but(0)
+        data = self._reader.next()
+        if data is None and not self._stream.ended:
+            return
+        if data is None or self._reader.held_bytes:
+            raise InvalidRequest(
+                _NO_END if data is None else "a call of this method has one message"
+            )
+        if self._method.infers:
+            timeout_ns = self.remaining_ns()
+            self._close()
+            self._owner.infer(self._stream, data, timeout_ns)
+        else:
+            self._start(data)
+
+    def _start(self, data: bytes | None) -> None:
+        self._task = self._loop.create_task(self._method.serve(data, self))  # type: ignore[arg-type]
+        self._task.add_done_callback(self._served)
+
+    def _served(self, task: "asyncio.Task[GrpcStatus | None]") -> None:
+        # Each holds the other, and who collects such pairs looks rarely.
+        self._task = None
+        if not task.cancelled():
+            self._end(task.result())
+
+    def _expire(self) -> None:
+        self.fail(DeadlineExceeded("the call has lasted as long as its client waits"))
+
+    def _end(self, status: GrpcStatus | None) -> None:
+        self._close()
+        stream, core = self._stream, self._owner.core
+        if stream.gone:
+            return
+        if stream.told:
+            core.end(stream, trailers(status, self.trailing))
+        else:
+            core.end(stream, trailers_alone(status or GrpcStatus(OK, ""), self.trailing))
+        self._owner.let_go(stream)
+
+    def _close(self) -> None:
+        self._reader.close()
+        if self._expiry is not None:
+            self._expiry.cancel()
 
 
-async def _read(context: Context, take: Callable[[Any], Awaitable[None]]) -> None:
-    while (request := await context.read()) is not grpc.aio.EOF:
-        await take(request)
+def _wake(waiting: "asyncio.Future[None] | None") -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)

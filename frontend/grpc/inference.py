@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from ringbatch.frontend.codec.outcome import BATCH_HEADER, Headers, status_of
 from ringbatch.frontend.codec.payload import LazyPart, Part
 from ringbatch.frontend.codec.rendering import Results
+from ringbatch.frontend.codec.words import Heard
 from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.remembered_heads import Heads
@@ -24,7 +25,7 @@ from ringbatch.frontend.request.endings import Ending
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.v2.shared_memory import ClientMemory
-from ringbatch.shm.errors import InvalidRequest, RequestError
+from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestError
 from ringbatch.shm.tallies import Protocol
 from ringbatch.shm.tuples import new_tuple
 
@@ -75,32 +76,52 @@ class GrpcRendering(NamedTuple):
         return GrpcAnswer(b"", error, ((BATCH_HEADER, batch_id),) if batch_id else ())
 
 
-class Pending:
-    """A request that is on its way.
+class Framing:
+    """What is learnt of a request as it is read.
+
+    Attributes:
+        id: the field with its id, as it is in a response; empty where it has none or cannot be
+            read.
+        model: for which it is, once that is known.
+        asked_for: the name of a model that there is not, where it asks for one.
+        heard: the metadata of its call.
+    """
+
+    __slots__ = ("asked_for", "heard", "id", "model")
+
+    def __init__(self, heard: Heard = ()) -> None:
+        self.heard = heard
+        self.id = b""
+        self.model: ServedModel | None = None
+        self.asked_for = ""
+
+
+class Pending(Framing):
+    """A request of a stream that is on its way.
 
     Attributes:
         ended: is done once it has ended.
-        id: the field with its id, as it is in a response; empty where it has none or cannot be
-            read.
         call: on which the answer depends; None where it has ended.
-        model: for which it is, once that is known.
         ending: how it ended, once it has.
         bytes_in: of its message.
     """
 
-    __slots__ = ("_answer", "_last", "bytes_in", "call", "ended", "ending", "id", "model")
+    __slots__ = ("_answer", "_last", "bytes_in", "call", "ended", "ending")
 
     def __init__(
-        self, ended: asyncio.Future[None], last: Callable[[], Ending], bytes_in: int
+        self,
+        ended: asyncio.Future[None],
+        last: Callable[[], Ending],
+        bytes_in: int,
+        heard: Heard = (),
     ) -> None:
+        super().__init__(heard)
         self._last = last
         self.bytes_in = bytes_in
         self.ending: Ending | None = None
         self.ended = ended
-        self.id = b""
         self._answer: GrpcAnswer | None = None
         self.call: Call | None = None
-        self.model: ServedModel | None = None
 
     def reply(self, answer: GrpcAnswer) -> None:
         """The answer is there."""
@@ -141,20 +162,31 @@ class Inference:
         self._service = service
         self._pipeline = service.pipeline
         self._codec = GrpcCodec(service)
+        self.last_ending = service.last_ending
 
-    def start(self, data: bytes, remaining_s: float | None, ended: asyncio.Future[None]) -> Pending:
+    def start(
+        self, data: bytes, timeout_ns: int, framing: Framing, reply: Callable[[GrpcAnswer], None]
+    ) -> Call | None:
         """Answer a request.
 
         Args:
             data: a ModelInferRequest.
-            remaining_s: how long the client will wait; None where it does not say.
-            ended: becomes done, unless the request is abandoned first.
+            timeout_ns: how long the client will wait; 0 where it does not say, below 0 where it
+                waits no more.
+            framing: is told what is learnt of it.
+            reply: called once, unless the call is abandoned first.
+
+        Returns:
+            The call that is on its way; None where `reply` was called already.
         """
-        pending = Pending(ended, self._service.last_ending, len(data))
-        timeout_ns = 0 if remaining_s is None else max(int(remaining_s * 1e9), 0) or -1
-        pending.call = self._pipeline.start(
-            self._codec, "", data, pending, pending.reply, timeout_ns
-        )
+        return self._pipeline.start(self._codec, "", data, framing, reply, timeout_ns)
+
+    def begin(
+        self, data: bytes, timeout_ns: int, ended: asyncio.Future[None], heard: Heard = ()
+    ) -> Pending:
+        """As `start`, for whoever waits until `ended` is done; `heard` is the call's metadata."""
+        pending = Pending(ended, self.last_ending, len(data), heard)
+        pending.call = self.start(data, timeout_ns, pending, pending.reply)
         return pending
 
     def ended_outside(self, error: RequestError | None) -> Ending:
@@ -186,13 +218,13 @@ class GrpcCodec:
         self._table_number = service.table_number
         self._heads: Heads[_Usual] = Heads()
 
-    def read(self, name: str, body: bytes, framing: Pending) -> Read[GrpcAnswer]:
+    def read(self, name: str, body: bytes, framing: Framing) -> Read[GrpcAnswer]:
         """As in `Codec`."""
         own, parts, requested = self._read(body, framing)
         rendering = new_tuple(GrpcRendering, (own.answers, requested, framing.id))
         return own.model, parts, rendering, requested.timeout_ns
 
-    def meant(self, name: str, body: bytes, framing: Pending) -> ServedModel | None:
+    def meant(self, name: str, body: bytes, framing: Framing) -> ServedModel | None:
         """As in `Codec`."""
         return framing.model
 
@@ -201,7 +233,7 @@ class GrpcCodec:
         return GrpcAnswer(b"", error, ())
 
     def _read(
-        self, data: bytes, pending: Pending
+        self, data: bytes, framing: Framing
     ) -> tuple["_GrpcModel", Parts, GrpcRequestedOutputs]:
         service = self._service
         if service.table_number != self._table_number:
@@ -210,15 +242,19 @@ class GrpcCodec:
             self._table_number = service.table_number
         recalled = self._heads.recall(data)
         if recalled is not None:
-            (own, rows, requested), pending.id, tensor = recalled
-            pending.model = own.model
+            (own, rows, requested), framing.id, tensor = recalled
+            framing.model = own.model
             return own, (new_tuple(Part, (rows, tensor, 0)),), requested
         request = _parsed(data)
-        pending.id = id_field(request.id)
-        pending.model = model = service.model(request.model_name, request.model_version)
+        framing.id = id_field(request.id)
+        try:
+            framing.model = model = service.model(request.model_name, request.model_version)
+        except ModelNotFound:
+            framing.asked_for = request.model_name
+            raise
         own = self._models.get(model) or self._own(model)
-        parts, requested = own.requests.read(request)
-        if own.plain and len(parts) == 1 and requested.all_raw:
+        parts, requested, as_it_is = own.requests.read(request, framing.heard)
+        if own.plain and as_it_is and len(parts) == 1 and requested.all_raw:
             (part,) = parts
             if not isinstance(part, LazyPart):
                 self._heads.learn(data, part.payload, _Usual(own, part.rows, requested))
@@ -249,6 +285,7 @@ class _GrpcModel:
             len(spec.inputs) == 1
             and spec.inputs[0].row_bytes is not None
             and spec.inputs[0].datatype.name != "BOOL"
+            and spec.words is None
         )
 
 

@@ -1,21 +1,18 @@
 """How a frontend for gRPC leaves its clients to the engine that serves in its stead.
 
-grpcio's own stop cancels calls that are on their way. So for as long as clients are connected all
-goes on: each connection is told once it has its age that no further call is for it, by a GOAWAY
-that costs no call, and its client connects anew. For that the kernel is to begin no connection with
-this process any more. All that listen on the port are one group, in the order in which they came,
-and a program says which of them a connection is for.
+For as long as clients are connected all goes on: each connection is told once it has its age that
+no further call is for it, by a GOAWAY that costs no call, and its client connects anew. For that
+the kernel is to begin no connection with this process any more. All that listen on the port are one
+group, in the order in which they came, and a program says which of them a connection is for.
 """
 
 import asyncio
 import logging
-import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from ringbatch.frontend.grpc.holdings import connections, own_socket
 from ringbatch.shm.host.socket_filters import ADD, LOAD_WORD, MODULO, RETURN_RESULT, Step, attach
 from ringbatch.shm.host.tcp_states import HALF_OPEN, LISTEN, tcp_states
 
@@ -29,15 +26,19 @@ _RANDOM: Final = 0xFFFFF000 + 56
 """Where programs find a random number (SKF_AD_OFF + SKF_AD_RANDOM)."""
 
 
-async def leave(port: int, ours: int, limit_s: float) -> None:
+async def leave(
+    listener: socket.socket, connections: Callable[[], int], ours: int, limit_s: float
+) -> None:
     """Go on until no client is connected any more.
 
     Args:
-        port: on which this process listens.
+        listener: on which this process listens.
+        connections: how many there are.
         ours: how many of the engine's processes do; they did so before those of any other engine.
         limit_s: how long this may take.
     """
     known = quiet = 0
+    port = listener.getsockname()[1]
     with suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
             while quiet < _LOOKS:
@@ -46,37 +47,22 @@ async def leave(port: int, ours: int, limit_s: float) -> None:
                 # Whoever closes its socket leaves its place in the group to the last one.
                 if (count := states.count(LISTEN)) != known:
                     known = count
-                    _steer(port, ours, count)
-                quiet = 0 if connections(port) or HALF_OPEN in states else quiet + 1
+                    _steer(listener, ours, count)
+                quiet = 0 if connections() or HALF_OPEN in states else quiet + 1
                 await asyncio.sleep(_LOOK_EVERY_S)
 
 
-def _steer(port: int, ours: int, count: int) -> None:
+def _steer(listener: socket.socket, ours: int, count: int) -> None:
     """Have the kernel begin connections with those alone that came after ours."""
     others = count - ours
     if others <= 0:
         return
     steps = (Step(LOAD_WORD, _RANDOM), Step(MODULO, others), Step(ADD, ours), Step(RETURN_RESULT))
-    for listener in _listeners(port):
-        with listener:
-            try:
-                attach(listener, _SO_ATTACH_REUSEPORT_CBPF, steps)
-            except OSError as error:
-                log.warning(
-                    "grpc frontend: clients may still come here and not to the engine that serves "
-                    "in its stead: %s",
-                    error.strerror,
-                )
-
-
-def _listeners(port: int) -> Iterator[socket.socket]:
-    """Those of this process, by descriptors of one's own."""
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError):
-            own = own_socket(int(name))
-            if own.getsockname()[1:2] == (port,) and own.getsockopt(
-                socket.SOL_SOCKET, socket.SO_ACCEPTCONN
-            ):
-                yield own
-            else:
-                own.close()
+    try:
+        attach(listener, _SO_ATTACH_REUSEPORT_CBPF, steps)
+    except OSError as error:
+        log.warning(
+            "grpc frontend: clients may still come here and not to the engine that serves in its "
+            "stead: %s",
+            error.strerror,
+        )

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes, LazyPart, Part
+from ringbatch.frontend.codec.words import Heard, Words
 from ringbatch.frontend.grpc.messages import Message
 from ringbatch.frontend.v2.input import Input, Shape
 from ringbatch.frontend.v2.requested_outputs import (
@@ -42,7 +43,8 @@ CONTENTS: Final = {
 _NOT_RAW: Final = -1
 _REMEMBERED: Final = 256
 _REMEMBERED_BYTES: Final = 2048
-_FOR_REST: Final = ("binary_data", "binary_data_output", "binary_data_size")
+_RAW: Final = "binary_data_output"
+_FOR_REST: Final = ("binary_data", _RAW, "binary_data_size")
 _HARMLESS: Final = "triton_enable_empty_final_response"
 """The one parameter of that prefix that may be given: it asks for what only streams have that
 answer one request several times."""
@@ -74,10 +76,12 @@ class GrpcRequest(NamedTuple):
         parts: in order; several where there are more instances than one batch may hold, none
             where there are no instances.
         requested: what the answer is to be.
+        as_it_is: whether every raw content is its input's tensor.
     """
 
     parts: tuple[Part | LazyPart, ...]
     requested: GrpcRequestedOutputs
+    as_it_is: bool
 
 
 class _Given(NamedTuple):
@@ -88,12 +92,14 @@ class _Given(NamedTuple):
         dimensions: the sizes that stand for the open dimensions.
         entry: which of the raw contents is its; `_NOT_RAW` where none is.
         tensor: its bytes, where they do not stand there.
+        reader: reads these.
     """
 
     shape: Shape
     dimensions: Shape
     entry: int
     tensor: Bytes | LazyBytes
+    reader: Input
 
 
 class _Described(NamedTuple):
@@ -106,6 +112,7 @@ class _Described(NamedTuple):
         entries: how many raw contents there are to be, if there are any.
         requested: what the answer is to be.
         shared: whether an input is in shared memory.
+        as_it_is: whether the values of each input are of its own datatype.
     """
 
     given: tuple[_Given, ...]
@@ -114,13 +121,18 @@ class _Described(NamedTuple):
     entries: int
     requested: GrpcRequestedOutputs
     shared: bool
+    as_it_is: bool
 
 
 class Requests(Protocol):
     """Reads requests to one model."""
 
-    def read(self, request: Message) -> GrpcRequest:
+    def read(self, request: Message, heard: Heard = ()) -> GrpcRequest:
         """Read a ModelInferRequest, which is taken apart by it.
+
+        Args:
+            request: the message.
+            heard: the metadata of its call.
 
         Raises:
             InvalidRequest: naming what was found and what would be right.
@@ -149,7 +161,7 @@ class NoRequests:
     def __init__(self, spec: ModelSpec) -> None:
         self._name = spec.name
 
-    def read(self, request: Message) -> NoReturn:
+    def read(self, request: Message, heard: Heard = ()) -> NoReturn:
         """As in `Requests`."""
         raise InvalidRequest(
             f'model "{self._name}" declares no inputs, so that there are no tensors to send it; '
@@ -167,6 +179,7 @@ class GrpcRequests:
 
     def __init__(self, spec: ModelSpec, memory: ClientMemory = OFF) -> None:
         self._memory = memory
+        self._model = spec.name
         self._signature = Signature(spec)
         self._outputs_reader = RequestedOutputsReader(spec, memory)
         self._raw_only = {
@@ -174,21 +187,33 @@ class GrpcRequests:
         }
         self._all = self._outputs_reader.all_binary.outputs
         self._known: dict[bytes, _Described] = {}
+        self._words = None if spec.words is None else Words(spec)
+        self._told = b""
 
-    def read(self, request: Message) -> GrpcRequest:
+    def read(self, request: Message, heard: Heard = ()) -> GrpcRequest:
         """As in `Requests`."""
         raw = list(request.raw_input_contents)
-        described = self._remembered(request) if raw else self._described(request, typed=True)
+        if self._words is not None:
+            said = _parameters(request.parameters, "the request")
+            self._told = self._words.text(heard, request.id, said)
+            described = self._described(request, typed=not raw)
+        elif raw:
+            described = self._remembered(request)
+        else:
+            described = self._described(request, typed=True)
         if raw and len(raw) != described.entries:
             raise InvalidRequest(
                 f"the request has {len(raw)} raw_input_contents, but {described.entries} inputs "
                 "that are not in shared memory; each of them has one of its own, or none has"
             )
         tensors = [
-            one.tensor if one.entry == _NOT_RAW else _raw_tensor(wanted, one.shape, raw[one.entry])
-            for wanted, one in zip(self._signature.inputs, described.given, strict=True)
+            one.tensor
+            if one.entry == _NOT_RAW
+            else _raw_tensor(one.reader, one.shape, raw[one.entry])
+            for one in described.given
         ]
-        return GrpcRequest(self._parts(described, tensors), described.requested)
+        parts = self._parts(described, tensors)
+        return GrpcRequest(parts, described.requested, described.as_it_is)
 
     def _remembered(self, request: Message) -> _Described:
         """What a request with raw contents says. Programs mostly say the same in each, and it
@@ -210,23 +235,28 @@ class GrpcRequests:
 
     def _described(self, request: Message, *, typed: bool) -> _Described:
         found: dict[str, _Given] = {}
-        entries, has_contents = 0, False
+        entries, shared = 0, False
         for index, entry in enumerate(request.inputs):
             wanted = self._signature.named(entry.name, index, found)
-            wanted.expect_datatype(entry.datatype)
-            shape, dimensions = wanted.fitted(list(entry.shape))
+            reader = wanted.of_datatype(entry.datatype)
+            shape, dimensions = reader.fitted(list(entry.shape))
             span = self._span(entry)
+            tensor: Bytes | LazyBytes = b""
+            place = _NOT_RAW
             if span is not None:
-                tensor = self._shared_tensor(wanted, entry, shape, span)
-                found[entry.name] = _Given(shape, dimensions, _NOT_RAW, tensor)
+                tensor = self._shared_tensor(reader, entry, shape, span)
             elif typed:
-                tensor = _typed_tensor(wanted, entry, shape)
-                has_contents = has_contents or bool(tensor)
-                found[entry.name] = _Given(shape, dimensions, _NOT_RAW, tensor)
+                tensor = _typed_tensor(reader, entry, shape)
             else:
-                _expect_no_contents(entry)
-                found[entry.name] = _Given(shape, dimensions, entries, b"")
+                self._expect_no_contents(entry)
+                place = entries
+            found[wanted.name] = _Given(shape, dimensions, place, tensor, reader)
             entries += span is None
+            shared |= span is not None
+        if len(found) < len(self._signature.inputs):
+            known = {name: one.shape for name, one in found.items()}
+            for reader, shape, dimensions, tensor in self._signature.left_out(known):
+                found[reader.name] = _Given(shape, dimensions, _NOT_RAW, tensor, reader)
         given = self._signature.in_order(found)
         shapes = [one.shape for one in given]
         self._signature.rows(shapes)
@@ -235,9 +265,22 @@ class GrpcRequests:
             shapes,
             tuple(size for one in given for size in one.dimensions),
             entries,
-            self._wanted(request, has_contents),
-            shared=entries < len(given),
+            self._wanted(request),
+            shared=shared,
+            as_it_is=all(
+                wanted is one.reader
+                for wanted, one in zip(self._signature.inputs, given, strict=True)
+            ),
         )
+
+    def _expect_no_contents(self, entry: Message) -> None:
+        if entry.contents.ByteSize():
+            # Clients of Triton's look for the first words.
+            raise InvalidRequest(
+                "contents field must not be specified when using raw_input_contents for "
+                f"'{entry.name}' for model '{self._model}'; the values of all inputs stand in the "
+                "one or in the other"
+            )
 
     def _span(self, entry: Message) -> RegionSpan | None:
         """Where an input is, if it is in memory of the client's."""
@@ -259,16 +302,19 @@ class GrpcRequests:
         self, described: _Described, tensors: list[Bytes | LazyBytes]
     ) -> tuple[Part | LazyPart, ...]:
         if described.shared:
-            return self._signature.lazy_parts(described.shapes, described.dimensions, tensors)
+            return self._signature.lazy_parts(
+                described.shapes, described.dimensions, tensors, self._told
+            )
         read = [tensor for tensor in tensors if not isinstance(tensor, LazyBytes)]
-        return self._signature.parts(described.shapes, described.dimensions, read)
+        return self._signature.parts(described.shapes, described.dimensions, read, self._told)
 
-    def _wanted(self, request: Message, typed: bool) -> GrpcRequestedOutputs:
-        outputs, timeout_ns = self._all, 0
+    def _wanted(self, request: Message) -> GrpcRequestedOutputs:
+        outputs, timeout_ns, typed = self._all, 0, False
         if request.outputs or request.parameters:
             parameters = _parameters(request.parameters, "the request")
+            typed = _wants_typed(request.parameters)
             # No output has to be what JSON can carry.
-            parameters["binary_data_output"] = True
+            parameters[_RAW] = True
             listed = [_output(entry) for entry in request.outputs]
             requested = self._outputs_reader.read({"parameters": parameters, "outputs": listed})
             outputs, timeout_ns = requested.outputs, requested.timeout_ns
@@ -276,6 +322,16 @@ class GrpcRequests:
         return GrpcRequestedOutputs(
             outputs, typed and self._raw_only.isdisjoint(carried), timeout_ns
         )
+
+
+def _wants_typed(parameters: Message) -> bool:
+    """Whether elements are wanted in `contents`, as over REST in JSON; Triton's clients cannot read
+    them there."""
+    if _RAW not in parameters:
+        return False
+    if parameters[_RAW].WhichOneof("parameter_choice") != "bool_param":
+        raise InvalidRequest(f"parameter {shown(_RAW)} is not true or false")
+    return not parameters[_RAW].bool_param
 
 
 def _output(entry: Message) -> dict[str, Any]:
@@ -295,14 +351,6 @@ def _parameters(given: Message, where: str) -> dict[str, Any]:
         if name not in _FOR_REST and name != _HARMLESS:
             found[name] = getattr(parameter, kind)
     return found
-
-
-def _expect_no_contents(entry: Message) -> None:
-    if entry.contents.ByteSize():
-        raise InvalidRequest(
-            f'input "{entry.name}" has contents, but the request has raw_input_contents; '
-            "the values of all inputs stand in the one or in the other"
-        )
 
 
 def _raw_tensor(wanted: Input, shape: Shape, raw: bytes) -> Bytes:

@@ -1,38 +1,38 @@
 """``python -m ringbatch.frontend.grpc.server``: one frontend for gRPC, for the engine's supervisor.
 
 It holds a lane as every frontend does, and meets the other protocols' requests in the collector.
-All of gRPC runs on the event loop that the lane's doorbell rings; grpcio's own threads only wait
-for the kernel.
 """
 
 import argparse
 import asyncio
 import faulthandler
-import logging
-import os
+import random
 import signal
+import socket
 import sys
+import time
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
-import grpc
 import uvloop
 from setproctitle import setproctitle
 
 from ringbatch.frontend.access import flags as access_flags
 from ringbatch.frontend.access.choice import AccessSettings
 from ringbatch.frontend.access.recorder import recording
-from ringbatch.frontend.grpc.authentication import Authentication
-from ringbatch.frontend.grpc.calls import Calls
-from ringbatch.frontend.grpc.credentials import server_credentials
-from ringbatch.frontend.grpc.holdings import Budget, Holdings
+from ringbatch.frontend.grpc.call_head import CallHeads
+from ringbatch.frontend.grpc.calls import Method
+from ringbatch.frontend.grpc.connection import GrpcSettings
+from ringbatch.frontend.grpc.connections import BACKLOG, Connections
 from ringbatch.frontend.grpc.inference import Inference
 from ringbatch.frontend.grpc.leaving import leave
-from ringbatch.frontend.grpc.service import handlers
+from ringbatch.frontend.grpc.service import methods_of
+from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.load.reports import LoadReports
 from ringbatch.frontend.request.attachment import Attachment
 from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
-from ringbatch.frontend.security.credentials import LOOK_EVERY_S, Security
+from ringbatch.frontend.security.credentials import Security
 from ringbatch.frontend.v2.regions import SharedMemory
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import Credentials
@@ -41,18 +41,13 @@ from ringbatch.shm.host.messages import Failed, Ready
 from ringbatch.shm.host.process import die_with_parent, log_to_stderr, settle
 from ringbatch.shm.host.supervisor_line import SupervisorLine
 
-log = logging.getLogger("ringbatch.frontend")
-
 ROLE: Final = "grpc frontend"
 """In the log."""
+PROTOCOLS: Final = ("h2",)
+"""What is spoken over TLS."""
 
-_UNLIMITED: Final = -1
-_HANDSHAKE_MS: Final = 10_000
-_MAX_STREAMS: Final = 1024
-"""Calls of one connection that are under way at once; HTTP/2 makes its client wait with others."""
-_MOST_PENDING: Final = (1 << 31) - 1
-"""Calls of all connections that wait to be picked up. grpcio's own limit is 3,000, past which it
-cancels those of others, who do not try again; and two connections can have so many."""
+_AGE_SPREAD: Final = 0.1
+"""By so much the ages of connections differ, lest all end at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,103 +94,73 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     Raises:
         StartupError: there is no engine, no free lane, or no way to listen.
     """
-    stopped = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
-    security = Security(options.credentials)
+    loop, stopped = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, stopped.set)
+    security = Security(options.credentials, PROTOCOLS)
     shared = SharedMemory(options.shared_memory_prefixes, options.max_request_bytes)
+    listener = listen(options.address)
     attachment = Attachment.open(options.segment, shared)
-    calls = Calls()
-    inference = Inference(attachment.service)
-    recorder, writer = recording(options.access, attachment.service.engine, ROLE)
-    server = grpc.aio.server(
-        handlers=handlers(attachment.service, inference, calls, recorder),
-        interceptors=[]
-        if security.keys is None
-        else [Authentication(security.keys, inference.ended_outside)],
-        options=_limits(options),
+    service = attachment.service
+    reports = LoadReports(attachment.segment, time.monotonic_ns)
+    recorder, writer = recording(options.access, service.engine, ROLE, reports)
+    inference, stopping = Inference(service), asyncio.Event()
+    methods: dict[str, Method] = {}
+    heads = CallHeads(methods, security.keys)
+    shown = partial(service.settings, options.access.trace_sample)
+    methods |= methods_of(service, inference, stopping, heads, recorder, shown)
+    settings = GrpcSettings(
+        inference=inference,
+        heads=heads,
+        recorder=recorder,
+        budget=BodyBudget.of(options.max_request_bytes),
+        max_request_bytes=options.max_request_bytes,
+        idle_timeout_s=options.idle_timeout_s,
+        age_s=lambda: options.connection_age_s * (1 + random.random() * _AGE_SPREAD),
+        stopping=stopping.is_set,
+        connections=set(),
     )
-    _listen(server, options)
-    before, closing = asyncio.all_tasks(), asyncio.Event()
-    await server.start()
-    for task in asyncio.all_tasks() - before:
-        task.add_done_callback(partial(_end_if_failed, closing))
+    most = connections_allowed(options.max_connections)
+    connections = Connections(listener, most, settings, security)
+    await connections.listen()
     setproctitle(f"ringbatch: grpc frontend {number}")
     settle()
     attachment.lane.say_serving()
     supervisor.tell(Ready())
-    budget = Budget.of(options.max_request_bytes, options.idle_timeout_s)
-    holdings = Holdings(budget, int(options.address.rpartition(":")[2]))
-    tasks = [
-        asyncio.create_task(_look(security)),
-        asyncio.create_task(holdings.watch()),
-        asyncio.create_task(supervisor.beat()),
-    ]
+    tasks = [asyncio.create_task(connections.tick()), asyncio.create_task(supervisor.beat())]
     await stopped.wait()
     if attachment.superseded:
-        port = int(options.address.rpartition(":")[2])
-        await leave(port, options.processes, options.leave_s)
-    await calls.stop(options.drain_s)
-    closing.set()
-    await server.stop(None)
+        await leave(listener, connections.count, options.processes, options.leave_s)
+    stopping.set()
+    await connections.stop(options.drain_s)
     for task in tasks:
         task.cancel()
     attachment.close()
     writer.close()
 
 
-def _limits(options: GrpcOptions) -> list[tuple[str, int]]:
-    """Of what a client can make grpcio hold, what grpcio itself can bound; for the rest there are
-    `Holdings`."""
-    idle_ms = int(options.idle_timeout_s * 1000)
-    return [
-        ("grpc.max_receive_message_length", options.max_request_bytes),
-        ("grpc.max_send_message_length", _UNLIMITED),
-        ("grpc.max_concurrent_streams", _MAX_STREAMS),
-        ("grpc.server.max_pending_requests", _MOST_PENDING),
-        ("grpc.server.max_pending_requests_hard_limit", _MOST_PENDING),
-        # Of a stream that nobody reads from, no more than its first window is held.
-        ("grpc.http2.bdp_probe", 0),
-        ("grpc.max_allowed_incoming_connections", connections_allowed(options.max_connections)),
-        ("grpc.max_connection_idle_ms", idle_ms),
-        ("grpc.max_connection_age_ms", int(options.connection_age_s * 1000)),
-        ("grpc.server_handshake_timeout_ms", _HANDSHAKE_MS),
-        # Whoever has vanished answers no ping. Whoever answers one is not silent, so they are
-        # rarer than a silence lasts that is suspicious.
-        ("grpc.keepalive_time_ms", 2 * idle_ms),
-        ("grpc.so_reuseport", 1),
-    ]
+def listen(address: str) -> socket.socket:
+    """A socket that listens beside those of others on the same port.
 
-
-def _end_if_failed(closing: asyncio.Event, serving: "asyncio.Task[Any]") -> None:
-    """End this process where grpcio's server has ceased to take calls, and was not told to.
-
-    It does where the path of one is not UTF-8, which anybody can send and nothing here sees before.
-    It would hold its connections, accept others and answer nobody; and to stop it in order would
-    wait for the calls that it has. So clients are told by the kernel, and try again.
+    Raises:
+        StartupError: it cannot.
     """
-    if not serving.cancelled() and serving.exception() is not None and not closing.is_set():
-        log.error("grpc frontend: no more calls are taken, so another process is to take them")
-        os._exit(1)
-
-
-async def _look(security: Security) -> None:
-    while True:
-        await asyncio.sleep(LOOK_EVERY_S)
-        security.look()
-
-
-def _listen(server: grpc.aio.Server, options: GrpcOptions) -> None:
-    address, credentials = options.address, server_credentials(options.credentials)
+    host, _, port = address.rpartition(":")
+    name = host.removeprefix("[").removesuffix("]")
+    family = socket.AF_INET6 if ":" in name else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
-        if credentials is None:
-            port = server.add_insecure_port(address)
-        else:
-            port = server.add_secure_port(address, credentials)
-    except RuntimeError:
-        port = 0
-    # Older releases return 0 where newer ones raise.
-    if not port:
-        raise StartupError(f"cannot listen on {address} for gRPC: the port is in use")
+        # Its connections have both from it. Those that linger when it is gone must not keep the
+        # next engine from the port, which that binds without sharing first, to notice a stranger.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind((name, int(port)))
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        text = f"cannot listen on {address} for gRPC: {error.strerror}"
+        raise StartupError(text) from None
+    return listener
 
 
 def main(arguments: list[str] | None = None) -> int:

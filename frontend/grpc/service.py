@@ -1,60 +1,65 @@
-"""The services of gRPC as grpc.aio calls them: inference, health and reflection.
+"""The services of gRPC: inference, health and reflection.
 
-Inference requests are taken and answered as bytes. All other messages are small, and each method
-is a function from one to the other.
+ModelInfer is the connection's own affair. All other messages are small, and each method is a
+function from one to the other, or writes to its call.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Final, Protocol
 
-import grpc
+from google.protobuf.message import DecodeError
 
 from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.json_to_tensor import shown
-from ringbatch.frontend.codec.outcome import Headers, InternalError
-from ringbatch.frontend.grpc.calls import Calls, Context
+from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.grpc.answer import infer_response_field
+from ringbatch.frontend.grpc.calls import CallEnded, Context, Method
 from ringbatch.frontend.grpc.inference import Inference, Pending
 from ringbatch.frontend.grpc.messages import (
     HEALTH_SERVICE,
     INFERENCE_SERVICE,
     SCHEMA,
     Message,
-    Method,
     inference,
 )
+from ringbatch.frontend.grpc.messages import Method as Types
 from ringbatch.frontend.grpc.reflection import REFLECTION_SERVICES, reflected
 from ringbatch.frontend.grpc.shared_memory import Fields, MemoryControl
-from ringbatch.frontend.grpc.status import grpc_status
+from ringbatch.frontend.grpc.status import INVALID_ARGUMENT, NOT_FOUND, GrpcStatus, grpc_status
 from ringbatch.frontend.grpc.watch import WatchedCall
-from ringbatch.frontend.request.model_control import control_model, expect_no_override
+from ringbatch.frontend.request.model_control import control_model
 from ringbatch.frontend.request.model_index import index_of
 from ringbatch.frontend.request.service import Service
-from ringbatch.frontend.v2.documents import (
-    model_metadata,
-    server_metadata,
+from ringbatch.frontend.v2.documents import model_metadata, server_metadata
+from ringbatch.frontend.v2.model_configuration import model_configuration
+from ringbatch.frontend.v2.server_settings import ServerSettings, expect_in_force
+from ringbatch.shm.errors import (
+    Draining,
+    ModelNotFound,
+    ModelNotReady,
+    RequestError,
+    Unauthenticated,
 )
-from ringbatch.shm.errors import Draining, ModelNotFound, ModelNotReady, RequestError
 from ringbatch.shm.host.control_socket import Action
 from ringbatch.shm.host.distribution import installed_version
 from ringbatch.shm.model_spec import ModelSpec
 
 log = logging.getLogger("ringbatch.frontend")
 
-Behavior = Callable[[Any, Context], Awaitable[Any]]
-"""A method as grpc.aio calls it; one that streams responses writes them to the context."""
-
 WINDOW: Final = 64
 """Requests of one stream that are on their way at once; the next one is read when the first of
 them is answered, and until then HTTP/2 makes the client wait."""
 _LOOK_EVERY_S: Final = 1.0
 """How soon a watcher of health hears of a change."""
-_CODES: Final = {code.value[0]: code for code in grpc.StatusCode}
-_Response: Final = inference("ModelInferResponse")
 _StreamResponse: Final = inference("ModelStreamInferResponse")
+_FINAL: Final = inference("ModelInferResponse")(
+    parameters={"triton_final_response": inference("InferParameter")(bool_param=True)}
+).SerializeToString()
+"""The field of a streamed response that says that no other follows for its request."""
 _Health: Final = SCHEMA.services[HEALTH_SERVICE]["Check"].response
 
 
@@ -63,21 +68,28 @@ class Control:
 
     Args:
         service: the models.
+        settings: what is traced and logged.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(
+        self, service: Service, settings: Callable[[], ServerSettings] = ServerSettings
+    ) -> None:
         self._service = service
+        self._settings = settings
 
     def methods(self) -> dict[str, Callable[[Message], Fields]]:
         """By name, what takes a request and returns the fields of the response; they raise
         `RequestError`."""
         return {
             "ServerLive": lambda _: {"live": True},
-            "ServerReady": lambda _: {"ready": self.ready()},
+            "ServerReady": lambda _: {"ready": _holds(self._service.expect_ready)},
             "ModelReady": self._model_ready,
             "ServerMetadata": self._server_metadata,
             "ModelMetadata": self._model_metadata,
+            "ModelConfig": self._config,
             "ModelStatistics": self._statistics,
+            "TraceSetting": self._trace_setting,
+            "LogSettings": self._log_settings,
             "RepositoryIndex": self._index,
         }
 
@@ -88,21 +100,19 @@ class Control:
             "RepositoryModelUnload": partial(self._control, "unload"),
         }
 
-    def ready(self) -> bool:
-        """Whether all models can predict now."""
-        return _holds(self._service.expect_ready)
-
     def _server_metadata(self, _request: Message) -> Fields:
         shared_memory = self._service.regions.on
         return server_metadata(
             installed_version(),
             shared_memory=shared_memory,
-            classification=False,
             model_control=self._service.model_control,
         )
 
     def _model_metadata(self, request: Message) -> Fields:
         return model_metadata(self._spec(request), self._service.versions(request.name))
+
+    def _config(self, request: Message) -> Fields:
+        return {"config": model_configuration(self._spec(request))}
 
     def _spec(self, request: Message) -> ModelSpec:
         """The model that a request names; raises `ModelNotFound`."""
@@ -119,11 +129,38 @@ class Control:
             specs = self._service.specs_of(request.name, request.version)
         return {"model_stats": self._service.statistics(specs)}
 
+    def _trace_setting(self, request: Message) -> Fields:
+        if request.model_name:
+            self._service.model(request.model_name)
+        in_force = self._settings().trace()
+        wanted = {name: list(setting.value) for name, setting in request.settings.items()}
+        expect_in_force(wanted, in_force)
+        return {
+            "settings": {
+                name: {"value": value if isinstance(value, list) else [value]}
+                for name, value in in_force.items()
+            }
+        }
+
+    def _log_settings(self, request: Message) -> Fields:
+        in_force = self._settings().log()
+        wanted = {
+            name: getattr(setting, setting.WhichOneof("parameter_choice") or "", None)
+            for name, setting in request.settings.items()
+        }
+        expect_in_force(wanted, in_force)
+        kinds = {bool: "bool_param", int: "uint32_param", str: "string_param"}
+        return {"settings": {name: {kinds[type(value)]: value} for name, value in in_force.items()}}
+
     async def _control(self, action: Action, request: Message) -> Fields:
-        expect_no_override(request.parameters)
+        given = request.parameters.items()
+        parameters = {
+            name: getattr(value, value.WhichOneof("parameter_choice") or "", None)
+            for name, value in given
+        }
         # KServe has the name where Triton has a repository.
         name = request.model_name or request.repository_name
-        await control_model(self._service, action, name)
+        await control_model(self._service, action, name, parameters)
         return {}
 
     def _index(self, request: Message) -> Fields:
@@ -131,68 +168,56 @@ class Control:
         return {"models": [e for e in entries if e["state"] == "READY" or not request.ready]}
 
 
-class Inferences:
-    """The methods that infer.
+class Keys(Protocol):
+    """Who may be served.
+
+    Attributes:
+        changes: how often that has become another.
+    """
+
+    @property
+    def changes(self) -> int:
+        """See the class."""
+
+    def allow(self, authorization: str | None, key: str | None) -> bool:
+        """Whether somebody with these may be served now."""
+
+
+class Streams:
+    """ModelStreamInfer.
 
     Args:
         inference: what answers requests.
-        calls: those of the server.
+        heads: who may still be served.
         recorder: of the process.
     """
 
-    def __init__(self, inference: Inference, calls: Calls, recorder: Recorder) -> None:
+    def __init__(self, inference: Inference, heads: Keys, recorder: Recorder) -> None:
         self._inference = inference
-        self._calls = calls
+        self._heads = heads
         self._recorder = recorder
         self._future = asyncio.get_running_loop().create_future
 
-    async def one(self, data: bytes, context: Context) -> bytes:
-        """ModelInfer, from bytes to bytes."""
-        error: RequestError | None
-        watched = WatchedCall(context, self._recorder)
-        trailing: Headers = ()
-        try:
-            with self._calls:
-                pending = self._inference.start(data, context.time_remaining(), self._future())
-                try:
-                    await pending.ended
-                finally:
-                    told = _told(watched, pending)
-        except Draining as draining:
-            told = watched.ended(self._inference.ended_outside(draining), len(data), 0)
-            error = draining
-        else:
-            response, error, trailing = pending.outcome
-        context.set_trailing_metadata((*trailing, *told))
-        if error is not None:
-            await _abort(context, error)
-        return response
-
-    async def many(self, _requests: Any, context: Context) -> None:
-        """ModelStreamInfer: each request is answered as if it came alone, in their order."""
+    async def serve(self, call: Context) -> None:
+        """Answer each request as if it came alone, in their order."""
         pending: asyncio.Queue[Pending | None] = asyncio.Queue()
-        watched = WatchedCall(context, self._recorder)
-        context.set_trailing_metadata(watched.id_metadata)
+        watched = WatchedCall(call.head, call.client, self._recorder)
+        call.trailing = watched.id_metadata
         # The one that finds no room is under way as well.
         room = asyncio.Semaphore(WINDOW - 1)
+        answering = asyncio.create_task(_answer(call, pending, room, watched))
         draining: Draining | None = None
-
-        async def take(data: bytes) -> None:
-            remaining_s = context.time_remaining()
-            pending.put_nowait(self._inference.start(data, remaining_s, self._future()))
-            await room.acquire()
-
-        answering = asyncio.create_task(_answer(context, pending, room, watched))
         try:
-            with self._calls:
-                try:
-                    await self._calls.read(context, take)
-                except Draining as error:
-                    draining = error
-                pending.put_nowait(None)
-                await answering
-        except Draining as error:
-            draining = error
+            try:
+                async for data in still_allowed(call, self._heads):
+                    left_ns = call.remaining_ns()
+                    begun = self._inference.begin(data, left_ns, self._future(), call.head.fields)
+                    pending.put_nowait(begun)
+                    await room.acquire()
+            except Draining as error:
+                draining = error
+            pending.put_nowait(None)
+            await answering
         finally:
             answering.cancel()
             while not pending.empty():
@@ -200,11 +225,11 @@ class Inferences:
                     _told(watched, left)
         if draining is not None:
             watched.ended(self._inference.ended_outside(draining), 0, 0)
-            await _abort(context, draining)
+            raise CallEnded(grpc_status(draining))
 
 
 async def _answer(
-    context: Context,
+    call: Context,
     pending: "asyncio.Queue[Pending | None]",
     room: asyncio.Semaphore,
     watched: WatchedCall,
@@ -214,53 +239,65 @@ async def _answer(
             await first.ended
         finally:
             _told(watched, first)
-        await context.write(_streamed(first))
+        await call.write(_streamed(first))
         room.release()
 
 
-def _told(watched: WatchedCall, pending: Pending) -> Headers:
-    """What metadata say of a request that has ended, or of which nobody waits for the answer."""
+def _told(watched: WatchedCall, pending: Pending) -> None:
+    """A request has ended, or nobody waits for its answer."""
     pending.abandon()
     ending = pending.ending
     assert ending is not None, "it has ended now"
-    return watched.ended(ending, pending.bytes_in, pending.bytes_out)
+    watched.ended(ending, pending.bytes_in, pending.bytes_out, asked_for=pending.asked_for)
 
 
-def _streamed(pending: Pending) -> Message:
+def _streamed(pending: Pending) -> bytes:
     response, error, _ = pending.outcome
-    if error is not None:
-        text = grpc_status(error).text
-        return _StreamResponse(error_message=text, infer_response=_Response.FromString(pending.id))
-    return _StreamResponse(infer_response=_Response.FromString(response))
+    if error is None:
+        return infer_response_field(response + _FINAL)
+    failed = _StreamResponse(error_message=grpc_status(error).text).SerializeToString()
+    return bytes(failed) + infer_response_field(pending.id + _FINAL)
+
+
+async def still_allowed(call: Context, keys: Keys) -> AsyncIterator[bytes]:
+    """The messages of a call, which may outlive the key that it began with."""
+    changes = keys.changes
+    while (data := await call.read()) is not None:
+        if changes != keys.changes:
+            if not keys.allow(call.head.authorization, call.head.key):
+                raise CallEnded(grpc_status(Unauthenticated()))
+            changes = keys.changes
+        yield data
 
 
 class Health:
-    """gRPC's own health service: the whole server and its inference service are ready together.
+    """gRPC's own health service: the whole server and its inference service are ready together,
+    and each model is a service of its own.
 
     Args:
-        ready: whether all models can predict now.
-        calls: those of the server.
+        service: the models.
+        stopping: set once the server is to stop.
     """
 
-    def __init__(self, ready: Callable[[], bool], calls: Calls) -> None:
-        self._ready = ready
-        self._stopping = calls.stopping
+    def __init__(self, service: Service, stopping: asyncio.Event) -> None:
+        self._service = service
+        self._stopping = stopping
 
-    async def check(self, request: Message, context: Context) -> Message:
+    async def check(self, request: Message, call: Context) -> None:
         """Check: how the service is."""
         status = self._status(request.service)
         if status == "SERVICE_UNKNOWN":
             text = f"there is no service {shown(request.service)}"
-            await context.abort(grpc.StatusCode.NOT_FOUND, text)
-        return _Health(status=status)
+            raise CallEnded(GrpcStatus(NOT_FOUND, text))
+        await call.write(_Health(status=status).SerializeToString())
 
-    async def watch(self, request: Message, context: Context) -> None:
+    async def watch(self, request: Message, call: Context) -> None:
         """Watch: how it is, and then every change."""
         told = ""
         while True:
             status = self._status(request.service)
             if status != told:
-                await context.write(_Health(status=status))
+                await call.write(_Health(status=status).SerializeToString())
                 told = status
             if self._stopping.is_set():
                 return
@@ -269,108 +306,127 @@ class Health:
                     await self._stopping.wait()
 
     def _status(self, service: str) -> str:
+        expect: Callable[[], object] = self._service.expect_ready
         if service not in ("", INFERENCE_SERVICE):
-            return "SERVICE_UNKNOWN"
-        ready = self._ready() and not self._stopping.is_set()
+            if service not in self._service.models:
+                return "SERVICE_UNKNOWN"
+            expect = partial(self._service.check, service)
+        ready = _holds(expect) and not self._stopping.is_set()
         return "SERVING" if ready else "NOT_SERVING"
 
 
-class Reflection:
-    """gRPC's own reflection service.
+async def reflect(request: Message, keys: Keys, call: Context) -> None:
+    """ServerReflectionInfo: what the services of this server are.
 
     Args:
-        calls: those of the server.
+        request: the class of its requests.
+        keys: who may still be served.
+        call: the call.
     """
-
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
-
-    async def info(self, _requests: Any, context: Context) -> None:
-        """ServerReflectionInfo: what the services of this server are."""
-
-        async def take(request: Message) -> None:
-            await context.write(reflected(request))
-
-        try:
-            await self._calls.read(context, take)
-        except Draining as error:
-            draining = error
-        else:
-            return
-        await _abort(context, draining)
+    try:
+        async for data in still_allowed(call, keys):
+            await call.write(reflected(request.FromString(data)).SerializeToString())
+    except Draining as draining:
+        raise CallEnded(grpc_status(draining)) from None
 
 
-def handlers(service: Service, inference: Inference, calls: Calls, recorder: Recorder) -> list[Any]:
-    """Everything that is served, for `grpc.aio.Server.add_generic_rpc_handlers`."""
-    control = Control(service)
-    inferences = Inferences(inference, calls, recorder)
-    health = Health(control.ready, calls)
-    methods = SCHEMA.services[INFERENCE_SERVICE]
-    acts: dict[str, Callable[[Message], Fields | Awaitable[Fields]]]
+def methods_of(
+    service: Service,
+    inference: Inference,
+    stopping: asyncio.Event,
+    keys: Keys,
+    recorder: Recorder,
+    settings: Callable[[], ServerSettings] = ServerSettings,
+) -> dict[str, Method]:
+    """Everything that is served, by path."""
+    control = Control(service, settings)
+    streams = Streams(inference, keys, recorder)
+    health = Health(service, stopping)
     memory = MemoryControl(service.regions)
+    acts: dict[str, Callable[[Message], Fields | Awaitable[Fields]]]
     acts = {**control.methods(), **control.changes(), **memory.methods()}
-    told = inference.ended_outside
-    own = {
-        name: _handler(methods[name], _control(methods[name], act, told))
+    schema = SCHEMA.services[INFERENCE_SERVICE]
+    found = {
+        f"/{INFERENCE_SERVICE}/{name}": _unary(
+            schema[name].request, partial(_control, schema[name], act, inference.ended_outside)
+        )
         for name, act in acts.items()
     }
-    own["ModelInfer"] = grpc.unary_unary_rpc_method_handler(inferences.one)
-    own["ModelStreamInfer"] = grpc.stream_stream_rpc_method_handler(
-        inferences.many, None, _StreamResponse.SerializeToString
+    found[f"/{INFERENCE_SERVICE}/ModelInfer"] = Method(
+        infers=True, streams_requests=False, serve=_never
     )
-    found = {
-        INFERENCE_SERVICE: own,
-        HEALTH_SERVICE: _handlers(HEALTH_SERVICE, Check=health.check, Watch=health.watch),
-    }
-    reflection = Reflection(calls)
+    found[f"/{INFERENCE_SERVICE}/ModelStreamInfer"] = _streaming(streams.serve)
+    request = SCHEMA.services[HEALTH_SERVICE]["Check"].request
+    found[f"/{HEALTH_SERVICE}/Check"] = _unary(request, health.check)
+    found[f"/{HEALTH_SERVICE}/Watch"] = _unary(request, health.watch)
     for name in REFLECTION_SERVICES:
-        found[name] = _handlers(name, ServerReflectionInfo=reflection.info)
-    return [grpc.method_handlers_generic_handler(name, own) for name, own in found.items()]
+        request = SCHEMA.services[name]["ServerReflectionInfo"].request
+        found[f"/{name}/ServerReflectionInfo"] = _streaming(partial(reflect, request, keys))
+    return found
 
 
-def _handlers(service: str, **behaviors: Behavior) -> dict[str, Any]:
-    methods = SCHEMA.services[service]
-    return {name: _handler(methods[name], behavior) for name, behavior in behaviors.items()}
+def _unary(request: Message, behavior: Callable[[Message, Context], Awaitable[None]]) -> Method:
+    async def serve(data: bytes | None, call: Context) -> GrpcStatus | None:
+        async def behave() -> None:
+            await behavior(_parsed(request, data or b""), call)
+
+        return await _status_of(behave())
+
+    return Method(infers=False, streams_requests=False, serve=serve)
 
 
-def _handler(method: Method, behavior: Behavior) -> Any:
-    kinds = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }
-    make = kinds[method.streams_requests, method.streams_responses]
-    return make(behavior, method.request.FromString, method.response.SerializeToString)
+def _streaming(behavior: Callable[[Context], Awaitable[None]]) -> Method:
+    async def serve(_data: bytes | None, call: Context) -> GrpcStatus | None:
+        return await _status_of(behavior(call))
+
+    return Method(infers=False, streams_requests=True, serve=serve)
 
 
-def _control(
-    method: Method,
+async def _never(_data: bytes | None, _call: Context) -> GrpcStatus | None:
+    raise AssertionError("ModelInfer is answered by the connection")
+
+
+async def _status_of(served: Awaitable[None]) -> GrpcStatus | None:
+    """How a call ended; None where it is well."""
+    try:
+        await served
+    except CallEnded as ended:
+        return ended.status
+    except DecodeError:
+        return GrpcStatus(INVALID_ARGUMENT, "the message is not of this method")
+    except Exception:
+        log.exception("grpc frontend: a call failed")
+        return grpc_status(InternalError())
+    return None
+
+
+def _parsed(request: Message, data: bytes) -> Message:
+    return request.FromString(data)
+
+
+async def _control(
+    method: Types,
     act: Callable[[Message], Fields | Awaitable[Fields]],
     ended: Callable[[RequestError | None], object],
-) -> Behavior:
-    async def answer(request: Message, context: Context) -> Message:
-        error: RequestError
-        try:
-            fields = act(request)
-            response = method.response(**(fields if isinstance(fields, dict) else await fields))
-            ended(None)
-            return response
-        except RequestError as failure:
-            # Its traceback holds this frame, and this frame it.
-            error = failure.with_traceback(None)
-        except Exception:
-            log.exception("grpc frontend: %s failed", method.request.DESCRIPTOR.name)
-            error = InternalError()
-        ended(error)
-        return await _abort(context, error)
-
-    return answer
-
-
-async def _abort(context: Context, error: RequestError) -> NoReturn:
-    code, text = grpc_status(error)
-    await context.abort(_CODES[code], text)
-    raise AssertionError("to abort a call is to raise")
+    request: Message,
+    call: Context,
+) -> None:
+    error: RequestError
+    try:
+        fields = act(request)
+        response = method.response(**(fields if isinstance(fields, dict) else await fields))
+        ended(None)
+    except RequestError as failure:
+        # Its traceback holds this frame, and this frame it.
+        error = failure.with_traceback(None)
+    except Exception:
+        log.exception("grpc frontend: %s failed", method.request.DESCRIPTOR.name)
+        error = InternalError()
+    else:
+        await call.write(response.SerializeToString())
+        return
+    ended(error)
+    raise CallEnded(grpc_status(error))
 
 
 def _holds(expectation: Callable[[], object]) -> bool:

@@ -24,6 +24,7 @@ from ringbatch.shm.errors import (
     WorkerDied,
 )
 
+OK: Final = 0
 INVALID_ARGUMENT: Final = 3
 DEADLINE_EXCEEDED: Final = 4
 NOT_FOUND: Final = 5

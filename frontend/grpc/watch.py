@@ -5,58 +5,66 @@ from typing import Final
 
 from ringbatch.frontend.access.recorder import Exchanged, Recorder
 from ringbatch.frontend.codec.outcome import Headers
-from ringbatch.frontend.codec.request_ids import (
-    ASK_HEADER,
-    ASKED,
-    ID_HEADER,
-    TIMING_HEADER,
-    TRACE_HEADER,
-    sound_trace,
-    taken,
-)
-from ringbatch.frontend.grpc.calls import Context
+from ringbatch.frontend.codec.request_ids import ID_HEADER, TIMING_HEADER
+from ringbatch.frontend.grpc.answer_blocks import Metadata
+from ringbatch.frontend.grpc.call_head import CallHead
+from ringbatch.frontend.load.report import TRAILER
 from ringbatch.frontend.request.endings import Ending
 
-_NAMES: Final = (ID_HEADER, TRACE_HEADER, ASK_HEADER)
 _TARGET: Final = "ModelInfer"
 
 
 class WatchedCall:
     """One call; what it says of itself stands in its metadata.
 
+    Attributes:
+        request_id: its own, or that it is given.
+
     Args:
-        context: of the call.
+        head: of it.
+        client: the address of whoever made it.
         recorder: of the process.
     """
 
-    def __init__(self, context: Context, recorder: Recorder) -> None:
-        sent: dict[str, str] = {}
-        for name, value in context.invocation_metadata() or ():
-            if name in _NAMES:
-                # Twice the same name says nothing.
-                sent[name] = "" if name in sent else value
-        found = sent.get(ID_HEADER, "").encode("latin-1", "replace")
-        self._id = taken(found) or recorder.ids.make()
-        self._trace = sound_trace(sent.get(TRACE_HEADER, "").encode("latin-1", "replace"))
-        self._told = recorder.server_timing or sent.get(ASK_HEADER) == ASKED
-        self._client: str = context.peer()
+    __slots__ = ("_client", "_head", "_recorder", "request_id")
+
+    def __init__(self, head: CallHead, client: str, recorder: Recorder) -> None:
+        self._head = head
+        self._client = client
         self._recorder = recorder
+        self.request_id = head.request_id or recorder.ids.make()
 
     @property
     def id_metadata(self) -> Headers:
         """The id of the call, for whoever made it."""
-        return ((ID_HEADER, self._id.decode()),)
+        return ((ID_HEADER, self.request_id.decode()),)
 
-    def ended(self, ending: Ending, bytes_in: int, bytes_out: int) -> Headers:
+    def ended(
+        self,
+        ending: Ending,
+        bytes_in: int,
+        bytes_out: int,
+        *,
+        asked_for: str = "",
+        drawn: int | None = None,
+    ) -> Metadata:
         """A request of the call has ended; what metadata say of it behind its answer.
 
         Args:
             ending: how.
             bytes_in, bytes_out: of the messages.
+            asked_for: the name that the request gives a model that there is not.
+            drawn: of which samples it is; None where nobody has drawn.
         """
-        exchanged = Exchanged(0, self._id, self._trace, _TARGET, self._client, bytes_in, bytes_out)
-        self._recorder.record(ending, exchanged, drawn=self._recorder.drawn(self._trace))
-        if not self._told:
-            return self.id_metadata
-        timing = self._recorder.timing(ending, 0).decode()
-        return (*self.id_metadata, (TIMING_HEADER, timing))
+        recorder, trace = self._recorder, self._head.trace
+        target = f"{_TARGET} {asked_for}" if asked_for else _TARGET
+        exchanged = Exchanged(0, self.request_id, trace, target, self._client, bytes_in, bytes_out)
+        if drawn is None:
+            drawn = recorder.drawn(trace)
+        recorder.record(ending, exchanged, drawn=drawn)
+        found: Metadata = self.id_metadata
+        if self._head.asks or recorder.server_timing:
+            found = (*found, (TIMING_HEADER, recorder.timing(ending, 0).decode()))
+        if report := recorder.load_message(self._head.load):
+            found = (*found, (TRAILER, report))
+        return found

@@ -39,7 +39,9 @@ REFUSED: Final = "ringbatch.refused"
 """The key in an ASGI scope of whether the connection itself has refused the request, whose body was
 still coming."""
 
-_VERSIONS: Final = ("1.0", "1.1")
+_OLD_VERSION: Final = "1.0"
+_VERSIONS: Final = (_OLD_VERSION, "1.1")
+_KEPT: Final = (b"connection", b"keep-alive")
 _HEAD_PIECE_BYTES: Final = 1 << 12
 """Parsed at once: a request of 20 bytes becomes objects of 2 KiB."""
 _BODY_PIECE_BYTES: Final = 1 << 14
@@ -201,6 +203,11 @@ class FallbackProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         super().on_headers_complete()
+        if version == _OLD_VERSION:
+            # Such a client must be told that what it has asked for is granted.
+            self.cycle.keep_alive = self.parser.should_keep_alive() and not self._leaving
+            if self.cycle.keep_alive:
+                self.cycle.default_headers = [*self.cycle.default_headers, _KEPT]
         self.cycle.keep_alive &= not self._leaving
         self._in_head, self._in_body = False, True
         self._line_bytes = 0
@@ -271,6 +278,7 @@ class FallbackProtocol(HttpToolsProtocol):
         # An answer that has begun has told its client already that the connection stays.
         if self._unanswered and not self.cycle.response_started:
             self.cycle.keep_alive = False
+            self.cycle.default_headers = self.server_state.default_headers
 
     def _stop(self, status: int, text: str) -> NoReturn:
         self._refuse(status, text)

@@ -38,7 +38,7 @@ from ringbatch.frontend.http.head import END, START, RequestHead
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http.receiver import Receiver
 from ringbatch.frontend.http.response_heads import whole
-from ringbatch.frontend.http.watch import LARGE_ANSWER_BYTES, TIMING_LINE, Watch
+from ringbatch.frontend.http.watch import LARGE_ANSWER_BYTES, Watch
 from ringbatch.frontend.request.arrival import LARGE_BYTES
 from ringbatch.frontend.request.calls import Body, Call, Upload
 from ringbatch.shm.errors import Overloaded
@@ -55,6 +55,8 @@ _ANSWER: Final = State.ANSWER
 _ENDED: Final = State.ENDED
 _NO_TEXT: Final = b"\0"
 _NO_HEAD: Final = RequestHead("", 0, 0, 0, keep_alive=True)
+_UNCLEAR: Final = b"PR"
+"""PROPFIND or HTTP/2's greeting."""
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
 _LENGTHS: Final = tuple(
     b"\r\ncontent-length: %d\r\n\r\n" % size for size in range(MIN_ENCODED_BYTES)
@@ -99,7 +101,6 @@ class FastLane(asyncio.Protocol):
         "_tried",
         "_upload",
         "_usual_head",
-        "_usual_timing",
         "_watch",
         "_writable",
         "_write",
@@ -128,8 +129,7 @@ class FastLane(asyncio.Protocol):
         recorder = settings.recorder
         self._endings = recorder.endings
         self._draws = recorder.draws
-        self._is_told = recorder.server_timing
-        self._usual_timing = recorder.usual_timing
+        self._is_told = recorder.tells
         self._identity = b""
         """What the head of the next answer has from the id of its request on."""
         self._head_text = _NO_TEXT
@@ -283,7 +283,7 @@ class FastLane(asyncio.Protocol):
         self._request = head
         if head.infer:
             self._call = self._predictions.infer(
-                head.model, body, head.json_bytes, self._answer, head.timeout_ns
+                head.model, body, head.json_bytes, self._answer, head.timeout_ns, head.origin
             )
         else:
             self._call = self._predictions.predict(
@@ -332,7 +332,8 @@ class FastLane(asyncio.Protocol):
         if end < 0:
             # Where it can be none of ours any more, httptools may say at once what is wrong.
             if not buffer.startswith(START[: len(buffer)]) or _BARE_LF.search(buffer):
-                self._hand_over()
+                if buffer != _UNCLEAR:
+                    self._hand_over()
             elif len(buffer) >= MAX_HEAD_BYTES:
                 self._refuse(431, f"the head is longer than {MAX_HEAD_BYTES} bytes")
             return
@@ -377,8 +378,8 @@ class FastLane(asyncio.Protocol):
             self._identify(head, size, drawn=drawn)
         else:
             self._identity = head.request_id or self._make_id()
-            if self._is_told or head.timing:
-                self._identity += TIMING_LINE + self._usual_timing()
+            if self._is_told or head.timing or head.load:
+                self._identity += watch.usual_lines(head)
         if headers is JSON and status == 200 and self._keep_alive and size < MIN_ENCODED_BYTES:
             self._write(self._usual_head() + self._identity + _LENGTHS[size] + body)
         elif self._coding and status == 200 and size >= MIN_ENCODED_BYTES:
@@ -481,14 +482,13 @@ class FastLane(asyncio.Protocol):
         self._state = _ENDED
         data = bytes(self._buffer)
         self._buffer.clear()
-        protocol = FallbackProtocol(
-            self._config,
-            self._server_state,
-            self._app_state,
-            self._loop,
-            close_grace_s=self._settings.close_grace_s,
-            refused=self._refused_elsewhere,
-        )
+        given = self._config, self._server_state, self._app_state, self._loop
+        heir, grace_s = self._settings.heir, self._settings.close_grace_s
+        found = None if heir is None else heir(data, self._transport, *given)
+        if found is None:
+            refused = self._refused_elsewhere
+            found = FallbackProtocol(*given, close_grace_s=grace_s, refused=refused), data
+        protocol, data = found
         protocol.connection_made(self._transport)
         self._read_with(protocol)
         if not self._reading:

@@ -1,8 +1,12 @@
 """What all connections of the fast lane in a process share."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, Protocol
+
+from uvicorn.config import Config
+from uvicorn.server import ServerState
 
 from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.http.body_budget import BodyBudget
@@ -14,6 +18,28 @@ CLOSE_GRACE_S: Final = 0.1
 """How long a graceful stop waits for a request that is on its way on an idle connection."""
 HANDOVER_GRACE_S: Final = 5.0
 """The same where another engine serves already, so that nobody waits for the stop."""
+
+
+class Heir(Protocol):
+    """Takes a connection over whose client does not speak HTTP/1, or would rather not."""
+
+    def __call__(
+        self,
+        data: bytes,
+        transport: asyncio.Transport,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        loop: asyncio.AbstractEventLoop,
+    ) -> tuple[Any, bytes] | None:
+        """Whoever goes on, which is used as `FallbackProtocol` is, and with which bytes; None where
+        the connection is HTTP/1's.
+
+        Args:
+            data: the first bytes of the connection that nobody has read.
+            transport: of the connection.
+            config, server_state, app_state, loop: as uvicorn gives them to its protocols.
+        """
 
 
 @dataclass(slots=True)
@@ -31,6 +57,7 @@ class FastLaneSettings:
         close_grace_s: how long a graceful stop waits for a request on an idle connection.
         budget: for the bodies that are gathered.
         recorder: sees to what is said of requests beside their answers.
+        heir: who takes connections of HTTP/2; None where nobody does.
     """
 
     predictions: Predictions
@@ -43,3 +70,4 @@ class FastLaneSettings:
     close_grace_s: Callable[[], float]
     budget: BodyBudget
     recorder: Recorder
+    heir: Heir | None = None

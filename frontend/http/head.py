@@ -27,6 +27,8 @@ from ringbatch.frontend.codec.request_ids import (
 from ringbatch.frontend.codec.request_timeout import HEADER as TIMEOUT_HEADER
 from ringbatch.frontend.codec.request_timeout import timeout_ns_of
 from ringbatch.frontend.http.content_coding import PLAIN, acceptance
+from ringbatch.frontend.load.report import ASK_HEADER as LOAD_HEADER
+from ringbatch.frontend.load.report import Form, form_of
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.v1.forwarded import Origins
 from ringbatch.shm.errors import InvalidRequest
@@ -53,6 +55,7 @@ _KEY_NAMES: Final = (AUTHORIZATION.encode(), KEY_HEADER.encode())
 _ID: Final = ID_HEADER.encode()
 _TRACE: Final = TRACE_HEADER.encode()
 _ASK: Final = ASK_HEADER.encode()
+_LOAD: Final = LOAD_HEADER.encode()
 _JSON_LENGTH: Final = b"inference-header-content-length"
 _NEVER: Final = frozenset({b"transfer-encoding", b"expect"})
 _NO_ORIGINS: Final = Origins(())
@@ -75,10 +78,12 @@ class RequestHead(NamedTuple):
         json_bytes: where the JSON text of a V2 body ends; None where it is nothing else.
         coding: what a large answer is encoded with; None where it is to be plain.
         timeout_ns: how long the client waits; 0 where it does not say.
-        origin: of a V1 request to a model that another server runs; None for any other.
+        origin: of a V1 request to a model that another server runs; of any other the head, for
+            models that ask what it says.
         request_id: that the client has chosen; empty where one is to be made.
         trace: its ``traceparent``; empty where it has none.
         timing: whether the client asks where the time goes.
+        load: in which form it asks how busy the engine is.
     """
 
     model: str
@@ -90,10 +95,11 @@ class RequestHead(NamedTuple):
     json_bytes: int | None = None
     coding: str | None = None
     timeout_ns: int = 0
-    origin: bytes | None = None
+    origin: bytes = b""
     request_id: bytes = b""
     trace: bytes = b""
     timing: bool = False
+    load: Form = ""
 
     @property
     def target(self) -> str:
@@ -229,10 +235,11 @@ def read_head(
         json_bytes=int(json_lengths[0]) if infer and json_lengths else None,
         coding=accepted.coding,
         timeout_ns=timeout_ns,
-        origin=None if infer else origins.of(model, seen.url, headers),
+        origin=(None if infer else origins.of(model, seen.url, headers)) or text,
         request_id=taken(only(headers, _ID)),
         trace=sound_trace(only(headers, _TRACE)),
         timing=only(headers, _ASK) == ASKED.encode(),
+        load=form_of(only(headers, _LOAD)),
     )
 
 

@@ -1,7 +1,7 @@
 """The ASGI application, with what is said of every request beside its answer: its id, where its
 time went, and its line in the log; see `ringbatch.frontend.access.recorder`."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from ringbatch.frontend.access.recorder import Exchanged, Recorder
@@ -14,20 +14,21 @@ from ringbatch.frontend.codec.request_ids import (
     sound_trace,
     taken,
 )
+from ringbatch.frontend.http.asgi import App, Receive, Scope, Send
 from ringbatch.frontend.http.fallback import BEGAN, ENDING, REFUSED
 from ringbatch.frontend.http.head import only
+from ringbatch.frontend.load.report import ASK_HEADER as LOAD_ASK_HEADER
+from ringbatch.frontend.load.report import HEADER as LOAD_HEADER
+from ringbatch.frontend.load.report import form_of
 from ringbatch.frontend.request.endings import Ending
 from ringbatch.shm.tallies import Tally
-
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _ID: Final = ID_HEADER.encode()
 _TRACE: Final = TRACE_HEADER.encode()
 _ASK: Final = ASK_HEADER.encode()
 _TIMING: Final = TIMING_HEADER.encode()
+_LOAD_ASK: Final = LOAD_ASK_HEADER.encode()
+_LOAD: Final = LOAD_HEADER.encode()
 
 
 class WatchedApp:
@@ -75,6 +76,7 @@ class _Watched:
         self._id = taken(only(values, _ID)) or recorder.ids.make()
         self._trace = sound_trace(only(values, _TRACE))
         self._told = recorder.server_timing or only(values, _ASK) == ASKED.encode()
+        self._load = form_of(only(values, _LOAD_ASK))
         headers = [line for line in scope["headers"] if line[0].lower() not in (_ID, _TRACE)]
         headers.append((_ID, self._id))
         if self._trace:
@@ -91,14 +93,15 @@ class _Watched:
         """The application's call."""
         if message["type"] == "http.response.start":
             self._status = message["status"]
-            own = (_ID, _TIMING) if self._told else (_ID,)
-            # Of a server whose answer is passed on, these would be about another request.
-            headers = [line for line in message.get("headers", ()) if line[0].lower() not in own]
-            headers.append((_ID, self._id))
+            own = [(_ID, self._id)]
             if self._told:
-                timing = self._recorder.timing(self._ending(), self._began_ns)
-                headers.append((_TIMING, timing))
-            message = message | {"headers": headers}
+                own.append((_TIMING, self._recorder.timing(self._ending(), self._began_ns)))
+            if report := self._recorder.load_report(self._load):
+                own.append((_LOAD, report))
+            names = {name for name, _ in own}
+            # Of a server whose answer is passed on, these would be about another request.
+            headers = [line for line in message.get("headers", ()) if line[0].lower() not in names]
+            message = message | {"headers": [*headers, *own]}
         else:
             self._bytes_out += len(message.get("body", b""))
         await self._send(message)

@@ -16,7 +16,7 @@ from ringbatch.frontend.metrics.families import encoded
 from ringbatch.frontend.metrics.processes import usage
 from ringbatch.frontend.page.resources import add_routes
 from ringbatch.frontend.page.watchers import Watchers
-from ringbatch.frontend.request.readiness import obstacle
+from ringbatch.frontend.request.readiness import obstacle_of
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.tracing.counts import TraceCounts
 from ringbatch.shm.descriptors import ModelWords
@@ -94,8 +94,7 @@ class Ready:
         words, first = self._segment.words, self._segment.layout.model(spec.index)
         found = {"ready_workers": words[first + ModelWords.READY]}
         found["workers"] = spec.running
-        workers = map(self._segment.layout.worker, spec.workers)
-        why = obstacle(words, first, time.monotonic_ns(), workers)
+        why = obstacle_of(words, self._segment.layout, spec, time.monotonic_ns())
         return found | ({"why": why} if why else {})
 
 

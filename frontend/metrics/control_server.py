@@ -1,4 +1,5 @@
-"""``python -m ringbatch.frontend.metrics.control_server``: the control address, for the supervisor.
+"""``python -m ringbatch.frontend.metrics.control_server``: the control address and the answers to
+HAProxy's agent-check, for the supervisor.
 
 A process of its own: it holds no lane and serves no clients, so that neither load nor whoever can
 reach the public address has a say in whether the engine can be looked at. It reads the segment and
@@ -12,6 +13,7 @@ import logging
 import signal
 import socket
 import sys
+import time
 from functools import partial
 from typing import Any, Final
 
@@ -22,6 +24,8 @@ from uvicorn.config import Config
 from ringbatch.frontend.http.connection_limit import at_most
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.server import TickingServer
+from ringbatch.frontend.load.agent import Agent
+from ringbatch.frontend.load.reading import engine_load
 from ringbatch.frontend.metrics.control_app import create_control_app
 from ringbatch.frontend.page.history import History
 from ringbatch.frontend.page.live import Live
@@ -61,21 +65,23 @@ class ControlServer(TickingServer):
 
 async def serve(
     segment: Segment,
-    listener: socket.socket,
+    listener: socket.socket | None,
     supervisor: SupervisorLine,
     security: Security,
     public_url: str,
     trace_endpoint: str | None = None,
+    agent_listener: socket.socket | None = None,
 ) -> None:
     """Serve until SIGTERM.
 
     Args:
         segment: attached.
-        listener: bound, and listening.
+        listener: of the control address, bound, and listening; None where there is no such address.
         supervisor: who is told that requests are served from now on, and that this process moves.
         security: with the keys of which those on other hosts must send one, if there are any.
         public_url: where clients are served.
         trace_endpoint: to where traces are sent; None where nothing is traced.
+        agent_listener: where HAProxy's agent-check is answered, likewise; None where it is not.
     """
     version, watchers = installed_version(), Watchers(History())
     live = Live(segment, watchers, {"version": version, "public": public_url})
@@ -103,7 +109,14 @@ async def serve(
     asyncio.get_running_loop().call_soon(partial(supervisor.tell, Ready()))
     tasks = [asyncio.create_task(own) for own in (supervisor.beat(), live.run())]
     tracing_task = None if tracing is None else asyncio.create_task(tracing.run())
-    await server.serve(sockets=[listener])
+    if agent_listener is not None:
+        agent = Agent(
+            agent_listener,
+            serves=lambda: bool(segment.ready_ns),
+            load=lambda: engine_load(segment, time.monotonic_ns()),
+        )
+        tasks.append(asyncio.create_task(agent.run()))
+    await server.serve(sockets=[] if listener is None else [listener])
     if tracing is not None and tracing_task is not None:
         tracing_task.cancel()
         await tracing.finish()
@@ -115,7 +128,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Run until SIGTERM; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m ringbatch.frontend.metrics.control_server")
     parser.add_argument("--segment", required=True, metavar="NAME", help="the engine's segment")
-    parser.add_argument("--listen-fd", required=True, type=int, metavar="N", help="a bound socket")
+    parser.add_argument("--listen-fd", type=int, metavar="N", help="a bound socket")
+    parser.add_argument("--agent-fd", type=int, metavar="N", help="one for HAProxy's agent-check")
     parser.add_argument("--control-fd", required=True, type=int, metavar="N")
     parser.add_argument("--trace-endpoint", metavar="URL", help="to where traces are sent")
     parser.add_argument("--log-level", default="warning", metavar="L")
@@ -138,9 +152,19 @@ def main(arguments: list[str] | None = None) -> int:
     except StartupError as error:
         supervisor.tell(Failed(str(error)))
         return 1
-    listener = socket.socket(fileno=given.listen_fd)
+    listener, agent_listener = (
+        None if fd is None else socket.socket(fileno=fd) for fd in (given.listen_fd, given.agent_fd)
+    )
     uvloop.run(
-        serve(segment, listener, supervisor, security, given.public_url, given.trace_endpoint)
+        serve(
+            segment,
+            listener,
+            supervisor,
+            security,
+            given.public_url,
+            given.trace_endpoint,
+            agent_listener,
+        )
     )
     return 0
 

@@ -12,9 +12,11 @@ from typing import Final
 
 from ringbatch.frontend.metrics.families import Family, gauge
 from ringbatch.frontend.metrics.histograms import OF_MODEL, model_metrics, request_metrics
+from ringbatch.frontend.metrics.own import own_metrics
 from ringbatch.frontend.metrics.processes import Usage
 from ringbatch.frontend.metrics.traces import trace_metrics
-from ringbatch.frontend.request.readiness import obstacle
+from ringbatch.frontend.metrics.upstreams import upstream_metrics
+from ringbatch.frontend.request.readiness import obstacle_of
 from ringbatch.frontend.tracing.counts import TraceCounts
 from ringbatch.shm.counters import (
     CollectorCounter,
@@ -27,6 +29,7 @@ from ringbatch.shm.descriptors import ModelWords, RingWords, WorkerState, Worker
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import SERVING, ModelSpec
 from ringbatch.shm.restarts import restarts_of
+from ringbatch.shm.scalings import Scalings
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.snapshot.occupancy import Occupancy
 
@@ -155,6 +158,8 @@ class EngineMetrics:
         yield self._restarts()
         yield from self._of_models(occupancy)
         yield from self._of_workers()
+        yield from upstream_metrics(segment, self._serving)
+        yield from own_metrics(segment, self._accounts)
         yield from _of_processes(used)
         if self._traces is not None:
             yield from trace_metrics(self._traces)
@@ -234,6 +239,8 @@ class EngineMetrics:
                 deaths.add([spec.name, spec.version, reason], block[counter])
         yield requests
         yield deaths
+        yield from self._of_scaling()
+        yield from self._of_actors()
         under_way = [occupancy.of(spec) for spec in models]
         for name, says, values in (
             ("workers", "Workers configured.", [spec.running for spec in models]),
@@ -254,6 +261,45 @@ class EngineMetrics:
         ):
             family = Family("gauge", f"ringbatch_model_{name}", says, labels=OF_MODEL)
             for spec, value in zip(models, values, strict=True):
+                family.add([spec.name, spec.version], value)
+            yield family
+
+    def _of_actors(self) -> Iterator[Family]:
+        far = [spec for spec in self._serving if spec.remote]
+        if far:
+            family = Family(
+                "gauge",
+                "ringbatch_model_ray_workers",
+                "Workers configured that drive actors in a Ray cluster.",
+                labels=OF_MODEL,
+            )
+            for spec in far:
+                family.add([spec.name, spec.version], len(spec.remote))
+            yield family
+
+    def _of_scaling(self) -> Iterator[Family]:
+        elastic = [spec for spec in self._serving if spec.most]
+        if not elastic:
+            return
+        blocks = [Scalings(self._segment.words, self._segment.layout, s.account) for s in elastic]
+        decisions = Family(
+            "counter",
+            "ringbatch_model_scalings",
+            "Decisions on the number of workers, where it is a range: up, down, or held.",
+            labels=[*OF_MODEL, "direction", "reason"],
+        )
+        for spec, block in zip(elastic, blocks, strict=True):
+            for cause, count in block.counts().items():
+                labels = [spec.name, spec.version, cause.direction, cause.name.lower()]
+                decisions.add(labels, count)
+        yield decisions
+        for name, says, values in (
+            ("wanted_workers", "Workers that the load wants.", [b.wanted for b in blocks]),
+            ("least_workers", "The fewest that run.", [spec.least for spec in elastic]),
+            ("most_workers", "The most that run.", [spec.most for spec in elastic]),
+        ):
+            family = Family("gauge", f"ringbatch_model_{name}", says, labels=OF_MODEL)
+            for spec, value in zip(elastic, values, strict=True):
                 family.add([spec.name, spec.version], value)
             yield family
 
@@ -283,9 +329,7 @@ class EngineMetrics:
 
     def _ready(self) -> list[int]:
         layout, words, now_ns = self._segment.layout, self._segment.words, time.monotonic_ns()
-        return [
-            int(not obstacle(words, layout.model(spec.index), now_ns)) for spec in self._serving
-        ]
+        return [int(not obstacle_of(words, layout, spec, now_ns)) for spec in self._serving]
 
     def _model_words(self, word: int) -> list[int]:
         layout, words = self._segment.layout, self._segment.words

@@ -62,6 +62,10 @@ class Family:
         braced = _braced(pairs)
         self._lines.append(f"{name}_count{braced} {below}\n{name}_sum{braced} {total!r}\n")
 
+    def take(self, other: "Family") -> None:
+        """Say what another says as well, which may have other labels."""
+        self._lines += other._lines
+
     def _pairs(self, values: Sequence[str]) -> str:
         given = zip(self._labels, values, strict=True)
         return ",".join([f'{label}="{_escaped(value)}"' for label, value in given])

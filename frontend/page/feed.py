@@ -137,6 +137,8 @@ def marks(before: Sample, now: Sample) -> list[Json]:
         else:
             died = grown(model.deaths, earlier.deaths)
             found += [f"{_several(count)} of {model.title} {why}" for why, count in died.items()]
+            scaled = grown(model.scalings, earlier.scalings)
+            found += [f"{model.title}, {model.running}: {what}" for what in scaled]
             if model.state != earlier.state:
                 found.append(f"{model.title} is {model.state}")
     titles = {model.title for model in now.models}
@@ -195,6 +197,7 @@ def _model(model: ModelSample, obstacle: str) -> Json:
         "ready": model.ready,
         "running": model.running,
         "spares": model.spares,
+        "limits": model.limits,
         "flight": model.under_way.in_flight,
         "waiting": model.under_way.waiting,
         "oldest_ms": round(model.under_way.oldest_s * 1e3, 3),

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ringbatch.frontend.page.feed import TERMS, event, second, slowest, state
 from ringbatch.frontend.page.watchers import Watchers
-from ringbatch.frontend.request.readiness import obstacle
+from ringbatch.frontend.request.readiness import obstacle_of
 from ringbatch.shm.model_spec import SERVING, titled
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.snapshot.sample import Sample, sample
@@ -95,9 +95,7 @@ class Live:
     def _obstacles(self, now_ns: int) -> dict[str, str]:
         words, layout = self._segment.words, self._segment.layout
         return {
-            title: obstacle(
-                words, layout.model(spec.index), now_ns, map(layout.worker, spec.workers)
-            )
+            title: obstacle_of(words, layout, spec, now_ns)
             for title, spec in titled(self._segment.models).items()
             if spec.state == SERVING
         }

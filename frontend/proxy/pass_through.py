@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from typing import Any, Final
 
 import aiohttp
@@ -18,7 +18,7 @@ from aiohttp.connector import Connection
 from aiohttp.tracing import Trace
 from yarl import URL
 
-from ringbatch.frontend.codec.outcome import outcome
+from ringbatch.frontend.http.asgi import App, Receive, Scope, Send, refuse
 from ringbatch.frontend.http.fallback import EXCHANGES
 from ringbatch.shm.errors import (
     DeadlineExceeded,
@@ -30,11 +30,7 @@ from ringbatch.shm.errors import (
 
 log = logging.getLogger("ringbatch.frontend")
 
-Scope = dict[str, Any]
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
-Send = Callable[[dict[str, Any]], Awaitable[None]]
 Header = tuple[bytes, bytes]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Judgement = Callable[[Mapping[str, Any]], bool]
 """Of a request, by its scope."""
 
@@ -118,7 +114,7 @@ class PassThrough:
             self._expect_ready()
             await self._expect_other_ready()
         except RequestError as error:
-            await _refuse(send, error)
+            await refuse(send, error)
         else:
             await self._app(scope | {"path": READY_PATH}, receive, send)
 
@@ -173,7 +169,7 @@ class PassThrough:
                 # Nothing can be taken back; the connection ends before the answer does.
                 log.warning("frontend: an answer that was passed on broke off: %s", _words(error))
                 return
-            await _refuse(send, _error(error))
+            await refuse(send, _error(error))
 
     def _client(self) -> aiohttp.ClientSession:
         """Made on first use, on the running loop."""
@@ -307,11 +303,3 @@ def _words(error: Exception) -> str:
     if isinstance(error, aiohttp.ServerDisconnectedError | ConnectionError):
         return "it closed the connection"
     return " ".join(str(error).split())[:200] or type(error).__name__
-
-
-async def _refuse(send: Send, error: RequestError) -> None:
-    status, body, headers = outcome(error)
-    head = [(name.encode(), value.encode("latin-1")) for name, value in headers]
-    head.append((b"content-length", str(len(body)).encode()))
-    await send({"type": "http.response.start", "status": status, "headers": head})
-    await send({"type": "http.response.body", "body": body})

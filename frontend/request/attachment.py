@@ -23,6 +23,7 @@ class Attachment:
     """A lane and the service on it.
 
     Attributes:
+        segment: attached.
         lane: the lane.
         service: the models.
 
@@ -33,7 +34,7 @@ class Attachment:
     """
 
     def __init__(self, segment: Segment, lane: Lane, shared: SharedMemory = NOTHING_SHARED) -> None:
-        self._segment = segment
+        self.segment = segment
         self.lane = lane
         self._loop = asyncio.get_running_loop()
         self._gateway = Gateway(lane, self._loop, spin_ns=where_cpus_allow(_SPIN_NS))
@@ -57,7 +58,7 @@ class Attachment:
     @property
     def superseded(self) -> bool:
         """As of `Segment`."""
-        return self._segment.superseded
+        return self.segment.superseded
 
     def _sweep(self) -> None:
         self.service.regions.sweep()
@@ -69,4 +70,4 @@ class Attachment:
             self._sweeping.cancel()
         self.service.regions.close()
         self._gateway.close()
-        self._segment.detach()
+        self.segment.detach()

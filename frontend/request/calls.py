@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from ringbatch.frontend.codec.outcome import Answer
+from ringbatch.frontend.codec.words import Heard
 from ringbatch.shm.tallies import Protocol as RequestProtocol
 
 Body = bytes | bytearray
@@ -36,7 +37,7 @@ class Predictions(Protocol):
     """What takes requests. Nothing is awaited, and no error leaves it as an exception."""
 
     def predict(
-        self, name: str, body: Body, reply: Reply, timeout_ns: int = 0, origin: bytes | None = None
+        self, name: str, body: Body, reply: Reply, timeout_ns: int = 0, origin: Heard | None = None
     ) -> Call | None:
         """Answer a request of V1.
 
@@ -46,14 +47,21 @@ class Predictions(Protocol):
             reply: called once, unless the call is abandoned first.
             timeout_ns: how long the client waits, where that is less than the model's own limit;
                 0 where it does not say.
-            origin: of a request to a model that another server runs; see `Origins`.
+            origin: of a request to a model that another server runs, see `Origins`; of others their
+                headers, for models that ask.
 
         Returns:
             The call that is on its way; None where `reply` was called already.
         """
 
     def infer(
-        self, name: str, body: Body, json_bytes: int | None, reply: Reply, timeout_ns: int = 0
+        self,
+        name: str,
+        body: Body,
+        json_bytes: int | None,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: Heard = b"",
     ) -> Call | None:
         """Answer a request of V2.
 
@@ -61,6 +69,7 @@ class Predictions(Protocol):
             name, body, reply, timeout_ns: as for `predict`.
             json_bytes: where the JSON text of the body ends, as its header says; None where the
                 body is nothing else.
+            origin: the headers, for models that ask.
 
         Returns:
             As `predict`.

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.payload import SlotPart
 from ringbatch.frontend.codec.rendering import Rendering
+from ringbatch.frontend.codec.words import Heard
 from ringbatch.frontend.request.calls import Body
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.served_model import ServedModel
@@ -56,7 +57,8 @@ class Codec(Protocol[B_contra, F_contra, A_co]):
 
 
 class V1Codec:
-    """V1; the framing is the origin of a request to a model that another server runs.
+    """V1; the framing is the origin of a request to a model that another server runs, and of others
+    the head.
 
     Args:
         models: of this process.
@@ -67,21 +69,21 @@ class V1Codec:
     def __init__(self, models: Models) -> None:
         self._models = models
 
-    def meant(self, name: str, body: Body, framing: bytes | None) -> ServedModel | None:
+    def meant(self, name: str, body: Body, framing: Heard | None) -> ServedModel | None:
         """As in `Codec`."""
         return self._models.by_address.get(name) or self._models.of_any_name
 
-    def read(self, name: str, body: Body, framing: bytes | None) -> Read[Answer]:
+    def read(self, name: str, body: Body, framing: Heard | None) -> Read[Answer]:
         """As in `Codec`."""
         models = self._models
         model = models.by_address.get(name) or models.of_any_name
         if model is None:
             raise models.not_found(name)
         v1 = model.v1
-        if framing is None or v1.forwarded is None:
+        if framing is None or v1.heard is None:
             parts, columns = v1.requests.parse(body)
         else:
-            parts, columns = v1.forwarded.parse(body, framing)
+            parts, columns = v1.heard.parse(body, framing)
         return model, parts, v1.columns if columns else v1.rows, 0
 
     def refusal(self, name: str, error: RequestError) -> Answer:
@@ -96,11 +98,13 @@ class V2Codec:
     Args:
         models: of this process.
         protocol: V2, with or without binary data.
+        heard: the headers of the one request that it is for; empty where no model asks for them.
     """
 
-    def __init__(self, models: Models, protocol: RequestProtocol) -> None:
+    def __init__(self, models: Models, protocol: RequestProtocol, heard: Heard = b"") -> None:
         self._models = models
         self.protocol = protocol
+        self._heard = heard
 
     def meant(self, name: str, body: Body, framing: int | None) -> ServedModel | None:
         """As in `Codec`."""
@@ -113,7 +117,10 @@ class V2Codec:
         if model is None:
             raise models.not_found(name)
         v2 = model.v2
-        parts, requested = v2.requests.parse(body, framing)
+        if v2.asked is None:
+            parts, requested = v2.requests.parse(body, framing)
+        else:
+            parts, requested = v2.asked.hear(self._heard).parse(body, framing)
         rendering = new_tuple(V2Rendering, (v2.answers, requested))
         return model, parts, rendering, requested.timeout_ns
 

@@ -3,13 +3,15 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.outcome import NotSupported
+from ringbatch.frontend.request.load_override import largest_batch
 from ringbatch.frontend.request.service import Service
-from ringbatch.shm.errors import Draining, InvalidRequest, LoadFailed, ModelNotFound
+from ringbatch.frontend.v2.model_configuration import model_configuration
+from ringbatch.shm.errors import Draining, LoadFailed, ModelNotFound
 from ringbatch.shm.host.control_socket import (
     MAX_LINE_BYTES,
     Action,
@@ -27,43 +29,38 @@ _FOLDERS: Final = re.compile(r"(?<![^\s\"'(])(?:/[^\s/:\"']+)*/(?=[^\s/:\"']+)")
 """In the reasons that a model file gives, which are written for the operator."""
 
 
-async def control_model(service: Service, action: Action, name: str) -> None:
+async def control_model(
+    service: Service, action: Action, name: str, parameters: Mapping[str, Any]
+) -> None:
     """Have a model loaded, again where it serves already, or unloaded; return once that is done.
 
     Args:
         service: of the engine.
         action: ``load`` or ``unload``.
         name: the model's.
+        parameters: of the request.
 
     Raises:
         NotSupported: the operator has not allowed it.
+        InvalidRequest: the parameters ask for what is not to be had.
         ModelNotFound: it is not in the configuration, or does not serve.
         LoadFailed: what served before serves on.
         Draining: the engine stops, or has stopped.
     """
     if not service.model_control:
         raise NotSupported(OFF)
-    report = read_report(await _asked(service.segment_name, Order(action, name)))
+    held = (
+        model_configuration(service.models[name].spec) if name in service.models else {"name": name}
+    )
+    size = largest_batch(name, parameters, held) if action == "load" else None
+    report = read_report(await _asked(service.segment_name, Order(action, name, size)))
     if report is None:
         raise Draining
     if report.end == "unknown":
-        raise ModelNotFound(f"there is no model {shown(name)} to {action}")
+        raise ModelNotFound(f"failed to {action} {shown(name)}: there is no such model")
     if report.end == "failed":
-        raise LoadFailed(_FOLDERS.sub("", "; ".join(report.lines)))
-
-
-def expect_no_override(parameters: Iterable[str]) -> None:
-    """Return where the parameters of a load bring neither a configuration nor files.
-
-    Raises:
-        InvalidRequest: models are loaded from the server's own files alone.
-    """
-    for name in parameters:
-        if name == "config" or name.startswith("file:"):
-            raise InvalidRequest(
-                f"parameter {shown(name)} is not accepted: models are loaded from the server's own "
-                "configuration and files"
-            )
+        why = _FOLDERS.sub("", "; ".join(report.lines))
+        raise LoadFailed(f"failed to {action} {shown(name)}: {why}")
 
 
 async def _asked(segment_name: str, order: Order) -> bytes:

@@ -1,8 +1,9 @@
 """The models of a segment, as the model table has them."""
 
 from ringbatch.frontend.codec.json_to_tensor import shown
-from ringbatch.frontend.codec.model_address import OF_VERSION, address
+from ringbatch.frontend.codec.model_address import OF_VERSION, address, no_such_model
 from ringbatch.frontend.request.served_model import ServedModel
+from ringbatch.frontend.texts.tokenizing import TextModel
 from ringbatch.frontend.v1.forwarded import Origins
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.protocol import V2Model
@@ -27,6 +28,7 @@ class Models:
     Attributes:
         table_number: of the model table that is followed.
         by_address: the models, by `address`.
+        asking: whether any of them asks what its requests say.
         of_any_name: takes predictions of whatever model; None where there is no such.
         regions: what clients have registered of their memory.
         origins: of requests to models that other servers run.
@@ -48,6 +50,7 @@ class Models:
         self.tallies = Tallies(segment, lane.index)
         self.of_any_name: ServedModel | None = None
         self.table_number = 0
+        self.asking = False
         self._unsaid = True
         """Whether the lane does not say yet that it follows that table."""
         self._seen_word = segment.layout.lane(lane.index) + LaneWords.MODEL_TABLE
@@ -71,6 +74,7 @@ class Models:
         number = self._segment.read_models()
         serving = [spec for spec in self._segment.models if spec.state == SERVING]
         self._known = {spec.reference: self._model_of(spec) for spec in serving}
+        self.asking = any(spec.words is not None for spec in serving)
         self._defaults = {
             name: self._known[spec.reference] for name, spec in defaults(serving).items()
         }
@@ -88,6 +92,9 @@ class Models:
         if known is not None and known.spec == spec:
             return known
         start = self._segment.layout.model(spec.index)
+        texts = None if spec.tokens is None else TextModel(spec)
+        if texts is not None:
+            texts.load_soon()
         return ServedModel(
             spec,
             V1Model(spec, self._strided),
@@ -97,7 +104,13 @@ class Models:
             answer_word=start + ModelWords.ANSWER_NS,
             row_word=start + ModelWords.ROW_NS,
             tallies=self.tallies.of(spec.account, spec.name, spec.version),
+            texts=texts,
         )
+
+    def serves(self, model: ServedModel) -> bool:
+        """Whether a model that was found before is what requests for it go to now."""
+        self.keep_up()
+        return self._known.get(model.reference) is model
 
     def model(self, name: str, version: str = "") -> ServedModel:
         """The model of that name and version; without a version the server's choice.
@@ -146,6 +159,4 @@ class Models:
             return ModelNotFound(
                 f"model {shown(name)} has version {have} and no version {shown(version)}"
             )
-        cut = name if len(name) <= 128 else f"{name[:128]}..."
-        known = ", ".join(self._defaults) or "none"
-        return ModelNotFound(f'there is no model "{cut}"; there is: {known}')
+        return no_such_model(name, self._defaults)

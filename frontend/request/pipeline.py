@@ -8,6 +8,7 @@ there, in `ringbatch.frontend.request.task`.
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Final, TypeVar
 
 from ringbatch.frontend.codec.limit_words import no_room_ever, too_long_a_wait, too_many_parts
@@ -20,6 +21,8 @@ from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.split import Split
 from ringbatch.frontend.request.task import Engine, Task
+from ringbatch.frontend.request.tokenizing import Reordered, Tokenizing
+from ringbatch.frontend.texts.tokenizing import TextModel, Tokenized, thread
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.errors import ModelNotReady, RequestError
@@ -97,6 +100,9 @@ class Pipeline:
             tally = model.tallies[codec.protocol]
             task = Task(model, rendering, reply, accepted_ns, accepted_ns + limit_ns, tally)
             if parts:
+                if model.texts is not None:
+                    again = partial(self.start, codec, name, body, framing, reply, timeout_ns)
+                    return self._send_texts(task, model.texts, parts, again)
                 self._expect_time(task)
                 if len(parts) > 1:
                     return self._split(task, parts)
@@ -128,6 +134,34 @@ class Pipeline:
         else:
             reply(rendering.render_error(error, ""))
         return None
+
+    def _send_texts(
+        self, task: Task[A], texts: TextModel, parts: Parts, again: Callable[[], Call | None]
+    ) -> Call | None:
+        asked = texts.given(parts)
+        if texts.is_quick(asked):
+            return self._send_tokens(task, texts.tokenized(asked))
+
+        def send(found: Tokenized) -> Call | None:
+            # Meanwhile the model may have become another, with other tokens.
+            if not self._models.serves(task.model):
+                return again()
+            return self._send_tokens(task, found)
+
+        call = Tokenizing(self.engine, task, send)
+        call.begin(partial(texts.tokenized, asked), thread())
+        return call
+
+    def _send_tokens(self, task: Task[A], found: Tokenized) -> Call:
+        parts = found.parts
+        self._expect_time(task)
+        if found.places is not None:
+            task.rendering = Reordered(task.rendering, found.places)
+        if len(parts) > 1:
+            return self._split(task, parts)
+        (result_bytes,) = self._result_sizes(task.model, parts)
+        task.send(self.engine, parts[0], result_bytes)
+        return task
 
     def _expect_time(self, task: Task[A]) -> None:
         """Return where the answer can be expected in time, by what the collector has said and by

@@ -1,6 +1,7 @@
 """One model as this process serves it."""
 
 from ringbatch.frontend.codec.result_sizes import ResultSizes
+from ringbatch.frontend.texts.tokenizing import TextModel
 from ringbatch.frontend.v1.protocol import V1Model
 from ringbatch.frontend.v2.protocol import V2Model
 from ringbatch.shm.model_spec import ModelSpec
@@ -20,6 +21,7 @@ class ServedModel(ResultSizes):
         answer_word: where it stands how long a request that comes now will take.
         row_word: where it stands how much every instance adds that was not counted there.
         tallies: by protocol, where the ends of its requests are counted.
+        texts: makes tokens of what clients send; None where that stands in slots as it is.
     """
 
     def __init__(
@@ -33,8 +35,9 @@ class ServedModel(ResultSizes):
         answer_word: int,
         row_word: int,
         tallies: tuple[Tally, ...],
+        texts: TextModel | None = None,
     ) -> None:
-        super().__init__(v1.result_bytes)
+        super().__init__(v1.result_bytes, spec.chain)
         self.spec = spec
         self.reference = spec.reference
         self.v1 = v1
@@ -44,3 +47,4 @@ class ServedModel(ResultSizes):
         self.answer_word = answer_word
         self.row_word = row_word
         self.tallies = tallies
+        self.texts = texts

@@ -5,9 +5,12 @@ All ways into the process end in one `ringbatch.frontend.request.pipeline.Pipeli
 cannot differ in what they answer.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
+from ringbatch.frontend.codec.words import Heard
 from ringbatch.frontend.request.arrival import Arrival, Arrivals
 from ringbatch.frontend.request.calls import Body, Call, Reply
 from ringbatch.frontend.request.codec import V1Codec, V2Codec
@@ -15,12 +18,14 @@ from ringbatch.frontend.request.endings import Ending, Endings
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.pipeline import Pipeline, not_ready
-from ringbatch.frontend.request.readiness import obstacle
+from ringbatch.frontend.request.readiness import obstacle_of
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.task import Engine
 from ringbatch.frontend.v2.documents import Json, model_statistics
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, SharedMemory
+from ringbatch.frontend.v2.server_settings import ServerSettings
 from ringbatch.shm.batch_ids import BatchIds
+from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.errors import Draining
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import ModelSpec
@@ -28,6 +33,10 @@ from ringbatch.shm.recent import Slowest
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tallies import Protocol, ends_of
 from ringbatch.shm.traced import TracedRequests
+
+log = logging.getLogger("ringbatch.frontend")
+
+_MODEL_TABLE: Final = HeaderWords.MODEL_TABLE
 
 
 class Service(Models):
@@ -72,16 +81,24 @@ class Service(Models):
         self.keep_up()
 
     def predict(
-        self, name: str, body: Body, reply: Reply, timeout_ns: int = 0, origin: bytes | None = None
+        self, name: str, body: Body, reply: Reply, timeout_ns: int = 0, origin: Heard | None = None
     ) -> Call | None:
         """As in `Predictions`."""
         return self.pipeline.start(self._v1, name, body, origin, reply, timeout_ns)
 
     def infer(
-        self, name: str, body: Body, json_bytes: int | None, reply: Reply, timeout_ns: int = 0
+        self,
+        name: str,
+        body: Body,
+        json_bytes: int | None,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: Heard = b"",
     ) -> Call | None:
         """As in `Predictions`."""
         codec = self._v2 if json_bytes is None else self._v2_binary
+        if origin and (self.asking or self._words[_MODEL_TABLE] != self.table_number):
+            codec = V2Codec(self, codec.protocol, origin)
         return self.pipeline.start(codec, name, body, json_bytes, reply, timeout_ns)
 
     def prepare(
@@ -117,10 +134,7 @@ class Service(Models):
         return model.spec
 
     def _check(self, model: ServedModel) -> None:
-        layout = self._segment.layout
-        offset = layout.model(model.spec.index)
-        workers = map(layout.worker, model.spec.workers)
-        why = obstacle(self._words, offset, self._clock(), workers)
+        why = obstacle_of(self._words, self._segment.layout, model.spec, self._clock())
         if self.stopping:
             why = "the server is stopping"
         if why:
@@ -152,6 +166,11 @@ class Service(Models):
             )
             for spec in specs
         ]
+
+    def settings(self, trace_share: float) -> ServerSettings:
+        """What is traced, of requests whose clients do not say that share, and what is logged."""
+        traced = self.engine.endings.traced is not None
+        return ServerSettings(traced, trace_share, log.getEffectiveLevel())
 
     @property
     def model_control(self) -> bool:

@@ -125,7 +125,7 @@ class Piece(SlotRequest[A]):
         return self._whole.extents(self, result_bytes)
 
     def _take(self, slot: int, size: int, batch: int) -> A | None:
-        self._kept, self.result = slot, self._result(slot, size)
+        self._kept, self.result = slot, self._result(slot, size, self._before(slot))
         return self._whole.join(batch, slot)
 
     def _failed(self, error: RequestError, batch: int, slot: int) -> None:

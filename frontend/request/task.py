@@ -126,7 +126,7 @@ class SlotRequest(ABC, Generic[A]):
             answer: A | None = None
             if status is _OK:
                 if not self.model.sized:
-                    self.model.learn(len(self._part[1]), size)
+                    self.model.learn(len(self._part[1]), size + self._before(slot))
                 answer = self._take(slot, size, batch)
             else:
                 self._refused(slot, status, size)
@@ -187,9 +187,13 @@ class SlotRequest(ABC, Generic[A]):
         _, payload, _ = self._part
         return [(len(payload), result_bytes)]
 
-    def _result(self, slot: int, size: int) -> memoryview:
+    def _before(self, slot: int) -> int:
+        """Bytes that stand before the result in its memory."""
+        return self._engine.lane.answer_start(slot) if self.model.chained else 0
+
+    def _result(self, slot: int, size: int, before: int = 0) -> memoryview:
         lane = self._engine.lane
-        start = lane.result_offset[slot]
+        start = lane.result_offset[slot] + before
         return lane.memory[start : start + size]
 
     @abstractmethod
@@ -252,7 +256,7 @@ class Task(SlotRequest[A]):
             answer = self.rendering.render_in_place(
                 lane.memory,
                 rows,
-                lane.result_offset[slot],
+                lane.result_offset[slot] + self._before(slot),
                 size,
                 engine.batch_ids.text(batch),
             )

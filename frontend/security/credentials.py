@@ -8,7 +8,7 @@ new one is logged, and what was read before stays in force.
 import logging
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -117,12 +117,13 @@ class Security:
 
     Args:
         credentials: the files.
+        protocols: that are spoken over TLS, as ALPN names them.
 
     Raises:
         StartupError: one of them is not what it should be.
     """
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: Credentials, protocols: Sequence[str] = ("http/1.1",)) -> None:
         self.keys: ApiKeys | None = None
         self.context: ContextInForce | None = None
         self._digests: Watched[frozenset[bytes]] | None = None
@@ -131,7 +132,7 @@ class Security:
             self._digests = Watched((path,), lambda: key_digests(path))
             self.keys = ApiKeys(self._digests.value)
         self._tls: Watched[Tls | None] = Watched(
-            credentials.tls_files(), lambda: server_tls(credentials)
+            credentials.tls_files(), lambda: server_tls(credentials, protocols)
         )
         if self._tls.value is not None:
             self.context = ContextInForce(ssl.PROTOCOL_TLS_SERVER)

@@ -10,6 +10,7 @@ from typing import Any
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
+from gunicorn.errors import HaltServer
 from gunicorn.glogging import Logger
 from setproctitle import setproctitle
 
@@ -48,7 +49,12 @@ class CountingArbiter(Arbiter):  # type: ignore[misc]
         """Gunicorn's own, which keeps to itself how they ended."""
         for pid, worker in self.WORKERS.items():
             worker.killed = is_killed(pid)
-        super().reap_workers()
+        try:
+            super().reap_workers()
+        except HaltServer:
+            # Another has failed to start while all are stopped because one had.
+            if not self._ends:
+                raise
 
     def stop(self, graceful: bool = True) -> None:
         """Gunicorn's own: who ends now is not started again."""

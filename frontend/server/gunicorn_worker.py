@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -30,7 +31,9 @@ from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.http.server import TickingServer
 from ringbatch.frontend.http.watched_app import WatchedApp
+from ringbatch.frontend.load.reports import LoadReports
 from ringbatch.frontend.request.attachment import Attachment
+from ringbatch.frontend.routes.mounted import Mounted
 from ringbatch.frontend.security.credentials import Security
 from ringbatch.frontend.v2.regions import SharedMemory
 from ringbatch.shm.counters import LaneCounter
@@ -44,6 +47,8 @@ log = logging.getLogger("ringbatch.frontend")
 
 ROLE: Final = "frontend"
 """In the log."""
+_PROTOCOLS: Final = {False: ("http/1.1",), True: ("h2", "http/1.1")}
+"""What is spoken over TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,8 @@ class FrontendOptions:
         idle_timeout_s: how long a connection without a request is kept.
         pass_through: the server to which they pass on requests with paths that are none of ours.
         access: what is logged of requests.
+        app: the user's own application, see `ringbatch.frontend.routes.loading`.
+        http2: whether HTTP/2 is spoken too.
     """
 
     segment: str
@@ -73,6 +80,8 @@ class FrontendOptions:
     idle_timeout_s: float = 75.0
     pass_through: str | None = None
     access: AccessSettings = field(default_factory=AccessSettings)
+    app: str | None = None
+    http2: bool = False
 
 
 class FrontendWorker(UvicornWorker):  # type: ignore[misc]
@@ -96,7 +105,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         options: FrontendOptions = self.wsgi
         try:
-            security = Security(options.credentials)
+            security = Security(options.credentials, _PROTOCOLS[options.http2])
             shared = SharedMemory(options.shared_memory_prefixes, options.max_request_bytes)
             frontend = Frontend.open(options.segment, shared)
         except StartupError as error:
@@ -114,6 +123,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             keys=security.keys,
             budget=budget,
             router=router,
+            settings=partial(frontend.service.settings, options.access.trace_sample),
         )
         config.app = app
         passing = None
@@ -124,7 +134,17 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             config.app = passing = with_pass_through(
                 app, router, frontend.service, options.pass_through, security.keys
             )
-        recorder, writer = recording(options.access, frontend.service.engine, ROLE)
+        mounted = None
+        if options.app is not None:
+            try:
+                mounted = Mounted(app, options.app, frontend.service, security.keys)
+                await mounted.start(self.notify)
+            except StartupError as error:
+                self.log.error("a frontend cannot start: %s", error)
+                sys.exit(Arbiter.WORKER_BOOT_ERROR)
+            config.app = mounted
+        reports = LoadReports(frontend.segment, time.monotonic_ns)
+        recorder, writer = recording(options.access, frontend.service.engine, ROLE, reports)
         nobody = frontend.service.tallies.nobody[Protocol.HTTP]
         config.app = WatchedApp(config.app, recorder, nobody)
         # A little less than Gunicorn's own limit, after which it kills.
@@ -144,6 +164,11 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
             serving=frontend.lane.say_serving,
         )
         settings = frontend.settings(server, options, heads, budget, recorder)
+        if options.http2:
+            # Only here, because it needs a package that others do without.
+            from ringbatch.frontend.streams.connection import heir
+
+            settings.heir = partial(heir, settings)
         config.http = frontend.fast_lane(server, options, settings)  # type: ignore[assignment]
         settle()
         # Gunicorn's own objects around them would be closed after the event loop has closed what is
@@ -151,6 +176,8 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         await server.serve(sockets=[listener.sock for listener in self.sockets])
         if passing is not None:
             await passing.close()
+        if mounted is not None:
+            await mounted.close()
         frontend.close()
         writer.close()
         if not server.started:

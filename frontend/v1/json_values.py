@@ -15,6 +15,7 @@ from ringbatch.frontend.v1.request import FINITE
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.forward import KEY_BYTES, sealed
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.words import NOTHING, as_list
 
 
 class ValueCodec:
@@ -27,6 +28,7 @@ class ValueCodec:
     def __init__(self, spec: ModelSpec) -> None:
         self._name = spec.name
         self._cap = spec.cap
+        self._asks = spec.words is not None
         self._front, self._key_bytes = b"", 0
         if spec.forward is not None:
             usual = origin(spec.forward, b"", {})
@@ -49,6 +51,8 @@ class ValueCodec:
         if not inputs:
             raise InvalidRequest(NO_INSTANCES)
         spans = (inputs[start : start + self._cap] for start in range(0, len(inputs), self._cap))
+        if self._asks:
+            return tuple(Part(len(own), as_list(NOTHING, _text(own)), 0) for own in spans)
         return tuple(
             Part(len(values), self._front + _text(values), self._key_bytes) for values in spans
         )

@@ -1,13 +1,31 @@
 """KServe's V1 protocol for one model: request bodies to slots, results to response bodies."""
 
+from typing import Any, Protocol
+
 from ringbatch.frontend.v1.answer import NumberAnswers, answers_of
+from ringbatch.frontend.v1.asked import AskedRequests
 from ringbatch.frontend.v1.forwarded import ForwardedRequests
 from ringbatch.frontend.v1.placed_answers import PlacedAnswers
 from ringbatch.frontend.v1.rendering import PlacedRendering, V1Rendering
-from ringbatch.frontend.v1.request import Requests, requests_of
+from ringbatch.frontend.v1.request import Parsed, Requests, requests_of
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.strided_view import StridedView
+
+
+class Hearing(Protocol):
+    """Reads bodies with what came beside them."""
+
+    def parse(self, body: bytes | bytearray, heard: Any) -> Parsed:
+        """Read a body.
+
+        Args:
+            body: all of it.
+            heard: its origin, where another server runs the model; else its headers.
+
+        Raises:
+            RequestError: in words.
+        """
 
 
 class V1Model:
@@ -16,6 +34,8 @@ class V1Model:
     Attributes:
         forwarded: reads bodies with their origin, and writes answers, where another server runs the
             model; else None.
+        heard: reads bodies together with what else of a request the model is told; None where it
+            is told nothing.
         requests: reads bodies.
         answers: writes the bodies of answers.
         rows: how requests in row format are answered.
@@ -28,7 +48,9 @@ class V1Model:
 
     def __init__(self, spec: ModelSpec, windows: StridedView | None = None) -> None:
         self.forwarded = None if spec.forward is None else ForwardedRequests(spec, spec.forward)
-        self.requests: Requests = self.forwarded or requests_of(spec)
+        asked = None if spec.words is None else AskedRequests(spec)
+        self.requests: Requests = self.forwarded or asked or requests_of(spec)
+        self.heard: Hearing | None = self.forwarded or asked
         self.answers = self.forwarded or answers_of(spec)
         kserve_errors = spec.kserve_errors
         self.columns = V1Rendering(self.answers, columns=True, kserve_errors=kserve_errors)

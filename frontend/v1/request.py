@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol, TypeVar
 
 from orjson import JSONDecodeError, loads
 
+from ringbatch.frontend.codec.defaults import Default
 from ringbatch.frontend.codec.json_to_tensor import (
     UNFIT,
     TensorReader,
@@ -37,6 +38,7 @@ from ringbatch.shm.host.json_text import (
     why_unreadable,
 )
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.words import as_tensor
 
 T = TypeVar("T")
 
@@ -77,7 +79,8 @@ def requests_of(spec: ModelSpec) -> Requests:
             )
     first = spec.inputs[0]
     numeric = first.datatype.name not in ("BOOL", "BYTES")
-    if len(spec.inputs) == len(first.shape) == 1 and first.shape[0] > 0 and numeric:
+    plain = spec.words is None and numeric
+    if len(spec.inputs) == len(first.shape) == 1 and first.shape[0] > 0 and plain:
         return VectorRequests(spec)
     return TypedRequests(spec)
 
@@ -102,9 +105,15 @@ class TypedRequests:
 
     def __init__(self, spec: ModelSpec) -> None:
         self._cap = spec.cap
-        self._frame = Frame(spec.inputs)
-        self._readers = [TensorReader(tensor, spec.name) for tensor in spec.inputs]
+        self._frame = Frame(spec.carried)
+        self._readers = [
+            TensorReader(tensor, spec.name, nulls=spec.nulls) for tensor in spec.inputs
+        ]
         self._names = {tensor.name for tensor in spec.inputs}
+        self._defaults = {
+            tensor.name: Default(tensor) for tensor in spec.inputs if tensor.default is not None
+        }
+        self._left_out = {name: default.value for name, default in self._defaults.items()}
         self._takes = f'model "{spec.name}" takes {_quoted(t.name for t in spec.inputs)}'
         self._b64_is_value = len(spec.inputs) == 1 and (
             spec.inputs[0].datatype.name == "BYTES" and not spec.inputs[0].shape
@@ -119,20 +128,32 @@ class TypedRequests:
         try:
             request = loads(body)
         except JSONDecodeError as error:
-            raise _unreadable(body, error) from None
-        return self._read(request, booleans=may_hold_booleans(body))
+            raise unreadable(body, error) from None
+        return self.read(request, booleans=may_hold_booleans(body))
 
-    def _read(self, request: Any, *, booleans: bool) -> Parsed:
+    def read(self, request: Any, *, booleans: bool, words: bytes = b"") -> Parsed:
+        """A body that is decoded.
+
+        Args:
+            request: the body.
+            booleans: whether there may be any in it.
+            words: what the model is told of it; empty for a model that does not ask.
+
+        Raises:
+            InvalidRequest: as `parse`.
+        """
         if not isinstance(request, dict):
             raise InvalidRequest(f"{UNREADABLE}it is {shown(request)}, not an object")
         key, value = _choose(request)
         _expect_instances(key, value)
         in_columns = isinstance(value, dict)
         columns = self._columns(value) if in_columns else self._rows(key, value)
-        return self._parts(columns, booleans), in_columns
+        return self._parts(columns, booleans, words), in_columns
 
     def _columns(self, value: dict[str, Any]) -> list[Column]:
         self._expect_names(value, "`inputs`")
+        if len(value) < len(self._readers):
+            value = self._completed(value)
         columns = []
         for reader in self._readers:
             instances = value[reader.name]
@@ -156,13 +177,16 @@ class TypedRequests:
         if bare and dict not in set(map(type, entries)):
             return [Column(entries, f"{key}[{{}}]".format)]
         columns: list[list[Any]] = [[] for _ in self._readers]
+        for default in self._defaults.values():
+            default.expect_room(len(entries))
         for index, entry in enumerate(entries):
             if bare and self._is_value(entry):
                 columns[0].append(entry)
                 continue
             self._expect_named(entry, f"{key}[{index}]")
+            whole = entry if len(entry) == len(columns) else self._left_out | entry
             for reader, column in zip(self._readers, columns, strict=True):
-                column.append(entry[reader.name])
+                column.append(whole[reader.name])
 
         def places(name: str) -> Callable[[int], str]:
             return lambda index: (
@@ -189,12 +213,22 @@ class TypedRequests:
         if named.keys() == self._names:
             return
         for reader in self._readers:
-            if reader.name not in named:
+            if reader.name not in named and reader.name not in self._defaults:
                 raise InvalidRequest(f'{where} lacks "{reader.name}"; {self._takes}')
-        unknown = next(name for name in named if name not in self._names)
-        raise InvalidRequest(f"{where} has {shown(unknown)}, but {self._takes}")
+        for name in named:
+            if name not in self._names:
+                raise InvalidRequest(f"{where} has {shown(name)}, but {self._takes}")
 
-    def _parts(self, columns: list[Column], booleans: bool) -> tuple[Part, ...]:
+    def _completed(self, columns: dict[str, Any]) -> dict[str, Any]:
+        """Columns with those that were left out, which are as long as the others."""
+        count = next((len(one) for one in columns.values() if isinstance(one, list)), 0)
+        for name, default in self._defaults.items():
+            if name not in columns:
+                default.expect_room(count)
+                columns = columns | {name: [default.value] * count}
+        return columns
+
+    def _parts(self, columns: list[Column], booleans: bool, words: bytes) -> tuple[Part, ...]:
         rows = len(columns[0].instances)
         spans = [(start, min(start + self._cap, rows)) for start in range(0, rows, self._cap)]
         read = [
@@ -205,6 +239,8 @@ class TypedRequests:
         parts = []
         for index, (start, end) in enumerate(spans):
             tensors = [packed[index] for _, packed in read]
+            if words:
+                tensors.append(as_tensor(words, end - start))
             payload = framed(self._frame, end - start, dimensions, tensors)
             parts.append(Part(end - start, payload, self._frame.key_bytes))
         return tuple(parts)
@@ -234,13 +270,13 @@ class VectorRequests(TypedRequests):
                 elif 1 < count <= self._cap:
                     payload = b"".join(starmap(self._pack_vector, rows))
                 else:
-                    return self._read(request, booleans=False)
+                    return self.read(request, booleans=False)
                 return ((count, payload, 0),), False
         except JSONDecodeError as error:
-            raise _unreadable(body, error) from None
+            raise unreadable(body, error) from None
         except (KeyError, TypeError, struct.error, OverflowError):
             pass
-        return self._read(request, booleans=may_hold_booleans(body))
+        return self.read(request, booleans=may_hold_booleans(body))
 
 
 def _read_column(
@@ -321,7 +357,8 @@ def _expect_instances(key: str, value: Any) -> None:
         raise InvalidRequest(NO_INSTANCES)
 
 
-def _unreadable(body: bytes | bytearray, error: JSONDecodeError) -> InvalidRequest:
+def unreadable(body: bytes | bytearray, error: JSONDecodeError) -> InvalidRequest:
+    """What says that a body is no JSON."""
     return InvalidRequest(f"{UNREADABLE}{why_unreadable(body, error)}")
 
 

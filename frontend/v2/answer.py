@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from orjson import OPT_SERIALIZE_NUMPY, dumps
 
 from ringbatch.frontend.codec.bytes_tensor import joined
-from ringbatch.frontend.codec.classification import classes_of
+from ringbatch.frontend.codec.classification import Classes
 from ringbatch.frontend.codec.outcome import BATCH_HEADER, JSON, Headers
 from ringbatch.frontend.codec.tensor_to_json import Unwritable, placed, strings
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs
@@ -219,6 +219,7 @@ class _Output:
         self._index = index
         self._batched = batched
         self._tensor = tensor
+        self._classes = Classes(index, tensor, batched=batched)
         self.name = tensor.name
         name, datatype = dumps(tensor.name).decode(), tensor.datatype.name
         self._named = f'{{"name":{name},"datatype":'.encode()
@@ -247,15 +248,9 @@ class _Output:
         self, rows: int, results: Sequence[_Result], classes: int
     ) -> tuple[bytes, list[bytes]]:
         """As `start`, of the tensor of its best classes; and this tensor's elements."""
-        parts = [(memory, placement.parts[self._index]) for memory, placement in results]
-        each = prod(parts[0][1].shape[1:]) if parts else self.each
-        found: list[bytes] = []
-        for memory, part in parts:
-            values: NDArray[Any] = ndarray((part.shape[0], each), self._dtype, memory, part.offset)
-            found += classes_of(values, classes)
-        count = min(classes, each)
-        sizes = f"{rows},{count}" if self._batched else str(count)
-        return b'%b"BYTES","shape":[%b],' % (self._named, sizes.encode()), found
+        shape, found = self._classes.of(rows, results, classes)
+        sizes = ",".join(map(str, shape)).encode()
+        return b'%b"BYTES","shape":[%b],' % (self._named, sizes), found
 
     def bytes_of(self, result: _Result) -> memoryview:
         """Its bytes in a result."""

@@ -8,11 +8,19 @@ from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from ringbatch.shm.counters import ModelCounter
+from ringbatch.shm.default_values import plain
 from ringbatch.shm.model_spec import LOADING, RETIRING, ModelSpec
 from ringbatch.shm.tensor import ANY, Tensor
 
-EXTENSIONS: Final = ("binary_tensor_data", "parameters", "statistics")
-CLASSIFICATION: Final = "classification"
+EXTENSIONS: Final = (
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+    "classification",
+    "model_configuration",
+    "trace",
+    "logging",
+)
 SHARED_MEMORY: Final = "system_shared_memory"
 MODEL_CONTROL: Final = "model_repository"
 
@@ -61,13 +69,11 @@ def server_metadata(
     version: str,
     *,
     shared_memory: bool = False,
-    classification: bool = False,
     model_control: bool = False,
 ) -> Json:
-    """The server's, of that version of ringbatch; whether clients may share memory with it, want
-    classes, and load and unload models."""
-    more = [CLASSIFICATION] * classification + [SHARED_MEMORY] * shared_memory
-    more += [MODEL_CONTROL] * model_control
+    """The server's, of that version of ringbatch; whether clients may share memory with it, and
+    load and unload models."""
+    more = [SHARED_MEMORY] * shared_memory + [MODEL_CONTROL] * model_control
     return {"name": "ringbatch", "version": version, "extensions": [*EXTENSIONS, *more]}
 
 
@@ -140,8 +146,12 @@ def index_entry(spec: ModelSpec, unready: str) -> Json:
 
 
 def _described(spec: ModelSpec, tensor: Tensor) -> Json:
-    fields = tensor.to_json()
-    return fields | {"shape": [ANY, *fields["shape"]]} if spec.batched else fields
+    shape = [ANY, *tensor.shape] if spec.batched else [*tensor.shape]
+    found: Json = {"name": tensor.name, "datatype": tensor.datatype.name, "shape": shape}
+    if tensor.default is not None:
+        # After MLServer, whose tensors have parameters in their metadata.
+        found["parameters"] = {"default": plain(tensor.default)}
+    return found
 
 
 def _duration(count: int = 0, total_ns: int = 0) -> Json:

@@ -1,5 +1,6 @@
 """One input of a V2 request: whether what is given for it fits the model, and its bytes."""
 
+from collections.abc import Mapping
 from math import prod
 from typing import Any, Final
 
@@ -19,6 +20,8 @@ IN_JSON: Final = -1
 """In the place of a size: the values stand in the JSON text."""
 IN_CLIENT_MEMORY: Final = -2
 """In the place of a size: the bytes are in memory of the client's."""
+LEFT_OUT: Final = -3
+"""In the place of a size: the request does not have it, and its default stands for it."""
 
 _WHOLE: Final = {int}
 _STRINGS: Final = {str}
@@ -36,19 +39,44 @@ class Input:
         model: the model's name, for the texts of errors.
         batched: whether shapes have a batch dimension in front. Where they have none, each stands
             for one instance, and the shapes that are given out here have a 1 there.
+        converted_from: what reads its values in other datatypes, by these.
+        nulls: as in `ModelSpec`.
     """
 
-    def __init__(self, tensor: Tensor, model: str, *, batched: bool = True) -> None:
+    def __init__(
+        self,
+        tensor: Tensor,
+        model: str,
+        *,
+        batched: bool = True,
+        converted_from: "Mapping[str, Input] | None" = None,
+        nulls: bool = False,
+    ) -> None:
+        self.name = tensor.name
         self.fixed = tensor.datatype.fixed
         self._tensor = tensor
         self._datatype = tensor.datatype
         self._owner = f'input "{tensor.name}" of model "{model}"'
         self._batched = batched
+        self._converted_from = converted_from or {}
         shape = [ANY, *tensor.shape] if batched else [*tensor.shape]
         self._takes = f'model "{model}" takes {tensor.datatype.name} of shape {shape}'
         self._raw_only = tensor.datatype.name in RAW_ONLY
-        self._reader = None if self._raw_only else TensorReader(tensor, model)
+        self._texts = _STRINGS | {type(None)} if nulls else _STRINGS
+        self._reader = None if self._raw_only else TensorReader(tensor, model, nulls=nulls)
         self._fitting: dict[Shape, Shape] = {}
+
+    def of_datatype(self, datatype: Any) -> "Input":
+        """What reads values of the datatype that a request gives.
+
+        Raises:
+            InvalidRequest: it is another than the declared one, whose values cannot be made of it.
+        """
+        converted = self._converted_from.get(datatype) if isinstance(datatype, str) else None
+        if converted is not None:
+            return converted
+        self.expect_datatype(datatype)
+        return self
 
     def expect_datatype(self, datatype: Any) -> None:
         """Refuse another datatype than the declared one.
@@ -116,11 +144,11 @@ class Input:
         if parameters := parameters_of(entry, where):
             size = parameters.get("binary_data_size")
             if (span := span_of(parameters, where, memory)) is not None:
-                if size is not None or "data" in entry:
+                if size is not None or entry.get("data") is not None:
                     raise InvalidRequest(f"{where} is in shared memory and has data as well")
                 return IN_CLIENT_MEMORY, self.lazy(span, shape, memory)
             if size is not None:
-                if "data" in entry:
+                if entry.get("data") is not None:
                     raise InvalidRequest(f"{where} has both data and a binary_data_size")
                 if type(size) is not int or size < 0:
                     raise InvalidRequest(
@@ -190,8 +218,8 @@ class Input:
                 ) from None
         self.expect_elements(len(values), shape)
         assert self._reader is not None
-        if not self.fixed and not set(map(type, values)) <= _STRINGS:
-            odd = next(index for index, value in enumerate(values) if type(value) is not str)
+        if not self.fixed and not set(map(type, values)) <= self._texts:
+            odd = next(i for i, value in enumerate(values) if type(value) not in self._texts)
             raise InvalidRequest(
                 f"{where}[{odd}] is {shown(values[odd])}, but {self._owner} takes BYTES, strings"
             )

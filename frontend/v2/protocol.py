@@ -1,6 +1,7 @@
 """The Open Inference Protocol V2 for one model: request bodies to slots, results to answers."""
 
 from ringbatch.frontend.v2.answer import InferResponse, answers_of
+from ringbatch.frontend.v2.asked import asked_of
 from ringbatch.frontend.v2.request import Request, requests_of
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory
@@ -15,6 +16,7 @@ class V2Model:
     A model without declared inputs has no tensors, and every request to it is refused.
 
     Attributes:
+        asked: reads bodies of requests to a model that asks what they say; None for others.
         requests: reads bodies.
         answers: writes answers.
 
@@ -24,5 +26,6 @@ class V2Model:
     """
 
     def __init__(self, spec: ModelSpec, memory: ClientMemory = OFF) -> None:
-        self.requests = requests_of(spec, memory)
+        self.asked = asked_of(spec, memory)
+        self.requests = self.asked or requests_of(spec, memory)
         self.answers = answers_of(spec)

@@ -22,7 +22,7 @@ from orjson import JSONDecodeError, loads
 from ringbatch.frontend.codec.bytes_tensor import LENGTH_BYTES
 from ringbatch.frontend.codec.json_to_tensor import may_hold_booleans, number_code, shown
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes, LazyPart, Part
-from ringbatch.frontend.v2.input import IN_CLIENT_MEMORY, IN_JSON, Shape
+from ringbatch.frontend.v2.input import IN_CLIENT_MEMORY, IN_JSON, LEFT_OUT, Input, Shape
 from ringbatch.frontend.v2.remembered_texts import Texts, around_values
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs, RequestedOutputsReader
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory
@@ -58,9 +58,11 @@ class Given(NamedTuple):
         shape: with the batch dimension.
         dimensions: the sizes that stand for the open dimensions.
         size: its bytes behind the JSON text; `IN_JSON` where its values stand in the text,
-            `IN_CLIENT_MEMORY` where its bytes are in memory of the client's.
+            `IN_CLIENT_MEMORY` where its bytes are in memory of the client's, `LEFT_OUT` where the
+            request does not have it.
         start: where these begin, from the end of the text.
-        values: the `data` of the text, or the `LazyBytes`.
+        values: the `data` of the text, the `LazyBytes`, or the bytes of what was left out.
+        reader: reads these.
     """
 
     shape: Shape
@@ -68,6 +70,7 @@ class Given(NamedTuple):
     size: int
     start: int
     values: Any
+    reader: Input
 
 
 class Described(NamedTuple):
@@ -172,10 +175,12 @@ class InferRequests:
         memory: where clients may have tensors.
     """
 
+    remembers = True
+
     def __init__(self, spec: ModelSpec, memory: ClientMemory = OFF) -> None:
         self._signature = Signature(spec)
         self._memory = memory
-        self._outputs_reader = RequestedOutputsReader(spec, memory, classifies=True)
+        self._outputs_reader = RequestedOutputsReader(spec, memory)
         self._texts: Texts[Described] = Texts()
 
     def parse(self, body: bytes | bytearray, json_bytes: int | None) -> Request:
@@ -229,8 +234,8 @@ class InferRequests:
             return described._replace(requested=described.requested._replace(id=identity))
         described = self._described(_decoded(text))
         # A region may be another one by the time of the next request.
-        lasting = not (described.lazy or described.requested.shared)
-        if lasting and all(given.size != IN_JSON for given in described.given):
+        lasting = not (described.lazy or described.requested.shared) and self._as_it_is(described)
+        if self.remembers and lasting and all(given.size != IN_JSON for given in described.given):
             requested = described.requested
             said = described._replace(requested=requested._replace(id=b""))
             self._texts.learn(text, said, requested.id)
@@ -247,11 +252,15 @@ class InferRequests:
         binary_bytes, lazy = 0, False
         for index, entry in enumerate(entries):
             given = self._given(entry, index, binary_bytes, found_inputs)
-            found_inputs[entry["name"]] = given
+            found_inputs[given.reader.name] = given
             if given.size > 0:
                 binary_bytes += given.size
             elif given.size == IN_CLIENT_MEMORY:
                 lazy = True
+        if len(found_inputs) < len(self._signature.inputs):
+            shapes = {name: given.shape for name, given in found_inputs.items()}
+            for reader, shape, dimensions, tensor in self._signature.left_out(shapes):
+                found_inputs[reader.name] = Given(shape, dimensions, LEFT_OUT, 0, tensor, reader)
         ordered = self._signature.in_order(found_inputs)
         rows = self._signature.rows([given.shape for given in ordered])
         return Described(ordered, rows, binary_bytes, self._outputs_reader.read(request), lazy)
@@ -260,37 +269,53 @@ class InferRequests:
         if not isinstance(entry, dict):
             raise InvalidRequest(f"inputs[{index}] is {shown(entry)}, not an object")
         wanted = self._signature.named(entry.get("name"), index, taken)
-        wanted.expect_datatype(entry.get("datatype"))
-        shape, dimensions = wanted.fitted(entry.get("shape"))
-        size, values = wanted.source(entry, shape, self._memory)
-        return Given(shape, dimensions, size, start, values)
+        reader = wanted.of_datatype(entry.get("datatype"))
+        shape, dimensions = reader.fitted(entry.get("shape"))
+        size, values = reader.source(entry, shape, self._memory)
+        return Given(shape, dimensions, size, start, values, reader)
+
+    def _as_it_is(self, described: Described) -> bool:
+        """Whether every value is of its input's own datatype."""
+        pairs = zip(self._signature.inputs, described.given, strict=True)
+        return all(wanted is given.reader for wanted, given in pairs)
 
     def _filled(self, described: Described, binary: memoryview, *, booleans: bool) -> Request:
         if described.lazy:
             return self._lazy(described, binary, booleans=booleans)
         tensors = [
-            wanted.packed(given.values, given.shape, booleans=booleans)
+            given.reader.packed(given.values, given.shape, booleans=booleans)
             if given.size == IN_JSON
-            else wanted.unpacked(binary[given.start : given.start + given.size], given.shape)
-            for wanted, given in zip(self._signature.inputs, described.given, strict=True)
+            else given.values
+            if given.size == LEFT_OUT
+            else given.reader.unpacked(binary[given.start : given.start + given.size], given.shape)
+            for given in described.given
         ]
         shapes = [given.shape for given in described.given]
         dimensions = tuple(size for given in described.given for size in given.dimensions)
-        return Request(self._signature.parts(shapes, dimensions, tensors), described.requested)
+        parts = self._signature.parts(shapes, dimensions, tensors, self._said())
+        return Request(parts, described.requested)
+
+    def _said(self) -> bytes:
+        """What the model is told of the request; empty where it does not ask."""
+        return b""
 
     def _lazy(self, described: Described, binary: memoryview, *, booleans: bool) -> Request:
         tensors: list[Bytes | LazyBytes] = []
-        for wanted, given in zip(self._signature.inputs, described.given, strict=True):
+        for given in described.given:
+            reader = given.reader
             if given.size == IN_CLIENT_MEMORY:
-                tensors.append(wanted.settled(given.values, given.shape))
+                tensors.append(reader.settled(given.values, given.shape))
             elif given.size == IN_JSON:
-                tensors.append(wanted.packed(given.values, given.shape, booleans=booleans))
+                tensors.append(reader.packed(given.values, given.shape, booleans=booleans))
+            elif given.size == LEFT_OUT:
+                tensors.append(given.values)
             else:
                 data = binary[given.start : given.start + given.size]
-                tensors.append(wanted.unpacked(data, given.shape))
+                tensors.append(reader.unpacked(data, given.shape))
         shapes = [given.shape for given in described.given]
         dimensions = tuple(size for given in described.given for size in given.dimensions)
-        return Request(self._signature.lazy_parts(shapes, dimensions, tensors), described.requested)
+        parts = self._signature.lazy_parts(shapes, dimensions, tensors, self._said())
+        return Request(parts, described.requested)
 
     def _raw(self, body: bytes | bytearray) -> Request:
         inputs = self._signature.inputs
@@ -306,7 +331,8 @@ class InferRequests:
             data = len(body).to_bytes(LENGTH_BYTES, "little") + body
         tensor = wanted.unpacked(memoryview(data), shape)
         return Request(
-            self._signature.parts([shape], dimensions, [tensor]), self._outputs_reader.all_binary
+            self._signature.parts([shape], dimensions, [tensor], self._said()),
+            self._outputs_reader.all_binary,
         )
 
 
@@ -347,6 +373,8 @@ class NumberRequests(InferRequests):
                 rows, requested = described.rows, described.requested
                 if described.binary_bytes != binary_bytes or described.given[0].size < 0:
                     return None
+                if not self._as_it_is(described):
+                    return None
             else:
                 ((rows, *_), _) = self._signature.inputs[0].raw_shape(binary_bytes)
                 requested = self._outputs_reader.all_binary
@@ -366,6 +394,7 @@ class NumberRequests(InferRequests):
         request = self._filled_json(described, body)
         rows, requested = described.rows, described.requested
         one_part = described.given[0].size == IN_JSON and 0 < rows <= self._cap
+        one_part = one_part and self._as_it_is(described)
         # Where there is a quote, there may be another member behind the value.
         if one_part and not requested.shared and _QUOTE not in values:
             self._around.learn(around, Outline(rows, 0, requested._replace(id=b"")), requested.id)

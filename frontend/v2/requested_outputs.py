@@ -11,7 +11,6 @@ from orjson import dumps
 
 from ringbatch.frontend.codec.classification import UNCLASSIFIED
 from ringbatch.frontend.codec.json_to_tensor import shown
-from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.v2.shared_memory import OFF, ClientMemory, Target, span_of
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec
@@ -67,13 +66,9 @@ class RequestedOutputsReader:
     Args:
         spec: the model, with declared outputs.
         memory: where clients may want outputs.
-        classifies: whether they may want classes.
     """
 
-    def __init__(
-        self, spec: ModelSpec, memory: ClientMemory = OFF, *, classifies: bool = False
-    ) -> None:
-        self._classifies = classifies
+    def __init__(self, spec: ModelSpec, memory: ClientMemory = OFF) -> None:
         self._outputs = spec.outputs
         self._memory = memory
         self._index = {tensor.name: index for index, tensor in enumerate(spec.outputs)}
@@ -89,7 +84,7 @@ class RequestedOutputsReader:
 
         Raises:
             InvalidRequest: naming what was found and what would be right.
-            NotSupported: it asks for an extension that is not served.
+            RequestError: `ClientMemory` does.
         """
         identity = b""
         if (given := request.get("id")) is not None:
@@ -135,7 +130,7 @@ class RequestedOutputsReader:
         tensor = self._outputs[index]
         if parameters := parameters_of(entry, f'output "{name}"'):
             span = span_of(parameters, f'output "{name}"', self._memory)
-            classes = self._classes(parameters, tensor)
+            classes = _classes(parameters, tensor)
             if span is not None:
                 if classes:
                     raise InvalidRequest(f'output "{name}" is in shared memory and classes as well')
@@ -148,16 +143,6 @@ class RequestedOutputsReader:
         if not binary and tensor.datatype.name in RAW_ONLY:
             raise _no_json(tensor)
         return RequestedOutput(index, binary)
-
-    def _classes(self, parameters: dict[str, Any], tensor: Tensor) -> int:
-        classes = _whole(parameters, "classification", MAX_CLASSES)
-        if classes and not self._classifies:
-            raise NotSupported("the classification extension is not supported here")
-        if classes and tensor.datatype.name in UNCLASSIFIED:
-            raise InvalidRequest(
-                f'output "{tensor.name}" is {tensor.datatype.name}, which has no classes'
-            )
-        return classes
 
 
 def id_member(given: str) -> bytes:
@@ -177,11 +162,14 @@ def parameters_of(owner: dict[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(parameters, dict):
         raise InvalidRequest(f"the parameters of {where} are {shown(parameters)}, not an object")
     for name, value in parameters.items():
-        if type(value) not in _SCALARS:
+        if type(value) not in _SCALARS and value is not None:
             raise InvalidRequest(
                 f"parameter {shown(name)} of {where} is {shown(value)}; a parameter is a string, "
                 "a number or a boolean"
             )
+    # Some clients write null for what they do not give.
+    if None in parameters.values():
+        return {name: value for name, value in parameters.items() if value is not None}
     return parameters
 
 
@@ -191,17 +179,27 @@ def quoted(names: Iterable[str]) -> str:
 
 
 def _read_parameters(parameters: dict[str, Any]) -> tuple[bool, int]:
-    """Whether outputs are wanted as bytes unless they say otherwise, and the timeout in ns."""
+    """Whether outputs are wanted as bytes unless they say otherwise, and the timeout in ns.
+
+    A sequence means nothing to a model without state, and none here has any.
+    """
     for name in parameters:
         if name == "headers" or name.startswith("triton_"):
             raise InvalidRequest(f"parameter {shown(name)} is reserved and cannot be given")
     for name in ("sequence_start", "sequence_end"):
         _boolean(parameters, name, default=False)
-    if parameters.get("sequence_id"):
-        raise InvalidRequest("the request has a sequence_id, but no model here keeps sequences")
     _whole(parameters, "priority", (1 << 64) - 1)
     timeout_us = _whole(parameters, "timeout", MAX_TIMEOUT_US)
     return _boolean(parameters, "binary_data_output", default=False), timeout_us * 1000
+
+
+def _classes(parameters: dict[str, Any], tensor: Tensor) -> int:
+    classes = _whole(parameters, "classification", MAX_CLASSES)
+    if classes and tensor.datatype.name in UNCLASSIFIED:
+        raise InvalidRequest(
+            f'output "{tensor.name}" is {tensor.datatype.name}, which has no classes'
+        )
+    return classes
 
 
 def _boolean(parameters: dict[str, Any], name: str, *, default: bool) -> bool:

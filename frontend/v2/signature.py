@@ -4,10 +4,11 @@ REST and gRPC differ in where names, shapes and values stand in a request. That 
 model's, all of them and of one batch size, and what then stands in slots, is the same and is here.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any, TypeVar
 
+from ringbatch.frontend.codec.defaults import Default
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.payload import (
     Assembly,
@@ -18,11 +19,14 @@ from ringbatch.frontend.codec.payload import (
     framed,
     laid_out,
 )
+from ringbatch.frontend.v2.converted_input import ConvertedInput, convertible
 from ringbatch.frontend.v2.input import Input, Shape
 from ringbatch.frontend.v2.requested_outputs import quoted
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.frame import Frame, FrameError
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.words import NOTHING, as_tensor
 
 T = TypeVar("T")
 
@@ -39,15 +43,17 @@ class Signature:
     """
 
     def __init__(self, spec: ModelSpec) -> None:
-        self._by_name = {
-            tensor.name: Input(tensor, spec.name, batched=spec.batched) for tensor in spec.inputs
-        }
+        self._by_name = {tensor.name: _input(tensor, spec) for tensor in spec.inputs}
         self.inputs = tuple(self._by_name.values())
         self.takes = f'model "{spec.name}" takes {quoted(self._by_name)}'
         self._name = spec.name
         self._cap = spec.cap
-        self._frame = Frame(spec.inputs)
+        self._frame = Frame(spec.carried)
+        self._asks = spec.words is not None
         self._alone = len(spec.inputs) == 1 and self._frame.static
+        self._defaults = {
+            tensor.name: Default(tensor) for tensor in spec.inputs if tensor.default is not None
+        }
         self._answers_nothing = all(tensor.static for tensor in spec.outputs)
 
     def named(self, name: Any, index: int, taken: Container[str]) -> Input:
@@ -59,16 +65,20 @@ class Signature:
             taken: the names of the entries before.
 
         Raises:
-            InvalidRequest: the name is no string, that of no input, or taken.
+            InvalidRequest: the name is no string, that of no input where there are several, or
+                taken.
         """
-        wanted = self._by_name.get(name) if isinstance(name, str) else None
+        if not isinstance(name, str):
+            found = "lacks its name" if name is None else f"has {shown(name)} as its name"
+            raise InvalidRequest(f"inputs[{index}] {found}, which is a string")
+        wanted = self._by_name.get(name)
         if wanted is None:
-            if not isinstance(name, str):
-                found = "lacks its name" if name is None else f"has {shown(name)} as its name"
-                raise InvalidRequest(f"inputs[{index}] {found}, which is a string")
-            raise InvalidRequest(f"inputs[{index}] is {shown(name)}, but {self.takes}")
-        if name in taken:
-            raise InvalidRequest(f"input {shown(name)} stands in the request twice")
+            # Where there is one, whatever a client calls it is that one.
+            if len(self.inputs) != 1 or index or not name:
+                raise InvalidRequest(f"inputs[{index}] is {shown(name)}, but {self.takes}")
+            (wanted,) = self.inputs
+        if wanted.name in taken:
+            raise InvalidRequest(f"input {shown(wanted.name)} stands in the request twice")
         return wanted
 
     def in_order(self, found: Mapping[str, T]) -> tuple[T, ...]:
@@ -84,6 +94,24 @@ class Signature:
             missing = next(name for name in self._by_name if name not in found)
             raise InvalidRequest(f'the request lacks input "{missing}"; {self.takes}')
         return tuple(found[name] for name in self._by_name)
+
+    def left_out(self, found: Mapping[str, Shape]) -> Iterator[tuple[Input, Shape, Shape, bytes]]:
+        """The inputs that a request leaves out and may leave out: what reads each, its shape, the
+        sizes of it for open dimensions, and its bytes.
+
+        Args:
+            found: the shapes of those that it has, by their names.
+
+        Raises:
+            InvalidRequest: as of `rows`, or the instances are too many for that.
+        """
+        if len(found) == len(self._by_name) or not found:
+            return
+        rows = self.rows(list(found.values()))
+        for name, default in self._defaults.items():
+            if name not in found:
+                shape = (rows, *default.shape)
+                yield self._by_name[name], shape, default.dimensions, default.tensor(rows)
 
     def rows(self, shapes: Sequence[Shape]) -> int:
         """The number of instances in inputs of these shapes, in the order of the model.
@@ -112,7 +140,11 @@ class Signature:
         return rows
 
     def parts(
-        self, shapes: Sequence[Shape], dimensions: Shape, tensors: Sequence[Bytes]
+        self,
+        shapes: Sequence[Shape],
+        dimensions: Shape,
+        tensors: Sequence[Bytes],
+        words: bytes = b"",
     ) -> tuple[Part, ...]:
         """What stands in slots: several parts where a batch may not hold all instances, none
         where there are none.
@@ -121,13 +153,14 @@ class Signature:
             shapes: of each input, in the order of the model.
             dimensions: the sizes that stand for the open dimensions, in that order.
             tensors: the bytes of each input.
+            words: what the model is told of the request, if it asks.
 
         Raises:
             InvalidRequest: they take more than memory can hold.
         """
         rows = shapes[0][0]
         if 0 < rows <= self._cap:
-            return (self._part(rows, dimensions, tensors),)
+            return (self._part(rows, dimensions, tensors, words),)
         if not rows:
             return ()
         spans = [(start, min(start + self._cap, rows)) for start in range(0, rows, self._cap)]
@@ -143,12 +176,17 @@ class Signature:
                     memoryview(tensor)[cut[index] : cut[index + 1]]
                     for tensor, cut in zip(tensors, cuts, strict=True)
                 ],
+                words,
             )
             for index, (start, end) in enumerate(spans)
         )
 
     def lazy_parts(
-        self, shapes: Sequence[Shape], dimensions: Shape, tensors: Sequence[Bytes | LazyBytes]
+        self,
+        shapes: Sequence[Shape],
+        dimensions: Shape,
+        tensors: Sequence[Bytes | LazyBytes],
+        words: bytes = b"",
     ) -> tuple[Part | LazyPart, ...]:
         """As `parts`, for tensors some of which are read only when they are put into their slot.
 
@@ -158,20 +196,32 @@ class Signature:
         rows = shapes[0][0]
         if rows > self._cap or not rows:
             read = [data.read() if isinstance(data, LazyBytes) else data for data in tensors]
-            return self.parts(shapes, dimensions, read)
+            return self.parts(shapes, dimensions, read, words)
+        if self._asks:
+            tensors = [*tensors, as_tensor(words or NOTHING, rows)]
         try:
             pieces = laid_out(self._frame, rows, dimensions, tensors)
         except FrameError as error:
             raise InvalidRequest(str(error)) from None
         return (LazyPart(rows, Assembly(pieces), self._frame.key_bytes),)
 
-    def _part(self, rows: int, dimensions: Shape, tensors: Sequence[Bytes]) -> Part:
+    def _part(self, rows: int, dimensions: Shape, tensors: Sequence[Bytes], words: bytes) -> Part:
         if self._alone:
             (tensor,) = tensors
             payload = memoryview(tensor) if isinstance(tensor, bytearray) else tensor
             return Part(rows, payload, 0)
+        if self._asks:
+            tensors = [*tensors, as_tensor(words or NOTHING, rows)]
         try:
             payload = framed(self._frame, rows, dimensions, tensors)
         except FrameError as error:
             raise InvalidRequest(str(error)) from None
         return Part(rows, payload, self._frame.key_bytes)
+
+
+def _input(tensor: Tensor, spec: ModelSpec) -> Input:
+    others = {
+        other: ConvertedInput(tensor, other, spec.name, batched=spec.batched)
+        for other in convertible(tensor.datatype.name, spec.platform)
+    }
+    return Input(tensor, spec.name, batched=spec.batched, converted_from=others, nulls=spec.nulls)

@@ -2,7 +2,8 @@
 
 One request a connection, a line of JSON, and one line back once it is carried out:
 
-    {"do": "reload" | "load" | "unload" | "handover", "model": "NAME" | null}
+    {"do": "reload" | "load" | "unload" | "handover", "model": "NAME" | null,
+     "max_batch_size": N | null}
     {"end": "done" | "failed" | "unknown", "lines": ["...", ...]}
 
 Whoever asks for a handover keeps the connection, over which it says one thing more; see
@@ -34,10 +35,13 @@ class Order(NamedTuple):
             loaded again; ``load`` and ``unload`` are for one model; ``handover`` has it give its
             listening sockets to another engine, and stop when that serves.
         model: its name; None where it is for all.
+        max_batch_size: with which a model is loaded, until it is loaded anew, in place of that of
+            its configuration; None for that.
     """
 
     action: Action
     model: str | None
+    max_batch_size: int | None = None
 
 
 class Report(NamedTuple):
@@ -59,7 +63,8 @@ def socket_path(segment_name: str) -> str:
 
 def order_line(order: Order) -> bytes:
     """A request as it crosses."""
-    return json.dumps({"do": order.action, "model": order.model}).encode() + b"\n"
+    fields = {"do": order.action, "model": order.model, "max_batch_size": order.max_batch_size}
+    return json.dumps(fields).encode() + b"\n"
 
 
 def read_order(line: bytes) -> Order | None:
@@ -69,7 +74,10 @@ def read_order(line: bytes) -> Order | None:
     named = isinstance(model, str)
     if action not in ACTIONS or not (named or (model is None and action in _OF_ALL)):
         return None
-    return Order(action, model)
+    size = fields.get("max_batch_size")
+    if size is not None and (type(size) is not int or action != "load"):
+        return None
+    return Order(action, model, size)
 
 
 def report_line(report: Report) -> bytes:

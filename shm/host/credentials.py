@@ -9,7 +9,7 @@ import os
 import re
 import ssl
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,8 +68,12 @@ class Tls(NamedTuple):
     context: ssl.SSLContext
 
 
-def server_tls(credentials: Credentials) -> Tls | None:
+def server_tls(credentials: Credentials, protocols: Sequence[str] = ("http/1.1",)) -> Tls | None:
     """Read what a listening socket needs; None where there is no certificate.
+
+    Args:
+        credentials: where the files are.
+        protocols: that are spoken, as ALPN names them.
 
     Raises:
         StartupError: a file cannot be read or is not what it should be, or they do not belong
@@ -82,7 +86,7 @@ def server_tls(credentials: Credentials) -> Tls | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols([*protocols])
     try:
         _load(context, chain, secret)
     except ssl.SSLError as error:

@@ -1,8 +1,9 @@
 """What a line of the log looks like: one form for every process of an engine.
 
-As text, a line is for people. As JSON it is an object, with `time`, `level`, `role`, `pid`,
-`message`, `traceback` where there is one, and whatever fields a message has of its own. Where the
-journal takes the lines, each begins with its priority, as systemd reads it.
+As text, a line is for people; what a model or a library logs has the name of its logger in front.
+As JSON it is an object, with `time`, `level`, `role`, `pid`, `message`, `logger` where it is not
+the server's, `traceback` where there is one, and whatever fields a message has of its own. Where
+the journal takes the lines, each begins with its priority, as systemd reads it.
 """
 
 import json
@@ -27,6 +28,8 @@ _PRIORITIES: Final = (
     (logging.INFO, 6),
 )
 _DEBUG: Final = 7
+_OF_THE_SERVER: Final = ("ringbatch", "root", "gunicorn", "uvicorn")
+_SOURCE: Final = "ringbatch_source"
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 """What would move a terminal's cursor, or end a line for some readers; not LF and tab."""
 _PLAIN: Final = re.compile(r"[!#-<>-~]+")
@@ -43,7 +46,9 @@ class LineFormatter(logging.Formatter):
     """
 
     def __init__(self, role: str, form: Form = "text", *, journal: bool = False) -> None:
-        super().__init__(f"%(asctime)s ringbatch {role} [%(process)d] %(levelname)s %(message)s")
+        super().__init__(
+            f"%(asctime)s ringbatch {role} [%(process)d] %(levelname)s %({_SOURCE})s%(message)s"
+        )
         self._role = role
         self._form = form
         self._journal = journal
@@ -57,6 +62,8 @@ class LineFormatter(logging.Formatter):
         return "\n".join(mark + line for line in text.split("\n"))
 
     def _as_text(self, record: logging.LogRecord) -> str:
+        source = _source(record.name)
+        setattr(record, _SOURCE, f"{source}: " if source else "")
         text = super().format(record)
         fields = getattr(record, FIELDS, None)
         if fields:
@@ -71,6 +78,8 @@ class LineFormatter(logging.Formatter):
             "pid": record.process,
             "message": record.getMessage(),
         }
+        if source := _source(record.name):
+            document["logger"] = source
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
         if record.exc_text:
@@ -78,6 +87,11 @@ class LineFormatter(logging.Formatter):
         document |= getattr(record, FIELDS, {})
         # Half of a surrogate pair, which UTF-8 does not have, is an escape of ASCII.
         return json.dumps(document, ensure_ascii=True, default=str)
+
+
+def _source(name: str) -> str:
+    """Of a logger that is not of the server, its name; of others nothing."""
+    return "" if name.partition(".")[0] in _OF_THE_SERVER else name
 
 
 def _instant(record: logging.LogRecord) -> str:

@@ -1,10 +1,11 @@
 """An engine at one instant: what is looked at several times, to say what happens in between."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ringbatch.shm.model_spec import SERVING, ModelSpec, titled
 from ringbatch.shm.restarts import Role, restarts_of
+from ringbatch.shm.scalings import Scalings
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.snapshot.occupancy import Occupancy, OfModel
 from ringbatch.shm.snapshot.slow import SlowRequest, slow_requests
@@ -20,6 +21,12 @@ _ROLES: Final = {
     Role.CONTROL: "the control process",
 }
 """What people call them."""
+_SCALED: Final = {
+    "up": "more workers: ",
+    "down": "fewer workers: ",
+    "held": "no more workers: ",
+}
+"""What is said of a decision, before its reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,8 @@ class ModelSample:
         ready: workers that take batches.
         running: workers that are configured to run.
         spares: configured beside these.
+        limits: as of `ModelSpec`.
+        scalings: decisions on the number of workers, by what was decided and why.
         under_way: requests without an answer.
         answer_ms: what a request that comes now is expected to take; 0 where nothing waits.
         reasons: batches by what they were closed for.
@@ -58,6 +67,8 @@ class ModelSample:
     times: tuple[int, ...]
     sizes: dict[str, int]
     deaths: dict[str, int]
+    limits: tuple[int, int] | None = None
+    scalings: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +153,7 @@ def sample(segment: Segment, now_ns: int) -> Sample:
     occupancy = Occupancy(segment, now_ns)
     ends = ends_of(segment, {s.account for s in specs.values() if s.state == SERVING})
     models = tuple(
-        _model(title, spec, status, occupancy.of(spec), ends.get(spec.account))
+        _model(segment, title, spec, status, occupancy.of(spec), ends.get(spec.account))
         for title, spec in specs.items()
     )
     titles = {number: title for title, spec in specs.items() for number in spec.workers}
@@ -188,7 +199,12 @@ def sample(segment: Segment, now_ns: int) -> Sample:
 
 
 def _model(
-    title: str, spec: ModelSpec, status: EngineStatus, own: OfModel, ends: Ends | None
+    segment: Segment,
+    title: str,
+    spec: ModelSpec,
+    status: EngineStatus,
+    own: OfModel,
+    ends: Ends | None,
 ) -> ModelSample:
     serves = spec.state == SERVING and ends is not None
     counted = status.models[title]
@@ -211,7 +227,14 @@ def _model(
         times=tuple(ends.times) if serves and ends is not None else (),
         sizes=counted.batch_rows,
         deaths=counted.deaths,
+        limits=spec.limits,
+        scalings=_scalings(segment, spec) if serves and spec.most else {},
     )
+
+
+def _scalings(segment: Segment, spec: ModelSpec) -> dict[str, int]:
+    counts = Scalings(segment.words, segment.layout, spec.account).counts()
+    return {_SCALED[cause.direction] + cause.words: count for cause, count in counts.items()}
 
 
 def _counted(counts: dict[str, int]) -> tuple[int, int, int]:

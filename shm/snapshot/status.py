@@ -1,5 +1,6 @@
 """Everything that is counted in a segment, under the names that people read."""
 
+import time
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +19,10 @@ from ringbatch.shm.model_spec import ModelSpec, titled
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
 from ringbatch.shm.tallies import ends_of
+from ringbatch.shm.upstreams import ServerCounts, Upstreams
 
+IN_RAY: Final = ", drives an actor in a Ray cluster"
+"""What is said of a worker beside its state, where it does."""
 _DEATHS: Final = {
     "crashed": ModelCounter.CRASHED,
     "killed": ModelCounter.KILLED,
@@ -33,6 +37,8 @@ class ModelStatus:
     Attributes:
         workers: configured to run.
         spares: configured beside these, to wait for the death of one.
+        limits: the fewest and the most, where the load decides how many run; None where it does
+            not.
         ready: of these, those that take batches now.
         requests: collected.
         rows: instances in them.
@@ -49,6 +55,7 @@ class ModelStatus:
         retried: requests run again because a worker died.
         deaths: workers that ended and were started again, by why they ended.
         file_differs: whether another file lies at the model's path than the one that is served.
+        servers: the model servers that run it, where others do.
     """
 
     workers: int
@@ -68,6 +75,8 @@ class ModelStatus:
     refused: int
     deaths: dict[str, int]
     file_differs: bool = False
+    limits: tuple[int, int] | None = None
+    servers: tuple[ServerCounts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +106,8 @@ def read(segment: Segment) -> EngineStatus:
     lanes = [Counters(words, layout.lane_counters(lane)) for lane in range(layout.lanes)]
     segment.read_models()
     workers = sorted(number for spec in segment.models for number in spec.workers)
+    far = dict.fromkeys(workers, "")
+    far |= {number: IN_RAY for spec in segment.models for number in spec.remote}
     collector = Counters(words, layout.collector_counters())
     return EngineStatus(
         models=_models(segment),
@@ -108,7 +119,7 @@ def read(segment: Segment) -> EngineStatus:
             }
             for number in workers
         },
-        states={number: _state(segment, number) for number in workers},
+        states={number: _state(segment, number) + far[number] for number in workers},
         pids={number: _pid(segment, number) for number in workers},
     )
 
@@ -157,7 +168,15 @@ def _model(segment: Segment, spec: ModelSpec) -> ModelStatus:
         refused=ends.ended,
         deaths={why: counters[counter] for why, counter in _DEATHS.items()},
         file_differs=spec.file_differs,
+        limits=spec.limits,
+        servers=tuple(_servers(segment, spec)),
     )
+
+
+def _servers(segment: Segment, spec: ModelSpec) -> list[ServerCounts]:
+    if spec.platform != "http":
+        return []
+    return Upstreams(segment.words, segment.layout).counts(spec.workers, time.monotonic_ns())
 
 
 def _mean_ms(total_ns: int, count: int) -> float:

@@ -38,6 +38,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import JSON
+from ringbatch.frontend.codec.words import Heard
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fallback import FallbackProtocol
@@ -310,13 +311,21 @@ class Pair:
         body: Body,
         reply: Reply,
         timeout_ns: int = 0,
-        origin: bytes | None = None,
+        origin: Heard | None = None,
     ) -> None:
         """As in `Predictions`."""
-        self._answer(("predict", name, bytes(body), timeout_ns, origin), reply)
+        # The head itself has another form from each path.
+        own = origin if isinstance(origin, bytes) and not origin.startswith(b"POST ") else None
+        self._answer(("predict", name, bytes(body), timeout_ns, own), reply)
 
     def infer(
-        self, name: str, body: Body, json_bytes: int | None, reply: Reply, timeout_ns: int = 0
+        self,
+        name: str,
+        body: Body,
+        json_bytes: int | None,
+        reply: Reply,
+        timeout_ns: int = 0,
+        origin: Heard = b"",
     ) -> None:
         """As in `Predictions`."""
         self._answer(("infer", name, bytes(body), json_bytes, timeout_ns), reply)

@@ -17,7 +17,8 @@ from google.protobuf.message import DecodeError
 from segment_fixture import spec
 
 from ringbatch.engine.runtimes.model import Model
-from ringbatch.engine.worker.runner import JsonCodec, TensorCodec
+from ringbatch.engine.worker.json_codec import JsonCodec
+from ringbatch.engine.worker.runner import TensorCodec
 from ringbatch.frontend.codec import bytes_tensor
 from ringbatch.frontend.codec.classification import classes_of
 from ringbatch.frontend.codec.payload import LazyBytes

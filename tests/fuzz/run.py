@@ -25,10 +25,11 @@ from fuzz.connection import Pair, in_virtual_time, live
 from fuzz.corpora import mutator
 from fuzz.decoders import TARGETS, try_one
 from fuzz.http2 import Target
+from fuzz.http2_oracle import compare
 from fuzz.limits import Difference, Endless, Overrun
 from fuzz.segment import live_beside_hostility
 
-CONNECTION, SEGMENT, HTTP2 = "connection", "segment", "http2"
+CONNECTION, SEGMENT, HTTP2, ORACLE = "connection", "segment", "http2", "http2 beside h2"
 _LEAD_BATCH = 100
 _HANG_S = 60
 _TOLD = 3
@@ -43,7 +44,7 @@ _KINDS = {
 
 def main() -> int:
     """Exit status 1 where something was found; it is printed with what repeats it."""
-    names = [CONNECTION, SEGMENT, HTTP2, *TARGETS]
+    names = [CONNECTION, SEGMENT, HTTP2, ORACLE, *TARGETS]
     parser = argparse.ArgumentParser(description="Fuzz whatever reads strangers' bytes.")
     parser.add_argument("--target", choices=names, help="one alone; by default all, in turn")
     parser.add_argument("--seconds", type=float, default=60, help="for all targets together")
@@ -100,6 +101,8 @@ def _too_long(_signal: int, _frame: object) -> None:
 def _attempts(target: str) -> Iterator[Callable[[int], Awaitable[object]]]:
     if target == SEGMENT:
         yield _awaitable(live_beside_hostility)
+    elif target == ORACLE:
+        yield _awaitable(compare)
     elif target == CONNECTION:
         yield partial(live, {asks: Pair(asks_for_keys=asks) for asks in (False, True)})
     elif target == HTTP2:

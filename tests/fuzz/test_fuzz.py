@@ -22,6 +22,8 @@ from fuzz.connection import (
 from fuzz.corpora import mutator
 from fuzz.decoders import TARGETS, try_one
 from fuzz.http2 import Target
+from fuzz.http2_oracle import compare
+from fuzz.limits import Difference
 from fuzz.requests import BODY, CORPUS, SMUGGLED, bare, request
 from fuzz.segment import live_beside_hostility
 from fuzz.strict import check_head
@@ -40,6 +42,7 @@ CONNECTIONS_EACH = 2_000
 INPUTS_OF_A_DECODER = 3_000
 HOSTILE_LIVES = 250
 HTTP2_CONNECTIONS = 300
+ORACLE_RUNS = 300
 NEVER_ACCEPTED = {"v2 untyped", "grpc untyped"}
 """Such models are served over V1 alone."""
 
@@ -131,11 +134,22 @@ def test_frames_of_http2_harm_neither_the_process_nor_its_other_clients(tmp_path
         server.check()
 
 
-def test_a_path_that_is_not_utf_8_costs_others_one_more_try_at_most(tmp_path: Path) -> None:
+@exhaustive
+def test_a_path_that_is_not_utf_8_harms_nobody(tmp_path: Path) -> None:
     call = http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.head(b"/\xbf"))
     with Target(tmp_path) as server:
         server.send([http2.PREFACE + http2.frame(http2.SETTINGS, 0, 0, b"") + call])
         server.check()
+
+
+def test_http2_is_read_as_h2_reads_it() -> None:
+    frames = 0
+    for seed in range(ORACLE_RUNS):
+        try:
+            frames += compare(seed)
+        except Difference as failure:
+            raise AssertionError(f"seed {seed}: {failure}") from failure
+    assert frames > 20 * ORACLE_RUNS
 
 
 # Wrong ones, each caught

@@ -331,6 +331,8 @@ def test_a_defect_is_an_internal_error_whose_details_stay_in_the_log(
             {"Inference-Header-Content-Length": "x"},
             [(Protocol.V2_BINARY, 400, "good")],
         ),
+        # A route ends at a line break.
+        ("POST", "/v1/models/go\nod:predict", {}, [(Protocol.V1, 404, "")]),
         # These come to the pipeline, which counts them itself.
         ("POST", "/v1/models/good:predict", {"Content-Length": "0"}, []),
     ],

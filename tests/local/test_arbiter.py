@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from gunicorn.arbiter import Arbiter
+from gunicorn.errors import HaltServer
 from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.server.arbiter import CountingArbiter, is_killed
@@ -88,6 +89,19 @@ def test_who_ends_with_the_arbiter_is_not_counted(arbiter: Any, segment: Segment
     end(process, signal.SIGTERM)
     arbiter.reap_workers()
     assert not any(restarts_of(segment).values())
+
+
+def test_another_that_fails_to_start_ends_the_arbiter_once(
+    arbiter: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def halt(_arbiter: Any) -> None:
+        raise HaltServer("Worker failed to boot.", 3)
+
+    monkeypatch.setattr(Arbiter, "reap_workers", halt)
+    with pytest.raises(HaltServer):
+        arbiter.reap_workers()
+    arbiter.stop()
+    arbiter.reap_workers()
 
 
 def test_who_is_gone_was_not_killed_as_far_as_one_knows(arbiter: Any) -> None:

@@ -7,7 +7,8 @@ from collector_harness import LATENCY, CollectorHarness, eager, fixed
 from segment_fixture import Reply
 from simulation.mutants import Late
 
-from ringbatch.engine.collector.collector import MAX_DEATHS, Collector
+from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.collector.dead_batches import MAX_DEATHS
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.slot import FLAG_BITS, SLOT_BITS, Reason, State, Status, reference

@@ -54,7 +54,7 @@ class Echo:
         self._port = port
         self.runs = Runs()
 
-    def run(self, references: list[int], mark: BatchMark, _began_ns: int) -> None:
+    def run(self, references: list[int], mark: BatchMark, _began_ns: int, _asked: int) -> None:
         for ref in references:
             self._port.answer(ref, Status.OK, 0, mark, 0)
 

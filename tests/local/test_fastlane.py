@@ -535,6 +535,45 @@ async def test_on_falcons_side_too() -> None:
     assert b"\r\nconnection: close\r\n" in connection.transport.written
 
 
+OLD = b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+KEPT = b"\r\nconnection: keep-alive\r\n"
+
+
+@scenario
+async def test_an_http_1_0_client_keeps_its_connection_where_it_asks_to() -> None:
+    connection = Connection()
+    for answered in (1, 2):
+        connection.feed(OLD)
+        await until(lambda count=answered: connection.transport.written.count(b"falcon") == count)  # type: ignore[misc]
+        assert connection.transport.written.count(KEPT) == answered
+        assert not connection.transport.is_closing()
+    connection.transport.protocol.leave()
+    connection.feed(OLD)
+    await until(connection.transport.is_closing)
+    assert connection.transport.written.count(KEPT) == 2
+    assert connection.transport.written.count(b"\r\nconnection: close\r\n") == 1
+
+
+@scenario
+async def test_an_http_1_0_client_that_is_answered_while_all_are_to_leave_is_told() -> None:
+    connection = Connection()
+    connection.feed(OLD.replace(b" / ", b" %b " % WAITS.encode()))
+    await connection.settle()
+    connection.transport.protocol.leave()
+    connection.may_answer.set()
+    await until(connection.transport.is_closing)
+    assert KEPT not in connection.transport.written
+    assert b"\r\nconnection: close\r\n" in connection.transport.written
+
+
+@scenario
+async def test_an_http_1_0_client_that_does_not_ask_is_answered_once() -> None:
+    connection = Connection()
+    connection.feed(b"GET / HTTP/1.0\r\n\r\n")
+    await until(connection.transport.is_closing)
+    assert KEPT not in connection.transport.written
+
+
 @scenario
 async def test_who_comes_while_all_are_to_go_elsewhere_is_answered_once() -> None:
     connection = Connection(at_once=True, leaving=True)

@@ -566,7 +566,8 @@ def test_an_unknown_model_is_answered_with_the_names_there_are() -> None:
     harness = FrontendHarness(untyped())
     assert harness.service.predict("nope", b"{}", harness.replies.to(0)) is None
     status, body, _ = harness.replies.got[0]
-    assert (status, body) == (404, {"error": 'there is no model "nope"; there is: echo'})
+    text = 'Request for unknown model: there is no model "nope"; there is: echo'
+    assert (status, body) == (404, {"error": text})
 
 
 def test_a_model_that_no_worker_ever_held_is_not_ready() -> None:

@@ -24,8 +24,10 @@ from ringbatch.shm.counters import (
     ModelCounter,
     WorkerCounter,
 )
+from ringbatch.shm.descriptors import WorkerState, WorkerWords
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.model_counters import Accounts
+from ringbatch.shm.own_metrics import Metric, OwnMetrics, Series
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
 
@@ -172,3 +174,54 @@ def test_a_request_counts_once_also_where_it_is_split_or_sent_again() -> None:
     assert found["ringbatch_lane_requests_total", "1"] == 2
     assert found["ringbatch_lane_answers_total", "1"] == 2
     assert harness.model().requests == 2
+
+
+def counted_by(harness: CollectorHarness, worker: int, *series: Series) -> None:
+    segment = harness.segment
+    OwnMetrics(segment.memory, segment.layout.own_metrics(worker)).begin(series)
+
+
+def test_what_models_count_is_added_up_and_gauges_are_of_workers_that_run() -> None:
+    harness = CollectorHarness(eager(workers=(0, 1, 2)))
+    segment = harness.segment
+    account = segment.models[0].account
+    cut = Metric("counter", "cut", "Texts cut.", account, ("lang",))
+    size = Metric("gauge", "size", "Texts kept.", account)
+    spread = Metric("histogram", "spread", "Lengths.", account, (), (1.0, 2.0))
+    gone = Metric("counter", "gone", "Of a model that is gone.", account + 1)
+    for worker in range(3):
+        counted_by(
+            harness,
+            worker,
+            Series(cut, ("de",), (2.0,)),
+            Series(size, (), (worker + 1.0,)),
+            Series(spread, (), (1.0, 0.0, 2.0, 12.5)),
+            Series(gone, (), (1.0,)),
+        )
+        state = WorkerState.ABSENT if worker == 1 else WorkerState.READY
+        segment.words[segment.layout.worker(worker) + WorkerWords.STATE] = state
+    found = {key: n for key, n in samples(harness).items() if not key[0].startswith("ringbatch_")}
+    assert found == {
+        ("cut_total", "de", "m", "1"): 6,
+        ("size", "m", "1", "0"): 1,
+        ("size", "m", "1", "2"): 3,
+        ("spread_bucket", "1.0", "m", "1"): 3,
+        ("spread_bucket", "2.0", "m", "1"): 3,
+        ("spread_bucket", "+Inf", "m", "1"): 9,
+        ("spread_count", "m", "1"): 9,
+        ("spread_sum", "m", "1"): 37.5,
+    }
+
+
+def test_a_metric_that_is_another_by_now_is_what_the_workers_that_run_say() -> None:
+    harness = CollectorHarness(eager(workers=(0, 1)))
+    segment = harness.segment
+    account = segment.models[0].account
+    old = Metric("counter", "cut", "Old.", account)
+    new = Metric("histogram", "cut", "New.", account, (), (1.0,))
+    counted_by(harness, 0, Series(old, (), (2.0,)))
+    counted_by(harness, 1, Series(new, (), (1.0, 0.0, 0.5)))
+    segment.words[segment.layout.worker(0) + WorkerWords.STATE] = WorkerState.ABSENT
+    segment.words[segment.layout.worker(1) + WorkerWords.STATE] = WorkerState.READY
+    names = {key[0] for key in samples(harness) if key[0].startswith("cut")}
+    assert names == {"cut_bucket", "cut_count", "cut_sum"}

@@ -77,7 +77,7 @@ class Engine:
     """
 
     def __init__(self, *models: ModelConfig, spare: int = 2) -> None:
-        workers = sum(m.workers for m in models)
+        workers = sum(m.processes for m in models)
         self.pool = Pool(workers)
         signatures = dict.fromkeys(range(workers), SIGNATURE)
         entries = first_entries(models, signatures, Forwarding())
@@ -533,7 +533,17 @@ def test_a_model_that_another_server_runs_over_v1_does_not_change_live(old: str)
         "failed",
         ("m: a model that another server runs cannot change; restart the engine",),
     )
-    assert engine.table() == [("m", "1", "serving", tuple(range(others.workers)))]
+    assert engine.table() == [("m", "1", "serving", tuple(range(others.processes)))]
+
+
+def test_a_model_that_another_server_runs_over_v1_may_have_other_numbers_of_workers() -> None:
+    others = model(runtime="http", path="http://127.0.0.1:1", workers=(1, 3))
+    engine = Engine(others)
+    ((reference, _),) = engine.live.served.models.items()
+    engine.live.scale(reference, 2)
+    engine.advance()
+    assert not engine.live.idle
+    assert sorted(engine.pool.workers) == [0, 1]
 
 
 def test_who_could_not_be_ended_is_when_the_change_is_given_up() -> None:

@@ -175,3 +175,33 @@ def test_the_watch_tells_of_what_differs_until_that_is_known(
         assert wait_until(lambda: news() == set(), "the watch to take it back")
     finally:
         watch.close(limit_s=60)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "texts"
+    (folder / "1_Pooling").mkdir(parents=True)
+    for name in ("model.onnx", "tokenizer.json", "1_Pooling/config.json"):
+        (folder / name).write_bytes(OLD)
+    return folder
+
+
+def test_a_directory_is_read_where_it_lies_as_long_as_it_is_the_same(folder: Path) -> None:
+    file = ModelFile(folder)
+    (folder / "README.md").write_bytes(NEW)
+    assert file.kept().content(folder) is None
+    assert file.fds == ()
+    assert not file.differs()
+
+
+@CHANGES
+@pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json", "1_Pooling/config.json"])
+def test_a_directory_with_another_file_is_not_served_by_workers_that_come_later(
+    folder: Path, name: str, change: Callable[[Path], None]
+) -> None:
+    file = ModelFile(folder)
+    change(folder / name)
+    assert file.differs()
+    with pytest.raises(StartupError, match="a file in it is another by now"):
+        file.kept().content(folder)
+    assert not ModelFile(folder).differs()

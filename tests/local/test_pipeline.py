@@ -1,6 +1,5 @@
 """Every protocol's requests go the same way: what befalls them, each of them tells alike."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +9,13 @@ import pytest
 from frontend_harness import SECOND_NS, TIMEOUT_NS, FrontendHarness, untyped
 
 from ringbatch.frontend.codec.outcome import Answer, outcome
-from ringbatch.frontend.grpc.inference import Inference, Pending
+from ringbatch.frontend.grpc.inference import Framing, GrpcAnswer, Inference
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.request.arrival import LARGE_BYTES
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.pipeline import Pipeline
+from ringbatch.frontend.routes.codec import InProcessCodec
+from ringbatch.frontend.routes.models import Settled
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.slot import Status
@@ -41,15 +42,10 @@ class Case:
         self.harness = FrontendHarness(MODEL, lane_bytes=1 << 21)
         self.service = self.harness.service
         self.answers: list[Answer] = []
-        self.pending: Pending | None = None
 
     @property
     def ends(self) -> list[tuple[int, Any]]:
         """Status and text of each answer."""
-        if self.pending is not None and self.pending.ended.done():
-            _, error, _ = self.pending.outcome
-            self.answers.append((200, b'{"error":""}', ()) if error is None else outcome(error))
-            self.pending = None
         return [(status, orjson.loads(body).get("error", "")) for status, body, _ in self.answers]
 
     def v1(self, timeout_ns: int) -> Call | None:
@@ -73,13 +69,26 @@ class Case:
     def grpc(self, timeout_ns: int) -> Call | None:
         fields = {"model_name": "large", "inputs": [INPUT]}
         message = inference("ModelInferRequest")(**fields, raw_input_contents=[VALUES.tobytes()])
-        remaining_s = timeout_ns / SECOND_NS if timeout_ns else None
-        ended: asyncio.Future[None] = asyncio.Future(loop=asyncio.new_event_loop())
-        self.pending = Inference(self.service).start(
-            message.SerializeToString(), remaining_s, ended
-        )
-        ended.get_loop().close()
-        return self.pending.call
+        data = message.SerializeToString()
+        inferences = Inference(self.service)
+        return inferences.start(data, timeout_ns, Framing(), self._told)
+
+    def _told(self, answer: GrpcAnswer) -> None:
+        error = answer.error
+        self.answers.append((200, b'{"error":""}', ()) if error is None else outcome(error))
+
+    def in_process(self, timeout_ns: int) -> Call | None:
+        codec = InProcessCodec(self.service)
+        values = VALUES.reshape(1, COUNT)
+        return self.service.pipeline.start(codec, "large", values, None, self.settle, timeout_ns)
+
+    def settle(self, settled: Settled) -> None:
+        answer, error = settled
+        if error is not None:
+            self.answers.append(outcome(error))
+            return
+        assert (answer.shape, answer.dtype) == ((1, COUNT), np.float32)
+        self.answers.append((200, b'{"error":""}', ()))
 
 
 def never_served(case: Case, _: pytest.MonkeyPatch) -> None:
@@ -98,8 +107,8 @@ def breaks(_: Case, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pipeline, "_expect_time", broken)
 
 
-WAYS = [Case.v1, Case.v2, Case.v2_binary, Case.upload, Case.grpc]
-NAMES = ["V1", "V2", "V2 binary", "upload", "gRPC"]
+WAYS = [Case.v1, Case.v2, Case.v2_binary, Case.upload, Case.grpc, Case.in_process]
+NAMES = ["V1", "V2", "V2 binary", "upload", "gRPC", "in process"]
 Way = Callable[[Case, int], Call | None]
 Misfortune = Callable[[Case, pytest.MonkeyPatch], None]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.runtimes.model import failure
-from ringbatch.engine.runtimes.python import import_model
+from ringbatch.engine.runtimes.model import Options, failure
+from ringbatch.engine.runtimes.python import import_model, open_python
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
 
@@ -171,6 +171,19 @@ BAD = {
     ),
     "no-predict": ("x = 1\n", r"model\.py: `predict` is missing; a model file needs a function"),
     "empty": ("", r"`predict` is missing"),
+    "predict-is-async": (
+        "async def predict(x): return x\n",
+        r"`predict` is an async function, but a worker calls it and awaits nothing; write def",
+    ),
+    "predict-yields": ("def predict(x): yield x\n", r"`predict` yields, but it must return"),
+    "predict-of-a-class-is-async": (
+        "class Model:\n    async def predict(self, x): return x\n",
+        r"`predict` is an async function",
+    ),
+    "load-is-async": (
+        "async def load(): pass\ndef predict(x): return x\n",
+        r"`load` is an async function",
+    ),
     "predict-is-no-function": ("predict = 3\n", r"`predict` is no function"),
     "class-without-predict": (
         "class Model:\n    def load(self): pass\n",
@@ -278,3 +291,61 @@ def test_what_load_raised_is_told_with_its_line(tmp_model: WriteModel) -> None:
         f"{path}: line 2: load(): FileNotFoundError: "
         "[Errno 2] No such file or directory: '/no/such/weights'"
     )
+
+
+TENSORS = """
+from ringbatch.engine import Tensor
+inputs = [Tensor("x", "FP32", [])]
+outputs = [Tensor("y", "FP32", [])]
+"""
+
+
+@pytest.mark.parametrize(
+    ("predict", "asks"),
+    [
+        ("def predict(x): return x", False),
+        ("def predict(request): return request", False),
+        ("def predict(x, request): return [x, request]", True),
+        ("def predict(x, *, request): return [x, request]", True),
+        ("def predict(x, request=None): return [x, request]", True),
+        ("def predict(x, other=1, request=None): return [x, request]", True),
+        (
+            "class Model:\n    def predict(self, x, request): return [x, request]",
+            True,
+        ),
+    ],
+)
+def test_a_predict_that_takes_request_beside_its_inputs_asks(
+    tmp_model: WriteModel, predict: str, asks: bool
+) -> None:
+    own = "\n    inputs, outputs = inputs, outputs" if "class" in predict else ""
+    model = import_model(tmp_model(TENSORS + predict + own))
+    assert model.asks == asks
+    assert model.predict(*([1, 2] if asks else [1])) == ([1, 2] if asks else 1)
+
+
+def test_without_inputs_it_asks_likewise(tmp_model: WriteModel) -> None:
+    model = import_model(tmp_model("def predict(instances, request): return request"))
+    assert model.asks
+    assert model.predict(["a"], ["told"]) == ["told"]
+
+
+def test_a_load_that_takes_the_device_is_told_it(tmp_model: WriteModel) -> None:
+    text = "def predict(x): return [where]\ndef load(device):\n    global where\n    where = device"
+    model = import_model(tmp_model(text), device="cuda:1")
+    model.load()
+    assert model.predict([1]) == ["cuda:1"]
+    model = import_model(tmp_model(text.replace("(device)", "(device='mine')")), device="cuda:1")
+    model.load()
+    assert model.predict([1]) == ["mine"], "it has its own"
+    with pytest.raises(
+        StartupError, match=r"load\(a, b\) must take no argument, or one, the device"
+    ):
+        import_model(tmp_model("def predict(x): return x\ndef load(a, b): pass"))
+
+
+def test_headers_are_for_models_that_ask(tmp_model: WriteModel) -> None:
+    options = Options(max_batch_size=1, threads=1, headers=("x-tenant",))
+    assert open_python(tmp_model("def predict(x, request): return x"), options).asks
+    with pytest.raises(StartupError, match="headers are configured, but predict does not ask"):
+        open_python(tmp_model("def predict(x): return x"), options)

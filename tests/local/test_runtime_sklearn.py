@@ -25,9 +25,12 @@ from sklearn.naive_bayes import BernoulliNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils import all_estimators
 
 from ringbatch.engine.runtimes.model import InvalidInput, Model, Options
 from ringbatch.engine.runtimes.opening import open_model
+from ringbatch.engine.runtimes.ranked import RANKED
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
 
@@ -73,11 +76,20 @@ def refused_estimator(folder: Path, estimator: Any, **more: Any) -> str:
     return refused(path, trust_pickle=True, **more)
 
 
+def unpickled(folder: Path, estimator: Any, **more: Any) -> Model:
+    path = folder / "model.joblib"
+    joblib.dump(estimator, path)
+    return opened(path, trust_pickle=True, **more)
+
+
+PROBABILITIES = Tensor("probabilities", "FP64", [2], ["0", "1"])
+
+
 def test_a_classifier_returns_labels_and_probabilities(tmp_path: Path) -> None:
     estimator = LogisticRegression().fit(X, BINARY)
     model = dumped(tmp_path, estimator)
     assert model.inputs == (Tensor("x", "FP64", [4]),)
-    assert model.outputs == (Tensor("label", "INT64", []), Tensor("probabilities", "FP64", [2]))
+    assert model.outputs == (Tensor("label", "INT64", []), PROBABILITIES)
     label, probabilities = model.predict(X[:5])
     assert np.array_equal(label, estimator.predict(X[:5]))
     assert np.array_equal(probabilities, estimator.predict_proba(X[:5]))
@@ -86,7 +98,9 @@ def test_a_classifier_returns_labels_and_probabilities(tmp_path: Path) -> None:
 def test_labels_may_be_texts_and_a_pipeline_is_a_model_like_any_other(tmp_path: Path) -> None:
     estimator = make_pipeline(StandardScaler(), LogisticRegression()).fit(X, NAMES)
     model = dumped(tmp_path, estimator)
-    assert model.outputs == (Tensor("label", "BYTES", []), Tensor("probabilities", "FP64", [3]))
+    names = sorted({*NAMES.tolist()})
+    probabilities = Tensor("probabilities", "FP64", [3], names)
+    assert model.outputs == (Tensor("label", "BYTES", []), probabilities)
     label, _ = model.predict(X[:5])
     assert np.array_equal(label, estimator.predict(X[:5]))
 
@@ -101,9 +115,90 @@ def test_a_classifier_without_probabilities_returns_labels_alone(tmp_path: Path)
 def test_several_labels_for_a_row_have_their_own_dimension(tmp_path: Path) -> None:
     both = np.stack([BINARY, 1 - BINARY], axis=1)
     model = dumped(tmp_path, OneVsRestClassifier(LogisticRegression()).fit(X, both))
-    assert model.outputs == (Tensor("label", "INT64", [2]), Tensor("probabilities", "FP64", [2]))
+    assert model.outputs == (Tensor("label", "INT64", [2]), PROBABILITIES)
     label, _ = model.predict(X[:4])
     assert label.tolist() == both[:4].tolist()
+
+
+@pytest.mark.parametrize("name", sorted(RANKED))
+@pytest.mark.parametrize("y", [BINARY, NAMES], ids=["two classes", "three"])
+@pytest.mark.parametrize("in_a_pipeline", [False, True])
+def test_labels_out_of_probabilities_are_those_that_the_model_would_say(
+    tmp_path: Path, name: str, y: Any, in_a_pipeline: bool
+) -> None:
+    kind = dict(all_estimators(type_filter="classifier"))[name]
+    few = {"n_estimators": 5, "max_depth": 2}
+    if name.startswith("Hist"):
+        few["max_iter"] = 5
+    last = kind(**{key: few[key] for key in few.keys() & kind().get_params().keys()})
+    estimator = make_pipeline(StandardScaler(), last) if in_a_pipeline else last
+    # Rounded, so that more than one row falls between two classes.
+    estimator.fit(X.round(), y)
+    model = unpickled(tmp_path, estimator)
+    for rows in np.random.default_rng(1).normal(size=(10, 3, 4)).round():
+        label, probabilities = model.predict(rows)
+        assert np.array_equal(label, estimator.predict(rows))
+        assert np.array_equal(probabilities, estimator.predict_proba(rows))
+
+
+def test_a_model_asked_for_labels_and_probabilities_runs_once_where_a_class_is_clear(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = np.array([[0.0], [0.0], [1.0], [1.0]])
+    estimator = DecisionTreeClassifier().fit(x, [0, 1, 1, 1])
+    runs = []
+    predict = DecisionTreeClassifier.predict
+
+    def counted(*args: Any) -> Any:
+        runs.append("label")
+        return predict(*args)
+
+    monkeypatch.setattr(DecisionTreeClassifier, "predict", counted)
+    model = unpickled(tmp_path, estimator)
+    runs.clear()
+    assert model.predict(np.ones((1, 1)))[0].tolist() == [1]
+    assert runs == []
+    for unclear in ([[0.0]], [[0.0], [1.0]]):
+        assert model.predict(np.array(unclear))[0].tolist() == [0, 1][: len(unclear)]
+    assert runs == ["label", "label"]
+
+
+@pytest.mark.parametrize(
+    ("answers", "names"),
+    [
+        (["label"], ["label"]),
+        (["probabilities"], ["probabilities"]),
+        (["probabilities", "label"], ["probabilities", "label"]),
+    ],
+)
+def test_a_model_returns_what_answers_says(
+    tmp_path: Path, answers: list[str], names: list[str]
+) -> None:
+    estimator = LogisticRegression().fit(X, BINARY)
+    model = unpickled(tmp_path, estimator, answers=answers)
+    assert [one.name for one in model.outputs] == names
+    right = {"label": estimator.predict(X), "probabilities": estimator.predict_proba(X)}
+    found = model.predict(X)
+    for name, array in zip(names, [found] if len(names) == 1 else found, strict=True):
+        assert np.array_equal(array, right[name])
+
+
+@pytest.mark.parametrize(
+    ("estimator", "answer", "words"),
+    [
+        (SVC(), "probabilities", 'answers has "probabilities", but this model has label'),
+        (Ridge(), "label", 'answers has "label", but this model has y'),
+        (
+            LogisticRegression(),
+            "margins",
+            'answers has "margins", but this model has label and probabilities',
+        ),
+    ],
+)
+def test_answers_that_a_model_does_not_have_are_refused(
+    tmp_path: Path, estimator: Any, answer: str, words: str
+) -> None:
+    assert refused_estimator(tmp_path, estimator.fit(X, BINARY), answers=[answer]) == words
 
 
 @pytest.mark.parametrize(
@@ -154,7 +249,7 @@ def test_a_model_that_has_no_answer_for_zeros_is_taken_to_be_as_most_are(
     encoder = ColumnTransformer([("kind", OneHotEncoder(), [0])])
     estimator = make_pipeline(encoder, LogisticRegression()).fit(x, [0, 1, 0, 1])
     model = dumped(tmp_path, estimator)
-    assert model.outputs == (Tensor("label", "INT64", []), Tensor("probabilities", "FP64", [2]))
+    assert model.outputs == (Tensor("label", "INT64", []), PROBABILITIES)
     assert "so the shape of its answers is taken to be the usual one" in caplog.text
     label, _ = model.predict(x)
     assert label.tolist() == [0, 1, 0, 1]

@@ -5,21 +5,29 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from model_files import EVERY, INPUTS, LINEAR, OUTPUTS, ROWS, expected, written
+from model_files import EVERY, EVERY_FORMAT, LINEAR, ROWS, expected, installed, signature, written
 from model_server import ModelServer, running
 
 from ringbatch.engine.config.kinds import RUNTIMES
 from ringbatch.engine.runtimes.model import Model, Options
 from ringbatch.engine.runtimes.opening import OPENERS, open_model
+from ringbatch.engine.worker.parity import Batch, batches, compared
 from ringbatch.shm.errors import StartupError
 
 OPTIONS = Options(max_batch_size=32, threads=1)
 EVERY_SOURCE = pytest.mark.parametrize("runtime", [*EVERY.args[1], "http-v2", "http-v2-json"])
 """Models that another server runs are no files."""
-PACKAGES = {"onnx": ("onnxruntime",), "sklearn": ("sklearn", "skops.io")}
+PACKAGES = {
+    "onnx": ("onnxruntime",),
+    "sklearn": ("sklearn", "skops.io"),
+    **{
+        name: (name,) for name in ("xgboost", "lightgbm", "catboost", "openvino") if installed(name)
+    },
+}
 """What each runtime needs beyond the engine's own packages."""
 
 
@@ -63,7 +71,12 @@ def opened(tmp_path: Path, model_server: ModelServer) -> Callable[[str], Model]:
 
 
 def test_every_runtime_that_can_be_configured_is_there_and_held_to_this() -> None:
-    assert set(OPENERS) == set(RUNTIMES) == {*LINEAR, "http"}
+    assert set(OPENERS) == set(RUNTIMES) == {*LINEAR, "http", "ray", "text"}
+
+
+def only(answers: Any) -> Any:
+    """The array of the only output."""
+    return answers["y"] if isinstance(answers, dict) else answers
 
 
 @EVERY_SOURCE
@@ -71,7 +84,7 @@ def test_what_it_takes_and_returns_is_known_before_it_is_loaded(
     opened: Callable[[str], Model], runtime: str
 ) -> None:
     model = opened(runtime)
-    assert (model.inputs, model.outputs) == (INPUTS, OUTPUTS)
+    assert (model.inputs, model.outputs) == signature(runtime)
 
 
 @EVERY_SOURCE
@@ -82,10 +95,29 @@ def test_a_batch_of_any_size_gets_its_answers(
     model = opened(runtime)
     model.load()
     answers = model.predict(ROWS[:rows])
-    if isinstance(answers, dict):
-        answers = answers["y"]
-    assert (answers.shape, answers.dtype) == ((rows, 2), np.float32)
+    answers = only(answers)
+    dtype = np.dtype(signature(runtime)[1][0].datatype.numpy)
+    assert (answers.shape, answers.dtype) == ((rows, 2), dtype)
     np.testing.assert_allclose(answers, expected(ROWS[:rows]), rtol=1e-6)
+
+
+ALLOWED_DIFFERENCE = 1e-6
+"""Between answers alone and in company, as a part of the answer."""
+
+
+@EVERY_SOURCE
+def test_a_row_is_answered_alike_alone_and_in_company(
+    opened: Callable[[str], Model], runtime: str
+) -> None:
+    model = opened(runtime)
+    model.load()
+
+    def run(batch: Batch) -> list[list[Any]]:
+        return [[row] for row in only(model.predict(ROWS[list(batch.members)]))]
+
+    tried = batches([range(len(ROWS))], [1, 2, 3, 7, 32], (), long=False)
+    (found,) = compared(len(ROWS), ["y"], tried, run, ALLOWED_DIFFERENCE)
+    assert found.excess <= 1, found.words
 
 
 @EVERY_SOURCE
@@ -97,8 +129,7 @@ def test_an_input_it_cannot_take_raises_and_the_next_is_answered(
     with pytest.raises(Exception, match=r"4"):
         model.predict(np.zeros((1, 4), np.float32))
     answers = model.predict(ROWS)
-    if isinstance(answers, dict):
-        answers = answers["y"]
+    answers = only(answers)
     np.testing.assert_allclose(answers, expected(ROWS), rtol=1e-6)
 
 
@@ -114,7 +145,6 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path, runtime: str) -
 @pytest.mark.parametrize(
     "spoil",
     [
-        pytest.param(lambda data: data[: len(data) // 2], id="truncated"),
         pytest.param(lambda data: b"\x00\xff this is no model" + data[:7], id="foreign"),
         pytest.param(lambda _: b"", id="empty"),
     ],
@@ -125,6 +155,16 @@ def test_a_spoilt_file_is_refused_in_one_line(
     path = written(tmp_path, runtime)
     path.write_bytes(spoil(path.read_bytes()))
     assert refusal(runtime, path)
+
+
+@EVERY_FORMAT
+def test_no_part_of_a_file_is_taken_for_the_whole(tmp_path: Path, runtime: str) -> None:
+    """Nor does one end the process: some libraries read on behind the end of their file."""
+    path = written(tmp_path, runtime)
+    whole = path.read_bytes().rstrip()
+    for part in range(50):
+        path.write_bytes(whole[: len(whole) * part // 50])
+        assert refusal(runtime, path)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +188,8 @@ def test_nothing_optional_is_imported_before_a_file_needs_it(tmp_path: Path) -> 
         "from ringbatch.engine.runtimes import model, opening\n"
         "options = model.Options(max_batch_size=1, threads=1)\n"
         f"opening.open_model('python', Path({str(written(tmp_path, 'python'))!r}), options)\n"
-        "print({'onnxruntime', 'sklearn', 'skops', 'joblib', 'torch'} & sys.modules.keys())"
+        "print({'onnxruntime', 'sklearn', 'skops', 'joblib', 'pandas', 'torch', 'xgboost', "
+        "'lightgbm', 'catboost', 'openvino'} & sys.modules.keys())"
     )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -62,7 +62,8 @@ def test_the_next_request_finds_the_table_that_holds() -> None:
     assert (harness.status("m/versions/1")[0], harness.status("m/versions/2")[0]) == (404, 400)
     assert harness.service.model("m").spec == TWO
     harness.publish()
-    assert harness.status("m") == (404, b'{"error":"there is no model \\"m\\"; there is: none"}')
+    text = b'Request for unknown model: there is no model \\"m\\"; there is: none'
+    assert harness.status("m") == (404, b'{"error":"%b"}' % text)
 
 
 def test_a_frontend_says_which_table_it_follows_when_it_does() -> None:

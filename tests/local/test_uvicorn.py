@@ -49,6 +49,7 @@ PROTOCOL_USES: Final = {
     "connection_lost",
     "cycle.scope",
     "cycle.disconnected",
+    "cycle.default_headers",
     "cycle.keep_alive",
     "cycle.message_event",
     "cycle.response_complete",

@@ -449,7 +449,11 @@ def test_server_metadata_names_what_works() -> None:
         "parameters",
         "statistics",
         "classification",
+        "model_configuration",
+        "trace",
+        "logging",
     ]
+    assert read("/v2/").json == answer
 
 
 def test_models_are_listed() -> None:
@@ -466,13 +470,9 @@ def test_models_are_listed() -> None:
         ("/v2/models/nope", 404),
         ("/v2/models/nope/stats", 404),
         ("/v2/models/nope/versions/1/stats", 404),
-        ("/v2/models/addone/config", 501),
-        ("/v2/models/addone/versions/1/config", 501),
         ("/v2/models/addone/versions/2/config", 404),
         ("/v2/models/nope/config", 404),
-        ("/v2/models/addone/trace/setting", 501),
-        ("/v2/trace/setting", 501),
-        ("/v2/logging", 501),
+        ("/v2/models/nope/trace/setting", 404),
         ("/v2/models/addone/", 404),
         ("/v2/models/addone/versions", 404),
         ("/v2/repository/models/addone/load", 405),
@@ -487,6 +487,32 @@ def test_what_can_be_read_of_a_model(path: str, status: int) -> None:
     got = read(path)
     assert got.status_code == status
     assert got.json == {"name": "addone", "ready": True} if status == 200 else got.json["error"]
+
+
+@pytest.mark.parametrize("path", ["/v2/models/sum/config", "/v2/models/sum/versions/1/config"])
+def test_a_model_is_shown_as_triton_would_have_it_configured(path: str) -> None:
+    found = read(path).json
+    assert (found["name"], found["max_batch_size"]) == ("sum", 32)
+    assert [(entry["name"], entry["dims"]) for entry in found["input"]] == [
+        ("a", [-1]),
+        ("b", [-1]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "setting", "other"),
+    [
+        ("/v2/trace/setting", {"trace_level": ["OFF"], "trace_rate": None}, {"trace_rate": "5"}),
+        ("/v2/models/sum/trace/setting", {"trace_level": ["OFF"]}, {"trace_level": ["TENSORS"]}),
+        ("/v2/logging", {"log_error": True}, {"log_verbose_level": 3}),
+    ],
+)
+def test_settings_are_shown_and_stay(path: str, setting: Any, other: Any) -> None:
+    shown = read(path).json
+    assert read(path, "POST", json=setting).json == shown
+    assert read(path, "POST").json == shown
+    assert read(path, "POST", json=other).status_code == 501
+    assert read(path, "POST", json={"nope": 1}).status_code == 400
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from segment_fixture import local_segment, spec
 from ringbatch.frontend.access.choice import AccessSettings
 from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.http.watched_app import WatchedApp
+from ringbatch.frontend.load.reports import LoadReports
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
 from ringbatch.shm.lane import Lane
@@ -18,16 +19,19 @@ from ringbatch.shm.tallies import Protocol
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def passed(*headers: tuple[bytes, bytes]) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
+THEIRS = [(b"x-request-id", b"own"), (b"endpoint-load-metrics", b"theirs")]
+
+
+def passed(
+    *headers: tuple[bytes, bytes], load_report: bool = False
+) -> tuple[dict[bytes, bytes], dict[bytes, bytes]]:
     """What the application is given, and what the client gets, of one that has its own id."""
     given: dict[bytes, bytes] = {}
     got: dict[bytes, bytes] = {}
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         given.update(scope["headers"])
-        await send(
-            {"type": "http.response.start", "status": 200, "headers": [(b"x-request-id", b"own")]}
-        )
+        await send({"type": "http.response.start", "status": 200, "headers": THEIRS})
         await send({"type": "http.response.body", "body": b"x"})
 
     async def send(message: dict[str, Any]) -> None:
@@ -40,7 +44,10 @@ def passed(*headers: tuple[bytes, bytes]) -> tuple[dict[bytes, bytes], dict[byte
         segment = local_segment(spec(), slots=8)
         gateway = Gateway(Lane(segment, 0, lambda: None), asyncio.get_running_loop())
         service = Service(segment, gateway, time.monotonic_ns)
-        recorder, _ = recording(AccessSettings(), service.engine, "f")
+        reports = LoadReports(segment, time.monotonic_ns)
+        recorder, _ = recording(
+            AccessSettings(load_report=load_report), service.engine, "f", reports
+        )
         watched = WatchedApp(app, recorder, service.tallies.nobody[Protocol.HTTP])
         scope = {"type": "http", "method": "GET", "path": "/other", "headers": [*headers]}
         await watched(scope, receive, send)
@@ -66,3 +73,11 @@ def test_who_asks_is_told_the_time_of_what_was_passed_on() -> None:
     _, got = passed((b"x-server-timing", b"1"))
     assert got[b"server-timing"].startswith(b"wait;dur=")
     assert b"server-timing" not in passed()[1]
+
+
+def test_every_client_is_told_of_the_load_where_that_is_configured() -> None:
+    assert passed(load_report=True)[1][b"endpoint-load-metrics"].startswith(b"TEXT ")
+    _, got = passed((b"endpoint-load-metrics-format", b"json"), load_report=True)
+    assert got[b"endpoint-load-metrics"].startswith(b"JSON ")
+    # What another server says of its own load is passed on only where nothing is said of ours.
+    assert passed()[1][b"endpoint-load-metrics"] == b"theirs"

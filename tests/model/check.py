@@ -126,6 +126,20 @@ CONFIGURATIONS: Final = {
         "a frontend that gives up, a collector that refuses; two slots",
         {"SLOTS": 2, "REQUESTS": 3, "CANCELS": 1, "EXPIRIES": 1},
     ),
+    "chain": Configuration(
+        "requests for a chain of two steps, in batches of two; a worker's death",
+        {"LAST_STEP": 1, "SLOTS": 2, "REQUESTS": 2, "WORKER_DEATHS": 1},
+    ),
+    "chains": Configuration(
+        "a chain of two steps, the collector's death, a worker's, a frontend that gives up",
+        {
+            "LAST_STEP": 1,
+            "REQUESTS": 1,
+            "COLLECTOR_DEATHS": 1,
+            "WORKER_DEATHS": 1,
+            "CANCELS": 1,
+        },
+    ),
     "hang": Configuration(
         "a batch that runs too long, a frontend that gives up, a worker's death",
         {"REQUESTS": 2, "HANGS": 1, "CANCELS": 1, "WORKER_DEATHS": 1},
@@ -227,6 +241,26 @@ CONTROLS: Final = {
         "what found no room in the submission ring waits for the next request",
         _TAKEOVERS,
         ("g_lost",),
+    ),
+    "FORGET_THE_PASSED_ON": Control(
+        "what a batch of a step before the last has not answered goes nowhere",
+        {"LAST_STEP": 1, "REQUESTS": 1},
+        ("g_lost",),
+    ),
+    "PASS_ON_THE_ANSWERED": Control(
+        "what has failed in a step goes on to the next all the same",
+        {"LAST_STEP": 1, "REQUESTS": 2, "WORKER_DEATHS": 2},
+        ("g_answered_twice", "g_mixed_up", "g_handed_out_again"),
+    ),
+    "NUMBER_ALIKE": Control(
+        "a collector takes the report of a batch that the one before it gave for one of its own",
+        {"LAST_STEP": 1, "REQUESTS": 1, "COLLECTOR_DEATHS": 1, "WORKER_DEATHS": 1, "CANCELS": 1},
+        ("g_answered_twice", "g_mixed_up", "g_handed_out_again"),
+    ),
+    "ANSWER_TOO_SOON": Control(
+        "a worker answers after a step before the last",
+        {"LAST_STEP": 1, "REQUESTS": 1},
+        ("g_mixed_up",),
     ),
     "REPEAT_NOTHING": Control(
         "answers that a dead worker wrote and did not post are not posted",

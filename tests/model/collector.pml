@@ -22,6 +22,25 @@ inline take_in(reference) {
     queue[SLOT(reference)] = GENERATION(reference)
 }
 
+/* engine/collector/dispatcher.py: Dispatcher.pass_on; engine/collector/model_pool.py: ChainModel.pass_on */
+inline pass_on(at, number) {
+    if
+#ifdef PASS_ON_THE_ANSWERED
+    :: batch[at] && !behind[at] && batch_step[at] < LAST_STEP ->
+#else
+    :: batch[at] && !behind[at] && batch_step[at] < LAST_STEP && IS_OPEN(REF(batch[at], number)) ->
+#endif
+#ifndef FORGET_THE_PASSED_ON
+        take_in(REF(batch[at], number));
+        queue_step[number] = batch_step[at] + 1;
+        queue_deaths[number] = batch_deaths[at]
+#else
+        skip
+#endif
+    :: else -> skip
+    fi
+}
+
 #define FIRST(worker, number) \
     (behind[(worker) * MOST + number] -> 0 : batch[(worker) * MOST + number])
 
@@ -29,14 +48,22 @@ inline take_in(reference) {
 inline take_reports(worker) {
     do
     :: HAS(reports[worker]) ->
-        reports[worker]?ref,slot;
+        reports[worker]?ref,slot,learnt_giver;
         if
         :: ref == 0 && slot == 0 && !ready[worker] ->
             ready[worker] = 1;
             idle[worker] = 1
+#ifdef NUMBER_ALIKE
         :: (ref || slot) && ref == FIRST(worker, 0) && slot == FIRST(worker, 1) ->
+#else
+        :: (ref || slot) && ref == FIRST(worker, 0) && slot == FIRST(worker, 1) &&
+                learnt_giver == batch_giver[worker * MOST + (ref -> 0 : 1)] ->
+#endif
             for (i : worker * MOST .. worker * MOST + MOST - 1) {
+                pass_on(i, i - worker * MOST);
                 batch[i] = (behind[i] -> batch[i] : 0);
+                batch_step[i] = (behind[i] -> batch_step[i] : 0);
+                batch_giver[i] = (behind[i] -> batch_giver[i] : 0);
                 batch_deaths[i] = 0;
                 behind[i] = 0
             }
@@ -46,10 +73,11 @@ inline take_reports(worker) {
     :: else -> break
     od;
     ref = 0;
-    slot = 0
+    slot = 0;
+    learnt_giver = 0
 }
 
-/* engine/collector/collector.py: Collector._take_back, Collector._unanswered; shm/engine_port.py: EnginePort.repeat */
+/* engine/collector/dead_batches.py: DeadBatches.take_back, DeadBatches._unanswered; shm/engine_port.py: EnginePort.repeat */
 inline take_back(worker) {
     for (i : 0 .. MOST - 1) {
         count = worker * MOST + i;
@@ -65,10 +93,13 @@ inline take_back(worker) {
             :: IS_OPEN(ref) && !behind[count] && batch_deaths[count] + 1 >= MAX_DEATHS -> fail(i)
             :: else ->
                 take_in(ref);
+                queue_step[i] = batch_step[count];
                 again[i] = 1;
                 queue_deaths[i] = batch_deaths[count] + !behind[count]
             fi;
             batch[count] = 0;
+            batch_step[count] = 0;
+            batch_giver[count] = 0;
             batch_deaths[count] = 0;
             behind[count] = 0
         :: else -> skip
@@ -83,7 +114,7 @@ inline reclaim(worker) {
     take_back(worker);
 #ifndef REAPING_LEAVES_TASKS
     do
-    :: HAS(tasks[worker]) -> tasks[worker]?_,_
+    :: HAS(tasks[worker]) -> tasks[worker]?_,_,_,_
     :: else -> break
     od;
 #endif
@@ -96,6 +127,7 @@ inline reclaim(worker) {
 
 inline leave_queue(number) {
     queue[number] = 0;
+    queue_step[number] = 0;
     queue_deaths[number] = 0;
     again[number] = 0
 }
@@ -115,6 +147,8 @@ inline drop(number) {
 inline give(worker, number) {
     MUST_HOLD(!may_start[worker], g_assertion_of_the_code);
     batch[worker * MOST + number] = queue[number];
+    batch_step[worker * MOST + number] = queue_step[number];
+    batch_giver[worker * MOST + number] = collector_number;
     batch_deaths[worker * MOST + number] = queue_deaths[number];
     idle[worker] = 0;
     leave_queue(number)
@@ -122,8 +156,11 @@ inline give(worker, number) {
 
 #define IN_TASK(worker, number, later) \
     (behind[(worker) * MOST + number] == later -> batch[(worker) * MOST + number] : 0)
+#define STEP_OF(worker, later) \
+    (IN_TASK(worker, 0, later) -> batch_step[(worker) * MOST] : batch_step[(worker) * MOST + 1])
 #define SEND_TASK(worker, later) \
-    tasks[worker]!IN_TASK(worker, 0, later),IN_TASK(worker, 1, later)
+    tasks[worker]!IN_TASK(worker, 0, later),IN_TASK(worker, 1, later),STEP_OF(worker, later),\
+        collector_number
 
 /* The model gives any busy worker a batch to go on with; the code the only one, where it is full. */
 #define CAN_PREPARE(worker) \
@@ -151,6 +188,8 @@ inline learn_request(worker, number, learnt, later) {
     if
     :: learnt ->
         batch[worker * MOST + number] = learnt;
+        batch_step[worker * MOST + number] = learnt_step;
+        batch_giver[worker * MOST + number] = learnt_giver;
         behind[worker * MOST + number] = later;
 #ifdef SLOTS_FIRST
         leave_queue(number)
@@ -162,8 +201,8 @@ inline learn_request(worker, number, learnt, later) {
 /* engine/collector/takeover.py: held(); shm/ring.py: Consumer.peek */
 inline learn_tasks(worker) {
     for (count : 1 .. len(tasks[worker])) {
-        tasks[worker]?ref,slot;
-        tasks[worker]!ref,slot;
+        tasks[worker]?ref,slot,learnt_step,learnt_giver;
+        tasks[worker]!ref,slot,learnt_step,learnt_giver;
 #ifndef ADOPT_WHAT_IS_HELD
         learn_request(worker, 0, ref, count > 1);
         learn_request(worker, 1, slot, count > 1)
@@ -171,6 +210,8 @@ inline learn_tasks(worker) {
     }
     ref = 0;
     slot = 0;
+    learnt_step = 0;
+    learnt_giver = 0;
     count = 0
 }
 
@@ -236,7 +277,9 @@ end:
             if
             :: CAN_RUN(0) -> give(chosen, 0)
             :: CAN_RUN(1) -> give(chosen, 1)
-            :: CAN_RUN(0) && CAN_RUN(1) -> give(chosen, 0); give(chosen, 1)
+            :: CAN_RUN(0) && CAN_RUN(1) && queue_step[0] == queue_step[1] ->
+                give(chosen, 0);
+                give(chosen, 1)
             fi;
             SEND_TASK(chosen, 0);
             chosen = 0
@@ -307,9 +350,12 @@ end:
             for (i : 0 .. MOST - 1) { leave_queue(i) }
             for (i : 0 .. WORKERS * MOST - 1) {
                 batch[i] = 0;
+                batch_step[i] = 0;
+                batch_giver[i] = 0;
                 batch_deaths[i] = 0;
                 behind[i] = 0
             }
+            collector_number = collector_number + LAST_STEP;
             lose_answered(COLLECTOR);
             lane_to_wake = 0;
             scanned = 0;

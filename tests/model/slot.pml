@@ -35,6 +35,9 @@
 #ifndef WORKER_DEATHS
 #define WORKER_DEATHS 0     /* those that a hang brings come on top */
 #endif
+#ifndef LAST_STEP
+#define LAST_STEP 0         /* 1 where every request is for a chain of two steps */
+#endif
 /* shm/layout.py: Layout.completion_words */
 #ifdef NARROW_RINGS
 #define COMPLETIONS SLOTS
@@ -78,10 +81,13 @@ byte done[MOST];                         /* DONE: the generation answered last *
 byte header_extent[MOST];                /* REQUEST_OFFSET and RESULT_OFFSET */
 byte header_ref[MOST];                   /* whose the header is: all its other words */
 byte request[MOST], result[MOST];        /* whose bytes stand in each extent of payload memory */
+byte kept[MOST];                         /* and what step 0 of a chain has kept there */
 chan submissions = [SLOTS] of { byte };
 chan completions[WORKERS + 1] = [COMPLETIONS] of { byte };
-chan tasks[WORKERS] = [2] of { byte, byte };  /* a batch: the generation in each slot, or 0 */
-chan reports[WORKERS] = [6] of { byte, byte };  /* the batch that is answered; none for READY */
+chan tasks[WORKERS] = [2] of { byte, byte, bit, byte };  /* a batch: the generation in each slot, or
+                                          * 0; its step; and which collector has given it */
+chan reports[WORKERS] = [6] of { byte, byte, byte };  /* the batch that is done, and who has given
+                                          * it; none for READY */
 bit says_ready[WORKERS] = 1;             /* WORKER_STATE: whether it is READY */
 bit lane_bell;
 
@@ -113,7 +119,12 @@ byte scanned;                            /* the worker or the slot that a new on
 byte queue[MOST];                        /* generations */
 bit again[MOST];                         /* to be run once more, alone */
 byte queue_deaths[MOST];
+bit queue_step[MOST];                    /* at which step of its chain it waits */
 byte batch[WORKERS * MOST];              /* what each worker was given: generations */
+bit batch_step[WORKERS * MOST];
+byte batch_giver[WORKERS * MOST];        /* no two collectors number a batch alike */
+byte collector_number;                   /* counted for chains alone: other batches tell by what they
+                                          * hold */
 byte batch_deaths[WORKERS * MOST];
 bit behind[WORKERS * MOST];              /* of those, what it is to go on with */
 bit ready[WORKERS] = 1;
@@ -136,6 +147,8 @@ mtype = { ABSENT, BEGINNING, ASLEEP, TAKEN, RUNNING, WRITING, ANSWERING, WAKING,
 mtype worker_at[WORKERS] = ASLEEP;
 byte held[WORKERS * MOST];               /* generations that it has not answered */
 byte given[WORKERS * MOST];              /* all those of its batch */
+bit asked[WORKERS];                      /* the step of that */
+byte giver[WORKERS];                     /* and who has given it */
 byte held_extent[WORKERS * MOST];
 byte worker_deaths_left = WORKER_DEATHS;
 
@@ -144,6 +157,7 @@ chan answered[WORKERS + 1] = [6] of { byte };  /* shm/engine_port.py: EnginePort
 /* For use within one step; what is looked at after a choice must be a part of the state. */
 byte chosen;
 hidden byte i, ref, slot, count;
+hidden byte learnt_step, learnt_giver;
 
 #include "frontend.pml"
 #include "holder.pml"

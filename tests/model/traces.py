@@ -218,7 +218,7 @@ class Replay:
 
     def _put(self, variable: str, whose: int, items: list[int]) -> None:
         if variable == "tasks!":
-            found = [ref for _, references in tasks(items) for ref in references]
+            found = [ref for _, references, _ in tasks(items) for ref in references]
             self._given.setdefault(whose, set()).update(found)
             wrong = [r for r in found if r & SLOT_MASK < self._slots and not self._is_open(r)]
         elif variable == "completions!":

@@ -1,3 +1,8 @@
+#ifdef ANSWER_TOO_SOON
+#define ANSWERS(number) true
+#else
+#define ANSWERS(number) (asked[number] == LAST_STEP)
+#endif
 #define HOLDS(at) held[number * MOST + at]
 
 inline read_requests() {
@@ -7,6 +12,7 @@ inline read_requests() {
             ref = REF(HOLDS(i), i);
             MUST_HOLD(header_ref[i] == ref, g_mixed_up);
             MUST_HOLD(request[header_extent[i]] == ref, g_mixed_up);
+            MUST_HOLD(!asked[number] || kept[header_extent[i]] == ref, g_mixed_up);
             held_extent[number * MOST + i] = header_extent[i]
         :: else -> skip
         fi
@@ -20,7 +26,10 @@ inline write_results(whole) {
         :: HOLDS(i) ->
             count = held_extent[number * MOST + i];
             MUST_HOLD(g_owner[count] == REF(HOLDS(i), i), g_handed_out_again);
-            result[count] = (whole -> REF(HOLDS(i), i) : TORN)
+            if
+            :: asked[number] < LAST_STEP -> kept[count] = (whole -> REF(HOLDS(i), i) : TORN)
+            :: else -> result[count] = (whole -> REF(HOLDS(i), i) : TORN)
+            fi
         :: else -> skip
         fi
     }
@@ -34,6 +43,12 @@ inline store_done(at) {
 
 inline post_answer(at) { answered[number]!REF(HOLDS(at), at) }
 
+/* engine/worker/runner.py: Runner._answer_step. A step before the last answers nobody. */
+inline let_pass(at) {
+    HOLDS(at) = 0;
+    held_extent[number * MOST + at] = 0
+}
+
 inline answer(at) {
 #ifndef DONE_FIRST
     store_done(at);
@@ -43,6 +58,15 @@ inline answer(at) {
 #endif
     HOLDS(at) = 0;
     held_extent[number * MOST + at] = 0
+}
+
+/* engine/worker/runner.py: Runner._fail */
+inline answer_failure(at) {
+    count = held_extent[number * MOST + at];
+    MUST_HOLD(g_owner[count] == REF(HOLDS(at), at), g_handed_out_again);
+    result[count] = REF(HOLDS(at), at);
+    count = 0;
+    answer(at)
 }
 
 inline each_held_first() {
@@ -72,13 +96,15 @@ inline each_held_first() {
 
 inline release_task(number) {
 #ifndef RELEASE_FIRST
-    tasks[number]?_,_
+    tasks[number]?_,_,_,_
 #else
     skip
 #endif
 }
 
-inline report(number) { reports[number]!given[number * MOST],given[number * MOST + 1] }
+inline report(number) {
+    reports[number]!given[number * MOST],given[number * MOST + 1],giver[number]
+}
 
 proctype worker(byte number) {
 end:
@@ -95,18 +121,18 @@ end:
     /* engine/worker/worker.py: Worker.begin */
     :: d_step {
             worker_at[number] == BEGINNING ->
-            reports[number]!0,0;
+            reports[number]!0,0,0;
             worker_at[number] = ASLEEP
         }
 
     /* engine/worker/worker.py: Worker.step; shm/ring.py: Consumer.peek */
     :: d_step {
             worker_at[number] == ASLEEP && HAS(tasks[number]) ->
-            tasks[number]?<HOLDS(0),HOLDS(1)>;
+            tasks[number]?<HOLDS(0),HOLDS(1),asked[number],giver[number]>;
             given[number * MOST] = HOLDS(0);
             given[number * MOST + 1] = HOLDS(1);
 #ifdef RELEASE_FIRST
-            tasks[number]?_,_;
+            tasks[number]?_,_,_,_;
 #endif
 #ifdef FINE
             worker_at[number] = TAKEN
@@ -116,14 +142,15 @@ end:
 #endif
         }
 
-    /* engine/worker/runner.py: Runner.run, Codec.read; shm/engine_port.py: EnginePort.read */
+    /* engine/worker/runner.py: Runner.run; engine/worker/codec.py: Codec.read; shm/engine_port.py:
+     * EnginePort.read */
     :: d_step {
             worker_at[number] == TAKEN ->
             read_requests();
             worker_at[number] = RUNNING
         }
 
-    /* engine/worker/runner.py: Codec.write, the first byte of a result */
+    /* engine/worker/codec.py: Codec.write, the first byte of a result */
     :: d_step {
             worker_at[number] == RUNNING ->
             each_held_first();
@@ -131,7 +158,7 @@ end:
             worker_at[number] = WRITING
         }
 
-    /* engine/worker/runner.py: Codec.write, the last byte */
+    /* engine/worker/codec.py: Codec.write, the last byte */
     :: d_step {
             worker_at[number] == WRITING ->
             write_results(true);
@@ -139,8 +166,24 @@ end:
         }
 
     /* shm/engine_port.py: EnginePort.answer, EnginePort.answer_uniform, one after the other */
-    :: d_step { worker_at[number] == ANSWERING && HOLDS(0) -> answer(0) }
-    :: d_step { worker_at[number] == ANSWERING && !HOLDS(0) && HOLDS(1) -> answer(1) }
+    :: d_step { worker_at[number] == ANSWERING && HOLDS(0) && ANSWERS(number) -> answer(0) }
+    :: d_step {
+            worker_at[number] == ANSWERING && !HOLDS(0) && HOLDS(1) && ANSWERS(number) -> answer(1)
+        }
+
+    /* engine/worker/runner.py: Runner._answer_step */
+    :: d_step { worker_at[number] == ANSWERING && HOLDS(0) && !ANSWERS(number) -> let_pass(0) }
+    :: d_step {
+            worker_at[number] == ANSWERING && !HOLDS(0) && HOLDS(1) && !ANSWERS(number) ->
+            let_pass(1)
+        }
+
+    /* engine/worker/runner.py: Runner._fail. In the last step a failure is an answer like any. */
+    :: d_step { worker_at[number] == ANSWERING && HOLDS(0) && !ANSWERS(number) -> answer_failure(0) }
+    :: d_step {
+            worker_at[number] == ANSWERING && !HOLDS(0) && HOLDS(1) && !ANSWERS(number) ->
+            answer_failure(1)
+        }
 
     /* shm/engine_port.py: EnginePort.flush, the ring */
     :: d_step {
@@ -173,6 +216,8 @@ end:
 #endif
             given[number * MOST] = 0;
             given[number * MOST + 1] = 0;
+            asked[number] = 0;
+            giver[number] = 0;
             worker_at[number] = ASLEEP
         }
 
@@ -194,6 +239,8 @@ end:
                 held_extent[i] = 0;
                 given[i] = 0
             }
+            asked[number] = 0;
+            giver[number] = 0;
             lose_answered(number);
             is_dead[number] = 1;
             worker_at[number] = ABSENT

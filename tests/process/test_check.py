@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
+from text_models import write_directory
 
 from ringbatch.shm.object_names import DIRECTORY, sweep
 
@@ -51,6 +52,9 @@ CASES: Final = {
     "a port that is taken": Case("port = {taken}", "127.0.0.1:{taken}"),
     "a port for gRPC that is taken": Case("grpc_port = {taken}", "127.0.0.1:{taken}"),
     "a port for metrics that is taken": Case("control_port = {taken}", "127.0.0.1:{taken}"),
+    "a port for agent-checks that is taken": Case(
+        "agent_check_port = {taken}", "127.0.0.1:{taken}"
+    ),
     "an address of another host": Case('host = "192.0.2.1"', "192.0.2.1"),
     "a host that nobody knows": Case('host = "no.such.invalid"', "no.such.invalid"),
     "CPUs of a worker": Case(
@@ -182,7 +186,7 @@ def test_models_are_loaded_and_what_they_took_is_told(folder: Path) -> None:
     done = run(folder, "check", "--load")
     assert done.returncode == 0, done.stderr
     loaded = [line for line in done.stdout.splitlines() if line.startswith(("# m:", "# u:"))]
-    assert loaded[0].startswith("# m: opened in 0.")
+    assert loaded[0].startswith("# m: opened in ")
     assert ", warmed up in 0." in loaded[0]
     assert ", warmed up in " not in loaded[1], "it declares nothing to be warmed up with"
     sizes = [line.split()[1] for line in done.stdout.splitlines() if " instances/s" in line]
@@ -232,3 +236,145 @@ def test_a_model_that_would_not_be_served_is_told_and_the_others_are_loaded(
     assert words.format(folder=folder.resolve()) in done.stderr
     assert "# good: opened in " in done.stdout
     assert "# m: " not in done.stdout
+
+
+def test_steps_of_a_chain_that_do_not_fit_are_told_once_they_are_loaded(folder: Path) -> None:
+    (folder / "other.py").write_text(GOOD.replace("[2]", "[3]"))
+    configure(folder, model='[models.other]\npath = "other.py"\n[models.c]\nsteps = ["m", "other"]')
+    assert run(folder, "check").returncode == 0, "nobody knows before they are loaded"
+    done = run(folder, "check", "--load")
+    assert done.returncode == 2
+    assert "[models.c] step 2 (other): its input 'x' is FP32 [3]" in done.stderr
+    (folder / "other.py").write_text(GOOD)
+    assert run(folder, "check", "--load").returncode == 0
+
+
+NORMALISES: Final = """\
+import numpy as np
+from ringbatch.engine import Tensor
+inputs = [Tensor("x", "FP32", [2])]
+outputs = [Tensor("y", "FP32", [2]), Tensor("kind", "BYTES", [])]
+def predict(x):
+    return x - x.mean(axis=0), np.array([b"a"] * len(x), dtype=object)
+"""
+PADS: Final = """\
+from ringbatch.engine import Tensor
+inputs = [Tensor("x", "INT64", [-1])]
+outputs = [Tensor("y", "INT64", [-1]), Tensor("sum", "FP32", [])]
+def predict(x):
+    return x, x.sum(axis=1).astype("f4")
+"""
+
+
+def of(done: subprocess.CompletedProcess[str], name: str) -> list[str]:
+    return [line for line in done.stdout.splitlines() if line.startswith(f"# {name}: ")][1:]
+
+
+def test_a_model_whose_answers_depend_on_company_is_found(folder: Path) -> None:
+    (folder / "norms.py").write_text(NORMALISES)
+    configure(folder, model='[models.n]\npath = "norms.py"\nmax_batch_size = 4')
+    done = run(folder, "check", "--parity")
+    assert done.returncode == 2
+    assert of(done, "m") == [
+        "# m: 16 samples alone and in batches of 2, 4",
+        "# m: output x: no difference",
+    ]
+    assert of(done, "n")[1].startswith("# n: output y: largest difference ")
+    assert of(done, "n")[2] == "# n: output kind: no difference"
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("ringbatch: ")]
+    assert line.startswith("ringbatch: n: output y: largest difference ")
+    assert line.endswith(
+        "beyond the tolerance of 0.0001, so its answers depend on the company that a sample has"
+    )
+    assert run(folder, "check", "--parity", "--tolerance", "100").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"instances": [[1, 2], [5, 6], [7, 9]]}', "# m: 3 samples alone and in batches of 2, 4"),
+        (
+            '[{"inputs": [{"name": "x", "shape": [2, 2], "data": [1, 2, 3, 4]}]},'
+            ' {"inputs": [{"name": "x", "shape": [1, 2], "data": [[1, 2]]}]}]',
+            "# m: 3 samples alone and in batches of 2, 4",
+        ),
+    ],
+)
+def test_samples_come_from_a_file(folder: Path, text: str, words: str) -> None:
+    configure(folder)
+    (folder / "samples.json").write_text(text)
+    done = run(folder, "check", "--parity", "samples.json")
+    assert (done.returncode, of(done, "m")[0]) == (0, words), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "samples.json: cannot be read: No such file"),
+        ("{", "samples.json: is not JSON"),
+        ('{"instances": []}', "at least one instance"),
+        ('{"instances": [[1, 2, 3]]}', "has shape [3], declared is [2]"),
+        (
+            '{"inputs": [{"name": "x", "shape": [2, 3], "data": [1, 2]}]}',
+            "the data of input 'x' is not of the shape [2, 3]",
+        ),
+    ],
+)
+def test_a_file_without_samples_is_told(folder: Path, text: str | None, words: str) -> None:
+    configure(folder)
+    if text is not None:
+        (folder / "samples.json").write_text(text)
+    done = run(folder, "check", "--parity", "samples.json")
+    assert done.returncode == 2
+    assert words in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [
+        ("length_buckets = [4, 8]", False),
+        ('length_buckets = [4, 8]\npadding_values = ["x=1"]', False),
+        ('padding_values = ["x=1"]', True),
+    ],
+)
+def test_what_long_neighbours_do_to_an_answer_is_found(
+    folder: Path, keys: str, found: bool
+) -> None:
+    """In a bucket all are padded alike, alone too; without buckets, to the longest."""
+    (folder / "pads.py").write_text(PADS)
+    keys += "\nmax_batch_size = 4\npad_variable_length = true\nallowed_batch_sizes = [1, 4]"
+    configure(folder, model=f'[models.p]\npath = "pads.py"\n{keys}')
+    done = run(folder, "check", "--parity")
+    assert done.returncode == (2 if found else 0), done.stderr
+    first, own, summed = of(done, "p")
+    assert first.endswith("in batches of 4, and beside long neighbours")
+    assert own == "# p: output y: no difference", "it is cut to its own length"
+    assert ("no difference" not in summed) == found
+
+
+def test_a_model_without_inputs_and_several_models_want_files_of_their_own(folder: Path) -> None:
+    (folder / "beside.py").write_text("def predict(values):\n    return values\n")
+    configure(folder, model='[models.u]\npath = "beside.py"')
+    done = run(folder, "check", "--parity")
+    assert "declares no inputs, so that nothing can be made up" in done.stderr
+    done = run(folder, "check", "--parity", "samples.json")
+    assert "there are 2 models, and a file is for one" in done.stderr
+    (folder / "samples.json").write_text('["a", {"b": 1.5}]')
+    configure(folder, model='[models.u]\npath = "beside.py"\nwarm_up_file = "samples.json"')
+    done = run(folder, "check", "--parity")
+    assert done.returncode == 0, done.stderr
+    assert of(done, "u")[1] == "# u: output predictions: no difference"
+
+
+def test_texts_are_compared_by_tokens_that_are_made_up(folder: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    write_directory(folder / "texts")
+    configure(folder, model='[models.t]\npath = "texts"\nmax_batch_size = 4')
+    done = run(folder, "check", "--parity")
+    assert done.returncode == 0, done.stderr
+    assert of(done, "t")[0].endswith("in batches of 2, 4, and beside long neighbours")
+    (folder / "texts.json").write_text('["a b"]')
+    (folder / "prod.toml").write_text('[models.t]\npath = "texts"\n')
+    done = run(folder, "check", "--parity", "texts.json")
+    assert done.returncode == 2
+    assert "texts become tokens before they come to a worker" in done.stderr

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 from start_times import start_time_of
 
-from ringbatch.engine.process.role_messages import FromRole, TableChanged, ToRole
+from ringbatch.engine.process.role_messages import LOST_STATUS, FromRole, TableChanged, ToRole
 from ringbatch.engine.supervisor.child import CannotStart, Child, ending
 from ringbatch.shm.host.messages import Failed, MalformedMessage, Ready
 
@@ -116,6 +116,16 @@ child(lambda: os.setpgid(0, 0))
 child(lambda: child(lambda: os.setpgid(0, 0)))
 {then}
 """
+
+
+@pytest.mark.parametrize(("status", "killed"), [(LOST_STATUS, True), (1, False)])
+def test_what_died_with_somebody_elsewhere_counts_as_killed(
+    start: Callable[..., Child], status: int, killed: bool
+) -> None:
+    child = start(f"sys.exit({status})")
+    await_end(child)
+    death = child.reap()
+    assert (death.words, death.killed) == (f"ended with status {status}", killed)
 
 
 @pytest.mark.parametrize("way", ["it is killed", "it ends", "it is ended"])

@@ -103,6 +103,58 @@ def test_there_may_never_be_room_for_it(most: Room, words: str | None) -> None:
         plan.expect_room(entries, most)
 
 
+@pytest.mark.parametrize(
+    ("change", "ever"),
+    [
+        (Change("m", adjust=(model(workers=(1, 7)),)), 12),
+        (Change("m", load=(model(workers=(0, 5), spares=2),)), 12),
+        (Change("n", load=(model(name="n", workers=6),)), 16),
+        (Change("o", adjust=(model(name="o", workers=(1, 5)),)), None),
+        (Change("o", retire=("1",)), None),
+        (Change("m", adjust=(model(workers=(1, 5)),), running={"1": 5}), None),
+    ],
+)
+def test_there_is_to_be_room_for_all_that_the_load_may_want(
+    change: Change, ever: int | None
+) -> None:
+    entries = serving(model(workers=(1, 5)), model(name="o", workers=(0, 4), spares=1))
+    plan, most = ChangePlan.of(change, entries), Room(workers=11, models=16)
+    if ever is None:
+        plan.expect_room(entries, most)
+        return
+    with pytest.raises(ChangeFailed, match=f"there may be {ever} workers"):
+        plan.expect_room(entries, most)
+
+
+@pytest.mark.parametrize(
+    ("change", "size"),
+    [
+        (Change("m", adjust=(model(workers=(1, 8)),)), 5),
+        (Change("m", adjust=(model(workers=(1, 8)),), running={"1": 7}), 8),
+        (Change("m", adjust=(model(workers=(1, 8)),), running={"1": 0}), 2),
+        (Change("m", adjust=(model(workers=(6, 8)),)), 7),
+        (Change("m", adjust=(model(workers=(1, 2)),)), 3),
+        (Change("m", load=(model(workers=(1, 8)),)), 5),
+        (Change("m", load=(model("2", workers=(0, 8)),)), 2),
+    ],
+)
+def test_a_range_keeps_what_runs_within_its_bounds(change: Change, size: int) -> None:
+    change = replace(
+        change,
+        load=tuple(replace(m, spares=1) for m in change.load),
+        adjust=tuple(replace(m, spares=1) for m in change.adjust),
+    )
+    entries = serving(model(workers=4, spares=1))
+    plan = planned(change, entries)
+    version = (*change.load, *change.adjust)[0].version
+    assert plan.sizes[version] == size
+    if change.adjust:
+        switched = plan.switched(entries, ())
+        (spec,) = switched.entries
+        assert len(spec.workers) == size
+        assert len(switched.leaving) == max(5 - size, 0)
+
+
 def test_further_workers_are_counted_on_from_those_that_there_are() -> None:
     change = Change("m", load=(model("2", workers=2),), adjust=(model(workers=3),))
     plan = planned(change, serving(model(workers=2)))

@@ -13,9 +13,7 @@ from segment_fixture import pack, spec
 
 from ringbatch.frontend.codec.bytes_tensor import elements
 from ringbatch.frontend.codec.classification import classes_of
-from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.v2.protocol import InferResponse, V2Model
-from ringbatch.frontend.v2.requested_outputs import RequestedOutputsReader
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
@@ -122,6 +120,23 @@ def test_a_model_without_a_batch_dimension_has_one_list_of_classes() -> None:
     assert (output["shape"], output["data"]) == ([2], ["3.000000:1", "2.000000:2"])
 
 
+LABELS = ["ant", "bee: striped", "cat"]
+
+
+def test_elements_have_the_labels_that_the_model_gives_them() -> None:
+    named = spec(0, [X], [Tensor("y", "FP32", [3], LABELS)])
+    _, output = answered(named, [[1, 3, 2], [9, 0, 0]], {"classification": 2})
+    assert output["data"] == [
+        "3.000000:1:bee: striped",
+        "2.000000:2:cat",
+        "9.000000:0:ant",
+        "0.000000:1:bee: striped",
+    ]
+    some = spec(0, [X], [Tensor("y", "INT32", [-1], LABELS)])
+    _, output = answered(some, [[1, 2, 3, 4]], {"classification": 2})
+    assert output["data"] == ["4:3", "3:2:cat"]
+
+
 def test_0_wants_the_output_itself() -> None:
     _, output = answered(OPEN, [[5, 7]], {"classification": 0})
     assert (output["datatype"], output["data"]) == ("INT32", [5, 7])
@@ -138,9 +153,3 @@ def test_a_datatype_without_classes_is_refused(datatype: str) -> None:
     model = spec(0, [X], [Tensor("y", datatype, [2])])
     with pytest.raises(InvalidRequest, match=f"is {datatype}, which has no classes"):
         answered(model, [[1, 1]], {"classification": 1, "binary_data": True})
-
-
-def test_who_cannot_send_classes_refuses_them() -> None:
-    wanted = {"outputs": [{"name": "y", "parameters": {"classification": 1}}]}
-    with pytest.raises(NotSupported):
-        RequestedOutputsReader(FLOATS).read(wanted)

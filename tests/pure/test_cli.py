@@ -196,6 +196,14 @@ def test_name_says_which_model_the_flags_are_for(
     assert [m.workers for m in config.models] == [1, 3]
 
 
+@pytest.mark.parametrize(("text", "workers"), [("3", 3), ("1-8", (1, 8)), ("0-2", (0, 2))])
+def test_workers_are_a_number_or_a_range(
+    calls: list[tuple[Any, ...]], files: Files, text: str, workers: int | tuple[int, int]
+) -> None:
+    config = served(calls, "--config", str(files(ONE)), "--workers", text)
+    assert config.models[0].workers == workers
+
+
 def test_model_replaces_the_path_of_the_only_model(
     calls: list[tuple[Any, ...]], files: Files, tmp_path: Path
 ) -> None:
@@ -240,15 +248,18 @@ def test_model_with_a_file_that_sets_the_server_only(
 
 ENDINGS = (
     "but it must be a file whose ending says what runs it, .py (python), .onnx (onnx), .skops or "
-    ".pkl or .joblib (sklearn), .pt2 or .pt or .pth or .ts (torch); runtime says it for any other"
+    ".pkl or .joblib (sklearn), .ubj or .json (xgboost), .txt (lightgbm), .cbm (catboost), "
+    ".xml (openvino), .pt2 or .pt or .pth or .ts (torch), or a directory with a tokenizer.json "
+    "(text); runtime says it for any other"
 )
 
 REFUSED: dict[str, tuple[str | None, list[str], str]] = {
     "url": (
         None,
-        ["https://localhost:9000/v1"],
-        'MODEL: found "https://localhost:9000/v1", but it must be the path of a model file, or the '
-        "address of a model server, http://HOST:PORT",
+        ["ftp://localhost:9000/v1"],
+        'MODEL: found "ftp://localhost:9000/v1", but it must be the path of a model file, or the '
+        "address of a model server, http://HOST:PORT or "
+        "https://HOST:PORT, or a list of addresses",
     ),
     "h5": (None, ["sub/m.h5"], f'MODEL: found "sub/m.h5", {ENDINGS}'),
     "h5-with-a-runtime": (
@@ -289,7 +300,8 @@ REFUSED: dict[str, tuple[str | None, list[str], str]] = {
         '--port: found "x", but it must be a whole number from 0 to 65535\n'
         "--drain-s: found nan, but it must be a number from 0 to 86400\n"
         '--policy: found "lazy", but it must be "eager" or "fixed"\n'
-        "--workers: found 0, but it must be a whole number from 1 to 64",
+        "--workers: found 0, but it must be a whole number from 1 to 64, "
+        "or the fewest and the most, such as [1, 8] or [0, 8]",
     ),
     "relation-with-a-default": (
         None,
@@ -301,7 +313,8 @@ REFUSED: dict[str, tuple[str | None, list[str], str]] = {
         "[server]\nport = -1\n" + ONE,
         ["--workers", "0"],
         "{config}: [server] port: found -1, but it must be a whole number from 0 to 65535\n"
-        "--workers: found 0, but it must be a whole number from 1 to 64",
+        "--workers: found 0, but it must be a whole number from 1 to 64, "
+        "or the fewest and the most, such as [1, 8] or [0, 8]",
     ),
     "several-models-and-no-name": (
         TWO,
@@ -478,7 +491,7 @@ def test_check_prints_every_problem(capsys: pytest.CaptureFixture[str], files: F
         f'ringbatch: {path}: [server] port: found "x", but it must be a whole number '
         "from 0 to 65535",
         f"ringbatch: {path}: [models.mnist] workers: found 0, but it must be a whole number "
-        "from 1 to 64",
+        "from 1 to 64, or the fewest and the most, such as [1, 8] or [0, 8]",
     ]
 
 
@@ -581,3 +594,9 @@ def test_a_name_that_no_engine_can_have_is_refused(capsys: pytest.CaptureFixture
         'ringbatch: --engine-name: found "4711", but it must be 1 to 40 letters, digits, dashes or '
         "underscores, the first of them a letter\n"
     )
+
+
+def test_several_addresses_are_one_model(calls: list[tuple[Any, ...]]) -> None:
+    assert cli.main(["serve", "http://a:1", "http://b:1", "--name", "m"]) == 7
+    (config, _), *_ = calls
+    assert [(model.name, model.path) for model in config.models] == [("m", "http://a:1 http://b:1")]

@@ -60,6 +60,48 @@ def test_a_model_with_a_path_takes_every_default() -> None:
     )
 
 
+def test_in_a_cluster_the_ending_says_what_loads_a_model() -> None:
+    found = concluded(
+        '[models.m]\npath = "m.onnx"\nruntime = "ray"\ndevice = "cuda:0"\nray_gpus = 0.5\n'
+        'ray_resources = ["tpu=1", "disk:nvme=0.25"]'
+    ).models[0]
+    assert (found.platform, found.loader) == ("ray", "onnx")
+    assert found.ray_resources == ("tpu=1", "disk:nvme=0.25")
+    # The worker gives up before the supervisor gives it up.
+    assert found.hung_after_s > found.batch_limit_s
+
+
+def test_in_a_cluster_a_file_without_a_known_ending_is_refused() -> None:
+    (problem,) = problems('[models.m]\npath = "weights.bin"\nruntime = "ray"')
+    assert "a file whose ending says what runs it, .py (python)" in problem
+
+
+def test_several_addresses_are_one_model() -> None:
+    text = '[models.m]\npath = ["http://a:1/p/", "http://b:1/p"]'
+    config = concluded(text)
+    (found,) = config.models
+    assert found.path == "http://a:1/p http://b:1/p"
+    assert (found.platform, found.workers, found.retry) == ("http", 8, "safe")
+    assert config.passes_to is None
+    assert 'path = ["http://a:1/p", "http://b:1/p"]' in describe(config)
+    assert concluded(describe(config)) == config
+    missing = '[models.m]\npath = "https://a:1"\nupstream_ca = "none.pem"'
+    assert problems(missing, is_file=lambda _: False) == [
+        'ringbatch.toml: [models.m] upstream_ca: found "none.pem", but it must be a file that '
+        "exists"
+    ]
+    many = [f"http://h:{port}" for port in range(1, 33)]
+    assert concluded(f"[models.m]\npath = {many}").models[0].workers == 64
+    assert concluded(f"[models.m]\npath = {many}\nworkers = 3").models[0].workers == 3
+
+
+def test_a_server_over_tls_is_one_that_nothing_is_passed_on_to() -> None:
+    config = concluded('[models.m]\npath = "https://a:1"')
+    assert (config.models[0].workers, config.passes_to) == (4, None)
+    text = '[server]\nsidecar = true\npass_through = "http://a:1"\n'
+    assert concluded(text + '[models.m]\npath = "https://a:1"').passes_to == "http://a:1"
+
+
 def test_defaults_are_those_of_the_documentation() -> None:
     defaults = {s.key: s.default for s in settings(ServerConfig).values()}
     defaults |= {s.key: s.default for s in settings(ModelConfig).values()}
@@ -68,6 +110,8 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "name": "ringbatch",
         "host": "127.0.0.1",
         "port": 8080,
+        "share_port": False,
+        "http2": False,
         "frontends": 2,
         "grpc_port": None,
         "grpc_frontends": 1,
@@ -82,15 +126,31 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "compress_answers": False,
         "sidecar": False,
         "pass_through": None,
+        "app": None,
         "protocol": "v1",
         "forward_headers": ("authorization",),
+        "headers": (),
         "isolate_errors": False,
+        "ray_address": "auto",
+        "ray_namespace": "ringbatch",
+        "ray_cpus": 1.0,
+        "ray_gpus": 0.0,
+        "ray_resources": (),
+        "ray_scheduling": "spread",
+        "ray_workers": None,
+        "ray_placement_group": None,
+        "ray_keep_s": 3600.0,
+        "retry": "safe",
+        "upstream_ca": None,
+        "upstream_certificate": None,
+        "upstream_key": None,
         "tls_certificate": None,
         "tls_key": None,
         "tls_client_ca": None,
         "api_keys_file": None,
         "control_host": "127.0.0.1",
         "control_port": None,
+        "agent_check_port": None,
         "placement": "shared",
         "frontend_cpus": None,
         "spare_workers": None,
@@ -104,6 +164,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "access_log_sample": 1.0,
         "access_log_slower_than_ms": 0.0,
         "server_timing": False,
+        "load_report": False,
         "trace_endpoint": None,
         "trace_sample": 0.01,
         "default_version": None,
@@ -127,6 +188,9 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "batch_timeout_s": None,
         "policy": "eager",
         "workers": 1,
+        "target_wait_ms": None,
+        "scale_up_after_s": 2.0,
+        "scale_down_after_s": 60.0,
         "spares": 0,
         "threads": None,
         "device": "cpu",
@@ -134,6 +198,11 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "outputs": (),
         "autocast": "off",
         "channels_last": False,
+        "columns": "auto",
+        "answers": (),
+        "iterations": 0,
+        "class_names": (),
+        "truncate": True,
         "devices": (),
         "cpus": (),
         "trusted_types": (),
@@ -169,7 +238,9 @@ def test_every_key_can_be_set() -> None:
         access_log_sample = 0.01
         access_log_slower_than_ms = 250
         server_timing = true
+        load_report = true
         control_port = 9090
+        agent_check_port = 9091
         trace_endpoint = "https://traces.example:4318/otlp"
         trace_sample = 0.5
         [models.a]
@@ -217,7 +288,9 @@ def test_every_key_can_be_set() -> None:
         access_log_sample=0.01,
         access_log_slower_than_ms=250.0,
         server_timing=True,
+        load_report=True,
         control_port=9090,
+        agent_check_port=9091,
         trace_endpoint="https://traces.example:4318/otlp",
         trace_sample=0.5,
     )
@@ -266,6 +339,11 @@ def test_every_key_can_be_set() -> None:
         ("m.pt2", "torch"),
         ("m.pt", "torch"),
         ("m.joblib", "sklearn"),
+        ("m.ubj", "xgboost"),
+        ("m.json", "xgboost"),
+        ("m.txt", "lightgbm"),
+        ("m.cbm", "catboost"),
+        ("m.xml", "openvino"),
     ],
 )
 def test_the_ending_of_the_path_decides_what_runs_it(name: str, runtime: str) -> None:
@@ -286,6 +364,13 @@ def test_an_address_is_for_the_runtime_http_which_has_several_workers() -> None:
     assert (second.path, second.platform, second.workers) == ("http://h:1", "http", 1)
     assert first.batch_limit_s == first.timeout_s < first.hung_after_s
     assert config.passes_to == "http://h:1"
+
+
+def test_an_application_is_looked_for_beside_the_document() -> None:
+    for text, found in (("api:app", f"{BASE}/api:app"), ("/srv/pkg.api:app", "/srv/pkg.api:app")):
+        config = concluded(f'[server]\napp = "{text}"\n[models.m]\npath = "http://h:1"')
+        assert config.server.app == found
+        assert config.passes_to is None, "what is no model's goes to the application"
 
 
 @pytest.mark.parametrize(
@@ -324,6 +409,39 @@ def test_kserve_spellings_set_the_same_keys() -> None:
     assert ours.models[0].max_latency_ms == 20.0
 
 
+@pytest.mark.parametrize(
+    ("text", "workers", "fewest", "most", "at_first"),
+    [
+        ("3", 3, 3, 3, 3),
+        ("[3, 3]", 3, 3, 3, 3),
+        ("[1, 8]", (1, 8), 1, 8, 1),
+        ("[0, 8]", (0, 8), 0, 8, 1),
+    ],
+)
+def test_workers_are_a_number_or_a_range(
+    text: str, workers: int | tuple[int, int], fewest: int, most: int, at_first: int
+) -> None:
+    (found,) = concluded(model(f"workers = {text}")).models
+    assert found.workers == workers
+    assert (found.fewest_workers, found.most_workers) == (fewest, most)
+    assert found.processes == at_first
+
+
+@pytest.mark.parametrize(("running", "processes"), [(0, 3), (2, 3), (5, 6), (9, 9)])
+def test_what_runs_stays_within_the_range(running: int, processes: int) -> None:
+    (found,) = concluded(model("workers = [2, 8]\nspares = 1")).models
+    assert found.processes_near(running) == processes
+    assert (found.processes, found.most_processes) == (3, 9)
+
+
+def test_what_is_said_of_a_range_has_no_effect_on_a_number() -> None:
+    settings_of_ranges = "scale_up_after_s = 1\nscale_down_after_s = 1\ntarget_wait_ms = 5"
+    notices = concluded(model(f"workers = 2\n{settings_of_ranges}")).notices
+    assert all("workers is one number and not a range" in notice for notice in notices)
+    assert len(notices) == 3
+    assert not concluded(model(f"workers = [1, 2]\n{settings_of_ranges}")).notices
+
+
 def test_whole_numbers_of_durations_become_floats() -> None:
     config = concluded(model("timeout_s = 3\nmax_latency_ms = 0"))
     assert isinstance(config.models[0].timeout_s, float)
@@ -334,7 +452,10 @@ PREFIXES = (
     'a list such as ["/myapp_"], of beginnings of 1 to 200 letters, digits, dots, dashes and '
     "underscores each"
 )
-WHOLE_64 = "but it must be a whole number from 1 to 64"
+WHOLE_64 = (
+    "but it must be a whole number from 1 to 64, or the fewest and the most, such as [1, 8] or "
+    "[0, 8]"
+)
 
 WRONG: dict[str, tuple[str, str]] = {
     "text-for-a-number": (
@@ -352,6 +473,22 @@ WRONG: dict[str, tuple[str, str]] = {
     "below-the-range": (model("workers = 0"), f"[models.mnist] workers: found 0, {WHOLE_64}"),
     "above-the-range": (model("workers = 65"), f"[models.mnist] workers: found 65, {WHOLE_64}"),
     "a-list": (model("workers = [1]"), f"[models.mnist] workers: found a list, {WHOLE_64}"),
+    "a-range-of-three": (
+        model("workers = [1, 2, 3]"),
+        f"[models.mnist] workers: found a list, {WHOLE_64}",
+    ),
+    "a-range-beyond-what-there-may-be": (
+        model("workers = [1, 65]"),
+        f"[models.mnist] workers: found a list, {WHOLE_64}",
+    ),
+    "a-range-the-wrong-way-round": (
+        model("workers = [8, 1]"),
+        "[models.mnist] workers: found [8, 1], but the fewest must not be more than the most",
+    ),
+    "a-range-without-a-worker": (
+        model("workers = [0, 0]"),
+        "[models.mnist] workers: found [0, 0], but the most must be 1 or more",
+    ),
     "a-table": (model("workers = {}"), f"[models.mnist] workers: found a table, {WHOLE_64}"),
     "a-date": (
         model("workers = 2024-01-02"),
@@ -404,25 +541,66 @@ WRONG: dict[str, tuple[str, str]] = {
     "another-runtime": (
         model('runtime = "tensorrt"'),
         '[models.mnist] runtime: found "tensorrt", but it must be "python" or "onnx" or '
-        '"sklearn" or "torch" or "http"',
+        '"sklearn" or "xgboost" or "lightgbm" or "catboost" or "openvino" or "text" or "torch" or '
+        '"http" or "ray"',
+    ),
+    "ray-with-an-address": (
+        '[models.mnist]\npath = "http://127.0.0.1:8501"\nruntime = "ray"',
+        '[models.mnist] path: found "http://127.0.0.1:8501", but it must be a file for the runtime '
+        "ray",
+    ),
+    "a-cluster-for-python": (
+        model('ray_address = "10.0.0.1:6379"'),
+        "[models.mnist] ray_address: is for the runtime ray, but this model's is python",
+    ),
+    "a-device-for-python-in-a-cluster": (
+        model('runtime = "ray"\ndevice = "cuda:0"'),
+        "[models.mnist] device: is for the runtimes onnx, python, text and torch, but this "
+        "model's is ray",
+    ),
+    "memory-of-an-actor": (
+        model('runtime = "ray"\nworker_memory_bytes = 1000000000'),
+        "[models.mnist] worker_memory_bytes: is for workers on this host, but this model's are "
+        "actors",
+    ),
+    "the-address-of-rays-client": (
+        model('runtime = "ray"\nray_address = "ray://10.0.0.1:10001"'),
+        '[models.mnist] ray_address: found "ray://10.0.0.1:10001", but it must be "auto", or '
+        "HOST:PORT of a Ray cluster",
+    ),
+    "cpus-as-another-resource": (
+        model('runtime = "ray"\nray_resources = ["CPU=2"]'),
+        '[models.mnist] ray_resources: found ["CPU=2"], but it must be a list such as '
+        '["accelerator=1"], of names other than CPU and GPU, and a count above 0 each',
+    ),
+    "nothing-of-a-resource": (
+        model('runtime = "ray"\nray_resources = ["tpu=0.0"]'),
+        '[models.mnist] ray_resources: found ["tpu=0.0"], but it must be a list such as '
+        '["accelerator=1"], of names other than CPU and GPU, and a count above 0 each',
     ),
     "a-runtime-that-is-no-text": (
         model("runtime = false"),
         '[models.mnist] runtime: found false, but it must be "python" or "onnx" or "sklearn" or '
-        '"torch" or "http"',
+        '"xgboost" or "lightgbm" or "catboost" or "openvino" or "text" or "torch" or "http" or '
+        '"ray"',
     ),
     "another-device": (
         '[models.mnist]\npath = "m.onnx"\ndevice = "gpu"',
         '[models.mnist] device: found "gpu", but it must be "cpu", or "cuda:0" with the number of '
         "a device",
     ),
-    "a-device-for-python": (
-        model('device = "cuda:0"'),
-        "[models.mnist] device: is for the runtimes onnx and torch, but this model's is python",
+    "headers-for-a-model-file-in-a-cluster": (
+        model('runtime = "ray"\nheaders = ["x-tenant"]'),
+        "[models.mnist] headers: is for the runtime python, but this model's is ray",
+    ),
+    "headers-for-sklearn": (
+        '[models.mnist]\npath = "m.skops"\nheaders = ["x-tenant"]',
+        "[models.mnist] headers: is for the runtime python, but this model's is sklearn",
     ),
     "a-device-for-sklearn": (
         '[models.mnist]\npath = "m.skops"\ndevice = "cuda:0"',
-        "[models.mnist] device: is for the runtimes onnx and torch, but this model's is sklearn",
+        "[models.mnist] device: is for the runtimes onnx, python, text and torch, but this "
+        "model's is sklearn",
     ),
     "channels-last-for-onnx": (
         '[models.mnist]\npath = "m.onnx"\nchannels_last = true',
@@ -441,6 +619,30 @@ WRONG: dict[str, tuple[str, str]] = {
         '[models.mnist] inputs: found ["x FP32 3"], but it must be a list such as '
         '["x FP32 [3, 224, 224]"], of a name, a datatype and the sizes of one instance each; '
         "-1 is any size",
+    ),
+    "answers-for-onnx": (
+        '[models.mnist]\npath = "m.onnx"\nanswers = ["margins"]',
+        "[models.mnist] answers: is for the runtimes sklearn, xgboost, lightgbm and catboost, "
+        "but this model's is onnx",
+    ),
+    "an-answer-twice": (
+        '[models.mnist]\npath = "m.ubj"\nanswers = ["y", "y"]',
+        '[models.mnist] answers: found ["y", "y"], but it must be a list such as '
+        '["label", "margins"], of y, label, probabilities, margins, contributions',
+    ),
+    "an-answer-that-there-is-not": (
+        '[models.mnist]\npath = "m.ubj"\nanswers = ["scores"]',
+        '[models.mnist] answers: found ["scores"], but it must be a list such as '
+        '["label", "margins"], of y, label, probabilities, margins, contributions',
+    ),
+    "a-class-name-twice": (
+        '[models.mnist]\npath = "m.ubj"\nclass_names = ["a", "a"]',
+        '[models.mnist] class_names: found ["a", "a"], but it must be a list such as '
+        '["no", "yes"], of texts that differ',
+    ),
+    "columns-of-another-kind": (
+        '[models.mnist]\npath = "m.ubj"\ncolumns = "x"',
+        '[models.mnist] columns: found "x", but it must be "auto" or "named" or "matrix"',
     ),
     "another-autocast": (
         '[models.mnist]\npath = "m.pt"\nautocast = "FP8"',
@@ -543,6 +745,16 @@ WRONG: dict[str, tuple[str, str]] = {
         server("grpc_port = 81\ncontrol_port = 81"),
         "[server] control_port: found 81, but it must be another than grpc_port, which is 81",
     ),
+    "agent-checks-on-the-port-of-http": (
+        server("agent_check_port = 8080"),
+        "[server] agent_check_port: found 8080, but it must be another than port, which is 8080 "
+        "by default",
+    ),
+    "agent-checks-on-the-port-of-metrics": (
+        server("control_port = 82\nagent_check_port = 82"),
+        "[server] agent_check_port: found 82, but it must be another than control_port, which is "
+        "82",
+    ),
     "traces-and-nobody-to-send-them": (
         server('trace_endpoint = "http://127.0.0.1:4318"'),
         "[server] trace_endpoint: needs control_port, because the process there sends the traces",
@@ -551,6 +763,10 @@ WRONG: dict[str, tuple[str, str]] = {
         server('control_port = 9\ntrace_endpoint = "127.0.0.1:4318"'),
         '[server] trace_endpoint: found "127.0.0.1:4318", but it must be the address of an '
         "OpenTelemetry collector, http://HOST:PORT or https://HOST:PORT",
+    ),
+    "a-port-to-share-that-nobody-can-know": (
+        server("share_port = true\nport = 0"),
+        "[server] share_port: needs a port that others can take too, and 0 takes any free one",
     ),
     "a-certificate-without-its-key": (
         server('tls_certificate = "c.pem"'),
@@ -589,17 +805,62 @@ WRONG: dict[str, tuple[str, str]] = {
     "no-path": (
         "[models.mnist]",
         "[models.mnist] path: is missing; it must be the path of a model file, or the address of a "
-        "model server, http://HOST:PORT",
+        "model server, http://HOST:PORT or "
+        "https://HOST:PORT, or a list of addresses",
     ),
     "path-is-another-kind-of-url": (
-        '[models.mnist]\npath = "https://localhost/model.py"',
-        '[models.mnist] path: found "https://localhost/model.py", but it must be the path of a '
-        "model file, or the address of a model server, http://HOST:PORT",
+        '[models.mnist]\npath = "ftp://localhost/model.py"',
+        '[models.mnist] path: found "ftp://localhost/model.py", but it must be the path of a '
+        "model file, or the address of a model server, http://HOST:PORT or "
+        "https://HOST:PORT, or a list of addresses",
     ),
     "path-is-a-url-with-a-query": (
         '[models.mnist]\npath = "http://localhost/m?a=b"',
         '[models.mnist] path: found "http://localhost/m?a=b", but it must be the path of a '
-        "model file, or the address of a model server, http://HOST:PORT",
+        "model file, or the address of a model server, http://HOST:PORT or "
+        "https://HOST:PORT, or a list of addresses",
+    ),
+    "no-addresses": (
+        "[models.mnist]\npath = []",
+        "[models.mnist] path: found a list, but it must be the path of a model file, or the "
+        "address of a model server, http://HOST:PORT or https://HOST:PORT, or a list of addresses",
+    ),
+    "addresses-and-a-file": (
+        '[models.mnist]\npath = ["http://h:1", "model.py"]',
+        '[models.mnist] path: found ["http://h:1", "model.py"], but it must be the path of a model '
+        "file, or the address of a model server, http://HOST:PORT or https://HOST:PORT, or a list "
+        "of addresses",
+    ),
+    "an-address-twice": (
+        '[models.mnist]\npath = ["http://h:1", "http://g:1", "http://h:1/"]',
+        "[models.mnist] path: http://h:1 stands there 2 times",
+    ),
+    "http-and-https": (
+        '[models.mnist]\npath = ["http://h:1", "https://g:1"]',
+        "[models.mnist] path: some addresses are http and some https, but one model has one of "
+        "them",
+    ),
+    "addresses-with-different-paths": (
+        '[models.mnist]\npath = ["http://h:1/a", "http://g:1"]',
+        "[models.mnist] path: addresses of one model must have the same path, but these have /a "
+        "and none",
+    ),
+    "too-many-addresses": (
+        f"[models.mnist]\npath = {[f'http://h:{port}' for port in range(1, 34)]}",
+        "[models.mnist] path: there are 33 addresses, but at most 32 are possible",
+    ),
+    "a-key-for-plain-http": (
+        '[models.mnist]\npath = "http://h:1"\nupstream_ca = "a.pem"',
+        "[models.mnist] upstream_ca: is for https, but the model server is asked over http",
+    ),
+    "a-certificate-without-a-key": (
+        '[models.mnist]\npath = "https://h:1"\nupstream_certificate = "a.pem"',
+        "[models.mnist] upstream_certificate: is for upstream_key, which is missing",
+    ),
+    "sidecar-of-several-servers": (
+        '[server]\nsidecar = true\n[models.mnist]\npath = ["http://h:1", "http://g:1"]',
+        "[server] sidecar: needs pass_through where the model is on several servers, or on one "
+        "over TLS: everything else is passed on there",
     ),
     "file-for-the-runtime-http": (
         '[models.mnist]\npath = "m.py"\nruntime = "http"',
@@ -629,17 +890,28 @@ WRONG: dict[str, tuple[str, str]] = {
         '[server] pass_through: found "http://h:1/a", but it must be the address of a server, '
         "http://HOST:PORT",
     ),
+    "app-without-a-name": (
+        server('app = "api.py"'),
+        '[server] app: found "api.py", but it must be the name of a module and of an application '
+        'in it, such as "api:app"',
+    ),
+    "app-and-pass-through": (
+        server('app = "api:app"\npass_through = "http://h:1"'),
+        "[server] app: takes all paths but those of models; pass_through and sidecar have none "
+        "then",
+    ),
     "path-that-nothing-runs": (
         '[models.mnist]\npath = "model.h5"',
         '[models.mnist] path: found "model.h5", but it must be a file whose ending says what runs '
-        "it, .py (python), .onnx (onnx), .skops or .pkl or .joblib (sklearn), .pt2 or .pt or .pth "
-        "or .ts (torch); runtime says it for "
-        "any other",
+        "it, .py (python), .onnx (onnx), .skops or .pkl or .joblib (sklearn), .ubj or .json "
+        "(xgboost), .txt (lightgbm), .cbm (catboost), .xml (openvino), .pt2 or .pt or .pth or .ts "
+        "(torch), or a directory with a tokenizer.json (text); runtime says it for any other",
     ),
     "path-with-a-nul": (
         '[models.mnist]\npath = "a\\u0000.py"',
         '[models.mnist] path: found "a\\u0000.py", but it must be the path of a model file, or the '
-        "address of a model server, http://HOST:PORT",
+        "address of a model server, http://HOST:PORT or "
+        "https://HOST:PORT, or a list of addresses",
     ),
     "name-with-a-space": (
         '[models."a b"]\npath = "m.py"',
@@ -739,9 +1011,7 @@ def test_files_of_the_server_lie_beside_the_document_and_exist() -> None:
 
 def test_a_value_from_a_flag_is_named_by_the_flag() -> None:
     origins = {("models", "mnist", "workers"): "--workers", ("models", "mnist"): "--name"}
-    assert problems(model("workers = 0"), origins=origins) == [
-        "--workers: found 0, but it must be a whole number from 1 to 64"
-    ]
+    assert problems(model("workers = 0"), origins=origins) == [f"--workers: found 0, {WHOLE_64}"]
 
 
 @pytest.mark.parametrize("name", ["a", "A-b_c.9", "x" * 128, "...", "-"])
@@ -832,7 +1102,9 @@ legal_servers = st.fixed_dictionaries(
         "access_log_sample": st.floats(0, 1),
         "access_log_slower_than_ms": st.floats(0, 1e6),
         "server_timing": st.booleans(),
+        "load_report": st.booleans(),
         "control_port": st.just(0),
+        "agent_check_port": st.just(0),
         "trace_sample": st.floats(0, 1),
     },
 )
@@ -854,6 +1126,15 @@ legal_models = (
         optional={
             "trusted_types": st.lists(st.sampled_from(["a.B", "a.b.C"]), max_size=2),
             "trust_pickle": st.booleans(),
+        },
+    )
+    | st.fixed_dictionaries(
+        {"path": st.sampled_from(["m.ubj", "m.txt", "m.cbm"])},
+        optional={
+            "columns": st.sampled_from(["auto", "named", "matrix"]),
+            "answers": st.sampled_from([["y"], ["label", "contributions"]]),
+            "iterations": st.integers(0, 100),
+            "class_names": st.lists(st.sampled_from(["no", "süß"]), unique=True),
         },
     )
     | st.fixed_dictionaries(
@@ -889,7 +1170,7 @@ def test_a_legal_configuration_fits_a_segment(document: dict[str, Any]) -> None:
         lanes=config.server.frontends + config.server.client_lanes,
         slots=config.server.max_in_flight,
         lane_bytes=lane_bytes(config.server),
-        workers=sum(m.workers for m in config.models),
+        workers=sum(m.processes for m in config.models),
         models=len(config.models),
         model_table_bytes=1,
         client_lanes=config.server.client_lanes,
@@ -963,16 +1244,17 @@ def test_a_version_takes_what_it_does_not_say_itself_from_its_model() -> None:
     [
         (
             '[models.m]\npath = "a.py"\nworkers = 0\n[models.m.versions.1]\n[models.m.versions.2]',
-            "[models.m] workers: found 0, but it must be a whole number from 1 to 64",
+            f"[models.m] workers: found 0, {WHOLE_64}",
         ),
         (
             '[models.m.versions.1]\npath = "a.py"\nworkers = 0',
-            "[models.m.versions.1] workers: found 0, but it must be a whole number from 1 to 64",
+            f"[models.m.versions.1] workers: found 0, {WHOLE_64}",
         ),
         (
             "[models.m.versions.1]\nworkers = 1",
             "[models.m.versions.1] path: is missing; it must be the path of a model file, or the "
-            "address of a model server, http://HOST:PORT",
+            "address of a model server, http://HOST:PORT or "
+            "https://HOST:PORT, or a list of addresses",
         ),
         (
             '[models.m]\ndefault_version = "3"\n[models.m.versions.1]\npath = "a.py"',

@@ -23,7 +23,11 @@ def only(pattern: str, text: str) -> str:
 def test_it_copies_what_there_is() -> None:
     lines = re.findall(r"^COPY (?!--)(.+)$", CONTAINERFILE, re.MULTILINE)
     copied = {name for line in lines for name in line.split()[:-1]}
-    assert {"setup.py", "setup.cfg", "shm", "engine", "frontend", "systemd"} <= copied
+    config = ConfigParser(interpolation=None)
+    config.read(ROOT / "setup.cfg")
+    packages = re.findall(r"^[\w.]+ = (.+)$", config["options"]["package_dir"], re.MULTILINE)
+    assert {"setup.py", "setup.cfg", "systemd", *packages} <= copied
+    assert len(packages) == 4
     assert [name for name in copied if not (ROOT / name).exists()] == []
 
 

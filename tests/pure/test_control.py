@@ -17,7 +17,11 @@ from ringbatch.shm.host.control_socket import (
     report_line,
 )
 
-orders = st.builds(Order, st.sampled_from(ACTIONS), st.text()) | st.just(Order("reload", None))
+orders = (
+    st.builds(Order, st.sampled_from(ACTIONS), st.text(), st.none())
+    | st.builds(Order, st.just("load"), st.text(), st.integers())
+    | st.just(Order("reload", None))
+)
 reports = st.builds(
     Report, st.sampled_from(["done", "failed", "unknown"]), st.lists(st.text()).map(tuple)
 )
@@ -60,6 +64,9 @@ def test_a_long_report_is_cut(lines: tuple[str, ...]) -> None:
         b'{"do":"unload","model":null}',
         b'{"do":"reload","model":3}',
         b'{"do":["load"],"model":"m"}',
+        b'{"do":"load","model":"m","max_batch_size":"8"}',
+        b'{"do":"load","model":"m","max_batch_size":true}',
+        b'{"do":"unload","model":"m","max_batch_size":8}',
     ],
 )
 def test_what_is_no_order_is_none(line: bytes) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ringbatch.shm import descriptors
+from ringbatch.shm import descriptors, own_metric_words
 from ringbatch.shm.descriptors import (
     ANSWER_DETAILS,
     INSTANTS,
@@ -35,10 +35,10 @@ from ringbatch.shm.layout import WORD
 OFTEN = ("once", "rarely", "batch", "request", "step")
 """In the order of how often."""
 HOT = OFTEN[OFTEN.index("batch") :]
-NO_WORDS = {"SIZE", "TRIAL_SIZE", "MAX_TRIALS"}
+NO_WORDS = {"SIZE", "TRIAL_SIZE", "MAX_TRIALS", "COPY_SIZE"}
 RECORDS = {
     name: found
-    for name, found in vars(descriptors).items()
+    for name, found in {**vars(descriptors), **vars(own_metric_words)}.items()
     if isinstance(found, type)
     and name.endswith("Words")
     and name not in ("CounterWords", "ModelCounterWords")
@@ -166,9 +166,9 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     assert instants == [SlotWords.BATCH, SlotWords.BEGAN_NS, SlotWords.FINISHED_NS]
 
 
-def test_the_numbers_of_version_12() -> None:
+def test_the_numbers_of_version_17() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 12
+    assert LAYOUT_VERSION == 17
     assert MAGIC_VALUE.to_bytes(8, "little") == b"RNGBTCH1"
     assert constants(HeaderWords) == {
         "MAGIC": 0,
@@ -257,6 +257,7 @@ def test_the_numbers_of_version_12() -> None:
         "RAN_NS": 24,
         "ATTEMPTS": 25,
         "FINISHED_NS": 26,
+        "ANSWER_START": 27,
         "SIZE": 32,
     }
     others = {
@@ -275,7 +276,31 @@ def test_the_numbers_of_version_12() -> None:
     }
     assert others == {
         "LaneWords": {"MODEL_TABLE": 0, "SERVING": 1, "SIZE": 16},
-        "WorkerWords": {"STATE": 0, "PID": 1, "MODEL": 2, "ERRNO": 16, "SIZE": 32},
+        "WorkerWords": {
+            "STATE": 0,
+            "PID": 1,
+            "MODEL": 2,
+            "SERVERS": 3,
+            "SERVERS_DOWN": 4,
+            "ERRNO": 16,
+            "SIZE": 32,
+        },
+        "AskingWords": {"SERVER": 0, "SINCE_NS": 1, "SIZE": 16},
+        "UpstreamWords": {
+            "TAG": 0,
+            "NAME": 1,
+            "BATCHES": 32,
+            "FAILURES": 33,
+            "REFUSALS": 34,
+            "FAILED_IN_A_ROW": 35,
+            "ANSWERED_NS": 36,
+            "FAILED_NS": 37,
+            "HELD_UNTIL_NS": 38,
+            "TOOK_NS": 39,
+            "LEARNED_NS": 40,
+            "PROBED_NS": 41,
+            "SIZE": 48,
+        },
         "CostProfileWords": {
             "COUNT": 0,
             "TRIALS": 1,
@@ -283,5 +308,7 @@ def test_the_numbers_of_version_12() -> None:
             "MAX_TRIALS": 127,
             "SIZE": 384,
         },
+        "OwnMetricWords": {"COPY": 0, "COPIES": 16, "COPY_SIZE": 2064, "SIZE": 4144},
+        "ScalingWords": {"TAG": 0, "WANTED": 1, "FAILED": 2, "COUNTS": 4, "SIZE": 16},
         "RegistryWords": {"STAMP": 0, "SIZE": 16},
     }

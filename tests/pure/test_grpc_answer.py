@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from segment_fixture import pack, spec
 
+from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.payload import Bytes
 from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field
 from ringbatch.frontend.grpc.messages import inference
@@ -201,3 +202,17 @@ def test_shapes_are_remembered_but_not_for_ever() -> None:
         data = answers.render([(1, result)], requested(0), b"")
         answer = inference("ModelInferResponse").FromString(data)
         assert list(answer.outputs[0].shape) == [1, size]
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_the_best_classes_of_an_output_are_strings(typed: bool) -> None:
+    tensor = Tensor("y", "FP32", [3], ["ant", "bee", "cat"])
+    model = spec(0, [tensor], [tensor])
+    wanted = GrpcRequestedOutputs((RequestedOutput(0, True, 2),), typed, 0)
+    results = pack([tensor], [[[1, 3, 2], [9, 0, 1]]])[0]
+    answer = rendered(model, wanted, (2, results))
+    (output,), raw = answer.outputs, list(answer.raw_output_contents)
+    expected = [b"3.000000:1:bee", b"2.000000:2:cat", b"9.000000:0:ant", b"1.000000:2:cat"]
+    assert (output.name, output.datatype, list(output.shape)) == ("y", "BYTES", [2, 2])
+    assert list(output.contents.bytes_contents) == (expected if typed else [])
+    assert raw == ([] if typed else [joined(expected)])

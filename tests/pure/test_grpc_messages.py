@@ -79,10 +79,12 @@ def fields_of(descriptor: Any) -> dict[str, tuple[Any, ...]]:
 
 
 def test_every_message_has_the_fields_that_tritons_client_knows() -> None:
-    """Names, numbers, types, oneofs; `properties` is in the protocol and not in Triton."""
-    from tritonclient.grpc import service_pb2
+    """Names, numbers, types, oneofs; `properties` is in the protocol and not in Triton. Of a
+    model's configuration there are some."""
+    from tritonclient.grpc import model_config_pb2, service_pb2
 
-    theirs = service_pb2.DESCRIPTOR.message_types_by_name
+    configuration = model_config_pb2.DESCRIPTOR.message_types_by_name
+    theirs = {**service_pb2.DESCRIPTOR.message_types_by_name, **configuration}
     ours = SCHEMA.pool.FindFileByName("inference.proto").message_types_by_name
     pairs = [(message, theirs[name]) for name, message in ours.items()]
     assert len(pairs) > 20
@@ -91,12 +93,28 @@ def test_every_message_has_the_fields_that_tritons_client_knows() -> None:
         expected = fields_of(other)
         if own.name == "ModelMetadataResponse":
             expected |= {"properties": fields_of(own)["properties"]}
+        if own.name in configuration:
+            expected = {name: expected[name] for name in fields_of(own)}
         assert fields_of(own) == expected, own.full_name
         pairs += [
             (nested, other.nested_types_by_name[nested.name])
             for nested in own.nested_types
             if nested.name != "PropertiesEntry"
         ]
+
+
+def test_every_choice_has_the_number_that_tritons_client_knows() -> None:
+    from tritonclient.grpc import model_config_pb2
+
+    file = SCHEMA.pool.FindFileByName("inference.proto")
+    theirs = model_config_pb2.DESCRIPTOR
+    pairs = [(file.enum_types_by_name["DataType"], theirs.enum_types_by_name["DataType"])]
+    for message, name in (("ModelInput", "Format"), ("ModelInstanceGroup", "Kind")):
+        own, other = (f.message_types_by_name[message] for f in (file, theirs))
+        pairs.append((own.enum_types_by_name[name], other.enum_types_by_name[name]))
+    for own, other in pairs:
+        numbers = {value.name: value.number for value in own.values}
+        assert numbers == {value.name: value.number for value in other.values}
 
 
 def test_every_method_takes_and_gives_what_tritons_client_expects() -> None:

@@ -49,11 +49,28 @@ def test_raw_contents_are_the_payload() -> None:
     assert request.requested == (((0, True, 0),), False, 0)
 
 
-def test_typed_contents_are_the_same_payload_and_wanted_back_as_such() -> None:
+def test_typed_contents_are_the_same_payload() -> None:
     request = read(ADDONE, inputs=[tensor("x", "FP32", [1, 2], contents={"fp32_contents": [1, 2]})])
     ((rows, payload, key_bytes),) = request.parts
     assert (rows, bytes(payload), key_bytes) == (1, ONES, 0)
-    assert request.requested == (((0, True, 0),), True, 0)
+    assert request.requested == (((0, True, 0),), False, 0)
+
+
+def unless_raw(wanted: bool) -> dict[str, Any]:
+    return {"binary_data_output": {"bool_param": wanted}}
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_answers_are_typed_where_that_is_asked_for(wanted: bool) -> None:
+    """Triton's clients read nothing else than raw answers, whatever they send."""
+    raw_x = tensor("x", "FP32", [1, 2])
+    typed_x = raw_x | {"contents": {"fp32_contents": [1, 2]}}
+    for request in (
+        read(ADDONE, inputs=[typed_x], parameters=unless_raw(wanted)),
+        read(ADDONE, inputs=[raw_x], raw_input_contents=[ONES], parameters=unless_raw(wanted)),
+    ):
+        assert request.requested.typed is not wanted
+        assert request.requested.all_raw is wanted
 
 
 def test_a_request_is_the_same_bytes_as_over_rest() -> None:
@@ -138,7 +155,8 @@ REFUSED = {
     "raw-and-typed": (
         [X | {"contents": {"fp32_contents": [1, 2]}}],
         [ONES],
-        'input "x" has contents, but the request has raw_input_contents',
+        "contents field must not be specified when using raw_input_contents for 'x' for model "
+        "'addone'",
     ),
     "no-values": ([X], [], 'input "x" has no values'),
     "too-few-values": (
@@ -158,7 +176,11 @@ REFUSED = {
     ),
     "no-inputs": ([], [], 'the request lacks input "x"'),
     "twice": ([X, X], [ONES, ONES], 'input "x" stands in the request twice'),
-    "unknown": ([X | {"name": "z"}], [ONES], 'inputs[0] is "z", but model "addone" takes "x"'),
+    "unknown": (
+        [X, X | {"name": "z"}],
+        [ONES, ONES],
+        'inputs[1] is "z", but model "addone" takes "x"',
+    ),
     "nameless": ([{"datatype": "FP32", "shape": [1, 2]}], [ONES], 'inputs[0] is ""'),
     "datatype": ([X | {"datatype": "FP64"}], [ONES * 2], 'input "x" is FP64'),
     "no-datatype": (
@@ -232,8 +254,9 @@ def test_half_floats_are_raw_only_and_make_the_whole_answer_raw() -> None:
         tensor("n", "INT64", [1, 1], contents={"int64_contents": [1]}),
         tensor("s", "BYTES", [1, 2], contents={"bytes_contents": [b"", b""]}),
     ]
-    assert not read(TWO, inputs=given).requested.typed
-    assert read(TWO, inputs=given, outputs=[{"name": "n"}]).requested.typed
+    typed = unless_raw(False)
+    assert not read(TWO, inputs=given, parameters=typed).requested.typed
+    assert read(TWO, inputs=given, outputs=[{"name": "n"}], parameters=typed).requested.typed
 
 
 def test_lengths_of_strings_that_make_no_sense_are_refused() -> None:
@@ -269,11 +292,12 @@ PARAMETERS: dict[str, tuple[dict[str, Any], int | None]] = {
     "priority": ({"priority": {"uint64_param": 1 << 63}}, 0),
     "others": ({"a": {"string_param": "b"}, "c": {"double_param": 0.5}}, 0),
     "no-sequence": ({"sequence_start": {"bool_param": False}}, 0),
-    "of-rest": ({"binary_data_output": {"string_param": "?"}}, 0),
+    "of-rest": ({"binary_data": {"string_param": "?"}}, 0),
+    "no-truth": ({"binary_data_output": {"string_param": "?"}}, None),
     "of-streams": ({"triton_enable_empty_final_response": {"bool_param": True}}, 0),
     "timeout-text": ({"timeout": {"string_param": "1500"}}, None),
     "timeout-negative": ({"timeout": {"int64_param": -1}}, None),
-    "sequence": ({"sequence_id": {"string_param": "s"}}, None),
+    "sequence": ({"sequence_id": {"string_param": "s"}}, 0),
     "sequence-number": ({"sequence_start": {"int64_param": 1}}, None),
     "reserved": ({"triton_x": {"bool_param": True}}, None),
     "empty": ({"a": {}}, None),
@@ -366,7 +390,7 @@ def test_an_input_in_shared_memory_is_not_read_before_it_has_its_slot() -> None:
     request = inference("ModelInferRequest")(
         inputs=[X | shared(0, 8)], outputs=[{"name": "y"} | shared(0, 8)]
     )
-    (part,), requested = requests_of(ADDONE, memory).read(request)
+    (part,), requested, _ = requests_of(ADDONE, memory).read(request)
     assert memory.reads == 0
     assert isinstance(part.payload, LazyBytes)
     assert part.payload.read() == ONES

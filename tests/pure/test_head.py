@@ -16,7 +16,8 @@ def head(*lines: bytes, line: bytes = LINE) -> bytes:
 
 
 def head_of(text: bytes, *, keep_alive: bool = True, length: int = 12) -> RequestHead:
-    return RequestHead("mnist", len(text), length, len(text) + length, keep_alive)
+    size = len(text) + length
+    return RequestHead("mnist", len(text), length, size, keep_alive, origin=text)
 
 
 TAKEN = {

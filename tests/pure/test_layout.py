@@ -15,6 +15,8 @@ from ringbatch.shm.descriptors import (
     RECENT_REQUESTS,
     REPORT_WORDS,
     TASK_WORDS,
+    UPSTREAMS,
+    AskingWords,
     CostProfileWords,
     CounterWords,
     HeaderWords,
@@ -25,8 +27,10 @@ from ringbatch.shm.descriptors import (
     RegionWords,
     RegistryWords,
     RingWords,
+    ScalingWords,
     SlotWords,
     TallyWords,
+    UpstreamWords,
     WorkerWords,
 )
 from ringbatch.shm.layout import (
@@ -40,6 +44,7 @@ from ringbatch.shm.layout import (
     aligned,
     ring_size,
 )
+from ringbatch.shm.own_metric_words import OwnMetricWords
 
 SPECIFICATION = specified.__doc__ or ""
 
@@ -75,11 +80,19 @@ def spans(layout: Layout) -> dict[str, tuple[int, int]]:
             layout.cost_profiles,
             layout.cost_profile(last_worker) + CostProfileWords.SIZE,
         ),
+        "own_metrics": (
+            layout.own_metrics_word,
+            layout.own_metrics(last_worker) + OwnMetricWords.SIZE,
+        ),
         "models": (layout.models_word, layout.model(layout.models - 1) + ModelWords.SIZE),
         "counters": (layout.counters, layout.arbiter_counters() + CounterWords.SIZE),
         "accounts": (
             layout.accounts,
             layout.model_counters(layout.models - 1) + ModelCounterWords.SIZE,
+        ),
+        "scalings": (
+            layout.scalings,
+            layout.scaling(layout.models - 1) + ScalingWords.SIZE,
         ),
         "tallies": (layout.tallies, layout.tally(last_lane, layout.models) + TallyWords.SIZE),
         "recent": (
@@ -100,6 +113,11 @@ def spans(layout: Layout) -> dict[str, tuple[int, int]]:
         ),
         "tasks": (layout.tasks, layout.task_ring(last_worker) + ring_size(TASK_WORDS)),
         "reports": (layout.reports, layout.report_ring(last_worker) + ring_size(REPORT_WORDS)),
+        "asking": (layout.asking_word, layout.asking(last_worker) + AskingWords.SIZE),
+        "upstreams": (
+            layout.upstreams,
+            layout.upstream(last_worker, UPSTREAMS - 1) + UpstreamWords.SIZE,
+        ),
         "registry": (
             layout.registry,
             layout.registry + RegistryWords.SIZE + MAX_REGIONS * RegionWords.SIZE,
@@ -154,6 +172,8 @@ def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
         yield name, layout.worker(worker), WorkerWords.SIZE
         yield name, layout.cost_profile(worker), CostProfileWords.SIZE
         yield name, layout.worker_counters(worker), CounterWords.SIZE
+        yield name, layout.asking(worker), AskingWords.SIZE
+        yield name, layout.upstream(worker, 0), UPSTREAMS * UpstreamWords.SIZE
         yield from ring(layout.task_ring(worker), TASK_WORDS, "collector", name)
         yield from ring(layout.report_ring(worker), REPORT_WORDS, name, "collector")
     yield "registrar", layout.registry, RegistryWords.SIZE + MAX_REGIONS * RegionWords.SIZE
@@ -163,6 +183,7 @@ def written(layout: Layout) -> Iterator[tuple[str, int, int]]:
     for model in range(layout.models):
         yield "collector", layout.model(model), ModelWords.SIZE
         yield "collector", layout.model_counters(model), ModelCounterWords.SIZE
+        yield "supervisor", layout.scaling(model), ScalingWords.SIZE
 
 
 def ring(start: int, capacity: int, producer: str, consumer: str) -> Iterator[tuple[str, int, int]]:
@@ -185,9 +206,9 @@ def test_nothing_that_is_written_overlaps(layout: Layout) -> None:
     assert all(end <= following for (_, end), (following, _) in pairwise(stretches))
 
 
-def test_where_the_regions_of_version_12_lie() -> None:
+def test_where_the_regions_of_version_17_lie() -> None:
     """Who changes a number here has changed the layout, and gives it another version."""
-    assert LAYOUT_VERSION == 12
+    assert LAYOUT_VERSION == 17
     layout = Layout(lanes=2, slots=8, lane_bytes=8192, workers=3, models=1, model_table_bytes=100)
     assert {name: start * WORD for name, (start, _) in spans(layout).items()} == {
         "header": 0,
@@ -195,26 +216,30 @@ def test_where_the_regions_of_version_12_lie() -> None:
         "lanes": 8192,
         "workers": 12288,
         "cost_profiles": 16384,
-        "models": 28672,
-        "counters": 32768,
-        "accounts": 36864,
-        "tallies": 40960,
-        "recent": 49152,
-        "traced": 61440,
-        "submissions": 61440,
-        "completions": 65536,
-        "tasks": 69632,
-        "reports": 466944,
-        "registry": 475136,
-        "slots": 643072,
-        "payload": 647168,
+        "own_metrics": 28672,
+        "models": 131072,
+        "counters": 135168,
+        "accounts": 139264,
+        "scalings": 143360,
+        "tallies": 147456,
+        "recent": 155648,
+        "traced": 167936,
+        "submissions": 167936,
+        "completions": 172032,
+        "tasks": 176128,
+        "reports": 573440,
+        "asking": 581632,
+        "upstreams": 585728,
+        "registry": 622592,
+        "slots": 790528,
+        "payload": 794624,
     }
-    assert layout.size == 663552
+    assert layout.size == 811008
     assert [layout.completion_ring(1, producer) * WORD for producer in range(4)] == [
-        67072,
-        67456,
-        67840,
-        68224,
+        173568,
+        173952,
+        174336,
+        174720,
     ]
 
 

@@ -17,6 +17,7 @@ from ringbatch.engine.supervisor.listener import (
     listen,
     listen_all,
 )
+from ringbatch.frontend.grpc.server import listen as listen_for_grpc
 from ringbatch.shm.errors import StartupError
 
 
@@ -82,6 +83,19 @@ def test_a_held_port_is_refused_to_others_and_shared_with_those_who_know() -> No
                 accepted, address = frontend.accept()
                 with accepted:
                     assert address == client.getsockname()
+
+
+def test_what_lingers_of_a_frontend_for_grpc_keeps_nobody_from_its_port() -> None:
+    with hold("127.0.0.1", 0) as held:
+        port = held.getsockname()[1]
+        with listen_for_grpc(f"127.0.0.1:{port}") as listener:
+            client = socket.create_connection(("127.0.0.1", port))
+            listener.setblocking(True)
+            # It closes first, and so waits for the client, in the kernel alone.
+            accepted, _ = listener.accept()
+            accepted.close()
+    with hold("127.0.0.1", port), client:
+        assert client.recv(1) == b""
 
 
 def test_a_port_in_use_cannot_be_held_and_the_flag_is_named() -> None:

@@ -60,6 +60,22 @@ def test_a_line_of_json_says_the_same() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["texts.cleaner", "urllib3", "ringbatchy"])
+def test_a_logger_that_is_not_the_servers_keeps_its_name(name: str) -> None:
+    logged = record("took %d s", 5)
+    logged.name = name
+    assert LineFormatter("worker").format(logged).endswith(f" INFO {name}: took 5 s")
+    assert json.loads(LineFormatter("worker", "json").format(logged))["logger"] == name
+
+
+@pytest.mark.parametrize("name", ["root", "gunicorn.error", "uvicorn.error", "ringbatch.worker"])
+def test_the_servers_own_lines_name_no_logger(name: str) -> None:
+    logged = record("took %d s", 5)
+    logged.name = name
+    assert LineFormatter("worker").format(logged).endswith("] INFO took 5 s")
+    assert "logger" not in json.loads(LineFormatter("worker", "json").format(logged))
+
+
 def test_a_traceback_is_a_field_of_its_own_in_json_and_one_line() -> None:
     line = LineFormatter("worker", "json").format(record("raised", exc_info=caught()))
     assert "\n" not in line

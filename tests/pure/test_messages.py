@@ -18,7 +18,7 @@ from ringbatch.engine.batch.messages import (
     task_words,
     tasks,
 )
-from ringbatch.engine.config.settings import LARGEST_BATCH
+from ringbatch.engine.config.batched import LARGEST_BATCH
 from ringbatch.engine.process.control_socket import ControlSocket
 from ringbatch.engine.process.role_messages import (
     ATTACH_SEGMENT,

@@ -9,20 +9,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.engine.config.settings import ModelConfig, ServerConfig
-from ringbatch.engine.supervisor.model_diff import LIVE, Change, compare, differing, must_load
+from ringbatch.engine.supervisor.model_diff import (
+    LIVE,
+    Change,
+    UnfitSize,
+    compare,
+    differing,
+    must_load,
+    with_batch_size,
+)
 
 BASE = ModelConfig(name="m", runtime="python", path=Path("/m.py"))
 OTHERS: dict[str, Any] = {
     "allowed_batch_sizes": (8, 32),
+    "answers": ("y",),
     "autocast": "BF16",
     "batch_timeout_s": 2.0,
     "channels_last": True,
+    "class_names": ("a",),
+    "columns": "named",
     "cpus": ("0",),
     "default_version": "1",
     "device": "cuda:0",
     "devices": ("cuda:0",),
     "forward_headers": (),
     "inputs": ("x FP32 [2]",),
+    "iterations": 3,
+    "headers": ("x-tenant",),
+    "truncate": False,
     "isolate_errors": True,
     "kserve_errors": True,
     "length_buckets": (16,),
@@ -38,12 +52,28 @@ OTHERS: dict[str, Any] = {
     "path": Path("/other.py"),
     "policy": "fixed",
     "protocol": "v2",
+    "ray_address": "10.0.0.1:6379",
+    "ray_cpus": 2.0,
+    "ray_gpus": 1.0,
+    "ray_keep_s": 60.0,
+    "ray_namespace": "staging",
+    "ray_placement_group": "group",
+    "ray_resources": ("tpu=1",),
+    "ray_scheduling": "default",
+    "ray_workers": 2,
+    "retry": "always",
     "runtime": "sklearn",
+    "scale_down_after_s": 30.0,
+    "scale_up_after_s": 1.0,
     "spares": 1,
+    "target_wait_ms": 20.0,
     "threads": 3,
     "timeout_s": 5.0,
     "trust_pickle": True,
     "trusted_types": ("a.B",),
+    "upstream_ca": Path("/ca.pem"),
+    "upstream_certificate": Path("/certificate.pem"),
+    "upstream_key": Path("/key.pem"),
     "warm_up": "off",
     "warm_up_file": Path("/w.json"),
     "warm_up_length": 3,
@@ -98,6 +128,9 @@ def test_what_has_not_changed_is_left_alone_unless_its_file_has() -> None:
         ({"runtime": "http"}, {"timeout_s": 3.0}, True),
         ({"runtime": "http"}, {"batch_timeout_s": 3.0}, True),
         ({"runtime": "http"}, {"policy": "fixed"}, False),
+        ({"runtime": "ray"}, {"batch_timeout_s": 3.0}, True),
+        ({"runtime": "ray", "max_batch_size": 8}, {"max_batch_size": 4}, True),
+        ({"runtime": "ray"}, {"workers": 3}, False),
     ],
 )
 def test_what_workers_know_from_the_start_is_told_to_new_ones(
@@ -152,3 +185,25 @@ def test_a_change_is_described_once_it_is_done() -> None:
     change = Change("m", load=(BASE,), adjust=(changed(version="2"),), retire=("3",))
     assert change.described() == "m: version 1 loaded, version 2 adjusted, version 3 unloaded"
     assert not Change("m")
+
+
+def test_a_model_is_wanted_with_another_batch_size_and_no_other_is() -> None:
+    other = replace(BASE, name="n")
+    found = with_batch_size([BASE, other, replace(BASE, version="2")], "m", 7)
+    assert [model.max_batch_size for model in found] == [7, other.max_batch_size, 7]
+    assert found[1] is other
+
+
+@pytest.mark.parametrize(
+    ("size", "model", "words"),
+    [
+        (-1, BASE, "max_batch_size: found -1, but it must be a whole number from 0"),
+        (1 << 40, BASE, "max_batch_size: found "),
+        (7, replace(BASE, allowed_batch_sizes=(8, 32)), "allowed_batch_sizes: found 32 as the"),
+    ],
+)
+def test_a_batch_size_that_does_not_fit_is_refused(
+    size: int, model: ModelConfig, words: str
+) -> None:
+    with pytest.raises(UnfitSize, match=words):
+        with_batch_size([model], "m", size)

@@ -1,17 +1,20 @@
 """The model table survives the way through the segment."""
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringbatch.shm.chain import Chain, Step
+from ringbatch.shm.descriptors import LAYOUT_VERSION
 from ringbatch.shm.model_spec import (
     INDEX_MASK,
     LOADING,
     RETIRING,
     SERVING,
+    Forward,
     ModelSpec,
     defaults,
     dumps,
@@ -19,6 +22,7 @@ from ringbatch.shm.model_spec import (
     version_order,
 )
 from ringbatch.shm.tensor import DATATYPES, Tensor
+from ringbatch.shm.texts import Tokens
 
 tensors = st.builds(
     Tensor,
@@ -111,3 +115,22 @@ def test_no_two_entries_of_one_place_have_the_same_reference(a: ModelSpec, b: Mo
     same = (a.index, a.generation) == (b.index, b.generation)
     assert (a.reference == b.reference) == same
     assert a.reference & INDEX_MASK == a.index
+
+
+def test_what_stands_in_the_model_table_of_version_17() -> None:
+    """Who changes a name here has changed the layout, and gives it another version: an engine of
+    an older one that runs on the host is told by that number, before its table is read."""
+    assert LAYOUT_VERSION == 17
+    named = (ModelSpec, Forward, Tokens, Chain, Step)
+    assert {kind.__name__: " ".join(each.name for each in fields(kind)) for kind in named} == {
+        "ModelSpec": "index name platform inputs outputs max_batch_size max_latency_ns timeout_ns "
+        "policy workers kserve_errors batch_timeout_ns allowed_batch_sizes max_batch_elements "
+        "pad_variable_length length_buckets forward refuse_nan nulls words version default "
+        "generation state spares file_differs account least most remote tokens chain",
+        "Forward": "path headers any_path",
+        "Tokens": "path digest limit truncate pairs vocabulary",
+        "Chain": "steps answers",
+        "Step": "model version inputs outputs batched sources keeps",
+    }
+    every = Tensor("x", "FP32", [1], labels=["a"], default=[1.0])
+    assert every.to_json().keys() == {"name", "datatype", "shape", "labels", "default"}

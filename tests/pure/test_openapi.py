@@ -52,6 +52,7 @@ def test_a_model_has_the_paths_that_serve_it() -> None:
         "get /v2/models/plain",
         "get /v2/models/plain/ready",
         "get /v2/models/plain/stats",
+        "get /v2/models/plain/config",
         "post /v2/models/plain/infer",
     }
     assert "/v2/models/untyped" in paths

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from ringbatch.engine.process import role_messages
 from ringbatch.engine.process.role_messages import (
     ATTACH_SEGMENT,
+    DISMISSED,
     FROM_COLLECTOR,
     FROM_FRONTEND,
     FROM_WORKER,
-    NOTHING,
     START_COLLECTOR,
     START_WORKER,
     TO_COLLECTOR,
@@ -27,6 +27,7 @@ from ringbatch.engine.process.role_messages import (
     Signature,
     StandingBy,
     ToRole,
+    Waiting,
     Warming,
 )
 from ringbatch.shm.host.messages import (
@@ -46,7 +47,7 @@ TO: Final[tuple[Vocabulary[ToRole], ...]] = (
     START_COLLECTOR,
     TO_COLLECTOR,
 )
-ALL: Final[tuple[Vocabulary[object], ...]] = (*FROM, *TO, NOTHING)
+ALL: Final[tuple[Vocabulary[object], ...]] = (*FROM, *TO, DISMISSED)
 TENSOR = Tensor("x", "FP32", [-1, 2])
 SAID: Final[list[FromRole]] = [
     Ready(),
@@ -55,6 +56,7 @@ SAID: Final[list[FromRole]] = [
     StandingBy(),
     Signature((TENSOR,), ()),
     Warming(),
+    Waiting(),
     Hung(3),
     Reclaimed(3, explained=False),
     Released(3),
@@ -100,7 +102,7 @@ def test_each_role_may_say_its_own_things_alone(
 ) -> None:
     own = {
         FROM_FRONTEND: (Ready, Failed, Beat),
-        FROM_WORKER: (Ready, Failed, Signature, Warming),
+        FROM_WORKER: (Ready, Failed, Signature, Warming, Waiting),
         FROM_COLLECTOR: (*(Ready, Failed, StandingBy, Hung, Reclaimed, Released, Loaded, Drained),),
     }
     assert understood(vocabulary, encode(message)) == isinstance(message, own[vocabulary])

@@ -54,7 +54,10 @@ def concluded(**keys: object) -> ModelConfig:
             "devices: says the same as device; keep one",
         ),
         ({"path": "m.onnx", "devices": ["gpu"]}, 'a list such as ["cuda:0", "cuda:1"]'),
-        ({"devices": ["cuda:0"]}, "devices: is for the runtimes onnx and torch"),
+        (
+            {"path": "m.ubj", "devices": ["cuda:0"]},
+            "devices: is for the runtimes onnx, python, text and torch",
+        ),
         ({"warm_up_s": -1}, "warm_up_s: found -1"),
     ],
 )

@@ -1,6 +1,7 @@
 """Datatypes of the Open Inference Protocol, and the descriptions of tensors."""
 
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -108,3 +109,17 @@ def test_a_tensor_does_not_follow_the_list_it_was_made_from() -> None:
     shape.append(3)
     assert tensor.shape == (1, 2)
     assert hash(tensor) == hash(Tensor("x", "FP32", (1, 2)))
+
+
+def test_labels_travel_with_a_tensor() -> None:
+    tensor = Tensor("y", "FP32", [2], ["a", "b"])
+    assert Tensor(**tensor.to_json()) == tensor != Tensor("y", "FP32", [2])
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [("ab", "must be a list of texts"), ([1, 2], "a list of texts"), (["a"], "1 labels for 2 el")],
+)
+def test_labels_that_are_none_are_refused(labels: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Tensor("y", "FP32", [2], labels)

@@ -275,7 +275,6 @@ def test_booleans_are_what_a_model_may_be_given() -> None:
     [
         (x(8) | {"shape": [2, 2]}, "has 8 bytes of shared memory, but FP32 of shape [2, 2]"),
         (x(8) | {"data": [1, 2]}, "is in shared memory and has data as well"),
-        (x(8) | {"data": None}, "is in shared memory and has data as well"),
         (x(8, binary_data_size=8), "is in shared memory and has data as well"),
         (x(8, offset=-1), "not a whole number from 0"),
         (x(8) | {"parameters": {REGION: "r0"}}, "has no shared_memory_byte_size"),

@@ -10,7 +10,7 @@ from typing import Final, Self
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 _ACK, _END_HEADERS = 1, 4
-_INITIAL_WINDOW: Final = 3
+_INITIAL_WINDOW: Final = 4
 _FRAME_BYTES: Final = 1 << 14
 _WINDOW_BYTES: Final = (1 << 16) - 1
 
@@ -23,6 +23,7 @@ class Http2:
         ended: the streams that the server has ended, or all that were open where it has closed the
             connection.
         closed: whether it has.
+        headers: blocks of them, as they came.
     """
 
     def __init__(self, port: int) -> None:
@@ -34,6 +35,7 @@ class Http2:
         self._windows: dict[int, int] = {}
         self.ended: set[int] = set()
         self.closed = False
+        self.headers: list[bytes] = []
         self._socket.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, b""))
 
     def __enter__(self) -> Self:
@@ -47,7 +49,7 @@ class Http2:
     ) -> None:
         self._socket.close()
 
-    def begin(self, method: str) -> int:
+    def begin(self, method: str, *metadata: tuple[str, str]) -> int:
         """Begin a call; the number of its stream."""
         stream, self._next = self._next, self._next + 2
         self._windows[stream] = self._initial
@@ -59,7 +61,7 @@ class Http2:
             "content-type": "application/grpc",
             "te": "trailers",
         }
-        block = b"".join(_literal(name, value) for name, value in fields.items())
+        block = b"".join(_literal(name, value) for name, value in (*fields.items(), *metadata))
         self._send(_frame(_HEADERS, _END_HEADERS, stream, block))
         return stream
 
@@ -130,7 +132,9 @@ class Http2:
                 self._windows[stream] += more
             else:
                 self._window += more
-        elif kind == _RST_STREAM or (kind == _HEADERS and flags & 1):
+        if kind == _HEADERS:
+            self.headers.append(body)
+        if kind == _RST_STREAM or (kind == _HEADERS and flags & 1):
             self.ended.add(stream)
 
     def _send(self, data: bytes) -> None:

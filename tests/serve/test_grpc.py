@@ -29,7 +29,7 @@ PREFIX = f"rbgrpc_{os.getpid()}_"
 ADD = """
 from ringbatch.engine import Tensor
 inputs = [Tensor("x", "FP32", [2])]
-outputs = [Tensor("y", "FP32", [2])]
+outputs = [Tensor("y", "FP32", [2], labels=["left", "right"])]
 def predict(x):
     return x + 1
 """
@@ -142,6 +142,44 @@ def test_tritons_client_learns_all_of_the_server(client: triton.InferenceServerC
     assert len(client.get_inference_statistics().model_stats) == 7
     index = client.get_model_repository_index(as_json=True)["models"]
     assert {entry["state"] for entry in index} == {"READY"}
+    configuration = client.get_model_config("echo", as_json=True)["config"]
+    assert (configuration["name"], configuration["max_batch_size"]) == ("echo", 2)
+    assert [entry["data_type"] for entry in configuration["input"]] == [
+        "TYPE_INT64",
+        "TYPE_STRING",
+        "TYPE_FP16",
+    ]
+    with pytest.raises(InferenceServerException, match="Request for unknown model"):
+        client.get_model_config("nope")
+
+
+@pytest.mark.parametrize("model", [None, "add"])
+def test_tritons_client_learns_of_settings_that_stay(
+    client: triton.InferenceServerClient, model: str | None
+) -> None:
+    settings = client.get_trace_settings(model, as_json=True)["settings"]
+    assert settings["trace_level"] == {"value": ["OFF"]}
+    assert client.update_trace_settings(model, {"trace_level": "OFF"}, as_json=True) == {
+        "settings": settings
+    }
+    for change in ({"trace_level": ["TIMESTAMPS"]}, {"trace_count": "7"}):
+        with pytest.raises(InferenceServerException, match="cannot be set"):
+            client.update_trace_settings(model, change)
+    shown = client.get_log_settings(as_json=True)["settings"]
+    assert shown["log_error"] == {"bool_param": True}
+    assert client.update_log_settings({"log_info": True}, as_json=True) == {"settings": shown}
+    with pytest.raises(InferenceServerException, match="cannot be set"):
+        client.update_log_settings({"log_verbose_level": 3})
+
+
+def test_tritons_client_wants_classes(client: triton.InferenceServerClient) -> None:
+    wanted = [triton.InferRequestedOutput("y", class_count=2)]
+    for _ in range(2):
+        result = client.infer("add", add_input(triton, [1, 2], [4, 3]), outputs=wanted)
+        assert result.as_numpy("y").tolist() == [
+            [b"3.000000:1:right", b"2.000000:0:left"],
+            [b"5.000000:0:left", b"4.000000:1:right"],
+        ]
 
 
 def test_tritons_client_infers(client: triton.InferenceServerClient) -> None:
@@ -220,6 +258,7 @@ def test_tritons_client_streams(client: triton.InferenceServerClient) -> None:
         else:
             assert_added(result, [number, 0])
             assert result.get_response().id == str(number)
+            assert result.get_response().parameters["triton_final_response"].bool_param
     client.stop_stream()
 
 
@@ -229,8 +268,8 @@ def test_tritons_client_is_told_what_is_wrong(client: triton.InferenceServerClie
             client.infer(model, add_input(triton, [1, 2]))
     with pytest.raises(InferenceServerException, match="no version"):
         client.infer("add", add_input(triton, [1, 2]), model_version="2")
-    with pytest.raises(InferenceServerException, match="sequence_id"):
-        client.infer("add", add_input(triton, [1, 2]), sequence_id=3)
+    result = client.infer("add", add_input(triton, [1, 2]), sequence_id=3, sequence_start=True)
+    assert_added(result, [1, 2])
 
 
 def test_tritons_client_shares_memory(client: triton.InferenceServerClient) -> None:
@@ -324,12 +363,20 @@ def test_requests_of_all_protocols_share_one_batch(server: Server, stub: Stub) -
     assert server.status().models["four"].batches == {"full": 1}
 
 
-def test_typed_contents_come_back_typed(stub: Stub) -> None:
+def test_typed_contents_come_back_raw_unless_they_are_wanted_typed(stub: Stub) -> None:
     tensor = {"name": "x", "datatype": "FP32", "shape": [1, 2]}
-    end = stub.infer("add", tensor | {"contents": {"fp32_contents": [1, 2]}}, id="i")
-    assert (end.code, end.response.id) == ("OK", "i")
-    assert list(end.response.outputs[0].contents.fp32_contents) == [2, 3]
-    assert not end.response.raw_output_contents
+    typed = {"binary_data_output": {"bool_param": False}}
+    for given in ({"contents": {"fp32_contents": [1, 2]}}, {}):
+        raw: dict[str, Any] = (
+            {} if given else {"raw_input_contents": [np.array([1, 2], "<f4").tobytes()]}
+        )
+        for _ in range(2):
+            end = stub.infer("add", tensor | given, id="i", **raw)
+            assert (end.code, end.response.id) == ("OK", "i")
+            assert end.response.raw_output_contents == [np.array([2, 3], "<f4").tobytes()]
+            end = stub.infer("add", tensor | given, parameters=typed, **raw)
+            assert list(end.response.outputs[0].contents.fp32_contents) == [2, 3]
+            assert not end.response.raw_output_contents
 
 
 # Bad input
@@ -341,7 +388,7 @@ BAD: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "short": ("add", X, {"raw_input_contents": [bytes(7)]}, "INVALID_ARGUMENT"),
     "twice": ("add", X | {"contents": {"fp32_contents": [1, 2]}}, GOOD, "INVALID_ARGUMENT"),
     "missing": ("add", X, {}, "INVALID_ARGUMENT"),
-    "name": ("add", X | {"name": "z"}, GOOD, "INVALID_ARGUMENT"),
+    "name": ("echo", X | {"name": "z"}, GOOD, "INVALID_ARGUMENT"),
     "datatype": ("add", X | {"datatype": "FP64"}, GOOD, "INVALID_ARGUMENT"),
     "shape": ("add", X | {"shape": [1, -2]}, GOOD, "INVALID_ARGUMENT"),
     "output": ("add", X, GOOD | {"outputs": [{"name": "z"}]}, "INVALID_ARGUMENT"),
@@ -376,8 +423,8 @@ BAD: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
     "classes": (
         "add",
         X,
-        GOOD | {"outputs": [{"name": "y", "parameters": {"classification": {"int64_param": 1}}}]},
-        "UNIMPLEMENTED",
+        GOOD | {"outputs": [{"name": "y", "parameters": {"classification": {"int64_param": -1}}}]},
+        "INVALID_ARGUMENT",
     ),
 }
 
@@ -394,7 +441,7 @@ def test_what_is_no_message_is_refused(stub: Stub) -> None:
 
 
 def test_an_unknown_method_is_unimplemented(stub: Stub) -> None:
-    call = stub.channel.unary_unary("/inference.GRPCInferenceService/ModelConfig")
+    call = stub.channel.unary_unary("/inference.GRPCInferenceService/Nothing")
     with pytest.raises(grpc.RpcError) as refused:
         call(b"", wait_for_ready=True)
     assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
@@ -508,7 +555,7 @@ def test_a_cancelled_request_is_dropped(
 
 
 def test_health_is_served(stub: Stub) -> None:
-    for name in ("", "inference.GRPCInferenceService"):
+    for name in ("", "inference.GRPCInferenceService", "add"):
         assert stub.health(name).response.status == 1
     assert stub.health("nope").code == "NOT_FOUND"
     method = SCHEMA.services[HEALTH_SERVICE]["Watch"]

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,16 @@ import pytest
 from serve.grpc_stub import Stub, grpc_port
 from serve.http2 import Http2
 from serve.server import Start
-from tiers import first_of
+from tiers import exhaustive, first_of
 
 from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE
 
 WaitUntil = Callable[..., Any]
 
 METHODS = ["ModelInfer", "ModelStreamInfer"]
-LARGEST_BYTES = 15 << 20
+LARGEST_BYTES = 8 << 20
 BUDGET_BYTES = 8 * LARGEST_BYTES
-"""What a frontend may spend on what is not whole; twice that, and what comes between two looks,
-where somebody goes on sending."""
+"""What a frontend may spend on what is not whole."""
 HEAD = b"\0" + (LARGEST_BYTES - 100).to_bytes(4)
 """What stands before a message: it is not compressed, and so many bytes long."""
 
@@ -50,7 +50,7 @@ def test_what_stalled_streams_have_sent_takes_a_bounded_part_of_the_memory(
     before = held_bytes(pid)
     sent = highest = 0
     # Each is silent while the next one sends.
-    while sent < 6 * BUDGET_BYTES:
+    while sent < 2 * BUDGET_BYTES:
         connection = Http2(grpc_port(server))
         stalled.append(connection)
         connection.take(1.0)
@@ -61,13 +61,12 @@ def test_what_stalled_streams_have_sent_takes_a_bounded_part_of_the_memory(
         assert poured > 0
         sent += poured
         highest = max(highest, held_bytes(pid) - before)
-    assert highest < 3.5 * BUDGET_BYTES, (highest, sent)
-    wait_until(lambda: held_bytes(pid) - before < 1.5 * BUDGET_BYTES, "memory is given back")
+    assert highest < 1.7 * BUDGET_BYTES, (highest, sent)
     with Stub(grpc_port(server)) as stub:
         assert stub.health().response.status == 1
-    assert "connections: clients had" in server.stderr
 
 
+@exhaustive
 def test_a_stalled_stream_ends_after_a_time(
     start: Start, wait_until: WaitUntil, stalled: list[Http2]
 ) -> None:
@@ -85,7 +84,8 @@ def test_a_stalled_stream_ends_after_a_time(
         connection.send(stream, HEAD)
     assert connection.pour(streams, LARGEST_BYTES - 200, limit_s=2.0) > BUDGET_BYTES // 16
     with Stub(grpc_port(server)) as stub:
-        wait_until(lambda: connection.take(0.1) is False and connection.closed, "it is ended")
+        ended = partial(wait_until, what="it is ended", watchdog_s=90)
+        ended(lambda: connection.take(0.1) is False and connection.closed)
         assert stub.health().response.status == 1
 
 

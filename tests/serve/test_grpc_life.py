@@ -198,7 +198,7 @@ def test_a_port_in_use_ends_the_start_in_words(tmp_path: Path, frontends: int) -
     )
 
 
-@pytest.mark.parametrize("missing", ["grpc", "google", "google.protobuf"])
+@pytest.mark.parametrize("missing", ["hpack", "google", "google.protobuf"])
 def test_without_the_extra_the_start_ends_with_the_command_that_installs_it(
     tmp_path: Path, missing: str
 ) -> None:
@@ -210,7 +210,7 @@ def test_without_the_extra_the_start_ends_with_the_command_that_installs_it(
         text=True,
     )
     assert (told.returncode, told.stdout) == (2, "")
-    package = "grpc" if missing == "grpc" else "google.protobuf"
+    package = "hpack" if missing == "hpack" else "google.protobuf"
     assert told.stderr == (
         f"ringbatch: [server] grpc_port: gRPC needs the package {package}, which is not "
         "installed; pip install 'ringbatch[grpc]', or in a clone '.[grpc]'\n"

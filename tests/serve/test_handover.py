@@ -1,6 +1,8 @@
 """One engine takes the place of another, and nobody who asks them notices."""
 
 import os
+import re
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -95,16 +97,33 @@ def over_grpc(stub: Stub) -> None:
         raise AssertionError(end)
 
 
+def agent_port(server: Server) -> int:
+    found = re.search(r"answering agent-checks on 127\.0\.0\.1:(\d+)", server.stdout)
+    assert found is not None, server.stdout
+    return int(found[1])
+
+
+def expect_up(port: int) -> None:
+    """As HAProxy does, which may find nobody, and not somebody who is down or to get nothing."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        word = connection.makefile().read()
+    if not re.fullmatch(r"up [1-9]\d*%\n", word):
+        raise AssertionError(word)
+
+
 def test_no_request_fails(start: Start, replace: Replace, name: str, wait_until: WaitUntil) -> None:
     keys = {"name": name, "frontends": 2, "grpc_port": 0, "grpc_connection_age_s": AGE_S}
+    keys["agent_check_port"] = 0
     old = start(MODELS, **keys)
     with Client(name) as client, ExitStack() as stack:
         load = Load(old)
         stubs = [stack.enter_context(Stub(grpc_port(old))) for _ in range(STUBS)]
         asking = [Asking(lambda: client.infer("m", X))]
         asking += [Asking(partial(over_grpc, stub)) for stub in stubs]
+        asking += [Asking(partial(expect_up, agent_port(old)))]
         try:
             new = replace(MODELS, **keys).wait_ready()
+            assert agent_port(new) == agent_port(old)
             assert (new.port, grpc_port(new)) == (old.port, grpc_port(old))
             wait_until(lambda: old.process.poll() is not None, "the old one has ended")
             before = load.answered, *(one.count for one in asking)
@@ -149,6 +168,7 @@ def test_the_old_one_answers_what_it_has(start: Start, replace: Replace, name: s
     assert new.gone() is False
 
 
+@exhaustive
 def test_frontends_may_be_fewer_and_models_others(
     start: Start, replace: Replace, name: str
 ) -> None:

@@ -1,10 +1,12 @@
 """Two engines behind HAProxy and behind nginx, as the examples in systemd/proxies set them up, and
 both engines restarted one after the other: no client notices."""
 
+import asyncio
 import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +25,8 @@ from tiers import exhaustive
 from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.dimensions import REQUEST_BYTES
 from ringbatch.engine.config.settings import ModelConfig
+from ringbatch.frontend.load.agent import Agent
+from ringbatch.frontend.load.word import FULL, EngineLoad, ModelLoad
 
 WaitUntil = Callable[..., Any]
 FreePort = Callable[[], int]
@@ -31,8 +35,9 @@ EXAMPLES: Final = Path(__file__).parents[2] / "systemd/proxies"
 STOP_DELAY_S: Final = 5.0
 """What the examples ask for."""
 HTTP, GRPC = 8000, 8001
-ENGINES: Final = ((8081, 9081), (8082, 9082))
-"""Where the examples have the engines listen, for HTTP and for gRPC."""
+ENGINES: Final = ((8081, 9081, 8181), (8082, 9082, 8182))
+"""Where the examples have the engines listen: for HTTP, for gRPC and for HAProxy's agent-check."""
+AGENT_PORTS: Final = tuple(ports[-1] for ports in ENGINES)
 MODELS: Final = {"echo": {"path": "moody.py"}}
 
 
@@ -79,8 +84,8 @@ def rendered(kind: Kind, folder: Path, ports: Mapping[int, int]) -> Path:
     """The example with other ports, and with nginx's folders for files below its prefix."""
     text = (EXAMPLES / kind.example).read_text()
     for usual, port in ports.items():
-        text, count = re.subn(rf"(127\.0\.0\.1:| port ){usual}\b", rf"\g<1>{port}", text)
-        assert count, usual
+        text, count = re.subn(rf"(127\.0\.0\.1:|[ -]port ){usual}\b", rf"\g<1>{port}", text)
+        assert count or (usual in AGENT_PORTS and kind.program == "nginx"), usual
     paths = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     lines = "".join(f"    {path}_temp_path {path};\n" for path in paths)
     path = folder / kind.example
@@ -181,9 +186,9 @@ class Engines:
 
     def started(self, number: int) -> Server:
         """One that serves."""
-        http, grpc = (self._ports[port] for port in ENGINES[number])
-        keys = {"port": http, "grpc_port": grpc, "stop_delay_s": STOP_DELAY_S, "frontends": 2}
-        return self._start(self._models, **keys)
+        http, grpc, agent = (self._ports[port] for port in ENGINES[number])
+        keys = {"port": http, "grpc_port": grpc, "agent_check_port": agent, "frontends": 2}
+        return self._start(self._models, stop_delay_s=STOP_DELAY_S, **keys)
 
     def restart(self, number: int) -> Server:
         """End one in order, and start it again."""
@@ -201,6 +206,8 @@ def test_the_examples_agree_with_the_settings() -> None:
     ]
     assert len(waits) == 3
     assert min(map(int, waits)) > timeout_s
+    # Of the usual weight, 1, a share is rounded to nothing.
+    assert int(re.findall(r"default-server weight (\d+) agent-check", haproxy)[0]) >= FULL
     assert f"gt {REQUEST_BYTES} " in haproxy
     assert f"client_max_body_size {REQUEST_BYTES >> 20}m;" in nginx
     idle = re.findall(r"\bkeepalive_timeout (\d+)s", nginx)
@@ -270,3 +277,74 @@ def test_a_rolling_restart_fails_nothing(
     assert calls.answered > 100
     # nginx learns of a stop too late for gRPC.
     assert calls.failures == [] or kind.program == "nginx"
+
+
+ASIDE: Final = """
+global
+    stats socket {folder}/admin level admin
+defaults
+    mode http
+    timeout connect 1s
+    timeout client 1s
+    timeout server 1s
+backend engines
+    default-server check weight 100 agent-check agent-port {port} agent-inter 50ms
+    server one 127.0.0.1:{port}
+"""
+SLOW: Final = ModelLoad("m", "", 0, 30, 10)
+LOADS: Final = (
+    (EngineLoad(draining=False, models=(SLOW,)), ("2", "33")),
+    (EngineLoad(draining=True, models=(SLOW,)), ("2", "0")),
+    (EngineLoad(draining=False, models=(SLOW._replace(obstacle="no worker"),)), ("0", "0")),
+    (EngineLoad(draining=False, models=()), ("2", "100")),
+)
+"""Each with what HAProxy makes of it: a server's state, 2 for up and 0 for down, and its weight."""
+
+
+def test_haproxy_understands_each_word_and_an_operator_has_the_last(tmp_path: Path) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    configuration = tmp_path / "haproxy.cfg"
+    port = listener.getsockname()[1]
+    configuration.write_text(ASIDE.format(folder=tmp_path, port=port))
+    command = [program(KINDS["haproxy"]), "-db", "-f", str(configuration)]
+
+    async def run() -> None:
+        load = LOADS[0][0]
+        answering = asyncio.create_task(Agent(listener, lambda: True, lambda: load).run())
+        running = await asyncio.create_subprocess_exec(*command, stderr=subprocess.DEVNULL)
+        try:
+            async with asyncio.timeout(60):
+                while not (tmp_path / "admin").exists():
+                    await asyncio.sleep(0.01)
+                for told_load, expected in LOADS:
+                    load = told_load
+                    while await known(tmp_path) != (*expected, "0"):
+                        await asyncio.sleep(0.01)
+                await told(tmp_path, "set server engines/one state drain")
+                drained = await known(tmp_path)
+                load = LOADS[0][0]
+                while (await known(tmp_path))[1] != "33":
+                    await asyncio.sleep(0.01)
+                assert (await known(tmp_path))[2] == drained[2] != "0"
+        finally:
+            answering.cancel()
+            running.terminate()
+            await running.wait()
+
+    asyncio.run(run())
+
+
+async def told(folder: Path, command: str) -> str:
+    """What HAProxy says to an operator."""
+    reader, writer = await asyncio.open_unix_connection(str(folder / "admin"))
+    writer.write(command.encode() + b"\n")
+    found = await reader.read()
+    writer.close()
+    return found.decode()
+
+
+async def known(folder: Path) -> tuple[str, str, str]:
+    """What HAProxy takes for the state of its server, its weight, and what an operator has set."""
+    head, row = (await told(folder, "show servers state engines")).splitlines()[1:3]
+    found = dict(zip(head.lstrip("# ").split(), row.split(), strict=True))
+    return found["srv_op_state"], found["srv_uweight"], found["srv_admin_state"]

@@ -15,6 +15,7 @@ import pytest
 from serve.client import Connection, fast, instances
 from serve.grpc_stub import Stub, grpc_port
 from serve.server import COMMAND, Server, Start
+from tiers import exhaustive
 
 from ringbatch.shm.host.log_handler import MOST_WAITING
 
@@ -76,6 +77,7 @@ def pipe() -> Iterator[Pipe]:
     made.close()
 
 
+@exhaustive
 def test_every_line_of_every_process_is_json_where_that_is_wanted(
     start: Start, wait_until: Any
 ) -> None:

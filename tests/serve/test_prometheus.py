@@ -27,6 +27,7 @@ from serve.scripted import (
 )
 from serve.secure import KEY, bearer, write_private
 from serve.server import COMMAND, Server, Start
+from tiers import exhaustive
 
 MONITORING: Final = Path(__file__).parents[2] / "systemd/monitoring"
 WaitUntil = Callable[..., object]
@@ -219,6 +220,7 @@ def expressions() -> list[str]:
     ]
 
 
+@exhaustive
 def test_dashboard_and_rules_ask_for_what_there_is(
     script: Script, prometheus: Prometheus, wait_until: WaitUntil
 ) -> None:

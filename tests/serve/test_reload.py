@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +98,11 @@ class Site:
         """The titles of its workers, each as often as it is there."""
         found = []
         for pid in self.server.living():
-            text = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
-            if text.startswith("ringbatch: worker "):
-                found.append(text.removeprefix("ringbatch: worker "))
+            # It may end meanwhile.
+            with suppress(FileNotFoundError, ProcessLookupError):
+                text = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").decode()
+                if text.startswith("ringbatch: worker "):
+                    found.append(text.removeprefix("ringbatch: worker "))
         return sorted(found)
 
 
@@ -428,11 +431,8 @@ def test_versions_are_served_side_by_side_and_come_and_go(
         assert connection.ask(fast("m", instances(7))).json["predictions"] == [[1, 7]]
         assert connection.ask(fast("m/versions/10", instances(7))).status == 404
     assert site.post("/v2/repository/models/m/unload").json == {"name": "m", "unload": True}
-    assert site.ask(0).error == 'there is no model "m"; there is: n'
+    assert site.ask(0).error == 'Request for unknown model: there is no model "m"; there is: n'
     assert site.post("/v2/repository/models/m/unload").status == 404
-    assert (
-        site.post("/v2/repository/models/n/load", b'{"parameters":{"config":"{}"}}').status == 400
-    )
     assert site.post("/v2/repository/models/m/load").json == {"name": "m", "load": True}
     assert site.number() == 1
     described_now = json.dumps(site.post("/v2/repository/index").json)
@@ -474,13 +474,27 @@ def test_tritons_client_loads_versions_asks_for_them_and_unloads_them(
         (site.folder / "typed1.py").write_text("import nothing_there")
         with pytest.raises(InferenceServerException, match="nothing_there"):
             client.load_model("t")
+        (site.folder / "typed1.py").write_text(TYPED.format(number=1))
         with pytest.raises(InferenceServerException, match="is not accepted"):
-            client.load_model("t", config="{}")
+            client.load_model("t", config="{}", files={"file:1/model.py": b"x"})
+        for wrong in ("{", '{"max_batch_size":-1}', '{"backend":"other"}'):
+            with pytest.raises(InferenceServerException, match="failed to load"):
+                client.load_model("t", config=wrong)
+        client.load_model("t", config='{"max_batch_size":"16"}')
+        assert _largest_batch(client, "t") == 16
         assert client.infer("t", [x], model_version="1").as_numpy("y").tolist() == [[1]]
+        site.reload()
+        assert _largest_batch(client, "t") == 32
         client.unload_model("t")
         assert not _ready(client, "t")
-        with pytest.raises(InferenceServerException, match='no model "t"'):
+        with pytest.raises(InferenceServerException, match='failed to unload "t"'):
             client.unload_model("t")
+
+
+def _largest_batch(client: Any, name: str) -> int:
+    found = client.get_model_config(name)
+    largest = found["max_batch_size"] if isinstance(found, dict) else found.config.max_batch_size
+    return int(largest)
 
 
 def _ready(client: Any, name: str) -> bool:

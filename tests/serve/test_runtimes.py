@@ -18,6 +18,7 @@ from model_files import (
     identity,
     installed,
     linear_onnx,
+    signature,
     written,
 )
 from onnx import TensorProto
@@ -103,13 +104,14 @@ def first_output(answer: Response) -> Any:
 def test_the_metadata_are_those_of_the_file_and_name_its_runtime(
     server: Server, runtime: str
 ) -> None:
+    (takes,), (gives,) = signature(runtime)
     (answer,) = ask(server, request(f"/v2/models/{runtime}", method="GET"))
     assert answer.json == {
         "name": runtime,
         "versions": ["1"],
         "platform": runtime,
-        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}],
-        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 2]}],
+        "inputs": [{"name": "x", "datatype": takes.datatype.name, "shape": [-1, 3]}],
+        "outputs": [{"name": "y", "datatype": gives.datatype.name, "shape": [-1, 2]}],
     }
 
 
@@ -118,11 +120,12 @@ def test_requests_of_both_protocols_share_a_batch_and_get_their_own_rows(
     server: Server, runtime: str
 ) -> None:
     one, two, three = ROWS[:1], ROWS[1:2], ROWS[2:4]
+    kind = signature(runtime)[0][0].datatype
     v1, v2, binary = ask_at_once(
         server,
         fast(runtime, instances(*one.tolist())),
-        infer(runtime, "x", "FP32", two.tolist()),
-        infer_binary(runtime, "x", "FP32", three.shape, three.astype("<f4").tobytes()),
+        infer(runtime, "x", kind.name, two.tolist()),
+        infer_binary(runtime, "x", kind.name, three.shape, three.astype(kind.numpy).tobytes()),
     )
     batches = {v1.json["batchId"], v2.headers["x-batch-id"], binary.headers["x-batch-id"]}
     assert len(batches) == 1
@@ -147,7 +150,7 @@ def test_inputs_that_do_not_fit_the_signature_are_refused(server: Server, runtim
         fast(runtime, instances(["a", "b", "c"])),
         infer(runtime, "x", "FP32", [[1.0, 2.0]]),
         infer(runtime, "x", "INT64", [[1, 2, 3]]),
-        infer(runtime, "z", "FP32", row),
+        infer(runtime, "", "FP32", row),
         infer_binary(runtime, "x", "FP32", (1, 3), b"\0" * 11),
     )
     assert [answer.status for answer in wrong] == [400] * len(wrong)

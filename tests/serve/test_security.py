@@ -458,6 +458,7 @@ def test_a_key_of_another_certificate_ends_the_start(tmp_path: Path, authority: 
     ]
 
 
+@exhaustive
 def test_who_never_shakes_hands_is_not_waited_for(silent: Connection) -> None:
     """The last test, so that the time runs while the others do."""
     assert silent.ended()

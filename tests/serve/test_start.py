@@ -76,7 +76,7 @@ CASES = {
         None,
         r"\S+model\.py: warm-up of model with x FP32 \[4, 2\]: WrongCount: output 'y' has .*",
     ),
-    "another-kind-of-file": Case(None, None, r".*model\.txt.*\.py.*", "model.txt"),
+    "another-kind-of-file": Case(None, None, r".*model\.h5.*\.py.*", "model.h5"),
     "no-configuration": Case(
         None, None, r"none\.toml: cannot be read: No such file or directory", "--config none.toml"
     ),

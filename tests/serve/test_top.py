@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from serve.client import Connection, fast, instances
 from serve.server import COMMAND, Server, Start
+from tiers import exhaustive
 
 WaitUntil = Callable[..., object]
 NAME = f"top-{os.getpid()}"
@@ -123,6 +124,7 @@ def test_it_follows_the_size_of_its_window_and_leaves_the_screen_as_it_was(
     wait_until(lambda: "42 after" in seen.shown, "keys are seen as they are typed")
 
 
+@exhaustive
 @needs_tmux
 def test_it_says_that_the_engine_has_gone_and_shows_the_next_of_that_name(
     start: Start, terminal: Callable[..., Terminal], wait_until: WaitUntil

@@ -149,6 +149,22 @@ def test_metadata(client: Any) -> None:
     assert "no version" in refused("404", client.get_model_metadata, "INT64", "9")
 
 
+def test_configurations_and_settings(client: Any) -> None:
+    for version in ("", "1"):
+        found = client.get_model_config("INT64", version)
+        assert (found["name"], found["max_batch_size"]) == ("INT64", 32)
+        assert [(one["data_type"], one["dims"]) for one in found["input"]] == [("TYPE_INT64", [-1])]
+    assert "Request for unknown model" in refused("404", client.get_model_config, "nope")
+    for model in (None, "FP32"):
+        trace = client.get_trace_settings(model)
+        assert trace["trace_level"] == ["OFF"]
+        assert client.update_trace_settings(model, {"trace_level": "OFF"}) == trace
+    assert "unknown model" in refused("404", client.get_trace_settings, "nope")
+    log = client.get_log_settings()
+    assert (log["log_error"], log["log_verbose_level"]) == (True, 0)
+    assert client.update_log_settings({"log_error": True}) == log
+
+
 def test_the_repository_index(client: Any) -> None:
     index = client.get_model_repository_index()
     assert {entry["name"] for entry in index} == set(VALUES)
@@ -207,6 +223,8 @@ def test_parameters(client: Any) -> None:
         [given("INT64")],
         priority=3,
         timeout=30_000_000,
+        sequence_id=7,
+        sequence_start=True,
         headers={"X-Odd": "1"},
         query_params={"a": "b"},
         parameters={"mine": 1, "other": "two", "third": True},
@@ -236,7 +254,6 @@ def test_compression(client: Any, asked: str | None, response: str | None) -> No
         ("nope", lambda: given("FP32"), 'no model "nope"'),
         ("INT64", lambda: given("FP32"), 'input "x" is FP32, but model "INT64" takes INT64'),
         ("FP32", lambda: InferInput("x", [1, 1], "FP32"), "neither data nor a binary_data_size"),
-        ("FP32", lambda: InferInput("q", [1, 1], "FP32"), 'inputs[0] is "q"'),
     ],
 )
 def test_what_is_wrong_is_an_exception_in_words(
@@ -246,9 +263,6 @@ def test_what_is_wrong_is_an_exception_in_words(
     assert text in refused(status, client.infer, model, [make()])
     assert "outputs[0]" in refused(
         "400", client.infer, "FP32", [given("FP32")], outputs=wanted("q")
-    )
-    assert "sequence_id" in refused(
-        "400", client.infer, "FP32", [given("FP32")], sequence_id=7, sequence_start=True
     )
 
 
@@ -417,14 +431,9 @@ def test_memory_that_is_not_to_be_shared(client: Any) -> None:
     [
         ("load_model", ("FP32",), "loading and unloading models is not supported"),
         ("unload_model", ("FP32",), "loading and unloading models is not supported"),
-        ("get_model_config", ("FP32",), "model configurations are not supported"),
-        ("get_model_config", ("FP32", "1"), "model configurations are not supported"),
-        ("get_trace_settings", (), "tracing is not supported"),
-        ("get_trace_settings", ("FP32",), "tracing is not supported"),
-        ("update_trace_settings", (), "tracing is not supported"),
-        ("update_trace_settings", ("FP32", {"trace_rate": "1"}), "tracing is not supported"),
-        ("get_log_settings", (), "log settings are not supported"),
-        ("update_log_settings", ({"log_info": True},), "log settings are not supported"),
+        ("update_trace_settings", ("FP32", {"trace_level": "TENSORS"}), "cannot be set to"),
+        ("update_trace_settings", (None, {"trace_rate": "7"}), "set [server] trace_sample"),
+        ("update_log_settings", ({"log_verbose_level": 1},), "set [server] log_level"),
         ("register_cuda_shared_memory", ("r", "YQ==", 0, 8), "CUDA shared memory is not supported"),
     ],
 )

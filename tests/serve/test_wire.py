@@ -18,6 +18,7 @@ from serve.client import (
     request,
 )
 from serve.server import Server, Start, unread
+from tiers import exhaustive
 
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW
 
@@ -190,6 +191,7 @@ def test_a_head_without_end_is_431(server: Server, first: str, line: bytes) -> N
         ("/v1/models/" + "a" * 128 + ":predict", 404, "a" * 128),
         ("/v1/models/" + "a" * 8000 + ":predict", 404, "a" * 128 + "..."),
         ("/v1/models/echo:predict/", 404, "nothing is at"),
+        ("/predict", 404, 'nothing is at "/predict"; predictions are at /v1/models/NAME:predict'),
         ("/v1/models/echo:classify", 404, 'no verb "classify"'),
         ("/v1/models/echo:explain", 501, "explanations are not supported"),
         ("/v1/models/ECHO:predict", 404, 'no model "ECHO"'),
@@ -442,6 +444,7 @@ def test_a_request_in_two_pieces_is_whole(
         assert (answer.status, len(answer.json["predictions"][0])) == (200, 10)
 
 
+@exhaustive
 @pytest.mark.parametrize("way", ["fast", "chunked"])
 def test_a_request_byte_by_byte_is_whole(
     server: Server, way: str, wait_until: Callable[..., object]

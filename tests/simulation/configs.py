@@ -3,14 +3,23 @@
 import random
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 
+_ELASTIC: Final = 0.5
+RANGES: Final = ((0, 2), (1, 3), (2, 4))
+"""Of workers, where the load decides."""
 
-def first_config(chance: random.Random) -> Config:
-    """One or two models, and every kind of frontend."""
+
+def first_config(chance: random.Random, loads: random.Random) -> Config:
+    """One or two models, and every kind of frontend.
+
+    Args:
+        chance: decides.
+        loads: decides whether the load decides how many workers there are.
+    """
     server = ServerConfig(
         port=0,
         grpc_port=0,
@@ -24,11 +33,18 @@ def first_config(chance: random.Random) -> Config:
         hang_timeout_s=chance.choice([12, 24]),
     )
     models = [_model("a", workers=chance.choice([1, 2])), _model("b", spares=chance.choice([0, 1]))]
-    return Config(server=server, models=tuple(models[: chance.choice([1, 2])]))
+    found = tuple(models[: chance.choice([1, 2])])
+    if loads.random() < _ELASTIC:
+        found = tuple(replace(model, workers=loads.choice(RANGES)) for model in found)
+    return Config(server=server, models=found)
 
 
-def other_config(config: Config, chance: random.Random) -> Config:
+def other_config(config: Config, chance: random.Random, loads: random.Random) -> Config:
     """The same, changed in some way.
+
+    Args:
+        config: as it was at first.
+        chance, loads: as for `first_config`.
 
     Raises:
         ConfigError: now and then.
@@ -42,6 +58,8 @@ def other_config(config: Config, chance: random.Random) -> Config:
         max_batch_size=chance.choice([8, 32]),
         threads=chance.choice([None, None, 2]),
     )
+    if loads.random() < _ELASTIC:
+        first = replace(first, workers=loads.choice(RANGES))
     new = [_model("c")] * chance.randint(0, 1)
     kept = others if chance.random() < 0.8 else []
     return replace(config, models=(first, *kept, *new))

@@ -1,9 +1,10 @@
 """Where the real supervisor finds the played kernel, and what of it stands for the outside."""
 
 import io
+import random
 import signal
 import subprocess
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from types import SimpleNamespace
 from typing import Any
@@ -27,13 +28,16 @@ from ringbatch.engine.supervisor import (
 from ringbatch.engine.supervisor import signals as signals_module
 from ringbatch.engine.supervisor.change_plan import ChangeFailed
 from ringbatch.engine.supervisor.child import Child, Death
+from ringbatch.engine.supervisor.host_gauge import HostGauge
 from ringbatch.engine.supervisor.loop import Act, Loop
 from ringbatch.engine.supervisor.model_changes import Effect, ModelChanges
+from ringbatch.engine.supervisor.scaling import Room
 from ringbatch.engine.supervisor.signals import Signals
 from ringbatch.shm.host.control_socket import Order, Report
 from ringbatch.shm.layout import Layout
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.model_table import ModelTable
+from ringbatch.shm.scalings import Cause
 from ringbatch.shm.segment import Segment
 
 LOOK_EVERY_S = 2.0
@@ -49,6 +53,7 @@ class House:
         segment: the engine's, once it is made.
         files: what lies at each path, as a number that counts the changes.
         let_in: whether clients are in the midst of connecting.
+        has_room: whether the host has room for any number of workers.
     """
 
     def __init__(self, cast: Cast) -> None:
@@ -58,6 +63,7 @@ class House:
         self.orders: PlayedOrders | None = None
         self.files: dict[str, int] = {}
         self.let_in: Callable[[], bool] = lambda: False
+        self.has_room = False
         self.segment: PlayedSegment | None = None
         self._outlasting: list[Pipe] = []
 
@@ -87,8 +93,8 @@ class House:
                 frontends,
                 {
                     "Child": self._child,
-                    "listen_all": lambda *_: [Door(kernel)],
-                    "hold": lambda *_: Door(kernel),
+                    "listen_all": lambda *_, **_more: [Door(kernel)],
+                    "hold": lambda *_, **_more: Door(kernel),
                     "listen_for_control": lambda *_: Door(kernel),
                     "close_to_newcomers": lambda _: True,
                     "half_open": lambda _: self.let_in(),
@@ -109,6 +115,7 @@ class House:
                     "Segment": SimpleNamespace(create=self._segment),
                     "ControlServer": self._control,
                     "FileWatch": self._watch,
+                    "HostGauge": lambda: PlayedGauge(self),
                     "ModelChanges": self._changes,
                     "ModelFile": self._file,
                 },
@@ -298,6 +305,26 @@ class FaultyChild(Child):
         """As of `Child`."""
         self._cast.fails("reap")
         return super().reap()
+
+
+class PlayedGauge(HostGauge):
+    """A host that has room, or not, or fails as nobody expects."""
+
+    def __init__(self, house: House) -> None:
+        super().__init__(lambda _: None, lambda: None, lambda: 2)
+        self._house = house
+        self._chance = random.Random("room")
+
+    def look(self, now_ns: int, pids: Iterable[int]) -> None:
+        """As of `HostGauge`."""
+        self._house.cast.fails("look")
+        super().look(now_ns, pids)
+
+    def room(self, pids: Iterable[int]) -> Room:
+        """As of `HostGauge`."""
+        if self._house.has_room:
+            return super().room(pids)
+        return Room(self._chance.randrange(3), Cause.MEMORY)
 
 
 class PlayedSignals(Signals):

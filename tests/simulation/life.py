@@ -34,7 +34,7 @@ from simulation.engine import (
 from simulation.hostile import HostileLane
 from simulation.machine import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, Machine, Process
 
-from ringbatch.engine.collector.collector import MAX_DEATHS
+from ringbatch.engine.collector.dead_batches import MAX_DEATHS
 from ringbatch.engine.collector.takeover import held
 from ringbatch.engine.runtimes.model import InvalidInput
 from ringbatch.frontend.codec.outcome import Answer

@@ -19,6 +19,7 @@ from simulation.life import CROWDED
 
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.collector import Collector
+from ringbatch.engine.collector.dead_batches import DeadBatches
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway
@@ -185,20 +186,20 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         Lane, "_take_over", "state_of(control, done) is State.FREE", "True"
     ),
     "what a dead worker had answered is run again": Mutant(
-        Collector, "_unanswered", "if self._port.repeat(request.ref):", "if False:"
+        DeadBatches, "_unanswered", "if self._port.repeat(request.ref):", "if False:"
     ),
     "what a dead worker held is forgotten": Mutant(
-        Collector, "_unanswered", "left.append(request)", "pass"
+        DeadBatches, "_unanswered", "left.append(request)", "pass"
     ),
     "what a dead worker was to go on with is forgotten": Mutant(
-        Collector,
-        "_take_back",
+        DeadBatches,
+        "take_back",
         "model.retries.add(filter(None, map(self._unanswered, behind)))",
         "for request in (r for batch in behind for r in batch.requests):\n"
         "        del known[request.ref]",
     ),
     "deaths are not counted": Mutant(
-        Collector, "_take_back", "KILLED if killed and not hung else CRASHED", "0"
+        DeadBatches, "take_back", "KILLED if killed and not hung else CRASHED", "0"
     ),
     "a collector forgets what the one before had queued": Mutant(
         Collector, "_adopt_slots", "self._adopted.append(ref)", "pass"
@@ -214,7 +215,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         "_watch",
         "self._end_worker(worker.number)",
         "self._end_worker(worker.number)\n"
-        "    self._take_back(worker, now_ns, hung=True, killed=False)",
+        "    self._dead.take_back(worker, now_ns, hung=True, killed=False)",
     ),
     "a collector takes in what workers hold": Mutant(
         Collector, "_adopt_worker", "held = takeover.held(self._segment, number)", "held = []"

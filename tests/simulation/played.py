@@ -8,6 +8,7 @@ import random
 import signal
 from collections import Counter
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
 from simulation.kernel import Kernel, Popen, S, Violation
@@ -17,6 +18,7 @@ from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.process.role_messages import (
     START_WORKER,
     AttachSegment,
+    Dismissed,
     Draining,
     FromRole,
     Hung,
@@ -43,7 +45,7 @@ from ringbatch.shm.segment import Segment
 SIGNATURE: Final = Signature((), ())
 BEAT_S: Final = 3.0
 _TOLD: Final = Vocabulary[ToRole](
-    StartWorker, AttachSegment, StartCollector, WorkerDied, TableChanged, Draining
+    StartWorker, AttachSegment, Dismissed, StartCollector, WorkerDied, TableChanged, Draining
 )
 
 M = TypeVar("M", bound="Member")
@@ -130,10 +132,25 @@ class Cast:
                 workers = [self.workers[n] for n in spec.workers if n in self.workers]
                 if unsound := [worker for worker in workers if worker.is_unsound]:
                     raise Violation(f"{spec.name} serves, and {unsound[0]} fails in warm-up")
+        self._expect_warm(before, now)
         names = {spec.name for spec in before if spec.state == SERVING}
         names -= {spec.name for spec in now if spec.state == SERVING}
         if lost := names & {spec.name for spec in now if spec.state == LOADING}:
             raise Violation(f"nobody serves {min(lost)} while it is loaded anew")
+
+    def _expect_warm(self, before: Collection[ModelSpec], now: Collection[ModelSpec]) -> None:
+        """Where the load lets workers go, all that stay are ready."""
+        earlier = {spec.reference: spec for spec in before}
+        for spec in now:
+            was = earlier.get(spec.reference, spec)
+            gone = [self.workers.get(n) for n in was.workers if n not in spec.workers]
+            if not (gone and spec.most and spec == replace(was, workers=spec.workers)):
+                continue
+            if self.seen["a fault"] or not all(worker and worker.serves for worker in gone):
+                continue  # a change that is undone
+            staying = [self.workers[n] for n in spec.workers if n in self.workers]
+            if cold := [worker for worker in staying if not (worker.serves or worker.ended)]:
+                raise Violation(f"workers of {spec.name} are let go, and {cold[0]} is not ready")
 
     @property
     def standby(self) -> "CollectorProcess | None":

@@ -9,8 +9,8 @@ import errno
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 from simulation.configs import first_config, other_config, path_of
 from simulation.house import House, PlayedSignals
@@ -37,11 +37,12 @@ from ringbatch.engine.process.role_messages import (
     Warming,
 )
 from ringbatch.engine.supervisor.supervisor import Supervisor
-from ringbatch.shm.descriptors import HeaderWords, WorkerWords
+from ringbatch.shm.counters import ModelCounter
+from ringbatch.shm.descriptors import HeaderWords, ModelWords, WorkerWords
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import Action, Order, Report
 from ringbatch.shm.host.messages import Beat, Failed, Ready, encode
-from ringbatch.shm.model_spec import SERVING
+from ringbatch.shm.model_spec import INDEX_MASK, SERVING, ModelSpec
 from ringbatch.shm.tensor import Tensor
 
 REFUSALS: Final = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
@@ -59,6 +60,7 @@ _FAULTY: Final = (
     "drain",
     "hear",
     "kill",
+    "look",
     "last_words",
     "publish",
     "say_collector_start",
@@ -73,6 +75,8 @@ _FAULTY: Final = (
     "advance",
 )
 """Calls in which what nobody expects is raised."""
+LOAD_EVERY_S: Final = 0.5
+_LOAD_CHANGES: Final = 0.05
 _MAY_BE_LEFT_OUT: Final = (
     "something happens to a process",
     "the collector and the standby die",
@@ -101,6 +105,22 @@ _NONSENSE_OF_OTHERS: Final = (
 )
 
 
+class Load(NamedTuple):
+    """What comes for every model whose workers are a range.
+
+    Attributes:
+        wait_ns: predicted, where somebody serves it.
+        rows: that come in LOAD_EVERY_S.
+    """
+
+    wait_ns: int
+    rows: int
+
+
+IDLE: Final = Load(0, 0)
+MUCH: Final = Load(S, 10)
+
+
 class Life:
     """One life, which `run` lets pass.
 
@@ -119,12 +139,14 @@ class Life:
         self.ends: Counter[str] = Counter()
         self._chance = chance = random.Random(seed)
         self._contents = random.Random(f"contents of files {seed}")
+        self._loads = random.Random(f"loads {seed}")
+        self._load = IDLE
         self._cast = Cast(chance)
         self._cast.seen = self.seen
         self._kernel = self._cast.kernel
         self._house = House(self._cast)
         self.story = self._kernel.story
-        self._config = first_config(chance)
+        self._config = first_config(chance, self._loads)
         if not calm and self._contents.random() < _UNSOUND_AT_FIRST:
             self._cast.unsound.add((str(path_of("a")), 0))
         self._unloaded: set[str | None] = set()
@@ -146,6 +168,7 @@ class Life:
         if not calm:
             self._kernel.after(begins_s, self._go_wild)
         self._kernel.after(begins_s + chance.choice([2.0, 10.0, 40.0]), self._behave)
+        self._kernel.after(LOAD_EVERY_S, self._requests_come)
 
     def run(self) -> None:
         """Let it pass.
@@ -307,7 +330,22 @@ class Life:
             self._cast.unsound.add((path, number))
 
     def _reread(self) -> Config:
-        return other_config(self._config, self._chance)
+        return other_config(self._config, self._chance, self._loads)
+
+    def _requests_come(self) -> None:
+        """What the collector would say of the load, it says here, for it gets no request."""
+        segment = self._cast.segment
+        if self._loads.random() < _LOAD_CHANGES and self._asked_ns is None and not self._calm_ns:
+            self._load = self._loads.choice((IDLE, MUCH))
+        if segment is not None:
+            words, layout = segment.words, segment.layout
+            for spec in filter(lambda spec: spec.most, segment.model_table.read()[1]):
+                first = layout.model(spec.index)
+                answered = words[first + ModelWords.READY] > 0
+                words[first + ModelWords.ANSWER_NS] = self._load.wait_ns * answered
+                place = layout.model_counters(spec.account & INDEX_MASK)
+                words[place + ModelCounter.ROWS] += self._load.rows
+        self._kernel.after(LOAD_EVERY_S, self._requests_come)
 
     # What must follow
 
@@ -318,6 +356,7 @@ class Life:
         self._house.let_in = lambda: False
         self._kernel.stopped_until_ns = 0
         self._calm_ns = self._kernel.now_ns
+        self._house.has_room = True
         for process in self._liars:
             process.end(1)
         self._look()
@@ -368,6 +407,8 @@ class Life:
             return "a model is served once, not twice"
         if not {"a"} <= {spec.name for spec in entries} | self._unloaded:
             return "a model is served no longer that always was to be"
+        if unsettled := self._unsettled(entries):
+            return unsettled
         numbers = {number for spec in entries for number in spec.workers}
         for number in numbers:
             worker = cast.workers.get(number)
@@ -382,6 +423,14 @@ class Life:
         for slot in supervisor.slots:
             if slot.child is None or slot.next_ns() is not None:
                 return f"{slot.title} is not at rest"
+        return ""
+
+    def _unsettled(self, entries: Iterable[ModelSpec]) -> str:
+        """Which model has not the number of workers that its load wants; empty for none."""
+        for spec in filter(lambda spec: spec.most, entries):
+            wanted = spec.most if self._load.rows else spec.least
+            if spec.running != wanted:
+                return f"{spec.name} has {spec.running} workers and wants {wanted}"
         return ""
 
     def _check_end(self, end: str) -> None:

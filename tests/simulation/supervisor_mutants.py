@@ -4,6 +4,8 @@ from typing import Final
 
 from simulation.mutants import Late, Mutant
 
+from ringbatch.engine.supervisor.autoscaler import Autoscaler
+from ringbatch.engine.supervisor.change_plan import ChangePlan
 from ringbatch.engine.supervisor.channel import Channel
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.collectors import Collectors
@@ -109,6 +111,18 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     ),
     "a process is waited for before its session is killed": Late(
         Child, "reap", "kill_session(", "status ="
+    ),
+    "what the load wants is decided and not done": Mutant(
+        Autoscaler, "_begin", "self._changes.scale(spec.reference, decision.workers)", "pass"
+    ),
+    "the load is looked at once": Mutant(
+        Autoscaler, "step", "self.next_ns = now_ns + LOOK_NS", "self.next_ns = 1 << 62"
+    ),
+    "after a fault the load is never looked at again": Mutant(
+        Autoscaler, "pause", "self._clock_ns() + PAUSE_NS", "1 << 62"
+    ),
+    "workers that the load lets go are not": Mutant(
+        ChangePlan, "switched", "leaving += numbers[size:]", "leaving += ()"
     ),
     "a child that cannot be told anything is lost": Mutant(
         Child, "__init__", "undo.callback(self._end_at_once)", "pass"

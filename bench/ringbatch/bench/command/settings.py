@@ -1,0 +1,130 @@
+"""What is to be measured, and how long that takes. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ringbatch.bench.load.arrivals import Kind
+
+LOADS: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+"""Rates that are looked at, as shares of the knee."""
+OVERLOADS: Final = (1.25, 2.0, 4.0)
+"""And as shares of what the server answers at most."""
+KNEE_STEPS: Final = 9
+WARM_UP_S: Final = 2.0
+_BETWEEN_S: Final = 0.8
+"""From the end of a run to the begin of the next, about."""
+_SLOW_FACTOR: Final = 8
+"""How much longer than asked for runs may be, where a slow model answers too few requests else."""
+_SAMPLES: Final = 800
+"""That are aimed at, so that a p99 can be told."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command was asked for.
+
+    Attributes:
+        model: that is asked; None for the only one.
+        config: of the engine that is started; None where one runs.
+        url: of the one that runs.
+        control_url: of its metrics.
+        request: file of the request; None where requests are made up.
+        protocol: v1 or v2; None for what the request is, else v1.
+        headers: of each request.
+        slo_ms: within which an answer is good.
+        rates: that are looked at; none for shares of the knee.
+        arrivals: how requests come.
+        trace: instants of replayed arrivals, in nanoseconds.
+        seconds: of one run.
+        rounds: of each run.
+        connections: of a closed loop.
+        connections_max: of an open one.
+        generators: processes that send.
+        check: whether answers are compared with the first one.
+        lag_max_ms: above which a run is void; None for a quarter of slo_ms.
+        even_if_busy: whether a host is measured on that does other things.
+        output: folder of what is written.
+        seed: of chance.
+    """
+
+    model: str | None = None
+    config: Path | None = None
+    url: str | None = None
+    control_url: str | None = None
+    request: Path | None = None
+    protocol: str | None = None
+    headers: Sequence[tuple[str, str]] = ()
+    slo_ms: float = 20.0
+    rates: Sequence[float] = ()
+    arrivals: Kind = Kind.POISSON
+    trace: Sequence[int] = ()
+    seconds: float = 2.0
+    rounds: int = 5
+    connections: int = 64
+    connections_max: int = 1024
+    generators: int = 1
+    check: bool = False
+    lag_max_ms: float | None = None
+    even_if_busy: bool = False
+    output: Path = field(default_factory=lambda: Path("ringbatch-bench"))
+    seed: int = 1
+
+    @property
+    def lag_limit_ms(self) -> float:
+        """The generator's own lag, its p99, above which a run is void."""
+        return max(2.0, self.slo_ms / 4) if self.lag_max_ms is None else self.lag_max_ms
+
+    @property
+    def grace_s(self) -> float:
+        """How long answers are waited for when all is sent."""
+        return max(2.0, self.slo_ms / 1e3 * 4)
+
+    @property
+    def replay_s(self) -> float:
+        """How long replayed arrivals take."""
+        return (max(self.trace) + 1) / 1e9 if self.trace else 0.0
+
+    def run_s(self, rate_per_s: float, rounds: int) -> float:
+        """How long one of so many runs at a rate is: long enough for a p99, within reason."""
+        wanted_s = _SAMPLES / max(rate_per_s, 1e-9) / rounds
+        return min(max(self.seconds, wanted_s), self.seconds * _SLOW_FACTOR)
+
+    def knee_s(self, rate_per_s: float) -> float:
+        """How long the search for the knee stays at a rate."""
+        return max(self.run_s(rate_per_s, 1), 2 * self.seconds)
+
+    def duration_s(self) -> tuple[float, float]:
+        """About how long all of it takes, and at most."""
+        kinds = len(self.rates) if self.rates else len(LOADS) + len(OVERLOADS)
+        runs = (kinds + 2) * self.rounds
+        if self.arrivals is Kind.REPLAY:
+            each_s = self.replay_s + 2 * self.seconds + 3 * _BETWEEN_S
+            usual = self.rounds * each_s + WARM_UP_S
+            longer_s = 2 * self.seconds * (_SLOW_FACTOR - 1) + 3 * self.grace_s
+            return usual, usual + self.rounds * longer_s
+        usual = runs * (self.seconds + _BETWEEN_S) + KNEE_STEPS * (2 * self.seconds + _BETWEEN_S)
+        longest_s = self.seconds * _SLOW_FACTOR + _BETWEEN_S + self.grace_s
+        return usual + WARM_UP_S, (runs + KNEE_STEPS) * longest_s + WARM_UP_S
+
+
+def rates_of(settings: Settings, knee_per_s: float, most_per_s: float) -> list[float]:
+    """The rates that are looked at.
+
+    Args:
+        settings: what was asked for.
+        knee_per_s: the highest rate within the limit; 0 where none was.
+        most_per_s: what the server answers at most.
+    """
+    if settings.rates:
+        return sorted(settings.rates)
+    below = [share * (knee_per_s or most_per_s) for share in LOADS]
+    above = [share * most_per_s for share in OVERLOADS]
+    found: list[float] = []
+    for rate in sorted([*below, *above]):
+        # Rounded, as nobody means more, and none that is as good as the one before.
+        rounded = float(f"{rate:.2g}")
+        if rounded > 0 and (not found or rounded > 1.1 * found[-1]):
+            found.append(rounded)
+    return found

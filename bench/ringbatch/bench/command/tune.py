@@ -1,0 +1,175 @@
+"""What `ringbatch tune` does: starts the engine with one choice after the other, and asks it."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from ringbatch.bench.command.main import quiet, say
+from ringbatch.bench.command.settings import Settings
+from ringbatch.bench.command.subject import find
+from ringbatch.bench.load.arrivals import Arrivals, Kind
+from ringbatch.bench.load.fleet import Fleet, GeneratorDied
+from ringbatch.bench.load.outcome import Outcome
+from ringbatch.bench.report.point import words_of
+from ringbatch.bench.report.words import number, table
+from ringbatch.bench.served.engine import started
+from ringbatch.bench.served.failures import CannotMeasure
+from ringbatch.bench.tuning.choices import choices_for, flags_of, settings_of, toml_of
+from ringbatch.bench.tuning.search import Candidate, Search, Values
+
+_UNIT_S: Final = 1.0
+_WARM_UP_S: Final = 0.5
+_GRACE_S: Final = 5.0
+_FIRST_LEVEL: Final = 16
+_STEP: Final = 4
+_LEVEL_MAX: Final = 1024
+_LOST_MAX: Final = 0.01
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What is tuned, and for what.
+
+    Attributes:
+        config: the configuration as it is.
+        bench: model, request, protocol and headers, as for a measurement.
+        p99_ms: the limit; None for as many requests as possible, however long each takes.
+        budget_s: after which no further trial begins.
+        keep: settings that stay as they are.
+    """
+
+    config: Path
+    bench: Settings
+    p99_ms: float | None
+    budget_s: float
+    keep: Sequence[str]
+
+
+def tune(wish: Wish) -> int:
+    """Find settings, and print them; progress on standard error.
+
+    Called in the main thread, as it handles SIGTERM like Ctrl-C.
+
+    Returns:
+        The exit status, 0.
+
+    Raises:
+        CannotMeasure: not even the settings as they are can be measured.
+    """
+    earlier_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        quiet(wish.bench)
+        search = Search(choices_for(len(os.sched_getaffinity(0)), wish.keep))
+        say(f"this takes {wish.budget_s:.0f} s at most, and one trial more")
+        model = _search(wish, search)
+    finally:
+        signal.signal(signal.SIGTERM, earlier_handler)
+    print(told(search, model, wish.p99_ms))
+    return 0
+
+
+def told(search: Search, model: str, p99_ms: float | None) -> str:
+    """What was found, for people, with the configuration to paste."""
+    best, ratio = search.best()
+    target = "" if p99_ms is None else f" with a p99 within {p99_ms:g} ms"
+    rows = [
+        (_in_words(gain.values), "" if gain.ratio is None else f"{gain.ratio:.2f}")
+        for gain in search.gains()
+    ]
+    heading = ("tried", "requests/s by those without it")
+    lines = table(heading, [(name, value or "cannot be measured") for name, value in rows])
+    if not best:
+        return "\n".join([*lines, "", "nothing that was tried is worth a change"])
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"{ratio:.2f} times the requests/s{target} with",
+            "",
+            toml_of(best, model),
+        ]
+    )
+
+
+def throughput(run: Callable[[int], Outcome], p99_ms: float | None) -> tuple[float, str]:
+    """The most requests/s of a closed loop within the limit, by the number of connections.
+
+    Args:
+        run: a closed loop with so many connections.
+        p99_ms: the limit; None for none.
+
+    Returns:
+        The rate, 0 where no number of connections is within the limit, and words.
+    """
+    best, words = 0.0, "no number of connections is within the limit"
+    level, tried = _FIRST_LEVEL, set[int]()
+    while 1 <= level <= _LEVEL_MAX and level not in tried:
+        tried.add(level)
+        outcome = run(level)
+        lost = 1 - float(outcome.answered.mean()) if outcome.count else 1.0
+        if lost > _LOST_MAX:
+            ends = ", ".join(f"{words_of(s)} ({n})" for s, n in outcome.counts().items())
+            return 0.0, f"requests were not answered: {ends or 'none was sent'}"
+        rate = outcome.rate_per_s()
+        late_ms = outcome.times().quantile_ns(0.99) / 1e6
+        held = p99_ms is None or late_ms <= p99_ms
+        if held and rate > best:
+            best, words = rate, f"{number(rate)} requests/s from {level} connections"
+        # More connections make more requests/s, until they only wait for one another.
+        more = held and rate > 0.9 * best
+        level = level * _STEP if more else level // _STEP
+    return best, words
+
+
+def _search(wish: Wish, search: Search) -> str:
+    """Measure until all is known or the time is over; the name of the model."""
+    began, longest_s, number_of, model = time.monotonic(), 0.0, 0, wish.bench.model
+    while (trial := search.next()) is not None:
+        now = time.monotonic()
+        if model is not None and now - began + longest_s > wish.budget_s:
+            say("the time is over; what was found so far counts")
+            break
+        number_of += 1
+        name = _in_words(settings_of(trial.candidate)) or "as it is"
+        try:
+            model, score, words = _measured(wish, model, trial.candidate, trial.effort)
+        except (CannotMeasure, GeneratorDied) as error:
+            if not trial.candidate:
+                raise CannotMeasure(str(error)) from None
+            score, words = 0.0, str(error).splitlines()[-1]
+        if not trial.candidate and not score:
+            raise CannotMeasure(f"the configuration as it is: {words}")
+        search.tell(trial, score)
+        left_s = max(wish.budget_s - (time.monotonic() - began), 0)
+        say(f"trial {number_of}, {left_s:.0f} s left: {name}: {words}")
+        longest_s = max(longest_s, time.monotonic() - now)
+    assert model is not None
+    return model
+
+
+def _measured(
+    wish: Wish, model: str | None, candidate: Candidate, effort: int
+) -> tuple[str, float, str]:
+    """The model's name, its requests/s and words."""
+    flags = flags_of(candidate)
+    if model is not None and settings_of(candidate).keys() - {"frontends"}:
+        flags += ["--name", model]
+    seconds = _UNIT_S * effort
+    with started(wish.config, flags) as served:
+        subject = find(served, replace(wish.bench, model=model))
+        address = (served.address.host, served.address.port)
+        with Fleet(wish.bench.generators, address, subject.messages) as fleet:
+            fleet.run(Arrivals(Kind.CLOSED, _WARM_UP_S), _FIRST_LEVEL, _GRACE_S)
+
+            def run(connections: int) -> Outcome:
+                return fleet.run(Arrivals(Kind.CLOSED, seconds), connections, _GRACE_S)
+
+            return subject.model, *throughput(run, wish.p99_ms)
+
+
+def _in_words(values: Values) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items())

@@ -1,0 +1,6 @@
+"""Requests that come when they are due, whatever the server does, and what became of each.
+
+Enters: prepared requests and the instants at which they are due. Leaves: for each request its time
+from that instant, its status, and how late the generator itself was. Imports statistics. Read
+first: arrivals.py, then generator.py.
+"""

@@ -1,0 +1,132 @@
+"""Answers over HTTP/1.1, as far as a generator reads them. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import orjson
+
+_TOLERANCE: Final = 1e-3
+"""Relative: sums of floats differ with the size of the batch that they are formed in."""
+_MARKS: Final = (b'"predictions":', b'"outputs":')
+"""What follows is the answer to the request; before it stands what differs with every one."""
+
+
+class BadAnswer(ValueError):
+    """What came is no answer that can be read; the message says why."""
+
+
+class Head(NamedTuple):
+    """What matters of an answer's head.
+
+    Attributes:
+        status: of HTTP.
+        size: bytes of head and body.
+        body: where the body begins.
+        closes: whether the connection takes no further request.
+    """
+
+    status: int
+    size: int
+    body: int
+    closes: bool
+
+
+def read_head(data: bytes) -> Head | None:
+    """The head of what has come so far; None where it is not whole.
+
+    Raises:
+        BadAnswer: it is not HTTP/1.1, or does not say how long the body is.
+    """
+    end = data.find(b"\r\n\r\n")
+    if not data.startswith(b"HTTP/1.1 "[: len(data)]):
+        raise BadAnswer(f"an answer that is not HTTP/1.1: {data[:40]!r}")
+    if end < 0:
+        if len(data) > 65536:
+            raise BadAnswer("a head of more than 64 KiB")
+        return None
+    head = data[:end].lower() + b"\r\n"
+    status = data[9:12]
+    at = head.find(b"\r\ncontent-length:")
+    length = head[at + 17 : head.find(b"\r\n", at + 2)].strip() if at >= 0 else b""
+    if not status.isdigit():
+        raise BadAnswer(f"an answer without a status: {data[:40]!r}")
+    if not length.isdigit():
+        raise BadAnswer("an answer without Content-Length")
+    return Head(int(status), end + 4 + int(length), end + 4, b"\r\nconnection: close\r\n" in head)
+
+
+def post(host: str, path: str, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> bytes:
+    """A request, whole."""
+    lines = [
+        f"POST {path} HTTP/1.1",
+        f"Host: {host}",
+        f"Content-Length: {len(body)}",
+        *(f"{name}: {value}" for name, value in headers),
+        "",
+        "",
+    ]
+    return "\r\n".join(lines).encode("latin-1") + body
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What the right answer to one request is.
+
+    Attributes:
+        text: from the mark on, as it came once.
+        values: the same, decoded.
+    """
+
+    text: bytes
+    values: Any
+
+    @classmethod
+    def of(cls, body: bytes) -> "Reference":
+        """Made of the body of a right answer."""
+        text = answer_part(body)
+        return cls(text, values_of(body))
+
+    def is_met_by(self, body: bytes) -> bool:
+        """Whether an answer says the same; numbers may differ by a thousandth of their size."""
+        if answer_part(body) == self.text:
+            return True
+        try:
+            return alike(values_of(body), self.values)
+        except ValueError:
+            return False
+
+
+def answer_part(body: bytes) -> bytes:
+    """What is the same in each answer to a request."""
+    for mark in _MARKS:
+        at = body.find(mark)
+        if at >= 0:
+            return body[at:]
+    return body
+
+
+def values_of(body: bytes) -> Any:
+    """The answer, decoded, without what differs with every request; bytes where it is no JSON."""
+    try:
+        found = orjson.loads(body)
+    except ValueError:
+        return body
+    if isinstance(found, dict):
+        return found.get("predictions", found.get("outputs", found))
+    return found
+
+
+def alike(found: Any, expected: Any) -> bool:
+    """Whether two decoded answers are the same, numbers up to the tolerance."""
+    if isinstance(found, dict) and isinstance(expected, dict):
+        same = found.keys() == expected.keys()
+        return same and all(alike(found[key], expected[key]) for key in found)
+    if isinstance(found, list) and isinstance(expected, list):
+        if len(found) != len(expected):
+            return False
+        return all(map(alike, found, expected))
+    if isinstance(found, int | float) and isinstance(expected, int | float):
+        return bool(np.isclose(found, expected, rtol=_TOLERANCE, atol=1e-6, equal_nan=True))
+    return bool(found == expected)

@@ -1,0 +1,125 @@
+"""What became of the requests of a run, from one generator or from several together. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from ringbatch.bench.statistics.histogram import Histogram
+
+UNANSWERED: Final = -1
+"""No answer came until the run was over."""
+BROKEN: Final = 0
+"""The connection was refused, or ended before the answer was whole."""
+WRONG: Final = -2
+"""Status 200, with another answer than the right one."""
+_SUCCESS: Final = 200
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of each request, in the order in which they were due.
+
+    Attributes:
+        due_ns: [count] int64, from the begin of the run.
+        took_ns: [count] int64, from the instant it was due to its end; where none came, to the end
+            of the run.
+        lag_ns: [count] int64, how late the generator itself came to it.
+        statuses: [count] int16, of HTTP, or one of the constants above.
+        seconds: how long requests were due; of a closed loop, how long it ran.
+        held_back: requests that waited for a connection, because no more may be opened.
+        connections: that were open at most.
+        problems: what went wrong with connections, in words, and how often.
+    """
+
+    due_ns: NDArray[np.int64]
+    took_ns: NDArray[np.int64]
+    lag_ns: NDArray[np.int64]
+    statuses: NDArray[np.int16]
+    seconds: float
+    held_back: int
+    connections: int
+    problems: dict[str, int]
+
+    @property
+    def count(self) -> int:
+        """How many requests were due."""
+        return len(self.due_ns)
+
+    @property
+    def answered(self) -> NDArray[np.bool_]:
+        """[count], which of them got status 200 and the right answer."""
+        found: NDArray[np.bool_] = self.statuses == _SUCCESS
+        return found
+
+    def times(self) -> Histogram:
+        """Of what was not refused; without an answer, as long as one was waited for."""
+        return Histogram.of(self.took_ns[self.answered | (self.statuses == UNANSWERED)])
+
+    def counts(self) -> dict[int, int]:
+        """How many requests ended with each status."""
+        found, counts = np.unique(self.statuses, return_counts=True)
+        return dict(zip(found.tolist(), counts.tolist(), strict=True))
+
+    def rate_per_s(self) -> float:
+        """Right answers in each second of the run; those that came after it do not count."""
+        end_ns = self.seconds * 1e9
+        return float((self.answered & (self.due_ns + self.took_ns <= end_ns)).sum()) / self.seconds
+
+    def goodput_per_s(self, limit_ms: float) -> float:
+        """The same, of those that were answered within the limit."""
+        end_ns = self.seconds * 1e9
+        good = self.answered & (self.took_ns <= limit_ms * 1e6)
+        return float((good & (self.due_ns + self.took_ns <= end_ns)).sum()) / self.seconds
+
+    def lag_ms(self, share: float) -> float:
+        """A percentile of the generator's own lag; 0 where there was nothing to be late with."""
+        return float(np.quantile(self.lag_ns, share)) / 1e6 if len(self.lag_ns) else 0.0
+
+    def windows(self, count: int) -> list[float]:
+        """The median time in each of so many equal parts of the run, in ms; without empty ones."""
+        parts = (self.due_ns * count // max(int(self.seconds * 1e9), 1)).clip(0, count - 1)
+        told = self.answered | (self.statuses == UNANSWERED)
+        found = [self.took_ns[told & (parts == part)] for part in range(count)]
+        return [float(np.median(times)) / 1e6 for times in found if len(times)]
+
+    def packed(self) -> list[bytes]:
+        """As frames, for another process."""
+        plain = {
+            "seconds": self.seconds,
+            "held_back": self.held_back,
+            "connections": self.connections,
+            "problems": self.problems,
+        }
+        arrays = (self.due_ns, self.took_ns, self.lag_ns, self.statuses)
+        return [orjson.dumps(plain), *(array.tobytes() for array in arrays)]
+
+    @classmethod
+    def unpacked(cls, frames: Sequence[bytes]) -> "Outcome":
+        """Back from `packed`."""
+        plain: dict[str, Any] = orjson.loads(frames[0])
+        due, took, lag = (np.frombuffer(frame, np.int64) for frame in frames[1:4])
+        return cls(due, took, lag, np.frombuffer(frames[4], np.int16), **plain)
+
+
+def together(parts: Sequence[Outcome]) -> Outcome:
+    """What several generators saw, as if it were one."""
+    due = np.concatenate([part.due_ns for part in parts])
+    order = np.argsort(due, kind="stable")
+    problems: dict[str, int] = {}
+    for part in parts:
+        for words, count in part.problems.items():
+            problems[words] = problems.get(words, 0) + count
+    return Outcome(
+        due[order],
+        np.concatenate([part.took_ns for part in parts])[order],
+        np.concatenate([part.lag_ns for part in parts])[order],
+        np.concatenate([part.statuses for part in parts])[order],
+        max(part.seconds for part in parts),
+        sum(part.held_back for part in parts),
+        sum(part.connections for part in parts),
+        problems,
+    )

@@ -1,0 +1,156 @@
+"""A process that generates load: orders on standard input, outcomes on standard output.
+
+Both are frames of bytes with their length before them. The process lives for many runs, so starting
+it costs none of them anything.
+"""
+
+import ctypes
+import gc
+import os
+import resource
+import select
+import struct
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO, Any, Final
+
+import orjson
+
+from ringbatch.bench.load.answers import Reference
+from ringbatch.bench.load.arrivals import Arrivals, Kind
+from ringbatch.bench.load.generator import Generator, Requests
+from ringbatch.bench.load.outcome import Outcome
+
+_LENGTH: Final = struct.Struct("<Q")
+_PR_SET_TIMERSLACK: Final = 29
+_COARSE_NS: Final = 3_000_000
+"""Sleeps below it are made with microseconds, which epoll does not have."""
+_SPARE_DESCRIPTORS: Final = 64
+_PRIORITY: Final = -10
+
+
+def write_frames(file: IO[bytes], frames: Sequence[bytes]) -> None:
+    """Write frames, with their number before them."""
+    file.write(_LENGTH.pack(len(frames)))
+    for frame in frames:
+        file.write(_LENGTH.pack(len(frame)))
+        file.write(frame)
+    file.flush()
+
+
+def read_frames(file: IO[bytes]) -> list[bytes]:
+    """Read what `write_frames` wrote; nothing at the end of the file."""
+    count = file.read(_LENGTH.size)
+    if len(count) < _LENGTH.size:
+        return []
+    sizes = range(_LENGTH.unpack(count)[0])
+    return [file.read(_LENGTH.unpack(file.read(_LENGTH.size))[0]) for _ in sizes]
+
+
+def run(
+    address: tuple[str, int],
+    requests: Requests,
+    arrivals: Arrivals,
+    *,
+    part: int,
+    parts: int,
+    connections: int,
+    begin_ns: int,
+    grace_s: float,
+) -> Outcome:
+    """Generate this process's part of the load and wait for its answers.
+
+    Args:
+        address: of the server.
+        requests: what is sent.
+        arrivals: of all generators together.
+        part: the number of this generator.
+        parts: how many there are.
+        connections: of this generator; of a closed loop exactly so many, else at most.
+        begin_ns: of the run, on the monotonic clock that all processes share.
+        grace_s: how long answers are waited for after the last request was due.
+    """
+    closed = arrivals.kind is Kind.CLOSED
+    due = arrivals.times_ns()[part::parts].tolist()
+    clock = time.monotonic_ns
+    epoll = select.epoll()
+    # What is known to be needed is not collected, and nothing else is made in a circle.
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    generator = Generator(
+        address,
+        requests,
+        due,
+        first=part * 7919,
+        connections=connections,
+        poll=epoll,
+        clock_ns=clock,
+        begin_ns=begin_ns,
+    )
+    end_ns = begin_ns + int(arrivals.seconds * 1e9)
+    give_up_ns = end_ns + int(grace_s * 1e9)
+    generator.warm(connections if closed else min(connections, 32))
+    _sleep(epoll, generator, begin_ns - clock())
+    if closed:
+        generator.begin_closed(connections, int(arrivals.seconds * 1e9))
+    while True:
+        wait_ns = generator.send_due()
+        now = clock()
+        if now >= give_up_ns or (generator.finished and (not closed or now >= end_ns)):
+            break
+        left_ns = give_up_ns - now
+        _sleep(epoll, generator, left_ns if wait_ns is None else min(wait_ns, left_ns))
+    outcome = generator.outcome(arrivals.seconds)
+    epoll.close()
+    gc.enable()
+    return outcome
+
+
+def _sleep(epoll: select.epoll, generator: Generator, limit_ns: int) -> None:
+    """Take what has come; where there is nothing, wait for it, no longer than that."""
+    events = epoll.poll(0)
+    if not events and limit_ns > 0:
+        if limit_ns >= _COARSE_NS:
+            events = epoll.poll((limit_ns - 1_000_000) // 1_000_000 / 1e3)
+        else:
+            select.select([epoll], (), (), limit_ns / 1e9)
+            events = epoll.poll(0)
+    for fd, event in events:
+        generator.take(fd, event)
+
+
+def main() -> int:
+    """Follow orders until there are none."""
+    # By default sleeps may be 50 us longer than asked for.
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    with suppress(PermissionError):
+        # It has to be on time among others; root may say so.
+        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    orders, outcomes = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    # What it takes to get here is no part of a run.
+    write_frames(outcomes, [b"ready"])
+    while frames := read_frames(orders):
+        order: dict[str, Any] = orjson.loads(frames[0])
+        count = order["messages"]
+        messages, references = frames[1 : count + 1], frames[count + 1 :]
+        outcome = run(
+            (order["host"], order["port"]),
+            Requests(messages, [Reference.of(body) for body in references]),
+            Arrivals.from_object(order["arrivals"]),
+            part=order["part"],
+            parts=order["parts"],
+            connections=min(order["connections"], max(most - _SPARE_DESCRIPTORS, 1)),
+            begin_ns=order["begin_ns"],
+            grace_s=order["grace_s"],
+        )
+        write_frames(outcomes, outcome.packed())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,149 @@
+"""Two results beside each other: what differs, by how much, and whether that is too much. Pure."""
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ringbatch.bench.report.point import Point
+from ringbatch.bench.report.result import Result
+from ringbatch.bench.report.words import number, table
+from ringbatch.bench.statistics.difference import Difference, difference, rounds_needed
+
+DOUBT: Final = 0.05
+"""How often two runs of the same thing may be called different."""
+_MACHINE: Final = {"cpu": "CPU", "cores": "number of CPUs", "kernel": "kernel"}
+_SETTINGS: Final = ("path", "request_bytes", "connections", "arrivals", "generators")
+_HEADING: Final = ("", "earlier", "later", "cost of it", "interval", "")
+
+
+class NotComparable(ValueError):
+    """The two results cannot be held against each other; the message says why."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One figure of both.
+
+    Attributes:
+        name: of it.
+        earlier: its median.
+        later: the same.
+        cost: what the later one costs, as a share of the earlier one: above 1 is worse.
+        worse: whether it is worse by more than the threshold, and proven to be.
+        better: the same, in the other direction.
+    """
+
+    name: str
+    earlier: float
+    later: float
+    cost: Difference
+    worse: bool
+    better: bool
+
+
+def unlike(earlier: Result, later: Result) -> list[str]:
+    """Why two results are not of the same thing, in words."""
+    found = [
+        f"the {word} differs: {earlier.machine.get(key)} and {later.machine.get(key)}"
+        for key, word in _MACHINE.items()
+        if earlier.machine.get(key) != later.machine.get(key)
+    ]
+    found += [
+        f"{key} differs: {earlier.settings.get(key)} and {later.settings.get(key)}"
+        for key in _SETTINGS
+        if earlier.settings.get(key) != later.settings.get(key)
+    ]
+    return found
+
+
+def compared(
+    earlier: Result, later: Result, threshold: float, random: np.random.Generator
+) -> list[Compared]:
+    """Each figure that both have, held against the other.
+
+    The doubt is shared among the figures, so that all together stay within it.
+
+    Raises:
+        NotComparable: they share no figure, or have too few rounds to prove anything.
+    """
+    pairs = _pairs(earlier, later)
+    if not pairs:
+        raise NotComparable("they share no figure that is not void")
+    doubt = DOUBT / len(pairs)
+    rounds = min(len(values) for *_, a, b in pairs for values in (a, b))
+    if rounds < rounds_needed(doubt):
+        raise NotComparable(
+            f"{rounds} rounds prove nothing: measure with --rounds {rounds_needed(doubt)} or more"
+        )
+    found = []
+    for name, more_is_better, a, b in pairs:
+        costs = (
+            difference(b, a, doubt, random) if more_is_better else difference(a, b, doubt, random)
+        )
+        worse = costs.differs and costs.ratio > 1 + threshold
+        better = costs.differs and costs.ratio < 1 / (1 + threshold)
+        medians = float(np.median(a)), float(np.median(b))
+        found.append(Compared(name, *medians, costs, worse, better))
+    return found
+
+
+def shown(found: list[Compared], threshold: float) -> str:
+    """A table in Markdown, and a sentence."""
+    rows = [
+        (
+            one.name,
+            number(one.earlier),
+            number(one.later),
+            f"{one.cost.ratio:.3f}",
+            f"{one.cost.low:.3f} to {one.cost.high:.3f}",
+            "worse" if one.worse else "better" if one.better else _else(one.cost),
+        )
+        for one in found
+    ]
+    worse = [one.name for one in found if one.worse]
+    end = (
+        f"worse by more than {threshold:.0%}: {', '.join(worse)}"
+        if worse
+        else f"nothing is proven to be worse by more than {threshold:.0%}"
+    )
+    return "\n".join([*table(_HEADING, rows), "", end])
+
+
+def _else(cost: Difference) -> str:
+    return "differs, within the threshold" if cost.differs else "no difference proven"
+
+
+def _pairs(earlier: Result, later: Result) -> list[tuple[str, bool, list[float], list[float]]]:
+    """Names, whether more is better, and the rounds of both.
+
+    Few, because each takes its share of the doubt.
+    """
+    asked = [
+        ("one at a time, p50 ms", False, earlier.lone, later.lone, "p50 ms"),
+        ("closed loop, answered/s", True, earlier.closed, later.closed, "rate /s"),
+        ("closed loop, CPU µs a request", False, earlier.closed, later.closed, "cpu us"),
+    ]
+    if (both := _highest_of_both(earlier, later)) is not None:
+        a, b = both
+        asked.append((f"{a.asked.title}, p50 ms", False, a, b, "p50 ms"))
+    return [
+        (name, more, a.rounds[key], b.rounds[key])
+        for name, more, a, b, key in asked
+        if all(min(point.rounds.get(key, [0])) > 0 for point in (a, b))
+    ]
+
+
+def _highest_of_both(earlier: Result, later: Result) -> tuple[Point, Point] | None:
+    """The highest rate that both were asked for and answered within their limit."""
+    others = {point.asked.rate_per_s: point for point in later.told}
+    both = [
+        (point, others[point.asked.rate_per_s])
+        for point in earlier.told
+        if point.asked.rate_per_s in others
+        and all(
+            p.figures["rate /s"] > 0.95 * (p.asked.rate_per_s or 0.0)
+            for p in (point, others[point.asked.rate_per_s])
+        )
+    ]
+    return both[-1] if both else None

@@ -1,0 +1,218 @@
+"""What the rounds of one kind of run come to, and why they may say nothing. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ringbatch.bench.load.outcome import BROKEN, UNANSWERED, WRONG, Outcome
+from ringbatch.bench.served.metrics import Observed
+from ringbatch.bench.statistics.samples import (
+    SHARES,
+    curve,
+    name_of,
+    percentiles_ms,
+    samples_needed,
+)
+from ringbatch.bench.statistics.steadiness import WINDOWS, Steadiness, steadiness
+
+_LOST_MAX: Final = 0.01
+"""Share of requests without any answer from the server, above which a run says nothing."""
+_STATUS_WORDS: Final = {
+    BROKEN: "the connection broke",
+    UNANSWERED: "no answer until the run was over",
+    WRONG: "another answer than the right one",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One kind of run.
+
+    Attributes:
+        title: what it is, in words.
+        rate_per_s: that was asked for; None in a closed loop.
+        connections: of a closed loop; at most, where the loop is open.
+    """
+
+    title: str
+    rate_per_s: float | None
+    connections: int
+
+
+@dataclass(frozen=True)
+class Point:
+    """All rounds of one kind of run together.
+
+    Attributes:
+        asked: what was asked for.
+        void: why it says nothing, in words; where there are any, there is no figure.
+        notes: what has to be known beside its figures.
+        figures: by name, whose last word is the unit.
+        rounds: of figures that are compared, one list for each, by round.
+        curve: shares and milliseconds of the distribution of times.
+        statuses: how many requests ended in which way, in words.
+        observed: what the engine said of itself; None where it was not asked.
+    """
+
+    asked: Asked
+    void: tuple[str, ...]
+    notes: tuple[str, ...]
+    figures: dict[str, float]
+    rounds: dict[str, list[float]]
+    curve: tuple[tuple[float, float], ...]
+    statuses: dict[str, int]
+    observed: Observed | None
+
+    def as_object(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "title": self.asked.title,
+            "rate_per_s": self.asked.rate_per_s,
+            "connections": self.asked.connections,
+            "void": list(self.void),
+            "notes": list(self.notes),
+            "figures": self.figures,
+            "rounds": self.rounds,
+            "curve": [list(pair) for pair in self.curve],
+            "statuses": self.statuses,
+            "engine": None if self.observed is None else self.observed.as_object(),
+        }
+
+    @classmethod
+    def from_object(cls, found: dict[str, Any]) -> "Point":
+        """Back from `as_object`."""
+        engine = found["engine"]
+        return cls(
+            Asked(found["title"], found["rate_per_s"], found["connections"]),
+            tuple(found["void"]),
+            tuple(found["notes"]),
+            found["figures"],
+            found["rounds"],
+            tuple((share, value) for share, value in found["curve"]),
+            found["statuses"],
+            None if engine is None else Observed(**engine),
+        )
+
+
+def judged(
+    asked: Asked,
+    rounds: Sequence[Outcome],
+    observed: Sequence[Observed | None],
+    *,
+    slo_ms: float,
+    lag_max_ms: float,
+) -> Point:
+    """What the rounds of one kind of run come to.
+
+    Args:
+        asked: what was asked for.
+        rounds: the outcome of each.
+        observed: what the engine said of each.
+        slo_ms: within which an answer is good.
+        lag_max_ms: of the generator's own lag, its p99, above which a run is void.
+    """
+    statuses: dict[int, int] = {}
+    for outcome in rounds:
+        for status, count in outcome.counts().items():
+            statuses[status] = statuses.get(status, 0) + count
+    named = {words_of(status): count for status, count in sorted(statuses.items())}
+    if void := _void(asked, rounds, statuses, lag_max_ms):
+        return Point(asked, tuple(void), (), {}, {}, (), named, None)
+    times = sum((o.times() for o in rounds[1:]), start=rounds[0].times())
+    rates = [o.rate_per_s() for o in rounds]
+    medians = [percentiles_ms(o.times()).get("p50") for o in rounds]
+    figures = {
+        "rate /s": _mean(rates),
+        "goodput /s": _mean([o.goodput_per_s(slo_ms) for o in rounds]),
+        "lag p99 ms": max(o.lag_ms(0.99) for o in rounds),
+        **{f"{name} ms": value for name, value in percentiles_ms(times).items()},
+    }
+    by_round = {"rate /s": rates}
+    if all(median is not None for median in medians):
+        by_round["p50 ms"] = [median for median in medians if median is not None]
+    seen = [one for one in observed if one is not None]
+    together = added(seen) if len(seen) == len(rounds) else None
+    if together is not None:
+        figures["cpu us"] = sum(together.cpu_us.values())
+        figures["batch size"] = together.instances / max(together.batches, 1)
+        by_round["cpu us"] = [sum(one.cpu_us.values()) for one in seen]
+    notes = tuple(_notes(rounds, statuses, times.total))
+    return Point(asked, (), notes, figures, by_round, tuple(curve(times)), named, together)
+
+
+def words_of(status: int) -> str:
+    """What a status is called."""
+    return _STATUS_WORDS.get(status, f"status {status}")
+
+
+def unsteady(rounds: Sequence[Outcome]) -> list[Steadiness]:
+    """What is said of each round that was not steady."""
+    found = [steadiness(outcome.windows(WINDOWS)) for outcome in rounds]
+    return [one for one in found if one.steady is False]
+
+
+def added(seen: Sequence[Observed]) -> Observed:
+    """Several looks as one: counts add up, times are means."""
+
+    def means(parts: Sequence[dict[str, float]]) -> dict[str, float]:
+        keys = dict.fromkeys(key for part in parts for key in part)
+        return {key: _mean([part.get(key, 0.0) for part in parts]) for key in keys}
+
+    reasons: dict[str, int] = {}
+    for one in seen:
+        for reason, count in one.reasons.items():
+            reasons[reason] = reasons.get(reason, 0) + count
+    return Observed(
+        sum(one.batches for one in seen),
+        sum(one.instances for one in seen),
+        reasons,
+        means([one.cpu_us for one in seen]),
+        means([one.stages_ms for one in seen]),
+    )
+
+
+def _void(
+    asked: Asked, rounds: Sequence[Outcome], statuses: dict[int, int], lag_max_ms: float
+) -> list[str]:
+    total = sum(statuses.values())
+    if not total:
+        return ["no request was sent"]
+    reasons = []
+    lag_ms = max(outcome.lag_ms(0.99) for outcome in rounds)
+    if asked.rate_per_s is not None and lag_ms > lag_max_ms:
+        reasons.append(
+            f"the generator was late, its p99 {lag_ms:.3g} ms and above {lag_max_ms:g} ms: "
+            "it cannot make this rate here"
+        )
+    if (broken := statuses.get(BROKEN, 0)) > _LOST_MAX * total:
+        problems = "; ".join(sorted({words for outcome in rounds for words in outcome.problems}))
+        reasons.append(f"{broken} of {total} connections broke: {problems}")
+    if wrong := statuses.get(WRONG, 0):
+        reasons.append(f"{wrong} of {total} answers were not the right one")
+    refused = {s: n for s, n in statuses.items() if 200 < s < 500 and s not in (408, 429)}
+    if refused:
+        words = ", ".join(f"{count} of {total} with status {s}" for s, count in refused.items())
+        reasons.append(f"the server refused requests: {words}")
+    if not any(outcome.answered.any() for outcome in rounds):
+        ends = ", ".join(f"{words_of(s)} ({count})" for s, count in statuses.items())
+        reasons.append(f"no request was answered with status 200: {ends}")
+    return reasons
+
+
+def _notes(rounds: Sequence[Outcome], statuses: dict[int, int], samples: int) -> list[str]:
+    notes = []
+    if found := unsteady(rounds):
+        notes.append(f"no steady state in {len(found)} of {len(rounds)} rounds: {found[0].why}")
+    if left := statuses.get(UNANSWERED, 0):
+        notes.append(f"{left} requests had no answer when a run was over; they count as that long")
+    if held := sum(outcome.held_back for outcome in rounds):
+        most = max(outcome.connections for outcome in rounds)
+        notes.append(f"{held} requests waited for one of {most} connections; their time counts")
+    missing = [name_of(share) for share in SHARES[:3] if samples < samples_needed(share)]
+    if missing:
+        notes.append(f"{samples} samples are too few for {' and '.join(missing)}")
+    return notes
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,99 @@
+"""One measurement as a value, and as JSON. Pure."""
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from ringbatch.bench.report.point import Point
+
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """One measurement.
+
+    Attributes:
+        model: that was asked.
+        started_utc: when.
+        settings: of the measurement.
+        machine: that it ran on.
+        lone: one request after the other.
+        closed: as many at once as connections.
+        points: at rates, in their order.
+        knee: highest rate within the limit, what missed it, and words; empty where none was sought.
+        warnings: what makes all of it doubtful.
+    """
+
+    model: str
+    started_utc: str
+    settings: dict[str, Any]
+    machine: dict[str, Any]
+    lone: Point
+    closed: Point
+    points: tuple[Point, ...]
+    knee: dict[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def slo_ms(self) -> float:
+        """Within which an answer is good."""
+        return float(self.settings["slo_ms"])
+
+    @property
+    def told(self) -> list[Point]:
+        """The points that have figures."""
+        return [point for point in self.points if not point.void]
+
+    @property
+    def knee_per_s(self) -> float | None:
+        """The highest rate within the limit, where one was found."""
+        return self.knee.get("rate_per_s") or None
+
+    def as_json(self) -> bytes:
+        """For a file."""
+        plain = {
+            "format": FORMAT,
+            "model": self.model,
+            "started_utc": self.started_utc,
+            "settings": self.settings,
+            "machine": self.machine,
+            "warnings": list(self.warnings),
+            "knee": self.knee,
+            "lone": self.lone.as_object(),
+            "closed": self.closed.as_object(),
+            "points": [point.as_object() for point in self.points],
+        }
+        return orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> "Result":
+        """Back from `as_json`.
+
+        Raises:
+            ValueError: it is no result, or one of another format; in words.
+        """
+        try:
+            found = orjson.loads(text)
+        except ValueError as error:
+            raise ValueError(f"it is no JSON: {error}") from None
+        version = found.get("format") if isinstance(found, dict) else None
+        if version is None:
+            raise ValueError("it is no result of ringbatch bench")
+        if version != FORMAT:
+            raise ValueError(f"its format is {version}, but it must be {FORMAT}: measure it again")
+        try:
+            return cls(
+                model=found["model"],
+                started_utc=found["started_utc"],
+                settings=found["settings"],
+                machine=found["machine"],
+                lone=Point.from_object(found["lone"]),
+                closed=Point.from_object(found["closed"]),
+                points=tuple(map(Point.from_object, found["points"])),
+                knee=found["knee"],
+                warnings=tuple(found["warnings"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"it lacks what a result has: {error!r}") from None

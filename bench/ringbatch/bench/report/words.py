@@ -1,0 +1,111 @@
+"""What a result says, in words and rows, for both documents. Pure."""
+
+from collections.abc import Sequence
+
+from ringbatch.bench.report.point import Point
+from ringbatch.bench.report.result import Result
+
+HEADING = (
+    "",
+    "answered/s",
+    "goodput/s",
+    "p50 ms",
+    "p99 ms",
+    "p99.9 ms",
+    "batch",
+    "CPU µs a request",
+)
+_FIGURES = ("rate /s", "goodput /s", "p50 ms", "p99 ms", "p99.9 ms", "batch size", "cpu us")
+
+
+def rows(result: Result) -> list[tuple[str, ...]]:
+    """A row for each kind of run; of one that is void, that it is."""
+    return [_row(point) for point in (result.lone, result.closed, *result.points)]
+
+
+def _row(point: Point) -> tuple[str, ...]:
+    if point.void:
+        return (point.asked.title, "void", *[""] * (len(_FIGURES) - 1))
+    return (point.asked.title, *(number(point.figures.get(name)) for name in _FIGURES))
+
+
+def number(value: float | None) -> str:
+    """A figure with three digits; nothing where there is none."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def knee(result: Result) -> str:
+    """The knee in a sentence; empty where none was sought."""
+    if not result.knee:
+        return ""
+    limit = f"a p99 within {result.slo_ms:g} ms"
+    why = result.knee.get("why") or ""
+    if result.knee_per_s is None:
+        return f"There is no rate with {limit}: {why}."
+    found = f"{number(result.knee_per_s)} requests/s are answered with {limit}"
+    missed = result.knee.get("missed_per_s")
+    above = f", {number(missed)} are not" if missed and not why else ""
+    return f"{found}{above}{f'; {why}' if why else ''}."
+
+
+def host(result: Result) -> str:
+    """The machine and the versions, in a sentence."""
+    machine = result.machine
+    compiled = "compiled" if machine["compiled"] else "not compiled"
+    return (
+        f"{machine['cpu']}, {machine['cores']} CPUs, {machine['memory_mib']:,} MiB, Linux "
+        f"{machine['kernel']}; Python {machine['python']}, ringbatch {machine['ringbatch']}, "
+        f"{compiled}; load average {machine['load_average']} before."
+    )
+
+
+def method(result: Result) -> str:
+    """How it was measured, in sentences."""
+    told = result.settings
+    compared = "compared with the first one" if told["answers_compared"] else "held to status 200"
+    return (
+        f"{result.started_utc}. Requests to {told['path']}, {told['requests']}, of up to "
+        f"{told['request_bytes']:,} bytes; {told['arrivals']} arrivals, times from the instant at "
+        f"which each was due; {told['rounds']} interleaved rounds of {told['seconds']:g} s or "
+        f"longer; answers {compared}. Runs in which the p99 of the generator's own lag was above "
+        f"{told['lag_max_ms']:g} ms are void. Percentiles are told where there are samples enough."
+    )
+
+
+def remarks(result: Result) -> list[str]:
+    """What has to be known of single runs: why they are void, and notes."""
+    found = []
+    for point in (result.lone, result.closed, *result.points):
+        found += [f"{point.asked.title}: void: {why}" for why in point.void]
+        found += [f"{point.asked.title}: {note}" for note in point.notes]
+        odd = {words: count for words, count in point.statuses.items() if words != "status 200"}
+        if odd and not point.void:
+            total = sum(point.statuses.values())
+            ends = ", ".join(f"{count} of {total} {words}" for words, count in odd.items())
+            found.append(f"{point.asked.title}: {ends}")
+    return found
+
+
+def markdown(result: Result) -> str:
+    """The document for a terminal or a repository."""
+    lines = [f"# ringbatch bench: {result.model}", ""]
+    lines += [f"**{warning}**\n" for warning in result.warnings]
+    if sentence := knee(result):
+        lines += [sentence, ""]
+    lines += [host(result), "", method(result), ""]
+    lines += table(HEADING, rows(result))
+    if found := remarks(result):
+        lines += ["", *(f"- {remark}" for remark in found)]
+    return "\n".join([*lines, ""])
+
+
+def table(heading: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
+    """A table in Markdown."""
+    rule = "|---" * len(heading) + "|"
+    return [_line(heading), rule, *(_line(row) for row in body)]
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"

@@ -1,0 +1,72 @@
+"""Single questions over HTTP, with words for what goes wrong."""
+
+import http.client
+import urllib.parse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ringbatch.bench.served.failures import CannotMeasure
+
+_PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a server is.
+
+    Attributes:
+        host: a name or an address.
+        port: of TCP.
+    """
+
+    host: str
+    port: int
+
+    @classmethod
+    def of(cls, url: str) -> "Address":
+        """Of ``http://HOST:PORT``.
+
+        Raises:
+            CannotMeasure: it is nothing of the kind.
+        """
+        try:
+            parts = urllib.parse.urlsplit(url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            host = port = None
+        if host is None or parts.scheme != "http" or parts.path not in ("", "/"):
+            raise CannotMeasure(f'found "{url}", but it must be http://HOST:PORT')
+        return cls(host, port or 80)
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+def ask(
+    address: Address,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    headers: Sequence[tuple[str, str]] = (),
+    patience_s: float = _PATIENCE_S,
+) -> tuple[int, bytes]:
+    """Status and body of one answer.
+
+    Raises:
+        CannotMeasure: there is none.
+    """
+    connection = http.client.HTTPConnection(address.host, address.port, timeout=patience_s)
+    try:
+        connection.request(method, path, body, dict(headers))
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except TimeoutError:
+        raise CannotMeasure(f"{address} does not answer {path} in {patience_s:g} s") from None
+    except http.client.HTTPException as error:
+        name = type(error).__name__
+        raise CannotMeasure(f"what {address} answers is not HTTP: {name} {error}") from None
+    except OSError as error:
+        raise CannotMeasure(f"nothing serves at {address}: {error.strerror or error}") from None
+    finally:
+        connection.close()

@@ -1,0 +1,112 @@
+"""An engine that is started for a measurement, and stopped after it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ringbatch.bench.served.asking import Address
+from ringbatch.bench.served.failures import CannotMeasure
+
+NAME: Final = f"bench-{os.getpid()}"
+"""Of the engine, which nobody else asks for by accident."""
+_SERVES: Final = re.compile(r"^ringbatch: serving .+ on (http://\S+)$", re.MULTILINE)
+_METRICS: Final = re.compile(r"^ringbatch: serving metrics on (http://\S+)/metrics", re.MULTILINE)
+_TAIL_LINES: Final = 15
+_ENDED: Final = "the engine ended"
+_START_LIMIT_S: Final = 600.0
+_STOP_LIMIT_S: Final = 40.0
+_LOOK_S: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that answers.
+
+    Attributes:
+        address: of its clients.
+        control: where its metrics are; None where that is not known.
+        pid: of its supervisor; None where it was not started for this.
+    """
+
+    address: Address
+    control: Address | None
+    pid: int | None = None
+
+
+@contextmanager
+def started(config: Path, flags: Sequence[str] = ()) -> Iterator[Served]:
+    """An engine of that configuration, on free ports of this host alone; stopped at the end.
+
+    Args:
+        config: the configuration file.
+        flags: of ``ringbatch serve``, which win over it.
+
+    Raises:
+        CannotMeasure: it does not start; the message ends with its last words.
+    """
+    command = [
+        *(sys.executable, "-m", "ringbatch.engine", "serve"),
+        *("--config", str(config), "--engine-name", NAME),
+        *("--host", "127.0.0.1", "--port", "0"),
+        *("--control-host", "127.0.0.1", "--control-port", "0"),
+        *flags,
+    ]
+    with tempfile.TemporaryDirectory(prefix="ringbatch-bench-") as folder:
+        log = Path(folder, "log")
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+        try:
+            yield _ready(process, log)
+        except CannotMeasure as error:
+            if (status := process.poll()) is None or _ENDED in str(error):
+                raise
+            last = "\n".join([f"{error}", f"{_ENDED} with status {status}:", _tail(log)])
+            raise CannotMeasure(last) from None
+        finally:
+            _stop(process)
+
+
+def _ready(process: "subprocess.Popen[bytes]", log: Path) -> Served:
+    give_up_at = time.monotonic() + _START_LIMIT_S
+    while True:
+        text = log.read_text(errors="replace")
+        serves, metrics = _SERVES.search(text), _METRICS.search(text)
+        if serves is not None and metrics is not None:
+            return Served(Address.of(serves[1]), Address.of(metrics[1]), process.pid)
+        if process.poll() is not None:
+            # What it wrote last may have come since.
+            ended = f"{_ENDED} with status {process.returncode} before it served"
+            raise CannotMeasure(f"{ended}:\n{_tail(log)}")
+        if time.monotonic() > give_up_at:
+            late = f"the engine is not ready in {_START_LIMIT_S:g} s"
+            raise CannotMeasure(f"{late}:\n{_tail(log)}")
+        time.sleep(_LOOK_S)
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        # What is left of the group; those in sessions of their own end with their parent.
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

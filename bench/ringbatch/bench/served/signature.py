@@ -1,0 +1,111 @@
+"""Requests made up from what a model says that it takes. Pure; chance is passed in."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+ANY_SIZE: Final = 16
+"""Of a dimension of any size."""
+_WORDS: Final = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog")
+_FLOATS: Final = ("FP16", "BF16", "FP32", "FP64")
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input.
+
+    Attributes:
+        name: of it.
+        datatype: of the Open Inference Protocol.
+        shape: of one instance.
+        batched: whether a dimension for instances comes before that.
+    """
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    batched: bool
+
+
+def inputs_of(metadata: Mapping[str, Any]) -> list[Input]:
+    """What the metadata of a V2 model says; none where it says nothing.
+
+    Raises:
+        ValueError: it is no such metadata.
+    """
+    try:
+        found = []
+        for one in metadata.get("inputs") or ():
+            shape = [int(size) for size in one["shape"]]
+            batched = bool(shape) and shape[0] == -1
+            sizes = tuple(ANY_SIZE if size < 0 else size for size in shape[batched:])
+            found.append(Input(str(one["name"]), str(one["datatype"]), sizes, batched))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"its metadata cannot be read: {error!r}") from None
+    return found
+
+
+def v1_body(inputs: Sequence[Input], random: np.random.Generator) -> bytes:
+    """A V1 request of one instance."""
+    values = {one.name: _nested(_values(one, random), one.shape) for one in inputs}
+    instance = values if len(inputs) > 1 else next(iter(values.values()))
+    return orjson.dumps({"instances": [instance]})
+
+
+def v2_body(inputs: Sequence[Input], random: np.random.Generator) -> bytes:
+    """A V2 request of one instance, in JSON."""
+    tensors = [
+        {
+            "name": one.name,
+            "datatype": one.datatype,
+            "shape": [1, *one.shape] if one.batched else [*one.shape],
+            "data": _values(one, random),
+        }
+        for one in inputs
+    ]
+    return orjson.dumps({"inputs": tensors})
+
+
+def protocol_of(body: bytes) -> str:
+    """Whether a request is one of V1 or V2.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    try:
+        found = orjson.loads(body)
+    except ValueError as error:
+        raise ValueError(f"it is no JSON: {error}") from None
+    if isinstance(found, dict) and isinstance(found.get("instances"), list):
+        return "v1"
+    if isinstance(found, dict) and "inputs" in found:
+        tensors = found["inputs"]
+        is_v2 = isinstance(tensors, list) and all(
+            isinstance(tensor, dict) and "datatype" in tensor for tensor in tensors
+        )
+        return "v2" if is_v2 else "v1"
+    raise ValueError('it has neither "instances" (V1) nor "inputs" (V2)')
+
+
+def _values(one: Input, random: np.random.Generator) -> list[Any]:
+    count = prod(one.shape)
+    if one.datatype == "BYTES":
+        return [" ".join(random.choice(_WORDS, 3).tolist()) for _ in range(count)]
+    if one.datatype == "BOOL":
+        return [bool(value) for value in random.integers(0, 2, count)]
+    if one.datatype in _FLOATS:
+        return [round(float(value), 4) for value in random.random(count)]
+    return [int(value) for value in random.integers(0, 2, count)]
+
+
+def _nested(values: Sequence[Any], shape: Sequence[int]) -> Any:
+    """Values in rows, as the shape says."""
+    if not shape:
+        return values[0]
+    size = len(values) // max(shape[0], 1)
+    parts = range(0, len(values), size) if size else ()
+    return [_nested(values[at : at + size], shape[1:]) for at in parts]

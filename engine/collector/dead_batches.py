@@ -1,0 +1,76 @@
+"""What becomes of the batches that a worker held when it died."""
+
+from ringbatch.engine.collector.dispatcher import Dispatcher
+from ringbatch.engine.collector.model_pool import Batch, Worker
+from ringbatch.engine.collector.quarantine import CRASHED, KILLED, REPLACED_NS, Quarantine, regroup
+from ringbatch.shm.engine_port import EnginePort, Request
+from ringbatch.shm.slot import Status
+
+MAX_DEATHS = 2
+"""A request with which this many workers have crashed, the last of them alone, is given up."""
+
+
+class DeadBatches:
+    """The collector's hand that takes back what dead workers held.
+
+    Args:
+        port: the collector's.
+        known: the collector's: by reference, what deaths the requests are suspected of.
+        quarantine: remembers those that killed.
+        dispatcher: answers them.
+    """
+
+    def __init__(
+        self,
+        port: EnginePort,
+        known: dict[int, int],
+        quarantine: Quarantine,
+        dispatcher: Dispatcher,
+    ) -> None:
+        self._port = port
+        self._known = known
+        self._quarantine = quarantine
+        self._dispatcher = dispatcher
+
+    def take_back(self, worker: Worker, now_ns: int, *, hung: bool, killed: bool) -> bool:
+        """Have the requests of a dead worker run again: those of its batch in groups that find the
+        one it died of, those of the batch it had not begun as they are.
+
+        Args:
+            worker: the dead one, which held a batch at least.
+            now_ns: the time.
+            hung: whether it was ended because it hung.
+            killed: whether it was ended with SIGKILL.
+
+        Returns:
+            Whether it is known which request it died of.
+        """
+        model, known = worker.model, self._known
+        running, *behind = worker.batches
+        worker.batches = []
+        left = self._unanswered(running)
+        first = not any(known[request.ref] for request in left)
+        for request in left:
+            known[request.ref] += KILLED if killed and not hung else CRASHED
+        explained = len(left) == 1 and known[left[0].ref] >= MAX_DEATHS * CRASHED
+        if explained:
+            fatal = left.pop()
+            # As it was sent; at a later step of a chain, it is looked at elsewhere.
+            self._quarantine.remember(self._port.read(fatal.ref) or fatal, now_ns)
+            model.health.explained(worker.number, now_ns)
+            text = "the worker process died while it ran this request, and so did a second one"
+            self._dispatcher.fail(fatal, Status.WORKER_DIED, text, running.mark, now_ns)
+        death_ns = REPLACED_NS + hung * model.spec.batch_timeout_ns
+        model.retries.add(regroup(left, first=first, run_ns=model.cycle_ns, death_ns=death_ns))
+        model.retries.add(filter(None, map(self._unanswered, behind)))
+        return explained
+
+    def _unanswered(self, batch: Batch) -> list[Request]:
+        """Those of a dead worker's batch that it has not answered; the others are posted."""
+        left = []
+        for request in batch.requests:
+            if self._port.repeat(request.ref):
+                del self._known[request.ref]
+            else:
+                left.append(request)
+        return left

@@ -1,0 +1,229 @@
+"""``ringbatch bench``: its arguments. What it does is another package, imported when asked for."""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from ringbatch.engine.command import engine_arguments
+from ringbatch.shm.errors import StartupError
+
+EXAMPLES: Final = """\
+Measures a model as its clients see it. An engine is started by --config, on free ports of this
+host, and stopped again; or one that runs is asked, with --url. Requests are made up from what the
+model says that it takes, or are the one of --request.
+
+First the knee is found, the highest rate whose p99 is within --slo-ms, by halving. Then a lone
+client, a closed loop and rates below and above the knee are measured, round after round. Requests
+come when they are due, however slow the server is, and times count from then. A run is void in
+which the load generator itself was late, or answers were wrong; void runs have no figures. Before
+it begins it says how long it takes. It prints a table, and writes MODEL-UTC.json, .md and .html,
+one page with all charts, to --output. Where there is no figure nothing is written, and the exit
+status is 2.
+
+--compare holds two JSON files against each other: with intervals, and exit status 1 where a figure
+of the later one is proven to be worse by more than --threshold. Files of other hosts are refused.
+
+examples:
+  ringbatch bench --config ringbatch.toml
+  ringbatch bench --config ringbatch.toml --model mnist --request body.json --slo-ms 10
+  ringbatch bench --url http://127.0.0.1:8080 --control-url http://127.0.0.1:9090 --model mnist
+  ringbatch bench --config ringbatch.toml --rates 100,1000,5000 --arrivals burst
+  ringbatch bench --compare earlier.json later.json --threshold 0.03
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
+    subject = parser.add_argument_group("what is measured")
+    what = subject.add_mutually_exclusive_group(required=True)
+    what.add_argument("--config", type=Path, metavar="FILE", help="start this configuration, TOML")
+    what.add_argument("--url", metavar="URL", help="ask the server there, http://HOST:PORT")
+    what.add_argument(
+        "--compare",
+        nargs=2,
+        type=Path,
+        metavar="FILE",
+        help="measure nothing; compare two results, the earlier one first",
+    )
+    subject.add_argument(
+        "--control-url", metavar="URL", help="with --url: where its metrics are, http://HOST:PORT"
+    )
+    add_request(subject)
+    subject.add_argument(
+        "--check",
+        action="store_true",
+        help="compare every answer with the first one to its request",
+    )
+    _add_load(parser.add_argument_group("the load"))
+    _add_outcome(parser.add_argument_group("what comes of it"))
+
+
+def add_request(group: argparse._ActionsContainer) -> None:
+    """Add what says which model is asked, and for what."""
+    group.add_argument("--model", metavar="NAME", help="the model (default: the only one)")
+    group.add_argument(
+        "--request", type=Path, metavar="FILE", help="the body of the request, JSON of V1 or V2"
+    )
+    group.add_argument(
+        "--protocol", choices=("v1", "v2"), help="of requests (default: of --request, else v1)"
+    )
+    group.add_argument(
+        "--header",
+        type=_header,
+        action="append",
+        default=[],
+        metavar="HEADER",
+        help='of each request, "NAME: VALUE"; may be given often',
+    )
+
+
+def _add_load(load: argparse._ArgumentGroup) -> None:
+    load.add_argument(
+        "--slo-ms",
+        type=_positive,
+        default=20.0,
+        metavar="MS",
+        help="milliseconds within which an answer is good (default: %(default)g)",
+    )
+    load.add_argument(
+        "--rates",
+        type=_rates,
+        default=(),
+        metavar="LIST",
+        help="requests/s to look at, with commas (default: shares of the knee, and overload)",
+    )
+    load.add_argument(
+        "--arrivals",
+        choices=("poisson", "constant", "burst"),
+        default="poisson",
+        help="how requests come; burst is ten at a time (default: %(default)s)",
+    )
+    load.add_argument(
+        "--trace",
+        type=Path,
+        metavar="FILE",
+        help="let them come at these instants, seconds, a line each, in place of rates",
+    )
+    load.add_argument(
+        "--duration-s",
+        type=engine_arguments.seconds,
+        default=2.0,
+        metavar="S",
+        help="seconds of one run; slow models get longer ones (default: %(default)g)",
+    )
+    counts = (
+        ("--rounds", 5, "rounds, in each of which every load runs once"),
+        ("--connections", 64, "connections of the closed loop"),
+        ("--max-connections", 1024, "connections that an open loop may open"),
+        ("--generators", 1, "processes that send"),
+    )
+    for flag, default, about in counts:
+        load.add_argument(
+            flag,
+            type=engine_arguments.count,
+            default=default,
+            metavar="N",
+            help=f"{about} (default: %(default)s)",
+        )
+    load.add_argument(
+        "--seed", type=int, default=1, metavar="N", help="of chance (default: %(default)s)"
+    )
+    load.add_argument(
+        "--max-lag-ms",
+        type=_positive,
+        metavar="MS",
+        help="p99 of the generator's own lag above which a run is void "
+        "(default: a quarter of --slo-ms, and no less than 2)",
+    )
+    load.add_argument(
+        "--even-if-busy", action="store_true", help="measure though the host does other things"
+    )
+
+
+def _add_outcome(outcome: argparse._ArgumentGroup) -> None:
+    outcome.add_argument(
+        "--output",
+        type=Path,
+        default=Path("ringbatch-bench"),
+        metavar="DIR",
+        help="where files are written (default: %(default)s)",
+    )
+    outcome.add_argument(
+        "--threshold",
+        type=_positive,
+        default=0.03,
+        metavar="SHARE",
+        help="with --compare: how much worse is too much (default: %(default)g)",
+    )
+    outcome.add_argument(
+        "--even-if-unlike",
+        action="store_true",
+        help="with --compare: compare though hosts or requests differ",
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Measure, or compare; the exit status.
+
+    Raises:
+        StartupError: there is no figure, and why.
+    """
+    from ringbatch.bench.command import main as bench
+    from ringbatch.bench.command.settings import Settings
+    from ringbatch.bench.load.arrivals import Kind, recorded
+
+    if arguments.compare is not None:
+        unlike = arguments.even_if_unlike
+        return bench.compare(arguments.compare, arguments.threshold, even_if_unlike=unlike)
+    trace: tuple[int, ...] = ()
+    if arguments.trace is not None:
+        try:
+            trace = recorded(arguments.trace.read_text())
+        except OSError as error:
+            raise StartupError(f"--trace {arguments.trace}: {error.strerror}") from None
+        except ValueError as error:
+            raise StartupError(f"--trace {arguments.trace}: {error}") from None
+    settings = Settings(
+        model=arguments.model,
+        config=arguments.config,
+        url=arguments.url,
+        control_url=arguments.control_url,
+        request=arguments.request,
+        protocol=arguments.protocol,
+        headers=arguments.header,
+        slo_ms=arguments.slo_ms,
+        rates=arguments.rates,
+        arrivals=Kind.REPLAY if trace else Kind(arguments.arrivals),
+        trace=trace,
+        seconds=arguments.duration_s,
+        rounds=arguments.rounds,
+        connections=arguments.connections,
+        connections_max=arguments.max_connections,
+        generators=arguments.generators,
+        check=arguments.check,
+        lag_max_ms=arguments.max_lag_ms,
+        even_if_busy=arguments.even_if_busy,
+        output=arguments.output,
+        seed=arguments.seed,
+    )
+    return bench.run(settings)
+
+
+def _positive(text: str) -> float:
+    try:
+        return engine_arguments.seconds(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(
+            f'found "{text}", but it must be a number above 0'
+        ) from None
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    return tuple(_positive(part.strip()) for part in text.split(","))
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name.strip() or not text.isprintable():
+        raise argparse.ArgumentTypeError(f'found "{text}", but it must be "NAME: VALUE"')
+    return name.strip(), value.strip()

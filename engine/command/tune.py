@@ -1,0 +1,96 @@
+"""``ringbatch tune``: its arguments. What it does is another package, imported when asked for."""
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+from ringbatch.engine.command import engine_arguments
+from ringbatch.engine.command.bench import add_request
+
+EXAMPLES: Final = """\
+Finds max_batch_size, workers, threads, frontends and the policy with which this host serves a model
+best, by measuring: the engine is started on free ports with one choice after the other, and asked
+by a closed loop. What helps is kept, then the next setting is tried, and once more from the
+beginning, as what limits a server changes. The best are measured for longer beside the
+configuration as it is. It prints what each choice brought, and the sections of TOML to paste. Where
+nothing is better by 3 %, it says so.
+
+Progress goes to standard error. When --budget-s is over, what was found so far counts. With
+--p99-ms the target is the most requests/s of which 99 % are answered in that time; without it, the
+most requests/s.
+
+examples:
+  ringbatch tune --config ringbatch.toml
+  ringbatch tune --config ringbatch.toml --p99-ms 20
+  ringbatch tune --config ringbatch.toml --model mnist --request body.json --keep workers,policy
+"""
+
+_KEYS: Final = ("max_batch_size", "workers", "threads", "frontends", "policy")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what it takes."""
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="the configuration, TOML"
+    )
+    add_request(parser)
+    parser.add_argument(
+        "--p99-ms",
+        type=engine_arguments.seconds,
+        metavar="MS",
+        help="milliseconds that 99 %% of the requests may take (default: any number)",
+    )
+    parser.add_argument(
+        "--budget-s",
+        type=engine_arguments.seconds,
+        default=600.0,
+        metavar="S",
+        help="seconds after which no further trial begins (default: %(default)g)",
+    )
+    parser.add_argument(
+        "--keep",
+        type=_keys,
+        default=(),
+        metavar="LIST",
+        help=f"settings that stay as they are, with commas: {', '.join(_KEYS)}",
+    )
+    parser.add_argument(
+        "--even-if-busy", action="store_true", help="measure though the host does other things"
+    )
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Find settings, and print them; the exit status.
+
+    Raises:
+        StartupError: there is no figure, and why.
+    """
+    from ringbatch.bench.command.settings import Settings
+    from ringbatch.bench.command.tune import Wish, tune
+
+    settings = Settings(
+        model=arguments.model,
+        config=arguments.config,
+        request=arguments.request,
+        protocol=arguments.protocol,
+        headers=arguments.header,
+        even_if_busy=arguments.even_if_busy,
+    )
+    return tune(
+        Wish(
+            config=arguments.config,
+            bench=settings,
+            p99_ms=arguments.p99_ms,
+            budget_s=arguments.budget_s,
+            keep=arguments.keep,
+        )
+    )
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    found = tuple(part.strip() for part in text.split(","))
+    if unknown := [key for key in found if key not in _KEYS]:
+        raise argparse.ArgumentTypeError(
+            f'found "{", ".join(unknown)}", but it must be of {", ".join(_KEYS)}'
+        )
+    return found

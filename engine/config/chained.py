@@ -1,0 +1,43 @@
+"""Chains as they are configured: a section ``[models.NAME]`` with `steps` instead of a path."""
+
+from dataclasses import dataclass
+from typing import Final
+
+OF_REQUEST: Final = "request."
+"""Before the name of a tensor that comes with the request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepConfig:
+    """One step of a chain.
+
+    Attributes:
+        model: whose worker runs it.
+        version: of that model; empty for the one that serves requests which name none.
+        inputs: what the model's inputs are fed with, by their names, where it is said.
+        outputs: what its outputs are called in the chain, by their own names, where it is said.
+    """
+
+    model: str
+    version: str = ""
+    inputs: tuple[tuple[str, str], ...] = ()
+    outputs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainConfig:
+    """A model whose steps are other models.
+
+    Attributes:
+        name: what requests call it.
+        steps: in the order in which they are run.
+        returns: names of the tensors that it answers with; by default the last step's outputs.
+        timeout_s: seconds from a request's acceptance to its deadline.
+        kserve_errors: as of any other model.
+    """
+
+    name: str
+    steps: tuple[StepConfig, ...]
+    returns: tuple[str, ...] = ()
+    timeout_s: float = 60.0
+    kserve_errors: bool = False

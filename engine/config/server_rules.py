@@ -1,0 +1,30 @@
+"""Settings of the server that go together, and those that do not; pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+_NEEDED: Final = {
+    "tls_certificate": "tls_key",
+    "tls_key": "tls_certificate",
+    "tls_client_ca": "tls_certificate",
+}
+_TRACE_WORDS: Final = "needs control_port, because the process there sends the traces"
+_APP_WORDS: Final = "takes all paths but those of models; pass_through and sidecar have none then"
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong, each with the key that it is told of.
+
+    Args:
+        values: of the section; a key whose value is wrong itself is missing.
+    """
+    for key, other in _NEEDED.items():
+        if values.get(key) is not None and values.get(other, "") is None:
+            yield key, f"is for {other}, which is missing"
+    if values.get("trace_endpoint") is not None and values.get("control_port", 0) is None:
+        yield "trace_endpoint", _TRACE_WORDS
+    if values.get("share_port") and values.get("port") == 0:
+        yield "share_port", "needs a port that others can take too, and 0 takes any free one"
+    other_paths = values.get("pass_through") is not None or values.get("sidecar")
+    if values.get("app") is not None and other_paths:
+        yield "app", _APP_WORDS

@@ -1,0 +1,42 @@
+"""What batches of texts are by default, and which settings are not for them: pure, in words."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from ringbatch.shm.texts import FILLER, IDS
+
+BUCKETS: Final = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
+"""Tokens. Texts of one bucket differ in what they cost by twice at the most."""
+BATCH_TOKENS: Final = 256
+"""In a larger batch a token costs a CPU no less, and whoever comes next waits longer."""
+_DECIDED: Final = ("pad_variable_length", "padding_values", "lengths_input", "warm_up_file")
+
+
+def shape(values: Mapping[str, Any], raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a model of texts, over those that hold for any model.
+
+    Args:
+        values: by key; a key whose own value is wrong is missing.
+        raw: what is written.
+    """
+    return {
+        "pad_variable_length": True,
+        "padding_values": (f"{IDS.name}={FILLER}",),
+        "length_buckets": values.get("length_buckets") or BUCKETS,
+        "max_batch_elements": (
+            values.get("max_batch_elements", 0) if "max_batch_elements" in raw else BATCH_TOKENS
+        ),
+    }
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the settings of a model of texts: the key, and the words for it.
+
+    Args:
+        values: as for `shape`.
+    """
+    for key in _DECIDED:
+        if values.get(key):
+            yield key, "is not for texts, which are padded by their tokens as they are"
+    if values.get("max_batch_size") == 0:
+        yield "max_batch_size", "is 0, but a model of texts takes batches; set 1 or more"

@@ -1,0 +1,68 @@
+"""What may be said together of the model servers that one model is asked of: pure, in words."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from ringbatch.engine.config.addresses import addresses, is_address, origin
+from ringbatch.shm.descriptors import UPSTREAMS
+
+FILES: Final = ("upstream_ca", "upstream_certificate", "upstream_key")
+"""Keys whose values are paths; relative ones start beside the document."""
+_UNDER_WAY: Final = 4
+"""Batches that a model server gets at once, where nothing is said of them."""
+_MOST_WORKERS: Final = 64
+_SIDECAR_WORDS: Final = (
+    "is for one model of the runtime http with the protocol v1, and no other beside it"
+)
+_PASSES_WORDS: Final = (
+    "needs pass_through where the model is on several servers, or on one over TLS: everything else "
+    "is passed on there"
+)
+
+
+def workers(path: str) -> int:
+    """How many workers ask model servers where the configuration does not say it."""
+    return min(_UNDER_WAY * len(addresses(path)), _MOST_WORKERS)
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is wrong with the settings of a model of the runtime http.
+
+    Args:
+        values: by key; a key whose own value is wrong is missing.
+
+    Returns:
+        The key that is to be changed, and the words for it.
+    """
+    servers = addresses(values["path"])
+    yield from (("path", words) for words in _of_addresses(servers))
+    for key in FILES:
+        if values.get(key) is not None and not servers[0].startswith("https:"):
+            yield key, "is for https, but the model server is asked over http"
+    pair = ("upstream_certificate", "upstream_key")
+    for key, other in (pair, pair[::-1]):
+        if values.get(key) is not None and values.get(other, "") is None:
+            yield key, f"is for {other}, which is missing"
+
+
+def _of_addresses(servers: Sequence[str]) -> Iterator[str]:
+    for server, count in Counter(servers).items():
+        if count > 1:
+            yield f"{server} stands there {count} times"
+    if len({server.partition(":")[0] for server in servers}) > 1:
+        yield "some addresses are http and some https, but one model has one of them"
+    paths = {server.removeprefix(origin(server)) for server in servers}
+    if len(paths) > 1:
+        shown = " and ".join(sorted(path or "none" for path in paths))
+        yield f"addresses of one model must have the same path, but these have {shown}"
+    if len(servers) > UPSTREAMS:
+        yield f"there are {len(servers)} addresses, but at most {UPSTREAMS} are possible"
+
+
+def sidecar_problem(server: Mapping[str, Any], models: Sequence[Mapping[str, Any]]) -> str:
+    """Why the engine cannot stand in the place of KServe's agent; empty where it can."""
+    if [(model.get("runtime"), model.get("protocol")) for model in models] != [("http", "v1")]:
+        return _SIDECAR_WORDS
+    passes = server.get("pass_through") is not None or is_address(models[0].get("path"))
+    return "" if passes else _PASSES_WORDS

@@ -1,0 +1,57 @@
+"""The workers that an engine starts with: of each model as many as run without load."""
+
+from collections.abc import Iterator, Sequence
+
+from ringbatch.engine.config.settings import Config
+from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.engine.supervisor.chains import Unfit, first_chains
+from ringbatch.engine.supervisor.cpu_sets import CpuSets
+from ringbatch.engine.supervisor.model_versions import Entries, Forwarding, first_entries
+from ringbatch.engine.supervisor.process_slot import ProcessSlot
+from ringbatch.shm.errors import StartupError
+
+
+class FirstWorkers:
+    """See above.
+
+    Attributes:
+        slots: theirs, by number.
+
+    Args:
+        config: what the engine serves.
+        files: of its models, in their order.
+        cpu_sets: makes the slots.
+    """
+
+    def __init__(self, config: Config, files: Sequence[ModelFile], cpu_sets: CpuSets) -> None:
+        self._models = config.models
+        self._chains = config.chains
+        assigned = [
+            (model, index, file)
+            for model, file in zip(config.models, files, strict=True)
+            for index in range(model.processes)
+        ]
+        self._held = [model.name for model, _, _ in assigned]
+        self.slots: dict[int, ProcessSlot] = {
+            number: cpu_sets.worker_slot(number, *own) for number, own in enumerate(assigned)
+        }
+
+    def loading(self) -> Iterator[str]:
+        """For each that is not ready, the name of its model."""
+        slots = zip(self._held, self.slots.values(), strict=True)
+        return (model for model, slot in slots if not slot.ready_ns)
+
+    def entries(self, forwarding: Forwarding) -> Entries:
+        """The first model table, once each has said what its model takes and returns.
+
+        Args:
+            forwarding: to the servers of others.
+
+        Raises:
+            StartupError: the steps of a chain do not fit together.
+        """
+        said = {n: slot.signature for n, slot in self.slots.items() if slot.signature}
+        try:
+            return first_chains(self._chains, first_entries(self._models, said, forwarding))
+        except Unfit as unfit:
+            raise StartupError(str(unfit)) from None

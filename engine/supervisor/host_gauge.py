@@ -1,0 +1,82 @@
+"""For how many workers more the host has memory and CPU time, by what those that there are take."""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ringbatch.engine.process import usage
+from ringbatch.engine.process.usage import Usage
+from ringbatch.engine.supervisor.scaling import Room
+from ringbatch.shm.cpus import usable_cpus
+from ringbatch.shm.scalings import Cause
+
+LOOK_NS: Final = 1_000_000_000
+"""How often CPU time is looked at."""
+KEPT_FREE: Final = 0.1
+"""The share of the free memory that is left alone."""
+PLENTY: Final = 1 << 10
+_NS: Final = 1e-9
+
+
+def room(free: int | None, own: int, cpus: float, used: float, each: float) -> Room:
+    """For how many workers more there is room. Pure.
+
+    Args:
+        free: bytes of memory; None where nobody says.
+        own: bytes that one of the model's workers took at the most.
+        cpus: that the engine may use.
+        used: of them by all workers, of late.
+        each: of them by one of the model's workers.
+    """
+    memory = PLENTY if free is None or not own else int(free * (1 - KEPT_FREE)) // own
+    left = PLENTY if not each else int(max(cpus - used, 0.0) / each + 0.5)
+    return Room(memory, Cause.MEMORY) if memory <= left else Room(left, Cause.CPUS)
+
+
+class HostGauge:
+    """Looks at processes again and again.
+
+    Args:
+        usage_of: what a process has used; None where it has ended.
+        free_bytes: of memory; None where nobody says.
+        cpus: that the engine may use.
+    """
+
+    def __init__(
+        self,
+        usage_of: Callable[[int], Usage | None] = usage.usage,
+        free_bytes: Callable[[], int | None] = usage.free_bytes,
+        cpus: Callable[[], float] = usable_cpus,
+    ) -> None:
+        self._usage_of = usage_of
+        self._free_bytes = free_bytes
+        self._cpus = cpus
+        self._looked_ns = -LOOK_NS
+        self._found: dict[int, Usage] = {}
+        self._taken: dict[int, float] = {}
+        """CPUs that each process took between the last two looks."""
+
+    def look(self, now_ns: int, pids: Iterable[int]) -> None:
+        """Look at processes, if the last look is a while ago."""
+        passed_ns = now_ns - self._looked_ns
+        if passed_ns < LOOK_NS:
+            return
+        self._looked_ns, before = now_ns, self._found
+        found = {pid: self._usage_of(pid) for pid in pids}
+        self._found = {pid: own for pid, own in found.items() if own is not None}
+        self._taken = {
+            pid: max(own.cpu_s - before[pid].cpu_s, 0.0) / (passed_ns * _NS)
+            for pid, own in self._found.items()
+            if pid in before
+        }
+
+    def room(self, pids: Iterable[int]) -> Room:
+        """For how many more there is room.
+
+        Args:
+            pids: of the model's workers.
+        """
+        own = [self._found[pid].own_bytes for pid in pids if pid in self._found]
+        taken = [self._taken[pid] for pid in pids if pid in self._taken]
+        each = sum(taken) / len(taken) if taken else 0.0
+        used = sum(self._taken.values())
+        return room(self._free_bytes(), max(own, default=0), self._cpus(), used, each)

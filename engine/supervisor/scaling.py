@@ -1,0 +1,273 @@
+"""How many workers a model is to have, by its load: the decision. Pure.
+
+Workers are started once the predicted wait was above its target for a while, and at once for a
+model without any. How many, the load says: the instances that come, in full batches, take so much
+of so many workers; a wait that stays although these should suffice asks for one more. None are
+started for what is over before they could be ready.
+
+Workers are let go where fewer would have sufficed at every instant of a longer while, so that what
+comes back within it finds them. Where a wait shows soon afterwards that they were needed, the next
+time takes twice that while.
+"""
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Final, NamedTuple
+
+from ringbatch.shm.scalings import Cause
+
+FILLED: Final = 0.7
+"""The share of workers' time, or of full batches, that the load is to take of them."""
+TARGET_BATCHES: Final = 3
+"""What a target is by default, in what batches take: the one that runs, the one that takes the
+request, and one between them. Workers that are just busy predict two."""
+TARGET_SHARE: Final = 4
+"""But no more than so many'th of the time that requests have."""
+AFTER_DOWN: Final = 4
+"""After workers were let go, the next go no sooner than this part of the while."""
+LEAST_WINDOW_NS: Final = 1_000_000_000
+"""Over which a load is measured at the least."""
+WINDOW_BATCHES: Final = 4
+"""And in what batches take, which are counted when they end."""
+AGAIN_NS: Final = 10_000_000_000
+"""After which it is tried again to start what was refused, or has failed once."""
+MOST_TIMES: Final = 16
+"""By how much both whiles grow at the most: before workers are let go, and between failures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is configured.
+
+    Attributes:
+        fewest: workers.
+        most: workers.
+        target_ns: of the predicted wait; 0 where it follows what batches take.
+        timeout_ns: that requests have.
+        up_after_ns: how long the wait is above its target first.
+        down_after_ns: how long fewer would have sufficed first.
+    """
+
+    fewest: int
+    most: int
+    target_ns: int
+    timeout_ns: int
+    up_after_ns: int
+    down_after_ns: int
+
+    def target(self, cycle_ns: int) -> int:
+        """The wait above which there are too few workers.
+
+        Args:
+            cycle_ns: what a batch takes of late.
+        """
+        return self.target_ns or min(TARGET_BATCHES * cycle_ns, self.timeout_ns // TARGET_SHARE)
+
+
+class Reading(NamedTuple):
+    """A model at one instant.
+
+    Attributes:
+        now_ns: when.
+        wait_ns: predicted for a request that comes now; 0 where nothing is in its way.
+        cycle_ns: of a batch of late; 0 while nobody knows.
+        full_ns: of a full batch, as far as known.
+        batch_rows: instances in one.
+        rows: that have come, since some beginning.
+        run_ns: that batches have run, since some beginning.
+        running: workers that the model has, spares not among them.
+        ready: of these, those that take batches.
+        start_ns: what it took of late to start one; 0 while nobody knows.
+    """
+
+    now_ns: int
+    wait_ns: int
+    cycle_ns: int
+    full_ns: int
+    batch_rows: int
+    rows: int
+    run_ns: int
+    running: int
+    ready: int
+    start_ns: int
+
+
+class Decision(NamedTuple):
+    """How many workers there are to be from now on, and why."""
+
+    workers: int
+    cause: Cause
+
+
+class Room(NamedTuple):
+    """For how many workers more there is room, and of what there is the least."""
+
+    workers: int
+    cause: Cause
+
+
+class Scaler:
+    """Decides for one model.
+
+    Attributes:
+        rules: may change at any time.
+
+    Args:
+        rules: of the model.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self._looks: deque[Reading] = deque()
+        self._needed: deque[tuple[int, int]] = deque()
+        """When how many would have sufficed, descending; the first is the most of the while."""
+        self._watched_ns: int | None = None
+        self._late_ns: int | None = None
+        self._down_ns: int | None = None
+        self._seen_rows = 0
+        self._times = 1
+        self._failures = 0
+        self._not_before_ns = 0
+
+    def step(self, reading: Reading) -> Decision | None:
+        """What is to be changed now, if anything is.
+
+        Args:
+            reading: later than the one before.
+        """
+        self._look(reading)
+        return self._up(reading) or self._down(reading)
+
+    def carried_out(self, decision: Decision, now_ns: int) -> None:
+        """There are so many workers from now on."""
+        if decision.cause.direction == "down":
+            self._down_ns = now_ns
+            self._watched_ns = now_ns - self._while_ns + self._while_ns // AFTER_DOWN
+            return
+        self._failures = 0
+        self._late_ns = None
+        self._watched_ns = now_ns
+        self._needed.clear()
+        if self._down_ns is not None:
+            soon = now_ns - self._down_ns < 2 * self._while_ns
+            self._times = min(2 * self._times, MOST_TIMES) if soon else 1
+            self._down_ns = None
+
+    def refused(self, now_ns: int) -> None:
+        """What was decided could not be done; it is tried again later."""
+        times = min(1 << self._failures, MOST_TIMES)
+        self._failures += 1
+        self._not_before_ns = now_ns + times * AGAIN_NS
+
+    def holds(self, now_ns: int) -> bool:
+        """Whether what was decided waits for its next time."""
+        return now_ns < self._not_before_ns
+
+    def _look(self, now: Reading) -> None:
+        """Take note of an instant."""
+        looks = self._looks
+        if looks and (now.rows < looks[-1].rows or now.run_ns < looks[-1].run_ns):
+            # Somebody counts anew.
+            looks.clear()
+            self._seen_rows = 0
+        if self._watched_ns is None:
+            self._watched_ns = now.now_ns
+        if now.running:
+            self._seen_rows = now.rows
+        looks.append(now)
+        window_ns = max(LEAST_WINDOW_NS, self.rules.up_after_ns, WINDOW_BATCHES * now.cycle_ns)
+        while len(looks) > 2 and looks[1].now_ns <= now.now_ns - window_ns:
+            looks.popleft()
+        late = now.wait_ns > self.rules.target(now.cycle_ns)
+        if not late:
+            self._late_ns = None
+        elif self._late_ns is None:
+            self._late_ns = now.now_ns
+        self._note(now.now_ns, self._sufficient(now))
+
+    def _note(self, now_ns: int, workers: int) -> None:
+        while self._needed and self._needed[-1][1] <= workers:
+            self._needed.pop()
+        self._needed.append((now_ns, workers))
+        while self._needed[0][0] < now_ns - self._while_ns:
+            self._needed.popleft()
+
+    @property
+    def _while_ns(self) -> int:
+        return self.rules.down_after_ns * self._times
+
+    def _loads(self, now: Reading) -> tuple[float, float]:
+        """How many workers the load would take: by the time that they are busy, and by the
+        instances that come if all batches were full."""
+        first = self._looks[0]
+        passed_ns = now.now_ns - first.now_ns
+        if not passed_ns:
+            return 0.0, 0.0
+        busy = (now.run_ns - first.run_ns) / passed_ns
+        full = (now.rows - first.rows) * now.full_ns / (now.batch_rows * passed_ns)
+        return busy, full
+
+    def _sufficient(self, now: Reading) -> int:
+        """How many workers would do."""
+        busy, full = self._loads(now)
+        workers = ceil(min(busy, full) / FILLED if now.full_ns else busy / FILLED)
+        if self._late_ns is not None:
+            return max(workers, now.running)
+        moves = now.wait_ns > 0 or now.rows > self._looks[0].rows or busy > 0
+        return max(workers, int(moves))
+
+    def _up(self, now: Reading) -> Decision | None:
+        rules, running = self.rules, now.running
+        if running >= rules.most or self.holds(now.now_ns):
+            return None
+        if not running:
+            came = now.rows > self._seen_rows
+            return Decision(max(rules.fewest, 1), Cause.REQUEST) if came else None
+        if self._late_ns is None or now.now_ns - self._late_ns < rules.up_after_ns:
+            return None
+        wanted = ceil(self._loads(now)[1] / FILLED)
+        if wanted <= running:
+            if now.ready < running or self._is_over_soon(now):
+                return None
+            wanted = running + 1
+        return Decision(min(wanted, rules.most), Cause.LATE)
+
+    def _is_over_soon(self, now: Reading) -> bool:
+        """Whether the wait falls so fast that another worker would be ready too late for it, or
+        would help for no longer than one waits before it is started."""
+        first = self._looks[0]
+        fallen_ns = first.wait_ns - now.wait_ns
+        above_ns = now.wait_ns - self.rules.target(now.cycle_ns)
+        soon_ns = now.start_ns + self.rules.up_after_ns
+        return fallen_ns > 0 and above_ns * (now.now_ns - first.now_ns) < fallen_ns * soon_ns
+
+    def _down(self, now: Reading) -> Decision | None:
+        rules = self.rules
+        if now.running <= rules.fewest or now.ready < now.running or self._watched_ns is None:
+            return None
+        if now.now_ns - self._watched_ns < self._while_ns:
+            return None
+        wanted = max(self._needed[0][1], rules.fewest)
+        if wanted >= now.running:
+            return None
+        return Decision(wanted, Cause.IDLE if wanted else Cause.UNUSED)
+
+
+def bounded(decision: Decision, running: int, rooms: Sequence[Room]) -> Decision:
+    """What of a decision there is room for; the number that runs, and what is short, where there is
+    none.
+
+    Args:
+        decision: to be carried out.
+        running: workers now.
+        rooms: for each worker to be started, in order, the room for workers such as it; equal ones
+            are one room, which those before it have taken from.
+    """
+    taken = Counter[Room]()
+    for workers, room in enumerate(rooms, running):
+        if taken[room] >= room.workers:
+            return Decision(workers, decision.cause if workers > running else room.cause)
+        taken[room] += 1
+    return decision

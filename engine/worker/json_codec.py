@@ -1,0 +1,136 @@
+"""Batches of models without a signature: JSON text in the slots, values to the model."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from ringbatch.engine.worker.outputs import WrongCount, WrongResult
+from ringbatch.shm.engine_port import Request
+from ringbatch.shm.host.json_text import decoder_with
+from ringbatch.shm.uniform_batch import UniformBatch
+
+_FINITE: Final = decoder_with(orjson.loads)
+"""What frontends let pass: they refuse numbers that would be infinity."""
+
+
+class JsonCodec:
+    """Batches of a model that takes and returns lists of JSON values, or one value where it has no
+    batch dimension."""
+
+    uniform = False
+
+    def __init__(self, memory: memoryview, batched: bool = True, asks: bool = False) -> None:
+        self._memory = memory
+        self._batched = batched
+        self._asks = asks
+
+    def read(self, requests: list[Request]) -> tuple[list[Request], list[Request], Any]:
+        """See `Codec.read`."""
+        instances: list[Any] = []
+        words: list[Any] = []
+        readable, unreadable = [], []
+        for request in requests:
+            start = request.request_offset
+            try:
+                text = bytes(self._memory[start : start + request.request_bytes])
+                values = _FINITE.decode(text.decode())
+                told = [values.pop(0)] if self._asks else []
+                if not isinstance(values, list) or len(values) != request.rows:
+                    raise ValueError("not a list of as many values as the header says")
+            except (ValueError, AttributeError, IndexError, RecursionError):
+                unreadable.append(request)
+            else:
+                instances += values
+                words += told * request.rows
+                readable.append(request)
+        return readable, unreadable, (instances, words) if self._asks else (instances,)
+
+    def read_uniform(self, uniform: UniformBatch) -> Any | None:
+        """Values of JSON are read one by one."""
+        return None
+
+    def alone(self, arguments: Any) -> Any:
+        """See `Codec.alone`."""
+        ((instance, *_),) = arguments
+        return (instance,)
+
+    def made_up(self, values: Any) -> Any:
+        """See `Codec.made_up`."""
+        return (values,)
+
+    def extended(self, arguments: Any, count: int) -> Any:
+        """See `Codec.extended`."""
+        (instances,) = arguments
+        return (instances + instances[-1:] * count,)
+
+    def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
+        """See `Codec.check`."""
+        if not self._batched:
+            returned = [returned]
+        if isinstance(returned, np.ndarray):
+            returned = returned.tolist()
+        if not isinstance(returned, (list, tuple)):
+            raise WrongResult(f"predict returned a {type(returned).__name__}, not a list")
+        count = sum(rows) + spare
+        if len(returned) != count:
+            raise WrongCount(f"predict returned {len(returned)} predictions for {count} instances")
+        texts, start = [], 0
+        for own in rows:
+            stop = start + own
+            texts.append(_json_text(returned[start:stop]))
+            start = stop
+        return texts
+
+    def fault(self, results: Any) -> WrongResult | None:
+        """See `Codec.fault`."""
+        return next((text for text in results if isinstance(text, WrongResult)), None)
+
+    def each(self, results: Any, rows: int) -> list[list[Any]]:
+        """See `Codec.each`."""
+        return [json.loads(text) for text in results]
+
+    def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
+        """See `Codec.write`."""
+        return [
+            text if isinstance(text, WrongResult) else self._write_one(text, request)
+            for text, request in zip(results, requests, strict=True)
+        ]
+
+    def _write_one(self, text: bytes, request: Request) -> int:
+        if len(text) <= request.result_capacity:
+            self._memory[request.result_offset : request.result_offset + len(text)] = text
+        return len(text)
+
+    def write_uniform(self, results: Any, uniform: UniformBatch) -> int:
+        """Never called: `read_uniform` gives nothing."""
+        raise AssertionError("results of JSON are written one by one")
+
+
+def _json_text(values: Any) -> bytes | WrongResult:
+    try:
+        try:
+            return _dumped(values, ascii_only=False)
+        except UnicodeEncodeError:
+            # Half of a surrogate pair: JSON has it as an escape, UTF-8 does not have it at all.
+            return _dumped(values, ascii_only=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        return WrongResult(f"a prediction cannot be written as JSON: {error}")
+
+
+def _dumped(values: Any, *, ascii_only: bool) -> bytes:
+    return json.dumps(
+        values,
+        ensure_ascii=ascii_only,
+        allow_nan=False,
+        separators=(",", ":"),
+        default=_plain,
+    ).encode()
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, (np.ndarray, np.generic)):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is no JSON value")

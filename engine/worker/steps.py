@@ -1,0 +1,384 @@
+"""A model's batches as steps of chains: inputs from where earlier steps have kept them, outputs to
+where later ones find them; see `ringbatch.shm.chain`.
+
+What is particular to a model, such as padding, is its own codec's; a step's is a copy of that with
+another `Gatherer` and another `Scatterer`. All requests of a batch are at the same step of the same
+chain: the collector says at which, so that no frontend's word decides it.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from ringbatch.engine.worker.codec import Place
+from ringbatch.engine.worker.runner import TensorCodec
+from ringbatch.engine.worker.tensors import Array, Gatherer, Scatterer
+from ringbatch.shm.chain import REQUEST, Chain, Source, reference_in, step_in
+from ringbatch.shm.engine_port import Request
+from ringbatch.shm.frame import PlacedTensor, Placement
+from ringbatch.shm.layout import aligned
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.strided_view import StridedView
+from ringbatch.shm.tensor import ANY, Tensor
+from ringbatch.shm.uniform_batch import UniformBatch
+
+_PLACEMENTS_KEPT: Final = 1024
+
+SayStart = Callable[[Sequence[int], int], object]
+"""Notes of requests how many bytes stand before their answers."""
+
+
+class Block(NamedTuple):
+    """What one step has kept of a request.
+
+    Attributes:
+        start: of its frame, in bytes from that of the result memory.
+        prefix: the words that open the frame.
+        placement: of the frame's tensors.
+    """
+
+    start: int
+    prefix: bytes
+    placement: Placement
+
+
+class Kept:
+    """What the requests of one chain hold, and what its steps have kept of them.
+
+    Attributes:
+        chain: which.
+
+    Args:
+        memory: the segment's.
+        views: of that memory.
+        spec: the chain's entry.
+    """
+
+    def __init__(self, memory: memoryview, views: StridedView, spec: ModelSpec) -> None:
+        assert spec.chain is not None, "only a chain has steps"
+        self.chain: Chain = spec.chain
+        self.memory = memory
+        self.views = views
+        steps = spec.chain.steps
+        self.request = Gatherer(memory, views, spec.inputs)
+        self._frames = [Gatherer(memory, views, step.kept) for step in steps[:-1]]
+        self.key_starts = spec.chain.key_starts
+
+    @property
+    def static(self) -> bool:
+        """Whether where every tensor lies follows from a request's rows alone."""
+        return self.request.static and all(frame.static for frame in self._frames)
+
+    def blocks(self, rows: int, result: int, capacity: int, count: int) -> list[Block] | None:
+        """The first blocks of a request; None where what stands there makes no sense.
+
+        Args:
+            rows: of the request.
+            result: where its result memory starts.
+            capacity: bytes of that.
+            count: how many blocks.
+        """
+        found, start = [], self.key_starts[-1]
+        for frame in self._frames[:count]:
+            limit = capacity - start
+            if frame.prefix_bytes > limit:
+                return None
+            prefix = bytes(self.memory[result + start : result + start + frame.prefix_bytes])
+            placement = frame.placed(rows, prefix, limit)
+            if placement is None:
+                return None
+            found.append(Block(start, prefix, placement))
+            start = aligned(start + placement.size)
+        return found
+
+    def end(self, blocks: Sequence[Block]) -> int:
+        """Where the next block starts."""
+        if not blocks:
+            return self.key_starts[-1]
+        return aligned(blocks[-1].start + blocks[-1].placement.size)
+
+
+class StepGatherer(Gatherer):
+    """Reads tensors of a chain's requests, wherever they come from.
+
+    Args:
+        kept: of the chain.
+        tensors: that are read.
+        sources: of each.
+    """
+
+    def __init__(self, kept: Kept, tensors: Sequence[Tensor], sources: Sequence[Source]) -> None:
+        super().__init__(kept.memory, kept.views, tensors)
+        self._kept = kept
+        self._sources = tuple(sources)
+        self._count = max((source.step for source in sources), default=REQUEST) + 1
+        self._asks = any(source.step == REQUEST for source in sources)
+        self._combined: dict[tuple[int, int, bytes, tuple[bytes, ...]], Placement] = {}
+
+    @property
+    def static(self) -> bool:
+        """As in `Gatherer`."""
+        return self._kept.static
+
+    def placement(self, request: Request) -> Placement | None:
+        """As in `Gatherer`: from the start of the request, whatever memory of its slot it is in."""
+        start, prefix_bytes = request.request_offset, self._kept.request.prefix_bytes
+        if self._asks and prefix_bytes > request.request_bytes:
+            return None
+        prefix = bytes(self._memory[start : start + prefix_bytes]) if self._asks else b""
+        return self._combine(
+            request.rows,
+            prefix,
+            request.request_bytes,
+            start,
+            request.result_offset,
+            request.result_capacity,
+        )
+
+    def gather_uniform(self, uniform: UniformBatch) -> list[Array] | None:
+        """As in `Gatherer`."""
+        sizes, start = uniform.sizes, int(uniform.request_offsets[0])
+        placement = self._combine(
+            sizes.rows,
+            b"",
+            sizes.request_bytes,
+            start,
+            start + uniform.distance,
+            sizes.result_capacity,
+        )
+        return None if placement is None else self._gathered(uniform.request_offsets, placement)
+
+    def _combine(
+        self, rows: int, prefix: bytes, request_bytes: int, start: int, result: int, capacity: int
+    ) -> Placement | None:
+        blocks = self._kept.blocks(rows, result, capacity, self._count)
+        if blocks is None:
+            return None
+        own = Placement((), 0)
+        if self._asks:
+            placed = self._kept.request.placed(rows, prefix, request_bytes)
+            if placed is None:
+                return None
+            own = placed
+        key = (rows, result - start, prefix, tuple(block.prefix for block in blocks))
+        combined = self._combined.get(key)
+        if combined is None:
+            parts = tuple(
+                own.parts[place]
+                if step == REQUEST
+                else _moved(
+                    blocks[step].placement.parts[place], result - start + blocks[step].start
+                )
+                for step, place in self._sources
+            )
+            if len(self._combined) >= _PLACEMENTS_KEPT:
+                self._combined.clear()
+            combined = self._combined[key] = Placement(parts, 0)
+        return combined
+
+    def key(self, request: Request) -> bytes:
+        """The open dimensions of what is read, as words; of a request whose tensors lie well."""
+        placement = self.placement(request)
+        assert placement is not None, "what was just written makes sense"
+        sizes = [
+            size
+            for tensor, part in zip(self._frame.tensors, placement.parts, strict=True)
+            for size, declared in zip(part.shape[1:], tensor.shape, strict=True)
+            if declared == ANY
+        ]
+        return struct.pack(f"<{len(sizes)}Q", *sizes)
+
+
+class KeepingScatterer(Scatterer):
+    """Writes what a step keeps, and the key of the step after it.
+
+    Args:
+        kept: of the chain.
+        number: of the step.
+        following: reads the inputs of the next.
+    """
+
+    def __init__(self, kept: Kept, number: int, following: StepGatherer) -> None:
+        steps = kept.chain.steps
+        super().__init__(kept.memory, kept.views, steps[number].kept)
+        self._kept = kept
+        self._number = number
+        self._keeps = steps[number].keeps
+        self._following = following
+        self._key_start = kept.key_starts[number + 1]
+        self._key_bytes = steps[number + 1].key_bytes
+
+    def scatter(self, arrays: list[Array], requests: list[Request]) -> list[int]:
+        """As in `Scatterer`; a size counts all that the request has in its result memory."""
+        sizes, stop = [], 0
+        for request in requests:
+            start, stop = stop, stop + request.rows
+            sizes.append(self._keep([arrays[n][start:stop] for n in self._keeps], request))
+        return sizes
+
+    def _keep(self, arrays: list[Array], request: Request) -> int:
+        result, capacity = request.result_offset, request.result_capacity
+        blocks = self._kept.blocks(request.rows, result, capacity, self._number)
+        if blocks is None:
+            return capacity + 1
+        skipped = self._kept.end(blocks)
+        (size,) = super().scatter(arrays, [_behind(request, skipped)])
+        if skipped + size <= capacity and self._key_bytes:
+            key = self._following.key(request)
+            at = result + self._key_start
+            self._memory[at : at + len(key)] = key
+        return skipped + size
+
+    def scatter_uniform(self, arrays: list[Array], uniform: UniformBatch) -> int | None:
+        """As in `Scatterer`."""
+        if self._key_bytes or not self._kept.static:
+            return None
+        skipped = _skipped(self._kept, uniform, self._number)
+        if skipped is None:
+            return None
+        own = [arrays[number] for number in self._keeps]
+        size = super().scatter_uniform(own, _all_behind(uniform, skipped))
+        return None if size is None else skipped + size
+
+
+class AnsweringScatterer(Scatterer):
+    """Writes the answer of a chain behind what its steps have kept.
+
+    Args:
+        kept: of the chain.
+        outputs: of the chain.
+        say_start: see `SayStart`.
+    """
+
+    def __init__(self, kept: Kept, outputs: Sequence[Tensor], say_start: SayStart) -> None:
+        super().__init__(kept.memory, kept.views, outputs)
+        self._kept = kept
+        self._say_start = say_start
+        last = len(kept.chain.steps) - 1
+        self._last = last
+        self._answers = kept.chain.answers
+        earlier = [
+            (tensor, source)
+            for tensor, source in zip(outputs, self._answers, strict=True)
+            if source.step != last
+        ]
+        self._earlier = StepGatherer(kept, [t for t, _ in earlier], [s for _, s in earlier])
+        self._earlier.keep_stored()
+
+    def scatter(self, arrays: list[Array], requests: list[Request]) -> list[int]:
+        """As in `Scatterer`; a size that does not fit counts what stands before it too."""
+        sizes, stop = [], 0
+        for request in requests:
+            start, stop = stop, stop + request.rows
+            sizes.append(self._answer([array[start:stop] for array in arrays], request))
+        return sizes
+
+    def _answer(self, arrays: list[Array], request: Request) -> int:
+        result, capacity = request.result_offset, request.result_capacity
+        blocks = self._kept.blocks(request.rows, result, capacity, self._last)
+        placement = self._earlier.placement(request)
+        if blocks is None or placement is None:
+            return capacity + 1
+        earlier = iter(self._earlier.gather([request], [placement]))
+        told = [
+            arrays[place] if step == self._last else next(earlier) for step, place in self._answers
+        ]
+        skipped = self._kept.end(blocks)
+        (size,) = super().scatter(told, [_behind(request, skipped)])
+        self._say_start([request.ref], skipped)
+        return size if skipped + size <= capacity else skipped + size
+
+    def scatter_uniform(self, arrays: list[Array], uniform: UniformBatch) -> int | None:
+        """As in `Scatterer`."""
+        if any(step != self._last for step, _ in self._answers) or not self._kept.static:
+            return None
+        skipped = _skipped(self._kept, uniform, self._last)
+        if skipped is None:
+            return None
+        own = [arrays[place] for _, place in self._answers]
+        size = super().scatter_uniform(own, _all_behind(uniform, skipped))
+        if size is None:
+            return None
+        self._say_start(uniform.references, skipped)
+        fits = skipped + size <= uniform.sizes.result_capacity
+        return size if fits else skipped + size
+
+
+class Steps:
+    """The steps of chains that one model runs, as its worker knows them.
+
+    Args:
+        segment: whose model table says what chains there are.
+        fresh: makes the codec of the model.
+        say_start: see `SayStart`.
+    """
+
+    def __init__(
+        self, segment: Segment, fresh: Callable[[], TensorCodec], say_start: SayStart
+    ) -> None:
+        self._segment = segment
+        self._views = StridedView(segment.memory)
+        self._fresh = fresh
+        self._say_start = say_start
+        self._kept: dict[int, Kept] = {}
+
+    def place(self, asked: int) -> Place | None:
+        """Where batches of which that is asked are in their chain; None where it is no chain."""
+        spec = self._spec(reference_in(asked))
+        if spec is None or spec.chain is None:
+            return None
+        kept = self._kept.get(spec.reference)
+        if kept is None:
+            kept = self._kept[spec.reference] = Kept(self._segment.memory, self._views, spec)
+        number, steps = step_in(asked), kept.chain.steps
+        last = number == len(steps) - 1
+        codec = self._fresh()
+        codec.read_and_write(
+            self._gatherer(kept, number),
+            AnsweringScatterer(kept, spec.outputs, self._say_start)
+            if last
+            else KeepingScatterer(kept, number, self._gatherer(kept, number + 1)),
+        )
+        return Place(codec, number, last)
+
+    def _spec(self, reference: int) -> ModelSpec | None:
+        for _ in range(2):
+            for spec in self._segment.models:
+                if spec.reference == reference:
+                    return spec
+            # The collector knows a later table than this worker has read.
+            self._segment.read_models()
+        return None
+
+    @staticmethod
+    def _gatherer(kept: Kept, number: int) -> StepGatherer:
+        step = kept.chain.steps[number]
+        return StepGatherer(kept, step.inputs, step.sources)
+
+
+def _skipped(kept: Kept, uniform: UniformBatch, number: int) -> int | None:
+    """Where a step writes, of requests of the same sizes in a static chain."""
+    sizes, result = uniform.sizes, int(uniform.request_offsets[0]) + uniform.distance
+    blocks = kept.blocks(sizes.rows, result, sizes.result_capacity, number)
+    return None if blocks is None else kept.end(blocks)
+
+
+def _behind(request: Request, skipped: int) -> Request:
+    """A request whose result memory starts so many bytes later."""
+    return request._replace(
+        result_offset=request.result_offset + skipped,
+        result_capacity=request.result_capacity - skipped,
+    )
+
+
+def _all_behind(uniform: UniformBatch, skipped: int) -> UniformBatch:
+    sizes = uniform.sizes
+    return uniform._replace(
+        sizes=sizes._replace(result_capacity=sizes.result_capacity - skipped),
+        distance=uniform.distance + skipped,
+    )
+
+
+def _moved(part: PlacedTensor, distance: int) -> PlacedTensor:
+    return PlacedTensor(part.offset + distance, part.size, part.shape)

@@ -1,0 +1,166 @@
+"""What the head of a call says: which method, until when, with which key, and how it is encoded.
+
+Clients mostly send the same head with every call, so what it says is remembered by the connection
+(`ringbatch.frontend.http2.header_memory`), the key's worth included, until the keys change. Pure.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from ringbatch.frontend.codec.request_ids import (
+    ASK_HEADER,
+    ASKED,
+    ID_HEADER,
+    TRACE_HEADER,
+    sound_trace,
+    taken,
+)
+from ringbatch.frontend.grpc.messages import HEALTH_SERVICE, INFERENCE_SERVICE
+from ringbatch.frontend.grpc.status import (
+    INTERNAL,
+    RESOURCE_EXHAUSTED,
+    UNIMPLEMENTED,
+    GrpcStatus,
+    grpc_status,
+)
+from ringbatch.frontend.http2.connection import LIST_BYTES
+from ringbatch.frontend.http2.header_rules import Request
+from ringbatch.frontend.load.report import ASK_HEADER as LOAD_HEADER
+from ringbatch.frontend.load.report import Form, form_of
+from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.errors import Unauthenticated
+from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
+
+OPEN_METHODS: Final = tuple(
+    f"/{INFERENCE_SERVICE}/{method}" for method in ("ServerLive", "ServerReady")
+)
+"""What whoever watches the server asks for, without a key; gRPC's own health is open as well."""
+IDENTITY: Final = "identity"
+_TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_UNITS_NS: Final = {
+    b"H": 3_600_000_000_000,
+    b"M": 60_000_000_000,
+    b"S": 1_000_000_000,
+    b"m": 1_000_000,
+    b"u": 1_000,
+    b"n": 1,
+}
+_CONTENT_TYPE: Final = re.compile(rb"application/grpc(?:[+;].*)?")
+_METHOD_NOT_ALLOWED: Final = 405
+_UNSUPPORTED_MEDIA_TYPE: Final = 415
+
+
+class CallHead(NamedTuple):
+    """The head of a call.
+
+    Attributes:
+        method: what serves it; None where it is refused.
+        timeout_ns: how long its client waits; 0 where it does not say.
+        coding: of its compressed messages.
+        request_id: that its client has chosen; empty where it has none.
+        trace: its ``traceparent``; empty where it has none.
+        asks: whether its client wants to know where the time went.
+        load: the form of a load report that its client wants.
+        authorization, key: where its API key may stand.
+        refusal: how it ends at once; None where it is served.
+        http_status: of that end; other than 200 it is for whoever does not speak gRPC.
+        denied: whether it ends so for want of a key.
+        fields: all of its metadata.
+    """
+
+    method: Any
+    timeout_ns: int
+    coding: str
+    request_id: bytes
+    trace: bytes
+    asks: bool
+    load: Form
+    authorization: str | None
+    key: str | None
+    refusal: GrpcStatus | None
+    http_status: int
+    denied: bool
+    fields: Sequence[tuple[bytes, bytes]] = ()
+
+
+class CallHeads:
+    """Reads the heads of calls.
+
+    Args:
+        methods: what serves each path.
+        keys: one of which a client must have; None where everybody is served.
+    """
+
+    def __init__(self, methods: Mapping[str, Any], keys: ApiKeys | None) -> None:
+        self._methods = methods
+        self._keys = keys
+
+    def read(self, request: Request) -> CallHead:
+        """Read the head of a call."""
+        # What comes twice is nobody's key, id or trace.
+        sent: dict[bytes, bytes] = {}
+        for name, value in request.fields:
+            sent[name] = b"" if name in sent else value
+        path = request.path.decode("latin-1")
+        authorization, key = _text(sent, AUTHORIZATION), _text(sent, KEY_HEADER)
+        method = self._methods.get(path)
+        timeout = sent.get(b"grpc-timeout")
+        timeout_ns = 0 if timeout is None else _timeout_ns(timeout)
+        refusal, http_status = self._refusal(request), 200
+        denied = False
+        if not _CONTENT_TYPE.fullmatch(sent.get(b"content-type", b"")):
+            refusal, http_status = GrpcStatus(INTERNAL, "this is no gRPC"), _UNSUPPORTED_MEDIA_TYPE
+        elif request.method != b"POST":
+            refusal, http_status = GrpcStatus(INTERNAL, "a call is a POST"), _METHOD_NOT_ALLOWED
+        elif refusal is None and not self._is_open(path) and not self.allow(authorization, key):
+            refusal, denied = grpc_status(Unauthenticated()), True
+        elif refusal is None and method is None:
+            refusal = GrpcStatus(UNIMPLEMENTED, "there is no such method here")
+        elif refusal is None and timeout is not None and timeout_ns < 0:
+            refusal = GrpcStatus(INTERNAL, "grpc-timeout is no time")
+        return CallHead(
+            method if refusal is None else None,
+            # A client that waits no more is told so when its request is there.
+            timeout_ns,
+            _text(sent, "grpc-encoding") or IDENTITY,
+            taken(sent.get(ID_HEADER.encode(), b"")),
+            sound_trace(sent.get(TRACE_HEADER.encode(), b"")),
+            _text(sent, ASK_HEADER) == ASKED,
+            form_of(sent.get(LOAD_HEADER.encode(), b"")),
+            authorization,
+            key,
+            refusal,
+            http_status,
+            denied,
+            request.fields,
+        )
+
+    def allow(self, authorization: str | None, key: str | None) -> bool:
+        """Whether somebody with these may be served now."""
+        return self._keys is None or self._keys.allow(authorization, key)
+
+    @property
+    def changes(self) -> int:
+        """As of `ApiKeys`."""
+        return 0 if self._keys is None else self._keys.changes
+
+    def _is_open(self, path: str) -> bool:
+        return path in OPEN_METHODS or path.startswith(f"/{HEALTH_SERVICE}/")
+
+    def _refusal(self, request: Request) -> GrpcStatus | None:
+        if request.size > LIST_BYTES:
+            text = f"the metadata takes {request.size} bytes; at most {LIST_BYTES} are accepted"
+            return GrpcStatus(RESOURCE_EXHAUSTED, text)
+        return None
+
+
+def _timeout_ns(value: bytes) -> int:
+    """At least 1, because 0 is for no time at all; -1 where it is no time."""
+    found = _TIMEOUT.fullmatch(value)
+    return -1 if found is None else max(1, int(found[1]) * _UNITS_NS[found[2]])
+
+
+def _text(sent: dict[bytes, bytes], name: str) -> str | None:
+    value = sent.get(name.encode())
+    return None if value is None else value.decode("latin-1")

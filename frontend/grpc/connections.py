@@ -1,0 +1,105 @@
+"""All connections of a process that serves gRPC: who may come, the second's tick, and the stop."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final
+
+from ringbatch.frontend.grpc.connection import GrpcConnection, GrpcSettings
+from ringbatch.frontend.http.phases import HEAD_TIMEOUT_S
+from ringbatch.frontend.security.credentials import Security
+
+_TICK_S: Final = 1.0
+BACKLOG: Final = 2048
+"""Connections that wait to be accepted; the kernel's own limit may be lower."""
+
+
+class TooMany(asyncio.Protocol):
+    """A connection that is not served."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The transport's call: the connection is open."""
+        transport.close()
+
+
+class Connections:
+    """See the module.
+
+    Args:
+        listener: on which they come.
+        most: that are served at once.
+        settings: of each.
+        security: what is asked of clients and shown to them.
+    """
+
+    def __init__(
+        self, listener: socket.socket, most: int, settings: GrpcSettings, security: Security
+    ) -> None:
+        self._listener = listener
+        self._most = most
+        self._settings = settings
+        self._security = security
+        self._loop = asyncio.get_running_loop()
+        self._server: asyncio.Server | None = None
+
+    async def listen(self) -> None:
+        """Take connections from now on."""
+        self._server = await self._loop.create_server(
+            self._make, sock=self._listener, backlog=BACKLOG, **self._tls()
+        )
+
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._settings.connections)
+
+    async def tick(self) -> None:
+        """What is to be done once a second, until cancelled."""
+        while True:
+            await asyncio.sleep(_TICK_S)
+            connections = list(self._settings.connections)
+            for connection in connections:
+                connection.tick()
+            changes = self._security.look()
+            for connection in connections if changes.keys else ():
+                connection.forget()
+            for connection in connections if changes.authorities else ():
+                connection.leave()
+
+    async def stop(self, limit_s: float) -> None:
+        """Take those that wait, have all clients go elsewhere, and serve what they have sent by
+        then, for at most `limit_s`."""
+        assert self._server is not None, "it listens"
+        queued = list(_accept_all(self._listener))
+        self._server.close()
+        await asyncio.gather(*map(self._join, queued))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                for connection in list(self._settings.connections):
+                    connection.stop()
+                while self._settings.connections:
+                    await asyncio.sleep(0.01)
+        for connection in list(self._settings.connections):
+            connection.abort()
+
+    def _make(self) -> asyncio.BaseProtocol:
+        if len(self._settings.connections) >= self._most:
+            return TooMany()
+        return GrpcConnection(self._settings, self._loop)
+
+    async def _join(self, connection: socket.socket) -> None:
+        with suppress(OSError):
+            await self._loop.connect_accepted_socket(self._make, connection, **self._tls())
+
+    def _tls(self) -> dict[str, Any]:
+        context = self._security.context
+        if context is None:
+            return {}
+        return {"ssl": context, "ssl_handshake_timeout": HEAD_TIMEOUT_S}
+
+
+def _accept_all(listener: socket.socket) -> Iterator[socket.socket]:
+    """Until there is none, or this process can open no more."""
+    with suppress(OSError):
+        while True:
+            yield listener.accept()[0]

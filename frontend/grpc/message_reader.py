@@ -1,0 +1,95 @@
+"""The messages in the body of a call: each has its length before it, and may be compressed.
+
+What has come and is no message yet counts for the budget of the process, so that no number of
+clients that stop in the middle can take more memory than that.
+"""
+
+from struct import Struct
+from typing import Final
+
+from ringbatch.frontend.codec.limit_words import body_too_large
+from ringbatch.frontend.codec.outcome import NotSupported
+from ringbatch.frontend.grpc.call_head import IDENTITY
+from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.content_coding import CODINGS, Expander
+from ringbatch.shm.errors import InvalidRequest
+
+PREFIX: Final = Struct(">BI")
+"""Whether a message is compressed, and how long it is."""
+PREFIX_BYTES: Final = 5
+
+
+class MessageReader:
+    """The messages of one call.
+
+    Args:
+        coding: of those that are compressed.
+        max_bytes: that one may have.
+        budget: of the process.
+
+    Attributes:
+        held_bytes: that have come and were not taken.
+    """
+
+    __slots__ = ("_budget", "_buffer", "_coding", "_max_bytes", "held_bytes")
+
+    def __init__(self, coding: str, max_bytes: int, budget: BodyBudget) -> None:
+        self._coding = coding
+        self._max_bytes = max_bytes
+        self._budget = budget
+        self._buffer = bytearray()
+        self.held_bytes = 0
+
+    def feed(self, data: bytes) -> None:
+        """More of the body has come; raises `Overloaded` where there is no room for it."""
+        self._budget.take(len(data))
+        self.held_bytes += len(data)
+        self._buffer += data
+
+    def next(self) -> bytes | None:
+        """The next message; None where it is not there yet.
+
+        Raises:
+            RequestTooLarge: it has more bytes than any may have.
+            InvalidRequest: it is not what its prefix says.
+            NotSupported: it is compressed in a way that is not understood.
+        """
+        buffer = self._buffer
+        if len(buffer) < PREFIX_BYTES:
+            return None
+        compressed, size = PREFIX.unpack_from(buffer)
+        if size > self._max_bytes:
+            raise body_too_large(f"the message has {size} bytes", self._max_bytes)
+        if compressed > 1:
+            raise InvalidRequest("a message is compressed or it is not")
+        end = PREFIX_BYTES + size
+        if len(buffer) < end:
+            return None
+        with memoryview(buffer) as view:
+            data = bytes(view[PREFIX_BYTES:end])
+        del buffer[:end]
+        self._give(end)
+        return self._expanded(data) if compressed else data
+
+    def close(self) -> None:
+        """Nobody wants any more of it."""
+        self._buffer.clear()
+        self._give(self.held_bytes)
+
+    def _give(self, size: int) -> None:
+        self.held_bytes -= size
+        self._budget.give(size)
+
+    def _expanded(self, data: bytes) -> bytes:
+        if self._coding == IDENTITY:
+            raise InvalidRequest("a message is compressed, but its call does not say how")
+        if self._coding not in CODINGS:
+            raise NotSupported(f"messages can be compressed as {' or '.join(CODINGS)} alone")
+        expander = Expander(self._coding, self._max_bytes)
+        expander.feed(data)
+        return bytes(expander.finish())
+
+
+def framed(data: bytes) -> bytes:
+    """A message as it stands in a body."""
+    return PREFIX.pack(0, len(data)) + data

@@ -1,0 +1,415 @@
+"""A connection as a server has it: bytes come in, streams on which something happened go out.
+
+No thread, clock or socket is known here. `Connection.receive` takes bytes as they come, however
+they are cut, and returns the streams that have something new: a head, a piece of a body, its end,
+or that they are gone. What is to be sent gathers until `take_output`. What a client does wrong ends
+its stream or the connection, in the words of RFC 9113; no exception leaves.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from ringbatch.frontend.http2.control_frames import ControlFrames
+from ringbatch.frontend.http2.frames import (
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FIRST_WINDOW,
+    FLOW_CONTROL_ERROR,
+    FRAME_HEAD,
+    FRAME_HEAD_BYTES,
+    FRAME_SIZE_ERROR,
+    HEADERS,
+    LEAST_FRAME_BYTES,
+    MAX_WINDOW,
+    NO_ERROR,
+    PADDED,
+    PING,
+    PREFACE,
+    PRIORITIZED,
+    PROTOCOL_ERROR,
+    REFUSED_STREAM,
+    SETTINGS,
+    STREAM_CLOSED,
+    ConnectionFault,
+    StreamFault,
+    frame,
+    goaway_frame,
+    settings_frame,
+    window_frame,
+)
+from ringbatch.frontend.http2.header_memory import HeaderMemory
+from ringbatch.frontend.http2.header_rules import UNKNOWN, Request, expect_trailers
+from ringbatch.frontend.http2.outgoing import MOST_STREAMS
+from ringbatch.frontend.http2.patience import EACH_SECOND, FRAME, STREAM
+from ringbatch.frontend.http2.stream import Stream
+
+H = TypeVar("H")
+
+STREAM_ROOM: Final = 1 << 20
+"""Bytes of one stream that may come before any of them are taken."""
+CONNECTION_ROOM: Final = 1 << 24
+"""The same of a connection. It is given back as bytes come, so that no stream stands in the way of
+another: what is held is bounded for each stream, and by who takes them."""
+MOST_BLOCK_BYTES: Final = 1 << 16
+MOST_PIECES: Final = 32
+"""Frames that one header block may come in."""
+LIST_BYTES: Final = 1 << 14
+"""What fields may count together, as clients are told; who sends more is refused by the server."""
+_SMALL_BYTES: Final = 32
+"""A piece of a body that is no longer leads to nothing."""
+_LEAVING: Final = b"leaving?"
+"""In a ping: whoever answers it has read that no further stream is wanted."""
+
+
+class Connection(ControlFrames[H]):
+    """See the module.
+
+    Args:
+        read: what the server makes of the head of a request; raises `StreamFault` where that is no
+            request at all.
+        streams: of it that are served at once.
+        list_bytes: what the fields of a request may count, as clients are told.
+
+    Attributes:
+        headers: what header blocks said.
+        over: whether it is at its end: what is there to be sent is the last.
+        closing: whether no further stream is served.
+        frames: how many came whole; those of one header block are one.
+    """
+
+    __slots__ = (
+        "_block",
+        "_block_flags",
+        "_block_number",
+        "_block_pieces",
+        "_greeted",
+        "_last",
+        "_rest",
+        "_room",
+        "_streams",
+        "_touched",
+        "_unreturned",
+        "closing",
+        "frames",
+        "headers",
+        "over",
+    )
+
+    def __init__(
+        self,
+        read: Callable[[Request], H],
+        streams: int = MOST_STREAMS,
+        list_bytes: int = LIST_BYTES,
+    ) -> None:
+        super().__init__()
+        self._streams = streams
+        self.headers: HeaderMemory[H] = HeaderMemory(read)
+        self.over = False
+        self.closing = False
+        self.frames = 0
+        self._greeted = False
+        self._rest = b""
+        self._room = CONNECTION_ROOM
+        self._unreturned = 0
+        self._last = 0
+        self._touched: list[Stream[H]] = []
+        self._block: bytearray | None = None
+        self._block_number = 0
+        self._block_flags = 0
+        self._block_pieces = 0
+        self._out.append(settings_frame({3: streams, 4: STREAM_ROOM, 6: list_bytes}))
+        self._out.append(window_frame(0, CONNECTION_ROOM - FIRST_WINDOW))
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a frame, a header block or the greeting has begun and not ended."""
+        return bool(self._rest) or self._block is not None or not self._greeted
+
+    def receive(self, data: bytes) -> list[Stream[H]]:
+        """Bytes have come.
+
+        Returns:
+            The streams with something new, in the order in which it came.
+        """
+        if self.over:
+            return []
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        touched: list[Stream[H]] = []
+        self._touched = touched
+        try:
+            at = 0 if self._greeted else self._greet(data)
+            at = self._cut(data, at)
+        except ConnectionFault as fault:
+            self._end(fault.code, fault.text)
+        else:
+            if at < len(data):
+                self._rest = data[at:]
+        for stream in touched:
+            stream.touched = False
+        return touched
+
+    def upgraded(self, settings: bytes, request: Request) -> list[Stream[H]]:
+        """The first stream, whose request came over HTTP/1.1 and is whole.
+
+        Args:
+            settings: the client's, as a SETTINGS frame has them.
+            request: what came.
+
+        Returns:
+            It, or nothing where the connection is at its end.
+        """
+        try:
+            self._take_settings(0, settings)
+            # They are acknowledged by the switch, and come once more behind the greeting.
+            self._out.pop()
+            self.settled = False
+            stream = Stream(1, self.headers.made(request), STREAM_ROOM, self._first_window)
+        except ConnectionFault as fault:
+            self._end(fault.code, fault.text)
+            return []
+        self._last = 1
+        stream.ended = True
+        self.streams[1] = stream
+        return [stream]
+
+    def taken(self, stream: Stream[H], size: int) -> None:
+        """Bytes of a body were taken, and its client may send as many more."""
+        stream.unread += size
+        if stream.unread >= STREAM_ROOM // 2 and not stream.ended and not stream.gone:
+            self._out.append(window_frame(stream.number, stream.unread))
+            stream.room += stream.unread
+            stream.unread = 0
+
+    def tick(self) -> None:
+        """Another second has passed."""
+        self.patience.earn(EACH_SECOND)
+
+    def probe(self) -> None:
+        """Have the client say that it is there."""
+        self._out.append(frame(PING, 0, 0, bytes(len(_LEAVING))))
+
+    def leave(self) -> None:
+        """Ask the client to begin no further stream; those that are on their way are served."""
+        if not self.leaving and not self.over:
+            self.leaving = True
+            self._out.append(goaway_frame(MAX_WINDOW, NO_ERROR, ""))
+            self._out.append(frame(PING, 0, 0, _LEAVING))
+
+    def close(self) -> None:
+        """Serve no further stream; the client is told of the last that is."""
+        if not self.closing and not self.over:
+            self.leaving = self.closing = True
+            self._out.append(goaway_frame(self._last, NO_ERROR, ""))
+
+    def give_up(self, code: int, text: str) -> list[Stream[H]]:
+        """End the connection, and all its streams, which are returned."""
+        self._touched = []
+        if not self.over:
+            self._end(code, text)
+        return self._touched
+
+    def _end(self, code: int, text: str) -> None:
+        self.over = True
+        for stream in list(self.streams.values()):
+            self._drop(stream)
+            self._touch(stream)
+        self._out.append(goaway_frame(self._last, code, text))
+
+    def _touch(self, stream: Stream[H]) -> None:
+        if not stream.touched:
+            stream.touched = True
+            self._touched.append(stream)
+
+    def _greet(self, data: bytes) -> int:
+        """Where the frames begin; 0 where that is yet to come."""
+        if not PREFACE.startswith(data[: len(PREFACE)]):
+            raise ConnectionFault(PROTOCOL_ERROR, "this is not HTTP/2")
+        self._greeted = len(data) >= len(PREFACE)
+        return len(PREFACE) if self._greeted else 0
+
+    def _cut(self, data: bytes, at: int) -> int:
+        """Take every whole frame; where the one begins that is not whole."""
+        end = len(data)
+        if not self._greeted:
+            return at
+        read = FRAME_HEAD.unpack_from
+        while end - at >= FRAME_HEAD_BYTES:
+            word, flags, number = read(data, at)
+            size, kind = word >> 8, word & 0xFF
+            if size > LEAST_FRAME_BYTES:
+                raise ConnectionFault(FRAME_SIZE_ERROR, f"a frame has {size} bytes")
+            start = at + FRAME_HEAD_BYTES
+            if start + size > end:
+                break
+            at = start + size
+            number &= MAX_WINDOW
+            if self._block is not None:
+                self._continue(kind, flags, number, data[start:at])
+                continue
+            self.frames += 1
+            try:
+                if kind == DATA:
+                    self._take_data(data, start, at, flags, number)
+                elif kind == HEADERS:
+                    self._take_headers(data[start:at], flags, number)
+                elif not self.settled and kind != SETTINGS:
+                    raise ConnectionFault(PROTOCOL_ERROR, "settings come first")
+                elif kind == CONTINUATION:
+                    raise ConnectionFault(PROTOCOL_ERROR, "nothing is to be continued")
+                else:
+                    self._take_control(kind, flags, number, data[start:at])
+            except StreamFault as fault:
+                self._end_stream(number, fault.code)
+        return at
+
+    def _end_stream(self, number: int, code: int) -> None:
+        """A stream cannot go on, by its client's fault."""
+        self.patience.spend(STREAM)
+        stream = self.streams.get(number)
+        if stream is not None:
+            self._drop(stream)
+            self._touch(stream)
+        self._send_reset(number, code)
+
+    def _take_data(self, data: bytes, start: int, end: int, flags: int, number: int) -> None:
+        size = end - start
+        self._room -= size
+        if self._room < 0:
+            raise ConnectionFault(FLOW_CONTROL_ERROR, "more came than there was room for")
+        self._unreturned += size
+        if self._unreturned >= CONNECTION_ROOM // 2:
+            self._out.append(window_frame(0, self._unreturned))
+            self._room += self._unreturned
+            self._unreturned = 0
+        if flags & PADDED:
+            start, end = _unpadded(data, start, end)
+        stream = self.streams.get(number)
+        if stream is None:
+            self._expect_late(number)
+            return
+        if stream.ended:
+            raise StreamFault(STREAM_CLOSED)
+        stream.room -= size
+        if stream.room < 0:
+            raise StreamFault(FLOW_CONTROL_ERROR)
+        if size > end - start:
+            self.taken(stream, size - (end - start))
+            size = end - start
+        if size <= _SMALL_BYTES and not flags & END_STREAM:
+            self.patience.spend(FRAME)
+        if size:
+            stream.pieces.append(data[start:end])
+            stream.received_bytes += size
+        if stream.body_left != UNKNOWN:
+            stream.body_left -= size
+            if stream.body_left < 0:
+                raise StreamFault(PROTOCOL_ERROR)
+        if flags & END_STREAM:
+            self._ended(stream)
+        self._touch(stream)
+
+    def _ended(self, stream: Stream[H]) -> None:
+        if stream.body_left > 0:
+            raise StreamFault(PROTOCOL_ERROR)
+        stream.ended = True
+
+    def _take_headers(self, block: bytes, flags: int, number: int) -> None:
+        if not self.settled:
+            raise ConnectionFault(PROTOCOL_ERROR, "settings come first")
+        if not number & 1:
+            raise ConnectionFault(PROTOCOL_ERROR, "a stream of a client has an odd number")
+        start, end = 0, len(block)
+        if flags & PADDED:
+            start, end = _unpadded(block, start, end)
+        if flags & PRIORITIZED:
+            start += 5
+            if start > end:
+                raise ConnectionFault(FRAME_SIZE_ERROR, "a priority has five bytes")
+        if end - start < len(block):
+            block = block[start:end]
+        if flags & END_HEADERS:
+            self._take_block(block, flags, number)
+        else:
+            self._block = bytearray(block)
+            self._block_number, self._block_flags, self._block_pieces = number, flags, 1
+
+    def _continue(self, kind: int, flags: int, number: int, payload: bytes) -> None:
+        assert self._block is not None, "it is to be continued"
+        if kind != CONTINUATION or number != self._block_number:
+            raise ConnectionFault(PROTOCOL_ERROR, "a header block is to be continued")
+        self._block_pieces += 1
+        self._block += payload
+        if len(self._block) > MOST_BLOCK_BYTES or self._block_pieces > MOST_PIECES:
+            self._fault_calm("a header block is too long")
+        if flags & END_HEADERS:
+            block, self._block = bytes(self._block), None
+            self.frames += 1
+            try:
+                self._take_block(block, self._block_flags, number)
+            except StreamFault as fault:
+                self._end_stream(number, fault.code)
+
+    def _take_block(self, block: bytes, flags: int, number: int) -> None:
+        if number > self._last:
+            self._begin(block, flags, number)
+            return
+        # It is of the table's making, whatever becomes of it.
+        fields = self.headers.fields(block)
+        stream = self.streams.get(number)
+        if stream is None:
+            self._expect_late(number)
+            return
+        if stream.ended:
+            raise StreamFault(STREAM_CLOSED)
+        expect_trailers(fields)
+        if not flags & END_STREAM:
+            raise StreamFault(PROTOCOL_ERROR)
+        self._ended(stream)
+        self._touch(stream)
+
+    def _begin(self, block: bytes, flags: int, number: int) -> None:
+        if self.closing:
+            # It is as if it had never been sent: the client was told.
+            self.headers.fields(block)
+            self._linger(number)
+            self.patience.spend(STREAM)
+            return
+        self._last = number
+        head, length = self.headers.request(block)
+        if len(self.streams) >= self._streams:
+            raise StreamFault(REFUSED_STREAM)
+        stream = Stream(number, head, STREAM_ROOM, self._first_window)
+        stream.body_left = length
+        if flags & END_STREAM:
+            self._ended(stream)
+        self.streams[number] = stream
+        self._touch(stream)
+
+    def _expect_late(self, number: int) -> None:
+        """Return where what comes on a stream that is gone was on its way when that ended."""
+        if number in self._lingering:
+            self.patience.spend(FRAME)
+        elif self._has_begun(number):
+            raise ConnectionFault(STREAM_CLOSED, f"stream {number} has ended")
+        else:
+            raise ConnectionFault(PROTOCOL_ERROR, f"stream {number} has not begun")
+
+    def _has_begun(self, number: int) -> bool:
+        return number <= self._last and bool(number & 1)
+
+    def _ponged(self, payload: bytes) -> None:
+        if payload == _LEAVING and self.leaving:
+            self.close()
+
+
+def _unpadded(data: bytes, start: int, end: int) -> tuple[int, int]:
+    if start == end:
+        raise ConnectionFault(FRAME_SIZE_ERROR, "the length of the padding is missing")
+    padding = data[start]
+    if padding >= end - start:
+        raise ConnectionFault(PROTOCOL_ERROR, "there is more padding than frame")
+    return start + 1, end - padding

@@ -1,0 +1,83 @@
+"""Header blocks to what they say: hpack decodes them, and what it said of a block is remembered.
+
+What a block says depends on its bytes and on the dynamic table. Clients soon send their fields as
+indices into that table, and then the same bytes with every call. So what a block said holds until
+another changes the table, and then all of it is forgotten. There is no second opinion on HPACK
+(RFC 7541).
+"""
+
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+from hpack import Decoder, HPACKError
+
+from ringbatch.frontend.http2.frames import COMPRESSION_ERROR, ConnectionFault
+from ringbatch.frontend.http2.header_rules import Fields, Request, request_of
+
+H = TypeVar("H")
+
+MOST_LIST_BYTES: Final = 1 << 16
+"""Of one block, as SETTINGS_MAX_HEADER_LIST_SIZE counts: more is not decoded."""
+_REMEMBERED: Final = 64
+_REMEMBERED_BYTES: Final = 2048
+
+
+class HeaderMemory(Generic[H]):
+    """What the header blocks of one connection said.
+
+    Args:
+        read: what the server makes of a request.
+    """
+
+    __slots__ = ("_changed", "_decoder", "_known", "_read")
+
+    def __init__(self, read: Callable[[Request], H]) -> None:
+        self._decoder = Decoder(MOST_LIST_BYTES)
+        self._read = read
+        self._known: dict[bytes, tuple[H, int]] = {}
+        self._changed = False
+        """Whether the last block changed the table."""
+
+    def request(self, block: bytes) -> tuple[H, int]:
+        """The head of a request, and the length of its body.
+
+        Raises:
+            ConnectionFault: the block cannot be decoded.
+            StreamFault: what it says is malformed.
+        """
+        known = self._known.get(block)
+        if known is not None:
+            return known
+        request = request_of(self.fields(block))
+        made = self._read(request), request.content_length
+        # What changes the table has to do so every time that it comes.
+        if not self._changed and len(block) <= _REMEMBERED_BYTES:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[block] = made
+        return made
+
+    def made(self, request: Request) -> H:
+        """What the server makes of a request that no block has said."""
+        return self._read(request)
+
+    def fields(self, block: bytes) -> Fields:
+        """The fields of a block; raises `ConnectionFault`."""
+        table = self._decoder.header_table
+        entries = table.dynamic_entries
+        first = entries[0] if entries else None
+        count, room = len(entries), table.maxsize
+        try:
+            found: Fields = list(self._decoder.decode(block, raw=True))
+        except HPACKError as error:
+            raise ConnectionFault(COMPRESSION_ERROR, str(error)) from None
+        # What enters comes first, as an object of its own.
+        now = entries[0] if entries else None
+        self._changed = now is not first or len(entries) != count or table.maxsize != room
+        if self._changed:
+            self._known.clear()
+        return found
+
+    def forget(self) -> None:
+        """What the server made of requests holds no longer."""
+        self._known.clear()

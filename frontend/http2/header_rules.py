@@ -1,0 +1,98 @@
+"""What the fields of a request may be (RFC 9113, sections 8.2 and 8.3). Pure."""
+
+import re
+from typing import Final, NamedTuple
+
+from ringbatch.frontend.http2.frames import PROTOCOL_ERROR, StreamFault
+
+Fields = list[tuple[bytes, bytes]]
+
+_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+"""A token without capital letters; a pseudo-header has a colon before it."""
+_BAD_VALUE: Final = re.compile(rb"[\0\r\n]|^[ \t]|[ \t]$")
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
+_OF_ONE_CONNECTION: Final = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+)
+_PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
+_FIELD_BYTES: Final = 32
+"""What a field counts beside its name and its value."""
+UNKNOWN: Final = -1
+
+
+class Request(NamedTuple):
+    """The head of a request.
+
+    Attributes:
+        method, path: of it.
+        fields: all others but pseudo-headers, in order.
+        content_length: of its body; `UNKNOWN` where it does not say.
+        size: of all fields, as SETTINGS_MAX_HEADER_LIST_SIZE counts.
+        authority: whom the request is for; empty where it does not say.
+    """
+
+    method: bytes
+    path: bytes
+    fields: Fields
+    content_length: int
+    size: int
+    authority: bytes = b""
+
+
+def request_of(found: Fields) -> Request:
+    """Read the head of a request.
+
+    Raises:
+        StreamFault: it is malformed.
+    """
+    pseudo: dict[bytes, bytes] = {}
+    fields: Fields = []
+    content_length = UNKNOWN
+    for name, value in found:
+        if not name.startswith(b":"):
+            _expect_sound(name, value)
+            fields.append((name, value))
+            if name == b"content-length":
+                content_length = _length(value, content_length)
+            elif name == b"host" and value != pseudo.get(b":authority", value):
+                raise StreamFault(PROTOCOL_ERROR)
+        elif fields or name in pseudo or name not in _PSEUDO or _BAD_VALUE.search(value):
+            raise StreamFault(PROTOCOL_ERROR)
+        else:
+            pseudo[name] = value
+    method, path = pseudo.get(b":method"), pseudo.get(b":path")
+    if not method or not path or not pseudo.get(b":scheme"):
+        raise StreamFault(PROTOCOL_ERROR)
+    authority = pseudo.get(b":authority", b"")
+    return Request(method, path, fields, content_length, size_of(found), authority)
+
+
+def expect_trailers(found: Fields) -> None:
+    """Return where these may stand behind a body.
+
+    Raises:
+        StreamFault: they may not.
+    """
+    for name, value in found:
+        _expect_sound(name, value)
+
+
+def size_of(found: Fields) -> int:
+    """What fields count, as SETTINGS_MAX_HEADER_LIST_SIZE does."""
+    return sum(len(name) + len(value) + _FIELD_BYTES for name, value in found)
+
+
+def _expect_sound(name: bytes, value: bytes) -> None:
+    if (
+        not _NAME.fullmatch(name)
+        or _BAD_VALUE.search(value)
+        or name in _OF_ONE_CONNECTION
+        or (name == b"te" and value.lower() != b"trailers")
+    ):
+        raise StreamFault(PROTOCOL_ERROR)
+
+
+def _length(value: bytes, before: int) -> int:
+    if not _LENGTH.fullmatch(value) or before not in (UNKNOWN, int(value)):
+        raise StreamFault(PROTOCOL_ERROR)
+    return int(value)

@@ -1,0 +1,43 @@
+"""Header fields as they are sent: each a literal that enters no table (RFC 7541, section 6.2.2), so
+that what was written once is right on every connection and at any time. Pure."""
+
+from typing import Final
+
+STATUS_200: Final = b"\x88"
+"""``:status: 200``, which the static table has."""
+NO_TABLE: Final = b"\x20"
+"""Before the first field of a block: from here on the dynamic table has no room."""
+_ONE_BYTE: Final = 0x7F
+
+
+def field(name: bytes, value: bytes) -> bytes:
+    """A field; the name in lower case."""
+    return value_after(field_name(name), value)
+
+
+def field_name(name: bytes) -> bytes:
+    """The part of a field that is the same whatever its value."""
+    return b"\0" + _sized(name)
+
+
+def value_after(name: bytes, value: bytes) -> bytes:
+    """A field of which `field_name` has made the first part."""
+    size = len(value)
+    if size < _ONE_BYTE:
+        return b"%b%c%b" % (name, size, value)
+    return name + _sized(value)
+
+
+def _sized(text: bytes) -> bytes:
+    """A string as it is, without Huffman's code: its length as an integer with a prefix of seven
+    bits, and the string."""
+    size = len(text)
+    if size < _ONE_BYTE:
+        return bytes((size,)) + text
+    size -= _ONE_BYTE
+    length = bytearray((_ONE_BYTE,))
+    while size >= 0x80:
+        length.append(size & 0x7F | 0x80)
+        size >>= 7
+    length.append(size)
+    return bytes(length) + text

@@ -1,0 +1,280 @@
+"""What a connection sends: answers, as the client's windows have room for them, and their ends.
+
+What finds room is sent in the order in which it was given; of streams that wait for room, each
+sends a frame in turn.
+"""
+
+from typing import Final, Generic, TypeVar
+
+from ringbatch.frontend.http2.frames import (
+    CANCEL,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    FIRST_WINDOW,
+    FLOW_CONTROL_ERROR,
+    FRAME_HEAD,
+    HEADERS,
+    LEAST_FRAME_BYTES,
+    MAX_WINDOW,
+    NO_ERROR,
+    ConnectionFault,
+    reset_frame,
+)
+from ringbatch.frontend.http2.header_text import NO_TABLE
+from ringbatch.frontend.http2.patience import ANSWER, SENT, Patience
+from ringbatch.frontend.http2.stream import Bytes, Stream
+
+H = TypeVar("H")
+
+MOST_STREAMS: Final = 1024
+"""Calls of one connection that are under way at once."""
+_LINGERING: Final = 2 * MOST_STREAMS
+_WORTH_BYTES: Final = 1 << 10
+"""A shorter frame was all that its client had room for."""
+_END: Final = END_HEADERS | END_STREAM
+
+
+class Outgoing(Generic[H]):
+    """The sending half of a connection.
+
+    Attributes:
+        streams: those that are not gone, by number.
+        patience: with its client.
+        writable: whether pieces of answers may be sent; otherwise they wait, as without a window.
+        sent_bytes: of answers.
+        large: whether what is to be sent has long pieces.
+    """
+
+    __slots__ = (
+        "_first_window",
+        "_frame_bytes",
+        "_lingering",
+        "_no_table",
+        "_out",
+        "_waiting",
+        "_window",
+        "large",
+        "patience",
+        "sent_bytes",
+        "streams",
+        "writable",
+    )
+
+    def __init__(self) -> None:
+        self.streams: dict[int, Stream[H]] = {}
+        self.patience = Patience()
+        self.writable = True
+        self.sent_bytes = 0
+        self.large = False
+        self._out: list[Bytes] = []
+        self._window = FIRST_WINDOW
+        self._first_window = FIRST_WINDOW
+        self._frame_bytes = LEAST_FRAME_BYTES
+        self._no_table = False
+        """Whether the next block is to say that it uses no table."""
+        self._lingering: dict[int, None] = {}
+        """Streams that were ended here before their clients had ended them; what is still on its
+        way on them is nobody's fault."""
+        self._waiting: dict[int, Stream[H]] = {}
+
+    @property
+    def waits(self) -> bool:
+        """Whether pieces of answers wait for their client to make room."""
+        return bool(self._waiting)
+
+    @property
+    def has_output(self) -> bool:
+        """Whether there are bytes to be sent."""
+        return bool(self._out)
+
+    def take_output(self) -> list[Bytes]:
+        """The bytes that are to be sent now, in order."""
+        out, self._out = self._out, []
+        self.large = False
+        return out
+
+    def answer(self, stream: Stream[H], head: bytes, body: bytes, trailers: bytes) -> None:
+        """Answer a request with a body that is short and all there.
+
+        Args:
+            stream: on which nothing was sent.
+            head, trailers: their blocks.
+            body: is sent as it is.
+        """
+        size, number = len(body), stream.number
+        if (
+            size > self._frame_bytes
+            or size > self._window
+            or size > stream.window
+            or not self.writable
+            or self._no_table
+        ):
+            self.begin(stream, head)
+            self.send(stream, body)
+            self.end(stream, trailers)
+            return
+        self._window -= size
+        self.sent_bytes += size
+        pack = FRAME_HEAD.pack
+        self._out.append(
+            b"".join(
+                (
+                    pack(len(head) << 8 | HEADERS, END_HEADERS, number),
+                    head,
+                    pack(size << 8, 0, number),
+                    body,
+                    pack(len(trailers) << 8 | HEADERS, _END, number),
+                    trailers,
+                )
+            )
+        )
+        self._finished(stream)
+
+    def begin(self, stream: Stream[H], head: bytes) -> None:
+        """Send the head of an answer, more of which is to come."""
+        stream.told = True
+        self._send_block(stream.number, head, END_HEADERS)
+
+    def send(self, stream: Stream[H], data: bytes) -> None:
+        """Send a piece of the body, as soon as there is room for it."""
+        if not data:
+            return
+        stream.queue.append(memoryview(data) if len(data) > LEAST_FRAME_BYTES else data)
+        if len(stream.queue) == 1:
+            self._waiting[stream.number] = stream
+            self._send_frames(stream)
+
+    def inform(self, stream: Stream[H], head: bytes) -> None:
+        """Send the head of an answer that is none yet, such as of status 100."""
+        self._send_block(stream.number, head, END_HEADERS)
+
+    def end(self, stream: Stream[H], trailers: bytes) -> None:
+        """End an answer once what was given before is sent; its head, if there was none.
+
+        Args:
+            stream: of the answer.
+            trailers: their block; empty where there are none.
+        """
+        stream.trailers = trailers
+        if not stream.queue:
+            self._send_end(stream.number, trailers)
+            self._finished(stream)
+
+    def reset(self, stream: Stream[H], code: int = CANCEL) -> None:
+        """End a stream, whatever has come of it."""
+        self._drop(stream)
+        self._send_reset(stream.number, code)
+
+    def go_on(self) -> None:
+        """Send what waits, as far as there is room for it."""
+        moved = True
+        while moved and self._window > 0 and self.writable:
+            moved = False
+            for stream in list(self._waiting.values()):
+                if self._window <= 0:
+                    return
+                # Whoever had a turn waits behind the others.
+                self._waiting[stream.number] = self._waiting.pop(stream.number)
+                moved |= self._send_frame(stream)
+
+    def _send_frames(self, stream: Stream[H]) -> None:
+        while self.writable and self._send_frame(stream):
+            pass
+
+    def _send_frame(self, stream: Stream[H]) -> bool:
+        """Send a piece of what waits on a stream; whether there may be more to send."""
+        if not stream.queue:
+            return False
+        piece = stream.queue[0]
+        size = min(len(piece), self._frame_bytes, self._window, stream.window)
+        if size <= 0:
+            return False
+        self._out.append(FRAME_HEAD.pack(size << 8 | DATA, 0, stream.number))
+        if size == len(piece):
+            del stream.queue[0]
+            self._out.append(piece)
+        else:
+            stream.queue[0] = piece[size:]
+            self._out.append(piece[:size])
+            self.large = True
+        self._window -= size
+        stream.window -= size
+        stream.sent_bytes += size
+        self.sent_bytes += size
+        if size >= _WORTH_BYTES or size == len(piece):
+            self.patience.earn(SENT)
+        if stream.queue:
+            return True
+        del self._waiting[stream.number]
+        if stream.trailers is not None:
+            self._send_end(stream.number, stream.trailers)
+            self._finished(stream)
+        return False
+
+    def _send_end(self, number: int, trailers: bytes) -> None:
+        if trailers:
+            self._send_block(number, trailers, _END)
+        else:
+            self._out.append(FRAME_HEAD.pack(DATA, END_STREAM, number))
+
+    def _send_block(self, number: int, block: bytes, flags: int) -> None:
+        if self._no_table:
+            self._no_table = False
+            block = NO_TABLE + block
+        if len(block) > LEAST_FRAME_BYTES:
+            self._send_pieces(number, block, flags)
+            return
+        self._out.append(FRAME_HEAD.pack(len(block) << 8 | HEADERS, flags, number) + block)
+
+    def _send_pieces(self, number: int, block: bytes, flags: int) -> None:
+        """Send a block that one frame does not hold; nothing may come between its pieces."""
+        pack, end = FRAME_HEAD.pack, len(block) - 1
+        for at in range(0, len(block), LEAST_FRAME_BYTES):
+            piece = block[at : at + LEAST_FRAME_BYTES]
+            kind = CONTINUATION if at else HEADERS
+            own = flags & END_STREAM if not at else 0
+            last = END_HEADERS if at + LEAST_FRAME_BYTES > end else 0
+            self._out.append(pack(len(piece) << 8 | kind, own | last, number) + piece)
+
+    def _finished(self, stream: Stream[H]) -> None:
+        """The end of an answer is sent."""
+        stream.gone = True
+        del self.streams[stream.number]
+        self.patience.earn(ANSWER)
+        if not stream.ended:
+            self._send_reset(stream.number, NO_ERROR)
+
+    def _drop(self, stream: Stream[H]) -> None:
+        """A stream is at its end, and nothing more is sent on it."""
+        stream.gone = True
+        stream.queue.clear()
+        self._waiting.pop(stream.number, None)
+        self.streams.pop(stream.number, None)
+
+    def _send_reset(self, number: int, code: int) -> None:
+        self._out.append(reset_frame(number, code))
+        self._linger(number)
+
+    def _linger(self, number: int) -> None:
+        self._lingering[number] = None
+        if len(self._lingering) > _LINGERING:
+            del self._lingering[next(iter(self._lingering))]
+
+    def _widen(self, more: int) -> None:
+        """The client makes room on the connection."""
+        self._window += more
+        if self._window > MAX_WINDOW:
+            raise ConnectionFault(FLOW_CONTROL_ERROR, "the window is too large")
+        self.go_on()
+
+    def _widen_all(self, first_window: int) -> None:
+        """The client has another window for streams, those that there are among them."""
+        more = first_window - self._first_window
+        self._first_window = first_window
+        for stream in self.streams.values():
+            stream.window += more
+            if stream.window > MAX_WINDOW:
+                raise ConnectionFault(FLOW_CONTROL_ERROR, "the window of a stream is too large")
+        self.go_on()

@@ -1,0 +1,76 @@
+"""A stream: one request and its answer.
+
+    state                what is so
+    -------------------  ------------------------------------------------------------
+    open                 neither `ended` nor `gone`
+    half-closed, remote  `ended`: its client has sent everything
+    closed               `gone`: answered, or reset by either side
+
+There is no state for one that has not begun: it has no object. Nor is there "half-closed, local": a
+server that has answered wants no more, and says so.
+"""
+
+from typing import Generic, TypeVar
+
+from ringbatch.frontend.http2.header_rules import UNKNOWN
+
+H = TypeVar("H")
+
+Bytes = bytes | memoryview
+
+
+class Stream(Generic[H]):
+    """See the module.
+
+    Attributes:
+        number: of the stream.
+        head: what the server made of the head of the request.
+        pieces: of its body, that have come and nobody has taken.
+        ended: whether no more of it will come.
+        gone: whether the stream has ended, and nothing can be sent on it any more.
+        told: whether the head of the answer is sent.
+        touched: whether it is among the streams on which something has just happened.
+        room: how many bytes its client may send.
+        unread: how many of those that came it was not yet given back.
+        window: how many bytes may be sent to it.
+        body_left: bytes of the body that are to come; `UNKNOWN` where it did not say.
+        queue: pieces of the answer that no window had room for.
+        trailers: the block that comes behind these; None where the answer has not ended.
+        sent_bytes: of the answer.
+        received_bytes: of the body.
+    """
+
+    __slots__ = (
+        "body_left",
+        "ended",
+        "gone",
+        "head",
+        "number",
+        "pieces",
+        "queue",
+        "received_bytes",
+        "room",
+        "sent_bytes",
+        "told",
+        "touched",
+        "trailers",
+        "unread",
+        "window",
+    )
+
+    def __init__(self, number: int, head: H, room: int, window: int) -> None:
+        self.number = number
+        self.head = head
+        self.pieces: list[bytes] = []
+        self.ended = False
+        self.gone = False
+        self.told = False
+        self.touched = False
+        self.room = room
+        self.unread = 0
+        self.window = window
+        self.body_left = UNKNOWN
+        self.queue: list[Bytes] = []
+        self.trailers: bytes | None = None
+        self.sent_bytes = 0
+        self.received_bytes = 0

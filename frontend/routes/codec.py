@@ -1,0 +1,78 @@
+"""Between what code in this process gives and gets, and the way of every request."""
+
+from typing import Any
+
+from ringbatch.frontend.client.arrays import ArrayCodec
+from ringbatch.frontend.codec.rendering import Results
+from ringbatch.frontend.request.codec import Read
+from ringbatch.frontend.request.models import Models
+from ringbatch.frontend.request.served_model import ServedModel
+from ringbatch.frontend.routes.models import Settled
+from ringbatch.frontend.v1.json_values import ValueCodec
+from ringbatch.shm.errors import RequestError
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.tallies import Protocol
+
+
+class InProcessCodec:
+    """A `ringbatch.frontend.request.codec.Codec` for arrays, or for lists of JSON values where a
+    model declares no inputs; there is no framing.
+
+    Args:
+        models: of this process.
+    """
+
+    protocol = Protocol.CLIENT
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        self._renderings: dict[str, tuple[ModelSpec, InProcessRendering]] = {}
+
+    def read(self, name: str, body: Any, _framing: None) -> Read[Settled]:
+        """As in `Codec`; the body is what `Client.infer` takes."""
+        model = self._models.by_address.get(name)
+        if model is None:
+            self._renderings.pop(name, None)
+            raise self._models.not_found(name)
+        known = self._renderings.get(name)
+        if known is None or known[0] is not model.spec:
+            known = model.spec, InProcessRendering(model.spec)
+            self._renderings[name] = known
+        rendering = known[1]
+        return model, rendering.values.parse(body), rendering, 0
+
+    def meant(self, name: str, _body: Any, _framing: None) -> ServedModel | None:
+        """As in `Codec`."""
+        return self._models.by_address.get(name)
+
+    def refusal(self, _name: str, error: RequestError) -> Settled:
+        """As in `Codec`."""
+        return None, error
+
+
+class InProcessRendering:
+    """How requests for one model are answered: by arrays of their own memory.
+
+    Attributes:
+        values: what arrays, or JSON values, mean to the model.
+
+    Args:
+        spec: the model.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.values: ArrayCodec | ValueCodec = ArrayCodec(spec) if spec.typed else ValueCodec(spec)
+
+    def render(self, results: Results, _batch_id: str) -> Settled:
+        """As in `Rendering`."""
+        return self.values.render([(rows, bytearray(result)) for rows, result in results]), None
+
+    def render_in_place(
+        self, memory: memoryview, rows: int, start: int, size: int, _batch_id: str
+    ) -> Settled:
+        """As in `Rendering`."""
+        return self.values.render([(rows, bytearray(memory[start : start + size]))]), None
+
+    def render_error(self, error: RequestError, _batch_id: str) -> Settled:
+        """As in `Rendering`."""
+        return None, error

@@ -1,0 +1,72 @@
+"""An ASGI application, imported by its name: DIRECTORY/MODULE:NAME."""
+
+import importlib
+import sys
+import traceback
+
+from ringbatch.frontend.http.asgi import App
+from ringbatch.shm.errors import StartupError
+
+
+def imported(target: str) -> App:
+    """The application; its directory is where modules are looked for first, for good.
+
+    Args:
+        target: ``DIRECTORY/MODULE:NAME``; the module may be one of a package, with dots.
+
+    Raises:
+        StartupError: in words, with the line of the module where there is one.
+    """
+    place, _, name = target.rpartition(":")
+    directory, _, module_name = place.rpartition("/")
+    if directory not in sys.path:
+        sys.path.insert(0, directory)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        # Of the packages above it each is looked for by itself.
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise StartupError(_words(target, error)) from None
+        raise StartupError(
+            f'app "{module_name}:{name}": there is no module {error.name} in {directory}, and none '
+            "of that name is installed"
+        ) from None
+    except Exception as error:
+        raise StartupError(_words(target, error)) from None
+    app = getattr(module, name, None)
+    if app is None:
+        raise StartupError(f"{module.__file__}: there is no `{name}`, which should be the app")
+    if not callable(app):
+        raise StartupError(
+            f"{module.__file__}: `{name}` is of the type {type(app).__name__}, but it must be an "
+            "ASGI application, such as FastAPI() or falcon.asgi.App()"
+        )
+    found: App = app
+    return found
+
+
+def _words(target: str, error: Exception) -> str:
+    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, SyntaxError):
+        return f"app {target}: {error.filename}, line {error.lineno}: {error.msg}"
+    directory = target.rpartition("/")[0]
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if frame.filename.startswith(f"{directory}/")]
+    where = f"{own[-1].filename}, line {own[-1].lineno}: " if own else ""
+    return f"app {target}: {where}{reason}"
+
+
+def main(arguments: list[str]) -> int:
+    """``python -m ringbatch.frontend.routes.loading DIRECTORY/MODULE:NAME``: the exit status is 2
+    where it cannot be imported, and the last line on standard error says why."""
+    (target,) = arguments
+    try:
+        imported(target)
+    except StartupError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,151 @@
+"""ringbatch's application and the user's own, side by side.
+
+Paths under /v1/models and /v2 are ringbatch's, and where it serves texts those of embeddings and
+reranking; all others are the user's. What the user's application
+raises is answered as ringbatch answers errors, as long as it has not begun an answer itself.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from uvicorn.config import Config
+from uvicorn.lifespan.on import LifespanOn
+
+from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.http.asgi import App, Receive, Scope, Send, refuse
+from ringbatch.frontend.http.fallback import ENDING, REFUSED
+from ringbatch.frontend.request.service import Service
+from ringbatch.frontend.routes.codec import InProcessCodec
+from ringbatch.frontend.routes.loading import imported
+from ringbatch.frontend.routes.models import Call, Settled, models
+from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.frontend.texts import openai, reranking
+from ringbatch.shm.errors import RequestError, StartupError
+from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
+from ringbatch.shm.tallies import CLIENT_GONE, Protocol
+
+log = logging.getLogger("ringbatch.frontend")
+
+_SERVER: Final = "*"
+_ROOTS: Final = ("/v1/models", "/v2")
+OF_TEXTS: Final = (openai.PATH, *reranking.PATHS)
+"""Paths that are ringbatch's where it serves a model of texts."""
+_HEARTBEAT_S: Final = 1.0
+
+
+class Mounted:
+    """Both applications, as one.
+
+    Args:
+        ours: ringbatch's.
+        target: the name of the user's, see `imported`.
+        service: the models.
+        keys: those of which a client must send one, whatever it asks for; None where everybody is
+            served.
+
+    Raises:
+        StartupError: the user's application cannot be imported.
+    """
+
+    def __init__(
+        self, ours: App, target: str, service: Service, keys: ApiKeys | None = None
+    ) -> None:
+        self._ours = ours
+        self._target = target
+        self._service = service
+        self._keys = keys
+        codec = InProcessCodec(service)
+
+        def started(
+            name: str, inputs: Any, reply: Callable[[Settled], None], timeout_ns: int
+        ) -> Call | None:
+            return service.pipeline.start(codec, name, inputs, None, reply, timeout_ns)
+
+        models.bind(started, lambda: tuple(service.models))
+        self._app = imported(target)
+        config = Config(self._app, lifespan="auto", log_config=None, interface="asgi3")
+        config.load()
+        self._lifespan = LifespanOn(config)
+
+    async def start(self, heartbeat: Callable[[], None]) -> None:
+        """Have the application start, if it wants to be told.
+
+        Args:
+            heartbeat: called once a second meanwhile.
+
+        Raises:
+            StartupError: it said that it cannot.
+        """
+        starting = asyncio.ensure_future(self._lifespan.startup())
+        while not starting.done():
+            heartbeat()
+            await asyncio.wait([starting], timeout=_HEARTBEAT_S)
+        starting.result()
+        if self._lifespan.should_exit:
+            raise StartupError(f"app {self._target}: its start failed, as said above")
+
+    async def close(self) -> None:
+        """Have the application stop, which may use models until then."""
+        await self._lifespan.shutdown()
+        models.unbind()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, as ASGI has it."""
+        if self._is_ours(scope["path"]) or not self._allowed(scope):
+            await self._ours(scope, receive, send)
+        else:
+            await self._serve(scope, receive, send)
+
+    def _is_ours(self, path: str) -> bool:
+        if path in OF_TEXTS:
+            return any(model.texts is not None for model in self._service.models.values())
+        return is_ours(path)
+
+    def _allowed(self, scope: Mapping[str, Any]) -> bool:
+        """What comes without a key is ours, to be refused."""
+        if self._keys is None:
+            return True
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        authorization, key = headers.get(AUTHORIZATION.encode()), headers.get(KEY_HEADER.encode())
+        return self._keys.allow(authorization, key)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began_ns = time.monotonic_ns()
+        begun = False
+
+        def ended(code: int) -> None:
+            nonlocal begun
+            begun = True
+            if not scope.get(REFUSED):
+                self._service.ended_outside(Protocol.HTTP, code, accepted_ns=began_ns)
+                scope[ENDING] = self._service.last_ending()
+
+        async def watched(message: dict[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                ended(message["status"])
+            await send(message)
+
+        # What an application keeps between its start and its requests, as its lifespan has it.
+        scope["state"] = self._lifespan.state.copy()
+        try:
+            await self._app(scope, receive, watched)
+        except RequestError as error:
+            if begun:
+                raise
+            await refuse(watched, error)
+        except Exception:
+            if begun:
+                raise
+            log.exception("frontend: app: %s %s failed", scope["method"], scope["path"][:128])
+            await refuse(watched, InternalError())
+        finally:
+            if not begun:
+                ended(CLIENT_GONE)
+
+
+def is_ours(path: str) -> bool:
+    """Whether a path is ringbatch's where there is an application beside it."""
+    return path == _SERVER or any(path == root or path.startswith(f"{root}/") for root in _ROOTS)

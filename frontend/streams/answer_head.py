@@ -1,0 +1,26 @@
+"""The heads of answers as header blocks. Pure."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from ringbatch.frontend.http2.header_text import STATUS_200, field, field_name, value_after
+
+_STATUS: Final = field_name(b":status")
+_OF_ONE_CONNECTION: Final = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+)
+CONTINUE: Final = value_after(_STATUS, b"100")
+
+
+def answer_head(status: int, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """A block; what is about a connection of HTTP/1 is left out.
+
+    Args:
+        status: of the answer.
+        headers: names in any case.
+    """
+    first = STATUS_200 if status == 200 else value_after(_STATUS, b"%d" % status)
+    named = ((name.lower(), value) for name, value in headers)
+    return first + b"".join(
+        field(name, value) for name, value in named if name not in _OF_ONE_CONNECTION
+    )

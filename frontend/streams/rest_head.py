@@ -1,0 +1,74 @@
+"""The head of a request over HTTP/2 as an ASGI application is told of it. Pure."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from ringbatch.frontend.http.head import MAX_HEADERS
+from ringbatch.frontend.http2.header_rules import Fields, Request
+
+LIST_BYTES: Final = 1 << 16
+"""What the fields of a request may count together, as clients are told."""
+_TARGET: Final = re.compile(rb"/[!-~]*")
+_COOKIE: Final = b"cookie"
+_NOT_A_PATH: Final = (
+    "this is not an HTTP/2 request: :path must be a path of visible ASCII characters"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RestHead:
+    """See the module; shared by all requests whose head was the same.
+
+    Attributes:
+        method, path, raw_path, query: as ASGI has them.
+        headers: as ASGI has them; the host is among them.
+        continues: whether the client waits to be told to send the body.
+        status: that it is refused with; 0 where it is served.
+        refusal: why.
+    """
+
+    method: str
+    path: str
+    raw_path: bytes
+    query: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    continues: bool = False
+    status: int = 0
+    refusal: str = ""
+
+
+def rest_head(request: Request) -> RestHead:
+    """What is asked for; a refusal where nobody could serve it."""
+    headers = _headers(request)
+    status, refusal = 0, ""
+    if len(request.fields) > MAX_HEADERS:
+        status, refusal = 431, f"the head has more than {MAX_HEADERS} lines"
+    elif not _TARGET.fullmatch(request.path) and (request.method, request.path) != (
+        b"OPTIONS",
+        b"*",
+    ):
+        status, refusal = 400, _NOT_A_PATH
+    raw_path, _, query = request.path.partition(b"?")
+    return RestHead(
+        method=request.method.decode("latin-1"),
+        path=unquote(raw_path.decode("latin-1")),
+        raw_path=raw_path,
+        query=query,
+        headers=tuple(headers),
+        continues=any(n == b"expect" and v.lower() == b"100-continue" for n, v in request.fields),
+        status=status,
+        refusal=refusal,
+    )
+
+
+def _headers(request: Request) -> Fields:
+    found = [(name, value) for name, value in request.fields if name not in (_COOKIE, b"host")]
+    # One line, as everybody else expects it; over HTTP/2 each cookie may have its own.
+    cookies = [value for name, value in request.fields if name == _COOKIE]
+    if cookies:
+        found.append((_COOKIE, b"; ".join(cookies)))
+    hosts = [value for name, value in request.fields if name == b"host"]
+    host = request.authority or (hosts[0] if hosts else b"")
+    return [(b"host", host), *found] if host else found

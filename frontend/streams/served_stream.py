@@ -1,0 +1,289 @@
+"""One stream: a request to the ASGI application, its body as it comes, and its answer as it goes.
+
+A body is read ahead as far as the stream's window, and what is read ahead counts in the process's
+budget. An answer waits for its client's windows. Either may stop; the clocks are those of HTTP/1.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
+
+from ringbatch.frontend.codec.outcome import error_body, outcome
+from ringbatch.frontend.http.asgi import App, Scope
+from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.fallback import BEGAN, EXCHANGES, REFUSED, WHOLE, Exchange
+from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase
+from ringbatch.frontend.http2.connection import Connection
+from ringbatch.frontend.http2.frames import INTERNAL_ERROR
+from ringbatch.frontend.http2.stream import Stream
+from ringbatch.frontend.streams.answer_head import CONTINUE, answer_head
+from ringbatch.frontend.streams.rest_head import RestHead
+from ringbatch.shm.errors import Overloaded
+
+log = logging.getLogger("ringbatch.frontend")
+
+_ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
+_BODILESS: Final = (204, 304)
+_FAILED: Final = b"Internal Server Error"
+_GONE: Final = {"type": "http.disconnect"}
+
+
+class Owner(Protocol):
+    """The connection."""
+
+    core: Connection[RestHead]
+    budget: BodyBudget
+
+    def flush_soon(self) -> None:
+        """There may be something to send."""
+
+    def let_go(self, stream: Stream[RestHead]) -> None:
+        """A stream is served."""
+
+    def refuse(self, stream: Stream[RestHead], status: int, body: bytes) -> None:
+        """A stream is refused by the connection itself, with that JSON."""
+
+    def default_headers(self) -> list[tuple[bytes, bytes]]:
+        """Of every answer."""
+
+
+class ServedStream:
+    """See the module.
+
+    Args:
+        owner: its connection.
+        stream: of it.
+        scope: what is the same of all requests of the connection.
+    """
+
+    __slots__ = (
+        "_answered",
+        "_clock",
+        "_continues",
+        "_exchanges",
+        "_held_bytes",
+        "_news",
+        "_owner",
+        "_sending",
+        "_sends_body",
+        "_stream",
+        "_task",
+        "_unwanted",
+        "_whole",
+        "scope",
+    )
+
+    def __init__(self, owner: Owner, stream: Stream[RestHead], scope: Mapping[str, Any]) -> None:
+        head = stream.head
+        self._owner = owner
+        self._stream = stream
+        self._clock = Clock(0)
+        self._continues = head.continues
+        self._exchanges: set[Exchange] = set()
+        self._held_bytes = 0
+        self._whole = False
+        self._sends_body = head.method != "HEAD"
+        self._sending = False
+        self._answered = False
+        self._unwanted = False
+        self._news: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.scope: Scope = {
+            "type": "http",
+            "asgi": _ASGI,
+            "http_version": "2",
+            "method": head.method,
+            "path": head.path,
+            "raw_path": head.raw_path,
+            "query_string": head.query,
+            "root_path": "",
+            "headers": list(head.headers),
+            EXCHANGES: self._exchanges,
+            BEGAN: time.monotonic_ns(),
+            WHOLE: _has_come(stream),
+            **scope,
+        }
+
+    def start(self, app: App, loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
+        """Have the application serve it."""
+        self._task = loop.create_task(self._run(app))
+        return self._task
+
+    def happened(self) -> None:
+        """The connection's call: something has come."""
+        stream = self._stream
+        if self._unwanted or self.scope.get(REFUSED):
+            self._owner.core.taken(stream, sum(map(len, stream.pieces)))
+            stream.pieces.clear()
+            if self._unwanted and stream.ended:
+                self._end()
+            return
+        try:
+            self._hold(sum(map(len, stream.pieces)))
+        except Overloaded as error:
+            self._refuse(*outcome(error)[:2])
+            return
+        if _has_come(stream):
+            self.scope[WHOLE] = True
+        self._wake()
+
+    def looked(self) -> None:
+        """The connection's call: there may be room for more of an answer."""
+        if self._stream.gone or (self._sending and not self._stream.queue):
+            self._wake()
+
+    def tick(self) -> None:
+        """The connection's call: another second has passed."""
+        stream = self._stream
+        if stream.gone:
+            self.cancel()
+            return
+        # Where pieces lie here it is the application that takes its time.
+        waits = _has_come(stream) or stream.told or stream.pieces or self.scope.get(REFUSED)
+        phase = Phase.ANSWER if waits else Phase.BODY
+        if self._unwanted:
+            phase = Phase.UNWANTED
+        if not self._clock.is_over(phase, stream.received_bytes):
+            return
+        if self._unwanted:
+            self._end()
+        else:
+            self._refuse(408, error_body(BODY_TOO_SLOW))
+
+    def leave(self) -> None:
+        """The connection's call: it is to end soon."""
+        if self._unwanted and not self._stream.gone:
+            self._end()
+
+    def cancel(self) -> None:
+        """The connection's call: the stream is gone, and nobody waits any more."""
+        self._hold(0)
+        self._wake()
+        if self._answered:
+            self._owner.let_go(self._stream)
+        for exchange in list(self._exchanges):
+            exchange.gone()
+
+    async def _run(self, app: App) -> None:
+        stream, core = self._stream, self._owner.core
+        try:
+            await app(self.scope, self._receive, self._send)
+            failed = not stream.told
+        except Exception:
+            log.exception("the application has failed")
+            failed = True
+        finally:
+            self._hold(0)
+        if not stream.gone and not self.scope.get(REFUSED):
+            if failed and not stream.told:
+                headers = [(b"content-type", b"text/plain; charset=utf-8")]
+                core.begin(stream, answer_head(500, [*self._owner.default_headers(), *headers]))
+                core.send(stream, _FAILED if self._sends_body else b"")
+                self._finish()
+            elif stream.trailers is None and not self._unwanted:
+                core.reset(stream, INTERNAL_ERROR)
+        self._answered = True
+        if stream.gone or not self._unwanted:
+            self._owner.let_go(stream)
+
+    async def _receive(self) -> Mapping[str, Any]:
+        """The application's call: more of the body, or that nobody is there."""
+        stream, core = self._stream, self._owner.core
+        begun = stream.told or stream.pieces or stream.ended or stream.gone
+        if self._continues and not begun:
+            core.inform(stream, CONTINUE)
+            self._owner.flush_soon()
+        self._continues = False
+        while not (stream.gone or stream.pieces or (_has_come(stream) and not self._whole)):
+            await self._until_news()
+        if stream.gone or self.scope.get(REFUSED) or (self._whole and not stream.pieces):
+            return _GONE
+        body = b"".join(stream.pieces)
+        stream.pieces.clear()
+        self._hold(0)
+        core.taken(stream, len(body))
+        self._owner.flush_soon()
+        self._whole = _has_come(stream)
+        return {"type": "http.request", "body": body, "more_body": not self._whole}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        """The application's call: a part of the answer; returns once there is room for more."""
+        stream, core = self._stream, self._owner.core
+        answered = stream.gone or stream.trailers is not None or self._unwanted
+        if answered or self.scope.get(REFUSED):
+            return
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            self._sends_body &= status not in _BODILESS
+            headers = [*self._owner.default_headers(), *message.get("headers", ())]
+            core.begin(stream, answer_head(status, headers))
+            return
+        if self._sends_body:
+            core.send(stream, bytes(message.get("body", b"")))
+        if not message.get("more_body", False):
+            self._finish()
+        self._owner.flush_soon()
+        self._sending = True
+        while stream.queue and not stream.gone:
+            await self._until_news()
+        self._sending = False
+
+    def _finish(self) -> None:
+        """The answer is made. Where its client has yet to end the body, the end waits for that, for
+        a while: many clients take the end of a stream that they still send on for a failure."""
+        stream, core = self._stream, self._owner.core
+        if stream.ended:
+            core.end(stream, b"")
+            return
+        self._unwanted = True
+        self._hold(0)
+        core.taken(stream, sum(map(len, stream.pieces)))
+        stream.pieces.clear()
+
+    def _end(self) -> None:
+        """Nothing more is waited for; a client that still sends is told to stop."""
+        self._unwanted = False
+        self._owner.core.end(self._stream, b"")
+        if self._answered:
+            self._owner.let_go(self._stream)
+        else:
+            self._owner.flush_soon()
+
+    async def _until_news(self) -> None:
+        self._news = asyncio.get_running_loop().create_future()
+        try:
+            await self._news
+        finally:
+            self._news = None
+
+    def _wake(self) -> None:
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    def _hold(self, size: int) -> None:
+        """So much has come and is with nobody yet."""
+        budget, more = self._owner.budget, size - self._held_bytes
+        if more > 0:
+            budget.take(more)
+        else:
+            budget.give(-more)
+        self._held_bytes = size
+
+    def _refuse(self, status: int, body: bytes) -> None:
+        """End it, whoever serves it."""
+        stream = self._stream
+        self.scope[REFUSED] = True
+        stream.pieces.clear()
+        self._hold(0)
+        if stream.told:
+            self._owner.core.reset(stream)
+        else:
+            self._owner.refuse(stream, status, body)
+        self.cancel()
+
+
+def _has_come(stream: Stream[RestHead]) -> bool:
+    """Whether all of a body is there; its end may come later, where its length was said."""
+    return stream.ended or stream.body_left == 0

@@ -1,0 +1,79 @@
+"""Members of JSON bodies that are no protocol's of tensors, and words for what is wrong; pure."""
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from ringbatch.frontend.codec.json_to_tensor import shown
+from ringbatch.shm.errors import InvalidRequest
+
+T = TypeVar("T")
+_SHOWN: Final = 40
+
+
+def parsed(body: bytes | bytearray) -> dict[str, Any]:
+    """The object that a body is.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    try:
+        found = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"the body is no JSON in UTF-8: {error}") from None
+    if not isinstance(found, dict):
+        raise InvalidRequest("the body must be a JSON object")
+    return found
+
+
+def expect_members(found: dict[str, Any], known: Sequence[str]) -> None:
+    """Return where a body has no member that would be ignored.
+
+    Raises:
+        InvalidRequest: it has.
+    """
+    for name in found:
+        if name not in known:
+            raise InvalidRequest(f"unknown member {shown(name)}; known are {', '.join(known)}")
+
+
+def optional(found: dict[str, Any], name: str, kind: type[T], words: str) -> T | None:
+    """A member of one type; None where it is absent or null.
+
+    Raises:
+        InvalidRequest: it is of another type.
+    """
+    value = found.get(name)
+    if value is None:
+        return None
+    # To Python, true is a number.
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise InvalidRequest(f'"{name}" is {_value(value)}; it must be {words}')
+    return value
+
+
+def required_texts(found: dict[str, Any], name: str) -> list[str]:
+    """A member that is a text or a list of texts, one at the least.
+
+    Raises:
+        InvalidRequest: it is not.
+    """
+    value = found.get(name)
+    if isinstance(value, str):
+        return [value]
+    if value is None:
+        raise InvalidRequest(f'"{name}" is missing; it must be a text or a list of texts')
+    if value == []:
+        raise InvalidRequest(f'"{name}" is an empty list; it must have one text at the least')
+    if not isinstance(value, list):
+        raise InvalidRequest(f'"{name}" is {_value(value)}; it must be a text or a list of texts')
+    for place, text in enumerate(value):
+        if not isinstance(text, str):
+            raise InvalidRequest(f'"{name}" has {_value(text)} at place {place}; it must be a text')
+    return value
+
+
+def _value(value: object) -> str:
+    text = orjson.dumps(value).decode(errors="replace")
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -1,0 +1,176 @@
+"""OpenAI's embeddings: bodies in, answers and errors in their form; pure.
+
+    POST /v1/embeddings   {"model": ..., "input": a text, a list of texts, tokens, or lists of them,
+                           "encoding_format": "float" or "base64", "dimensions": N}
+
+Beside what OpenAI has, ``truncate`` says for one request what the model's setting says for all.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from ringbatch.frontend.codec.outcome import JSON, Answer, outcome, status_of, text_of
+from ringbatch.frontend.codec.rendering import Results
+from ringbatch.frontend.texts.bodies import expect_members, optional, parsed, required_texts
+from ringbatch.frontend.texts.rows import Given
+from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestError, Unauthenticated
+
+PATH: Final = "/v1/embeddings"
+_SERVER_ERRORS: Final = 500
+_KNOWN: Final = ("model", "input", "encoding_format", "dimensions", "user", "truncate")
+_FORMATS: Final = ("float", "base64")
+
+
+@dataclass(frozen=True, slots=True)
+class Embeddings:
+    """What a body asks for.
+
+    Attributes:
+        model: its name; empty where the body has none.
+        given: the texts, or tokens.
+        base64: whether vectors are wanted in base64, little-endian FP32; else as lists of numbers.
+        dimensions: the first so many of each vector, scaled to length 1 again; 0 for all.
+    """
+
+    model: str
+    given: Given
+    base64: bool
+    dimensions: int
+
+
+def read(body: bytes | bytearray) -> Embeddings:
+    """What a body asks for.
+
+    Raises:
+        InvalidRequest: naming what was found and what would be right.
+    """
+    found = parsed(body)
+    expect_members(found, _KNOWN)
+    model = optional(found, "model", str, "the name of a model") or ""
+    form = optional(found, "encoding_format", str, '"float" or "base64"') or "float"
+    if form not in _FORMATS:
+        raise InvalidRequest(f'"encoding_format" is "{form[:40]}"; it must be "float" or "base64"')
+    dimensions = optional(found, "dimensions", int, "a whole number from 1")
+    if dimensions is not None and dimensions < 1:
+        raise InvalidRequest(f'"dimensions" is {dimensions}; it must be a whole number from 1')
+    truncate = optional(found, "truncate", bool, "true or false")
+    return Embeddings(model, _input(found, truncate), form == "base64", dimensions or 0)
+
+
+def _input(found: dict[str, Any], truncate: bool | None) -> Given:
+    value = found.get("input")
+    if isinstance(value, list) and value:
+        if all(map(_is_token, value)):
+            return Given((), [value])
+        if all(isinstance(ids, list) and ids and all(map(_is_token, ids)) for ids in value):
+            return Given((), value)
+    return Given(required_texts(found, "input"), truncate=truncate)
+
+
+def _is_token(value: object) -> bool:
+    return type(value) is int
+
+
+class EmbeddingsRendering:
+    """See `ringbatch.frontend.codec.rendering.Rendering`.
+
+    Args:
+        asked: the request.
+        model: what it is called in the answer.
+    """
+
+    def __init__(self, asked: Embeddings, model: str) -> None:
+        self._asked = asked
+        self._model = model
+
+    def render(self, results: Results, _batch_id: str) -> Answer:
+        """As in `Rendering`."""
+        counts = sum(self._asked.given.counts)
+        data = [
+            {"object": "embedding", "index": index, "embedding": self._written(vector)}
+            for index, vector in enumerate(self._vectors(results))
+        ]
+        answer = {
+            "object": "list",
+            "data": data,
+            "model": self._model,
+            "usage": {"prompt_tokens": counts, "total_tokens": counts},
+        }
+        return 200, orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY), JSON
+
+    def render_in_place(
+        self, memory: memoryview, rows: int, start: int, size: int, batch_id: str
+    ) -> Answer:
+        """As in `Rendering`."""
+        return self.render(((rows, memory[start : start + size]),), batch_id)
+
+    def render_error(self, error: RequestError, _batch_id: str) -> Answer:
+        """As in `Rendering`."""
+        return refused(error)
+
+    def _vectors(self, results: Results) -> NDArray[np.float32]:
+        rows = [np.frombuffer(result, np.float32).reshape(count, -1) for count, result in results]
+        vectors = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        wanted = self._asked.dimensions
+        if not wanted or wanted == vectors.shape[1]:
+            return vectors
+        cut = vectors[:, :wanted]
+        lengths = np.sqrt(np.einsum("ij,ij->i", cut, cut))[:, np.newaxis]
+        scaled: NDArray[np.float32] = cut / np.maximum(lengths, np.float32(1e-12))
+        return scaled
+
+    def _written(self, vector: NDArray[np.float32]) -> str | NDArray[np.float32]:
+        if self._asked.base64:
+            return base64.b64encode(vector.tobytes()).decode()
+        return np.ascontiguousarray(vector)
+
+
+def expect_dimensions(asked: Embeddings, dims: int) -> None:
+    """Return where vectors have as many dimensions as are asked for.
+
+    Raises:
+        InvalidRequest: they do not.
+    """
+    if asked.dimensions > dims:
+        raise InvalidRequest(
+            f'"dimensions" is {asked.dimensions}, but this model\'s vectors have {dims}'
+        )
+
+
+def refused(error: RequestError) -> Answer:
+    """The answer that says why there is none."""
+    _, _, headers = outcome(error)
+    return status_of(error), error_body(status_of(error), text_of(error), _code(error)), headers
+
+
+def error_body(status: int, text: str, code: str | None = None) -> bytes:
+    """An error in OpenAI's form."""
+    kind = "server_error" if status >= _SERVER_ERRORS else "invalid_request_error"
+    message = text.encode(errors="replace").decode()
+    return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+
+def _code(error: RequestError) -> str | None:
+    if isinstance(error, ModelNotFound):
+        return "model_not_found"
+    return "invalid_api_key" if isinstance(error, Unauthenticated) else None
+
+
+def only(names: Sequence[str], model: str, what: str) -> str:
+    """The model that is meant: the one that is named, or the only one.
+
+    Raises:
+        InvalidRequest: none is named, and there is not one alone.
+    """
+    if model:
+        return model
+    if len(names) == 1:
+        return names[0]
+    known = ", ".join(names) or "none"
+    raise InvalidRequest(f'"model" is missing; models for {what} are: {known}')

@@ -1,0 +1,175 @@
+"""Texts of a request, and rows of tokens as they stand in slots; pure.
+
+A part holds rows of one bucket of lengths alone, and no more of them than a batch may have tokens,
+so that no list of texts makes a batch which others wait for longer than for any.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbatch.frontend.codec.bytes_tensor import elements
+from ringbatch.frontend.codec.payload import LazyBytes, Part, SlotPart, framed
+from ringbatch.frontend.codec.rendering import Results
+from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.frame import Frame
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.texts import FILLER, IDS
+
+Text = str | tuple[str, str]
+"""A text, or a query and a text."""
+Ids = NDArray[np.int32]
+
+_FRAME: Final = Frame((IDS,))
+_NO_EDGE: Final = 1 << 62
+
+
+class Given(LazyBytes):
+    """Texts in the place of a payload, for protocols that read no tensors.
+
+    Attributes:
+        texts: of the request; none where it has `ids`.
+        ids: of the request, where its client has made tokens itself.
+        truncate: as of `ringbatch.shm.texts.Tokens`; None where the model's setting holds.
+        counts: the tokens of each text, once they are known.
+    """
+
+    __slots__ = ("counts", "ids", "texts", "truncate")
+
+    def __init__(
+        self,
+        texts: Sequence[Text],
+        ids: Sequence[Sequence[int]] = (),
+        truncate: bool | None = None,
+    ) -> None:
+        self.texts = texts
+        self.ids = ids
+        self.truncate = truncate
+        self.counts: list[int] = []
+
+    def __len__(self) -> int:
+        """Rows."""
+        return len(self.texts) or len(self.ids)
+
+    @property
+    def characters(self) -> int:
+        """Of all texts."""
+        return sum(len(t) if isinstance(t, str) else len(t[0]) + len(t[1]) for t in self.texts)
+
+
+def given(parts: Sequence[SlotPart], frame: Frame) -> Given:
+    """The texts of a request.
+
+    Args:
+        parts: as a protocol has read them.
+        frame: of the model's inputs, as clients send them.
+
+    Raises:
+        InvalidRequest: an element is no UTF-8.
+    """
+    first = parts[0][1]
+    if isinstance(first, Given):
+        return first
+    texts: list[Text] = []
+    for rows, payload, _ in parts:
+        data = bytes(payload)
+        placement = frame.place(rows, *frame.read_prefix(data, 0))
+        columns = [
+            [
+                _decoded(data[start:end], len(texts) + number, tensor.name)
+                for number, (start, end) in enumerate(
+                    elements(data, placed.offset, placed.size, rows)
+                )
+            ]
+            for tensor, placed in zip(frame.tensors, placement.parts, strict=True)
+        ]
+        if len(columns) == 1:
+            texts += columns[0]
+        else:
+            texts += list(zip(columns[0], columns[1], strict=True))
+    return Given(texts)
+
+
+def _decoded(data: bytes, number: int, name: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(
+            f'input "{name}" of instance {number} is no UTF-8: byte {error.start} is '
+            f"0x{data[error.start]:02x}"
+        ) from None
+
+
+class Shape:
+    """How rows of tokens become parts of one model's requests.
+
+    Args:
+        spec: the model.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self._cap = spec.cap
+        self._edges = spec.length_buckets
+        self._budget = spec.max_batch_elements
+
+    def in_order(self, rows: Sequence[Ids]) -> list[Part]:
+        """Parts of neighbours."""
+        return [_part(rows[start:end]) for start, end in self._runs([len(row) for row in rows])]
+
+    def by_length(self, rows: Sequence[Ids]) -> tuple[list[Part], list[int]]:
+        """As few parts as can be, and for each row in them its place in the request."""
+        places = sorted(range(len(rows)), key=lambda place: len(rows[place]))
+        return self.in_order([rows[place] for place in places]), places
+
+    def _runs(self, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """Start and end of what makes one part each."""
+        start, edge, most = 0, 0, 0
+        for place, length in enumerate(lengths):
+            own = self._edge(length)
+            if place and own == edge and place - start < most:
+                continue
+            if place:
+                yield start, place
+            start, edge, most = place, own, self._most(own, lengths[place:])
+        yield start, len(lengths)
+
+    def _edge(self, length: int) -> int:
+        for edge in self._edges:
+            if edge >= length:
+                return edge
+        return _NO_EDGE
+
+    def _most(self, edge: int, lengths: Sequence[int]) -> int:
+        """The most rows of a part."""
+        if not self._budget:
+            return self._cap
+        size = edge if edge < _NO_EDGE else max(lengths)
+        return min(self._cap, max(self._budget // size, 1))
+
+
+def _part(rows: Sequence[Ids]) -> Part:
+    if len(rows) == 1:
+        longest, data = len(rows[0]), rows[0].tobytes()
+    else:
+        longest = max(map(len, rows))
+        joined = np.full((len(rows), longest), FILLER, np.int32)
+        for place, row in enumerate(rows):
+            joined[place, : len(row)] = row
+        data = joined.tobytes()
+    return Part(len(rows), framed(_FRAME, len(rows), (longest,), [data]), _FRAME.key_bytes)
+
+
+def reordered(results: Results, places: Sequence[int]) -> tuple[int, memoryview]:
+    """Results of all parts as one, its rows in the request's order.
+
+    Args:
+        results: the rows and the result of each part; every row has as many bytes.
+        places: for each row, its place in the request.
+    """
+    data = b"".join(result for _, result in results)
+    found = np.frombuffer(data, np.uint8).reshape(len(places), -1)
+    ordered: NDArray[Any] = np.empty_like(found)
+    ordered[np.asarray(places)] = found
+    return len(places), ordered.reshape(-1).data

@@ -1,0 +1,241 @@
+"""The tokenizer of one model, in a process that clients send texts to.
+
+Short texts are made tokens of at once. What is longer, and all that comes before the tokenizer is
+loaded, is done by a thread, so that nobody else waits for it.
+"""
+
+import hashlib
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ringbatch.frontend.codec.payload import Part, SlotPart
+from ringbatch.frontend.texts.rows import Given, Ids, Shape, Text, given
+from ringbatch.shm.errors import InvalidRequest, ModelNotReady, how_to_install
+from ringbatch.shm.frame import Frame
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.texts import SECOND, Tokens
+
+log = logging.getLogger("ringbatch.frontend")
+
+QUICK_CHARACTERS: Final = 4096
+"""A tokenizer takes a third of a microsecond for each."""
+CHARACTERS_A_TOKEN: Final = 256
+"""What a text has beyond so many for each token that the model takes is not looked at, so that
+nobody waits for a book of which a page counts."""
+
+
+class Tokenized(NamedTuple):
+    """A request's texts as tokens.
+
+    Attributes:
+        parts: what goes into slots.
+        places: for each row in them, its place in the request; None where that is the order.
+    """
+
+    parts: tuple[Part, ...]
+    places: list[int] | None
+
+
+class TextModel:
+    """What makes tokens of the texts for one model.
+
+    Args:
+        spec: the model, with `tokens`.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        assert spec.tokens is not None, "a model of texts"
+        self.tokens = spec.tokens
+        self._name = spec.name
+        self._frame = Frame(spec.inputs)
+        self._shape = Shape(spec)
+        self._loading = threading.Lock()
+        self._tokenizer: Tokenizer | None = None
+
+    def given(self, parts: Sequence[SlotPart]) -> Given:
+        """The texts of a request; raises `InvalidRequest`."""
+        return given(parts, self._frame)
+
+    def is_quick(self, asked: Given) -> bool:
+        """Whether `tokenized` takes less time than anybody would notice."""
+        return self._tokenizer is not None and asked.characters <= QUICK_CHARACTERS
+
+    def tokenized(self, asked: Given, *, in_order: bool = False) -> Tokenized:
+        """The texts of a request as tokens, by any thread.
+
+        Args:
+            asked: the request's.
+            in_order: whether rows must stay in their order, at the price of more parts.
+
+        Raises:
+            InvalidRequest: a text is too long, or has no tokens.
+            ModelNotReady: the tokenizer cannot be loaded.
+        """
+        rows = self._rows(asked)
+        asked.counts = [len(row) for row in rows]
+        if in_order or len(rows) == 1:
+            return Tokenized(tuple(self._shape.in_order(rows)), None)
+        parts, places = self._shape.by_length(rows)
+        return Tokenized(tuple(parts), places)
+
+    def load(self) -> "Tokenizer":
+        """Load the tokenizer, where that is not done; by any thread.
+
+        Raises:
+            ModelNotReady: it cannot be loaded; the log says why.
+        """
+        if self._tokenizer is None:
+            with self._loading:
+                if self._tokenizer is None:
+                    self._tokenizer = self._loaded()
+        return self._tokenizer
+
+    def load_soon(self) -> None:
+        """Have a thread load it; whoever wants it before waits for that."""
+        thread().submit(self._try_to_load)
+
+    def _try_to_load(self) -> None:
+        try:
+            self.load()
+        except ModelNotReady as error:
+            log.error("frontend: %s", error)
+
+    def _loaded(self) -> "Tokenizer":
+        try:
+            return Tokenizer(self.tokens)
+        except Unusable as error:
+            log.error("frontend: model %s: %s", self._name, error)
+            raise ModelNotReady(
+                f'model "{self._name}" is not ready: its tokenizer cannot be used; the log says why'
+            ) from None
+
+    def _rows(self, asked: Given) -> list[Ids]:
+        if asked.ids:
+            return [self._checked(ids, number) for number, ids in enumerate(asked.ids)]
+        truncate = self.tokens.truncate if asked.truncate is None else asked.truncate
+        return self.load().rows(asked.texts, truncate=truncate)
+
+    def _checked(self, ids: Sequence[int], number: int) -> Ids:
+        limit, vocabulary = self.tokens.limit, self.tokens.vocabulary
+        if not 0 < len(ids) <= limit:
+            raise InvalidRequest(
+                f"input {number} has {len(ids)} tokens; this model takes from 1 to {limit}"
+            )
+        wrong = next((token for token in ids if not 0 <= token < vocabulary), None)
+        if wrong is not None:
+            raise InvalidRequest(
+                f"input {number} has the token {wrong}; this model's are from 0 to {vocabulary - 1}"
+            )
+        return np.array(ids, np.int32)
+
+
+class Unusable(Exception):
+    """A tokenizer cannot be used; the text is for the operator."""
+
+
+class Tokenizer:
+    """A tokenizer.json in use.
+
+    Args:
+        tokens: what a model says of it.
+
+    Raises:
+        Unusable: it cannot be read, or is another by now.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        try:
+            content = Path(tokens.path).read_bytes()
+        except OSError as error:
+            raise Unusable(f"{tokens.path}: cannot be read: {error.strerror}") from None
+        if hashlib.blake2b(content, digest_size=16).hexdigest() != tokens.digest:
+            raise Unusable(
+                f"{tokens.path}: is another by now than the one that the model was loaded with; "
+                "ringbatch reload takes what is there now"
+            )
+        tokenizer = _library().Tokenizer.from_buffer(content)
+        tokenizer.no_padding()
+        said = tokenizer.truncation or {}
+        tokenizer.enable_truncation(tokens.limit, direction=said.get("direction", "right"))
+        self._encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
+        self._keeps_end = said.get("direction") == "left"
+        self._limit = tokens.limit
+        self._most_characters = tokens.limit * CHARACTERS_A_TOKEN
+        self._pairs = tokens.pairs
+        self._added: int = tokenizer.num_special_tokens_to_add(tokens.pairs)
+
+    def rows(self, texts: Sequence[Text], *, truncate: bool) -> list[Ids]:
+        """The tokens of each text.
+
+        Raises:
+            InvalidRequest: one is too long, and not to be truncated, or has none at all.
+        """
+        found = self._encode(
+            [self._cut(text, number, truncate) for number, text in enumerate(texts)]
+        )
+        rows = []
+        for number, encoding in enumerate(found):
+            ids = encoding.ids
+            if len(ids) >= self._limit and not truncate and encoding.overflowing:
+                raise InvalidRequest(self._too_long(number, encoding))
+            if not ids:
+                raise InvalidRequest(f"text {number} is empty: it has no tokens")
+            row = np.array(ids, np.int32)
+            if self._pairs:
+                row |= np.array(encoding.type_ids, np.int32) * np.int32(SECOND)
+            rows.append(row)
+        return rows
+
+    def _cut(self, text: Text, number: int, truncate: bool) -> Text:
+        """As much of a text as its tokens can be of."""
+        if not isinstance(text, str):
+            query, other = text
+            return self._end_or_start(query), self._end_or_start(other)
+        most = self._most_characters
+        if len(text) <= most:
+            return text
+        if not truncate:
+            raise InvalidRequest(
+                f"text {number} has {len(text)} characters, but this model takes at most "
+                f"{self._limit} tokens; send a shorter one, or have the rest left out with truncate"
+            )
+        return self._end_or_start(text)
+
+    def _end_or_start(self, text: str) -> str:
+        most = self._most_characters
+        return text[-most:] if self._keeps_end else text[:most]
+
+    def _too_long(self, number: int, encoding: Any) -> str:
+        count = len(encoding.ids)
+        count += sum(len(rest.ids) - self._added for rest in encoding.overflowing)
+        what = f"more than {self._limit}" if self._pairs else str(count)
+        return (
+            f"text {number} has {what} tokens, but this model takes at most {self._limit}; send a "
+            "shorter one, or have the rest left out with truncate"
+        )
+
+
+def _library() -> Any:
+    # Its own threads would take the cores of the workers, and mind being forked.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    try:
+        import tokenizers
+    except ModuleNotFoundError:
+        raise Unusable(
+            f"texts need the module tokenizers, which is not installed; {how_to_install('text')}"
+        ) from None
+    return tokenizers
+
+
+@cache
+def thread() -> Executor:
+    """The one thread of this process that makes tokens of what is long."""
+    return ThreadPoolExecutor(1, "tokens")

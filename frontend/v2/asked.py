@@ -1,0 +1,55 @@
+"""Bodies of V2 requests to a model that asks what its requests say."""
+
+from typing import Any, Self
+
+from ringbatch.frontend.codec.words import Heard, Words
+from ringbatch.frontend.v2.request import Described, InferRequests, Outline, Request
+from ringbatch.frontend.v2.shared_memory import ClientMemory
+from ringbatch.shm.model_spec import ModelSpec
+
+
+def asked_of(spec: ModelSpec, memory: ClientMemory) -> "AskedRequests | None":
+    """What reads requests to this model, where it asks and has tensors; None for others."""
+    return AskedRequests(spec, memory) if spec.typed and spec.words is not None else None
+
+
+class AskedRequests(InferRequests):
+    """Requests to one such model. Nothing that they say is remembered.
+
+    Args:
+        spec: the model, with declared inputs.
+        memory: where clients may have tensors.
+    """
+
+    remembers = False
+
+    def __init__(self, spec: ModelSpec, memory: ClientMemory) -> None:
+        super().__init__(spec, memory)
+        self._words = Words(spec)
+        self._heard: Heard = b""
+        self._told = b""
+
+    def hear(self, heard: Heard) -> Self:
+        """The headers of the request that is parsed next."""
+        self._heard = heard
+        return self
+
+    def parse(self, body: bytes | bytearray, json_bytes: int | None) -> Request:
+        """As in `Requests`."""
+        try:
+            self._told = self._words.text(self._heard, "", None) if json_bytes == 0 else b""
+            return super().parse(body, json_bytes)
+        finally:
+            self._heard = self._told = b""
+
+    def outline(self, text: bytes, binary_bytes: int) -> Outline | None:
+        """As in `Requests`."""
+        return None
+
+    def _described(self, request: Any) -> Described:
+        described = super()._described(request)
+        self._told = self._words.text(self._heard, request.get("id"), request.get("parameters"))
+        return described
+
+    def _said(self) -> bytes:
+        return self._told

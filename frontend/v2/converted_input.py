@@ -1,0 +1,56 @@
+"""One input of a V2 request in another datatype than the model's: floats that are made wider, by
+which nothing is lost, and those that the library of the model would make narrower itself.
+"""
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ringbatch.frontend.codec.payload import Bytes, LazyBytes
+from ringbatch.frontend.v2.input import Input, Shape
+from ringbatch.shm.tensor import Tensor
+
+_WIDER: Final = {"FP32": ("FP16",), "FP64": ("FP16", "FP32")}
+"""Of each datatype, those whose values it has too."""
+_BY_LIBRARY: Final = {"sklearn": {"FP32": ("FP64",)}}
+"""What a library converts itself, by platform."""
+
+
+def convertible(datatype: str, platform: str) -> tuple[str, ...]:
+    """The datatypes in which values for one of that datatype may come, beside its own."""
+    return _WIDER.get(datatype, ()) + _BY_LIBRARY.get(platform, {}).get(datatype, ())
+
+
+class ConvertedInput(Input):
+    """See the module.
+
+    Args:
+        tensor: the input.
+        datatype: in which its values come.
+        model, batched: as of `Input`.
+    """
+
+    def __init__(self, tensor: Tensor, datatype: str, model: str, *, batched: bool) -> None:
+        super().__init__(Tensor(tensor.name, datatype, tensor.shape), model, batched=batched)
+        self._from = np.dtype(self._datatype.numpy)
+        self._to = np.dtype(tensor.datatype.numpy)
+
+    def packed(
+        self, values: list[Any], shape: Shape, *, booleans: bool, where: str = "data"
+    ) -> bytes:
+        """As in `Input`."""
+        return self._converted(super().packed(values, shape, booleans=booleans, where=where))
+
+    def unpacked(self, data: memoryview, shape: Shape) -> Bytes:
+        """As in `Input`."""
+        return self._converted(data)
+
+    def settled(self, lazy: LazyBytes, shape: Shape) -> Bytes | LazyBytes:
+        """As in `Input`."""
+        return self._converted(lazy.read())
+
+    def _converted(self, data: Bytes) -> bytes:
+        values: NDArray[Any] = np.frombuffer(data, self._from)
+        with np.errstate(over="ignore"):
+            return values.astype(self._to).tobytes()

@@ -1,0 +1,113 @@
+"""What the supervisor says of the number of a model's workers: how many the load wants, and what
+has changed that, counted.
+
+A block has a tag that says whose it is, as the blocks of `ringbatch.shm.tallies` have.
+"""
+
+from enum import IntEnum
+from typing import Final
+
+from ringbatch.shm.counters import Counters
+from ringbatch.shm.descriptors import ScalingWords
+from ringbatch.shm.layout import Layout
+from ringbatch.shm.model_spec import INDEX_MASK
+
+_TAG: Final = ScalingWords.TAG
+
+
+class Cause(IntEnum):
+    """Why workers are started or let go, or are not started."""
+
+    LATE = 0
+    """The predicted wait was above its target."""
+    REQUEST = 1
+    """A request came for a model without a worker."""
+    IDLE = 2
+    """Fewer suffice for the load."""
+    UNUSED = 3
+    """No request came."""
+    MEMORY = 4
+    """There is no memory for another."""
+    CPUS = 5
+    """No CPU has time for another."""
+    FAILED = 6
+    """One that was to be started was not ready."""
+
+    @property
+    def direction(self) -> str:
+        """Where the number goes: up, down, or held."""
+        if self in (Cause.LATE, Cause.REQUEST):
+            return "up"
+        return "down" if self in (Cause.IDLE, Cause.UNUSED) else "held"
+
+    @property
+    def words(self) -> str:
+        """The same for people."""
+        return _WORDS[self]
+
+
+_WORDS: Final = {
+    Cause.LATE: "the predicted wait is above its target",
+    Cause.REQUEST: "a request has come",
+    Cause.IDLE: "fewer suffice",
+    Cause.UNUSED: "no request comes",
+    Cause.MEMORY: "there is no memory for more",
+    Cause.CPUS: "no CPU has time for more",
+    Cause.FAILED: "a worker was not ready",
+}
+assert ScalingWords.COUNTS + len(Cause) <= ScalingWords.SIZE
+
+
+class Scalings:
+    """The block of one account; the supervisor alone changes it.
+
+    Args:
+        words: the segment as a memoryview of format ``Q``.
+        layout: of it.
+        account: see `ModelSpec.account`.
+    """
+
+    def __init__(self, words: memoryview, layout: Layout, account: int) -> None:
+        self._words = words
+        self._tag = account + 1
+        self._first = layout.scaling(account & INDEX_MASK)
+
+    def open(self) -> None:
+        """Have it be this account's; what it says of another is wiped."""
+        words, first = self._words, self._first
+        if words[first + _TAG] != self._tag:
+            for word in range(first, first + ScalingWords.SIZE):
+                words[word] = 0
+            words[first + _TAG] = self._tag
+
+    def want(self, workers: int) -> None:
+        """So many are to run."""
+        self._words[self._first + ScalingWords.WANTED] = workers
+
+    def fail(self, *, failed: bool) -> None:
+        """Whether the last that were to be started could not be."""
+        self._words[self._first + ScalingWords.FAILED] = failed
+
+    def count(self, cause: Cause) -> None:
+        """A decision was made."""
+        Counters(self._words, self._first + ScalingWords.COUNTS, len(Cause)).add(cause)
+
+    @property
+    def wanted(self) -> int:
+        """How many are to run; 0 where nobody has said so."""
+        return self._words[self._first + ScalingWords.WANTED] if self._is_own else 0
+
+    @property
+    def failed(self) -> bool:
+        """Whether the last that were to be started could not be."""
+        return self._is_own and bool(self._words[self._first + ScalingWords.FAILED])
+
+    def counts(self) -> dict[Cause, int]:
+        """Decisions by their cause, since the engine started."""
+        first = self._first + ScalingWords.COUNTS
+        own = self._is_own
+        return {cause: self._words[first + cause] if own else 0 for cause in Cause}
+
+    @property
+    def _is_own(self) -> bool:
+        return bool(self._words[self._first + _TAG] == self._tag)

@@ -1,0 +1,51 @@
+"""Texts as they stand in slots: the numbers of their tokens.
+
+Clients send texts, or pairs of them, as BYTES. A frontend makes tokens of them, so that batches are
+formed by what texts cost. In a slot, rows are padded to the longest of them with `FILLER`, which
+says of each where it ends; a token of the second text of a pair is marked by the bit `SECOND`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ringbatch.shm.tensor import ANY, Tensor
+
+IDS: Final = Tensor("ids", "INT32", [ANY])
+"""What stands in slots."""
+FILLER: Final = -1
+SECOND: Final = 1 << 30
+TEXT: Final = Tensor("text", "BYTES", [])
+QUERY: Final = Tensor("query", "BYTES", [])
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """How texts for one model become tokens.
+
+    Attributes:
+        path: of its tokenizer.json.
+        digest: of that file's content, when the model was opened.
+        limit: the most tokens of one text, or pair, those that the tokenizer adds among them.
+        truncate: whether what a longer one has beyond that is left out; else it is refused.
+        pairs: whether an instance is a query and a text.
+        vocabulary: how many numbers of tokens there are.
+    """
+
+    path: str
+    digest: str
+    limit: int
+    truncate: bool
+    pairs: bool
+    vocabulary: int
+
+    def edges(self, edges: Sequence[int]) -> tuple[int, ...]:
+        """Of ascending edges of buckets those that a text can have, the last being the limit."""
+        if not edges:
+            return ()
+        return (*(edge for edge in edges if edge < self.limit), self.limit)
+
+    @property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """What clients send."""
+        return (QUERY, TEXT) if self.pairs else (TEXT,)

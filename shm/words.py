@@ -1,0 +1,33 @@
+"""What a model that asks for it is told of its requests, and how that stands in their slots.
+
+Behind the inputs of a typed model stands one more tensor, BYTES []: of each slot its first row has
+a JSON object, its others nothing. In the list of an untyped model's instances the object comes
+first, and is no instance. Of models that do not ask, slots hold nothing of it.
+
+    {"id": "42", "parameters": {"top_k": 5}, "headers": {"x-tenant": "a"}}
+"""
+
+from typing import Final
+
+from ringbatch.shm.tensor import Tensor
+
+WORDS: Final = Tensor("request", "BYTES", [])
+NOTHING: Final = b"{}"
+MOST_BYTES: Final = 1 << 14
+"""Of such an object."""
+_LENGTH_BYTES: Final = 4
+
+
+def as_tensor(text: bytes, rows: int) -> bytes:
+    """The bytes of that tensor for the rows of one slot."""
+    return len(text).to_bytes(_LENGTH_BYTES, "little") + text + bytes(_LENGTH_BYTES * (rows - 1))
+
+
+def as_list(text: bytes, instances: bytes | memoryview) -> bytes:
+    """The JSON text of a list of instances with the object in front.
+
+    Args:
+        text: of the object.
+        instances: the text of a list with at least one element.
+    """
+    return b"[%b,%b" % (text, bytes(instances[1:]))

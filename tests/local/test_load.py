@@ -1,0 +1,187 @@
+"""What the segment says of an engine's load, to HAProxy and in answers."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final
+
+import pytest
+from segment_fixture import local_segment, spec
+
+from ringbatch.frontend.load import agent
+from ringbatch.frontend.load.agent import Agent
+from ringbatch.frontend.load.reading import engine_load
+from ringbatch.frontend.load.reports import (
+    LOOK_NS,
+    WINDOW_NS,
+    Counts,
+    LoadReports,
+    Rates,
+    rates,
+)
+from ringbatch.frontend.load.word import EngineLoad, ModelLoad, word
+from ringbatch.shm import cost_profile
+from ringbatch.shm.cost_profile import Trial
+from ringbatch.shm.descriptors import ModelWords
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.tallies import Protocol, Tallies
+
+MS: Final = 1_000_000
+S: Final = 1_000_000_000
+
+
+def served(answer_ms: int = 0, row_ns: int = 0, ready: int = 2) -> Segment:
+    segment = local_segment(spec(max_batch_size=8, workers=(0, 1)))
+    first = segment.layout.model(0)
+    for word_of, value in (
+        (ModelWords.READY, ready),
+        (ModelWords.ANSWER_NS, answer_ms * MS),
+        (ModelWords.ROW_NS, row_ns),
+    ):
+        segment.words[first + word_of] = value
+    cost_profile.write(segment, 0, [Trial(1, 0, 4 * MS), Trial(8, 0, 9 * MS)])
+    cost_profile.write(segment, 1, [Trial(1, 0, 5 * MS)])
+    return segment
+
+
+def test_a_segment_says_what_stands_in_it() -> None:
+    # Sixteen instances a cycle, by two workers.
+    load = engine_load(served(answer_ms=40, row_ns=MS), time.monotonic_ns())
+    assert load == EngineLoad(False, (ModelLoad("m", "", 40 * MS, 16 * MS, 4 * MS),))
+    assert load.percent == 10
+
+
+def test_who_has_no_worker_is_down_and_who_stops_is_not() -> None:
+    segment = served(ready=0)
+    assert word(engine_load(segment, time.monotonic_ns())) == b"down #m: no worker holds it now\n"
+    segment.say_stopping()
+    assert word(engine_load(segment, time.monotonic_ns())) == b"up 0%\n"
+
+
+def test_who_needs_no_worker_until_somebody_asks_is_up() -> None:
+    segment = local_segment(replace(spec(workers=(0,)), least=0, most=4))
+    assert word(engine_load(segment, time.monotonic_ns())) == b"up 100%\n"
+
+
+def test_an_engine_that_another_follows_gets_requests_to_its_end() -> None:
+    segment = served()
+    segment.drain(superseded=True)
+    assert word(engine_load(segment, time.monotonic_ns())) == b"up 100%\n"
+    segment.drain()
+    assert word(engine_load(segment, time.monotonic_ns())) == b"up 0%\n"
+
+
+def test_rates_are_those_of_the_time_that_passed() -> None:
+    before = Counts(5 * S, 100, 10, {1: 1000, 2: 7})
+    now = Counts(7 * S, 300, 14, {1: 1400, 2: 7, 3: 5000})
+    # What account 3 counted before is not known.
+    assert rates(before, now, {1: MS, 2: MS, 3: MS}) == Rates(100.0, 2.0, 0.2)
+    assert rates(now, now, {1: MS}) == Rates(0.0, 0.0, 0.0)
+    assert rates(now, before._replace(at_ns=9 * S), {1: MS}) == Rates(0.0, 0.0, 0.0)
+
+
+def test_reports_look_again_after_a_while_and_divide_by_a_second_or_two() -> None:
+    segment, now_ns = served(answer_ms=40, row_ns=MS), 50 * S
+    reports = LoadReports(segment, lambda: now_ns)
+    tally = Tallies(segment, 0).of(0, "m", "1")[Protocol.V1]
+    first = reports.value("text")
+    assert b"rps_fractional=0.0," in first
+    for _ in range(30):
+        tally.answered(MS, 4)
+        tally.ended(503, MS)
+    assert reports.value("text") == first, "it is not old enough"
+    now_ns += LOOK_NS
+    assert b"rps_fractional=600.0," in reports.value("text")
+    now_ns += WINDOW_NS - LOOK_NS
+    assert b"rps_fractional=60.0, eps=30.0," in reports.value("text")
+    assert reports.value("text").startswith(b"TEXT application_utilization=0.12, ")
+    # All that has been counted is before the window now.
+    for _ in range(3):
+        now_ns += WINDOW_NS
+        reports.message()
+    assert b"rps_fractional=0.0, eps=0.0," in reports.value("text")
+
+
+async def said(port: int, sent: bytes = b"") -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    found = await reader.read()
+    writer.close()
+    return found
+
+
+Act = Callable[[int], Awaitable[None]]
+
+
+def asked(act: Act, serves: Callable[[], bool] = lambda: True) -> None:
+    """Do something while an agent answers at a port."""
+
+    async def run() -> None:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=2048)
+        load = EngineLoad(draining=False, models=())
+        answering = asyncio.create_task(Agent(listener, serves, lambda: load).run())
+        try:
+            await asyncio.wait_for(act(listener.getsockname()[1]), 60)
+        finally:
+            answering.cancel()
+            listener.close()
+
+    asyncio.run(run())
+
+
+def test_whoever_connects_is_told_whatever_he_sends() -> None:
+    async def act(port: int) -> None:
+        for sent in (b"", b"lb=one\n", b"x" * 100_000):
+            assert await said(port, sent) == b"up 100%\n"
+
+    asked(act)
+
+
+def test_a_thousand_who_say_nothing_and_stay_keep_nobody_out() -> None:
+    async def act(port: int) -> None:
+        silent = await asyncio.to_thread(connected, 1000, port)
+        assert await said(port) == b"up 100%\n"
+        for one in silent:
+            assert one.recv(100) == b"up 100%\n"
+            one.close()
+
+    asked(act)
+
+
+def test_who_stays_is_parted_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "LINGER_S", 0.01)
+
+    async def act(port: int) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b"up 100%\n"
+        with pytest.raises(ConnectionError):
+            await write_on(writer)
+
+    asked(act)
+
+
+def connected(count: int, port: int) -> list[socket.socket]:
+    return [socket.create_connection(("127.0.0.1", port), 60) for _ in range(count)]
+
+
+async def write_on(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b"more")
+        await writer.drain()
+        await asyncio.sleep(0.001)
+
+
+def test_nobody_is_answered_before_the_engine_serves() -> None:
+    serves = False
+
+    async def act(port: int) -> None:
+        nonlocal serves
+        answer = asyncio.create_task(said(port))
+        await asyncio.sleep(0)
+        assert not (await asyncio.wait([answer], timeout=0.01))[0]
+        serves = True
+        assert await answer == b"up 100%\n"
+
+    asked(act, lambda: serves)

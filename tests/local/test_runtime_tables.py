@@ -1,0 +1,238 @@
+"""scikit-learn models fitted on DataFrames: an input for each column, and what it may hold."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pytest
+from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+
+from ringbatch.engine.runtimes.model import InvalidInput, Model, Options
+from ringbatch.engine.runtimes.opening import open_model
+from ringbatch.engine.runtimes.tables import answering
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.tensor import Tensor
+
+pandas: Any = pytest.importorskip("pandas")
+
+ROWS = 200
+RANDOM = np.random.default_rng(0)
+KIND = RANDOM.integers(0, 3, ROWS)
+FOREST = RandomForestClassifier(5, random_state=0)
+
+
+@pytest.fixture(autouse=True)
+def threads_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("LOKY_MAX_CPU_COUNT", "1")
+    path = list(sys.path)
+    yield
+    sys.path[:] = path
+
+
+def table() -> Any:
+    frame = pandas.DataFrame(
+        {
+            "id": np.arange(ROWS),
+            "age": RANDOM.normal(40, 9, ROWS),
+            "home city": np.array(["Bonn", "Köln", "Ulm"], dtype=object)[KIND],
+            "note": np.array(["good", "bad bad", "fine thing"], dtype=object)[KIND],
+            "class": KIND + 1,
+        }
+    )
+    frame.loc[::9, "age"] = np.nan
+    frame.loc[::11, "home city"] = np.nan
+    return frame
+
+
+TABLE = table()
+WANTED = (KIND == 1) | (TABLE["age"] > 45)
+
+
+def columns(unseen: str, model: Any = FOREST) -> Any:
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    cities = make_pipeline(
+        SimpleImputer(strategy="most_frequent"), OneHotEncoder(handle_unknown=unseen)
+    )
+    taken = ColumnTransformer(
+        [
+            ("numbers", numbers, ["age"]),
+            ("cities", cities, ["home city"]),
+            ("classes", OneHotEncoder(handle_unknown=unseen), ["class"]),
+            ("words", CountVectorizer(), "note"),
+        ]
+    )
+    return make_pipeline(taken, model)
+
+
+def opened(folder: Path, estimator: Any, **more: Any) -> Model:
+    path = folder / "model.joblib"
+    joblib.dump(estimator, path)
+    options = {"max_batch_size": 32, "threads": 1, "trust_pickle": True} | more
+    return open_model("sklearn", path, Options(**options))
+
+
+def sent(model: Model, frame: Any) -> list[Any]:
+    """The columns of a table as they come from clients."""
+    arrays = []
+    for tensor in model.inputs:
+        values = frame[tensor.name]
+        if tensor.datatype.fixed:
+            arrays.append(values.to_numpy(np.float64))
+        else:
+            texts = np.empty(len(values), dtype=object)
+            texts[:] = [v.encode() if isinstance(v, str) else b"" for v in values.astype(object)]
+            arrays.append(texts)
+    return arrays
+
+
+def with_text(arrays: list[Any], place: int, text: bytes) -> list[Any]:
+    """The first row, with another text in one place."""
+    first = [array[:1].copy() for array in arrays]
+    first[place][0] = text
+    return first
+
+
+def assert_same(model: Model, estimator: Any, frame: Any) -> None:
+    """Its answers are those of the estimator, to the last bit, alone and in company."""
+    arrays = sent(model, frame)
+    label, probabilities = model.predict(*arrays)
+    assert np.array_equal(label, estimator.predict(frame))
+    assert np.array_equal(probabilities, estimator.predict_proba(frame))
+    for size in (1, 7):
+        for start in range(0, 28, size):
+            few = model.predict(*(array[start : start + size] for array in arrays))
+            assert np.array_equal(few[1], probabilities[start : start + size])
+
+
+def test_a_pipeline_takes_its_columns_by_name(tmp_path: Path) -> None:
+    estimator = columns("ignore").fit(TABLE, WANTED)
+    model = opened(tmp_path, estimator)
+    assert model.inputs == tuple(
+        Tensor(name, datatype, [])
+        for name, datatype in (
+            ("age", "FP64"),
+            ("home city", "BYTES"),
+            ("note", "BYTES"),
+            ("class", "FP64"),
+        )
+    )
+    assert [(o.name, o.datatype.name, o.shape) for o in model.outputs] == [
+        ("label", "BOOL", ()),
+        ("probabilities", "FP64", (2,)),
+    ]
+    assert_same(model, estimator, TABLE)
+
+
+def test_a_category_never_seen_is_the_fault_of_who_sent_it(tmp_path: Path) -> None:
+    model = opened(tmp_path, columns("error").fit(TABLE, WANTED))
+    arrays = sent(model, TABLE)
+    with pytest.raises(InvalidInput, match=r"no answer: Found unknown categories \['Oslo'\]"):
+        model.predict(*with_text(arrays, 1, b"Oslo"))
+    with pytest.raises(InvalidInput, match="not UTF-8"):
+        model.predict(*with_text(arrays, 1, b"\xff"))
+    lenient = opened(tmp_path, columns("ignore").fit(TABLE, WANTED))
+    assert lenient.predict(*with_text(arrays, 1, b"Oslo"))[1].shape == (1, 2)
+
+
+def test_a_missing_number_that_the_model_does_not_take_is_too(tmp_path: Path) -> None:
+    frame = TABLE[["class", "id"]]
+    model = opened(tmp_path, LinearRegression().fit(frame, KIND))
+    assert model.outputs == (Tensor("y", "FP64", []),)
+    with pytest.raises(InvalidInput, match="no answer: Input X contains NaN"):
+        model.predict(np.array([1.0]), np.array([np.nan]))
+
+
+def test_failures_that_are_not_about_values_stay_failures() -> None:
+    def broken(_: Any) -> Any:
+        raise ValueError("shapes differ")
+
+    with pytest.raises(ValueError, match="shapes differ"):
+        answering(broken)(TABLE)
+
+
+def test_missing_texts_are_what_they_were_in_training(tmp_path: Path) -> None:
+    for missing in (np.nan, None):
+        frame = TABLE[["age", "home city"]].copy()
+        frame["home city"] = frame["home city"].astype(object)
+        frame.loc[::11, "home city"] = missing
+        encoder = make_column_transformer((OneHotEncoder(), ["home city"]), ("drop", ["age"]))
+        estimator = make_pipeline(encoder, FOREST).fit(frame, WANTED)
+        model = opened(tmp_path, estimator)
+        assert model.inputs == (Tensor("home city", "BYTES", []),)
+        assert_same(model, estimator, frame)
+
+
+def test_columns_of_pandas_categories_are_texts(tmp_path: Path) -> None:
+    frame = TABLE[["age", "home city"]].astype({"home city": "category"})
+    model = HistGradientBoostingClassifier(max_iter=3, categorical_features="from_dtype")
+    estimator = model.fit(frame, WANTED)
+    assert_same(opened(tmp_path, estimator), estimator, frame)
+
+
+BOOSTERS = [
+    pytest.param(module, name, more, id=module)
+    for module, name, more in (
+        ("xgboost", "XGBClassifier", {"enable_categorical": True, "n_estimators": 5}),
+        ("lightgbm", "LGBMClassifier", {"verbose": -1, "n_estimators": 5}),
+        (
+            "catboost",
+            "CatBoostClassifier",
+            {"verbose": False, "iterations": 5, "allow_writing_files": False},
+        ),
+    )
+]
+
+
+@pytest.mark.parametrize(("module", "name", "more"), BOOSTERS)
+def test_boosters_stand_in_pipelines(tmp_path: Path, module: str, name: str, more: Any) -> None:
+    booster = getattr(pytest.importorskip(module), name)(**more)
+    estimator = columns("ignore", booster).fit(TABLE, WANTED.astype(int))
+    assert_same(opened(tmp_path, estimator), estimator, TABLE)
+
+
+@pytest.mark.parametrize(("module", "name", "more"), BOOSTERS[:2])
+def test_boosters_alone_take_texts_where_they_learned_from_categories(
+    tmp_path: Path, module: str, name: str, more: Any
+) -> None:
+    booster = getattr(pytest.importorskip(module), name)(**more)
+    frame = TABLE[["age", "home city"]].rename(columns={"home city": "city"})
+    frame = frame.replace({"Köln": "Kiel"}).astype({"city": "category"})
+    estimator = booster.fit(frame, WANTED.astype(int))
+    model = opened(tmp_path, estimator)
+    assert [tensor.datatype.name for tensor in model.inputs] == ["FP64", "BYTES"]
+    assert_same(model, estimator, frame)
+    oslo = with_text(sent(model, frame), 1, b"Oslo")
+    if module == "xgboost":
+        with pytest.raises(InvalidInput, match="'Oslo', which is none of the categories"):
+            model.predict(*oslo)
+    else:
+        without = with_text(sent(model, frame), 1, b"")
+        assert np.array_equal(model.predict(*oslo)[1], model.predict(*without)[1])
+
+
+def test_numbers_alone_may_be_one_matrix_again(tmp_path: Path) -> None:
+    frame = TABLE[["class", "id"]]
+    estimator = RandomForestClassifier(3, random_state=0).fit(frame, WANTED)
+    assert_same(opened(tmp_path, estimator), estimator, frame)
+    estimator = make_pipeline(OrdinalEncoder(), FOREST).fit(frame.to_numpy(), WANTED)
+    assert opened(tmp_path, estimator).inputs == (Tensor("x", "FP64", [2]),)
+    with pytest.raises(StartupError, match="columns is named, but the model was not fitted on a"):
+        opened(tmp_path, estimator, columns="named")
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_a_model_fitted_on_a_dataframe_takes_a_matrix_where_that_is_wanted(tmp_path: Path) -> None:
+    frame = TABLE[["class", "id"]]
+    estimator = RandomForestClassifier(3, random_state=0).fit(frame, WANTED)
+    model = opened(tmp_path, estimator, columns="matrix")
+    assert model.inputs == (Tensor("x", "FP64", [2]),)
+    assert np.array_equal(model.predict(frame.to_numpy(float))[1], estimator.predict_proba(frame))

@@ -1,0 +1,426 @@
+"""What runs come to, what may not be believed, and what two results say of each other."""
+
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from ringbatch.bench.command.measurement import trial_of
+from ringbatch.bench.command.settings import Settings, rates_of
+from ringbatch.bench.load.arrivals import Kind
+from ringbatch.bench.load.outcome import BROKEN, UNANSWERED, WRONG, Outcome
+from ringbatch.bench.report import svg
+from ringbatch.bench.report.comparison import NotComparable, compared, shown, unlike
+from ringbatch.bench.report.page import page
+from ringbatch.bench.report.point import Asked, Point, judged
+from ringbatch.bench.report.result import Result
+from ringbatch.bench.report.words import knee, markdown
+from ringbatch.bench.served.metrics import Observed, between, parse
+from ringbatch.bench.served.signature import Input, inputs_of, protocol_of, v1_body, v2_body
+from ringbatch.bench.statistics.knee import Trial
+
+MS = 1_000_000
+SEEN = Observed(
+    100,
+    400,
+    {"idle": 80, "full": 20},
+    {"frontend": 20.0, "worker <m>": 8.0},
+    {"model": 0.1, "waits for its batch": 0.2},
+)
+
+
+def outcome(
+    count: int = 1000,
+    took_ms: float = 5.0,
+    statuses: dict[int, int] | None = None,
+    lag_ms: float = 0.1,
+    seed: int = 0,
+    held_back: int = 0,
+) -> Outcome:
+    """Of a second, with requests evenly spread and times that vary by a tenth."""
+    random = np.random.default_rng(seed)
+    ends = np.full(count, 200, np.int16)
+    at = 0
+    for status, many in (statuses or {}).items():
+        ends[at : at + many] = status
+        at += many
+    return Outcome(
+        (np.arange(count) * 1_000_000_000 // max(count, 1)).astype(np.int64),
+        (took_ms * MS * np.exp(random.normal(0, 0.1, count))).astype(np.int64),
+        np.full(count, int(lag_ms * MS), np.int64),
+        ends,
+        1.0,
+        held_back,
+        8,
+        {"the server closed the connection": 1} if BROKEN in (statuses or {}) else {},
+    )
+
+
+def point(
+    asked: Asked, rounds: list[Outcome], seen: Observed | None = SEEN, slo_ms: float = 20
+) -> Point:
+    return judged(asked, rounds, [seen] * len(rounds), slo_ms=slo_ms, lag_max_ms=2)
+
+
+RATE = Asked("1,000 requests/s", 1000.0, 64)
+
+
+def result(took_ms: float = 5.0, seed: int = 0, rounds: int = 5) -> Result:
+    """Of a server that takes about so long."""
+
+    def of(asked: Asked, count: int) -> Point:
+        runs = [
+            outcome(count, took_ms * (1 + 0.01 * n), seed=seed + 100 * n) for n in range(rounds)
+        ]
+        return point(asked, runs)
+
+    return Result(
+        model="<mnist>",
+        started_utc="2026-11-23T15:00:00+00:00",
+        settings={
+            "path": "/v1/models/mnist:predict",
+            "requests": "made up from the signature",
+            "request_bytes": 100,
+            "slo_ms": 20.0,
+            "arrivals": "poisson",
+            "seconds": 2.0,
+            "rounds": rounds,
+            "connections": 64,
+            "generators": 1,
+            "answers_compared": False,
+            "lag_max_ms": 5.0,
+            "seed": 1,
+        },
+        machine={
+            "cpu": "X",
+            "cores": 2,
+            "memory_mib": 1024,
+            "kernel": "6.1",
+            "python": "3.11",
+            "ringbatch": "0.1.0",
+            "compiled": True,
+            "load_average": 0.1,
+        },
+        lone=of(Asked("one at a time", None, 1), 700),
+        closed=of(Asked("closed loop, 64 connections", None, 64), 2000),
+        points=(
+            of(replace(RATE, title="500 requests/s", rate_per_s=500.0), 500),
+            of(RATE, 1000),
+            point(replace(RATE, title="9,000 requests/s"), [outcome(lag_ms=30)]),
+        ),
+        knee={"rate_per_s": 1000.0, "missed_per_s": 1050.0, "why": ""},
+        warnings=("Others were <busy>.",),
+    )
+
+
+# A point
+
+
+def test_a_sound_run_has_figures() -> None:
+    found = point(RATE, [outcome(), outcome(seed=1)])
+    assert found.void == ()
+    assert found.figures["rate /s"] == pytest.approx(1000, rel=0.02)
+    assert found.figures["p50 ms"] == pytest.approx(5, rel=0.05)
+    assert found.figures["batch size"] == 4
+    assert found.rounds["cpu us"] == [28.0, 28.0]
+    assert found.statuses == {"status 200": 2000}
+    assert found.observed is not None
+    assert found.observed.reasons == {"idle": 160, "full": 40}
+    assert Point.from_object(found.as_object()) == found
+
+
+@pytest.mark.parametrize(
+    ("rounds", "words"),
+    [
+        ([outcome(lag_ms=2.1)], "the generator was late"),
+        ([outcome(), outcome(lag_ms=2.1)], "the generator was late"),
+        ([outcome(statuses={BROKEN: 11})], "11 of 1000 connections broke: the server closed"),
+        ([outcome(statuses={WRONG: 1})], "1 of 1000 answers were not the right one"),
+        ([outcome(statuses={400: 1})], "1 of 1000 with status 400"),
+        ([outcome(statuses={503: 1000})], "no request was answered with status 200: status 503"),
+        ([outcome(statuses={UNANSWERED: 1000})], "no answer until the run was over (1000)"),
+        ([outcome(0)], "no request was sent"),
+    ],
+)
+def test_a_void_run_says_why_and_has_no_figure(rounds: list[Outcome], words: str) -> None:
+    found = point(RATE, rounds)
+    assert words in "; ".join(found.void)
+    assert (found.figures, found.rounds, found.curve, found.observed) == ({}, {}, (), None)
+
+
+def test_lag_is_no_matter_where_nothing_is_due() -> None:
+    assert point(replace(RATE, rate_per_s=None), [outcome(lag_ms=30)]).void == ()
+
+
+@pytest.mark.parametrize(
+    ("made", "words"),
+    [
+        (outcome(statuses={UNANSWERED: 3}), "3 requests had no answer"),
+        (outcome(held_back=7), "7 requests waited for one of 8 connections"),
+        (outcome(661), "661 samples are too few for p99"),
+        (outcome(5), "5 samples are too few for p50 and p90 and p99"),
+    ],
+)
+def test_what_has_to_be_known_is_noted(made: Outcome, words: str) -> None:
+    assert words in "; ".join(point(RATE, [made]).notes)
+
+
+def test_a_run_that_drifts_has_no_steady_state() -> None:
+    made = outcome()
+    drifting = replace(made, took_ns=(made.took_ns * np.linspace(1, 2, made.count)).astype(int))
+    assert "no steady state in 1 of 1 rounds" in point(RATE, [drifting]).notes[0]
+    assert point(RATE, [made]).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("made", "trial"),
+    [
+        (outcome(took_ms=5), Trial.HELD),
+        (outcome(took_ms=50), Trial.MISSED),
+        (outcome(statuses={503: 9}), Trial.HELD),
+        (outcome(statuses={503: 20}), Trial.MISSED),
+        (outcome(lag_ms=9), Trial.VOID),
+        (outcome(300), Trial.VOID),
+    ],
+)
+def test_a_rate_holds_the_limit_or_not_or_nothing_is_known(made: Outcome, trial: Trial) -> None:
+    assert trial_of(point(RATE, [made]), 20)[0] is trial
+
+
+# What is measured, and for how long
+
+
+def test_rates_lie_below_and_above_the_knee() -> None:
+    rates = rates_of(Settings(), 1000, 2000)
+    assert rates == [100, 250, 500, 750, 900, 1000, 2500, 4000, 8000]
+    assert rates_of(Settings(rates=(5, 3)), 1000, 2000) == [3, 5]
+    assert rates_of(Settings(), 0, 100)[-1] == 400
+
+
+def test_slow_models_get_longer_runs_within_reason() -> None:
+    settings = Settings(seconds=2)
+    assert settings.run_s(10_000, 5) == 2
+    assert settings.run_s(50, 5) == 3.2
+    assert settings.run_s(0.1, 5) == 16
+    assert settings.knee_s(10_000) == 4
+
+
+@pytest.mark.parametrize("arrivals", [Kind.POISSON, Kind.REPLAY])
+def test_what_is_said_to_be_the_longest_is_longer_than_usual(arrivals: Kind) -> None:
+    usual, longest = Settings(arrivals=arrivals, trace=(0, 10**9)).duration_s()
+    assert 10 < usual < longest
+
+
+# Documents
+
+
+class Words(HTMLParser):
+    """The text of a page, and what it asks others for."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text, self.asked, self.tags = "", [""], [""]
+        self.feed(text)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.asked += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_the_page_has_every_chart_and_needs_nothing_else() -> None:
+    found = page(result())
+    words = Words(found)
+    assert words.tags.count("svg") == 7
+    assert set(words.asked) == {"", "data:,"}
+    assert "script" not in words.tags
+    assert "http" not in found.replace("http-equiv", "")
+    assert "ringbatch bench: <mnist>" in words.text
+    assert "Others were <busy>." in words.text
+    assert "knee 1000/s" in words.text
+    for svg_text in found.split("<svg")[1:]:
+        drawing = ElementTree.fromstring("<svg" + svg_text.partition("</svg>")[0] + "</svg>")
+        assert list(drawing)
+
+
+def test_void_runs_have_no_figure_in_any_document() -> None:
+    lines = markdown(result()).splitlines()
+    (row,) = [line for line in lines if line.startswith("| 9,000")]
+    assert row.replace(" ", "") == "|9,000requests/s|void|||||||"
+    assert any("9,000 requests/s: void: the generator was late" in line for line in lines)
+    words = Words(page(result())).text
+    assert "9,000 requests/svoid" in words
+
+
+def test_a_page_of_nothing_but_void_runs_has_no_chart() -> None:
+    void = result().points[2]
+    assert "<svg" not in page(replace(result(), points=(void,)))
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ({"rate_per_s": 1000.0, "missed_per_s": 1050.0, "why": ""}, "1,050 are not"),
+        ({"rate_per_s": 0.0, "missed_per_s": 1.0, "why": "none held"}, "There is no rate with"),
+        ({"rate_per_s": 9.0, "missed_per_s": None, "why": "it may hold more"}, "; it may hold"),
+        ({}, ""),
+    ],
+)
+def test_the_knee_is_a_sentence(found: dict[str, Any], words: str) -> None:
+    sentence = knee(replace(result(), knee=found))
+    assert words in sentence
+    assert bool(sentence) is bool(found)
+
+
+def test_a_result_survives_its_file() -> None:
+    made = result()
+    assert Result.from_json(made.as_json()) == made
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (b"no", "no JSON"),
+        (b"[]", "no result of ringbatch bench"),
+        (b'{"format": 2}', "its format is 2, but it must be 1"),
+        (b'{"format": 1}', "lacks what a result has"),
+    ],
+)
+def test_what_is_no_result_is_refused(text: bytes, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Result.from_json(text)
+
+
+@pytest.mark.parametrize("values", [[0.0], [], [3.0], [0.004], [7e5, 1.0], [99.0, 101.0]])
+def test_axes_hold_every_value(values: list[float]) -> None:
+    for axis in (svg.linear("x", values), svg.logarithmic("y", values)):
+        assert all(-1e-9 <= axis.place(value) <= 1 + 1e-9 for value in values if value > 0)
+        places = [axis.place(value) for value, _ in axis.ticks]
+        assert places == sorted(places)
+        assert 2 <= len(places) <= 30
+
+
+# Comparison
+
+
+def test_equal_results_differ_in_nothing() -> None:
+    found = compared(result(), result(seed=7), 0.03, np.random.default_rng(0))
+    assert len(found) == 4
+    assert not any(one.worse or one.better for one in found)
+    assert "nothing is proven" in shown(found, 0.03)
+
+
+def test_what_is_slower_is_worse_and_the_other_way_round_better() -> None:
+    quick, slow = result(5), result(8)
+    found = {c.name: c for c in compared(quick, slow, 0.03, np.random.default_rng(0))}
+    assert found["one at a time, p50 ms"].worse
+    assert found["1,000 requests/s, p50 ms"].worse
+    assert not found["closed loop, CPU µs a request"].worse
+    assert "worse by more than 3%: one at a time" in shown(list(found.values()), 0.03)
+    back = compared(slow, quick, 0.03, np.random.default_rng(0))
+    assert next(one.name for one in back if one.better) == "one at a time, p50 ms"
+    assert not any(one.worse for one in back)
+
+
+def test_a_difference_within_the_threshold_is_no_alarm() -> None:
+    found = compared(result(5), result(8), 0.9, np.random.default_rng(0))
+    assert not any(one.worse for one in found)
+    assert "differs, within the threshold" in shown(found, 0.9)
+
+
+def test_less_in_a_second_costs_more() -> None:
+    slower = result()
+    rounds = {**slower.closed.rounds, "rate /s": [v / 2 for v in slower.closed.rounds["rate /s"]]}
+    slower = replace(slower, closed=replace(slower.closed, rounds=rounds))
+    found = {c.name: c for c in compared(result(), slower, 0.03, np.random.default_rng(0))}
+    assert found["closed loop, answered/s"].worse
+    assert found["closed loop, answered/s"].cost.ratio == pytest.approx(2, rel=0.05)
+
+
+def test_few_rounds_prove_nothing_and_say_how_many_would() -> None:
+    with pytest.raises(NotComparable, match="3 rounds prove nothing: measure with --rounds 5"):
+        compared(result(rounds=3), result(rounds=3), 0.03, np.random.default_rng(0))
+
+
+def test_other_hosts_and_requests_are_unlike() -> None:
+    one = result()
+    assert unlike(one, one) == []
+    other = replace(
+        one, machine={**one.machine, "cpu": "Y"}, settings={**one.settings, "path": "/"}
+    )
+    assert unlike(one, other) == [
+        "the CPU differs: X and Y",
+        "path differs: /v1/models/mnist:predict and /",
+    ]
+
+
+# What is asked, and what the engine says
+
+
+def test_requests_are_made_up_from_what_a_model_takes() -> None:
+    inputs = inputs_of(
+        {
+            "inputs": [
+                {"name": "x", "datatype": "FP32", "shape": [-1, 2, 3]},
+                {"name": "words", "datatype": "BYTES", "shape": [-1, -1]},
+                {"name": "n", "datatype": "INT64", "shape": [-1]},
+            ]
+        }
+    )
+    assert inputs[0] == Input("x", "FP32", (2, 3), True)
+    assert inputs[1].shape == (16,)
+    random = np.random.default_rng(0)
+    for make, protocol in ((v1_body, "v1"), (v2_body, "v2")):
+        body = make(inputs, random)
+        assert protocol_of(body) == protocol
+        assert body != make(inputs, random)
+    assert protocol_of(v1_body(inputs[:1], random)) == "v1"
+
+
+@pytest.mark.parametrize("body", [b"", b"[1]", b'{"instances": 3}', b'{"x": 1}'])
+def test_what_is_no_request_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match=r"no JSON|neither"):
+        protocol_of(body)
+
+
+EARLIER = """\
+# HELP ringbatch_x words
+ringbatch_request_seconds_count{model="m",version="1"} 10
+ringbatch_request_seconds_sum{model="m",version="1"} 1.0
+ringbatch_model_queue_seconds_count{model="m",version="1"} 10
+ringbatch_model_queue_seconds_sum{model="m",version="1"} 0.5
+ringbatch_process_cpu_seconds_total{process="frontend 0"} 1.0
+"""
+LATER = """\
+ringbatch_request_seconds_count{model="m",version="1"} 110
+ringbatch_request_seconds_count{model="other",version="1"} 900
+ringbatch_request_seconds_sum{model="m",version="1"} 2.0
+ringbatch_model_queue_seconds_count{model="m",version="1"} 110
+ringbatch_model_queue_seconds_sum{model="m",version="1"} 0.7
+ringbatch_model_executed_parts_total{model="m",version="1"} 100
+ringbatch_model_infer_seconds_total{model="m",version="1"} 0.3
+ringbatch_model_batches_total{model="m",version="1",reason="idle"} 25
+ringbatch_model_batches_total{model="m",version="1",reason="full"} 0
+ringbatch_model_batch_instances_count{model="m",version="1"} 25
+ringbatch_model_batch_instances_sum{model="m",version="1"} 100
+ringbatch_process_cpu_seconds_total{process="frontend 0"} 1.001
+ringbatch_process_cpu_seconds_total{process="frontend 1"} 0.001
+ringbatch_process_cpu_seconds_total{process="worker m/0"} 0.002
+no metric
+"""
+
+
+def test_what_happened_between_two_looks_is_that_of_the_model() -> None:
+    found = between(parse(EARLIER), parse(LATER), "m")
+    assert found is not None
+    assert (found.batches, found.instances, found.reasons) == (25, 100, {"idle": 25})
+    assert found.cpu_us == pytest.approx({"frontend": 20.0, "worker m": 20.0})
+    assert found.stages_ms["waits for its batch"] == pytest.approx(2)
+    assert found.stages_ms["model"] == pytest.approx(3)
+    assert sum(found.stages_ms.values()) == pytest.approx(10)
+    assert between(parse(LATER), parse(LATER), "m") is None

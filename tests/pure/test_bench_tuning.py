@@ -1,0 +1,202 @@
+"""The search for settings, against servers that are formulas."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from tiers import exhaustive
+
+from ringbatch.bench.command.tune import throughput, told
+from ringbatch.bench.load.outcome import Outcome
+from ringbatch.bench.tuning.choices import choices_for, flags_of, settings_of, toml_of
+from ringbatch.bench.tuning.search import Candidate, Search, Trial, Values
+
+LONGEST = 4
+USUAL: dict[str, int | float | str] = {
+    "max_batch_size": 32,
+    "workers": 1,
+    "threads": 4,
+    "frontends": 2,
+    "policy": "eager",
+}
+
+
+class Formula:
+    """Requests/s of a server with a fixed and a growing cost of a batch, on some CPUs."""
+
+    def __init__(self, seed: int, cpus: int) -> None:
+        random = np.random.default_rng(seed)
+        self.cpus = cpus
+        self.fixed_us = 10 ** random.uniform(1.5, 4)
+        self.row_us = 10 ** random.uniform(0, 2.5)
+        self.gain_of_threads = random.uniform(0, 0.9)
+        self.best_size = 2 ** random.uniform(3, 7)
+        self.request_us = random.uniform(10, 60)
+        self.waits_cost = random.uniform(0.7, 1.02)
+
+    def rate(self, candidate: Candidate) -> float:
+        chosen = {**USUAL, **settings_of(candidate)}
+        size, workers = int(chosen["max_batch_size"]), int(chosen["workers"])
+        threads, frontends = int(chosen["threads"]), int(chosen["frontends"])
+        spread = 1 + (threads - 1) * self.gain_of_threads
+        # Beyond a size its rows no longer fit the caches.
+        rows_us = self.row_us * size * (1 + max(size / self.best_size - 1, 0) * 0.3)
+        batch_us = self.fixed_us + rows_us / spread
+        crowd = max((workers * threads + frontends * 0.5) / self.cpus, 1)
+        model = workers * size / batch_us * 1e6 / crowd
+        front = frontends / self.request_us * 1e6 / crowd
+        waits = self.waits_cost if chosen["policy"] == "fixed" else 1.0
+        # Whichever is slower, softly.
+        return float((model**-4 + front**-4) ** -0.25 * waits)
+
+
+def tuned(formula: Formula, noise: float, seed: int) -> tuple[Candidate, int]:
+    """What the search ends with, and how many units it took."""
+    random = np.random.default_rng(seed)
+    search = Search(choices_for(formula.cpus))
+    while (trial := search.next()) is not None:
+        doubt = noise / math.sqrt(trial.effort)
+        search.tell(trial, formula.rate(trial.candidate) * math.exp(random.normal(0, doubt)))
+    return search.best()[0], search.units
+
+
+def grid(cpus: int) -> list[Candidate]:
+    """Every combination."""
+    choices = choices_for(cpus)
+    return [
+        dict(zip(choices, chosen, strict=True)) for chosen in itertools.product(*choices.values())
+    ]
+
+
+@pytest.mark.parametrize("cpus", [2, 16, pytest.param(64, marks=exhaustive)])
+def test_it_comes_near_the_best_of_the_grid_in_a_tenth_of_the_time(cpus: int) -> None:
+    candidates = grid(cpus)
+    shares = []
+    for seed in range(20):
+        formula = Formula(seed, cpus)
+        best = max(formula.rate(candidate) for candidate in candidates)
+        found, units = tuned(formula, 0.02, seed)
+        assert units <= 0.1 * LONGEST * len(candidates)
+        shares.append(formula.rate(found) / best)
+    assert np.mean(np.asarray(shares) >= 0.95) >= 0.9
+    assert min(shares) >= 0.8
+
+
+def test_nothing_is_changed_where_nothing_helps() -> None:
+    search = Search(choices_for(4))
+    random = np.random.default_rng(0)
+    while (trial := search.next()) is not None:
+        search.tell(trial, 1000 * math.exp(random.normal(0, 0.005)))
+    assert search.best() == ({}, 1.0)
+
+
+def test_what_cannot_be_measured_is_never_chosen() -> None:
+    search = Search(choices_for(4))
+    while (trial := search.next()) is not None:
+        size = settings_of(trial.candidate).get("max_batch_size", 1)
+        search.tell(trial, 0.0 if size != 1 else 1000.0)
+    assert search.best() == ({}, 1.0)
+    assert {gain.ratio for gain in search.gains() if gain.factor == "max_batch_size"} == {None, 1.0}
+
+
+@pytest.mark.parametrize("trials", range(0, 30, 3))
+def test_it_may_be_ended_at_any_time(trials: int) -> None:
+    formula, search = Formula(3, 16), Search(choices_for(16))
+    for _ in range(trials):
+        trial = search.next()
+        assert trial is not None
+        search.tell(trial, formula.rate(trial.candidate))
+    found, ratio = search.best()
+    assert ratio >= 1
+    assert formula.rate(found) >= formula.rate({})
+
+
+def test_no_trial_is_made_twice() -> None:
+    formula, search = Formula(1, 8), Search(choices_for(8))
+    seen: list[Trial] = []
+    while (trial := search.next()) is not None:
+        assert trial not in seen
+        seen.append(trial)
+        search.tell(trial, formula.rate(trial.candidate))
+    assert seen[0] == Trial({}, 1)
+    assert sum(trial.effort for trial in seen) == search.units
+    gains = {(gain.factor, *gain.values.values()): gain.ratio for gain in search.gains()}
+    assert gains["frontends", 2] == pytest.approx(1)
+
+
+def test_processes_share_the_cpus() -> None:
+    for values in choices_for(16)["workers and threads"]:
+        assert int(values["workers"]) * int(values["threads"]) <= 16
+    assert choices_for(1)["workers and threads"] == [{"workers": 1, "threads": 1}]
+    assert list(choices_for(4, keep=("workers", "policy"))) == ["max_batch_size", "frontends"]
+
+
+def of_level(connections: int, took_ms: float, statuses: int = 200) -> Outcome:
+    """A second of a closed loop, in which every answer takes so long."""
+    count = int(connections * 1000 / took_ms)
+    due = (np.arange(count) * 1_000_000_000 // count).astype(np.int64)
+    took = np.minimum(int(took_ms * 1e6), 1_000_000_000 - due)
+    ends = np.full(count, statuses, np.int16)
+    return Outcome(due, took, np.zeros(count, np.int64), ends, 1.0, 0, connections, {})
+
+
+@pytest.mark.parametrize(
+    ("limit_ms", "levels", "rate"),
+    [
+        # Answers 10,000/s at most, in a millisecond at least.
+        (None, [16, 64, 256], 10_000),
+        (30, [16, 64, 256], 10_000),
+        (7, [16, 64], 10_000),
+        (1.2, [16, 4], 4_000),
+        (0.5, [16, 4, 1], 0),
+    ],
+)
+def test_throughput_is_the_most_within_the_limit(
+    limit_ms: float | None, levels: list[int], rate: float
+) -> None:
+    asked = []
+
+    def run(connections: int) -> Outcome:
+        asked.append(connections)
+        return of_level(connections, max(1.0, connections / 10))
+
+    found, words = throughput(run, limit_ms)
+    assert asked[: len(levels)] == levels
+    assert found == pytest.approx(rate, rel=0.02)
+    assert ("no number of connections" in words) is (rate == 0)
+
+
+def test_a_server_that_refuses_has_no_throughput() -> None:
+    found, words = throughput(lambda connections: of_level(connections, 1.0, 503), None)
+    assert found == 0
+    assert "requests were not answered: status 503" in words
+
+
+def test_what_was_found_is_told_with_what_each_choice_brought() -> None:
+    search = Search(choices_for(2))
+    while (trial := search.next()) is not None:
+        chosen = settings_of(trial.candidate)
+        score = 0.0 if chosen.get("frontends") == 1 else 100.0 * int(chosen.get("workers", 1))
+        search.tell(trial, score)
+    text = told(search, "mnist", 20)
+    assert "| frontends 1 | cannot be measured |" in text
+    assert "| workers 2, threads 1 | 2.00 |" in text
+    assert "2.00 times the requests/s with a p99 within 20 ms with" in text
+    assert text.endswith("[models.mnist]\nworkers = 2\nthreads = 1")
+    assert "worth a change" in told(Search(choices_for(2)), "mnist", None)
+
+
+def test_a_candidate_is_flags_and_a_configuration() -> None:
+    chosen: dict[str, Values] = {
+        "frontends": {"frontends": 4},
+        "policy": {"policy": "fixed", "max_latency_ms": 1.0},
+    }
+    assert flags_of(chosen) == [
+        *("--frontends", "4"),
+        *("--policy", "fixed", "--max-latency-ms", "1.0"),
+    ]
+    assert toml_of(chosen, "mnist") == (
+        '[server]\nfrontends = 4\n\n[models.mnist]\npolicy = "fixed"\nmax_latency_ms = 1.0'
+    )
+    assert toml_of({}, "mnist") == ""

@@ -1,0 +1,67 @@
+"""A null in JSON where a model knows of missing values, and where it does not."""
+
+import json
+import struct
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ringbatch.frontend.codec.json_to_tensor import UNFIT, TensorReader
+from ringbatch.frontend.v1.request import requests_of
+from ringbatch.shm.errors import InvalidRequest
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.tensor import Tensor
+
+SPEC = ModelSpec(
+    index=0,
+    name="m",
+    platform="xgboost",
+    inputs=(Tensor("x", "FP32", [3]),),
+    outputs=(Tensor("y", "FP32", []),),
+    max_batch_size=4,
+    max_latency_ns=1,
+    timeout_ns=1,
+    policy="eager",
+    workers=(0,),
+    nulls=True,
+)
+
+
+def payloads(spec: ModelSpec, *instances: Any) -> bytes:
+    body = json.dumps({"instances": instances}).encode()
+    return b"".join(bytes(part[1]) for part in requests_of(spec).parse(body)[0])
+
+
+@pytest.mark.parametrize("size", [3, 9])
+def test_a_missing_number_is_nan(size: int) -> None:
+    spec = replace(SPEC, inputs=(Tensor("x", "FP32", [size]),))
+    rows: list[list[Any]] = np.arange(2 * size, dtype=np.float32).reshape(2, size).tolist()
+    rows[1][2] = None
+    found = np.frombuffer(payloads(spec, *rows), "<f4").reshape(2, size)
+    assert np.isnan(found[1, 2])
+    assert np.isnan(found).sum() == 1
+
+
+@pytest.mark.parametrize("bad", ["a", True, [1.0], {}, 1e300])
+def test_what_does_not_fit_beside_a_null_is_still_refused(bad: Any) -> None:
+    with pytest.raises(InvalidRequest, match=r"instances\[0\]"):
+        payloads(SPEC, [None, bad, 1.0])
+
+
+def test_a_missing_text_is_an_empty_one() -> None:
+    texts = TensorReader(Tensor("x", "BYTES", []), "m", nulls=True)
+    assert texts.pack(["a", None], 0) == struct.pack("<I1sI", 1, b"a", 0)
+
+
+@pytest.mark.parametrize("datatype", ["INT64", "BOOL", "UINT8"])
+def test_whole_numbers_and_booleans_are_never_missing(datatype: str) -> None:
+    reader = TensorReader(Tensor("x", datatype, []), "m", nulls=True)
+    with pytest.raises(UNFIT):
+        reader.pack([None], 0)
+
+
+def test_a_null_is_refused_by_models_that_know_no_missing_values() -> None:
+    with pytest.raises(InvalidRequest, match="is null, but"):
+        payloads(replace(SPEC, nulls=False), [1.0, None, 3.0])

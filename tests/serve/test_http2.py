@@ -1,0 +1,218 @@
+"""HTTP/2 on the port of HTTP, by clients that nobody here wrote: curl, and httpx with h2."""
+
+import asyncio
+import json
+import re
+import shutil
+import ssl
+import struct
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from serve.raw_http2 import Load
+from serve.secure import KEY, Authority, bearer, write_private
+from serve.server import Server, Start
+from tiers import exhaustive
+
+WaitUntil = Callable[..., Any]
+MODELS = {"echo": {"path": "moody.py"}, "matmul": {"path": "matmul.py"}}
+ROW = [float(number) for number in range(16)]
+V1 = json.dumps({"instances": [ROW]}).encode()
+TENSOR: dict[str, Any] = {"name": "x", "datatype": "FP32", "shape": [1, 16]}
+V2 = json.dumps({"id": "a", "inputs": [TENSOR | {"data": [ROW]}]}).encode()
+HEAD = json.dumps(
+    {"inputs": [TENSOR | {"parameters": {"binary_data_size": 64}}]}, separators=(",", ":")
+).encode()
+BINARY = HEAD + struct.pack("<16f", *ROW)
+LENGTH = {"Inference-Header-Content-Length": str(len(HEAD))}
+LARGEST = 4 << 20
+_DIFFERING = ("date", "x-request-id", "x-batch-id", "connection", "keep-alive")
+_BATCH = re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+@pytest.fixture(scope="module")
+def server(start_for_module: Start) -> Server:
+    return start_for_module(MODELS, http2=True, max_request_bytes=LARGEST)
+
+
+@pytest.fixture(params=["http/1.1", "h2c"])
+def client(server: Server, request: pytest.FixtureRequest) -> Iterator[httpx.Client]:
+    yield from _client(server, request.param == "h2c")
+
+
+def _client(server: Server, http2: bool) -> Iterator[httpx.Client]:
+    base = f"http://127.0.0.1:{server.port}"
+    with httpx.Client(http1=not http2, http2=http2, base_url=base, timeout=60) as found:
+        yield found
+
+
+CASES: dict[str, tuple[str, str, bytes | None, dict[str, str], int]] = {
+    "v1": ("POST", "/v1/models/matmul:predict", V1, {}, 200),
+    "v1-untyped": ("POST", "/v1/models/echo:predict", b'{"instances":[1,"a"]}', {}, 200),
+    "v1-escaped": ("POST", "/v1/models/matmul%3Apredict", V1, {}, 200),
+    "v2": ("POST", "/v2/models/matmul/infer", V2, {}, 200),
+    "v2-binary": ("POST", "/v2/models/matmul/infer", BINARY, LENGTH, 200),
+    "models": ("GET", "/v1/models", None, {}, 200),
+    "metadata": ("GET", "/v2/models/matmul", None, {}, 200),
+    "ready": ("GET", "/v2/health/ready", None, {}, 200),
+    "docs": ("GET", "/docs", None, {}, 200),
+    "query": ("GET", "/v2?a=b", None, {}, 200),
+    "head": ("HEAD", "/v2", None, {}, 200),
+    "no-json": ("POST", "/v1/models/matmul:predict", b"{", {}, 400),
+    "wrong-shape": ("POST", "/v1/models/matmul:predict", b'{"instances":[[1]]}', {}, 400),
+    "no-body": ("POST", "/v1/models/matmul:predict", b"", {}, 400),
+    "refused": ("POST", "/v1/models/echo:predict", b'{"instances":["refuse"]}', {}, 400),
+    "no-model": ("POST", "/v1/models/none:predict", V1, {}, 404),
+    "nothing": ("GET", "/nothing", None, {}, 404),
+    "no-method": ("DELETE", "/v1/models", None, {}, 405),
+    "no-coding": ("POST", "/v1/models/matmul:predict", V1, {"Content-Encoding": "br"}, 415),
+    "wrong-timeout": (
+        "POST",
+        "/v1/models/echo:predict",
+        b'{"instances":[1]}',
+        {"X-Request-Timeout": "soon"},
+        400,
+    ),
+    "raised": ("POST", "/v1/models/echo:predict", b'{"instances":["raise"]}', {}, 500),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_answer_is_that_of_http_1(server: Server, case: str) -> None:
+    method, path, body, fields, status = CASES[case]
+    found = []
+    for http2 in (False, True):
+        for client in _client(server, http2):
+            answer = client.request(method, path, content=body, headers=fields)
+            assert answer.http_version == ("HTTP/2" if http2 else "HTTP/1.1")
+            assert answer.status_code == status, answer.text
+            assert answer.headers["x-request-id"]
+            same = {name: value for name, value in answer.headers.items() if name not in _DIFFERING}
+            found.append((same, _BATCH.sub(b"", answer.content)))
+    assert found[0] == found[1]
+
+
+def test_large_bodies_are_taken_and_larger_ones_refused(client: httpx.Client) -> None:
+    text = "x" * (LARGEST // 2)
+    answer = client.post("/v1/models/echo:predict", json={"instances": [text]})
+    assert answer.status_code == 200
+    assert answer.json()["predictions"] == [text]
+    over = client.post("/v1/models/echo:predict", json={"instances": ["x" * LARGEST]})
+    assert over.status_code == 413
+    assert client.get("/v1/models").status_code == 200
+
+
+def test_a_body_without_a_length_is_taken(client: httpx.Client) -> None:
+    def pieces() -> Iterator[bytes]:
+        yield V1[:10]
+        yield V1[10:]
+
+    answer = client.post("/v1/models/matmul:predict", content=pieces())
+    assert answer.status_code == 200
+
+
+def test_many_requests_of_one_connection_are_under_way_at_once(server: Server) -> None:
+    async def ask_all() -> list[int]:
+        base = f"http://127.0.0.1:{server.port}"
+        limits = httpx.Limits(max_connections=1)
+        async with httpx.AsyncClient(
+            http1=False, http2=True, base_url=base, timeout=60, limits=limits
+        ) as client:
+
+            async def ask(number: int) -> int:
+                body = {"instances": [number]}
+                answer = await client.post("/v1/models/echo:predict", json=body)
+                found: int = answer.json()["predictions"][0]
+                return found
+
+            return await asyncio.gather(*map(ask, range(100)))
+
+    assert asyncio.run(ask_all()) == list(range(100))
+
+
+def curl(*words: str) -> str:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    if "HTTP2" not in subprocess.run(["curl", "-V"], capture_output=True, text=True).stdout:
+        pytest.skip("this curl speaks no HTTP/2")
+    command = ["curl", "-s", "-S", "-w", "\n%{http_version} %{http_code}", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+
+@pytest.mark.parametrize("how", ["--http2-prior-knowledge", "--http2", "--http1.1"])
+def test_curl_gets_its_answer_however_it_asks(server: Server, how: str) -> None:
+    base = f"http://127.0.0.1:{server.port}"
+    version = "1.1" if how == "--http1.1" else "2"
+    assert curl(how, f"{base}/").endswith(f"{version} 200")
+    told = curl(how, "-d", V1.decode(), f"{base}/v1/models/matmul:predict")
+    assert "predictions" in told
+    # Whoever asks to go on over HTTP/2 while a body is on its way is not followed.
+    assert told.endswith(f"{'2' if how == '--http2-prior-knowledge' else '1.1'} 200")
+
+
+def test_over_tls_the_hand_shake_chooses(start: Start, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.certify()
+    keys = write_private(tmp_path / "keys", KEY + "\n")
+    server = start(
+        MODELS,
+        http2=True,
+        tls_certificate=str(certificate),
+        tls_key=str(key),
+        api_keys_file=str(keys),
+    )
+    base = f"https://localhost:{server.port}"
+    for http2, version in ((True, "HTTP/2"), (False, "HTTP/1.1")):
+        context: ssl.SSLContext = authority.client_context()
+        with httpx.Client(http2=http2, verify=context, base_url=base, timeout=60) as client:
+            path = "/v1/models/matmul:predict"
+            refused = client.post(path, content=V1)
+            assert (refused.http_version, refused.status_code) == (version, 401)
+            answer = client.post(path, content=V1, headers=bearer())
+            assert (answer.http_version, answer.status_code) == (version, 200)
+    assert curl("--cacert", str(authority.file), f"{base}/").endswith("2 200")
+
+
+def test_where_it_is_not_configured_nobody_speaks_it(start: Start) -> None:
+    server = start(MODELS)
+    with (
+        httpx.Client(http1=False, http2=True) as client,
+        pytest.raises(httpx.TransportError),
+    ):
+        client.get(f"http://127.0.0.1:{server.port}/")
+
+
+@exhaustive
+@pytest.mark.parametrize("connections", [pytest.param(4, id="some")])
+def test_a_stop_under_load_fails_no_request(
+    start: Start, wait_until: WaitUntil, connections: int
+) -> None:
+    server = start({"echo": {"path": "moody.py"}}, http2=True, frontends=2)
+    load = Load(server.port, connections)
+    try:
+        wait_until(lambda: load.answered > 200, "answers")
+        server.process.terminate()
+        assert server.process.wait(60) == 0
+    finally:
+        load.stop()
+    assert load.failures == []
+    assert load.refused == connections
+
+
+@exhaustive
+def test_an_application_of_ones_own_is_served_over_it(start: Start) -> None:
+    pytest.importorskip("fastapi")
+    api = str(Path(__file__).with_name("applications") / "api:app")
+    models = {
+        "matmul": {"path": "matmul.py"},
+        "echo": {"path": "slow.py"},
+        "nap": {"path": "slow.py"},
+    }
+    server = start(models, http2=True, app=api)
+    for client in _client(server, True):
+        answer = client.post("/sums", json=[ROW])
+        assert (answer.http_version, answer.status_code) == ("HTTP/2", 200)

@@ -1,0 +1,97 @@
+"""Workers of a whole server come and go with its load, and no request is lost by it."""
+
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from serve.client import Connection, fast, instances, request
+from serve.server import COMMAND, Server, Start
+from tiers import exhaustive
+
+WaitUntil = Callable[..., Any]
+
+MODEL = """
+import time
+def predict(values):
+    time.sleep(0.02)
+    return values
+"""
+CLIENTS = 12
+
+
+@pytest.fixture
+def server(start: Start, tmp_path: Path) -> Server:
+    """With a model that may be without a worker."""
+    (tmp_path / "m.py").write_text(MODEL)
+    model = {
+        "path": str(tmp_path / "m.py"),
+        "workers": [0, 3],
+        "max_batch_size": 2,
+        "scale_up_after_s": 0.5,
+        "scale_down_after_s": 1.0,
+    }
+    return start({"m": model}, frontends=1, control_port=0)
+
+
+def status(server: Server) -> str:
+    words = [*COMMAND, "status", "--pid", str(server.pid)]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
+
+
+def ask(server: Server) -> int:
+    with Connection(server.port) as connection:
+        return connection.ask(fast("m", instances(1))).status
+
+
+@exhaustive
+def test_a_model_without_requests_has_no_worker_and_the_next_request_waits_for_one(
+    server: Server, wait_until: WaitUntil
+) -> None:
+    assert ask(server) == 200
+    wait_until(lambda: "0 of 0 to 3 workers ready" in status(server), "no worker", 60)
+    with Connection(server.port) as connection:
+        ready = connection.ask(request("/v2/models/m/ready", method="GET"))
+        assert ready.status == 200
+    assert ask(server) == 200
+
+
+@exhaustive
+def test_workers_come_and_go_with_the_load_and_every_request_is_answered(
+    server: Server, wait_until: WaitUntil
+) -> None:
+    stop, statuses = threading.Event(), []
+
+    def client() -> None:
+        with Connection(server.port) as connection:
+            while not stop.is_set():
+                statuses.append(connection.ask(fast("m", instances(1))).status)
+
+    threads = [threading.Thread(target=client) for _ in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    try:
+        wait_until(lambda: "3 of 0 to 3 workers ready" in status(server), "all workers", 120)
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    wait_until(lambda: "0 of 0 to 3 workers ready" in status(server), "no worker", 60)
+    assert ask(server) == 200
+    assert set(statuses) == {200}
+
+
+@exhaustive
+def test_a_range_changes_by_a_reload(server: Server, wait_until: WaitUntil) -> None:
+    text = server.config.read_text()
+    assert "workers = [0, 3]" in text
+    server.config.write_text(text.replace("workers = [0, 3]", "workers = [2, 4]"))
+    reload = [*COMMAND, "reload", "--pid", str(server.pid)]
+    subprocess.run(reload, check=True, capture_output=True)
+    assert "2 of 2 to 4 workers ready" in status(server)
+    server.config.write_text(text.replace("workers = [0, 3]", "workers = 1"))
+    subprocess.run(reload, check=True, capture_output=True)
+    wait_until(lambda: "1 of 1 workers ready" in status(server), "one worker")
+    assert ask(server) == 200

