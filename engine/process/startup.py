@@ -12,7 +12,7 @@ from setproctitle import setproctitle
 
 from ringbatch.engine.process.control_socket import ControlSocket
 from ringbatch.shm.host.messages import MalformedMessage, Vocabulary
-from ringbatch.shm.host.process import log_to_stderr
+from ringbatch.shm.host.process import leave_signals_to_supervisor, log_to_stderr
 
 logger = logging.getLogger("ringbatch.process")
 
@@ -20,10 +20,10 @@ M = TypeVar("M")
 
 
 def begin(title: str, log_level: str, control: ControlSocket) -> None:
-    """Name the process, log to standard error, leave Ctrl-C to the supervisor, and let go of
-    whatever is forked from it."""
+    """Name the process, log to standard error, leave operators' signals to the supervisor, and let
+    go of whatever is forked from it."""
     setproctitle(f"ringbatch: {title}")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_signals_to_supervisor()
     log_to_stderr(title, log_level)
     _let_go_of_children(control)
 

@@ -1,16 +1,24 @@
 """The signals of the supervisor: those that ask for the end, and SIGHUP, which has two meanings.
 
 Without a terminal SIGHUP asks that the configuration be read again; where there was a terminal that
-is gone now, it asks for the end.
+is gone now, it asks for the end. What other servers take for orders, as SIGUSR1 to open logs
+anew, is passed over in words: not known, it would end the engine.
 """
 
 import errno
+import logging
 import os
 import signal
 import socket
 from types import FrameType
+from typing import Final
 
 from ringbatch.engine.supervisor.loop import Loop
+from ringbatch.shm.host.process import OPERATORS_SIGNALS, pass_over_operators_signals
+
+logger = logging.getLogger("ringbatch.supervisor")
+
+_PASSED_OVER: Final = frozenset(OPERATORS_SIGNALS) - {signal.SIGHUP}
 
 
 class Signals:
@@ -42,12 +50,13 @@ class Signals:
         # a child ended is known only where SIGCHLD is not ignored.
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
             signal.signal(number, remember)
+        pass_over_operators_signals()
         signal.signal(signal.SIGHUP, hang_up)
         # The writing end is kept alive by this reference.
         self._wakeup = (reading, writing)
-        loop.watch(reading, lambda: reading.recv(4096))
+        loop.watch(reading, lambda: _tell_of_passed_over(reading.recv(4096)))
 
     def take_reload(self) -> bool:
         """Whether the configuration is to be read again, by what has come since the last call."""
@@ -58,6 +67,19 @@ class Signals:
             self.received.append(signal.SIGHUP)
             return False
         return True
+
+
+def _tell_of_passed_over(numbers: bytes) -> None:
+    """Say of signals that have come whether nothing follows from them.
+
+    Args:
+        numbers: as `signal.set_wakeup_fd` has them written, a byte each.
+    """
+    for number in sorted(_PASSED_OVER.intersection(numbers)):
+        logger.warning(
+            "%s does nothing here: SIGHUP reads the configuration again, SIGTERM stops",
+            signal.Signals(number).name,
+        )
 
 
 def has_terminal() -> bool:

@@ -38,7 +38,12 @@ from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import Credentials
 from ringbatch.shm.host.descriptors import connections_allowed
 from ringbatch.shm.host.messages import Failed, Ready
-from ringbatch.shm.host.process import die_with_parent, log_to_stderr, settle
+from ringbatch.shm.host.process import (
+    die_with_parent,
+    leave_signals_to_supervisor,
+    log_to_stderr,
+    settle,
+)
 from ringbatch.shm.host.supervisor_line import SupervisorLine
 
 ROLE: Final = "grpc frontend"
@@ -190,7 +195,7 @@ def main(arguments: list[str] | None = None) -> int:
     setproctitle("ringbatch: grpc frontend")
     # One that hangs and is ended says where it stood.
     faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_signals_to_supervisor()
     options = GrpcOptions(
         given.segment,
         given.address,

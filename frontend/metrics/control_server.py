@@ -10,7 +10,6 @@ import argparse
 import asyncio
 import faulthandler
 import logging
-import signal
 import socket
 import sys
 import time
@@ -35,7 +34,12 @@ from ringbatch.frontend.security.credentials import Security
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.distribution import installed_version
 from ringbatch.shm.host.messages import Failed, Ready
-from ringbatch.shm.host.process import die_with_parent, log_to_stderr, settle
+from ringbatch.shm.host.process import (
+    die_with_parent,
+    leave_signals_to_supervisor,
+    log_to_stderr,
+    settle,
+)
 from ringbatch.shm.host.supervisor_line import SupervisorLine
 from ringbatch.shm.segment import Segment
 
@@ -144,7 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
     setproctitle("ringbatch: control")
     # One that hangs and is ended says where it stood.
     faulthandler.enable()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_signals_to_supervisor()
     try:
         die_with_parent(given.parent_pid)
         security = Security(given_keys(given))

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Sequence
 from itertools import count
 from math import ceil
-from typing import Any
+from typing import Any, Final
 
 from gunicorn.app.base import BaseApplication
 from gunicorn.arbiter import Arbiter
@@ -21,6 +21,11 @@ from ringbatch.shm.object_names import DIRECTORY
 from ringbatch.shm.restarts import Restarts, Role, end_reason
 from ringbatch.shm.segment import Segment
 
+PASSED_OVER: Final = (
+    "that signal does nothing here: the supervisor takes SIGHUP, which reads the configuration"
+    " again, and SIGTERM, which stops"
+)
+
 
 class Log(Logger):  # type: ignore[misc]
     """Gunicorn's log, and through it uvicorn's, in the form of all others."""
@@ -28,7 +33,8 @@ class Log(Logger):  # type: ignore[misc]
     def setup(self, cfg: Any) -> None:
         """Gunicorn's call."""
         super().setup(cfg)
-        self.error_log.handlers = logging.getLogger().handlers
+        # A list of its own: to this one Gunicorn adds a handler when it is told to reload.
+        self.error_log.handlers = list(logging.getLogger().handlers)
 
 
 class CountingArbiter(Arbiter):  # type: ignore[misc]
@@ -60,6 +66,13 @@ class CountingArbiter(Arbiter):  # type: ignore[misc]
         """Gunicorn's own: who ends now is not started again."""
         self._ends = True
         super().stop(graceful)
+
+    def _pass_over(self) -> None:
+        """In the place of what Gunicorn does by itself: start a second arbiter, which the engine
+        does not know, or have other numbers of frontends than there are lanes."""
+        self.log.warning(PASSED_OVER)
+
+    handle_usr1 = handle_usr2 = handle_ttin = handle_ttou = _pass_over
 
     def count_end(self, worker: Any) -> None:
         """A frontend has ended."""

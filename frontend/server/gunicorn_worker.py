@@ -40,7 +40,7 @@ from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import Credentials
 from ringbatch.shm.host.descriptors import connections_allowed
-from ringbatch.shm.host.process import settle
+from ringbatch.shm.host.process import pass_over_operators_signals, settle
 from ringbatch.shm.tallies import Protocol
 
 log = logging.getLogger("ringbatch.frontend")
@@ -99,6 +99,11 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
 
     place: int
     """Which of the frontends this is, from 0; a replacement takes the place of the dead."""
+
+    def init_signals(self) -> None:
+        """Gunicorn's call."""
+        super().init_signals()
+        pass_over_operators_signals()
 
     async def _serve(self) -> None:
         # What clients send is counted, not logged, at uvicorn's own word.

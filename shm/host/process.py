@@ -14,6 +14,15 @@ from ringbatch.shm.host.log_handler import LogHandler, writing_to
 from ringbatch.shm.host.log_lines import formatter
 
 STDERR: Final = 2
+OPERATORS_SIGNALS: Final = (
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGTTIN,
+    signal.SIGTTOU,
+)
+"""Those by which operators tell servers to read their files again, to open their logs anew, to
+upgrade, to have more workers or fewer. A process that does not know one ends by it, or stops."""
 _PR_SET_PDEATHSIG: Final = 1
 _COLLECT_AFTER: Final = 50_000
 """Allocations between two runs of the garbage collector. A request's objects go when the last
@@ -66,6 +75,23 @@ def die_with_parent(parent_pid: int) -> None:
     # It may have ended before the kernel was asked.
     if os.getppid() != parent_pid:
         raise StartupError("the process that started this one is gone")
+
+
+def leave_signals_to_supervisor() -> None:
+    """Pass over Ctrl-C and `OPERATORS_SIGNALS`: the supervisor does what there is to do."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    pass_over_operators_signals()
+
+
+def pass_over_operators_signals() -> None:
+    """Go on when `OPERATORS_SIGNALS` come, as ``pkill -HUP -f ringbatch`` sends every process one.
+
+    Programs that this process executes have the default ways again.
+    """
+    for number in OPERATORS_SIGNALS:
+        signal.signal(number, lambda _number, _frame: None)
+        # What a model waits for in the kernel goes on.
+        signal.siginterrupt(number, False)
 
 
 def settle() -> None:

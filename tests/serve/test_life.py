@@ -83,7 +83,7 @@ def kill_9(server: Server, role: str, wait_until: WaitUntil) -> None:
 
 
 @whoever_runs_it
-@pytest.mark.parametrize("number", first_of([signal.SIGTERM, signal.SIGINT], 1))
+@pytest.mark.parametrize("number", first_of([signal.SIGTERM, signal.SIGINT, signal.SIGQUIT], 1))
 def test_a_stop_under_load_answers_everything_that_was_accepted(
     server: Server, load: Load, number: signal.Signals
 ) -> None:

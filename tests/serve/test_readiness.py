@@ -90,6 +90,13 @@ def test_frontends_that_are_replaced_on_sighup_lose_no_request(
     load.stop()
     assert load.failures == []
     assert load.refused == 0
+    assert all(re.match(r"\d{4}-\d\d-\d\d .* ringbatch ", line) for line in logged(server))
+
+
+def logged(server: Server) -> list[str]:
+    """The lines of its log."""
+    assert server.stderr
+    return server.stderr.splitlines()
 
 
 def told(server: Server, stub: Stub) -> dict[str, bool]:

@@ -406,3 +406,28 @@ def test_what_a_service_manager_says_is_for_the_supervisor_alone(
         said = list(notifications(notified))
     assert {pid for pid, _ in said} == {own.pid}
     assert [text for _, text in said if "READY=1" in text]
+
+
+@pytest.mark.parametrize(
+    "number",
+    first_of(["SIGUSR1", "SIGUSR2", "SIGHUP", "SIGTTIN", "SIGTTOU", "SIGWINCH", "SIGPIPE"], 2),
+)
+def test_a_signal_that_means_something_to_other_servers_ends_nobody(
+    start: Start, wait_until: WaitUntil, number: str
+) -> None:
+    """As from ``pkill -USR1 -f ringbatch``."""
+    server = start(UNRULY, control_port=0, grpc_port=0)
+    before = server.titles()
+    assert len(before) == 8
+    # The supervisor comes last, so that it has seen the others' ends when it speaks.
+    for title, pid in sorted(before.items(), key=lambda each: each[1] == server.pid):
+        # Gunicorn's arbiter has its frontends replaced on SIGHUP, which another test looks at.
+        if (title, number) != ("ringbatch: frontends", "SIGHUP"):
+            os.kill(pid, signal.Signals[number])
+    words = {"SIGHUP": "on SIGHUP", "SIGWINCH": "", "SIGPIPE": ""}
+    said = words.get(number, f"{number} does nothing here")
+    wait_until(lambda: said in server.stderr, "the supervisor says so")
+    assert serves(server)
+    assert server.titles() == before
+    assert "was killed" not in server.stderr
+    assert server.stop() == 0
