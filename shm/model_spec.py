@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from ringbatch.shm.chain import Chain, chain_of
+from ringbatch.shm.ragged import answered
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.texts import IDS, Tokens
 from ringbatch.shm.words import WORDS
@@ -151,6 +152,11 @@ class ModelSpec:
     def carried(self) -> tuple[Tensor, ...]:
         """The tensors in the slots of a typed model's requests."""
         return self.inputs if self.words is None else (*self.inputs, WORDS)
+
+    @property
+    def answered(self) -> tuple[Tensor, ...]:
+        """The tensors in the slots of a typed model's answers."""
+        return answered(self.outputs)
 
     @property
     def batched(self) -> bool:

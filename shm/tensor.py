@@ -70,6 +70,9 @@ class Tensor:
             names of classes; none where they have no names.
         default: of an input, what one instance has where a request leaves the input out: a value of
             its shape; None where requests may not.
+        padding: of an output with dimensions of any size, what shorter rows of a request are padded
+            with where an answer has to be one array: a single value; None where all rows of a
+            request must have one shape.
 
     Raises:
         ValueError: in words, where one of them is not of that kind.
@@ -80,6 +83,7 @@ class Tensor:
     shape: tuple[int, ...]
     labels: tuple[str, ...]
     default: Any
+    padding: Any
 
     def __init__(
         self,
@@ -88,6 +92,7 @@ class Tensor:
         shape: Sequence[int],
         labels: Sequence[str] = (),
         default: Any = None,
+        padding: Any = None,
     ) -> None:
         if not isinstance(name, str) or not name:
             raise ValueError(f"a tensor's name must be a non-empty string, not {name!r}")
@@ -115,11 +120,22 @@ class Tensor:
                 raise ValueError(
                     f"tensor {name!r}: the default does not fit {datatype} {list(shape)}: {error}"
                 ) from None
+        if padding is not None:
+            if ANY not in shape:
+                raise ValueError(
+                    f"tensor {name!r}: a padding is for dimensions of any size (-1), but its shape "
+                    f"is {list(shape)}"
+                )
+            try:
+                padding = default_values.fitted(datatype, (), padding)
+            except ValueError as error:
+                raise ValueError(f"tensor {name!r}: the padding does not fit: {error}") from None
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "datatype", DATATYPES[datatype])
         object.__setattr__(self, "shape", tuple(shape))
         object.__setattr__(self, "labels", tuple(labels))
         object.__setattr__(self, "default", default)
+        object.__setattr__(self, "padding", padding)
 
     @property
     def static(self) -> bool:
@@ -134,8 +150,8 @@ class Tensor:
         return None
 
     def to_json(self) -> dict[str, Any]:
-        """The V2 metadata form, without a batch dimension, and with labels and default, if there
-        are."""
+        """The V2 metadata form, without a batch dimension, and with labels, default and padding, if
+        there are."""
         fields: dict[str, Any] = {
             "name": self.name,
             "datatype": self.datatype.name,
@@ -145,4 +161,6 @@ class Tensor:
             fields["labels"] = list(self.labels)
         if self.default is not None:
             fields["default"] = default_values.plain(self.default)
+        if self.padding is not None:
+            fields["padding"] = default_values.plain(self.padding)
         return fields

@@ -14,7 +14,8 @@ own bucket. Without buckets, and for a request that is beyond the last one, the 
 padded to the longest of its batch.
 
 An open dimension of an output is as long as the first open dimension at the same axis of an input,
-and is cut back to what that was in the request. Where several inputs have one at that axis, and
+and is cut back to what that was in the request; one that declares a padding has lengths of its own,
+and is not cut. Where several inputs have one at that axis, and
 they differ within a request, nobody could say which is meant; such a request is not padded at all
 and shares batches with those of exactly its own shape.
 """
@@ -140,7 +141,9 @@ class Lengths:
 
 
 def _axes(output: Tensor, by_axis: dict[int, list[int]]) -> list[_Axis]:
-    found = []
+    found: list[_Axis] = []
+    if output.padding is not None:
+        return found
     for axis, size in enumerate(output.shape, start=1):
         if size == ANY:
             if axis not in by_axis:

@@ -144,6 +144,11 @@ def _tensors(path: Path, name: str, value: object) -> tuple[Tensor, ...]:
             raise StartupError(
                 f"{path}: output {tensor.name!r} has a default, but only inputs can be left out"
             )
+        if tensor.padding is not None and name == "inputs":
+            raise StartupError(
+                f"{path}: input {tensor.name!r} has a padding, but that is for outputs; what "
+                "inputs are padded with is the setting padding_values"
+            )
         if names.count(tensor.name) > 1:
             raise StartupError(f"{path}: `{name}` has two tensors named {tensor.name!r}")
     return tensors

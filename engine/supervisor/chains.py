@@ -91,7 +91,13 @@ class _Fitting:
         answers = [given.source for given, _ in returned]
         steps = self._kept_by(answers)
         outputs = tuple(
-            Tensor(name, given.tensor.datatype.name, given.tensor.shape, given.tensor.labels)
+            Tensor(
+                name,
+                given.tensor.datatype.name,
+                given.tensor.shape,
+                given.tensor.labels,
+                padding=given.tensor.padding,
+            )
             for given, name in returned
         )
         place_of = [{number: place for place, number in enumerate(s.keeps)} for s in steps]

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.engine.worker.outputs import Fault, Outputs, WrongResult
+from ringbatch.engine.worker.ragged import Ragged
 from ringbatch.engine.worker.runner import TensorCodec
 from ringbatch.shm.tensor import Tensor
 
@@ -38,7 +39,10 @@ def only_finite(outputs: Outputs, tensors: Sequence[Tensor]) -> Outputs:
     return Outputs(outputs.arrays, [*outputs.faults, *found]) if found else outputs
 
 
-def _not_finite(array: NDArray[Any], tensor: Tensor) -> NDArray[Any] | None:
+def _not_finite(array: NDArray[Any] | Ragged, tensor: Tensor) -> NDArray[Any] | None:
+    if isinstance(array, Ragged):
+        rows = [_not_finite(row, tensor) for row in array.rows]
+        return np.array([row is not None and bool(row.any()) for row in rows])
     if tensor.datatype.name == "BF16":
         exponents: NDArray[Any] = array & _BF16_EXPONENT
         return np.asarray(exponents == _BF16_EXPONENT)

@@ -5,13 +5,16 @@ elements is a fault of these, so that it costs no request but those whose they a
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringbatch.engine.worker.ragged import Ragged
 from ringbatch.shm.brain_floats import narrowed
-from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.tensor import ANY, Tensor
 
 Array = NDArray[Any]
 
@@ -29,7 +32,8 @@ class Fault(NamedTuple):
 
     Attributes:
         output: which one, from 0.
-        elements: true for these; in the output's shape.
+        elements: true for these; in the output's shape, or one for each row where rows differ in
+            theirs.
         error: why.
     """
 
@@ -43,13 +47,14 @@ class Outputs:
 
     Args:
         arrays: one an output, with rows, in the declared datatype; BF16 as its bits, BYTES as
-            objects that are `bytes`. What stands where an element is at fault means nothing.
+            objects that are `bytes`; `Ragged` where rows differ in shape. What stands where an
+            element is at fault means nothing.
         faults: none, mostly.
     """
 
     __slots__ = ("arrays", "faults")
 
-    def __init__(self, arrays: list[Array], faults: Sequence[Fault] = ()) -> None:
+    def __init__(self, arrays: list[Any], faults: Sequence[Fault] = ()) -> None:
         self.arrays = arrays
         self.faults = faults
 
@@ -88,9 +93,17 @@ class Checker:
             shape, dtype = self._only
             if returned.dtype == dtype and returned.shape == (rows, *shape):
                 return Outputs([returned])
-        arrays, faults = [], []
+        arrays: list[Any] = []
+        faults: list[Fault] = []
         for place, value in enumerate(_by_output(returned, self._tensors)):
             tensor = self._tensors[place]
+            if self._batched and (apart := _rows_apart(value, tensor)):
+                if len({row.shape for row, _ in apart}) > 1:
+                    column, fault = _ragged(apart, place, tensor, rows)
+                    arrays.append(column)
+                    faults += fault
+                    continue
+                value = np.stack([row for row, _ in apart])
             array, masked = _as_array(value, tensor)
             _expect_shape(array, tensor, (rows, *tensor.shape) if self._batched else tensor.shape)
             converted, beyond, what = _converted(array, tensor)
@@ -137,6 +150,54 @@ def _as_array(value: object, tensor: Tensor) -> tuple[Array, Array | None]:
     return array, np.ma.getmaskarray(value) if isinstance(value, np.ma.MaskedArray) else None
 
 
+def _rows_apart(value: object, tensor: Tensor) -> list[tuple[Array, Array | None]]:
+    """The rows of an output that may differ in shape, each as `_as_array` gives it; none where it
+    is one array."""
+    if isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 1:
+        value = value.tolist()
+    if tensor.static or not isinstance(value, (list, tuple)):
+        return []
+    return [_as_array(row, tensor) for row in value]
+
+
+def _ragged(
+    apart: list[tuple[Array, Array | None]], place: int, tensor: Tensor, count: int
+) -> tuple[Ragged, list[Fault]]:
+    """Rows of their own shapes, in their datatype, and those of them that cannot be told."""
+    if len(apart) != count:
+        raise WrongCount(f"output {tensor.name!r} has {len(apart)} rows for {count} instances")
+    shapes = [_row_shape(row, tensor) for row, _ in apart]
+    # Empty ones have no say in the datatype, see `_converted`.
+    filled = [row.reshape(-1) for row, _ in apart if row.size]
+    flat = np.concatenate(filled) if filled else np.empty(0, array_dtype(tensor))
+    converted, beyond, what = _converted(flat, tensor)
+    stops = list(accumulate(map(prod, shapes)))
+    spans = [slice(stop - prod(shape), stop) for shape, stop in zip(shapes, stops, strict=True)]
+    rows = [converted[span].reshape(shape) for span, shape in zip(spans, shapes, strict=True)]
+    masked = np.array([mask is not None and bool(mask.any()) for _, mask in apart])
+    wrong = np.array([beyond is not None and bool(beyond[span].any()) for span in spans])
+    faults = [
+        Fault(place, elements, WrongResult(f"output {tensor.name!r} holds {words}"))
+        for elements, words in ((masked, "masked values"), (wrong, what))
+        if elements.any()
+    ]
+    return Ragged(rows), faults
+
+
+def _row_shape(row: Array, tensor: Tensor) -> tuple[int, ...]:
+    if row.shape == (0,):
+        # Of an empty list, numpy cannot know how deep it would be.
+        return (0, *(max(size, 0) for size in tensor.shape[1:]))
+    if row.ndim != len(tensor.shape) or any(
+        want not in (ANY, got) for want, got in zip(tensor.shape, row.shape, strict=True)
+    ):
+        raise WrongResult(
+            f"a row of output {tensor.name!r} has shape {list(row.shape)}, declared is "
+            f"{list(tensor.shape)}"
+        )
+    return row.shape
+
+
 def _expect_shape(array: Array, tensor: Tensor, shape: tuple[int, ...]) -> None:
     fits = len(array.shape) == len(shape) and all(
         want in (-1, got) for want, got in zip(shape, array.shape, strict=True)
@@ -156,7 +217,8 @@ def _converted(array: Array, tensor: Tensor) -> tuple[Array, Array | None, str]:
     if not tensor.datatype.fixed:
         return _texts(array)
     target = array_dtype(tensor)
-    if not np.can_cast(array.dtype, target, casting="same_kind"):
+    # An empty list is one of floating-point numbers to numpy, whatever it was meant to be.
+    if array.size and not np.can_cast(array.dtype, target, casting="same_kind"):
         raise WrongResult(
             f"output {tensor.name!r} is {array.dtype}, declared is {tensor.datatype.name}"
         )

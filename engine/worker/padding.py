@@ -16,6 +16,7 @@ from ringbatch.engine.batch.shaping import Dimensions, Lengths, Unfit
 from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker.finite import only_finite
 from ringbatch.engine.worker.outputs import Outputs, WrongResult, array_dtype
+from ringbatch.engine.worker.ragged import Ragged
 from ringbatch.engine.worker.runner import TensorCodec
 from ringbatch.engine.worker.samples import open_dimensions
 from ringbatch.engine.worker.tensors import Unlike
@@ -198,6 +199,12 @@ class PaddedCodec(TensorCodec):
         outputs: Outputs = super().check(returned, rows, spare)
         for index, (tensor, array) in enumerate(zip(self._outputs, outputs.arrays, strict=True)):
             for axis, size in self._lengths.sizes(index, self._padded):
+                if isinstance(array, Ragged):
+                    raise WrongResult(
+                        f"rows of output {tensor.name!r} differ in shape, but are to be cut to the "
+                        "lengths of an input; where they have lengths of their own, declare a "
+                        f"padding: Tensor({tensor.name!r}, ..., padding=0)"
+                    )
                 if array.shape[axis] != size:
                     raise WrongResult(
                         f"output {tensor.name!r} has shape {list(array.shape)} for inputs that "
@@ -208,7 +215,7 @@ class PaddedCodec(TensorCodec):
     def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
         """See `Codec.write`."""
         outputs: Outputs = results
-        sizes = []
+        sizes: list[int | WrongResult] = []
         start = 0
         for request in requests:
             stop = start + request.rows

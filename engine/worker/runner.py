@@ -23,6 +23,7 @@ from ringbatch.engine.worker.runs import Runs
 from ringbatch.engine.worker.tensors import Gatherer, Scatterer, Unlike, joined
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.frame import FrameError
+from ringbatch.shm.ragged import answered
 from ringbatch.shm.slot import Status
 from ringbatch.shm.strided_view import StridedView
 from ringbatch.shm.uniform_batch import UniformBatch
@@ -286,7 +287,7 @@ class TensorCodec:
         self.uniform = self._gatherer.static
         self._outputs = model.outputs
         self._checker = Checker(model.outputs, batched=batched)
-        self._scatterer = Scatterer(memory, views, model.outputs)
+        self._scatterer = Scatterer(memory, views, answered(model.outputs))
 
     def read_and_write(self, gatherer: Gatherer, scatterer: Scatterer) -> None:
         """Have inputs read and outputs written in another way than a request's own."""
@@ -364,7 +365,7 @@ class TensorCodec:
         return None if outputs.faults else self._scatterer.scatter_uniform(outputs.arrays, uniform)
 
     def _told(
-        self, sizes: Sequence[int], faults: Sequence[Fault], requests: list[Request]
+        self, sizes: Sequence[int | WrongResult], faults: Sequence[Fault], requests: list[Request]
     ) -> list[int | WrongResult]:
         """For each request the size of its result, or the fault that is in it."""
         told: list[int | WrongResult] = list(sizes)

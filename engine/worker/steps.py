@@ -8,9 +8,10 @@ chain: the collector says at which, so that no frontend's word decides it.
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ringbatch.engine.worker.codec import Place
+from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.runner import TensorCodec
 from ringbatch.engine.worker.tensors import Array, Gatherer, Scatterer
 from ringbatch.shm.chain import REQUEST, Chain, Source, reference_in, step_in
@@ -18,6 +19,7 @@ from ringbatch.shm.engine_port import Request
 from ringbatch.shm.frame import PlacedTensor, Placement
 from ringbatch.shm.layout import aligned
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.ragged import answered
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.strided_view import StridedView
 from ringbatch.shm.tensor import ANY, Tensor
@@ -209,7 +211,9 @@ class KeepingScatterer(Scatterer):
         self._key_start = kept.key_starts[number + 1]
         self._key_bytes = steps[number + 1].key_bytes
 
-    def scatter(self, arrays: list[Array], requests: list[Request]) -> list[int]:
+    def scatter(
+        self, arrays: Sequence[Any], requests: list[Request]
+    ) -> Sequence[int | WrongResult]:
         """As in `Scatterer`; a size counts all that the request has in its result memory."""
         sizes, stop = [], 0
         for request in requests:
@@ -217,13 +221,15 @@ class KeepingScatterer(Scatterer):
             sizes.append(self._keep([arrays[n][start:stop] for n in self._keeps], request))
         return sizes
 
-    def _keep(self, arrays: list[Array], request: Request) -> int:
+    def _keep(self, arrays: list[Any], request: Request) -> int | WrongResult:
         result, capacity = request.result_offset, request.result_capacity
         blocks = self._kept.blocks(request.rows, result, capacity, self._number)
         if blocks is None:
             return capacity + 1
         skipped = self._kept.end(blocks)
         (size,) = super().scatter(arrays, [_behind(request, skipped)])
+        if isinstance(size, WrongResult):
+            return size
         if skipped + size <= capacity and self._key_bytes:
             key = self._following.key(request)
             at = result + self._key_start
@@ -252,7 +258,7 @@ class AnsweringScatterer(Scatterer):
     """
 
     def __init__(self, kept: Kept, outputs: Sequence[Tensor], say_start: SayStart) -> None:
-        super().__init__(kept.memory, kept.views, outputs)
+        super().__init__(kept.memory, kept.views, answered(outputs))
         self._kept = kept
         self._say_start = say_start
         last = len(kept.chain.steps) - 1
@@ -266,7 +272,9 @@ class AnsweringScatterer(Scatterer):
         self._earlier = StepGatherer(kept, [t for t, _ in earlier], [s for _, s in earlier])
         self._earlier.keep_stored()
 
-    def scatter(self, arrays: list[Array], requests: list[Request]) -> list[int]:
+    def scatter(
+        self, arrays: Sequence[Any], requests: list[Request]
+    ) -> Sequence[int | WrongResult]:
         """As in `Scatterer`; a size that does not fit counts what stands before it too."""
         sizes, stop = [], 0
         for request in requests:
@@ -274,7 +282,7 @@ class AnsweringScatterer(Scatterer):
             sizes.append(self._answer([array[start:stop] for array in arrays], request))
         return sizes
 
-    def _answer(self, arrays: list[Array], request: Request) -> int:
+    def _answer(self, arrays: list[Any], request: Request) -> int | WrongResult:
         result, capacity = request.result_offset, request.result_capacity
         blocks = self._kept.blocks(request.rows, result, capacity, self._last)
         placement = self._earlier.placement(request)
@@ -286,6 +294,8 @@ class AnsweringScatterer(Scatterer):
         ]
         skipped = self._kept.end(blocks)
         (size,) = super().scatter(told, [_behind(request, skipped)])
+        if isinstance(size, WrongResult):
+            return size
         self._say_start([request.ref], skipped)
         return size if skipped + size <= capacity else skipped + size
 

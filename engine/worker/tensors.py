@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ringbatch.engine.worker.outputs import WrongResult
+from ringbatch.engine.worker.ragged import Column, Uneven, laid_out
 from ringbatch.shm.brain_floats import widened
 from ringbatch.shm.engine_port import Request
 from ringbatch.shm.frame import Frame, FrameError, PlacedTensor, Placement
@@ -161,24 +163,26 @@ class Scatterer:
     Args:
         memory: the segment's.
         views: of that memory.
-        outputs: the model's.
+        tensors: what stands in results, see `ringbatch.shm.ragged.answered`.
     """
 
-    def __init__(self, memory: memoryview, views: StridedView, outputs: Sequence[Tensor]) -> None:
+    def __init__(self, memory: memoryview, views: StridedView, tensors: Sequence[Tensor]) -> None:
         self._memory = memory
         self._views = views
-        self._frame = Frame(outputs)
+        self._frame = Frame(tensors)
 
-    def scatter(self, arrays: list[Array], requests: list[Request]) -> list[int]:
+    def scatter(
+        self, arrays: Sequence[Any], requests: list[Request]
+    ) -> Sequence[int | WrongResult]:
         """Copy each request's rows into its result memory.
 
         Returns:
-            For each request the bytes its result takes. Where that is more than its result
-            capacity, nothing was written for it.
+            For each request the bytes its result takes, or why it cannot be written. Where that is
+            more than its result capacity, nothing was written for it.
         """
         scatter_one = self._scatter_fixed if self._frame.static else self._scatter_one
         if len(requests) == 1:
-            return [scatter_one(arrays, requests[0])]
+            return [scatter_one([*arrays], requests[0])]
         stops = accumulate(request.rows for request in requests)
         return [
             scatter_one([array[stop - request.rows : stop] for array in arrays], request)
@@ -216,7 +220,11 @@ class Scatterer:
             rows = np.ascontiguousarray(array).reshape(len(starts), -1)
             self._views.of(size)[starts >> OFFSET_BITS] = rows.view(f"V{size}").reshape(-1)
 
-    def _scatter_one(self, arrays: list[Array], request: Request) -> int:
+    def _scatter_one(self, columns: Sequence[Column], request: Request) -> int | WrongResult:
+        try:
+            arrays = laid_out(columns, self._frame.tensors)
+        except Uneven as uneven:
+            return WrongResult(str(uneven))
         texts = [_encoded(a) if a.dtype == object else None for a in arrays]
         lengths = tuple(len(text) for text in texts if text is not None)
         dimensions = tuple(

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.payload import Bytes, Part
+from ringbatch.frontend.codec.ragged import in_one
 from ringbatch.frontend.codec.tensor_to_json import Unwritable, placed, strings
 from ringbatch.frontend.v2.input import Input, Shape
 from ringbatch.frontend.v2.signature import Signature
@@ -53,7 +54,8 @@ class ArrayCodec:
         self._signature = Signature(spec)
         self._tensors = {tensor.name: tensor for tensor in spec.inputs}
         self._outputs = spec.outputs
-        self._frame = Frame(spec.outputs)
+        self._frame = Frame(spec.answered)
+        self._whole = in_one(spec)
         self._batched = spec.batched
         self._cap = spec.cap
         first = spec.inputs[0]
@@ -154,8 +156,8 @@ class ArrayCodec:
                 return np.ndarray((rows, *shape), dtype, result)
         try:
             parts = [
-                (memory, placed(self._frame, rows, memoryview(memory)).parts)
-                for rows, memory in results
+                (memory, placed(self._frame, rows, memory).parts)
+                for rows, memory in self._whole([(rows, memoryview(one)) for rows, one in results])
             ]
             arrays = [
                 self._joined(
@@ -270,9 +272,9 @@ def _text(value: Any, tensor: Tensor) -> bytes:
         ) from None
 
 
-def _array(tensor: Tensor, memory: bytearray, place: PlacedTensor) -> Array:
+def _array(tensor: Tensor, memory: memoryview, place: PlacedTensor) -> Array:
     if not tensor.datatype.fixed:
-        found = strings(memoryview(memory), place.offset, place.size, prod(place.shape))
+        found = strings(memory, place.offset, place.size, prod(place.shape))
         values: Array = np.empty(len(found), dtype=object)
         values[:] = found
         return values.reshape(place.shape)

@@ -18,6 +18,7 @@ import numpy as np
 from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.classification import Classes
 from ringbatch.frontend.codec.payload import Bytes
+from ringbatch.frontend.codec.ragged import in_one
 from ringbatch.frontend.codec.tensor_to_json import Unwritable, placed, strings
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.request import CONTENTS, GrpcRequestedOutputs
@@ -70,7 +71,8 @@ class GrpcAnswers:
     """
 
     def __init__(self, spec: ModelSpec) -> None:
-        self._frame = Frame(spec.outputs)
+        self._frame = Frame(spec.answered)
+        self._whole = in_one(spec)
         self._outputs = spec.outputs
         self._batched = spec.batched
         self._start = _Response(
@@ -106,7 +108,8 @@ class GrpcAnswers:
         raw: list[Bytes] = []
         targets: list[tuple[Target, list[memoryview]]] = []
         try:
-            results = [(memory, placed(self._frame, rows, memory)) for rows, memory in parts]
+            whole = self._whole(parts)
+            results = [(memory, placed(self._frame, rows, memory)) for rows, memory in whole]
             rows = sum(rows for rows, _ in parts)
             for index, carried, classes in requested.outputs:
                 tensor = self._outputs[index]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from orjson import OPT_SERIALIZE_NUMPY, JSONDecodeError, dumps, loads
 
 from ringbatch.frontend.codec.outcome import WRONG_COUNT, WrongCount
+from ringbatch.frontend.codec.ragged import OwnLengths
 from ringbatch.frontend.codec.tensor_to_json import TensorWriter, Unwritable, placed
 from ringbatch.shm.errors import ModelFailed
 from ringbatch.shm.frame import Frame, FrameError
@@ -76,8 +77,13 @@ class TypedAnswers:
     """Answers of a model with declared outputs."""
 
     def __init__(self, spec: ModelSpec) -> None:
-        self._frame = Frame(spec.outputs)
+        self._frame = Frame(spec.answered)
         self._writers = [TensorWriter(tensor) for tensor in spec.outputs]
+        self._own_lengths = [
+            (index, OwnLengths(spec.outputs, index))
+            for index, tensor in enumerate(spec.outputs)
+            if tensor.padding is not None
+        ]
         self._names = [tensor.name for tensor in spec.outputs]
 
     def render(
@@ -102,8 +108,15 @@ class TypedAnswers:
         return b"{%b}" % b",".join(members)
 
     def _tensors(self, rows: int, memory: memoryview) -> list[Any]:
-        parts = zip(self._writers, placed(self._frame, rows, memory).parts, strict=True)
-        return [writer.rows(memory, part.offset, part.size, part.shape) for writer, part in parts]
+        parts = placed(self._frame, rows, memory).parts
+        # Behind those of the outputs may be one for the lengths of rows.
+        tensors = [
+            writer.rows(memory, part.offset, part.size, part.shape)
+            for writer, part in zip(self._writers, parts, strict=False)
+        ]
+        for index, own_lengths in self._own_lengths:
+            tensors[index] = own_lengths.cut(tensors[index], memory, parts[-1])
+        return tensors
 
 
 class NumberAnswers(TypedAnswers):

@@ -58,7 +58,7 @@ class V1Model:
         if windows is not None and isinstance(self.answers, NumberAnswers):
             placed = PlacedAnswers(self.answers, windows)
             self.rows = PlacedRendering(self.answers, placed, kserve_errors=kserve_errors)
-        self._outputs = Frame(spec.outputs)
+        self._outputs = Frame(spec.answered)
         self._sized = spec.typed and self._outputs.static
 
     def result_bytes(self, rows: int) -> int | None:

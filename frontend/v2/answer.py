@@ -23,6 +23,7 @@ from orjson import OPT_SERIALIZE_NUMPY, dumps
 from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.classification import Classes
 from ringbatch.frontend.codec.outcome import BATCH_HEADER, JSON, Headers
+from ringbatch.frontend.codec.ragged import in_one
 from ringbatch.frontend.codec.tensor_to_json import Unwritable, placed, strings
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs
 from ringbatch.frontend.v2.shared_memory import Target, expect_fit
@@ -68,7 +69,8 @@ class InferAnswers:
     """
 
     def __init__(self, spec: ModelSpec) -> None:
-        self._frame = Frame(spec.outputs)
+        self._frame = Frame(spec.answered)
+        self._whole = in_one(spec)
         self._outputs = [
             _Output(index, tensor, batched=spec.batched)
             for index, tensor in enumerate(spec.outputs)
@@ -99,7 +101,7 @@ class InferAnswers:
         rows, results = 0, []
         targets: list[tuple[Target, list[memoryview]]] = []
         try:
-            for part_rows, memory in parts:
+            for part_rows, memory in self._whole(parts):
                 rows += part_rows
                 results.append((memory, placed(self._frame, part_rows, memory)))
             texts: list[bytes] = []

@@ -151,6 +151,8 @@ def _described(spec: ModelSpec, tensor: Tensor) -> Json:
     if tensor.default is not None:
         # After MLServer, whose tensors have parameters in their metadata.
         found["parameters"] = {"default": plain(tensor.default)}
+    if tensor.padding is not None:
+        found["parameters"] = {"padding": plain(tensor.padding)}
     return found
 
 
