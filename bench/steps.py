@@ -42,8 +42,8 @@ SIZES = (1, 8, 32)
 MAX_RATIO = 1.03
 REPETITIONS = 300
 _LANE_BYTES = 64 * PAGE
-_FAR_NS = 3_600_000_000_000
-_SPEC = ModelSpec(
+FAR_NS = 3_600_000_000_000
+SPEC = ModelSpec(
     index=0,
     name="double",
     platform="python",
@@ -51,11 +51,11 @@ _SPEC = ModelSpec(
     outputs=(Tensor("y", "FP32", [16]),),
     max_batch_size=max(SIZES),
     max_latency_ns=0,
-    timeout_ns=_FAR_NS,
+    timeout_ns=FAR_NS,
     policy="eager",
     workers=(0,),
 )
-_BODY = json.dumps({"instances": [[number / 7 for number in range(16)]]}).encode()
+BODY = json.dumps({"instances": [[number / 7 for number in range(16)]]}).encode()
 
 Figures = Mapping[str, float]
 """Nanoseconds for a request, by what was done and in how large a batch."""
@@ -102,7 +102,7 @@ class Engine:
             model_table_bytes=PAGE,
             traced=traced,
         )
-        spec = replace(_SPEC, max_batch_size=size)
+        spec = replace(SPEC, max_batch_size=size)
         segment = Segment.local(layout, (spec,))
         self.size = size
         self.answers: list[Any] = []
@@ -122,33 +122,51 @@ class Engine:
         self.collector.step(time.monotonic_ns())
         self.service = Service(segment, self.gateway, time.monotonic_ns)
 
-    def batch(self) -> dict[str, int]:
-        """Serve one batch of requests; what each role's steps took, in nanoseconds."""
-        clock = time.perf_counter_ns
+    @property
+    def steps(self) -> dict[str, Callable[[], None]]:
+        """What a batch of requests goes through, in order."""
+        return {
+            "frontend, to send": self.send,
+            "collector, to dispatch": self.collect,
+            "worker, to run and answer": self.run,
+            "collector, to take the report": self.collect,
+            "frontend, to answer": self.answer,
+        }
+
+    def send(self) -> None:
+        """The frontend reads a batch of requests, and publishes and submits them."""
         predict, answered = self.service.predict, self.answers.append
-        began = clock()
         for _ in range(self.size):
-            predict("double", _BODY, answered)
+            predict("double", BODY, answered)
         self.loop.turn()
-        sent = clock()
+
+    def collect(self) -> None:
+        """The collector looks for something to do."""
         self.collector.step(time.monotonic_ns())
-        dispatched = clock()
+
+    def run(self) -> None:
+        """The worker runs the batch."""
         self.worker.step()
-        ran = clock()
-        self.collector.step(time.monotonic_ns())
-        reported = clock()
+
+    def answer(self) -> None:
+        """The frontend takes the answers and makes JSON of them."""
         self.gateway.collect()
         self.loop.turn()
-        ended = clock()
+
+    def check(self) -> None:
+        """Expect that every request was answered, and forget the answers."""
         assert [status for status, *_ in self.answers] == [200] * self.size, self.answers
         self.answers.clear()
-        return {
-            "frontend, to send": sent - began,
-            "collector, to dispatch": dispatched - sent,
-            "worker, to run and answer": ran - dispatched,
-            "collector, to take the report": reported - ran,
-            "frontend, to answer": ended - reported,
-        }
+
+    def batch(self) -> dict[str, int]:
+        """Serve one batch of requests; what each role's steps took, in nanoseconds."""
+        clock, took_ns = time.perf_counter_ns, {}
+        for what, step in self.steps.items():
+            began_ns = clock()
+            step()
+            took_ns[what] = clock() - began_ns
+        self.check()
+        return took_ns
 
 
 def _nobody(*_: object) -> None:

@@ -1,0 +1,281 @@
+"""The pieces of a request's way, each by itself: what may be called over and over, and measured.
+
+`instructions.py` counts their instructions, `in_process.py` takes their time. A piece says how many
+requests one call serves, and what is to happen around the call that is not measured. The model
+takes 16 floats and returns 16, so that nearly all of it is ringbatch's.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from steps import BODY, FAR_NS, SPEC, Engine
+from told import NOTHING, VARIANTS, Connections
+
+from ringbatch.engine.collector.batching import Policy, decide
+from ringbatch.engine.collector.queues import Queue
+from ringbatch.engine.worker.tensors import Gatherer, Scatterer
+from ringbatch.frontend.http.head import read_head
+from ringbatch.frontend.v1.answer import NumberAnswers
+from ringbatch.frontend.v1.request import requests_of
+from ringbatch.shm.descriptors import SlotWords
+from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
+from ringbatch.shm.lane import Lane
+from ringbatch.shm.layout import PAGE, Layout
+from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import FLAG_BITS, Reason, Status, reference
+from ringbatch.shm.strided_view import StridedView
+from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.uniform_batch import UniformBatch, UniformBatchReader
+
+SIZES = (1, 8, 32)
+"""Requests in a batch."""
+WAITING = (10, 100, 1_000, 10_000)
+"""Requests in the queue of which the collector decides."""
+ROW_BYTES = 64
+"""Of one instance: 16 floats."""
+_HEAD = (
+    b"POST /v1/models/double:predict HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n"
+    b"User-Agent: python-httpx/0.28.1\r\nAccept: */*\r\nAccept-Encoding: gzip, deflate\r\n"
+    b"Connection: keep-alive\r\nContent-Type: application/json\r\nContent-Length: 96\r\n\r\n"
+)
+_POLICY = Policy(32, 5_000_000, eager=False)
+DECISIONS = 64
+"""One is too short to be measured by itself."""
+_MARK = BatchMark(1, 1, Reason.IDLE, 0)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Something that is done with every request.
+
+    Attributes:
+        run: what is measured.
+        serves: requests, or whatever else its cost is told for, in one run.
+        before, after: what must happen around it; not measured.
+    """
+
+    run: Callable[[], object]
+    serves: int
+    before: Callable[[], object] = lambda: None
+    after: Callable[[], object] = lambda: None
+
+    def turn(self) -> None:
+        """Everything, once."""
+        self.before()
+        self.run()
+        self.after()
+
+
+class Published:
+    """A lane and the engine's end of it, without an engine: requests published, and answered.
+
+    Args:
+        requests: so many at once, 64 at most.
+        payload: of each.
+    """
+
+    def __init__(self, requests: int, payload: bytes = bytes(ROW_BYTES)) -> None:
+        layout = Layout(
+            lanes=1,
+            slots=64,
+            lane_bytes=-(-64 * 4 * max(PAGE, len(payload)) // PAGE) * PAGE,
+            workers=1,
+            models=1,
+            model_table_bytes=PAGE,
+        )
+        self.segment = Segment.local(layout, (SPEC,))
+        self.lane = Lane(self.segment, 0, _nobody)
+        self.port = EnginePort(self.segment, 0, _nobody)
+        self._requests = requests
+        self._payload = payload
+        self._slots: list[int] = []
+        self._found: list[int] = []
+
+    def publish(self) -> None:
+        """The frontend's part: each request into a slot, then all of them into the ring."""
+        send, payload, size = self.lane.send, self._payload, len(self._payload)
+        for _ in range(self._requests):
+            slot = send(payload, size, 0, 1, 0, FAR_NS)
+            assert slot is not None, "the lane has room for all of them"
+            self._slots.append(slot)
+        self.lane.submit()
+
+    def references(self) -> list[int]:
+        """Those of the requests that are published."""
+        words, layout = self.segment.words, self.segment.layout
+        return [
+            reference(words[layout.slot(slot) + SlotWords.CONTROL] >> FLAG_BITS, slot)
+            for slot in self._slots
+        ]
+
+    def answer(self) -> None:
+        """The engine's part."""
+        for ref in self.references():
+            self.port.answer(ref, Status.OK, len(self._payload), _MARK, 0)
+        self.port.flush()
+
+    def collect(self) -> None:
+        """The frontend's part again."""
+        self._found = self.lane.collect()
+
+    def release(self) -> None:
+        """Free what was collected."""
+        assert len(self._found) == self._requests, self._found
+        for slot in self._found:
+            self.lane.release(slot)
+        self._slots.clear()
+
+    def uniform(self) -> UniformBatch:
+        """What is published, as a worker reads it."""
+        batch = UniformBatchReader(self.segment).read(self.references())
+        assert batch is not None, "they are alike"
+        return batch
+
+
+def pieces() -> dict[str, Callable[[], Piece]]:
+    """What makes each piece, by name."""
+    found: dict[str, Callable[[], Piece]] = {
+        "read a head not seen before": _head,
+        "parse a V1 body": _body,
+        "write a V1 answer's body": _answer_body,
+        "publish, batch of 8": partial(_published, "publish"),
+        "collect, batch of 8": partial(_published, "collect"),
+        "bytes of requests to slots, batch of 8": partial(_connections, "to slots"),
+        "answers to bytes, batch of 8": partial(_connections, "to bytes"),
+    }
+    for size in SIZES:
+        found[f"dispatch, batch of {size}"] = partial(_step, size, "dispatch")
+        found[f"run and answer, batch of {size}"] = partial(_step, size, "run")
+        found[f"take the report, batch of {size}"] = partial(_step, size, "report")
+    for size in SIZES[1:]:
+        found[f"gather, batch of {size}"] = partial(gather, size)
+        found[f"scatter, batch of {size}"] = partial(scatter, size)
+    for waiting in WAITING:
+        found[f"{DECISIONS} decisions, {waiting} waiting"] = partial(decision, waiting)
+    return found
+
+
+def gather(size: int, row_bytes: int = ROW_BYTES) -> Piece:
+    """Copying the inputs of a batch into one array, as a worker does."""
+    published, inputs = _batch(size, row_bytes)
+    gatherer = Gatherer(published.segment.memory, StridedView(published.segment.memory), inputs)
+    uniform = published.uniform()
+    return Piece(lambda: gatherer.gather_uniform(uniform), size)
+
+
+def scatter(size: int, row_bytes: int = ROW_BYTES) -> Piece:
+    """Copying the rows of a result to where the answers belong."""
+    published, inputs = _batch(size, row_bytes)
+    scatterer = Scatterer(published.segment.memory, StridedView(published.segment.memory), inputs)
+    uniform, rows = published.uniform(), [np.zeros((size, row_bytes // 4), np.float32)]
+    return Piece(lambda: scatterer.scatter_uniform(rows, uniform), size)
+
+
+def decision(waiting: int) -> Piece:
+    """Looking at a queue and deciding about it, under ``fixed``, with a worker idle.
+
+    Fewer requests than a batch holds wait for more; of a longer queue a batch is full.
+    """
+    queue, now_ns = Queue(), time.monotonic_ns()
+    requests = [
+        Request(number, 0, 1, 64, 0, 64, 0, 0, now_ns, now_ns + FAR_NS) for number in range(waiting)
+    ]
+    queue.extend(requests, waiting, now_ns + FAR_NS)
+
+    def run() -> None:
+        for _ in range(DECISIONS):
+            pending = queue.pending(_POLICY.max_batch_size, others=False, first=True, idle=True)
+            decide(pending, now_ns, _POLICY, 1)
+
+    return Piece(run, DECISIONS)
+
+
+def _batch(size: int, row_bytes: int) -> tuple[Published, tuple[Tensor, ...]]:
+    published = Published(size, bytes(row_bytes))
+    published.publish()
+    return published, (Tensor("x", "FP32", [row_bytes // 4]),)
+
+
+def _head() -> Piece:
+    return Piece(lambda: read_head(_HEAD, 1 << 20), 1)
+
+
+def _body() -> Piece:
+    requests = requests_of(SPEC)
+    return Piece(lambda: requests.parse(BODY), 1)
+
+
+def _answer_body() -> Piece:
+    answers, row = NumberAnswers(SPEC), np.arange(16, dtype=np.float32).reshape(1, 16) / 7
+    return Piece(lambda: answers.write(row, "0123456789abcdef-1"), 1)
+
+
+def _published(what: str) -> Piece:
+    published = Published(8)
+    if what == "publish":
+
+        def after() -> None:
+            published.answer()
+            published.collect()
+            published.release()
+
+        return Piece(published.publish, 8, after=after)
+
+    def before() -> None:
+        published.publish()
+        published.answer()
+
+    return Piece(published.collect, 8, before, published.release)
+
+
+def _connections(what: str) -> Piece:
+    connections = Connections(VARIANTS[NOTHING], 8)
+    engine = connections.engine
+
+    def serve() -> None:
+        engine.collect()
+        engine.run()
+        engine.collect()
+
+    def answer() -> None:
+        engine.answer()
+        connections.check()
+
+    if what == "to slots":
+
+        def after() -> None:
+            serve()
+            answer()
+
+        return Piece(connections.send, 8, after=after)
+
+    def before() -> None:
+        connections.send()
+        serve()
+
+    return Piece(engine.answer, 8, before, connections.check)
+
+
+def _step(size: int, what: str) -> Piece:
+    """One step of the engine's, of those that a batch goes through."""
+    engine = Engine(size)
+    steps = [engine.send, engine.collect, engine.run, engine.collect, engine.answer]
+    place = {"dispatch": 1, "run": 2, "report": 3}[what]
+
+    def before() -> None:
+        for step in steps[:place]:
+            step()
+
+    def after() -> None:
+        for step in steps[place + 1 :]:
+            step()
+        engine.check()
+
+    return Piece(steps[place], size, before, after)
+
+
+def _nobody(*_: object) -> None:
+    """Takes the place of whoever would be woken."""
