@@ -244,6 +244,9 @@ class Client(asyncio.Transport):
     def abort(self) -> None:
         self._gone = True
 
+    def is_closing(self) -> bool:
+        return self._gone
+
     def pause_reading(self) -> None:
         self.reading = False
 

@@ -1,8 +1,9 @@
 """One connection of gRPC: calls from the socket to the ring with nothing in between.
 
-HTTP/2 is `ringbatch.frontend.http2`'s. A ModelInfer whose message came in one piece goes to the
-pipeline at once, and its answer from there to the socket, with no task or future; other calls are
-`ServedCall`s. What answers come in one turn of the event loop is written at once.
+Its bytes and its clocks are those of every connection over HTTP/2. A ModelInfer whose message came
+in one piece goes to the pipeline at once, and its answer from there to the socket, with no task or
+future; other calls are `ServedCall`s. What answers come in one turn of the event loop is written at
+once.
 
 There are no timers here but those of calls. `tick` is called once a second for every connection.
 """
@@ -10,7 +11,6 @@ There are no timers here but those of calls. `tick` is called once a second for 
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.outcome import Headers
@@ -30,14 +30,11 @@ from ringbatch.frontend.grpc.watch import WatchedCall
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.watch import client_of
 from ringbatch.frontend.http2.connection import Connection
-from ringbatch.frontend.http2.frames import NO_ERROR
 from ringbatch.frontend.http2.stream import Stream
 from ringbatch.frontend.request.calls import Call
-from ringbatch.frontend.streams.connection_clocks import ConnectionClocks, Due
+from ringbatch.frontend.streams.connection_clocks import ConnectionClocks
+from ringbatch.frontend.streams.served_connection import ServedConnection
 from ringbatch.shm.errors import RequestError, Unauthenticated
-
-LEAVE_S: Final = 1.0
-"""How long a client may take to say that it begins no further call."""
 
 
 @dataclass(slots=True)
@@ -95,7 +92,7 @@ class InferCall(Framing):
         self._owner.inferred(self, answer)
 
 
-class GrpcConnection(asyncio.Protocol):
+class GrpcConnection(ServedConnection[CallHead]):
     """See the module.
 
     Args:
@@ -104,31 +101,25 @@ class GrpcConnection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_clocks",
         "_draws",
         "_endings",
-        "_flushing",
         "_heads",
         "_inferring",
         "_is_told",
-        "_loop",
         "_make_id",
         "_recorder",
         "_serving",
         "_settings",
         "_start",
-        "_transport",
         "budget",
         "client",
-        "core",
         "max_request_bytes",
     )
 
-    _transport: asyncio.Transport
-
     def __init__(self, settings: GrpcSettings, loop: asyncio.AbstractEventLoop) -> None:
+        clocks = ConnectionClocks(settings.idle_timeout_s, settings.age_s())
+        super().__init__(Connection(settings.heads.read), clocks, loop)
         self._settings = settings
-        self._loop = loop
         self._heads = settings.heads
         self._start = settings.inference.start
         recorder = self._recorder = settings.recorder
@@ -139,11 +130,8 @@ class GrpcConnection(asyncio.Protocol):
         self.budget = settings.budget
         self.max_request_bytes = settings.max_request_bytes
         self.client = ""
-        self.core: Connection[CallHead] = Connection(settings.heads.read)
-        self._clocks = ConnectionClocks(settings.idle_timeout_s, settings.age_s())
         self._inferring: dict[int, InferCall] = {}
         self._serving: dict[int, ServedCall] = {}
-        self._flushing = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The transport's call: the connection is open."""
@@ -157,63 +145,7 @@ class GrpcConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport's call: the connection is closed, by whomever."""
         self._settings.connections.discard(self)
-        for stream in self.core.give_up(NO_ERROR, ""):
-            self._look_at(stream)
-        self.core.take_output()
-
-    def data_received(self, data: bytes) -> None:
-        """The transport's call: bytes have come."""
-        core = self.core
-        for stream in core.receive(data):
-            self._look_at(stream)
-        if self._serving:
-            self._look_for_room()
-        if core.has_output or core.over:
-            self._flush()
-
-    def eof_received(self) -> None:
-        """The transport's call: nothing more comes, and so nobody is there."""
-
-    def pause_writing(self) -> None:
-        """The transport's call: the client does not read its answers."""
-        self.core.writable = False
-        self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        """The transport's call: the client reads again."""
-        self.core.writable = True
-        self.core.go_on()
-        self._look_for_room()
-        self._transport.resume_reading()
-        self._flush()
-
-    def tick(self) -> None:
-        """The server's call: another second has passed."""
-        core = self.core
-        core.tick()
-        for call in list(self._serving.values()):
-            call.tick()
-        due = self._clocks.tick(
-            core,
-            calls=len(self._inferring) + len(self._serving),
-            unsent_bytes=0 if core.writable else self._transport.get_write_buffer_size(),
-        )
-        if due is Due.ABORT:
-            self._transport.abort()
-            return
-        if due is Due.PROBE:
-            core.probe()
-        elif due is Due.LEAVE:
-            self.leave()
-        elif due is Due.CLOSE:
-            core.close()
-        self._flush()
-
-    def leave(self) -> None:
-        """The server's call: the client is asked to begin no further call."""
-        self.core.leave()
-        self._loop.call_later(LEAVE_S, self._close)
-        self._flush()
+        super().connection_lost(exc)
 
     def stop(self) -> None:
         """The server's call: no call goes on that only waits for its client."""
@@ -242,12 +174,6 @@ class GrpcConnection(asyncio.Protocol):
         """A `ServedCall`'s: it has ended."""
         self._serving.pop(stream.number, None)
         self.flush_soon()
-
-    def flush_soon(self) -> None:
-        """There may be something to send, with whatever else comes in this turn of the loop."""
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
 
     def inferred(self, call: InferCall, answer: GrpcAnswer) -> None:
         """An `InferCall`'s: its answer is there."""
@@ -345,23 +271,13 @@ class GrpcConnection(asyncio.Protocol):
             self._told(call, 0, None)
 
     def _look_for_room(self) -> None:
+        if self._serving:
+            for call in list(self._serving.values()):
+                call.looked()
+
+    def _tick_served(self) -> None:
         for call in list(self._serving.values()):
-            call.looked()
+            call.tick()
 
-    def _close(self) -> None:
-        self.core.close()
-        self._flush()
-
-    def _flush(self) -> None:
-        """Send what there is to be sent; close what is at its end."""
-        self._flushing = False
-        core = self.core
-        if core.has_output:
-            large = core.large
-            out = core.take_output()
-            if large:
-                self._transport.writelines(out)
-            else:
-                self._transport.write(b"".join(out))
-        if core.over or (core.closing and not core.streams):
-            self._transport.close()
+    def _under_way(self) -> int:
+        return len(self._inferring) + len(self._serving)

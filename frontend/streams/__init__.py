@@ -2,6 +2,6 @@
 
 Enters: a connection whose client has greeted, or asked for h2c, as HTTP/1 hands it over. Leaves:
 for each stream a request to the ASGI application, as HTTP/1's fallback makes them, and its answer.
-Read first: connection.py, then served_stream.py. Whoever imports it needs hpack. gRPC has the
-clocks of its connections from here.
+Read first: served_connection.py, which gRPC's connections are too, connection.py, then
+served_stream.py. Whoever imports it needs hpack.
 """

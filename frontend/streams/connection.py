@@ -1,7 +1,6 @@
 """One connection of HTTP/2 on the port of HTTP: what comes on its streams goes to the application.
 
-HTTP/2 is `ringbatch.frontend.http2`'s. What is sent in one turn of the event loop is written at
-once. There are no timers but that of the stop: `tick` is called once a second for every connection.
+Its bytes and its clocks are those of every connection over HTTP/2 (served_connection.py).
 """
 
 import asyncio
@@ -16,19 +15,18 @@ from ringbatch.frontend.codec.request_ids import ID_HEADER
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
 from ringbatch.frontend.http2.connection import Connection
-from ringbatch.frontend.http2.frames import NO_ERROR, PREFACE
+from ringbatch.frontend.http2.frames import PREFACE
 from ringbatch.frontend.http2.stream import Stream
 from ringbatch.frontend.streams.answer_head import answer_head
-from ringbatch.frontend.streams.connection_clocks import ConnectionClocks, Due
+from ringbatch.frontend.streams.connection_clocks import ConnectionClocks
 from ringbatch.frontend.streams.rest_head import LIST_BYTES, RestHead, rest_head
+from ringbatch.frontend.streams.served_connection import ServedConnection
 from ringbatch.frontend.streams.served_stream import ServedStream
 from ringbatch.frontend.streams.upgrade import SWITCHING, Upgrade, upgrade_of
 from ringbatch.shm.tallies import Protocol
 
 MOST_STREAMS: Final = 128
 """Requests of one connection that are served at once."""
-LEAVE_S: Final = 1.0
-"""How long a client may take to say that it begins no further request."""
 _ID: Final = ID_HEADER.encode()
 
 
@@ -53,7 +51,7 @@ def heir(
     return Http2Connection(*arguments, upgrade), data[upgrade.head_bytes :]
 
 
-class Http2Connection(asyncio.Protocol):
+class Http2Connection(ServedConnection[RestHead]):
     """See the module.
 
     Args:
@@ -62,7 +60,16 @@ class Http2Connection(asyncio.Protocol):
         upgrade: the request that asked for h2c; None where the client began with HTTP/2.
     """
 
-    _transport: asyncio.Transport
+    __slots__ = (
+        "_app_state",
+        "_config",
+        "_scope",
+        "_server_state",
+        "_serving",
+        "_settings",
+        "_upgrade",
+        "budget",
+    )
 
     def __init__(
         self,
@@ -73,17 +80,15 @@ class Http2Connection(asyncio.Protocol):
         loop: asyncio.AbstractEventLoop,
         upgrade: Upgrade | None = None,
     ) -> None:
+        core = Connection(rest_head, MOST_STREAMS, LIST_BYTES)
+        super().__init__(core, ConnectionClocks(settings.idle_timeout_s, inf), loop)
         self._settings = settings
         self._config = config
         self._server_state = server_state
         self._app_state = app_state
-        self._loop = loop
         self._upgrade = upgrade
         self.budget: BodyBudget = settings.budget
-        self.core: Connection[RestHead] = Connection(rest_head, MOST_STREAMS, LIST_BYTES)
-        self._clocks = ConnectionClocks(settings.idle_timeout_s, inf)
         self._serving: dict[int, ServedStream] = {}
-        self._flushing = False
         self._scope: dict[str, Any] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -108,75 +113,14 @@ class Http2Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport's call: the connection is closed, by whomever."""
         self._server_state.connections.discard(self)
-        for stream in self.core.give_up(NO_ERROR, ""):
-            self._look_at(stream)
-        self.core.take_output()
-
-    def data_received(self, data: bytes) -> None:
-        """The transport's call: bytes have come."""
-        core = self.core
-        for stream in core.receive(data):
-            self._look_at(stream)
-        self._look_for_room()
-        if core.has_output or core.over:
-            self._flush()
-
-    def eof_received(self) -> None:
-        """The transport's call: nothing more comes, and so nobody is there."""
-
-    def pause_writing(self) -> None:
-        """The transport's call: the client does not read its answers."""
-        self.core.writable = False
-        self._transport.pause_reading()
-
-    def resume_writing(self) -> None:
-        """The transport's call: the client reads again."""
-        self.core.writable = True
-        self.core.go_on()
-        self._look_for_room()
-        self._transport.resume_reading()
-        self._flush()
-
-    def tick(self) -> None:
-        """The server's call: another second has passed."""
-        core = self.core
-        core.tick()
-        for served in list(self._serving.values()):
-            served.tick()
-        due = self._clocks.tick(
-            core,
-            calls=len(self._serving),
-            unsent_bytes=0 if core.writable else self._transport.get_write_buffer_size(),
-        )
-        self._look_for_room()
-        if due is Due.ABORT:
-            self._transport.abort()
-            return
-        if due is Due.PROBE:
-            core.probe()
-        elif due is Due.CLOSE:
-            core.close()
-        self._flush()
+        super().connection_lost(exc)
 
     def forget(self) -> None:
         """The server's call: the keys are others now; here every request is looked at anyway."""
 
-    def leave(self) -> None:
-        """The server's call: the client is asked to begin no further request."""
-        if not self.core.leaving:
-            self.core.leave()
-            self._loop.call_later(LEAVE_S, self._close)
-            self._flush()
-
     def shutdown(self) -> None:
         """The server's call: finish what has begun, and close."""
         self.leave()
-
-    def flush_soon(self) -> None:
-        """There may be something to send, with whatever else comes in this turn of the loop."""
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush)
 
     def let_go(self, stream: Stream[RestHead]) -> None:
         """A `ServedStream`'s: it is served."""
@@ -233,28 +177,17 @@ class Http2Connection(asyncio.Protocol):
         for served in list(self._serving.values()):
             served.looked()
 
+    def _tick_served(self) -> None:
+        for served in list(self._serving.values()):
+            served.tick()
+
+    def _under_way(self) -> int:
+        return len(self._serving)
+
     def _close(self) -> None:
         for served in list(self._serving.values()):
             served.leave()
-        self.core.close()
-        self._flush()
-
-    def _flush(self) -> None:
-        """Send what there is to be sent; close what is at its end."""
-        self._flushing = False
-        core = self.core
-        if self._transport.is_closing():
-            core.take_output()
-            return
-        if core.has_output:
-            large = core.large
-            out = core.take_output()
-            if large:
-                self._transport.writelines(out)
-            else:
-                self._transport.write(b"".join(out))
-        if core.over or (core.closing and not core.streams):
-            self._transport.close()
+        super()._close()
 
 
 def _address(found: Any) -> tuple[str, int] | None:

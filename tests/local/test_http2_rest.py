@@ -28,7 +28,8 @@ from ringbatch.frontend.http2.frames import (
     RST_STREAM,
     SETTINGS,
 )
-from ringbatch.frontend.streams.connection import LEAVE_S, MOST_STREAMS
+from ringbatch.frontend.streams.connection import MOST_STREAMS
+from ringbatch.frontend.streams.served_connection import LEAVE_S
 
 Fields = tuple[tuple[str, str], ...]
 POST: Fields = (
@@ -579,6 +580,22 @@ async def test_a_stop_does_not_wait_for_a_client_that_says_nothing() -> None:
     assert not client.connection.transport.closed
     await asyncio.sleep(LEAVE_S + 0.1)
     assert client.connection.transport.closed
+
+
+@scenario
+async def test_nothing_is_written_to_a_connection_that_is_closed() -> None:
+    client = Client()
+    await client.ask()
+    transport = client.connection.transport
+    transport.protocol.shutdown()
+    (ping,) = [each for each in frames_of(transport.written) if each.kind == PING]
+    # Its client is still taking the last answer.
+    transport.left_bytes = 1
+    client.connection.feed(frame(PING, ACK, 0, ping.payload))
+    assert transport.closing
+    transport.written = b""
+    transport.protocol.data_received(frame(PING, 0, 0, bytes(8)))
+    assert transport.written == b""
 
 
 def ends_after(seconds: int) -> Callable[[Connection], Awaitable[None]]:

@@ -1,0 +1,148 @@
+"""One connection over HTTP/2 as its transport has it, whatever is served on its streams.
+
+HTTP/2 is `ringbatch.frontend.http2`'s. What is sent in one turn of the event loop is written at
+once. There are no timers but that of the stop: `tick` is called once a second for every connection.
+"""
+
+import asyncio
+from typing import Final, Generic, TypeVar
+
+from ringbatch.frontend.http2.connection import Connection
+from ringbatch.frontend.http2.frames import NO_ERROR
+from ringbatch.frontend.http2.stream import Stream
+from ringbatch.frontend.streams.connection_clocks import ConnectionClocks, Due
+
+H = TypeVar("H")
+
+LEAVE_S: Final = 1.0
+"""How long a client may take to say that it begins no further stream."""
+
+
+class ServedConnection(asyncio.Protocol, Generic[H]):
+    """See the module. Whoever serves the streams says what is to be done with one.
+
+    Args:
+        core: the connection as a state machine.
+        clocks: of it.
+        loop: on which it is.
+
+    Attributes:
+        core: as above.
+    """
+
+    __slots__ = ("_clocks", "_flushing", "_loop", "_transport", "core")
+
+    _transport: asyncio.Transport
+
+    def __init__(
+        self, core: Connection[H], clocks: ConnectionClocks, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.core = core
+        self._clocks = clocks
+        self._loop = loop
+        self._flushing = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport's call: the connection is closed, by whomever."""
+        for stream in self.core.give_up(NO_ERROR, ""):
+            self._look_at(stream)
+        self.core.take_output()
+
+    def data_received(self, data: bytes) -> None:
+        """The transport's call: bytes have come."""
+        core = self.core
+        for stream in core.receive(data):
+            self._look_at(stream)
+        self._look_for_room()
+        if core.has_output or core.over:
+            self._flush()
+
+    def eof_received(self) -> None:
+        """The transport's call: nothing more comes, and so nobody is there."""
+
+    def pause_writing(self) -> None:
+        """The transport's call: the client does not read its answers."""
+        self.core.writable = False
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The transport's call: the client reads again."""
+        self.core.writable = True
+        self.core.go_on()
+        self._look_for_room()
+        self._transport.resume_reading()
+        self._flush()
+
+    def tick(self) -> None:
+        """The server's call: another second has passed."""
+        core = self.core
+        core.tick()
+        self._tick_served()
+        due = self._clocks.tick(
+            core,
+            calls=self._under_way(),
+            unsent_bytes=0 if core.writable else self._transport.get_write_buffer_size(),
+        )
+        # A clock may have ended a stream.
+        self._look_for_room()
+        if due is Due.ABORT:
+            self._transport.abort()
+            return
+        if due is Due.PROBE:
+            core.probe()
+        elif due is Due.LEAVE:
+            self.leave()
+        elif due is Due.CLOSE:
+            core.close()
+        self._flush()
+
+    def leave(self) -> None:
+        """The server's call: the client is asked to begin no further stream."""
+        if not self.core.leaving:
+            self.core.leave()
+            self._loop.call_later(LEAVE_S, self._close)
+            self._flush()
+
+    def flush_soon(self) -> None:
+        """There may be something to send, with whatever else comes in this turn of the loop."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _look_at(self, stream: Stream[H]) -> None:
+        """Something has happened on a stream."""
+        raise NotImplementedError
+
+    def _look_for_room(self) -> None:
+        """There may be room for more of answers, or a stream may be gone."""
+        raise NotImplementedError
+
+    def _tick_served(self) -> None:
+        """Another second has passed for what is served."""
+        raise NotImplementedError
+
+    def _under_way(self) -> int:
+        """How many streams are served."""
+        raise NotImplementedError
+
+    def _close(self) -> None:
+        """Whatever the client has said, no further stream is served."""
+        self.core.close()
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what there is to be sent; close what is at its end."""
+        self._flushing = False
+        core = self.core
+        if self._transport.is_closing():
+            core.take_output()
+            return
+        if core.has_output:
+            large = core.large
+            out = core.take_output()
+            if large:
+                self._transport.writelines(out)
+            else:
+                self._transport.write(b"".join(out))
+        if core.over or (core.closing and not core.streams):
+            self._transport.close()
