@@ -94,12 +94,8 @@ class ControlFrames(Outgoing[H]):
         if not more:
             raise StreamFault(PROTOCOL_ERROR)
         stream = self.streams.get(number)
-        if stream is None:
-            return
-        stream.window += more
-        if stream.window > MAX_WINDOW:
-            raise StreamFault(FLOW_CONTROL_ERROR)
-        self._send_frames(stream)
+        if stream is not None:
+            self._widen_stream(stream, more)
 
     def _take_reset(self, number: int) -> None:
         stream = self.streams.get(number)
@@ -119,9 +115,17 @@ class ControlFrames(Outgoing[H]):
             return
         if len(payload) % 6:
             raise ConnectionFault(FRAME_SIZE_ERROR, "a setting has six bytes")
+        window = self._first_window
         for name, value in iter_unpack(">HI", payload):
             self.patience.spend(FRAME)
-            self._set(name, value)
+            if name == _INITIAL_WINDOW_SIZE:
+                if value > MAX_WINDOW:
+                    raise ConnectionFault(FLOW_CONTROL_ERROR, "the window of streams is too large")
+                window = value
+            else:
+                self._set(name, value)
+        # Every stream has its share of this, so it is done once, however often it is said.
+        self._widen_all(window)
         self.settled = True
         self._out.append(frame(SETTINGS, ACK, 0))
 
@@ -131,10 +135,6 @@ class ControlFrames(Outgoing[H]):
         elif name == _ENABLE_PUSH:
             if value > 1:
                 raise ConnectionFault(PROTOCOL_ERROR, "to push or not is 1 or 0")
-        elif name == _INITIAL_WINDOW_SIZE:
-            if value > MAX_WINDOW:
-                raise ConnectionFault(FLOW_CONTROL_ERROR, "the window of streams is too large")
-            self._widen_all(value)
         elif name == _MAX_FRAME_SIZE:
             if not LEAST_FRAME_BYTES <= value <= MAX_FRAME_BYTES:
                 raise ConnectionFault(PROTOCOL_ERROR, f"no frame may have {value} bytes")

@@ -20,10 +20,11 @@ from ringbatch.frontend.http2.frames import (
     MAX_WINDOW,
     NO_ERROR,
     ConnectionFault,
+    StreamFault,
     reset_frame,
 )
 from ringbatch.frontend.http2.header_text import NO_TABLE
-from ringbatch.frontend.http2.patience import ANSWER, SENT, Patience
+from ringbatch.frontend.http2.patience import ANSWER, SENT, STREAMS, Patience
 from ringbatch.frontend.http2.stream import Bytes, Stream
 
 H = TypeVar("H")
@@ -48,6 +49,7 @@ class Outgoing(Generic[H]):
     """
 
     __slots__ = (
+        "_blocked",
         "_first_window",
         "_frame_bytes",
         "_lingering",
@@ -78,11 +80,15 @@ class Outgoing(Generic[H]):
         """Streams that were ended here before their clients had ended them; what is still on its
         way on them is nobody's fault."""
         self._waiting: dict[int, Stream[H]] = {}
+        """Streams with pieces to send that wait for room on the connection, or for its socket."""
+        self._blocked: dict[int, Stream[H]] = {}
+        """Those without room of their own. They may be many, so frames of their client that make
+        room elsewhere do not have them looked at."""
 
     @property
     def waits(self) -> bool:
         """Whether pieces of answers wait for their client to make room."""
-        return bool(self._waiting)
+        return bool(self._waiting or self._blocked)
 
     @property
     def has_output(self) -> bool:
@@ -187,6 +193,10 @@ class Outgoing(Generic[H]):
         """Send a piece of what waits on a stream; whether there may be more to send."""
         if not stream.queue:
             return False
+        if stream.window <= 0:
+            if self._waiting.pop(stream.number, None) is not None:
+                self._blocked[stream.number] = stream
+            return False
         piece = stream.queue[0]
         size = min(len(piece), self._frame_bytes, self._window, stream.window)
         if size <= 0:
@@ -251,6 +261,7 @@ class Outgoing(Generic[H]):
         stream.gone = True
         stream.queue.clear()
         self._waiting.pop(stream.number, None)
+        self._blocked.pop(stream.number, None)
         self.streams.pop(stream.number, None)
 
     def _send_reset(self, number: int, code: int) -> None:
@@ -272,9 +283,25 @@ class Outgoing(Generic[H]):
     def _widen_all(self, first_window: int) -> None:
         """The client has another window for streams, those that there are among them."""
         more = first_window - self._first_window
+        if not more:
+            return
+        self.patience.spend(len(self.streams) // STREAMS)
         self._first_window = first_window
         for stream in self.streams.values():
             stream.window += more
             if stream.window > MAX_WINDOW:
                 raise ConnectionFault(FLOW_CONTROL_ERROR, "the window of a stream is too large")
+            self._unblock(stream)
         self.go_on()
+
+    def _widen_stream(self, stream: Stream[H], more: int) -> None:
+        """The client makes room on a stream."""
+        stream.window += more
+        if stream.window > MAX_WINDOW:
+            raise StreamFault(FLOW_CONTROL_ERROR)
+        self._unblock(stream)
+        self._send_frames(stream)
+
+    def _unblock(self, stream: Stream[H]) -> None:
+        if stream.window > 0 and self._blocked.pop(stream.number, None) is not None:
+            self._waiting[stream.number] = stream

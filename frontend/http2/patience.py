@@ -17,6 +17,8 @@ FRAME: Final = 1
 """What a frame costs that leads to nothing."""
 STREAM: Final = 5
 """What a call costs that its client takes back, or that is refused."""
+STREAMS: Final = 8
+"""How many streams a frame has looked at for what it costs; if it is more, it costs more."""
 ANSWER: Final = 8
 """What is earned by an answer: a client may send a window and a ping with each of its frames, or
 take every other call back."""

@@ -51,9 +51,11 @@ class ServedConnection(asyncio.Protocol, Generic[H]):
     def data_received(self, data: bytes) -> None:
         """The transport's call: bytes have come."""
         core = self.core
+        sent_bytes = core.sent_bytes
         for stream in core.receive(data):
             self._look_at(stream)
-        self._look_for_room()
+        if core.sent_bytes != sent_bytes:
+            self._look_for_room()
         if core.has_output or core.over:
             self._flush()
 

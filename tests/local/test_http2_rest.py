@@ -10,7 +10,7 @@ import h2.connection
 import h2.events
 import h2.settings
 import pytest
-from http2_harness import GREETING, block, data, frame, frames_of, headers
+from http2_harness import GREETING, block, data, frame, frames_of, headers, settings, widen
 from http_harness import IDLE_TIMEOUT_S, MAX_REQUEST_BYTES, Connection, request, scenario
 
 from ringbatch.frontend.http.body_budget import BodyBudget
@@ -28,7 +28,7 @@ from ringbatch.frontend.http2.frames import (
     RST_STREAM,
     SETTINGS,
 )
-from ringbatch.frontend.streams.connection import MOST_STREAMS
+from ringbatch.frontend.streams.connection import MOST_STREAMS, Http2Connection
 from ringbatch.frontend.streams.served_connection import LEAVE_S
 
 Fields = tuple[tuple[str, str], ...]
@@ -208,6 +208,35 @@ async def test_an_answer_waits_for_the_clients_windows() -> None:
         await client.take()
     assert answer.ended
     assert answer.body == b"".join(pieces)
+
+
+def test_answers_are_looked_at_only_where_something_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+    usual = Http2Connection._look_for_room
+
+    def counted(connection: Http2Connection) -> None:
+        nonlocal looks
+        looks += 1
+        usual(connection)
+
+    async def run() -> None:
+        nonlocal looks
+        connection = Connection(http2=True, served=replying(200, bytes(40), bytes(40)))
+        connection.feed(PREFACE + settings(window=10) + headers(1, 1))
+        await connection.settle()
+        looks = 0
+        connection.feed(frame(PING, 0, 0, bytes(8)))
+        assert looks == 0
+        connection.feed(widen(1, 30))
+        assert looks == 1
+        connection.feed(widen(1, 40))
+        await connection.settle()
+        assert frames_of(connection.transport.written)[-1].flags == END_STREAM
+
+    monkeypatch.setattr(Http2Connection, "_look_for_room", counted)
+    asyncio.run(run())
 
 
 @scenario

@@ -49,7 +49,7 @@ from ringbatch.frontend.http2.frames import (
 )
 from ringbatch.frontend.http2.header_text import NO_TABLE, STATUS_200, field
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
-from ringbatch.frontend.http2.patience import MOST
+from ringbatch.frontend.http2.patience import MOST, STREAMS
 
 HEAD = STATUS_200 + field(b"content-type", b"t")
 TRAILERS = field(b"end", b"0")
@@ -689,6 +689,54 @@ def test_streams_that_lead_to_nothing_end_the_connection(flood: object) -> None:
             break
     assert 1000 < sent < 3000
     assert int.from_bytes(served.said()[-1].payload[4:8]) == ENHANCE_YOUR_CALM
+
+
+class Counted(list[bytes | memoryview]):
+    """Pieces of an answer; counts how often somebody asks whether there are any."""
+
+    looks = 0
+
+    def __bool__(self) -> bool:
+        self.looks += 1
+        return bool(len(self))
+
+
+def test_streams_without_room_are_not_looked_at_for_every_window() -> None:
+    served = Served(PREFACE + settings(window=0))
+    stream = served.one(call(1))
+    served.connection.begin(stream, HEAD)
+    served.connection.send(stream, b"answer")
+    queue = stream.queue = Counted(stream.queue)
+    served.receive(widen(0, 1))
+    few = queue.looks
+    served.receive(widen(0, 1) * 100)
+    assert queue.looks == few
+    served.receive(widen(1, 3))
+    assert served.said()[-1].payload == b"ans"
+    served.receive(settings(window=3))
+    assert served.said()[-2].payload == b"wer"
+
+
+def test_windows_of_many_streams_cost_more() -> None:
+    """Else few bytes would have the server look at all streams again and again."""
+
+    def costs(streams: int) -> int:
+        served = Served()
+        served.receive(b"".join(headers(2 * number + 1) for number in range(streams)))
+        before = served.connection.patience.left
+        served.receive(settings(window=1) + settings(window=1) + settings(window=2))
+        return before - served.connection.patience.left
+
+    assert costs(1024) == costs(1) + 2 * 1024 // STREAMS
+
+
+def test_of_a_setting_that_is_said_twice_the_last_one_holds() -> None:
+    served = Served()
+    stream = served.one(call(1))
+    first, last = settings(window=0)[9:], settings(window=3)[9:]
+    served.receive(frame(SETTINGS, 0, 0, first * 100 + last))
+    served.connection.answer(stream, HEAD, b"answer", TRAILERS)
+    assert served.said()[-1].payload == b"ans"
 
 
 def test_who_is_served_may_send_what_serving_takes() -> None:
