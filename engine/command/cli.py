@@ -25,6 +25,7 @@ from ringbatch.engine.command import (
     tune,
     units,
 )
+from ringbatch.engine.command.parser import Parser
 from ringbatch.engine.command.usage import usage_of
 from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.document import (
@@ -278,7 +279,7 @@ def _manual(_: argparse.Namespace) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("ringbatch", **_texts(_ABOUT, examples.OVERALL))
+    parser = Parser("ringbatch", **_texts(_ABOUT, examples.OVERALL))
     parser.add_argument("--version", action=_Version, help="print the version and exit")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 

@@ -19,7 +19,10 @@ class Models(argparse.Action):
         *_: object,
     ) -> None:
         if len(values) > 1 and not all("://" in value for value in values):
-            parser.error(f"unrecognized arguments: {' '.join(values[1:])}")
+            parser.error(
+                f"{' '.join(values[1:])}: one MODEL can be served so; for several, write a section "
+                "[models.NAME] with a path for each into a file, and give it with --config"
+            )
         namespace.model = values
 
 

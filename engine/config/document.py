@@ -5,7 +5,6 @@ mistake tries patience. What a key may hold stands in `ringbatch.engine.config.s
 the rules between keys, and the words.
 """
 
-import difflib
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from ringbatch.engine.config import (
     server_rules,
     shape_rules,
     text_rules,
+    unknown_keys,
     upstream_rules,
 )
 from ringbatch.engine.config.addresses import written
@@ -481,7 +481,7 @@ def _table(parent: Mapping[str, Any], place: Place, report: Problems) -> Mapping
 def _unknown_in(section: type[ServerConfig] | type[ModelConfig], key: str, value: Any) -> str:
     if section is ServerConfig:
         return _unknown(key, tuple(settings(ServerConfig)))
-    if isinstance(value, dict):
+    if isinstance(value, dict) and not unknown_keys.is_of_another_server(key):
         return 'unknown key; a model whose name has a dot needs quotes, such as [models."a.b"]'
     return _unknown(key, (*settings(ModelConfig), *ALIASES))
 
@@ -490,8 +490,4 @@ def _unknown(key: str, known: tuple[str, ...]) -> str:
     for header, section in _HOMES.items():
         if ALIASES.get(key, key) in settings(section):
             return f"unknown key here; it belongs in a section {header}"
-    folded = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(key.lower(), folded, n=1)
-    if close:
-        return f"unknown key; did you mean {folded[close[0]]}?"
-    return f"unknown key; known are {', '.join(known)}"
+    return unknown_keys.words(key, known, listed="`ringbatch serve --help`, as flags")

@@ -123,9 +123,8 @@ class TensorReader:
     def flat_fault(self, values: list[Any], where: str) -> str:
         """What is wrong with values that `pack_flat` refused; `where` names them all."""
         unfit = _first_unfit(values, self._reads_values)
-        return (
-            f"{where}[{unfit}] is {shown(values[unfit])}, but {self._owner} takes {self._values()}"
-        )
+        found = _shown_item(values[unfit])
+        return f"{where}[{unfit}] is {found}, but {self._owner} takes {self._values()}"
 
     def fault(self, instances: list[Any], place: Callable[[int], str]) -> str:
         """What is wrong with instances that could not be read.
@@ -148,7 +147,9 @@ class TensorReader:
         if not self._reads_values(values[unfit : unfit + 1]):
             indices = np.unravel_index(unfit, shape) if shape else ()
             where += "".join(f"[{i}]" for i in indices)
-            return f"{where} is {shown(values[unfit])}, but {self._owner} takes {self._values()}"
+            return (
+                f"{where} is {_shown_item(values[unfit])}, but {self._owner} takes {self._values()}"
+            )
         return (
             f"{where} has shape {_sizes(shape)} and {place(0)} {_sizes(_unnest(first)[0])}, but "
             f"the instances of one request must agree in their shape for {self._owner}"
@@ -264,6 +265,12 @@ def flattened(values: list[Any]) -> list[Any]:
             raise Misfit("with lists and single values side by side")
         values = list(chain.from_iterable(values))
     return values
+
+
+def _shown_item(value: Any) -> str:
+    if isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str):
+        return f'{{"b64": {shown(value["b64"])}}}, which is no base64'
+    return shown(value)
 
 
 def _has_booleans(lists: list[list[Any]]) -> bool:

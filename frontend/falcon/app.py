@@ -26,7 +26,7 @@ from ringbatch.frontend.falcon import (
 )
 from ringbatch.frontend.falcon.authentication import Authentication, OwnPagesOnly
 from ringbatch.frontend.falcon.counting import Counting
-from ringbatch.frontend.falcon.elsewhere import elsewhere
+from ringbatch.frontend.falcon.elsewhere import elsewhere, posted_elsewhere
 from ringbatch.frontend.falcon.exchange import Bodies, exchange
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.request.readiness import readiness
@@ -173,6 +173,8 @@ class ModelState:
     async def on_post(self, _req: Request, _resp: Response, name: str, version: str = "") -> None:
         """Nothing is posted to a model itself, only to its verbs."""
         model, colon, verb = address(name, version).rpartition(":")
+        if colon and not model:
+            self._service.check(model)
         if colon:
             raise ModelNotFound(f'model "{model[:128]}" has no verb "{verb[:128]}"; use :predict')
         raise falcon.HTTPMethodNotAllowed(_READABLE)
@@ -248,7 +250,8 @@ def _words(req: Request, resp: Response, error: falcon.HTTPError) -> str:
     if error.description:
         return error.description
     if isinstance(error, falcon.HTTPMethodNotAllowed):
-        return f"{req.method} is not allowed here; allowed: {resp.get_header('Allow')}"
+        hint = posted_elsewhere(req.path) if req.method == "POST" else ""
+        return f"{req.method} is not allowed here; allowed: {resp.get_header('Allow')}{hint}"
     if isinstance(error, falcon.HTTPNotFound):
         path = req.path if len(req.path) <= 128 else f"{req.path[:128]}..."
         return f'nothing is at "{path}"{elsewhere(req.path)}'

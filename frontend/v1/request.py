@@ -42,6 +42,8 @@ from ringbatch.shm.words import as_tensor
 
 T = TypeVar("T")
 
+_TENSOR_OF_V2: Final = {"name", "shape", "datatype"}
+_OF_V2: Final = "; tensors with a name and a shape are for V2, at /v2/models/NAME/infer"
 FINITE: Final = decoder_with(loads)
 """orjson reads a number as Python does, in less time, and refuses what would be infinity."""
 _R, _F = b"rf"
@@ -212,9 +214,10 @@ class TypedRequests:
     def _expect_names(self, named: dict[str, Any], where: str) -> None:
         if named.keys() == self._names:
             return
+        hint = _OF_V2 if named.keys() >= _TENSOR_OF_V2 else ""
         for reader in self._readers:
             if reader.name not in named and reader.name not in self._defaults:
-                raise InvalidRequest(f'{where} lacks "{reader.name}"; {self._takes}')
+                raise InvalidRequest(f'{where} lacks "{reader.name}"; {self._takes}{hint}')
         for name in named:
             if name not in self._names:
                 raise InvalidRequest(f"{where} has {shown(name)}, but {self._takes}")

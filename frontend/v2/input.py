@@ -101,10 +101,7 @@ class Input:
             InvalidRequest: it is no shape, or not one that the model takes.
         """
         if type(sizes) is not list or not set(map(type, sizes)) <= _WHOLE:
-            found = "has no shape" if sizes is None else f"has {_shown_shape(sizes)} as its shape"
-            raise InvalidRequest(
-                f'input "{self._tensor.name}" {found}; a shape is a list of whole numbers from 0'
-            )
+            raise self._no_shape(sizes)
         shape = tuple(sizes) if self._batched else (1, *sizes)
         dimensions = self._fitting.get(shape)
         if dimensions is None:
@@ -114,12 +111,20 @@ class Input:
             self._fitting[shape] = dimensions
         return shape, dimensions
 
+    def _no_shape(self, sizes: Any) -> InvalidRequest:
+        found = "has no shape" if sizes is None else f"has {_shown_shape(sizes)} as its shape"
+        return InvalidRequest(
+            f'input "{self._tensor.name}" {found}; a shape is a list of whole numbers from 0'
+        )
+
     def _fit(self, shape: Shape) -> Shape:
+        if min(shape, default=0) < 0:
+            raise self._no_shape(list(shape if self._batched else shape[1:]))
         own = self._tensor.shape
         fits = len(shape) == 1 + len(own) and all(
             want in (ANY, size) for size, want in zip(shape[1:], own, strict=True)
         )
-        if not fits or min(shape) < 0:
+        if not fits:
             first = " and the first is the batch's" if self._batched else ""
             raise InvalidRequest(
                 f'input "{self._tensor.name}" has shape {self._sizes(shape)}, but {self._takes}, '

@@ -32,6 +32,7 @@ from ringbatch.shm.host.json_text import why_unreadable
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tuples import new_tuple
 
+_OF_V1: Final = "; `instances` are for V1, at /v1/models/NAME:predict"
 _E: Final = ord("e")
 """What neither true nor false can be written without; it is found in a fifth of the time as a
 number."""
@@ -247,7 +248,8 @@ class InferRequests:
         entries = request.get("inputs")
         if not isinstance(entries, list):
             found = "lacks `inputs`" if entries is None else f"has {shown(entries)} as `inputs`"
-            raise InvalidRequest(f"the request {found}, which is a list of tensors")
+            hint = _OF_V1 if entries is None and "instances" in request else ""
+            raise InvalidRequest(f"the request {found}, which is a list of tensors{hint}")
         found_inputs: dict[str, Given] = {}
         binary_bytes, lazy = 0, False
         for index, entry in enumerate(entries):

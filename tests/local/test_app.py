@@ -263,7 +263,14 @@ def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, allowed: 
     got = ask(method, path)
     assert got.status_code == 405
     assert allowed in got.headers["allow"].split(", ")
-    assert got.json == {"error": f"{method} is not allowed here; allowed: {got.headers['allow']}"}
+    words = f"{method} is not allowed here; allowed: {got.headers['allow']}"
+    assert got.json["error"].partition("; predictions are at")[0] == words
+
+
+def test_a_prediction_of_no_model_is_told_which_models_there_are() -> None:
+    got = ask("POST", "/v1/models/:predict")
+    assert got.status_code == 404
+    assert got.json == {"error": "no "}  # what the service says of a model called ""
 
 
 @pytest.mark.parametrize(

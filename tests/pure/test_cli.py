@@ -411,8 +411,27 @@ def test_demo_and_status_are_handed_what_was_said(
 
 USAGE = {
     "no-command": ([], "COMMAND"),
-    "unknown-command": (["sevre"], "sevre"),
-    "unknown-flag": (["serve", "--prot", "1"], "--prot"),
+    "misspelt-command": (["sevre"], 'found "sevre"; did you mean serve?'),
+    "unknown-command": (["xyz"], 'found "xyz"; it must be one of serve, handover, sidecar'),
+    "misspelt-flag": (
+        ["serve", "--prot", "1"],
+        "ringbatch serve: error: --prot: unknown flag; did you mean --port?",
+    ),
+    "flag-with-a-value": (["serve", "--prot=1"], "--prot: unknown flag; did you mean --port?"),
+    "flag-in-the-spelling-of-the-file": (
+        ["serve", "--max_batch_size", "4"],
+        "--max_batch_size: unknown flag; did you mean --max-batch-size?",
+    ),
+    "flag-of-another-server": (
+        ["serve", "--max-wait-time", "4"],
+        "--max-wait-time: unknown flag; what other servers call so is here max_latency_ms",
+    ),
+    "flag-like-no-other": (
+        ["serve", "--zzz"],
+        "--zzz: unknown flag; all that there are stand in `ringbatch serve --help`",
+    ),
+    "one-word-too-many": (["demo", "x"], "x: nothing more is expected; `ringbatch demo --help`"),
+    "several-model-files": (["serve", "a.py", "b.py"], "b.py: one MODEL can be served so; for"),
     "no-abbreviations": (["serve", "--max-batch", "1"], "--max-batch"),
     "check-without-file": (["check"], "--config"),
     "zero-clients": (["demo", "--clients", "0"], "must be a whole number from 1"),

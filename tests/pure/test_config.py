@@ -718,7 +718,36 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "key-like-no-other": (
         server("zzz = 3"),
-        "[server] zzz: unknown key; known are " + ", ".join(settings(ServerConfig)),
+        "[server] zzz: unknown key; all that there are stand in `ringbatch serve --help`, as flags",
+    ),
+    "section-like-no-other": (
+        model("") + "[zzz]\n",
+        "zzz: unknown key; known are server, models",
+    ),
+    "section-for-a-model": (
+        "[model.mnist]\n" + model(""),
+        "model: unknown key; did you mean models?",
+    ),
+    "key-of-triton": (
+        model("max_queue_delay_microseconds = 500"),
+        "[models.mnist] max_queue_delay_microseconds: unknown key; what other servers call so is "
+        'here max_latency_ms, in milliseconds, under policy = "fixed"',
+    ),
+    "section-of-triton": (
+        model("[models.mnist.dynamic_batching]"),
+        "[models.mnist] dynamic_batching: unknown key; what other servers call so is here always "
+        "on; policy, max_batch_size and max_latency_ms say how",
+    ),
+    "key-of-torchserve-that-looks-like-another": (
+        model("maxBatchDelay = 100"),
+        "[models.mnist] maxBatchDelay: unknown key; what other servers call so is here "
+        'max_latency_ms, in milliseconds, under policy = "fixed"',
+    ),
+    "key-of-litserve-that-looks-like-another": (
+        model("batch_timeout = 0.05"),
+        "[models.mnist] batch_timeout: unknown key; what other servers call so is here "
+        'max_latency_ms, in milliseconds, under policy = "fixed"; '
+        "batch_timeout_s bounds one run of a batch",
     ),
     "model-key-in-server": (
         server("maxBatchSize = 3"),

@@ -189,7 +189,7 @@ REFUSED = {
         'has datatype "", which there is not',
     ),
     "shape": ([X | {"shape": [1, 3]}], [ONES], "has shape [1, 3], but"),
-    "negative": ([X | {"shape": [1, -2]}], [ONES], "has shape [1, -2], but"),
+    "negative": ([X | {"shape": [1, -2]}], [ONES], "has [1, -2] as its shape; a shape is"),
     "no-batch": ([X | {"shape": [2]}], [ONES], "has shape [2], but"),
     "huge": ([X | {"shape": [1 << 62, 2]}], [ONES], "which is too large"),
 }

@@ -344,14 +344,14 @@ def test_a_bytearray_is_a_body() -> None:
         (
             BYTES,
             '["a",{"b64":"%%"}]',
-            'instances[1] is an object, but input "s" of model "m" takes BYTES, '
-            'strings or {"b64": "..."}',
+            'instances[1] is {"b64": "%%"}, which is no base64, but input "s" of model "m" takes '
+            'BYTES, strings or {"b64": "..."}',
         ),
         (
             BYTES,
             '[{"b64":"\\u00e9"}]',
-            'instances[0] is an object, but input "s" of model "m" takes BYTES, '
-            'strings or {"b64": "..."}',
+            'instances[0] is {"b64": "é"}, which is no base64, but input "s" of model "m" takes '
+            'BYTES, strings or {"b64": "..."}',
         ),
         (
             codec(Tensor("s", "BYTES", [2])),
@@ -417,6 +417,12 @@ def test_an_instance_that_does_not_fit_is_named(
     [
         (PAIR, "{}", NO_INSTANCES),
         (PAIR, '{"a":[],"b":[]}', NO_INSTANCES),
+        (
+            PAIR,
+            '[{"name":"a","shape":[1],"datatype":"FP32","data":[1]}]',
+            'inputs[0] lacks "a"; model "m" takes "a", "b"; tensors with a name and a shape are '
+            "for V2, at /v2/models/NAME/infer",
+        ),
         (PAIR, '{"a":[1]}', '`inputs` lacks "b"; model "m" takes "a", "b"'),
         (
             PAIR,

@@ -1,0 +1,43 @@
+"""A parser of arguments that says what was probably meant where it refuses something.
+
+`_check_value` is the one place where argparse says which words are legal, and no public one; its
+name is the same in every Python since argparse was written, and `tests/pure/test_cli.py` holds it.
+"""
+
+import argparse
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ringbatch.engine.config import unknown_keys
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of the program, and of each of its commands."""
+
+    def parse_known_args(
+        self, args: Iterable[str] | None = None, namespace: Any = None
+    ) -> tuple[Any, list[str]]:
+        """What was given; each command refuses by itself what it does not know."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(self._unexpected(unknown))
+        return found, unknown
+
+    def _unexpected(self, unknown: Sequence[str]) -> str:
+        for argument in unknown:
+            if argument.startswith("-"):
+                flag = argument.partition("=")[0]
+                known = [name for name in self._option_string_actions if name.startswith("--")]
+                words = unknown_keys.words(flag, known, kind="flag", listed=f"`{self.prog} --help`")
+                return f"{flag}: {words}"
+        return f"{' '.join(unknown)}: nothing more is expected; `{self.prog} --help` says what is"
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is None or value in action.choices:
+            return
+        known = tuple(map(str, action.choices))
+        if candidate := unknown_keys.closest(str(value), known):
+            hint = f"did you mean {candidate}?"
+        else:
+            hint = f"it must be one of {', '.join(known)}"
+        raise argparse.ArgumentError(action, f'found "{value}"; {hint}')
