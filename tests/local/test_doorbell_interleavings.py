@@ -321,8 +321,9 @@ def explored(
 
 
 both_memories = pytest.mark.parametrize(
-    "store_buffers", [False, True], ids=["in order", "buffered"]
+    "store_buffers", only({"buffered": True, "in order": False}, "buffered")
 )
+"""With store buffers every order that there is without them is tried too."""
 
 
 @both_memories

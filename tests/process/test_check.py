@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 import pytest
 from text_models import write_directory
+from tiers import exhaustive, only
 
 from ringbatch.shm.object_names import DIRECTORY, sweep
 
@@ -111,7 +112,15 @@ def taken() -> Iterator[int]:
         yield int(listener.getsockname()[1])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    only(
+        {name: name for name in CASES},
+        "a port that is taken",
+        "CPUs of a worker",
+        "API keys that are too short",
+    ),
+)
 def test_what_serve_refuses_check_refuses(folder: Path, taken: int, name: str) -> None:
     case = CASES[name]
     configure(folder, case.server.format(taken=taken), case.model)
@@ -224,7 +233,9 @@ FAILING: Final = {
 }
 
 
-@pytest.mark.parametrize(("source", "keys", "words"), FAILING.values(), ids=FAILING)
+@pytest.mark.parametrize(
+    ("source", "keys", "words"), only(FAILING, "warm-up fails", "the process dies")
+)
 def test_a_model_that_would_not_be_served_is_told_and_the_others_are_loaded(
     folder: Path, source: str, keys: str, words: str
 ) -> None:
@@ -310,13 +321,14 @@ def test_samples_come_from_a_file(folder: Path, text: str, words: str) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (None, "samples.json: cannot be read: No such file"),
-        ("{", "samples.json: is not JSON"),
-        ('{"instances": []}', "at least one instance"),
         ('{"instances": [[1, 2, 3]]}', "has shape [3], declared is [2]"),
-        (
+        (None, "samples.json: cannot be read: No such file"),
+        pytest.param("{", "samples.json: is not JSON", marks=exhaustive),
+        pytest.param('{"instances": []}', "at least one instance", marks=exhaustive),
+        pytest.param(
             '{"inputs": [{"name": "x", "shape": [2, 3], "data": [1, 2]}]}',
             "the data of input 'x' is not of the shape [2, 3]",
+            marks=exhaustive,
         ),
     ],
 )

@@ -9,13 +9,14 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from start_times import start_time_of
+from start_times import all_running, start_time_of
 from tiers import exhaustive, only
 
 from ringbatch.engine.report.status import snapshot
@@ -97,18 +98,16 @@ class Server:
 
     def family(self) -> dict[int, int]:
         """Ids and start times of every process below the supervisor, itself included."""
-        parents = {}
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents[int(entry.name)] = int(fields[1])
+        processes = all_running()
+        children: dict[int, list[int]] = {}
+        for pid, process in processes.items():
+            children.setdefault(process.parent, []).append(pid)
         found, todo = set(), [self.pid]
         while todo:
             pid = todo.pop()
             found.add(pid)
-            todo += [child for child, parent in parents.items() if parent == pid]
-        started = {pid: start_time_of(pid) for pid in found}
-        self.seen |= {pid: when for pid, when in started.items() if when is not None}
+            todo += children.get(pid, [])
+        self.seen |= {pid: processes[pid].started for pid in found if pid in processes}
         return self.seen
 
     def roles(self) -> dict[str, int]:
@@ -286,6 +285,7 @@ def test_a_bad_model_file_is_a_start_up_error_in_words_and_nothing_stays(
     server = launch(str(tmp_model(source)))
     while server.process.poll() is None:
         server.family()
+        time.sleep(0.02)
     assert server.process.returncode == 2
     assert re.search(words, server.stderr), server.stderr
     assert "Traceback" not in server.stderr.replace("load() raised\nTraceback", "")
@@ -324,6 +324,7 @@ def test_more_memory_than_there_is_is_a_start_up_error(
     server = launch("--config", str(config))
     while server.process.poll() is None:
         server.family()
+        time.sleep(0.02)
     assert server.process.returncode == 2
     assert "MiB of shared memory: No space left on device; /dev/shm has" in server.stderr
     assert server.gone()

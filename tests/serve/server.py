@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from start_times import start_time_of
+from start_times import all_running
 
 from ringbatch.engine.report.status import snapshot
 from ringbatch.shm.object_names import DIRECTORY
@@ -123,31 +123,32 @@ class Server:
             tail = self.stderr[-3000:]
             assert self.process.poll() is None, f"it ended before it served:\n{tail}"
             assert time.monotonic() < give_up_at, f"not ready in {_START_LIMIT_S} s:\n{tail}"
-            time.sleep(0.01)
+            time.sleep(0.02)
         self.port = int(ready[2])
-        self.watch()
         return self
 
     def watch(self) -> None:
         """Remember every process below the supervisor, itself included."""
-        parents = {}
-        for entry in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents[int(entry.name)] = int(fields[1])
-        todo = [self.pid]
-        while todo:
-            pid = todo.pop()
-            todo += [child for child, parent in parents.items() if parent == pid]
-            started = start_time_of(pid)
-            if started is not None:
-                self._seen[pid] = started
+        self.living()
 
     def living(self) -> list[int]:
         """Those of its processes, of all ever seen, that have not ended."""
         self.process.poll()
-        self.watch()
-        return [pid for pid, started in self._seen.items() if start_time_of(pid) == started]
+        processes = all_running()
+        children: dict[int, list[int]] = {}
+        for pid, process in processes.items():
+            children.setdefault(process.parent, []).append(pid)
+        todo = [self.pid]
+        while todo:
+            pid = todo.pop()
+            todo += children.get(pid, [])
+            if pid in processes:
+                self._seen[pid] = processes[pid].started
+        return [
+            pid
+            for pid, started in self._seen.items()
+            if pid in processes and processes[pid].started == started
+        ]
 
     def titles(self) -> dict[str, int]:
         """The living processes by what `ps` calls them."""

@@ -7,6 +7,7 @@ import json
 import sys
 import threading
 import time
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 ONE_AT_A_TIME = threading.Lock()
@@ -18,6 +19,11 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     wbufsize = -1
+
+    def handle(self) -> None:
+        """Until the connection ends, however it does."""
+        with suppress(ConnectionError):
+            super().handle()
 
     def do_GET(self) -> None:
         """There it is."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from serve.client import Connection, Response, fast, instances, request
 from serve.server import Server, Start
-from tiers import first_of
+from tiers import exhaustive, first_of
 
 HELD_MS = 60_000
 """A batch that waits this long for company waits until it is full, as far as a test can tell."""
@@ -258,6 +258,7 @@ def test_a_timeout_is_504_and_no_later_request_gets_the_late_answer(
     assert status.frontends["missed_wakeups"] == status.collector["missed_wakeups"] == 0
 
 
+@exhaustive
 @pytest.mark.parametrize(
     "target", first_of(["/v1/models/nap:predict", "/v1/models/n%61p:predict"], 1)
 )

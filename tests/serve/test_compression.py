@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 from serve.client import Connection, Response, assert_serves, fast, instances, request
 from serve.server import Server, Start
+from tiers import exhaustive
 
 LIMIT = 1 << 20
 LENGTH = "Inference-Header-Content-Length"
 REPEAT = """
 import numpy as np
+
 from ringbatch.engine import Tensor
 inputs = [Tensor("n", "INT64", [])]
 outputs = [Tensor("y", "INT32", [-1])]
@@ -223,6 +225,7 @@ def test_tritonclient_compresses_both_ways(server: Server, algorithm: str) -> No
     assert result.as_numpy("y").tolist() == [list(range(5_000))]
 
 
+@exhaustive
 def test_answers_are_plain_where_they_are_not_told_to_be_compressed(start: Start) -> None:
     server = start({"matmul": {"path": "matmul.py"}})
     headers = {"Accept-Encoding": "gzip, identity;q=0"}

@@ -89,6 +89,7 @@ def test_a_stalled_stream_ends_after_a_time(
         assert stub.health().response.status == 1
 
 
+@exhaustive
 def test_a_frontend_for_grpc_serves_no_more_connections_than_are_allowed(
     start: Start, wait_until: WaitUntil, stalled: list[Http2]
 ) -> None:

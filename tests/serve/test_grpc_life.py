@@ -15,6 +15,7 @@ import pytest
 from serve.client import Connection, fast, instances
 from serve.grpc_stub import Held, Stub, grpc_port, infer_request
 from serve.server import COMMAND, Server, Start
+from tiers import exhaustive, first_of
 
 from ringbatch.engine.supervisor.listener import listen
 from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE, SCHEMA
@@ -160,7 +161,7 @@ def test_a_stop_waits_for_what_is_in_the_engine_and_ends_idle_streams(
     assert server.gone()
 
 
-@pytest.mark.parametrize("calls", [0, 1])
+@pytest.mark.parametrize("calls", first_of([1, 0], 1))
 def test_a_stop_is_no_failure_and_leaves_no_line_of_the_log_behind(
     start: Start, held: Held, calls: int
 ) -> None:
@@ -174,6 +175,7 @@ def test_a_stop_is_no_failure_and_leaves_no_line_of_the_log_behind(
     assert not [line for line in lines if " ERROR " in line or " WARNING " in line]
 
 
+@exhaustive
 def test_nothing_is_left_of_a_killed_supervisor(server: Server, wait_until: WaitUntil) -> None:
     server.watch()
     server.process.kill()
@@ -181,7 +183,7 @@ def test_nothing_is_left_of_a_killed_supervisor(server: Server, wait_until: Wait
     wait_until(lambda: not server.living(), "everything has ended")
 
 
-@pytest.mark.parametrize("frontends", [1, 2])
+@pytest.mark.parametrize("frontends", first_of([2, 1], 1))
 def test_a_port_in_use_ends_the_start_in_words(tmp_path: Path, frontends: int) -> None:
     with listen("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
@@ -198,7 +200,7 @@ def test_a_port_in_use_ends_the_start_in_words(tmp_path: Path, frontends: int) -
     )
 
 
-@pytest.mark.parametrize("missing", ["hpack", "google", "google.protobuf"])
+@pytest.mark.parametrize("missing", first_of(["hpack", "google", "google.protobuf"], 1))
 def test_without_the_extra_the_start_ends_with_the_command_that_installs_it(
     tmp_path: Path, missing: str
 ) -> None:

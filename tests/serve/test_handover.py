@@ -16,7 +16,7 @@ from serve.client import Connection, fast, instances, request
 from serve.grpc_stub import Stub, grpc_port, infer_request
 from serve.load import Load
 from serve.server import Server, Start, configured
-from tiers import exhaustive
+from tiers import exhaustive, only
 
 from ringbatch.frontend import Client, Draining
 
@@ -187,22 +187,30 @@ def test_frontends_may_be_fewer_and_models_others(
 
 
 @pytest.mark.parametrize(
-    ("source", "words"),
-    [
-        ("raise OSError('no weights')\n", "no weights"),
-        (SLOW, "not ready within 2 s"),
-    ],
-    ids=["broken", "too slow"],
+    ("source", "arguments", "words"),
+    only(
+        {
+            "broken": ("raise OSError('no weights')\n", (), "no weights"),
+            "too slow": (SLOW, ("--timeout", "2"), "not ready within 2 s"),
+        },
+        "broken",
+    ),
 )
 def test_where_the_new_one_never_serves_the_old_one_does(
-    start: Start, replace: Replace, name: str, tmp_path: Path, source: str, words: str
+    start: Start,
+    replace: Replace,
+    name: str,
+    tmp_path: Path,
+    source: str,
+    arguments: tuple[str, ...],
+    words: str,
 ) -> None:
     old = start(MODELS, name=name, grpc_port=0)
     load = Load(old)
     try:
         (tmp_path / "other.py").write_text(source)
         keys = {"name": name, "grpc_port": 0}
-        new = replace({"o": {"path": str(tmp_path / "other.py")}}, "--timeout", "2", **keys)
+        new = replace({"o": {"path": str(tmp_path / "other.py")}}, *arguments, **keys)
         assert new.process.wait(60) == 2
         assert words in new.stderr
         assert "ringbatch: nothing was handed over" in new.stderr
@@ -244,6 +252,7 @@ def ask_for_ever(client: Client) -> None:
         client.infer("m", X)
 
 
+@exhaustive
 def test_a_client_stays_where_no_other_engine_has_the_name(start: Start, name: str) -> None:
     server = start(MODELS, name=name)
     with Client(name) as client, Connection(server.port) as connection:

@@ -177,6 +177,7 @@ def test_over_tls_the_hand_shake_chooses(start: Start, tmp_path: Path) -> None:
     assert curl("--cacert", str(authority.file), f"{base}/").endswith("2 200")
 
 
+@exhaustive
 def test_where_it_is_not_configured_nobody_speaks_it(start: Start) -> None:
     server = start(MODELS)
     with (

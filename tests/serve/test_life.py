@@ -279,6 +279,7 @@ def test_kill_9_of_the_supervisor_and_a_new_start_on_the_same_port(
     assert new.gone()
 
 
+@exhaustive
 def test_kill_9_of_a_worker_under_load_fails_no_request(
     server: Server, load: Load, wait_until: WaitUntil
 ) -> None:
@@ -418,6 +419,7 @@ def test_kill_9_of_a_frontend_under_load_fails_nothing_elsewhere(
     assert server.status().collector["corrupt_slots"] == 0
 
 
+@exhaustive
 def test_all_that_can_be_read_answers_while_it_lives(server: Server) -> None:
     answers = {
         "/": {"status": "alive"},

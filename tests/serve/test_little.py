@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from serve.client import Connection, fast, instances, request
 from serve.server import COMMAND, Server
+from tiers import only
 
 MIB = 1 << 20
 IN_A_NAMESPACE = ("unshare", "--map-root-user", "--mount")
@@ -50,7 +51,9 @@ def start_with_little(tmp_path: Path) -> Iterator[Callable[..., Server]]:
         server.destroy()
 
 
-@pytest.mark.parametrize("arguments", [(), ("--frontends", "8", "--grpc-port", "0")])
+@pytest.mark.parametrize(
+    "arguments", only({"many": (("--frontends", "8", "--grpc-port", "0"),), "usual": ((),)}, "many")
+)
 def test_it_starts_serves_and_stops(
     start_with_little: Callable[..., Server], arguments: tuple[str, ...]
 ) -> None:

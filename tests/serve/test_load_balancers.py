@@ -302,11 +302,11 @@ LOADS: Final = (
 
 
 def test_haproxy_understands_each_word_and_an_operator_has_the_last(tmp_path: Path) -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
     configuration = tmp_path / "haproxy.cfg"
+    command = [program(KINDS["haproxy"]), "-db", "-f", str(configuration)]
+    listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     configuration.write_text(ASIDE.format(folder=tmp_path, port=port))
-    command = [program(KINDS["haproxy"]), "-db", "-f", str(configuration)]
 
     async def run() -> None:
         load = LOADS[0][0]
@@ -331,7 +331,8 @@ def test_haproxy_understands_each_word_and_an_operator_has_the_last(tmp_path: Pa
             running.terminate()
             await running.wait()
 
-    asyncio.run(run())
+    with listener:
+        asyncio.run(run())
 
 
 async def told(folder: Path, command: str) -> str:

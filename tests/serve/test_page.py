@@ -14,6 +14,7 @@ import pytest
 from serve.client import Closed, Connection, Response, fast, instances, predict_target, request
 from serve.secure import KEY, OTHER_KEY, bearer, write_private
 from serve.server import Server, Start
+from tiers import exhaustive
 
 from ringbatch.frontend.page.watchers import MAX_WATCHERS
 
@@ -250,6 +251,7 @@ def test_another_control_process_goes_on_where_the_last_one_ended(
         assert again.wait("second", lambda _: True)["at"] > stream.last_id
 
 
+@exhaustive
 def test_a_stop_does_not_wait_for_those_who_watch(start: Start) -> None:
     server = start({"echo": {"path": "moody.py"}}, control_port=0)
     with Stream(server.control_port) as stream:

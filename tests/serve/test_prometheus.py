@@ -33,11 +33,10 @@ MONITORING: Final = Path(__file__).parents[2] / "systemd/monitoring"
 WaitUntil = Callable[..., object]
 
 
-def installed(program: str) -> str:
-    found = shutil.which(program)
-    if found is None:
-        pytest.skip(f"{program} is not installed (Debian: prometheus)")
-    return found
+def needs(program: str) -> pytest.MarkDecorator:
+    """Skips before any server is started for the test."""
+    reason = f"{program} is not installed (Debian: prometheus)"
+    return pytest.mark.skipif(shutil.which(program) is None, reason=reason)
 
 
 class Prometheus:
@@ -59,7 +58,7 @@ class Prometheus:
         with (folder / "prometheus.log").open("wb") as log:
             self.process = subprocess.Popen(
                 [
-                    installed("prometheus"),
+                    "prometheus",
                     f"--config.file={folder / 'prometheus.yml'}",
                     f"--storage.tsdb.path={folder / 'data'}",
                     f"--web.listen-address=127.0.0.1:{port}",
@@ -152,6 +151,7 @@ def succeeded(ends: Ends, model: str, *, well: bool) -> int:
     )
 
 
+@needs("prometheus")
 def test_prometheus_finds_what_the_clients_counted(
     server: Server, script: Script, prometheus: Prometheus, wait_until: WaitUntil
 ) -> None:
@@ -221,6 +221,7 @@ def expressions() -> list[str]:
 
 
 @exhaustive
+@needs("prometheus")
 def test_dashboard_and_rules_ask_for_what_there_is(
     script: Script, prometheus: Prometheus, wait_until: WaitUntil
 ) -> None:
@@ -250,20 +251,20 @@ def test_dashboard_and_rules_ask_for_what_there_is(
     )
 
 
+@needs("promtool")
 def test_the_rules_are_as_promtool_wants_them() -> None:
     checked = subprocess.run(
-        [installed("promtool"), "check", "rules", str(MONITORING / "alerts.yml")],
+        ["promtool", "check", "rules", str(MONITORING / "alerts.yml")],
         capture_output=True,
         text=True,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
+@needs("promtool")
 def test_what_is_served_is_as_promtool_wants_it(script: Script, control_port: int) -> None:
     script.run()
     with Connection(control_port) as connection:
         text = connection.ask(request("/metrics", method="GET", headers=bearer(KEY))).body
-    checked = subprocess.run(
-        [installed("promtool"), "check", "metrics"], input=text, capture_output=True
-    )
+    checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True)
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")

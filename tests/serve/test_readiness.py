@@ -122,6 +122,7 @@ def told(server: Server, stub: Stub) -> dict[str, bool]:
     return found
 
 
+@exhaustive
 def test_every_way_of_asking_says_that_nothing_is_answered_and_that_it_is_again(
     start: Start, wait_until: WaitUntil
 ) -> None:

@@ -27,6 +27,7 @@ from serve.server import Server, Start
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from tiers import exhaustive
 
 CAP = 4
 HELD = {"policy": "fixed", "max_batch_size": CAP, "max_latency_ms": 60_000}
@@ -225,6 +226,7 @@ def test_a_start_that_fails_says_why_in_one_line(folder: Path, arguments: str, w
     assert told(folder, *arguments.split()).startswith(words.format(here=folder))
 
 
+@exhaustive
 def test_a_start_without_the_package_says_how_to_install_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

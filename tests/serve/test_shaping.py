@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from serve.client import Connection, fast, instances, request
 from serve.server import COMMAND, Server, Start
+from tiers import only
 
 from ringbatch.engine.process.memory_limits import HEAP_VARIABLES
 from ringbatch.shm.object_names import sweep
@@ -148,7 +149,9 @@ START = {
 }
 
 
-@pytest.mark.parametrize(("keys", "words"), START.values(), ids=START)
+@pytest.mark.parametrize(
+    ("keys", "words"), only(START, "no-such-input", "instances-that-it-refuses")
+)
 def test_what_cannot_work_ends_the_start_in_words(tmp_path: Path, keys: str, words: str) -> None:
     models = Path(__file__).with_name("models")
     for source in models.glob("*.py"):

@@ -16,7 +16,7 @@ from model_server import Answer, Asked, ModelServer, answer_json, running
 from serve.client import Closed, Connection, Response, fast, instances, request
 from serve.secure import KEY, write_private
 from serve.server import Server, Start
-from tiers import exhaustive
+from tiers import exhaustive, only
 
 from ringbatch.shm.host.key_headers import KEY_HEADERS
 
@@ -341,11 +341,16 @@ def test_a_server_that_is_away_is_told_and_met_again(
 
 @pytest.mark.parametrize(
     ("limit", "words"),
-    [
-        ({"timeout_s": 1}, r".* in time|no answer came within timeout_s = 1"),
-        ({"batch_timeout_s": 1}, r".* did not answer in time: batch_timeout_s = 1"),
-    ],
-    ids=["timeout_s", "batch_timeout_s"],
+    only(
+        {
+            "timeout_s": ({"timeout_s": 1}, r".* in time|no answer came within timeout_s = 1"),
+            "batch_timeout_s": (
+                {"batch_timeout_s": 1},
+                r".* did not answer in time: batch_timeout_s = 1",
+            ),
+        },
+        "batch_timeout_s",
+    ),
 )
 def test_a_server_that_is_slow_is_given_up_and_the_next_request_is_served(
     start: Start, behind: ModelServer, wait_until: Any, limit: dict[str, int], words: str
@@ -473,6 +478,7 @@ def test_the_agents_command_line_serves(
         server.destroy()
 
 
+@exhaustive
 def test_the_keys_of_the_server_in_front_are_not_passed_on(
     start: Start, behind: ModelServer, tmp_path: Path
 ) -> None:

@@ -119,7 +119,7 @@ NONSENSE = {
 }
 
 
-@pytest.mark.parametrize("words", only(NONSENSE, "another-type", "no-json"))
+@pytest.mark.parametrize("words", only(NONSENSE, "another-type"))
 def test_a_worker_that_says_what_makes_no_sense_is_ended(
     start: Start, wait_until: WaitUntil, words: str
 ) -> None:
@@ -132,6 +132,7 @@ def test_a_worker_that_says_what_makes_no_sense_is_ended(
     assert "Traceback" not in server.stderr
 
 
+@exhaustive
 def test_a_worker_that_says_things_without_end_is_ended(
     start: Start, wait_until: WaitUntil
 ) -> None:
@@ -370,6 +371,7 @@ def test_closed_standard_descriptors_are_no_descriptors_of_the_engines(
     assert "Traceback" not in own.stderr
 
 
+@exhaustive
 def test_a_start_that_fails_with_a_closed_standard_error_has_its_status(
     server: Callable[..., Server],
 ) -> None:

@@ -12,8 +12,8 @@ from simulation.mutants import MUTANTS, SOUGHT_IN, Late, Mutant
 from simulation.search import Found, first_wrong, live, quiet, simplest, story
 from tiers import first_of, only
 
-PARTS = 50
-LIVES_EACH = 400
+PARTS = 100
+LIVES_EACH = 200
 SEEDS_FOR_A_MUTANT = 10_000
 FOUND_SOON = (
     "a request is published before its header",

@@ -12,8 +12,8 @@ from simulation.supervision import Life
 from simulation.supervisor_mutants import MUTANTS
 from tiers import first_of, only
 
-PARTS = 6
-LIVES_EACH = 50
+PARTS = 12
+LIVES_EACH = 25
 SEEDS_FOR_A_MUTANT = 2000
 FOUND_SOON = ("what hangs is never killed", "nobody stands by again")
 
