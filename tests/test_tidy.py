@@ -204,6 +204,7 @@ ROLE_TOPS = (
 CALLERS_OF_MODELS = (
     "ringbatch.engine.runtimes.model",
     "ringbatch.engine.runtimes.ray_actor",
+    "ringbatch.engine.worker.costly",
     "ringbatch.engine.worker.runner",
     "ringbatch.engine.runtimes.sklearn",
     "ringbatch.engine.worker.tensors",

@@ -158,6 +158,7 @@ def shape(model: ModelConfig) -> BatchShape:
         length_buckets=model.length_buckets,
         padding_values=model.padding_values,
         lengths_input=model.lengths_input or "",
+        max_batch_cost=model.max_batch_cost,
     )
 
 

@@ -72,6 +72,12 @@ class BatchedConfig:
         whole(0, 1 << 40),
         "elements of the largest input in one batch, padding included; 0 for no bound",
     ] = 0
+    max_batch_cost: Annotated[
+        float,
+        number(1 << 40, zero=True),
+        "what one run may cost of a Python model without inputs, by the function cost(instance) of "
+        "its file; 0 for no bound",
+    ] = 0.0
     pad_variable_length: Annotated[
         bool,
         SWITCH,

@@ -6,7 +6,12 @@ from typing import Any, Final
 from ringbatch.engine.config.kinds import most_of
 
 _OF_PADDING: Final = ("length_buckets", "padding_values", "lengths_input")
-_OF_BATCHES: Final = ("allowed_batch_sizes", "pad_variable_length", "max_batch_elements")
+_OF_BATCHES: Final = (
+    "allowed_batch_sizes",
+    "pad_variable_length",
+    "max_batch_elements",
+    "max_batch_cost",
+)
 _OF_WORKERS: Final = ("devices", "cpus")
 _OF_RANGES: Final = ("target_wait_ms", "scale_up_after_s", "scale_down_after_s")
 

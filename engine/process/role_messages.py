@@ -176,6 +176,7 @@ class BatchShape:
     length_buckets: tuple[int, ...]
     padding_values: tuple[str, ...]
     lengths_input: str
+    max_batch_cost: float
 
 
 @dataclass(frozen=True, slots=True)

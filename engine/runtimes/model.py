@@ -70,6 +70,7 @@ class Model:
         share: to be called once with what workers know of the servers that run it; None where no
             other server does.
         tokens: where clients send texts, what these become; `inputs` are tokens then.
+        cost: what one instance of an untyped model costs; None where its file does not say.
     """
 
     inputs: tuple[Tensor, ...]
@@ -81,6 +82,7 @@ class Model:
     share: Callable[[OwnUpstreams], object] | None = None
     asks: bool = False
     tokens: Tokens | None = None
+    cost: Callable[[Any], Any] | None = None
 
 
 class Remote(Protocol):

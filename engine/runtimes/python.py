@@ -2,7 +2,8 @@
 
 A model file is plain Python. It says what it takes and returns in `inputs` and `outputs`, loads in
 `load()` or `load(device)`, and answers in `predict`; a class `Model` with the same four does as
-well. Without `inputs`, `predict` takes a list of JSON values and returns a list of the same length.
+well. Without `inputs`, `predict` takes a list of JSON values and returns a list of the same length,
+and `cost(instance)` may say what one of them costs.
 A `predict` that takes `request` as well is told what requests say beside their inputs.
 """
 
@@ -70,13 +71,15 @@ def import_model(path: Path, content: Path | None = None, device: str = "cpu") -
     asks = _asks(predict, len(inputs) or 1)
     _check_arguments(path, predict, inputs, asks)
     ready: Callable[[], Any] = partial(load, device) if _wants_device(path, load) else load
+    found = getattr(parts, "cost", None)
+    cost = found if callable(found) and not inputs else None
     if not asks:
-        return Model(inputs, outputs, ready, predict)
+        return Model(inputs, outputs, ready, predict, cost=cost)
 
     def told(*arguments: Any) -> Any:
         return predict(*arguments[:-1], request=arguments[-1])
 
-    return Model(inputs, outputs, ready, told, asks=True)
+    return Model(inputs, outputs, ready, told, asks=True, cost=cost)
 
 
 _REQUEST: Final = "request"

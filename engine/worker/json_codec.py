@@ -33,20 +33,27 @@ class JsonCodec:
         words: list[Any] = []
         readable, unreadable = [], []
         for request in requests:
-            start = request.request_offset
-            try:
-                text = bytes(self._memory[start : start + request.request_bytes])
-                values = _FINITE.decode(text.decode())
-                told = [values.pop(0)] if self._asks else []
-                if not isinstance(values, list) or len(values) != request.rows:
-                    raise ValueError("not a list of as many values as the header says")
-            except (ValueError, AttributeError, IndexError, RecursionError):
+            values = self._values(request)
+            if values is None:
                 unreadable.append(request)
-            else:
-                instances += values
-                words += told * request.rows
-                readable.append(request)
+                continue
+            told = [values.pop(0)] if self._asks else []
+            instances += values
+            words += told * request.rows
+            readable.append(request)
         return readable, unreadable, (instances, words) if self._asks else (instances,)
+
+    def _values(self, request: Request) -> list[Any] | None:
+        """What a request holds: its instances, behind what is told of it to a model that asks; None
+        where it is not what its header says."""
+        start = request.request_offset
+        try:
+            text = bytes(self._memory[start : start + request.request_bytes])
+            values = _FINITE.decode(text.decode())
+        except (ValueError, RecursionError):
+            return None
+        wanted = request.rows + self._asks
+        return values if isinstance(values, list) and len(values) == wanted else None
 
     def read_uniform(self, uniform: UniformBatch) -> Any | None:
         """Values of JSON are read one by one."""

@@ -83,6 +83,17 @@ class Retry:
         for number, part in enumerate(parts):
             self._search(part, mark, error, first=not number)
 
+    def answer_in_turn(self, parts: Sequence[Sequence[Request]], mark: BatchMark) -> None:
+        """Run the requests of a batch in these parts, whoever is answered being told before the
+        next is run."""
+        first = True
+        for requests in parts:
+            for part in self._cap.parts(requests, [request.rows for request in requests]):
+                if not first:
+                    self._port.flush()
+                self._search(part, mark, None, first=first)
+                first = False
+
     def _search(
         self, requests: list[Request], mark: BatchMark, error: Exception | None, *, first: bool
     ) -> None:

@@ -43,6 +43,7 @@ from ringbatch.engine.runtimes.ray_terms import RayPlace
 from ringbatch.engine.worker.asking import AskingCodec
 from ringbatch.engine.worker.codec import Codec
 from ringbatch.engine.worker.comparing import compare
+from ringbatch.engine.worker.costly import CostlyCodec
 from ringbatch.engine.worker.counting import count_in, expect_no_clash, warm_up_unseen
 from ringbatch.engine.worker.finite import FiniteCodec
 from ringbatch.engine.worker.forwarder import Forwarder
@@ -171,6 +172,12 @@ def _shaped(model: Model, path: Path | str, shape: BatchShape) -> tuple[Model, P
         raise StartupError(
             f"{path}: max_batch_elements needs a model that declares its inputs, to count them"
         )
+    if shape.max_batch_cost and model.cost is None:
+        raise StartupError(
+            f"{path}: max_batch_cost needs a model file without inputs and with a function "
+            "cost(instance), which says what an instance costs; models that declare inputs have "
+            "max_batch_elements"
+        )
     if model.asks and model.inputs:
         model = replace(model, inputs=(*model.inputs, WORDS))
     if not shape.pad_variable_length:
@@ -238,7 +245,15 @@ def _serve(
     lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
     port = EnginePort(segment, number, lambda lane: lanes[lane].wake())
     (spec,) = (spec.in_slots for spec in segment.models if number in spec.workers)
-    runner = _runner(model, padded, spec, segment, port, lambda batch: worker.runs_again(batch))
+    runner = _runner(
+        model,
+        padded,
+        spec,
+        segment,
+        port,
+        lambda batch: worker.runs_again(batch),
+        start.model.shape.max_batch_cost,
+    )
     if isinstance(runner, Runner) and start.model.warm_up is not None:
         with warm_up_unseen():
             _warm_up(segment, spec, runner, start, start.model.warm_up, control)
@@ -291,6 +306,7 @@ def _runner(
     segment: Segment,
     port: EnginePort,
     run_again: Callable[[int], object],
+    most_cost: float,
 ) -> Runner | Forwarder:
     if model.remote is not None:
         return Forwarder(model.remote, spec.name, port, time.monotonic_ns, run_again)
@@ -303,6 +319,10 @@ def _runner(
         return TensorCodec(port.memory, model, spec.batched)
 
     codec: Codec | None = fresh() if model.inputs else None
+    plan = None
+    if model.cost is not None and most_cost:
+        codec = CostlyCodec(port.memory, model.cost, most_cost, asks=model.asks)
+        plan = codec.plan
     if model.asks:
         codec = AskingCodec(codec or JsonCodec(port.memory, spec.batched, asks=True), port.wanted)
     return Runner(
@@ -315,6 +335,7 @@ def _runner(
         codec=codec,
         run_again=run_again,
         place=Steps(segment, fresh, port.say_answer_start).place,
+        plan=plan,
     )
 
 

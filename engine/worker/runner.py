@@ -15,6 +15,7 @@ import numpy as np
 from ringbatch.engine.batch.shaping import padded_rows
 from ringbatch.engine.runtimes.model import InvalidInput, Model, ServerFailed, said
 from ringbatch.engine.worker.codec import Codec, Place
+from ringbatch.engine.worker.costly import Plan
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.memory_cap import ran_out_of_memory
 from ringbatch.engine.worker.outputs import Checker, Fault, Outputs, WrongCount, WrongResult
@@ -49,6 +50,7 @@ class Runner:
         run_again: called before every run of a batch but the first, with the batch's number.
         place: where batches of which that word is `asked` are in a chain, see
             `ringbatch.shm.chain`; None where they are no chain's.
+        plan: how batches are cut into runs before any is made; None where each is one run.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Runner:
         codec: Codec | None = None,
         run_again: Callable[[int], object] = lambda _batch: None,
         place: Callable[[int], Place | None] = lambda _asked: None,
+        plan: Callable[[Sequence[Request]], Plan] | None = None,
     ) -> None:
         self._predict = model.predict
         self._batched = batched
@@ -75,6 +78,7 @@ class Runner:
             TensorCodec(memory, model, batched) if model.inputs else JsonCodec(memory, batched)
         )
         self._own_codec = self._codec
+        self._plan = plan
         self._place_of = place
         self._place: Place | None = None
         self._asked = 0
@@ -109,7 +113,13 @@ class Runner:
             if answered:
                 return
             requests = self._port.requests(uniform)
-        self._retry.answer(requests, mark, error)
+        if self._plan is None:
+            self._retry.answer(requests, mark, error)
+        else:
+            parts, refused = self._plan(requests)
+            for request, failure in refused:
+                self._failed(failure, [request], mark)
+            self._retry.answer_in_turn(parts, mark)
 
     def _turn_to(self, asked: int) -> None:
         """Have the batches to come be of requests for that."""

@@ -42,6 +42,7 @@ OTHERS: dict[str, Any] = {
     "length_buckets": (16,),
     "lengths_input": "lengths",
     "load_timeout_s": 9.0,
+    "max_batch_cost": 9.0,
     "max_batch_elements": 9,
     "max_batch_size": 64,
     "max_latency_ms": 7.0,

@@ -42,6 +42,8 @@ def concluded(**keys: object) -> ModelConfig:
             "pad_variable_length: is for batches, but max_batch_size is 0",
         ),
         ({"max_batch_size": 0, "max_batch_elements": 9}, "max_batch_elements: is for batches"),
+        ({"max_batch_size": 0, "max_batch_cost": 9}, "max_batch_cost: is for batches"),
+        ({"max_batch_cost": -1}, "max_batch_cost: found -1"),
         (
             {"runtime": "http", "path": "http://a:1", "max_batch_elements": 9},
             "max_batch_elements: is for models that run here",

@@ -138,6 +138,14 @@ START = {
         "path = 'nap.py'\nmax_batch_elements = 9\n",
         "nap.py: max_batch_elements needs a model that declares its inputs",
     ),
+    "cost-that-nothing-says": (
+        "path = 'nap.py'\nmax_batch_cost = 9\n",
+        "nap.py: max_batch_cost needs a model file without inputs and with a function cost(inst",
+    ),
+    "cost-of-a-model-with-inputs": (
+        "path = 'matmul.py'\nmax_batch_cost = 9\n",
+        "matmul.py: max_batch_cost needs a model file without inputs",
+    ),
     "instances-that-it-refuses": (
         "path = 'picky.py'\nwarm_up_file = 'ones.json'\n",
         "line 15: warm-up of m with x FP32 [1, 1]: InvalidInput: no ones; the instances are those ",
