@@ -75,3 +75,49 @@ def predict(x):
     first = ((x[:, :3] * factors).sum(axis=1) ^ {key}) & {_MASK}
     return np.stack([first, (first * 97 + x[:, 2]) & {_MASK}], axis=1)
 """
+
+
+STEPS: Final = ("mixing", "sealing")
+"""The same as a chain of two models."""
+
+
+def step_sources(key: int, run_s: float, load_s: float = 0.0) -> dict[str, str]:
+    """The model files of a chain that answers as the one of `source` does, by the names of its
+    steps. The second takes what the first gives, and the request's own tensor once more, so that
+    neither may be another request's.
+
+    Args:
+        key, run_s, load_s: as of `source`, of each step.
+    """
+    start = f"""
+import time
+
+import numpy as np
+from ringbatch.engine import Tensor
+
+x = Tensor("x", "INT64", [{INPUTS}])
+mixed = Tensor("mixed", "INT64", [])
+
+
+def load():
+    time.sleep({load_s})
+
+
+"""
+    mixing = f"""
+inputs, outputs = [x], [mixed]
+
+
+def predict(x):
+    time.sleep({run_s})
+    return ((x[:, :3] * np.array({list(_FACTORS)})).sum(axis=1) ^ {key}) & {_MASK}
+"""
+    sealing = f"""
+inputs, outputs = [mixed, x], [Tensor("y", "INT64", [2])]
+
+
+def predict(mixed, x):
+    time.sleep({run_s})
+    return np.stack([mixed, (mixed * 97 + x[:, 2]) & {_MASK}], axis=1)
+"""
+    return dict(zip(STEPS, (start + mixing, start + sealing), strict=True))

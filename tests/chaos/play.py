@@ -13,7 +13,7 @@ from typing import Any
 from chaos.clients import Client, Scene, Ticker
 from chaos.faults import Scenery, scenery
 from chaos.havoc import Havoc
-from chaos.keyed import source
+from chaos.keyed import STEPS, source, step_sources
 from chaos.ledger import GRACE_S, Ledger
 from chaos.watch import Held, Watch, held, role_of
 from model.looks import Looks
@@ -50,6 +50,7 @@ class Setup:
         timeout_s: of the model.
         rate_per_s: requests of all clients; None for as many as there can be.
         model: further settings of the model.
+        chain: whether the model is a chain, of which each step has so many workers and spares.
         killing: whether gRPC frontends are killed.
         control: whether there is a control address.
         fault: what the host refuses at times, a key of `chaos.faults.FAULTS`; None for nothing.
@@ -68,6 +69,7 @@ class Setup:
     timeout_s: float = 60.0
     rate_per_s: float | None = None
     model: dict[str, Any] = field(default_factory=dict)
+    chain: bool = False
     killing: bool = False
     control: bool = False
     fault: str | None = None
@@ -76,7 +78,7 @@ class Setup:
     def count(self, role: str) -> int:
         """How many processes have a role."""
         counts = {
-            "worker": self.workers + self.spares,
+            "worker": (self.workers + self.spares) * (len(STEPS) if self.chain else 1),
             "frontend": self.frontends,
             "grpc": self.grpc_frontends if self.grpc_clients else 0,
             "control": int(self.control),
@@ -149,14 +151,6 @@ async def playing(folder: Path, setup: Setup) -> AsyncIterator[Play]:
     draw = random.Random(setup.seed)
     key = draw.getrandbits(_KEY_BITS)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "keyed.py").write_text(source(key, setup.run_s, setup.load_s))
-    model = {
-        "path": "keyed.py",
-        "workers": setup.workers,
-        "spares": setup.spares,
-        "timeout_s": setup.timeout_s,
-        "threads": 1,
-    }
     keys: dict[str, Any] = {"frontends": setup.frontends, "drain_s": 10.0}
     if setup.grpc_clients:
         keys |= {"grpc_port": 0, "grpc_frontends": setup.grpc_frontends}
@@ -165,7 +159,7 @@ async def playing(folder: Path, setup: Setup) -> AsyncIterator[Play]:
     around = scenery(setup.fault, folder) if setup.fault else Scenery()
     server = Server(
         folder,
-        *configured(folder, {"keyed": model | setup.model}, **keys),
+        *configured(folder, _models(folder, setup, key), **keys),
         program=around.program,
         environment=around.environment,
     )
@@ -201,6 +195,21 @@ async def playing(folder: Path, setup: Setup) -> AsyncIterator[Play]:
         await _reckon(play, before)
     finally:
         server.destroy()
+
+
+def _models(folder: Path, setup: Setup, key: int) -> dict[str, dict[str, Any]]:
+    """The settings of the models, whose files are written."""
+    sources = {"keyed": source(key, setup.run_s, setup.load_s)}
+    if setup.chain:
+        sources = step_sources(key, setup.run_s, setup.load_s)
+    own = {"workers": setup.workers, "spares": setup.spares, "threads": 1}
+    models = {}
+    for name, text in sources.items():
+        (folder / f"{name}.py").write_text(text)
+        models[name] = {"path": f"{name}.py", "timeout_s": setup.timeout_s} | own | setup.model
+    if setup.chain:
+        models["keyed"] = {"steps": [*STEPS], "timeout_s": setup.timeout_s}
+    return models
 
 
 def _clients(play: Play) -> Iterable[Any]:
@@ -248,7 +257,7 @@ async def _reckon(play: Play, before: dict[str, Held]) -> None:
     play.counters = {
         **{f"collector {name}": count for name, count in status.collector.items()},
         **{f"frontends {name}": count for name, count in status.frontends.items()},
-        "retried": status.models["keyed"].retried,
+        "retried": sum(model.retried for model in status.models.values()),
     }
     names = server.names()
     if server.stop() != 0:

@@ -68,6 +68,9 @@ def main() -> int:
     )
     parser.add_argument("--workers", type=int, default=4, help="that may be killed")
     parser.add_argument("--spares", type=int, default=0, help="beside these workers")
+    parser.add_argument(
+        "--chain", action="store_true", help="the model is a chain of two, each with so many"
+    )
     parser.add_argument("--clients", type=int, default=64, help="connections over HTTP")
     parser.add_argument("--rate", type=float, help="requests/s of all clients; default no limit")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 1_000_000)
@@ -92,6 +95,7 @@ async def _play(options: argparse.Namespace, folder: Path) -> Play:
         "clients": options.clients,
         "rate_per_s": options.rate,
         "load_s": options.loading,
+        "chain": options.chain,
     }
     if options.kills:
         given |= {"workers": options.workers, "spares": options.spares}

@@ -40,6 +40,18 @@ def test_kills_under_load_fail_nobody_but_those_on_a_killed_frontend(
 
 
 @exhaustive
+@pytest.mark.parametrize(("role", "count"), [("worker", 4), ("collector", 2)])
+def test_kills_in_the_midst_of_a_chain_lose_no_answer_and_mix_up_none(
+    tmp_path: Path, role: str, count: int
+) -> None:
+    given = FEW | {"chain": True, "workers": 2}
+    play = lawful(asyncio.run(kills(tmp_path, role, count, every_s=0.0, **given)))
+    assert play.havoc.done == count
+    assert not play.ledger.refused
+    assert not play.ledger.broken
+
+
+@exhaustive
 def test_kills_of_the_only_worker_and_its_spare_fail_nobody(tmp_path: Path) -> None:
     given = FEW | {"workers": 1, "spares": 1}
     play = lawful(asyncio.run(kills(tmp_path, "worker", 4, every_s=0.0, **given)))
