@@ -152,7 +152,7 @@ class PassThrough:
                 scope["method"],
                 _url(self._server, scope["raw_path"], scope["query_string"]),
                 headers=_asked(scope["headers"], self._not_asked),
-                data=_body(receive) if _has_body(scope["headers"]) else None,
+                data=await _body_of(scope, receive),
                 allow_redirects=False,
                 skip_auto_headers=_ADDED_BY_AIOHTTP,
             ) as answer:
@@ -268,20 +268,29 @@ def _kept(headers: Iterable[Header], dropped: frozenset[bytes]) -> list[Header]:
     ]
 
 
-def _has_body(headers: Iterable[Header]) -> bool:
-    framed = dict(headers)
-    return b"transfer-encoding" in framed or framed.get(b"content-length", b"0") != b"0"
+async def _body_of(scope: Scope, receive: Receive) -> AsyncIterator[bytes] | None:
+    """The body of a request; None where it has none."""
+    framed = dict(scope["headers"])
+    if b"transfer-encoding" in framed or framed.get(b"content-length", b"0") != b"0":
+        return _body(receive)
+    if scope["http_version"] != "2" or b"content-length" in framed:
+        return None
+    # Over HTTP/2 no field says that there is one.
+    first = await receive()
+    whole = first["type"] == "http.request" and not first.get("more_body")
+    return None if whole and not first.get("body") else _body(receive, first)
 
 
-async def _body(receive: Receive) -> AsyncIterator[bytes]:
-    more = True
-    while more:
-        message = await receive()
+async def _body(receive: Receive, first: Mapping[str, Any] | None = None) -> AsyncIterator[bytes]:
+    message = first or await receive()
+    while True:
         if message["type"] == "http.disconnect":
             raise InvalidRequest("the client has gone")
-        more = message.get("more_body", False)
         if message.get("body"):
             yield message["body"]
+        if not message.get("more_body", False):
+            return
+        message = await receive()
 
 
 def _error(error: Exception) -> RequestError:

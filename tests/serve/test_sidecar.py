@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 from model_files import ROWS, expected
@@ -201,6 +202,26 @@ def test_a_body_in_chunks_is_passed_on(prompt: Server, behind: ModelServer) -> N
     with Connection(prompt.port) as connection:
         answer = connection.ask(head + b"3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n")
     assert answer.body == b"abcde"
+
+
+@exhaustive
+def test_over_http_2_a_body_is_passed_on_whether_or_not_it_has_a_length(
+    start: Start, behind: ModelServer
+) -> None:
+    model = {"path": behind.url}
+    server = start({"model": model}, sidecar=True, http2=True)
+    base = f"http://127.0.0.1:{server.port}"
+
+    def pieces() -> Iterator[bytes]:
+        yield b"one "
+        yield b"two"
+
+    with httpx.Client(http1=False, http2=True, base_url=base, timeout=60) as client:
+        client.post("/elsewhere", content=pieces())
+        client.post("/elsewhere", content=b"three")
+        client.get("/elsewhere")
+    assert [asked.body for asked in behind.asked[-3:]] == [b"one two", b"three", b""]
+    assert behind.asked[-1].values("transfer-encoding") == []
 
 
 def test_a_body_larger_than_the_limit_for_predictions_is_passed_on(
