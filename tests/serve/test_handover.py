@@ -15,6 +15,7 @@ import pytest
 from serve.client import Connection, fast, instances, request
 from serve.grpc_stub import Stub, grpc_port, infer_request
 from serve.load import Load
+from serve.raw_http2 import Load as Http2Load
 from serve.server import Server, Start, configured
 from tiers import exhaustive, only
 
@@ -113,10 +114,10 @@ def expect_up(port: int) -> None:
 
 def test_no_request_fails(start: Start, replace: Replace, name: str, wait_until: WaitUntil) -> None:
     keys = {"name": name, "frontends": 2, "grpc_port": 0, "grpc_connection_age_s": AGE_S}
-    keys["agent_check_port"] = 0
+    keys |= {"agent_check_port": 0, "http2": True}
     old = start(MODELS, **keys)
     with Client(name) as client, ExitStack() as stack:
-        load = Load(old)
+        load, http2 = Load(old), Http2Load(old.port, STUBS)
         stubs = [stack.enter_context(Stub(grpc_port(old))) for _ in range(STUBS)]
         asking = [Asking(lambda: client.infer("m", X))]
         asking += [Asking(partial(over_grpc, stub)) for stub in stubs]
@@ -126,21 +127,22 @@ def test_no_request_fails(start: Start, replace: Replace, name: str, wait_until:
             assert agent_port(new) == agent_port(old)
             assert (new.port, grpc_port(new)) == (old.port, grpc_port(old))
             wait_until(lambda: old.process.poll() is not None, "the old one has ended")
-            before = load.answered, *(one.count for one in asking)
+
+            def counts() -> list[int]:
+                return [load.answered, http2.answered, *(one.count for one in asking)]
+
+            before = counts()
             wait_until(
-                lambda: all(
-                    now > then + 20
-                    for now, then in zip(
-                        (load.answered, *(one.count for one in asking)), before, strict=True
-                    )
-                ),
+                lambda: all(now > then + 20 for now, then in zip(counts(), before, strict=True)),
                 "all are answered by the new one",
             )
         finally:
             load.stop()
+            http2.stop()
             for one in asking:
                 one.stop()
     assert (load.failures, load.retried, load.refused, load.unaccepted) == ([], 0, 0, 0)
+    assert (http2.failures, http2.refused) == ([], 0)
     assert [failure for one in asking for failure in one.failures] == []
     assert old.process.returncode == 0
     assert old.gone()

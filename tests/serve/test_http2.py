@@ -15,7 +15,7 @@ import httpx
 import pytest
 from serve.raw_http2 import Load
 from serve.secure import KEY, Authority, bearer, write_private
-from serve.server import Server, Start
+from serve.server import COMMAND, Server, Start
 from tiers import exhaustive
 
 WaitUntil = Callable[..., Any]
@@ -189,13 +189,18 @@ def test_where_it_is_not_configured_nobody_speaks_it(start: Start) -> None:
 
 @exhaustive
 @pytest.mark.parametrize("connections", [pytest.param(4, id="some")])
-def test_a_stop_under_load_fails_no_request(
+def test_a_reload_and_a_stop_under_load_fail_no_request(
     start: Start, wait_until: WaitUntil, connections: int
 ) -> None:
     server = start({"echo": {"path": "moody.py"}}, http2=True, frontends=2)
     load = Load(server.port, connections)
     try:
         wait_until(lambda: load.answered > 200, "answers")
+        command = [*COMMAND, "reload", "echo", "--pid", str(server.pid)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert "loaded" in done.stdout
+        before = load.answered
+        wait_until(lambda: load.answered > before + 200, "answers of the new workers")
         server.process.terminate()
         assert server.process.wait(60) == 0
     finally:
