@@ -54,7 +54,8 @@ def request_of(found: Fields) -> Request:
             fields.append((name, value))
             if name == b"content-length":
                 content_length = _length(value, content_length)
-            elif name == b"host" and value != pseudo.get(b":authority", value):
+            elif name == b"host" and value != pseudo.setdefault(b":authority", value):
+                # Two readers might take it for requests to different servers.
                 raise StreamFault(PROTOCOL_ERROR)
         elif fields or name in pseudo or name not in _PSEUDO or _BAD_VALUE.search(value):
             raise StreamFault(PROTOCOL_ERROR)

@@ -11,7 +11,9 @@ from ringbatch.frontend.http2.header_rules import Fields, Request
 LIST_BYTES: Final = 1 << 16
 """What the fields of a request may count together, as clients are told."""
 _TARGET: Final = re.compile(rb"/[!-~]*")
+_METHOD: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _COOKIE: Final = b"cookie"
+_NOT_A_METHOD: Final = "this is not an HTTP/2 request: :method must be a word without blanks"
 _NOT_A_PATH: Final = (
     "this is not an HTTP/2 request: :path must be a path of visible ASCII characters"
 )
@@ -45,6 +47,8 @@ def rest_head(request: Request) -> RestHead:
     status, refusal = 0, ""
     if len(request.fields) > MAX_HEADERS:
         status, refusal = 431, f"the head has more than {MAX_HEADERS} lines"
+    elif not _METHOD.fullmatch(request.method):
+        status, refusal = 400, _NOT_A_METHOD
     elif not _TARGET.fullmatch(request.path) and (request.method, request.path) != (
         b"OPTIONS",
         b"*",
@@ -69,6 +73,4 @@ def _headers(request: Request) -> Fields:
     cookies = [value for name, value in request.fields if name == _COOKIE]
     if cookies:
         found.append((_COOKIE, b"; ".join(cookies)))
-    hosts = [value for name, value in request.fields if name == b"host"]
-    host = request.authority or (hosts[0] if hosts else b"")
-    return [(b"host", host), *found] if host else found
+    return [(b"host", request.authority), *found] if request.authority else found

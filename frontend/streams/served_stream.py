@@ -66,6 +66,7 @@ class ServedStream:
         "_held_bytes",
         "_news",
         "_owner",
+        "_read_bytes",
         "_sending",
         "_sends_body",
         "_stream",
@@ -83,6 +84,7 @@ class ServedStream:
         self._continues = head.continues
         self._exchanges: set[Exchange] = set()
         self._held_bytes = 0
+        self._read_bytes = 0
         self._whole = False
         self._sends_body = head.method != "HEAD"
         self._sending = False
@@ -121,7 +123,7 @@ class ServedStream:
                 self._end()
             return
         try:
-            self._hold(sum(map(len, stream.pieces)))
+            self._hold(stream.received_bytes - self._read_bytes)
         except Overloaded as error:
             self._refuse(*outcome(error)[:2])
             return
@@ -203,6 +205,7 @@ class ServedStream:
         body = b"".join(stream.pieces)
         stream.pieces.clear()
         self._hold(0)
+        self._read_bytes += len(body)
         core.taken(stream, len(body))
         self._owner.flush_soon()
         self._whole = _has_come(stream)

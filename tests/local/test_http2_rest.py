@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import h2.config
@@ -289,13 +289,14 @@ async def test_what_nobody_could_serve_is_refused_on_its_stream_alone() -> None:
         ((*GET, *many), 431, b"more than 256 lines"),
         ((*GET[:2], (":path", "/\u00e9"), *GET[3:]), 400, b":path must be a path"),
         ((*GET[:2], (":path", "http://x/"), *GET[3:]), 400, b":path must be a path"),
+        (((":method", "GET /x HTTP/1.1"), *GET[1:]), 400, b":method must be a word"),
     ):
         answer = await client.ask(fields=fields)
         assert answer.status == status
         assert words in answer.body
         assert answer.fields["x-request-id"]
     assert (await client.ask()).status == 200
-    assert [code for _, code, _ in client.connection.ended] == [431, 400, 400]
+    assert [code for _, code, _ in client.connection.ended] == [431, 400, 400, 400]
     assert (
         await client.ask(fields=((":method", "OPTIONS"), GET[1], (":path", "*"), GET[3]))
     ).status
@@ -336,6 +337,12 @@ async def test_what_is_read_ahead_counts_in_the_budget() -> None:
     budget.take(100_000)
 
 
+@scenario
+async def test_what_is_read_is_not_held_any_more() -> None:
+    client = Client(budget=BodyBudget(100_000))
+    assert (await client.ask(bytes(400_000))).status == 200
+
+
 async def _stuck(scope: Any, _receive: Any, _send: Any) -> None:
     """Reads nothing, until its client has gone."""
     exchange = Gone()
@@ -351,6 +358,30 @@ class Gone:
 
     def gone(self) -> None:
         self.event.set()
+
+
+class Read(list[bytes]):
+    """Pieces of a body; counts how often they are gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.times += 1
+        return super().__iter__()
+
+
+@scenario
+async def test_what_lies_there_is_not_gone_through_for_every_piece() -> None:
+    connection = Connection(http2=True, served=_stuck)
+    connection.feed(GREETING + headers(1))
+    await connection.settle()
+    stream = connection.transport.protocol.core.streams[1]
+    pieces = stream.pieces = Read()
+    for _ in range(50):
+        connection.feed(data(1, bytes(33)))
+    assert (len(pieces), pieces.times) == (50, 0)
+    connection.transport.abort()
+    await connection.settle()
 
 
 @scenario

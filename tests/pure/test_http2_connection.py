@@ -188,6 +188,7 @@ BAD_FIELDS = {
     "length-words": [*USUAL, (b"content-length", b"ten")],
     "length-sign": [*USUAL, (b"content-length", b"+1")],
     "other-host": [*USUAL, (b"host", b"y")],
+    "hosts-differ": [*USUAL[:3], (b"host", b"y"), (b"host", b"z")],
     "lengths-differ": [*USUAL, (b"content-length", b"0"), (b"content-length", b"1")],
 }
 
