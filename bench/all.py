@@ -12,6 +12,8 @@ SCENARIOS = [
     "v2",
     "grpc_unary",
     "grpc_scaling",
+    "scaling",
+    "in_process",
     "client",
     "overload",
     "sidecar",

@@ -22,11 +22,13 @@ class NoControlGroups(RuntimeError):
 
 
 @contextmanager
-def cpu_shares(root: Path | None = None) -> Iterator[Hold]:
+def cpu_shares(root: Path | None = None, period_us: int = PERIOD_US) -> Iterator[Hold]:
     """Yield what holds a process to a share; every one must have ended when the context does.
 
     Args:
         root: where groups for CPU time are made; found in /proc/mounts by default.
+        period_us: in which each gets its share. In one of 1 ms over the share or more: the kernel
+            gives no less than a millisecond.
 
     Raises:
         NoControlGroups: also from `Hold`.
@@ -41,7 +43,9 @@ def cpu_shares(root: Path | None = None) -> Iterator[Hold]:
             except OSError as error:
                 raise NoControlGroups(f"{group} cannot be made: {error.strerror}") from None
             undo.callback(group.rmdir)
-            for name, text in limits(share, unified=_is_unified(place)).items():
+            for name, text in limits(
+                share, unified=_is_unified(place), period_us=period_us
+            ).items():
                 (group / name).write_text(text)
             (group / "cgroup.procs").write_text(str(pid))
 
@@ -67,16 +71,16 @@ def mounted(mounts: str) -> Path:
     raise NoControlGroups("no control groups for CPU time are mounted")
 
 
-def limits(share: float, *, unified: bool) -> dict[str, str]:
+def limits(share: float, *, unified: bool, period_us: int = PERIOD_US) -> dict[str, str]:
     """Return what is written into which file of a group.
 
     Sources: https://docs.kernel.org/scheduler/sched-bwc.html and, where all controllers share one
     hierarchy, https://docs.kernel.org/admin-guide/cgroup-v2.html, "CPU Interface Files".
     """
-    quota_us = round(share * PERIOD_US)
+    quota_us = round(share * period_us)
     if unified:
-        return {"cpu.max": f"{quota_us} {PERIOD_US}"}
-    return {"cpu.cfs_period_us": str(PERIOD_US), "cpu.cfs_quota_us": str(quota_us)}
+        return {"cpu.max": f"{quota_us} {period_us}"}
+    return {"cpu.cfs_period_us": str(period_us), "cpu.cfs_quota_us": str(quota_us)}
 
 
 def _is_unified(place: Path) -> bool:

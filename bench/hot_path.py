@@ -42,8 +42,8 @@ _HEAD = (
     b"Connection: keep-alive\r\nContent-Type: application/json\r\nContent-Length: 96\r\n\r\n"
 )
 _POLICY = Policy(32, 5_000_000, eager=False)
-DECISIONS = 64
-"""One is too short to be measured by itself."""
+REPEATS = 64
+"""Of what is too short to be measured by itself."""
 _MARK = BatchMark(1, 1, Reason.IDLE, 0)
 
 
@@ -138,9 +138,9 @@ class Published:
 def pieces() -> dict[str, Callable[[], Piece]]:
     """What makes each piece, by name."""
     found: dict[str, Callable[[], Piece]] = {
-        "read a head not seen before": _head,
-        "parse a V1 body": _body,
-        "write a V1 answer's body": _answer_body,
+        f"read {REPEATS} heads not seen before": _head,
+        f"parse {REPEATS} V1 bodies": _body,
+        f"write {REPEATS} V1 answers' bodies": _answer_body,
         "publish, batch of 8": partial(_published, "publish"),
         "collect, batch of 8": partial(_published, "collect"),
         "bytes of requests to slots, batch of 8": partial(_connections, "to slots"),
@@ -154,7 +154,7 @@ def pieces() -> dict[str, Callable[[], Piece]]:
         found[f"gather, batch of {size}"] = partial(gather, size)
         found[f"scatter, batch of {size}"] = partial(scatter, size)
     for waiting in WAITING:
-        found[f"{DECISIONS} decisions, {waiting} waiting"] = partial(decision, waiting)
+        found[f"{REPEATS} decisions, {waiting} waiting"] = partial(decision, waiting)
     return found
 
 
@@ -186,11 +186,18 @@ def decision(waiting: int) -> Piece:
     queue.extend(requests, waiting, now_ns + FAR_NS)
 
     def run() -> None:
-        for _ in range(DECISIONS):
-            pending = queue.pending(_POLICY.max_batch_size, others=False, first=True, idle=True)
-            decide(pending, now_ns, _POLICY, 1)
+        pending = queue.pending(_POLICY.max_batch_size, others=False, first=True, idle=True)
+        decide(pending, now_ns, _POLICY, 1)
 
-    return Piece(run, DECISIONS)
+    return _repeated(run)
+
+
+def _repeated(run: Callable[[], object]) -> Piece:
+    def often() -> None:
+        for _ in range(REPEATS):
+            run()
+
+    return Piece(often, REPEATS)
 
 
 def _batch(size: int, row_bytes: int) -> tuple[Published, tuple[Tensor, ...]]:
@@ -200,17 +207,17 @@ def _batch(size: int, row_bytes: int) -> tuple[Published, tuple[Tensor, ...]]:
 
 
 def _head() -> Piece:
-    return Piece(lambda: read_head(_HEAD, 1 << 20), 1)
+    return _repeated(lambda: read_head(_HEAD, 1 << 20))
 
 
 def _body() -> Piece:
     requests = requests_of(SPEC)
-    return Piece(lambda: requests.parse(BODY), 1)
+    return _repeated(lambda: requests.parse(BODY))
 
 
 def _answer_body() -> Piece:
     answers, row = NumberAnswers(SPEC), np.arange(16, dtype=np.float32).reshape(1, 16) / 7
-    return Piece(lambda: answers.write(row, "0123456789abcdef-1"), 1)
+    return _repeated(lambda: answers.write(row, "0123456789abcdef-1"))
 
 
 def _published(what: str) -> Piece:

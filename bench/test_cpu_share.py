@@ -36,6 +36,7 @@ def test_a_share_is_a_quota_of_the_period() -> None:
         "cpu.cfs_period_us": "100000",
         "cpu.cfs_quota_us": "150000",
     }
+    assert limits(0.05, unified=True, period_us=20_000) == {"cpu.max": "1000 20000"}
 
 
 def test_a_process_is_put_into_a_group_of_its_own(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_a_program_that_fails_is_told_with_its_words(tmp_path: Path) -> None:
 @exhaustive
 @needs_valgrind
 def test_pieces_of_the_hot_path_repeat_and_a_dearer_one_is_found(tmp_path: Path) -> None:
-    names = ["64 decisions, 100 waiting", "parse a V1 body"]
+    names = ["64 decisions, 100 waiting", "parse 64 V1 bodies"]
     spoilt = tmp_path / "spoilt.py"
     spoilt.write_text(
         "import sys\n"
@@ -79,7 +79,7 @@ def test_pieces_of_the_hot_path_repeat_and_a_dearer_one_is_found(tmp_path: Path)
     )
     first, second = count(names=names), count(names=names)
     for name in names:
-        assert second[name] == pytest.approx(first[name], rel=0.003)
+        assert second[name] == pytest.approx(first[name], rel=0.01)
     (words,) = judge(count(spoilt, names), first).dearer
     assert words.startswith("64 decisions, 100 waiting:")
 
