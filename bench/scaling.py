@@ -21,7 +21,7 @@ import answers
 import load
 import procfs
 from cpu_share import cpu_shares
-from harness import Server
+from harness import Server, ServerNotReady
 from idle import role
 from peers import MODELS, Ringbatch
 from report import Report
@@ -36,6 +36,7 @@ FULL = 0.9
 """Of its share; from there on a process is stopped in most periods."""
 MIN_QUOTA_US = 1_000
 """The kernel gives no less in a period."""
+START_TIMEOUT_S = 300.0
 CAP = 32
 MIB = 1 << 20
 
@@ -137,21 +138,41 @@ def measure(shape: Shape, share: float, seconds: float, connections: int) -> Run
         cpu_shares(period_us=max(10_000, round(MIN_QUOTA_US / share))) as hold,
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
         # To start so many processes takes a core its time.
-        Server(replace(peer.command(Path(folder)), start_timeout_s=300)) as server,
+        Server(replace(peer.command(Path(folder)), start_timeout_s=START_TIMEOUT_S)) as server,
     ):
         answers.check_one(server.port)
-        held = [one for one in procfs.sample_tree(server.pid).values() if role(one.title) in ROLES]
-        wanted = shape.frontends + shape.workers + 1
-        if len(held) != wanted:
-            raise RuntimeError(f"{wanted} processes were asked for, {len(held)} found")
-        for one in held:
-            hold(one.pid, share)
+        for pid in await_all(server.pid, shape):
+            hold(pid, share)
         load.wrk(server.url, post, connections, 2.0, timeout_s=60)
         before, began_s = procfs.sample_tree(server.pid), time.monotonic()
         found = load.wrk(server.url, post, connections, seconds, timeout_s=60)
         after, took_s = procfs.sample_tree(server.pid), time.monotonic() - began_s
     cpu_us, busiest = used(before, after, found.requests, took_s, share)
     return Run(found.requests_per_s, cpu_us, busiest)
+
+
+def await_all(supervisor: int, shape: Shape) -> list[int]:
+    """The processes to be held, once all of them are there; the first frontend answers before the
+    last has started.
+
+    Raises:
+        ServerNotReady: there are others than were asked for, after a long time.
+    """
+    wanted = {"frontend": shape.frontends, "collector": 1, "worker": shape.workers}
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        pids, found = [], dict.fromkeys(ROLES, 0)
+        for one in procfs.sample_tree(supervisor).values():
+            name = role(one.title)
+            # A frontend without a number has no lane yet.
+            if name in ROLES and (name != "frontend" or one.title[-1].isdigit()):
+                pids.append(one.pid)
+                found[name] += 1
+        if found == wanted:
+            return pids
+        if time.monotonic() > deadline:
+            raise ServerNotReady(f"asked for {wanted}, found {found}")
+        time.sleep(0.2)
 
 
 def rate_table(runs: Mapping[Shape, Sequence[Run]], share: float) -> str:
