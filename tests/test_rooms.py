@@ -10,10 +10,10 @@ ARROWS = {
     "bench": "",
     "bench.statistics": "",
     "bench.tuning": "",
-    "bench.load": "bench.statistics",
+    "bench.load": "shm bench.statistics",
     "bench.served": "shm shm.host",
     "bench.report": "bench.statistics bench.load bench.served",
-    "bench.command": ("bench.statistics bench.tuning bench.load bench.served bench.report"),
+    "bench.command": ("shm bench.statistics bench.tuning bench.load bench.served bench.report"),
     # The public names, for models and for programs on the same host.
     "engine": "shm engine.runtimes engine.command",
     "engine.config": "shm shm.host",
@@ -38,6 +38,8 @@ ARROWS = {
         "shm frontend.codec frontend.client frontend.routes frontend.security frontend.access "
         "frontend.server"
     ),
+    # A program on the same host, which measures: the public names alone.
+    "bench.client": "frontend bench.load",
     "frontend.codec": "shm",
     "frontend.security": "shm shm.host",
     "frontend.texts": "shm frontend.codec",

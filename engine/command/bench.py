@@ -48,6 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     subject.add_argument(
         "--control-url", metavar="URL", help="with --url: where its metrics are, http://HOST:PORT"
     )
+    subject.add_argument(
+        "--grpc-url", metavar="URL", help="with --url: where it serves gRPC, http://HOST:PORT"
+    )
+    engine_arguments.add_flags(subject, "the only one; with --url, for --protocol client")
     add_request(subject)
     subject.add_argument(
         "--check",
@@ -65,7 +69,10 @@ def add_request(group: argparse._ActionsContainer) -> None:
         "--request", type=Path, metavar="FILE", help="the body of the request, JSON of V1 or V2"
     )
     group.add_argument(
-        "--protocol", choices=("v1", "v2"), help="of requests (default: of --request, else v1)"
+        "--protocol",
+        choices=("v1", "v2", "grpc", "client"),
+        help="how it is asked; client is ringbatch's own, through shared memory. For grpc and "
+        "client --request is one of V2 (default: of --request, else v1)",
     )
     group.add_argument(
         "--header",
@@ -169,7 +176,7 @@ def main(arguments: argparse.Namespace) -> int:
         StartupError: there is no figure, and why.
     """
     from ringbatch.bench.command import main as bench
-    from ringbatch.bench.command.settings import Settings
+    from ringbatch.bench.command.settings import Protocol, Settings
     from ringbatch.bench.load.arrivals import Kind, recorded
 
     if arguments.compare is not None:
@@ -188,8 +195,10 @@ def main(arguments: argparse.Namespace) -> int:
         config=arguments.config,
         url=arguments.url,
         control_url=arguments.control_url,
+        grpc_url=arguments.grpc_url,
+        engine=arguments.engine,
         request=arguments.request,
-        protocol=arguments.protocol,
+        protocol=arguments.protocol and Protocol(arguments.protocol),
         headers=arguments.header,
         slo_ms=arguments.slo_ms,
         rates=arguments.rates,

@@ -26,7 +26,7 @@ class Models(argparse.Action):
         namespace.model = values
 
 
-def add_flags(command: argparse.ArgumentParser, default: str) -> Any:
+def add_flags(command: argparse._ActionsContainer, default: str) -> Any:
     """Add ``--engine`` and ``--pid``, which both set `engine`.
 
     Args:

@@ -65,14 +65,14 @@ def main(arguments: argparse.Namespace) -> int:
     Raises:
         StartupError: there is no figure, and why.
     """
-    from ringbatch.bench.command.settings import Settings
+    from ringbatch.bench.command.settings import Protocol, Settings
     from ringbatch.bench.command.tune import Wish, tune
 
     settings = Settings(
         model=arguments.model,
         config=arguments.config,
         request=arguments.request,
-        protocol=arguments.protocol,
+        protocol=arguments.protocol and Protocol(arguments.protocol),
         headers=arguments.header,
         even_if_busy=arguments.even_if_busy,
     )

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ringbatch.bench.load.answers import Reference, post
-from ringbatch.bench.load.generator import Generator, Requests
+from ringbatch.bench.load.exchange import Requests
+from ringbatch.bench.load.generator import Generator
+from ringbatch.bench.load.http1 import Http1
 from ringbatch.bench.load.outcome import BROKEN, UNANSWERED, WRONG
 
 ANSWER = b'HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\n{"predictions": [1]}'
@@ -25,9 +27,11 @@ class World:
 
     def generator(self, due_ns: list[int], connections: int = 8, **more: Requests) -> Generator:
         host, port = self.listener.getsockname()
+        requests = more.get("requests", Requests([post("x", "/", b"question")]))
         return Generator(
             (host, port),
-            more.get("requests", Requests([post("x", "/", b"question")])),
+            lambda: Http1(requests),
+            len(requests.messages),
             due_ns,
             first=0,
             connections=connections,

@@ -12,22 +12,20 @@ from ringbatch.bench.load.answers import post
 from ringbatch.bench.load.arrivals import Arrivals, Kind
 from ringbatch.bench.load.fleet import Fleet, GeneratorDied
 from ringbatch.bench.load.outcome import BROKEN
+from ringbatch.bench.load.target import Target
 
 REQUESTS = [post("x", "/", b"")]
 
 
 @pytest.fixture
-def nobody() -> tuple[str, int]:
+def nobody() -> Target:
     """An address at which nothing listens."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
-        host, port = probe.getsockname()
-        return host, port
+        return Target(*probe.getsockname())
 
 
 @pytest.mark.parametrize("kind", [Kind.POISSON, Kind.CLOSED])
-def test_a_server_that_is_not_there_is_told_and_nothing_hangs(
-    nobody: tuple[str, int], kind: Kind
-) -> None:
+def test_a_server_that_is_not_there_is_told_and_nothing_hangs(nobody: Target, kind: Kind) -> None:
     with Fleet(1, nobody, REQUESTS) as fleet:
         outcome = fleet.run(Arrivals(kind, 0.2, 100), 8, 1)
     assert set(outcome.counts()) == {BROKEN}
@@ -35,7 +33,7 @@ def test_a_server_that_is_not_there_is_told_and_nothing_hangs(
     assert outcome.rate_per_s() == 0
 
 
-def test_a_generator_that_was_killed_is_an_error(nobody: tuple[str, int]) -> None:
+def test_a_generator_that_was_killed_is_an_error(nobody: Target) -> None:
     with Fleet(2, nobody, REQUESTS) as fleet:
         os.kill(fleet.pids[1], signal.SIGKILL)
         with pytest.raises(GeneratorDied, match="has ended"):
@@ -45,12 +43,13 @@ def test_a_generator_that_was_killed_is_an_error(nobody: tuple[str, int]) -> Non
 
 
 def test_a_server_that_takes_requests_and_answers_none_ends_a_run_in_time() -> None:
-    with socket.create_server(("127.0.0.1", 0), backlog=4) as silent:
-        host, port = silent.getsockname()
-        with Fleet(1, (host, port), REQUESTS) as fleet:
-            began = time.monotonic()
-            outcome = fleet.run(Arrivals(Kind.CONSTANT, 0.3, 200), 64, 0.5)
-            took_s = time.monotonic() - began
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=4) as silent,
+        Fleet(1, Target(*silent.getsockname()), REQUESTS) as fleet,
+    ):
+        began = time.monotonic()
+        outcome = fleet.run(Arrivals(Kind.CONSTANT, 0.3, 200), 64, 0.5)
+        took_s = time.monotonic() - began
     assert outcome.count == 60
     assert not outcome.answered.any()
     assert (outcome.took_ns + outcome.due_ns >= 0.8e9).all()

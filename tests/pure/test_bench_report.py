@@ -82,6 +82,7 @@ def result(took_ms: float = 5.0, seed: int = 0, rounds: int = 5) -> Result:
         started_utc="2026-11-23T15:00:00+00:00",
         settings={
             "path": "/v1/models/mnist:predict",
+            "protocol": "v1",
             "requests": "made up from the signature",
             "request_bytes": 100,
             "slo_ms": 20.0,

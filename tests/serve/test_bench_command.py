@@ -24,6 +24,7 @@ from ringbatch.bench.load.answers import post
 from ringbatch.bench.load.arrivals import Arrivals, Kind
 from ringbatch.bench.load.fleet import Fleet
 from ringbatch.bench.load.outcome import Outcome
+from ringbatch.bench.load.target import Target
 from ringbatch.bench.report.point import Asked, judged
 from ringbatch.bench.served.asking import ask
 from ringbatch.bench.served.engine import started
@@ -53,7 +54,7 @@ def bench(*arguments: str | Path) -> int:
 def seen_with_stop(served: Server, pid_of: str) -> Outcome:
     """A run of two seconds in which a process stands still for half a second."""
     requests = [post("x", "/v1/models/matmul:predict", ROW)]
-    with Fleet(1, ("127.0.0.1", served.port), requests) as fleet:
+    with Fleet(1, Target("127.0.0.1", served.port), requests) as fleet:
         pid = fleet.pids[0] if pid_of == "generator" else served.role("frontend 0")
         before = served.status().models["matmul"].requests
 
@@ -100,7 +101,7 @@ def test_a_generator_that_stood_still_says_so_and_its_run_is_void(served: Server
 
 def test_several_generators_make_the_load_of_one(served: Server) -> None:
     requests = [post("x", "/v1/models/matmul:predict", ROW)]
-    address = ("127.0.0.1", served.port)
+    address = Target("127.0.0.1", served.port)
     arrivals = Arrivals(Kind.POISSON, 0.5, 300, seed=5)
     with Fleet(1, address, requests) as alone, Fleet(3, address, requests) as several:
         one, three = (fleet.run(arrivals, 32, 30) for fleet in (alone, several))

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from ringbatch.bench.command.measurement import measure
-from ringbatch.bench.command.settings import Settings
+from ringbatch.bench.command.settings import Protocol, Settings
 from ringbatch.bench.command.subject import find
 from ringbatch.bench.load.fleet import GeneratorDied
 from ringbatch.bench.report.comparison import NotComparable, compared, shown, unlike
@@ -47,7 +47,7 @@ def run(settings: Settings) -> int:
         machine = described()
         with _served(settings) as served:
             subject = find(served, settings)
-            say(f"measuring {subject.model} at {served.address}{subject.path}")
+            say(f"measuring {subject.model} over {subject.where}")
             if served.control is None:
                 say("no batches and no CPU times: say --control-url, where its metrics are")
             try:
@@ -102,11 +102,19 @@ def say(line: str) -> None:
 def _served(settings: Settings) -> Iterator[Served]:
     if settings.url is None:
         assert settings.config is not None
-        with started(settings.config) as served:
+        with started(settings.config, flags_for(settings)) as served:
             yield served
     else:
-        control = None if settings.control_url is None else Address.of(settings.control_url)
-        yield Served(Address.of(settings.url), control)
+        control, grpc = (
+            None if url is None else Address.of(url)
+            for url in (settings.control_url, settings.grpc_url)
+        )
+        yield Served(Address.of(settings.url), control, grpc, settings.engine)
+
+
+def flags_for(settings: Settings) -> list[str]:
+    """Of an engine that is started, so that it can be asked in the protocol."""
+    return ["--grpc-port", "0"] if settings.protocol is Protocol.GRPC else []
 
 
 def quiet(settings: Settings) -> list[str]:

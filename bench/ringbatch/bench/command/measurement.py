@@ -49,11 +49,7 @@ def measure(
         CannotMeasure: the server stops answering, or no figure can be had.
     """
     started_utc = datetime.now(UTC).isoformat(timespec="seconds")
-    served = subject.served.address
-    references = subject.answers if settings.check else ()
-    with Fleet(
-        settings.generators, (served.host, served.port), subject.messages, references
-    ) as fleet:
+    with subject.fleet(settings.generators, check=settings.check) as fleet:
         measured = _Measurement(subject, settings, fleet, say)
         most_per_s = measured.warm_up()
         say(f"closed loop, {settings.connections} connections: about {most_per_s:,.0f} requests/s")
@@ -125,6 +121,7 @@ def _told(subject: Subject, settings: Settings) -> dict[str, Any]:
     """What of the settings a reader has to know."""
     return {
         "path": subject.path,
+        "protocol": str(subject.protocol),
         "requests": "made up from the signature" if subject.made_up else "from a file",
         "request_bytes": max(map(len, subject.bodies)),
         "slo_ms": settings.slo_ms,

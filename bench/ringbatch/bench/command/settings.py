@@ -2,10 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from ringbatch.bench.load.arrivals import Kind
+
+
+class Protocol(StrEnum):
+    """How a model is asked."""
+
+    V1 = "v1"
+    V2 = "v2"
+    GRPC = "grpc"
+    CLIENT = "client"
+    """By ringbatch's own Client, through shared memory."""
+
 
 LOADS: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 """Rates that are looked at, as shares of the knee."""
@@ -30,8 +42,11 @@ class Settings:
         config: of the engine that is started; None where one runs.
         url: of the one that runs.
         control_url: of its metrics.
+        grpc_url: of its gRPC.
+        engine: of a Client, where one runs: its name, or the process id of its supervisor; None for
+            the only one.
         request: file of the request; None where requests are made up.
-        protocol: v1 or v2; None for what the request is, else v1.
+        protocol: None for what the request is, else v1.
         headers: of each request.
         slo_ms: within which an answer is good.
         rates: that are looked at; none for shares of the knee.
@@ -53,8 +68,10 @@ class Settings:
     config: Path | None = None
     url: str | None = None
     control_url: str | None = None
+    grpc_url: str | None = None
+    engine: str | int | None = None
     request: Path | None = None
-    protocol: str | None = None
+    protocol: Protocol | None = None
     headers: Sequence[tuple[str, str]] = ()
     slo_ms: float = 20.0
     rates: Sequence[float] = ()

@@ -2,18 +2,24 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Final
 
 import numpy as np
 import orjson
 
-from ringbatch.bench.command.settings import Settings
+from ringbatch.bench.command.settings import Protocol, Settings
 from ringbatch.bench.load.answers import post
+from ringbatch.bench.load.fleet import Fleet
+from ringbatch.bench.load.grpc_call import call_head, prefixed
+from ringbatch.bench.load.infer_message import infer_request, tensors_of
+from ringbatch.bench.load.target import Target, Wire
 from ringbatch.bench.served.asking import Address, ask
 from ringbatch.bench.served.engine import Served
 from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.bench.served.metrics import Metrics, parse
 from ringbatch.bench.served.signature import inputs_of, protocol_of, v1_body, v2_body
+from ringbatch.shm.errors import how_to_install
 
 _MADE_UP: Final = 16
 """Different requests, so that none is answered by having been seen."""
@@ -29,8 +35,9 @@ class Subject:
     Attributes:
         served: the server.
         model: its name.
-        path: of its predictions.
-        bodies: of the requests.
+        protocol: that it is asked in.
+        path: of its predictions over HTTP, where one request is asked before and after each run.
+        bodies: of the requests over HTTP.
         headers: of each request.
         answers: the bodies of their answers.
         made_up: whether the requests are.
@@ -38,6 +45,7 @@ class Subject:
 
     served: Served
     model: str
+    protocol: Protocol
     path: str
     bodies: Sequence[bytes]
     headers: Sequence[tuple[str, str]]
@@ -45,10 +53,36 @@ class Subject:
     made_up: bool
 
     @property
-    def messages(self) -> list[bytes]:
-        """The requests, whole."""
-        host = str(self.served.address).removeprefix("http://")
-        return [post(host, self.path, body, self.headers) for body in self.bodies]
+    def where(self) -> str:
+        """The protocol, and where it is spoken."""
+        if self.protocol is Protocol.CLIENT:
+            return "shared memory, by a Client"
+        if self.protocol is Protocol.GRPC:
+            return f"gRPC at {self.served.grpc}"
+        return f"HTTP at {self.served.address}{self.path}"
+
+    def fleet(self, generators: int, *, check: bool = False) -> Fleet:
+        """Processes that send the requests.
+
+        Args:
+            generators: how many.
+            check: whether answers are compared with those that are known.
+        """
+        served, references = self.served, self.answers if check else ()
+        if self.protocol is Protocol.CLIENT:
+            target = Target("", 0, Wire.CLIENT, served.engine, self.model)
+            return Fleet(generators, target, self.bodies, references)
+        if self.protocol is Protocol.GRPC:
+            assert served.grpc is not None
+            target = Target(served.grpc.host, served.grpc.port, Wire.GRPC)
+            messages = [prefixed(infer_request(self.model, body)) for body in self.bodies]
+            metadata = [header for header in self.headers if header != _JSON]
+            head = call_head(served.grpc.authority, metadata)
+            return Fleet(generators, target, messages, references, head)
+        target = Target(served.address.host, served.address.port)
+        host = served.address.authority
+        messages = [post(host, self.path, body, self.headers) for body in self.bodies]
+        return Fleet(generators, target, messages, references)
 
     def metrics(self) -> Metrics | None:
         """What the engine says of itself now; None where it is not known where to ask."""
@@ -71,22 +105,43 @@ def find(served: Served, settings: Settings) -> Subject:
     model = settings.model or _only_model(address, settings.headers)
     headers = [_JSON, *settings.headers]
     if settings.request is None:
-        protocol = settings.protocol or "v1"
+        protocol = settings.protocol or Protocol.V1
         bodies = _made_up(address, model, protocol, settings)
     else:
         protocol, body = _given(settings)
         bodies = [body]
-    path = f"/v1/models/{model}:predict" if protocol == "v1" else f"/v2/models/{model}/infer"
+    _expect_reachable(served, protocol)
+    v1 = protocol is Protocol.V1
+    path = f"/v1/models/{model}:predict" if v1 else f"/v2/models/{model}/infer"
     answers = [_answer(address, path, body, headers, settings) for body in bodies]
-    return Subject(served, model, path, bodies, headers, answers, settings.request is None)
+    made_up = settings.request is None
+    return Subject(served, model, protocol, path, bodies, headers, answers, made_up)
 
 
-def _given(settings: Settings) -> tuple[str, bytes]:
+def _expect_reachable(served: Served, protocol: Protocol) -> None:
+    if protocol is not Protocol.GRPC:
+        return
+    if find_spec("hpack") is None:
+        raise CannotMeasure(
+            "--protocol grpc needs the package hpack, which is not installed; "
+            f"{how_to_install('grpc')}"
+        )
+    if served.grpc is None:
+        raise CannotMeasure("--protocol grpc: say --grpc-url, where it serves gRPC")
+
+
+def _given(settings: Settings) -> tuple[Protocol, bytes]:
     """The protocol of the request in the file, and the request."""
     assert settings.request is not None
     try:
         body = settings.request.read_bytes()
-        return settings.protocol or protocol_of(body), body
+        own = Protocol(protocol_of(body))
+        protocol = settings.protocol or own
+        if protocol in (Protocol.GRPC, Protocol.CLIENT):
+            if own is not Protocol.V2:
+                raise ValueError(f"for --protocol {protocol} it must be a request of V2")
+            tensors_of(body)
+        return protocol, body
     except OSError as error:
         raise CannotMeasure(f"{settings.request}: {error.strerror}") from None
     except ValueError as error:
@@ -108,7 +163,7 @@ def _only_model(address: Address, headers: Sequence[tuple[str, str]]) -> str:
     return names[0]
 
 
-def _made_up(address: Address, model: str, protocol: str, settings: Settings) -> list[bytes]:
+def _made_up(address: Address, model: str, protocol: Protocol, settings: Settings) -> list[bytes]:
     path = f"/v2/models/{model}"
     status, text = ask(address, "GET", path, headers=settings.headers)
     if status != 200:
@@ -122,7 +177,7 @@ def _made_up(address: Address, model: str, protocol: str, settings: Settings) ->
             f"{model} does not say what it takes: give a request with --request FILE"
         )
     random = np.random.default_rng(settings.seed)
-    make = v1_body if protocol == "v1" else v2_body
+    make = v1_body if protocol is Protocol.V1 else v2_body
     return [make(inputs, random) for _ in range(_MADE_UP)]
 
 

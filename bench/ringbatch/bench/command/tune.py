@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ringbatch.bench.command.main import quiet, say
+from ringbatch.bench.command.main import flags_for, quiet, say
 from ringbatch.bench.command.settings import Settings
 from ringbatch.bench.command.subject import find
 from ringbatch.bench.load.arrivals import Arrivals, Kind
-from ringbatch.bench.load.fleet import Fleet, GeneratorDied
+from ringbatch.bench.load.fleet import GeneratorDied
 from ringbatch.bench.load.outcome import Outcome
 from ringbatch.bench.report.point import words_of
 from ringbatch.bench.report.words import number, table
@@ -159,10 +159,9 @@ def _measured(
     if model is not None and settings_of(candidate).keys() - {"frontends"}:
         flags += ["--name", model]
     seconds = _UNIT_S * effort
-    with started(wish.config, flags) as served:
+    with started(wish.config, flags_for(wish.bench) + flags) as served:
         subject = find(served, replace(wish.bench, model=model))
-        address = (served.address.host, served.address.port)
-        with Fleet(wish.bench.generators, address, subject.messages) as fleet:
+        with subject.fleet(wish.bench.generators) as fleet:
             fleet.run(Arrivals(Kind.CLOSED, _WARM_UP_S), _FIRST_LEVEL, _GRACE_S)
 
             def run(connections: int) -> Outcome:

@@ -1,6 +1,6 @@
 """Answers over HTTP/1.1, as far as a generator reads them. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -97,6 +97,17 @@ class Reference:
         except ValueError:
             return False
 
+    def outputs_are(self, outputs: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether these outputs, as in V2's JSON with flat data, say the same; the right answer is
+        one of V2.
+        """
+        keys = ("name", "datatype", "shape", "data")
+        try:
+            right = [{key: one[key] for key in keys} for one in self.values]
+        except (KeyError, TypeError):
+            return False
+        return alike([{key: one[key] for key in keys} for one in outputs], right)
+
 
 def answer_part(body: bytes) -> bytes:
     """What is the same in each answer to a request."""
@@ -126,7 +137,13 @@ def alike(found: Any, expected: Any) -> bool:
     if isinstance(found, list) and isinstance(expected, list):
         if len(found) != len(expected):
             return False
+        if all(isinstance(one, int | float) for one in (*found, *expected)):
+            return _close(found, expected)
         return all(map(alike, found, expected))
     if isinstance(found, int | float) and isinstance(expected, int | float):
-        return bool(np.isclose(found, expected, rtol=_TOLERANCE, atol=1e-6, equal_nan=True))
+        return _close(found, expected)
     return bool(found == expected)
+
+
+def _close(found: Any, expected: Any) -> bool:
+    return bool(np.allclose(found, expected, rtol=_TOLERANCE, atol=1e-6, equal_nan=True))

@@ -14,7 +14,11 @@ import orjson
 from ringbatch.bench.load.arrivals import Arrivals
 from ringbatch.bench.load.outcome import Outcome, together
 from ringbatch.bench.load.role import read_frames, write_frames
+from ringbatch.bench.load.target import Target, Wire
 
+_ROLE: Final = "ringbatch.bench.load.role"
+_CLIENT_ROLE: Final = "ringbatch.bench.client.role"
+"""Of a room above this one, and a process of its own: here nobody imports what it measures."""
 _LEAD_S: Final = 0.25
 """From the order to the begin of a run, in which connections are made."""
 
@@ -28,22 +32,27 @@ class Fleet:
 
     Args:
         count: how many.
-        address: of the server.
-        messages: whole requests.
-        references: bodies of the right answers to them, where answers are compared.
+        target: where requests go.
+        messages: whole requests; for a Client, bodies of V2 in JSON.
+        references: bodies of the right answers to them, of V2 except over HTTP, where answers are
+            compared.
+        call_head: over gRPC, the header block of each call.
     """
 
     def __init__(
         self,
         count: int,
-        address: tuple[str, int],
+        target: Target,
         messages: Sequence[bytes],
         references: Sequence[bytes] = (),
+        call_head: bytes = b"",
     ) -> None:
-        self._address, self._messages, self._references = address, messages, references
+        self._target, self._messages, self._references = target, messages, references
+        self._call_head = call_head
+        role = _CLIENT_ROLE if target.wire is Wire.CLIENT else _ROLE
         self._processes = [
             subprocess.Popen(
-                [sys.executable, "-m", "ringbatch.bench.load.role"],
+                [sys.executable, "-m", role],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 # Ctrl-C is for the command, which then ends them.
@@ -74,8 +83,7 @@ class Fleet:
             for part, process in enumerate(self._processes):
                 share = connections // parts + (part < connections % parts)
                 order = {
-                    "host": self._address[0],
-                    "port": self._address[1],
+                    "target": self._target.as_object(),
                     "arrivals": arrivals.as_object(),
                     "part": part,
                     "parts": parts,
@@ -85,9 +93,8 @@ class Fleet:
                     "messages": len(self._messages),
                 }
                 assert process.stdin is not None
-                write_frames(
-                    process.stdin, [orjson.dumps(order), *self._messages, *self._references]
-                )
+                plain = [orjson.dumps(order), self._call_head]
+                write_frames(process.stdin, [*plain, *self._messages, *self._references])
             return together([Outcome.unpacked(self._frames(p)) for p in self._processes])
         except BrokenPipeError:
             raise GeneratorDied("a process that generates load has ended") from None

@@ -11,13 +11,13 @@ import select
 import socket
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 import numpy as np
 
-from ringbatch.bench.load.answers import BadAnswer, Reference, read_head
-from ringbatch.bench.load.outcome import BROKEN, UNANSWERED, WRONG, Outcome
+from ringbatch.bench.load.answers import BadAnswer
+from ringbatch.bench.load.exchange import Exchange
+from ringbatch.bench.load.outcome import BROKEN, UNANSWERED, Outcome
 
 _CHUNK: Final = 262144
 _IN: Final = select.EPOLLIN
@@ -37,30 +37,16 @@ class Poll(Protocol):
     def unregister(self, fd: int) -> None: ...
 
 
-@dataclass(frozen=True)
-class Requests:
-    """What is sent.
-
-    Attributes:
-        messages: whole requests, sent in turn.
-        references: the right answers in the same order; none where they are not compared.
-    """
-
-    messages: Sequence[bytes]
-    references: Sequence[Reference] = ()
-
-
 class _Connection:
-    __slots__ = ("begun", "data", "fd", "number", "rest", "size", "sock")
+    __slots__ = ("begun", "exchange", "fd", "number", "rest", "sock")
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, exchange: Exchange) -> None:
         self.sock = sock
+        self.exchange = exchange
         self.fd = sock.fileno()
         self.number = -1
         """Of the request under way; -1 for none."""
-        self.rest = b""
-        self.data = bytearray()
-        self.size = 0
+        self.rest = exchange.greeting()
         self.begun = False
         """Whether the connection has been made."""
 
@@ -70,7 +56,8 @@ class Generator:
 
     Args:
         address: of the server, as connect takes it.
-        requests: what is sent.
+        exchange: makes one side of a new connection.
+        messages: how many different requests there are.
         due_ns: when, from the begin of the run, in order; none for a closed loop.
         first: of the requests, the one that is sent first.
         connections: that may be open at once.
@@ -82,7 +69,8 @@ class Generator:
     def __init__(
         self,
         address: tuple[str, int],
-        requests: Requests,
+        exchange: Callable[[], Exchange],
+        messages: int,
         due_ns: Sequence[int],
         *,
         first: int,
@@ -92,7 +80,7 @@ class Generator:
         begin_ns: int,
     ) -> None:
         self._address = address
-        self._messages, self._references = requests.messages, requests.references
+        self._exchange, self._messages = exchange, messages
         self._first = first
         self._limit = connections
         self._poll, self._clock_ns, self._begin_ns = poll, clock_ns, begin_ns
@@ -206,9 +194,12 @@ class Generator:
 
     def _send(self, connection: _Connection, number: int) -> None:
         connection.number = number
-        message = self._messages[(self._first + number) % len(self._messages)]
-        if not connection.begun:
-            connection.rest = message
+        message = connection.exchange.ask((self._first + number) % self._messages)
+        self._put(connection, message)
+
+    def _put(self, connection: _Connection, message: bytes) -> None:
+        if not connection.begun or connection.rest:
+            connection.rest += message
             return
         try:
             sent = connection.sock.send(message)
@@ -252,36 +243,27 @@ class Generator:
         if not data:
             self._break(connection, "the server closed the connection")
             return
-        if connection.data or connection.size:
-            connection.data += data
-            if len(connection.data) < connection.size:
-                return
-            data = bytes(connection.data)
+        now = self._clock_ns() - self._begin_ns
+        exchange = connection.exchange
         try:
-            head = read_head(data)
+            status = exchange.take(data)
         except BadAnswer as error:
             self._break(connection, str(error))
             return
-        if head is None or len(data) < head.size:
-            connection.data[:] = data
-            connection.size = 0 if head is None else head.size
-            return
-        now = self._clock_ns() - self._begin_ns
-        number = connection.number
-        if number < 0 or len(data) > head.size:
-            self._break(connection, "an answer to which there was no request")
-            return
-        status = head.status
-        if status == 200 and self._references:
-            right = self._references[(self._first + number) % len(self._references)]
-            if not right.is_met_by(data[head.body :]):
-                status = WRONG
-        if connection.size:
-            connection.size = 0
-            connection.data.clear()
+        if exchange.reply:
+            reply, exchange.reply = exchange.reply, b""
+            self._put(connection, reply)
+            if connection.fd not in self._open:
+                return
+        if status is not None:
+            self._answered(connection, status, now)
+        elif exchange.closes and connection.number < 0:
+            self._drop(connection)
+
+    def _answered(self, connection: _Connection, status: int, now_ns: int) -> None:
+        self._end(connection.number, status, now_ns)
         connection.number = -1
-        self._end(number, status, now)
-        if head.closes:
+        if connection.exchange.closes:
             self._drop(connection)
         elif self._waiting:
             self._send(connection, self._waiting.popleft())
@@ -330,7 +312,7 @@ class Generator:
             self._problems[words] = self._problems.get(words, 0) + 1
             sock.close()
             return None
-        connection = _Connection(sock)
+        connection = _Connection(sock, self._exchange())
         self._open[connection.fd] = connection
         self._most = max(self._most, len(self._open))
         self._poll.register(connection.fd, _IN | _OUT)

@@ -16,6 +16,8 @@ BROKEN: Final = 0
 """The connection was refused, or ended before the answer was whole."""
 WRONG: Final = -2
 """Status 200, with another answer than the right one."""
+GRPC: Final = 1000
+"""What is added to a status of gRPC other than OK; OK is 200."""
 _SUCCESS: Final = 200
 
 
@@ -28,7 +30,7 @@ class Outcome:
         took_ns: [count] int64, from the instant it was due to its end; where none came, to the end
             of the run.
         lag_ns: [count] int64, how late the generator itself came to it.
-        statuses: [count] int16, of HTTP, or one of the constants above.
+        statuses: [count] int16, of HTTP, of gRPC, or one of the constants above.
         seconds: how long requests were due; of a closed loop, how long it ran.
         held_back: requests that waited for a connection, because no more may be opened.
         connections: that were open at most.

@@ -12,16 +12,21 @@ import select
 import struct
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import IO, Any, Final
 
 import orjson
 
 from ringbatch.bench.load.answers import Reference
 from ringbatch.bench.load.arrivals import Arrivals, Kind
-from ringbatch.bench.load.generator import Generator, Requests
+from ringbatch.bench.load.exchange import Requests
+from ringbatch.bench.load.generator import Generator
+from ringbatch.bench.load.grpc_call import GrpcCall
+from ringbatch.bench.load.http1 import Http1
 from ringbatch.bench.load.outcome import Outcome
+from ringbatch.bench.load.target import Target, Wire
 
 _LENGTH: Final = struct.Struct("<Q")
 _PR_SET_TIMERSLACK: Final = 29
@@ -49,21 +54,12 @@ def read_frames(file: IO[bytes]) -> list[bytes]:
     return [file.read(_LENGTH.unpack(file.read(_LENGTH.size))[0]) for _ in sizes]
 
 
-def run(
-    address: tuple[str, int],
-    requests: Requests,
-    arrivals: Arrivals,
-    *,
-    part: int,
-    parts: int,
-    connections: int,
-    begin_ns: int,
-    grace_s: float,
-) -> Outcome:
-    """Generate this process's part of the load and wait for its answers.
+@dataclass(frozen=True)
+class Order:
+    """What one generator is to do.
 
-    Args:
-        address: of the server.
+    Attributes:
+        target: where requests go.
         requests: what is sent.
         arrivals: of all generators together.
         part: the number of this generator.
@@ -72,28 +68,60 @@ def run(
         begin_ns: of the run, on the monotonic clock that all processes share.
         grace_s: how long answers are waited for after the last request was due.
     """
+
+    target: Target
+    requests: Requests
+    arrivals: Arrivals
+    part: int
+    parts: int
+    connections: int
+    begin_ns: int
+    grace_s: float
+
+    @classmethod
+    def from_frames(cls, frames: Sequence[bytes]) -> "Order":
+        """Back from what `Fleet` writes."""
+        order: dict[str, Any] = orjson.loads(frames[0])
+        count = order.pop("messages")
+        target = Target.from_object(order.pop("target"))
+        arrivals = Arrivals.from_object(order.pop("arrivals"))
+        references = [Reference.of(body) for body in frames[count + 2 :]]
+        requests = Requests(frames[2 : count + 2], references, frames[1])
+        return cls(target, requests, arrivals, **order)
+
+    @property
+    def first(self) -> int:
+        """The request that this generator sends first; others begin with others."""
+        return self.part * 7919
+
+
+def run(order: Order) -> Outcome:
+    """Generate this process's part of the load over TCP and wait for its answers."""
+    arrivals, requests, connections = order.arrivals, order.requests, order.connections
     closed = arrivals.kind is Kind.CLOSED
-    due = arrivals.times_ns()[part::parts].tolist()
+    due = arrivals.times_ns()[order.part :: order.parts].tolist()
     clock = time.monotonic_ns
     epoll = select.epoll()
     # What is known to be needed is not collected, and nothing else is made in a circle.
     gc.collect()
     gc.freeze()
     gc.disable()
+    side = GrpcCall if order.target.wire is Wire.GRPC else Http1
     generator = Generator(
-        address,
-        requests,
+        (order.target.host, order.target.port),
+        lambda: side(requests),
+        len(requests.messages),
         due,
-        first=part * 7919,
+        first=order.first,
         connections=connections,
         poll=epoll,
         clock_ns=clock,
-        begin_ns=begin_ns,
+        begin_ns=order.begin_ns,
     )
-    end_ns = begin_ns + int(arrivals.seconds * 1e9)
-    give_up_ns = end_ns + int(grace_s * 1e9)
+    end_ns = order.begin_ns + int(arrivals.seconds * 1e9)
+    give_up_ns = end_ns + int(order.grace_s * 1e9)
     generator.warm(connections if closed else min(connections, 32))
-    _sleep(epoll, generator, begin_ns - clock())
+    _sleep(epoll, generator, order.begin_ns - clock())
     if closed:
         generator.begin_closed(connections, int(arrivals.seconds * 1e9))
     while True:
@@ -122,35 +150,33 @@ def _sleep(epoll: select.epoll, generator: Generator, limit_ns: int) -> None:
         generator.take(fd, event)
 
 
-def main() -> int:
-    """Follow orders until there are none."""
+def follow(run_order: Callable[[Order], Outcome], *, before_others: bool) -> int:
+    """Be a process that generates load: follow orders until there are none.
+
+    Args:
+        run_order: makes the load of one order.
+        before_others: whether it gets a CPU before others, where it may.
+
+    Returns:
+        The exit status.
+    """
     # By default sleeps may be 50 us longer than asked for.
     ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
     with suppress(PermissionError):
         # It has to be on time among others; root may say so.
-        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
+        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY if before_others else 0)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     orders, outcomes = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     # What it takes to get here is no part of a run.
     write_frames(outcomes, [b"ready"])
     while frames := read_frames(orders):
-        order: dict[str, Any] = orjson.loads(frames[0])
-        count = order["messages"]
-        messages, references = frames[1 : count + 1], frames[count + 1 :]
-        outcome = run(
-            (order["host"], order["port"]),
-            Requests(messages, [Reference.of(body) for body in references]),
-            Arrivals.from_object(order["arrivals"]),
-            part=order["part"],
-            parts=order["parts"],
-            connections=min(order["connections"], max(most - _SPARE_DESCRIPTORS, 1)),
-            begin_ns=order["begin_ns"],
-            grace_s=order["grace_s"],
-        )
+        order = Order.from_frames(frames)
+        connections = min(order.connections, max(most - _SPARE_DESCRIPTORS, 1))
+        outcome = run_order(replace(order, connections=connections))
         write_frames(outcomes, outcome.packed())
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(follow(run, before_others=True))

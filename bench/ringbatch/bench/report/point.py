@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ringbatch.bench.load.outcome import BROKEN, UNANSWERED, WRONG, Outcome
+from ringbatch.bench.load.outcome import BROKEN, GRPC, UNANSWERED, WRONG, Outcome
 from ringbatch.bench.served.metrics import Observed
 from ringbatch.bench.statistics.samples import (
     SHARES,
@@ -22,6 +22,9 @@ _STATUS_WORDS: Final = {
     UNANSWERED: "no answer until the run was over",
     WRONG: "another answer than the right one",
 }
+
+_GRPC_REFUSALS: Final = (3, 5, 6, 7, 9, 11, 12, 16)
+"""INVALID_ARGUMENT to UNAUTHENTICATED: what is wrong with the request, and stays so."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,8 @@ def judged(
 
 def words_of(status: int) -> str:
     """What a status is called."""
+    if status > GRPC:
+        return f"status {status - GRPC} of gRPC"
     return _STATUS_WORDS.get(status, f"status {status}")
 
 
@@ -189,14 +194,19 @@ def _void(
         reasons.append(f"{broken} of {total} connections broke: {problems}")
     if wrong := statuses.get(WRONG, 0):
         reasons.append(f"{wrong} of {total} answers were not the right one")
-    refused = {s: n for s, n in statuses.items() if 200 < s < 500 and s not in (408, 429)}
+    refused = {s: n for s, n in statuses.items() if _is_refusal(s)}
     if refused:
-        words = ", ".join(f"{count} of {total} with status {s}" for s, count in refused.items())
+        words = ", ".join(f"{count} of {total} with {words_of(s)}" for s, count in refused.items())
         reasons.append(f"the server refused requests: {words}")
     if not any(outcome.answered.any() for outcome in rounds):
         ends = ", ".join(f"{words_of(s)} ({count})" for s, count in statuses.items())
         reasons.append(f"no request was answered with status 200: {ends}")
     return reasons
+
+
+def _is_refusal(status: int) -> bool:
+    over_http = 200 < status < 500 and status not in (408, 429)
+    return over_http or status - GRPC in _GRPC_REFUSALS
 
 
 def _notes(rounds: Sequence[Outcome], statuses: dict[int, int], samples: int) -> list[str]:

@@ -15,6 +15,7 @@ HEADING = (
     "batch",
     "CPU µs a request",
 )
+_WAYS = {"grpc": "over gRPC", "client": "through shared memory, by a Client"}
 _FIGURES = ("rate /s", "goodput /s", "p50 ms", "p99 ms", "p99.9 ms", "batch size", "cpu us")
 
 
@@ -65,8 +66,9 @@ def method(result: Result) -> str:
     """How it was measured, in sentences."""
     told = result.settings
     compared = "compared with the first one" if told["answers_compared"] else "held to status 200"
+    way = _WAYS.get(told["protocol"]) or f"to {told['path']}"
     return (
-        f"{result.started_utc}. Requests to {told['path']}, {told['requests']}, of up to "
+        f"{result.started_utc}. Requests {way}, {told['requests']}, of up to "
         f"{told['request_bytes']:,} bytes; {told['arrivals']} arrivals, times from the instant at "
         f"which each was due; {told['rounds']} interleaved rounds of {told['seconds']:g} s or "
         f"longer; answers {compared}. Runs in which the p99 of the generator's own lag was above "

@@ -38,9 +38,14 @@ class Address:
             raise CannotMeasure(f'found "{url}", but it must be http://HOST:PORT')
         return cls(host, port or 80)
 
-    def __str__(self) -> str:
+    @property
+    def authority(self) -> str:
+        """As requests name it: ``HOST:PORT``."""
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"http://{self.authority}"
 
 
 def ask(

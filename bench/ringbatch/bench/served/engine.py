@@ -20,6 +20,7 @@ NAME: Final = f"bench-{os.getpid()}"
 """Of the engine, which nobody else asks for by accident."""
 _SERVES: Final = re.compile(r"^ringbatch: serving .+ on (http://\S+)$", re.MULTILINE)
 _METRICS: Final = re.compile(r"^ringbatch: serving metrics on (http://\S+)/metrics", re.MULTILINE)
+_GRPC: Final = re.compile(r"^ringbatch: serving gRPC on (\S+)$", re.MULTILINE)
 _TAIL_LINES: Final = 15
 _ENDED: Final = "the engine ended"
 _START_LIMIT_S: Final = 600.0
@@ -34,11 +35,15 @@ class Served:
     Attributes:
         address: of its clients.
         control: where its metrics are; None where that is not known.
+        grpc: where it serves gRPC; None where it does not, or that is not known.
+        engine: its name, or the process id of its supervisor; None where that is not known.
         pid: of its supervisor; None where it was not started for this.
     """
 
     address: Address
     control: Address | None
+    grpc: Address | None = None
+    engine: str | int | None = None
     pid: int | None = None
 
 
@@ -87,7 +92,11 @@ def _ready(process: "subprocess.Popen[bytes]", log: Path) -> Served:
         text = log.read_text(errors="replace")
         serves, metrics = _SERVES.search(text), _METRICS.search(text)
         if serves is not None and metrics is not None:
-            return Served(Address.of(serves[1]), Address.of(metrics[1]), process.pid)
+            grpc = (
+                None if (found := _GRPC.search(text)) is None else Address.of(f"http://{found[1]}")
+            )
+            where = Address.of(serves[1]), Address.of(metrics[1]), grpc
+            return Served(*where, engine=NAME, pid=process.pid)
         if process.poll() is not None:
             # What it wrote last may have come since.
             ended = f"{_ENDED} with status {process.returncode} before it served"

@@ -1,0 +1,47 @@
+"""What a connection of a generator says and understands, whatever the protocol. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ringbatch.bench.load.answers import Reference
+
+
+@dataclass(frozen=True)
+class Requests:
+    """What is sent.
+
+    Attributes:
+        messages: whole requests, sent in turn; over gRPC messages with their lengths before them.
+        references: the right answers in the same order; none where they are not compared.
+        call_head: over gRPC, the header block of each call.
+    """
+
+    messages: Sequence[bytes]
+    references: Sequence[Reference] = ()
+    call_head: bytes = b""
+
+
+class Exchange(Protocol):
+    """One side of a connection, on which one request at a time is under way.
+
+    Attributes:
+        reply: what has to be sent now, whoever has the word; the caller clears it.
+        closes: whether the connection takes no further request.
+    """
+
+    reply: bytes
+    closes: bool
+
+    def greeting(self) -> bytes:
+        """What comes before the first request."""
+
+    def ask(self, which: int) -> bytes:
+        """One of the requests, or as much of it as may be sent now."""
+
+    def take(self, data: bytes) -> int | None:
+        """What has come; the status of the answer where it is whole now.
+
+        Raises:
+            BadAnswer: it cannot be read.
+        """

@@ -1,0 +1,63 @@
+"""HTTP/1.1 on a connection of a generator. Pure."""
+
+from ringbatch.bench.load.answers import BadAnswer, read_head
+from ringbatch.bench.load.exchange import Requests
+from ringbatch.bench.load.outcome import WRONG
+
+_IDLE = -1
+
+
+class Http1:
+    """An `Exchange`: a request goes out whole, and its answer comes back whole.
+
+    Args:
+        requests: what is sent.
+    """
+
+    __slots__ = ("_data", "_messages", "_references", "_size", "_which", "closes", "reply")
+
+    def __init__(self, requests: Requests) -> None:
+        self.reply = b""
+        self.closes = False
+        self._messages, self._references = requests.messages, requests.references
+        self._which = _IDLE
+        self._data = bytearray()
+        self._size = 0
+
+    def greeting(self) -> bytes:
+        """Nothing."""
+        return b""
+
+    def ask(self, which: int) -> bytes:
+        """The request."""
+        self._which = which
+        return self._messages[which]
+
+    def take(self, data: bytes) -> int | None:
+        """What has come; the status where the answer is whole.
+
+        Raises:
+            BadAnswer: it cannot be read, or nobody asked.
+        """
+        if self._data or self._size:
+            self._data += data
+            if len(self._data) < self._size:
+                return None
+            data = bytes(self._data)
+        head = read_head(data)
+        if head is None or len(data) < head.size:
+            self._data[:] = data
+            self._size = 0 if head is None else head.size
+            return None
+        if self._which == _IDLE or len(data) > head.size:
+            raise BadAnswer("an answer to which there was no request")
+        status = head.status
+        right = self._references[self._which] if status == 200 and self._references else None
+        if right is not None and not right.is_met_by(data[head.body :]):
+            status = WRONG
+        if self._size:
+            self._size = 0
+            self._data.clear()
+        self._which = _IDLE
+        self.closes = head.closes
+        return status

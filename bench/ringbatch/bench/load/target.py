@@ -1,0 +1,42 @@
+"""Where requests go, and in which protocol. Pure."""
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+
+class Wire(StrEnum):
+    """How requests reach the server."""
+
+    HTTP1 = "http1"
+    GRPC = "grpc"
+    CLIENT = "client"
+    """Through shared memory, by ringbatch's own Client."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where requests go.
+
+    Attributes:
+        host: a name or an address.
+        port: of TCP.
+        wire: how they reach it.
+        engine: its name, or the process id of its supervisor, for a Client; None for the only one.
+        model: that a Client asks.
+    """
+
+    host: str
+    port: int
+    wire: Wire = Wire.HTTP1
+    engine: str | int | None = None
+    model: str = ""
+
+    def as_object(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_object(cls, found: dict[str, Any]) -> "Target":
+        """Back from `as_object`."""
+        return cls(**{**found, "wire": Wire(found["wire"])})
