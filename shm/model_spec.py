@@ -30,7 +30,7 @@ LOADING: Final = "loading"
 SERVING: Final = "serving"
 RETIRING: Final = "retiring"
 """It gets no new requests, and goes when those that it has are answered."""
-FILE_DIFFERS: Final = "the model file is another by now than the one that is served"
+FILE_DIFFERS: Final = "the model file was changed or removed since it was loaded"
 _LISTS: Final = ("workers", "remote", "allowed_batch_sizes", "length_buckets")
 """Fields that JSON gives back as lists."""
 

@@ -38,7 +38,7 @@ def describe(status: EngineStatus) -> str:
         lines += [
             f"{name}: {workers_words(model.ready, model.workers, model.limits)}"
             + f", beside {model.spares} spare" * bool(model.spares)
-            + f"; {FILE_DIFFERS}; ringbatch reload takes it" * model.file_differs,
+            + f"; {FILE_DIFFERS}; ringbatch reload takes what is there now" * model.file_differs,
             f"  answered {model.answered}, errors {model.refused}",
             f"  requests {model.requests}, instances {model.rows}, dropped {model.dropped}, "
             f"retried {model.retried}, failed batches {model.failed}",

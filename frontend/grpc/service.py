@@ -220,6 +220,7 @@ class Streams:
             await answering
         finally:
             answering.cancel()
+            call.trailing = watched.last_metadata
             while not pending.empty():
                 if (left := pending.get_nowait()) is not None:
                     _told(watched, left)

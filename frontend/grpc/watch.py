@@ -39,6 +39,17 @@ class WatchedCall:
         """The id of the call, for whoever made it."""
         return ((ID_HEADER, self.request_id.decode()),)
 
+    @property
+    def last_metadata(self) -> Metadata:
+        """What stands behind the last answer of a stream that ends now: a load report, if its
+        client wants one, is of this moment."""
+        return self.id_metadata + self._load_metadata
+
+    @property
+    def _load_metadata(self) -> Metadata:
+        report = self._recorder.load_message(self._head.load)
+        return ((TRAILER, report),) if report else ()
+
     def ended(
         self,
         ending: Ending,
@@ -65,6 +76,4 @@ class WatchedCall:
         found: Metadata = self.id_metadata
         if self._head.asks or recorder.server_timing:
             found = (*found, (TIMING_HEADER, recorder.timing(ending, 0).decode()))
-        if report := recorder.load_message(self._head.load):
-            found = (*found, (TRAILER, report))
-        return found
+        return (*found, *self._load_metadata)

@@ -9,7 +9,7 @@ from typing import Final, Self
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
-_ACK, _END_HEADERS = 1, 4
+_ACK, _END_STREAM, _END_HEADERS = 1, 1, 4
 _INITIAL_WINDOW: Final = 4
 _FRAME_BYTES: Final = 1 << 14
 _WINDOW_BYTES: Final = (1 << 16) - 1
@@ -71,6 +71,10 @@ class Http2:
         self._window -= len(data)
         assert min(self._windows[stream], self._window) >= 0, "it was to be little"
         self._send(_frame(_DATA, 0, stream, data))
+
+    def end(self, stream: int) -> None:
+        """Say that no more data of a stream come."""
+        self._send(_frame(_DATA, _END_STREAM, stream, b""))
 
     def pour(self, streams: Collection[int], size: int, limit_s: float) -> int:
         """Send so many bytes on each of some streams, as the server makes room for them; how many

@@ -56,11 +56,12 @@ def told(server: Server, *forms: str, target: str = "") -> str | None:
     return answer.headers.get(TOLD)
 
 
-def trailers(server: Server, *sent: tuple[str, str]) -> bytes:
+def trailers(server: Server, method: str, *sent: tuple[str, str]) -> bytes:
     """As they come, because grpcio keeps this one from its callers."""
     with Http2(grpc_port(server)) as connection:
-        stream = connection.begin(f"/{INFERENCE_SERVICE}/ModelInfer", *sent)
+        stream = connection.begin(f"/{INFERENCE_SERVICE}/{method}", *sent)
         connection.send(stream, b"\0" + len(WANTED).to_bytes(4) + WANTED)
+        connection.end(stream)
         while stream not in connection.ended:
             connection.take(60)
         return connection.headers[-1]
@@ -88,10 +89,11 @@ def test_who_asks_for_none_that_there_is_is_answered_as_ever(
     assert told(server, *forms, target=target) is None
 
 
-def test_over_grpc_a_report_stands_in_the_trailing_metadata(server: Server) -> None:
-    assert TRAILER in trailers(server, (ASK, "text"))
+@pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+def test_over_grpc_a_report_stands_in_the_trailing_metadata(server: Server, method: str) -> None:
+    assert TRAILER in trailers(server, method, (ASK, "text"))
     for sent in ((), ((ASK, "xml"),)):
-        found = trailers(server, *sent)
+        found = trailers(server, method, *sent)
         assert b"x-request-id" in found
         assert TRAILER not in found
 

@@ -317,7 +317,7 @@ def test_a_worker_that_takes_the_place_of_another_serves_what_was_loaded(
         text=True,
         check=True,
     )
-    assert "1 of 1 workers ready; the model file is another by now" in told.stdout
+    assert "1 of 1 workers ready; the model file was changed or removed" in told.stdout
     assert site.reload().returncode == 0
     assert site.number() == 2
     assert not says_another()
