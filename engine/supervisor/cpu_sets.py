@@ -87,12 +87,13 @@ class CpuSets:
         cpu_set = instructions.cpu_set_name(model, index)
         version = "" if model.version == FIRST_VERSION else f":{model.version}"
         own = f"{model.name}{version}/{index}"
+        title = f"worker {own}"
 
-        def start() -> Child:
+        def start(again: bool) -> Child:
             environment = placement.thread_environment(
                 model.threads, self._sets[cpu_set].threads, os.environ
             ) | heap_environment(os.environ)
-            held = instructions.of(model, index, self._engine, again=slot.ever_ready)
+            held = instructions.of(model, index, self._engine, again=again)
             told = StartWorker(
                 number=number,
                 title=own,
@@ -103,20 +104,19 @@ class CpuSets:
             )
             module = "ringbatch.engine.worker.role"
             return Child(
-                slot.title, module, [], environment, file.fds, vocabulary=FROM_WORKER, told=told
+                title, module, [], environment, file.fds, vocabulary=FROM_WORKER, told=told
             )
 
         limits = Limits(
             Limit(model.load_timeout_s, load_timeout(model)),
             Limit(model.load_timeout_s + model.warm_up_s, warm_up_timeout(model)),
         )
-        slot = ProcessSlot(f"worker {own}", start, worker=number, cpu_set=cpu_set, limits=limits)
-        return slot
+        return ProcessSlot(title, start, worker=number, cpu_set=cpu_set, limits=limits)
 
     def collector_slot(self) -> ProcessSlot:
         """A process slot for a collector."""
 
-        def start() -> Child:
+        def start(_again: bool) -> Child:
             told = StartCollector(self.segment_name, self._log_level)
             module = "ringbatch.engine.collector.role"
             return Child("collector", module, [], LEAN, vocabulary=FROM_COLLECTOR, told=told)

@@ -31,6 +31,7 @@ class FirstWorkers:
             for model, file in zip(config.models, files, strict=True)
             for index in range(model.processes)
         ]
+        self._files = files
         self._held = [model.name for model, _, _ in assigned]
         self.slots: dict[int, ProcessSlot] = {
             number: cpu_sets.worker_slot(number, *own) for number, own in enumerate(assigned)
@@ -40,6 +41,13 @@ class FirstWorkers:
         """For each that is not ready, the name of its model."""
         slots = zip(self._held, self.slots.values(), strict=True)
         return (model for model, slot in slots if not slot.ready_ns)
+
+    def hand_over(self) -> Sequence[ModelFile]:
+        """The files of the models, in their order, once all serve: who keeps one of them from now
+        on keeps its copy. Nothing is left here."""
+        files, self._files = self._files, ()
+        self._held, self.slots = [], {}
+        return files
 
     def entries(self, forwarding: Forwarding) -> Entries:
         """The first model table, once each has said what its model takes and returns.

@@ -258,7 +258,7 @@ class Frontends:
         """Let go of the ports."""
         self._sockets.close()
 
-    def _start_http(self) -> Child:
+    def _start_http(self, _again: bool) -> Child:
         if self._server.share_port:
             # Others had the port for themselves until now.
             for listener in self._listeners:
@@ -275,7 +275,7 @@ class Frontends:
     def _grpc_slot(self, number: int) -> ProcessSlot:
         title = f"grpc frontend {number}"
 
-        def start() -> Child:
+        def start(_again: bool) -> Child:
             assert self._grpc_port is not None, "there are no slots without it"
             words = self._words(address=address(self._grpc_port), number=number)
             words += [f"--connection-age-s={self._server.grpc_connection_age_s}"]
@@ -285,7 +285,7 @@ class Frontends:
 
         return ProcessSlot(title, start, role=Role.GRPC_FRONTEND)
 
-    def _start_control(self) -> Child:
+    def _start_control(self, _again: bool) -> Child:
         listeners = {"listen-fd": self._control_listener, "agent-fd": self._agent_listener}
         fds = {key: bound.fileno() for key, bound in listeners.items() if bound is not None}
         words = [

@@ -108,7 +108,7 @@ class Keeper:
         slot.error, slot.hung = "", False
         try:
             with placement.on_cpus(self._owner.cpus_of(slot)):
-                slot.child = child = slot.start()
+                slot.child = child = slot.start(slot.ever_ready)
         except CannotStart as failure:
             slot.failure = str(failure)
             self._owner.not_started(slot, failure)

@@ -155,8 +155,8 @@ class ModelChanges:
             following = next(self._steps, None)
             if following is None:
                 self._steps = self._reply = None
-            else:
-                self._awaited = following
+            # Nothing of a change that is over is kept, such as the model files of its workers.
+            self._awaited = following or _at_once
         effects, self._effects = self._effects, []
         return effects
 

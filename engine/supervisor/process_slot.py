@@ -56,7 +56,9 @@ class ProcessSlot:
 
     Attributes:
         title: the process's title.
-        start: starts a process for it; raises `CannotStart`.
+        start: starts a process for it, and is told whether one was ever ready here; raises
+            `CannotStart`. It must not hold the slot: what it holds, such as the copy of a model
+            file, is to go when the slot does, and the garbage collector hardly ever looks.
         worker: the worker's number, where it is one.
         cpu_set: the name of the worker's CPU set.
         limits: of the time that a process takes to get ready.
@@ -83,7 +85,7 @@ class ProcessSlot:
     """
 
     title: str
-    start: Callable[[], Child]
+    start: Callable[[bool], Child]
     worker: int | None = None
     cpu_set: CpuSetName | None = None
     limits: Limits = Limits()

@@ -101,7 +101,6 @@ class Supervisor:
         self._config = config
         self._predecessor = predecessor
         self._reread = reread
-        self._files = [ModelFile(model.path) for model in config.models]
         self._changes: ModelChanges | None = None
         self._served: ServedModels | None = None
         self._control: ControlServer | None = None
@@ -119,7 +118,8 @@ class Supervisor:
         self._start_failure = ""
         self._cpu_sets = CpuSets(config)
         logger.info("placement: %s", self._cpu_sets.described)
-        self._first = FirstWorkers(config, self._files, self._cpu_sets)
+        files = [ModelFile(model.path) for model in config.models]
+        self._first = FirstWorkers(config, files, self._cpu_sets)
         self._pool = WorkerPool()
         self._workers = self._pool.workers
         self._workers |= self._first.slots
@@ -191,7 +191,7 @@ class Supervisor:
         assert segment is not None, "it was made at the start"
         config = self._config
         self._served = served = ServedModels(
-            segment, segment.models, config.models, self._files, config.chains
+            segment, segment.models, config.models, self._first.hand_over(), config.chains
         )
         self._changes = changes = ModelChanges(
             self._pool,

@@ -37,7 +37,7 @@ class Process:
         self.pid = 100 + number
 
 
-def _nobody() -> Any:
+def _nobody(_again: bool) -> Any:
     raise AssertionError("nobody is started here")
 
 

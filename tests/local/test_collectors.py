@@ -62,7 +62,7 @@ def pair() -> Pair:
     return Pair()
 
 
-def _nobody() -> Child:
+def _nobody(_again: bool) -> Child:
     raise AssertionError("nothing is started here")
 
 

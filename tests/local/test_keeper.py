@@ -103,7 +103,7 @@ class Site:
     def played(self) -> Played:
         return cast(Played, self.slot.child)
 
-    def _start(self) -> Child:
+    def _start(self, _again: bool) -> Child:
         if self.refuse:
             raise CannotStart(OSError(self.refuse, os.strerror(self.refuse)))
         self.started_count += 1

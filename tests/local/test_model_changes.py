@@ -55,7 +55,7 @@ class Pool(WorkerPool):
         super().end(slot)
 
 
-def _nobody() -> Any:
+def _nobody(_again: bool) -> Any:
     raise AssertionError("nobody is started here")
 
 

@@ -48,7 +48,7 @@ class Site:
         return number not in self.pool.workers
 
 
-def _nobody() -> Any:
+def _nobody(_again: bool) -> Any:
     raise AssertionError("nobody is started here")
 
 

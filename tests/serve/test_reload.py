@@ -296,6 +296,29 @@ def test_a_reload_goes_on_whatever_becomes_of_the_collector(
     assert site.reload().returncode == 0
 
 
+def copies(site: Site) -> int:
+    """Of model files, that the supervisor has in memory."""
+    held = 0
+    for entry in Path(f"/proc/{site.server.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            held += os.readlink(entry).startswith("/memfd:m.py")
+    return held
+
+
+def test_copies_of_files_that_are_served_no_more_are_let_go(
+    site: Site, wait_until: WaitUntil
+) -> None:
+    wait_until(lambda: copies(site) == 1, "what was there at the start is gone")
+    for number in (2, 3):
+        site.write(number)
+        assert site.reload().returncode == 0
+    (site.folder / "m.py").write_text("not python (")
+    assert site.reload().returncode == 1
+    assert site.number() == 3
+    wait_until(lambda: site.workers() == ["m/0"], "no other workers are left")
+    wait_until(lambda: copies(site) == 1, "only that of the one that serves is left")
+
+
 def test_a_worker_that_takes_the_place_of_another_serves_what_was_loaded(
     site: Site, wait_until: WaitUntil
 ) -> None:
