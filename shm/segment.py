@@ -127,7 +127,8 @@ class Segment:
             fd = posix_ipc.SharedMemory(name).fd
         except posix_ipc.ExistentialError:
             raise StartupError(
-                "the engine's shared memory is gone; has the engine stopped?"
+                "the engine's shared memory is gone; has the engine stopped? If it runs, its names"
+                " were removed from /dev/shm, and it must be restarted"
             ) from None
         except posix_ipc.PermissionsError:
             raise StartupError(_ANOTHER_USERS) from None
