@@ -11,6 +11,7 @@ one and nothing between, and whoever knows a table asks with one load whether it
 
 from ringbatch.shm import model_spec
 from ringbatch.shm.descriptors import HeaderWords, ModelWords
+from ringbatch.shm.errors import LayoutMismatch
 from ringbatch.shm.layout import WORD, Layout
 from ringbatch.shm.model_spec import ModelSpec
 
@@ -54,12 +55,23 @@ class ModelTable:
         return number
 
     def read(self) -> tuple[int, tuple[ModelSpec, ...]]:
-        """The table that holds: its number and its entries."""
+        """The table that holds: its number and its entries.
+
+        Raises:
+            LayoutMismatch: what stands there was written by another version of ringbatch.
+        """
         while True:
             number = self.number
             text = bytes(self._memory[self._layout.model_table_copy(number)])
             if self.number == number:
-                return number, model_spec.loads(text)
+                break
+        try:
+            return number, model_spec.loads(text)
+        except (KeyError, TypeError, ValueError) as error:
+            raise LayoutMismatch(
+                f"the engine's model table is none of this version of ringbatch ({error}); "
+                "run the same version everywhere"
+            ) from None
 
     def clear_place(self, index: int) -> None:
         """Wipe the words of a place that no entry has; by the supervisor alone, before it gives the

@@ -145,7 +145,11 @@ class Segment:
             ) from None
         finally:
             os.close(fd)
-        segment.read_models()
+        try:
+            segment.read_models()
+        except LayoutMismatch:
+            segment.detach()
+            raise
         return segment
 
     @property

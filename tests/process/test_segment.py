@@ -20,7 +20,7 @@ import pytest
 
 from ringbatch.shm import object_names
 from ringbatch.shm.descriptors import LAYOUT_VERSION, HeaderWords
-from ringbatch.shm.engines import only
+from ringbatch.shm.engines import only, running
 from ringbatch.shm.errors import LayoutMismatch, NoFreeLane, SegmentNotReady, StartupError
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, WORD, Layout
@@ -213,6 +213,28 @@ def test_a_segment_of_another_kind_is_refused(
     segment.words[field] = value
     with pytest.raises(LayoutMismatch, match=message):
         Segment.attach(segment.name)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b'"inputs"', b'"inpots"'), (b'"version"', b'"volumes"'), (b"[{", b"{[")],
+    ids=["a member less", "another member", "no JSON"],
+)
+def test_a_model_table_of_another_version_is_refused_and_keeps_no_file_open(
+    segment: Segment, old: bytes, new: bytes
+) -> None:
+    """Such an engine beside it must not keep one of this version from starting."""
+    layout = segment.layout
+    copy = layout.model_table_copy(segment.model_table.number)
+    text = bytes(segment.memory[copy])
+    assert old in text
+    segment.memory[copy] = text.replace(old, new)
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(LayoutMismatch, match="run the same version everywhere"):
+        Segment.attach(segment.name)
+    assert len(os.listdir("/proc/self/fd")) == before
+    with pytest.raises(StartupError, match="no engine of ringbatch"), running("nobody"):
+        pass
 
 
 @pytest.mark.parametrize("change", [-PAGE, PAGE])
