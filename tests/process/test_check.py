@@ -174,6 +174,7 @@ def serving(folder: Path, port: int) -> Iterator[None]:
             sweep()
 
 
+@exhaustive
 def test_the_engine_that_is_checked_may_run_and_another_may_not_have_its_port(
     folder: Path, free_port_factory: Callable[[], int]
 ) -> None:
@@ -345,7 +346,7 @@ def test_a_file_without_samples_is_told(folder: Path, text: str | None, words: s
     ("keys", "found"),
     [
         ("length_buckets = [4, 8]", False),
-        ('length_buckets = [4, 8]\npadding_values = ["x=1"]', False),
+        pytest.param('length_buckets = [4, 8]\npadding_values = ["x=1"]', False, marks=exhaustive),
         ('padding_values = ["x=1"]', True),
     ],
 )
@@ -378,6 +379,7 @@ def test_a_model_without_inputs_and_several_models_want_files_of_their_own(folde
     assert of(done, "u")[1] == "# u: output predictions: no difference"
 
 
+@exhaustive
 def test_texts_are_compared_by_tokens_that_are_made_up(folder: Path) -> None:
     pytest.importorskip("onnxruntime")
     write_directory(folder / "texts")

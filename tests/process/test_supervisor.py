@@ -405,6 +405,7 @@ def test_a_request_that_kills_every_worker_fails_alone_and_in_words(
     assert snapshot(server.pid).collector["worker_deaths"] == 2
 
 
+@exhaustive
 def test_a_killed_collector_is_replaced_and_every_request_is_answered(
     start: Start, tmp_model: WriteModel, wait_until: WaitUntil, tmp_path: Path
 ) -> None:
@@ -516,6 +517,7 @@ def test_a_worker_whose_model_changed_its_signature_does_not_serve(
     assert asking.join() == [(200, [[2.0 * number, 2.0 * number]]) for number in range(2)]
 
 
+@exhaustive
 def test_sigterm_under_load_finishes_what_was_accepted(
     start: Start, tmp_model: WriteModel, wait_until: WaitUntil, tmp_path: Path
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from serve.client import Connection, Response, fast, instances, request
 from serve.server import Server, Start
-from tiers import exhaustive, first_of
+from tiers import exhaustive
 
 HELD_MS = 60_000
 """A batch that waits this long for company waits until it is full, as far as a test can tell."""
@@ -259,9 +259,7 @@ def test_a_timeout_is_504_and_no_later_request_gets_the_late_answer(
 
 
 @exhaustive
-@pytest.mark.parametrize(
-    "target", first_of(["/v1/models/nap:predict", "/v1/models/n%61p:predict"], 1)
-)
+@pytest.mark.parametrize("target", ["/v1/models/nap:predict", "/v1/models/n%61p:predict"])
 def test_a_client_may_wait_less_long_than_the_model_allows(start: Start, target: str) -> None:
     server = start({"nap": {"path": "nap.py"}})
     with Connection(server.port) as connection:

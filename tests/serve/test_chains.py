@@ -274,6 +274,7 @@ def test_a_step_that_would_not_fit_is_refused_and_what_served_goes_on(
     assert "encode is needed by chain 'search', whose step 2 it is; unload search first" in said
 
 
+@exhaustive
 def test_chains_come_change_and_go_with_a_reload(
     site: Site, load: Load, wait_until: WaitUntil
 ) -> None:

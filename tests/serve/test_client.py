@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from serve.client import Connection, fast, instances, request
 from serve.server import Server, Start
+from tiers import exhaustive
 
 from ringbatch.frontend import (
     Client,
@@ -240,6 +241,7 @@ def test_a_forked_child_has_no_part_in_its_parents_client(server: Server) -> Non
             os.kill(child, signal.SIGKILL)
 
 
+@exhaustive
 def test_a_stop_of_the_engine_leaves_nobody_waiting(start: Start, wait_until: WaitUntil) -> None:
     server = start({"nap": NAP})
     with Client(server.pid) as client:

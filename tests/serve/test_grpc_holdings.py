@@ -101,6 +101,7 @@ def test_a_frontend_for_grpc_serves_no_more_connections_than_are_allowed(
     )
 
 
+@exhaustive
 def test_a_connection_that_says_nothing_is_ended(start: Start, stalled: list[Http2]) -> None:
     server = start({"echo": {"path": "moody.py"}}, grpc_port=0, idle_timeout_s=1.0)
     idle = Http2(grpc_port(server))

@@ -115,6 +115,7 @@ def test_a_killed_frontend_is_replaced_and_its_lane_adopted(
     assert server.gone()
 
 
+@exhaustive
 def test_a_stop_under_load_answers_what_was_accepted(
     server: Server, held: Held, wait_until: WaitUntil
 ) -> None:

@@ -149,6 +149,7 @@ def test_no_request_fails(start: Start, replace: Replace, name: str, wait_until:
     assert new.stop() == 0
 
 
+@exhaustive
 def test_the_old_one_answers_what_it_has(start: Start, replace: Replace, name: str) -> None:
     old = start(MODELS, name=name)
     with Client(name) as client, Connection(old.port) as connection:

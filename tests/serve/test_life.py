@@ -254,6 +254,7 @@ def test_a_stop_does_not_wait_longer_than_the_drain_limit(
     assert server.gone()
 
 
+@exhaustive
 def test_a_second_signal_ends_it_at_once(start: Start, wait_until: WaitUntil) -> None:
     server = start({"nap": {"path": "nap.py"}}, drain_s=1000.0)
     with Connection(server.port) as connection:
@@ -400,6 +401,7 @@ def sockets_of(pid: int) -> int:
     return found
 
 
+@exhaustive
 def test_kill_9_of_a_frontend_under_load_fails_nothing_elsewhere(
     server: Server, load: Load, wait_until: WaitUntil
 ) -> None:

@@ -18,7 +18,7 @@ import tritonclient.http
 from serve.client import Connection, Response, fast, instances, request
 from serve.grpc_stub import grpc_port
 from serve.server import COMMAND, Server, Start, toml
-from tiers import exhaustive
+from tiers import exhaustive, only
 from tritonclient.utils import InferenceServerException
 
 from ringbatch.frontend import Client
@@ -366,7 +366,9 @@ def test_what_the_old_workers_cannot_finish_is_answered_by_the_new_ones(
     wait_until(lambda: site.workers() == ["m/0"], "the old worker is gone")
 
 
-@pytest.mark.parametrize("killing", [False, True], ids=["calm", "a collector is killed"])
+@pytest.mark.parametrize(
+    "killing", only({"calm": False, "a collector is killed": True}, "a collector is killed")
+)
 def test_what_was_sent_before_is_answered_by_the_old_workers(
     site: Site, wait_until: WaitUntil, killing: bool
 ) -> None:

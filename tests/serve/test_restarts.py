@@ -10,6 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from serve.client import Connection, assert_serves, request
 from serve.server import Server, Start
+from tiers import exhaustive
 
 WaitUntil = Callable[..., object]
 Restarted = Counter[tuple[str, str]]
@@ -92,6 +93,7 @@ def test_who_is_killed_is_counted_as_that(
     end_each(server, control_port, "killed", [*TITLES], wait_until)
 
 
+@exhaustive
 def test_who_crashes_or_hangs_is_counted_as_that(
     server: Server, control_port: int, wait_until: WaitUntil
 ) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from serve.client import Connection, Response, request
 from serve.server import Server, Start
+from tiers import exhaustive
 
 from ringbatch.shm.layout import MAX_REGIONS
 from ringbatch.shm.object_names import DIRECTORY
@@ -406,6 +407,7 @@ def test_methods_are_those_of_the_extension(connections: list[Connection]) -> No
         assert right in answer.headers["allow"]
 
 
+@exhaustive
 def test_where_it_is_off_it_says_so(start: Start, objects: Callable[..., Path]) -> None:
     server = start({"m": {"path": "matmul.py"}})
     path = objects("in0")

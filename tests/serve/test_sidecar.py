@@ -452,6 +452,7 @@ def test_an_answer_that_breaks_off_breaks_off_here_too(start: Start) -> None:
         thread.join()
 
 
+@exhaustive
 def test_a_served_model_and_the_rest_of_its_server_are_one(
     start: Start, behind: ModelServer
 ) -> None:

@@ -355,7 +355,8 @@ def test_a_load_that_hangs_fails_its_reload_and_the_next_order_is_carried_out(
     assert own.stop() == 0
 
 
-@pytest.mark.parametrize("closed", first_of(["<&- >&-", "<&-", ">&-"], 1))
+@exhaustive
+@pytest.mark.parametrize("closed", ["<&- >&-", "<&-", ">&-"])
 def test_closed_standard_descriptors_are_no_descriptors_of_the_engines(
     server: Callable[..., Server], wait_until: WaitUntil, closed: str
 ) -> None:
