@@ -1,6 +1,6 @@
-"""Frames of HTTP/2 against the gRPC port of a real server, beside a client that means well.
+"""Frames of HTTP/2 against a real server, gRPC's port or REST's, beside a client that means well.
 
-Whatever stands in the frames, and whoever stops in the middle of one: the process that serves gRPC
+Whatever stands in the frames, and whoever stops in the middle of one: the process that serves it
 stays the same one and within a budget of memory, and the other client is answered meanwhile.
 """
 
@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 from fuzz.limits import Endless, Overrun
+from serve.client import Connection, fast, instances
 from serve.grpc_stub import Stub, grpc_port, infer_request
 from serve.server import Server, configured
 
@@ -29,13 +30,6 @@ WITNESS_EVERY: Final = 25
 _ANSWERED_IN_S: Final = 20.0
 _LISTEN_S: Final = 0.02
 _MOST: Final = (1 << 32) - 1
-_PATHS: Final = (
-    b"/inference.GRPCInferenceService/ModelInfer",
-    b"/inference.GRPCInferenceService/ModelStreamInfer",
-    b"/inference.GRPCInferenceService/ServerLive",
-    b"/grpc.health.v1.Health/Watch",
-    b"/none",
-)
 _ECHO: Final = """
 from ringbatch.engine import Tensor
 inputs = outputs = [Tensor("x", "INT64", [])]
@@ -64,14 +58,14 @@ def _text(text: bytes) -> bytes:
     return size + bytes([rest]) + text
 
 
-def head(path: bytes) -> bytes:
-    """The headers of a call."""
+def head(path: bytes, content_type: bytes = b"application/grpc") -> bytes:
+    """The headers of a request."""
     lines = (
         (b":method", b"POST"),
         (b":scheme", b"http"),
         (b":path", path),
         (b":authority", b"x"),
-        (b"content-type", b"application/grpc"),
+        (b"content-type", content_type),
         (b"te", b"trailers"),
     )
     return b"".join(literal(name, value) for name, value in lines)
@@ -82,13 +76,59 @@ def message(data: bytes) -> bytes:
     return b"\0" + struct.pack(">I", len(data)) + data
 
 
-def connection(seed: int) -> list[bytes]:
+class Asked(NamedTuple):
+    """What is asked over HTTP/2 by those who mean well.
+
+    Attributes:
+        paths: the first is that of a short answer.
+        content_type: of a body.
+        body: a whole one.
+    """
+
+    paths: tuple[bytes, ...]
+    content_type: bytes
+    body: bytes
+
+    def head(self, path: bytes) -> bytes:
+        """The headers of a request."""
+        return head(path, self.content_type)
+
+
+GRPC: Final = Asked(
+    (
+        b"/inference.GRPCInferenceService/ModelInfer",
+        b"/inference.GRPCInferenceService/ModelStreamInfer",
+        b"/inference.GRPCInferenceService/ServerLive",
+        b"/grpc.health.v1.Health/Watch",
+        b"/none",
+    ),
+    b"application/grpc",
+    message(infer_request("echo")),
+)
+REST: Final = Asked(
+    (
+        b"/v1/models/echo:predict",
+        b"/v2/models/echo/infer",
+        b"/v2/health/ready",
+        b"/docs",
+        b"/none",
+    ),
+    b"application/json",
+    b'{"instances":[1]}',
+)
+
+
+def connection(seed: int, asked: Asked) -> list[bytes]:
     """Everything that one client sends, piece by piece."""
     chance = random.Random(seed)
     if seed % 8 == 0:
-        return [PREFACE + frame(SETTINGS, 0, 0, b""), *_flood(chance)]
-    pieces = [PREFACE, frame(SETTINGS, 0, 0, _settings(chance))]
-    pieces += [_frame(chance) for _ in range(chance.randrange(1, 40))]
+        return [PREFACE + frame(SETTINGS, 0, 0, b""), *_flood(chance, asked)]
+    # Half of them begin well, or few would come to be served.
+    wrong = chance.random() < 0.5
+    pieces = [PREFACE, frame(SETTINGS, 0, 0, _settings(chance) if wrong else b"")]
+    if not wrong:
+        pieces.append(frame(HEADERS, END_HEADERS, 1, asked.head(chance.choice(asked.paths))))
+    pieces += [_frame(chance, asked) for _ in range(chance.randrange(1, 40))]
     data = b"".join(pieces)
     if chance.random() < 0.3:
         at = chance.randrange(len(data))
@@ -104,12 +144,12 @@ def _settings(chance: random.Random) -> bytes:
     return b"".join(struct.pack(">HI", number, value) for number, value in pairs)
 
 
-def _frame(chance: random.Random) -> bytes:
+def _frame(chance: random.Random, asked: Asked) -> bytes:
     stream = chance.choice([0, 1, 1, 3, 5, 7, 2, (1 << 31) - 1])
     kind = chance.randrange(11)
     flags = chance.choice([0, END_STREAM, END_HEADERS, END_STREAM | END_HEADERS, PADDED, 0xFF])
     if kind == HEADERS:
-        block = head(chance.choice(_PATHS))
+        block = asked.head(chance.choice(asked.paths))
         drawn = chance.random()
         if drawn < 0.2:
             block = block[: chance.randrange(len(block))]
@@ -120,7 +160,7 @@ def _frame(chance: random.Random) -> bytes:
             block += bytes(chance.choice([0x80, 0xBE, 0xFF, 0x3F, 0x20]) for _ in range(9))
         return frame(HEADERS, chance.choice([flags, END_HEADERS, END_HEADERS]), stream, block)
     if kind == DATA:
-        body = message(infer_request("echo"))
+        body = asked.body
         body = body[: chance.randrange(len(body) + 1)] if chance.random() < 0.5 else body
         return frame(DATA, flags, stream, body + bytes(chance.choice([0, 0, 1, 1 << 14])))
     if kind == SETTINGS:
@@ -135,31 +175,42 @@ def _frame(chance: random.Random) -> bytes:
     return frame(kind, flags, stream, chance.randbytes(chance.choice([0, 4, 5, 40])))
 
 
-def _flood(chance: random.Random) -> list[bytes]:
+def _flood(chance: random.Random, asked: Asked) -> list[bytes]:
     """Much of what costs little to send."""
-    call = frame(HEADERS, END_HEADERS, 1, head(_PATHS[1]))
+    first, second = (asked.head(path) for path in asked.paths[:2])
+    call = frame(HEADERS, END_HEADERS, 1, second)
     streams = range(1, 4001, 2)
+    ended = END_HEADERS | END_STREAM
     floods = (
         lambda: (
-            [frame(HEADERS, 0, 1, head(_PATHS[0]))]
+            [frame(HEADERS, 0, 1, first)]
             + [frame(CONTINUATION, 0, 1, literal(b"a", b"b") * 2000)] * 100
         ),
         lambda: [frame(SETTINGS, 0, 0, _settings(chance)) * 200] * 50,
         lambda: [frame(PING, 0, 0, bytes(8)) * 1000] * 50,
         lambda: [
-            frame(HEADERS, END_HEADERS, stream, head(_PATHS[0]))
+            frame(HEADERS, END_HEADERS, stream, first)
             + frame(RESET, 0, stream, struct.pack(">I", 8))
             for stream in streams
         ],
-        lambda: [frame(HEADERS, END_HEADERS, stream, head(_PATHS[1])) for stream in streams],
+        lambda: [frame(HEADERS, END_HEADERS, stream, second) for stream in streams],
         lambda: [call] + [frame(WINDOW, 0, 1, struct.pack(">I", 1)) * 1000] * 20,
         lambda: [call, frame(RESET, 0, 1, bytes(4))] + [frame(DATA, 0, 1, bytes(1 << 14))] * 200,
         lambda: [call] + [frame(DATA, 0, 1, b"")] * 20_000,
         lambda: [call] + [frame(DATA, 0, 1, message(bytes(1 << 16))[: 1 << 14])] * 200,
         lambda: [call, frame(PRIORITY, 0, 1, bytes(5)) * 20_000],
         lambda: [frame(DATA, 0, 1, bytes(1 << 14))[:-1]],
+        lambda: [
+            _window(0),
+            *(frame(HEADERS, ended, stream, first) for stream in streams[:128]),
+            *[(_window(1) + _window(0)) * 500] * 5,
+        ],
     )
     return chance.choice(floods)()
+
+
+def _window(size: int) -> bytes:
+    return frame(SETTINGS, 0, 0, struct.pack(">HI", 4, size))
 
 
 class Target:
@@ -167,19 +218,24 @@ class Target:
 
     Args:
         folder: for its files.
+        asked: of it.
+        role: of the process that serves that.
+        keys: of its configuration.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, asked: Asked, role: str, **keys: Any) -> None:
         (folder / "echo.py").write_text(_ECHO)
         models = {"echo": {"path": "echo.py"}}
-        self._server = Server(folder, *configured(folder, models, grpc_port=0)).wait_ready()
-        self._port = grpc_port(self._server)
-        self._stub = Stub(self._port)
+        words = configured(folder, models, frontends=1, **keys)
+        self._server = Server(folder, *words).wait_ready()
+        self._port = self._find_port()
+        self._role = role
+        self._asked = asked
         self._hanging: list[socket.socket] = []
         self._attempts = 0
-        self._asked = 0
+        self._value = 0
         self._ask()
-        self._pid = self._server.role("grpc frontend 0")
+        self._pid = self._server.role(role)
         self._first_bytes = _resident_bytes(self._pid)
 
     def __enter__(self) -> Self:
@@ -192,7 +248,6 @@ class Target:
         trace: TracebackType | None,
     ) -> None:
         self._let_go()
-        self._stub.channel.close()
         self._server.destroy()
 
     def attempt(self, seed: int) -> None:
@@ -203,7 +258,7 @@ class Target:
             Overrun: it takes too much memory.
             Endless: the other client is not answered.
         """
-        self.send(connection(seed))
+        self.send(connection(seed, self._asked))
         self._attempts += 1
         if self._attempts % WITNESS_EVERY == 0:
             self.check()
@@ -220,28 +275,75 @@ class Target:
     def check(self) -> None:
         """See to it that all is well; raises as `attempt`."""
         self._ask()
-        assert self._server.role("grpc frontend 0") == self._pid, "the process was replaced"
+        assert self._server.role(self._role) == self._pid, "the process was replaced"
         grown = _resident_bytes(self._pid) - self._first_bytes
         self._let_go()
         if grown > MEMORY_BYTES:
             raise Overrun(f"it takes {grown >> 20} MiB more than at first")
 
     def _ask(self) -> None:
-        self._asked += 1
-        tensor = {"name": "x", "datatype": "INT64", "shape": [1]}
-        raw = struct.pack("<q", self._asked)
-        request = infer_request("echo", tensor, raw_input_contents=[raw])
+        self._value += 1
         began = time.monotonic()
-        end = self._stub.start(request, timeout_s=_ANSWERED_IN_S)()
-        if end.code == "DEADLINE_EXCEEDED":
-            raise Endless(f"no answer for {time.monotonic() - began:.0f} s")
-        assert end.code == "OK", f"the other client gets {end.code}: {end.text}"
-        assert end.response.raw_output_contents[0] == raw, "the answer is another's"
+        self._expect_answer(self._value)
+        if (taken_s := time.monotonic() - began) > _ANSWERED_IN_S:
+            raise Endless(f"no answer for {taken_s:.0f} s")
+
+    def _find_port(self) -> int:
+        raise NotImplementedError
+
+    def _expect_answer(self, value: int) -> None:
+        """The other client asks, and gets what it has sent."""
+        raise NotImplementedError
 
     def _let_go(self) -> None:
         for client in self._hanging:
             client.close()
         self._hanging.clear()
+
+
+class GrpcTarget(Target):
+    """Its port of gRPC."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, GRPC, "grpc frontend 0", grpc_port=0)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stub.channel.close()
+        super().__exit__(kind, error, trace)
+
+    def _find_port(self) -> int:
+        port = grpc_port(self._server)
+        self._stub = Stub(port)
+        return port
+
+    def _expect_answer(self, value: int) -> None:
+        tensor = {"name": "x", "datatype": "INT64", "shape": [1]}
+        raw = struct.pack("<q", value)
+        request = infer_request("echo", tensor, raw_input_contents=[raw])
+        end = self._stub.start(request, timeout_s=2 * _ANSWERED_IN_S)()
+        assert end.code == "OK", f"the other client gets {end.code}: {end.text}"
+        assert end.response.raw_output_contents[0] == raw, "the answer is another's"
+
+
+class RestTarget(Target):
+    """Its port of HTTP, where HTTP/2 is spoken too; the other client has stayed with HTTP/1."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, REST, "frontend 0", http2=True)
+
+    def _find_port(self) -> int:
+        return self._server.port
+
+    def _expect_answer(self, value: int) -> None:
+        with Connection(self._server.port) as client:
+            answer = client.ask(fast("echo", instances(value)))
+        assert answer.status == 200, f"the other client gets {answer.status}: {answer.body!r}"
+        assert answer.json["predictions"] == [value], "the answer is another's"
 
 
 def _resident_bytes(pid: int) -> int:

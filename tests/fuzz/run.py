@@ -24,12 +24,16 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fuzz.connection import Pair, in_virtual_time, live
 from fuzz.corpora import mutator
 from fuzz.decoders import TARGETS, try_one
-from fuzz.http2 import Target
+from fuzz.http2 import GrpcTarget, RestTarget
 from fuzz.http2_oracle import compare
 from fuzz.limits import Difference, Endless, Overrun
 from fuzz.segment import live_beside_hostility
 
-CONNECTION, SEGMENT, HTTP2, ORACLE = "connection", "segment", "http2", "http2 beside h2"
+CONNECTION, SEGMENT, ORACLE = "connection", "segment", "http2 beside h2"
+HTTP2: dict[str, type[GrpcTarget | RestTarget]] = {
+    "http2 grpc": GrpcTarget,
+    "http2 rest": RestTarget,
+}
 _LEAD_BATCH = 100
 _HANG_S = 60
 _TOLD = 3
@@ -44,7 +48,7 @@ _KINDS = {
 
 def main() -> int:
     """Exit status 1 where something was found; it is printed with what repeats it."""
-    names = [CONNECTION, SEGMENT, HTTP2, ORACLE, *TARGETS]
+    names = [CONNECTION, SEGMENT, *HTTP2, ORACLE, *TARGETS]
     parser = argparse.ArgumentParser(description="Fuzz whatever reads strangers' bytes.")
     parser.add_argument("--target", choices=names, help="one alone; by default all, in turn")
     parser.add_argument("--seconds", type=float, default=60, help="for all targets together")
@@ -105,8 +109,8 @@ def _attempts(target: str) -> Iterator[Callable[[int], Awaitable[object]]]:
         yield _awaitable(compare)
     elif target == CONNECTION:
         yield partial(live, {asks: Pair(asks_for_keys=asks) for asks in (False, True)})
-    elif target == HTTP2:
-        with TemporaryDirectory() as folder, Target(Path(folder)) as server:
+    elif target in HTTP2:
+        with TemporaryDirectory() as folder, HTTP2[target](Path(folder)) as server:
             yield _awaitable(server.attempt)
     else:
         inputs = mutator(target)

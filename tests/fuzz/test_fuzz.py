@@ -21,7 +21,7 @@ from fuzz.connection import (
 )
 from fuzz.corpora import mutator
 from fuzz.decoders import TARGETS, try_one
-from fuzz.http2 import Target
+from fuzz.http2 import GrpcTarget, RestTarget
 from fuzz.http2_oracle import compare
 from fuzz.limits import Difference
 from fuzz.requests import BODY, CORPUS, SMUGGLED, bare, request
@@ -124,8 +124,11 @@ def test_a_hostile_lane_harms_nobody_else() -> None:
 
 
 @exhaustive
-def test_frames_of_http2_harm_neither_the_process_nor_its_other_clients(tmp_path: Path) -> None:
-    with Target(tmp_path) as server:
+@pytest.mark.parametrize("target", [GrpcTarget, RestTarget])
+def test_frames_of_http2_harm_neither_the_process_nor_its_other_clients(
+    target: type[GrpcTarget | RestTarget], tmp_path: Path
+) -> None:
+    with target(tmp_path) as server:
         for seed in range(HTTP2_CONNECTIONS):
             try:
                 server.attempt(seed)
@@ -137,7 +140,7 @@ def test_frames_of_http2_harm_neither_the_process_nor_its_other_clients(tmp_path
 @exhaustive
 def test_a_path_that_is_not_utf_8_harms_nobody(tmp_path: Path) -> None:
     call = http2.frame(http2.HEADERS, http2.END_HEADERS, 1, http2.head(b"/\xbf"))
-    with Target(tmp_path) as server:
+    with GrpcTarget(tmp_path) as server:
         server.send([http2.PREFACE + http2.frame(http2.SETTINGS, 0, 0, b"") + call])
         server.check()
 
