@@ -150,6 +150,7 @@ PURE_MODULES = (
     "ringbatch.frontend.codec.tensor_to_json",
     "ringbatch.frontend.texts.bodies",
     "ringbatch.frontend.texts.openai",
+    "ringbatch.frontend.texts.classifying",
     "ringbatch.frontend.texts.reranking",
     "ringbatch.frontend.texts.rows",
     "ringbatch.frontend.v1.answer",

@@ -1,9 +1,9 @@
-"""What the OpenAPI document says of embeddings and reranking; pure."""
+"""What the OpenAPI document says of embeddings, reranking and classification; pure."""
 
 from collections.abc import Iterable
 from typing import Any, Final
 
-from ringbatch.frontend.texts import openai, reranking
+from ringbatch.frontend.texts import classifying, openai, reranking
 from ringbatch.shm.model_spec import ModelSpec
 
 Json = dict[str, Any]
@@ -15,7 +15,7 @@ _TOKENS: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}, "
 
 
 def text_paths(models: Iterable[ModelSpec]) -> Json:
-    """The paths of embeddings and reranking, where there are models for them."""
+    """The paths of embeddings, reranking and classification, where there are models for them."""
     texts = [spec for spec in models if spec.tokens is not None]
     found: Json = {}
     for spec in texts:
@@ -27,6 +27,10 @@ def text_paths(models: Iterable[ModelSpec]) -> Json:
             example = {"model": spec.name, "query": "a question", "texts": ["an answer"]}
             summary = "Reranking, as TEI and Cohere have it"
             found.setdefault(reranking.PATHS[0], _operation(summary, _reranking(), example))
+        elif spec.outputs[0].name == classifying.OUTPUT:
+            example = {"model": spec.name, "inputs": "a text"}
+            described = _operation("Classes, as TEI has them", _classifying(), example)
+            found.setdefault(classifying.PATH, described)
     return found
 
 
@@ -52,6 +56,17 @@ def _reranking() -> Json:
         "raw_scores": _SWITCH,
         "return_text": _SWITCH,
         "return_documents": _SWITCH,
+        "truncate": _SWITCH,
+    }
+
+
+def _classifying() -> Json:
+    alone = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 1}
+    several = {"type": "array", "items": {"anyOf": [_TEXT, alone]}, "minItems": 1}
+    return {
+        "model": _TEXT,
+        "inputs": {"anyOf": [_TEXT, several]},
+        "raw_scores": _SWITCH,
         "truncate": _SWITCH,
     }
 

@@ -1,4 +1,4 @@
-"""OpenAI's embeddings and reranking, on Falcon: their codecs and routes."""
+"""OpenAI's embeddings, reranking and TEI's classification, on Falcon: their codecs and routes."""
 
 from collections.abc import Callable
 from typing import Any, Final
@@ -15,7 +15,7 @@ from ringbatch.frontend.request.codec import Read
 from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
-from ringbatch.frontend.texts import openai, reranking
+from ringbatch.frontend.texts import classifying, openai, reranking
 from ringbatch.frontend.texts.openai import only
 from ringbatch.shm.errors import InvalidRequest, RequestError
 from ringbatch.shm.tallies import Protocol
@@ -32,6 +32,7 @@ def add_routes(app: falcon.asgi.App[Request, Response], service: Service, bodies
     app.add_route(openai.PATH, Texts(service, bodies, EmbeddingsCodec))
     for path in reranking.PATHS:
         app.add_route(path, Texts(service, bodies, RerankingCodec))
+    app.add_route(classifying.PATH, Texts(service, bodies, ClassifyingCodec))
 
 
 class Asked:
@@ -120,6 +121,20 @@ class RerankingCodec(TextCodec):
         asked = reranking.read(body)
         model = self._model(asked.model, framing)
         rendering = reranking.RerankingRendering(asked, asked.model or model.spec.name)
+        return model, ((len(asked.given), asked.given, 0),), rendering, 0
+
+
+class ClassifyingCodec(TextCodec):
+    """TEI's classification."""
+
+    output = classifying.OUTPUT
+    purpose = "classification"
+
+    def read(self, _name: str, body: Body, framing: Asked) -> Read[Answer]:
+        """As in `Codec`."""
+        asked = classifying.read(body)
+        model = self._model(asked.model, framing)
+        rendering = classifying.ClassifyingRendering(asked, model.spec.outputs[0])
         return model, ((len(asked.given), asked.given, 0),), rendering, 0
 
 

@@ -22,7 +22,7 @@ from ringbatch.frontend.routes.codec import InProcessCodec
 from ringbatch.frontend.routes.loading import imported
 from ringbatch.frontend.routes.models import Call, Settled, models
 from ringbatch.frontend.security.api_keys import ApiKeys
-from ringbatch.frontend.texts import openai, reranking
+from ringbatch.frontend.texts import classifying, openai, reranking
 from ringbatch.shm.errors import RequestError, StartupError
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
@@ -100,8 +100,12 @@ class Mounted:
             await self._serve(scope, receive, send)
 
     def _is_ours(self, path: str) -> bool:
+        models = self._service.models.values()
         if path in OF_TEXTS:
-            return any(model.texts is not None for model in self._service.models.values())
+            return any(model.texts is not None for model in models)
+        if path == classifying.PATH:
+            # A name that applications use too, so that it is ours for classifiers of texts alone.
+            return any(map(classifying.suits, (model.spec for model in models)))
         return is_ours(path)
 
     def _allowed(self, scope: Mapping[str, Any]) -> bool:

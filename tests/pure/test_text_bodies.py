@@ -1,4 +1,4 @@
-"""Bodies of embeddings and of reranking: whatever comes is read or refused in words."""
+"""Bodies of embeddings, reranks and classification: whatever comes is read or refused in words."""
 
 import base64
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.texts import openai, reranking
+from ringbatch.frontend.texts import classifying, openai, reranking
 from ringbatch.shm.errors import InvalidRequest, ModelNotFound, Overloaded, Unauthenticated
 
 VALUES = st.recursive(
@@ -21,6 +21,7 @@ MEMBERS = st.sampled_from(
     (
         *("model", "input", "encoding_format", "dimensions", "truncate", "query", "texts"),
         *("documents", "top_n", "raw_scores", "return_text", "return_documents", "user", "other"),
+        "inputs",
     )
 )
 
@@ -31,7 +32,7 @@ def dumped(value: Any) -> bytes:
     return json.dumps(value).encode()
 
 
-@pytest.mark.parametrize("read", [openai.read, reranking.read])
+@pytest.mark.parametrize("read", [openai.read, reranking.read, classifying.read])
 @given(body=st.binary(max_size=40) | st.dictionaries(MEMBERS, VALUES, max_size=6).map(dumped))
 def test_whatever_comes_is_read_or_refused(read: Any, body: bytes) -> None:
     try:

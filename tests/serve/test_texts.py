@@ -208,7 +208,7 @@ def test_tokens_are_taken_as_they_are(connection: Connection, folder: Path, seve
 
 def test_the_examples_of_the_openapi_document_are_answered(connection: Connection) -> None:
     document = connection.ask(request("/openapi.json", method="GET")).json
-    for path in ("/v1/embeddings", "/rerank"):
+    for path in ("/v1/embeddings", "/rerank", "/predict"):
         content = document["paths"][path]["post"]["requestBody"]["content"]
         assert post(connection, path, content["application/json"]["example"]).status == 200
     docs = connection.ask(request("/docs", method="GET"))
@@ -319,6 +319,45 @@ def test_a_rerank_that_cannot_be_is_refused(
     connection: Connection, members: dict[str, Any], words: str
 ) -> None:
     answer = post(connection, "/rerank", members)
+    assert answer.status == 400
+    assert answer.error.startswith(words)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_classification_as_tei_has_it(connection: Connection, folder: Path, several: bool) -> None:
+    texts = [*RANKED] if several else ["the cat"]
+    inputs: Any = [[text] for text in texts] if several else texts[0]
+    body = {"inputs": inputs, "model": "moods"}
+    answer = post(connection, "/predict", body).json
+    raw = post(connection, "/predict", body | {"raw_scores": True}).json
+    logits = token_vectors(folder / "moods", *texts)
+    for own, row, said in zip(
+        answer if several else [answer], raw if several else [raw], logits, strict=True
+    ):
+        powers = np.exp(said - np.max(said))
+        best = np.argsort(-np.array(said))
+        np.testing.assert_allclose(
+            [one["score"] for one in own], powers[best] / powers.sum(), atol=1e-5
+        )
+        np.testing.assert_allclose([one["score"] for one in row], said[best], atol=1e-5)
+        assert [one["label"] for one in own] == [f"label-{place}" for place in best]
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({}, '"inputs" is missing; it must be a text, or several as [["a text"]'),
+        ({"inputs": []}, '"inputs" is no text and no list of any'),
+        ({"inputs": ["x", "y"]}, '"inputs" is a list of texts, which here is a pair'),
+        ({"inputs": [["x"], ["y", "z"]]}, '"inputs" has no text at place 1'),
+        ({"inputs": "x", "model": "ranker"}, 'model "ranker" is not for classification'),
+        ({"inputs": "x", "top_k": 1}, 'unknown member "top_k"'),
+    ],
+)
+def test_a_classification_that_cannot_be_is_refused(
+    connection: Connection, members: dict[str, Any], words: str
+) -> None:
+    answer = post(connection, "/predict", members)
     assert answer.status == 400
     assert answer.error.startswith(words)
 

@@ -1,0 +1,137 @@
+"""Classification of texts, as Hugging Face's TEI has it; pure.
+
+    POST /predict   {"inputs": "a text", "raw_scores": false}
+                    -> [{"score": 0.98, "label": "joy"}, {"score": 0.02, "label": "anger"}]
+                    {"inputs": [["a text"], ["another"]]}
+                    -> [[{"score": 0.98, "label": "joy"}, ...], [...]]
+
+The best label comes first. To TEI `["a text", "another"]` is one pair of texts, which a classifier
+of texts does not take; it is refused, and never taken for two.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from ringbatch.frontend.codec.outcome import JSON, Answer, outcome
+from ringbatch.frontend.codec.rendering import Results
+from ringbatch.frontend.texts.bodies import expect_members, optional, parsed
+from ringbatch.frontend.texts.rows import Given
+from ringbatch.shm.errors import InvalidRequest, RequestError
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.tensor import Tensor
+
+PATH: Final = "/predict"
+OUTPUT: Final = "logits"
+"""What a model must answer with."""
+_MEMBERS: Final = ("model", "inputs", "raw_scores", "truncate", "truncation_direction")
+_FORMS: Final = 'it must be a text, or several as [["a text"], ["another"]]'
+
+
+@dataclass(frozen=True, slots=True)
+class Classifying:
+    """What a body asks for.
+
+    Attributes:
+        model: its name; empty where the body has none.
+        given: the texts.
+        alone: whether the answer is that of one text, and no list of answers.
+        raw: whether scores are wanted as the model gives them; else they add up to 1.
+    """
+
+    model: str
+    given: Given
+    alone: bool
+    raw: bool
+
+
+def read(body: bytes | bytearray) -> Classifying:
+    """What a body asks for.
+
+    Raises:
+        InvalidRequest: naming what was found and what would be right.
+    """
+    found = parsed(body)
+    expect_members(found, _MEMBERS)
+    if found.get("truncation_direction") not in (None, "Right", "right"):
+        raise InvalidRequest('"truncation_direction" is not supported; leave it out')
+    inputs = found.get("inputs")
+    return Classifying(
+        model=optional(found, "model", str, "the name of a model") or "",
+        given=Given(_texts(inputs), truncate=optional(found, "truncate", bool, "true or false")),
+        alone=isinstance(inputs, str),
+        raw=bool(optional(found, "raw_scores", bool, "true or false")),
+    )
+
+
+def suits(spec: ModelSpec) -> bool:
+    """Whether a model classifies texts."""
+    return spec.tokens is not None and spec.outputs[0].name == OUTPUT
+
+
+def _texts(inputs: Any) -> list[str]:
+    if isinstance(inputs, str):
+        return [inputs]
+    if inputs is None:
+        raise InvalidRequest(f'"inputs" is missing; {_FORMS}')
+    if not isinstance(inputs, list) or not inputs:
+        raise InvalidRequest(f'"inputs" is no text and no list of any; {_FORMS}')
+    if all(isinstance(one, str) for one in inputs):
+        raise InvalidRequest(
+            f'"inputs" is a list of texts, which here is a pair and no list of several; {_FORMS}'
+        )
+    return [_text(one, place) for place, one in enumerate(inputs)]
+
+
+def _text(value: Any, place: int) -> str:
+    if isinstance(value, list) and len(value) == 1:
+        (value,) = value
+    if not isinstance(value, str):
+        raise InvalidRequest(f'"inputs" has no text at place {place}; {_FORMS}')
+    return value
+
+
+class ClassifyingRendering:
+    """See `ringbatch.frontend.codec.rendering.Rendering`.
+
+    Args:
+        asked: the request.
+        output: of the model, a vector of numbers with a label for each, or none.
+    """
+
+    def __init__(self, asked: Classifying, output: Tensor) -> None:
+        self._asked = asked
+        (count,) = output.shape
+        # As transformers calls them where a model does not.
+        self._labels = output.labels or tuple(f"LABEL_{number}" for number in range(count))
+
+    def render(self, results: Results, _batch_id: str) -> Answer:
+        """As in `Rendering`."""
+        flat = np.concatenate([np.frombuffer(result, np.float32) for _, result in results])
+        rows = flat.reshape(-1, len(self._labels))
+        scores = rows if self._asked.raw else _adding_up_to_1(rows)
+        found = [self._ranked(row) for row in scores]
+        return 200, orjson.dumps(found[0] if self._asked.alone else found), JSON
+
+    def render_in_place(
+        self, memory: memoryview, rows: int, start: int, size: int, batch_id: str
+    ) -> Answer:
+        """As in `Rendering`."""
+        return self.render(((rows, memory[start : start + size]),), batch_id)
+
+    def render_error(self, error: RequestError, _batch_id: str) -> Answer:
+        """As in `Rendering`."""
+        return outcome(error)
+
+    def _ranked(self, scores: NDArray[np.float32]) -> list[dict[str, Any]]:
+        best = np.argsort(-scores, kind="stable").tolist()
+        return [{"score": float(scores[place]), "label": self._labels[place]} for place in best]
+
+
+def _adding_up_to_1(rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    powers = np.exp(rows - rows.max(axis=1, keepdims=True))
+    found: NDArray[np.float32] = powers / powers.sum(axis=1, keepdims=True)
+    return found
