@@ -135,6 +135,8 @@ class Service(Models):
 
     def _check(self, model: ServedModel) -> None:
         why = obstacle_of(self._words, self._segment.layout, model.spec, self._clock())
+        if not why and model.texts is not None:
+            why = model.texts.obstacle
         if self.stopping:
             why = "the server is stopping"
         if why:

@@ -47,6 +47,10 @@ class Tokenized(NamedTuple):
 class TextModel:
     """What makes tokens of the texts for one model.
 
+    Attributes:
+        obstacle: why no text can be answered, as it is told to clients; empty where nothing is
+            known.
+
     Args:
         spec: the model, with `tokens`.
     """
@@ -58,6 +62,7 @@ class TextModel:
         self._frame = Frame(spec.inputs)
         self._shape = Shape(spec)
         self._loading = threading.Lock()
+        self.obstacle = ""
         self._tokenizer: Tokenizer | None = None
 
     def given(self, parts: Sequence[SlotPart]) -> Given:
@@ -110,12 +115,13 @@ class TextModel:
 
     def _loaded(self) -> "Tokenizer":
         try:
-            return Tokenizer(self.tokens)
+            tokenizer = Tokenizer(self.tokens)
         except Unusable as error:
             log.error("frontend: model %s: %s", self._name, error)
-            raise ModelNotReady(
-                f'model "{self._name}" is not ready: its tokenizer cannot be used; the log says why'
-            ) from None
+            self.obstacle = "its tokenizer cannot be used; the log says why"
+            raise ModelNotReady(f'model "{self._name}" is not ready: {self.obstacle}') from None
+        self.obstacle = ""
+        return tokenizer
 
     def _rows(self, asked: Given) -> list[Ids]:
         if asked.ids:

@@ -2,11 +2,13 @@
 
 import base64
 import json
+import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
@@ -456,7 +458,9 @@ def test_a_reload_takes_another_tokenizer_with_its_encoder(start: Start, tmp_pat
 
 
 @exhaustive
-def test_a_tokenizer_that_came_after_the_model_is_not_used(start: Start, tmp_path: Path) -> None:
+def test_a_tokenizer_that_came_after_the_model_is_not_used(
+    start: Start, tmp_path: Path, wait_until: Callable[..., object]
+) -> None:
     folder = write_directory(tmp_path / "m")
     server = start({"m": {"path": str(folder)}})
     content = (folder / "tokenizer.json").read_text()
@@ -467,3 +471,14 @@ def test_a_tokenizer_that_came_after_the_model_is_not_used(start: Start, tmp_pat
         pytest.raises(ModelNotReady, match="cannot be used; the log"),
     ):
         client.infer("m", objects("the cat"))
+    os.kill(server.role("frontend 0"), signal.SIGKILL)
+
+    def refuses() -> bool:
+        try:
+            with Connection(server.port) as connection:
+                answer = connection.ask(request("/v1/models/m", method="GET"))
+        except OSError:
+            return False
+        return answer.status == 503 and "its tokenizer cannot be used" in answer.error
+
+    wait_until(refuses, "its successor to say that the model is not ready")
