@@ -88,9 +88,7 @@ def shapes(most_frontends: int, most_workers: int, most_lanes: int) -> dict[str,
     return {
         "frontends": [Shape(n, max(1, n // 2)) for n in powers_of_two(most_frontends)],
         "workers": [Shape(most_frontends, n) for n in powers_of_two(most_workers)],
-        "lanes": [
-            Shape(max(1, most_frontends // 4), 2, n) for n in powers_of_two(most_lanes)[3::3]
-        ],
+        "lanes": [Shape(max(1, most_frontends // 4), 2, n) for n in powers_of_two(most_lanes)[::3]],
     }
 
 
@@ -242,7 +240,7 @@ def main() -> int:
     parser.add_argument("--connections", type=int, default=1024)
     parser.add_argument("--frontends", type=int, default=16, help="the most")
     parser.add_argument("--workers", type=int, default=32, help="the most")
-    parser.add_argument("--lanes", type=int, default=512, help="for clients, the most")
+    parser.add_argument("--lanes", type=int, default=64, help="for clients, the most")
     parser.add_argument("--series", nargs="+", default=["frontends", "workers", "lanes"])
     options = parser.parse_args()
 
