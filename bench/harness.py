@@ -140,6 +140,9 @@ class Server:
         return titles
 
     def _start(self) -> None:
+        # A shell's background jobs ignore it, and a server that inherits that cannot be stopped.
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         self._process = subprocess.Popen(
             self.command.argv,
             stdin=subprocess.DEVNULL,

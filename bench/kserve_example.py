@@ -11,25 +11,15 @@ from typing import Any
 
 import answers
 import load
+from entries import run_entries
 from harness import Server
-from peers import MODELS, Ringbatch
+from peers import install
 from report import Report
+from v1_peers import FRAMEWORKS, RINGBATCH, Setting
 
 CLIENTS = 5
 LATENCY_MS = 500
-
-
-def server_command(max_batch_size: int) -> Ringbatch:
-    """Return the server of one half of the example."""
-    return Ringbatch(
-        "matmul16",
-        MODELS / "matmul16.py",
-        settings={
-            "policy": "fixed",
-            "max_batch_size": max_batch_size,
-            "max_latency_ms": LATENCY_MS,
-        },
-    )
+PEER = "KServe's batcher"
 
 
 def shared_batches(port: int, rounds: int) -> list[list[str]]:
@@ -47,17 +37,31 @@ def shared_batches(port: int, rounds: int) -> list[list[str]]:
     return answers.lock_step(port, CLIENTS, rounds, ask)
 
 
-def measure(report: Report, max_batch_size: int, seconds: float, groups: int) -> load.HeyRun:
-    """Run one half: the lock-step groups, then `hey`."""
+def measure(
+    report: Report, peer: str, max_batch_size: int, seconds: float, groups: int
+) -> load.HeyRun:
+    """Run one half: the lock-step groups, then `hey`. ringbatch is held to what it promises."""
+    setting = Setting(
+        {"matmul16": "matmul16"}, cap=max_batch_size, wait_ms=LATENCY_MS, policy="fixed"
+    )
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        Server(server_command(max_batch_size).command(Path(folder))) as server,
+        Server(FRAMEWORKS[peer].command(setting, Path(folder))) as server,
     ):
         batches = shared_batches(server.port, groups)
         found = load.hey(server.url, answers.matmul16_post(), CLIENTS, seconds)
         server.require_alive()
-    report.run(max_batch_size=max_batch_size, hey=found)
-    label = f"max_batch_size {max_batch_size}"
+    report.run(peer=peer, max_batch_size=max_batch_size, hey=found)
+    if peer == RINGBATCH:
+        hold_to_limits(report, max_batch_size, batches, found)
+    return found
+
+
+def hold_to_limits(
+    report: Report, max_batch_size: int, batches: list[list[str]], found: load.HeyRun
+) -> None:
+    """Compare who shared a batch, and how requests ended, with what is right."""
+    label, groups = f"max_batch_size {max_batch_size}", len(batches)
     alone = sum(1 for ids in batches if len(set(ids)) == 1)
     report.limit(f"{label}: groups of five with one batchId", alone, at_least=groups)
     distinct = len({i for ids in batches for i in ids})
@@ -65,7 +69,6 @@ def measure(report: Report, max_batch_size: int, seconds: float, groups: int) ->
     report.limit(f"{label}: answers 200", found.statuses.get(200, 0), at_least=1)
     others = sum(count for status, count in found.statuses.items() if status != 200)
     report.limit(f"{label}: answers not 200, or none", others + found.errors, at_most=0)
-    return found
 
 
 def main() -> int:
@@ -76,10 +79,19 @@ def main() -> int:
     options = parser.parse_args()
 
     load.require_tools()
+    absent = install({PEER: FRAMEWORKS[PEER].environment})
     report = Report("kserve_example", vars(options))
-    waiting = measure(report, 32, options.seconds, options.groups)
+    report.without(absent)
+
+    def run(_turn: int, peer: str) -> tuple[load.HeyRun, load.HeyRun]:
+        waiting, filled = (
+            measure(report, peer, size, options.seconds, options.groups) for size in (32, CLIENTS)
+        )
+        return waiting, filled
+
+    names = [RINGBATCH, *(name for name in (PEER,) if name not in absent)]
+    ((waiting, filled),) = run_entries(report, names, 1, run)[RINGBATCH]
     report.limit("max_batch_size 32: average", waiting.average_s, 0.500, 0.515, "s")
-    filled = measure(report, 5, options.seconds, options.groups)
     # Only the last requests of a run lack company and wait; the average hides five among many.
     report.limit("max_batch_size 5: average", filled.average_s, at_most=0.05, unit="s")
     report.limit(

@@ -1,22 +1,24 @@
 """What is left of a server's work when four times as much is asked of it as it can do.
 
 An open loop at several rates around the capacity of a model that takes 20 ms for a batch of eight,
-for ringbatch, mosec and LitServe in turn, each told to give up after a second. What counts is
+for several servers in turn; those that can be told give a request up after a second. What counts is
 goodput: right answers within the deadline, by when they came, each second.
 """
 
 import argparse
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from harness import Command, Server
+from harness import Server
 from open_loop import Answer, open_loop
-from peers import LITSERVE, MODELS, MOSEC, Ringbatch, litserve, mosec
+from peers import install
 from report import Report
 from rounds import number, run_rounds, spread, table
+from tensors import V1_JSON
+from v1_peers import FRAMEWORKS, RINGBATCH, Framework, Setting
 
 CAP = 8
 CAPACITY_PER_S = CAP / 0.02
@@ -67,35 +69,20 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[int(len(values) * share)] if values else 0.0
 
 
-def ringbatch(folder: Path) -> Command:
-    """Return the command that serves the model."""
-    peer = Ringbatch(
-        "sleep",
-        MODELS / "sleep_20ms.py",
-        frontends=1,
-        settings={"max_batch_size": CAP, "timeout_s": TIMEOUT_S},
-    )
-    return peer.command(folder)
-
-
-def measure(command: Callable[[Path], Command], rate_per_s: float, seconds: float) -> Run:
+def measure(framework: Framework, rate_per_s: float, seconds: float) -> Run:
     """Start a server and ask that much of it."""
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        Server(command(Path(folder))) as server,
+        Server(framework.command(SETTING, Path(folder))) as server,
     ):
         answers = open_loop(server.port, "/v1/models/sleep:predict", rate_per_s, seconds)
         server.require_alive()
         return summary(answers, rate_per_s, seconds)
 
 
-ENTRIES = {
-    "ringbatch": ringbatch,
-    "mosec": lambda folder: mosec(
-        folder, "mosec_sleep.py", timeout_ms=int(TIMEOUT_S * 1e3), BENCH_CAP=str(CAP)
-    ),
-    "LitServe": lambda _folder: litserve("litserve_sleep.py", BENCH_CAP=str(CAP)),
-}
+SETTING = Setting({"sleep": "sleep_20ms"}, cap=CAP, timeout_s=TIMEOUT_S)
+ENTRIES = {name: each for name, each in FRAMEWORKS.items() if each.form is V1_JSON}
+DEFAULT = [RINGBATCH, "mosec", "LitServe", "KServe's batcher", "Redis queue"]
 KEYS = ("goodput_per_s", "accepted_p50_ms", "accepted_p99_ms", "refused_p99_ms")
 
 
@@ -120,15 +107,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0, help="length of one run")
-    parser.add_argument("--loads", type=float, nargs="+", default=[0.5, 0.9, 1.0, 2.0, 4.0])
-    parser.add_argument("--entries", nargs="+", choices=ENTRIES, default=list(ENTRIES))
+    parser.add_argument("--loads", type=float, nargs="+", default=[0.5, 1.0, 2.0, 4.0, 8.0])
+    parser.add_argument("--entries", nargs="+", choices=ENTRIES, default=DEFAULT)
     options = parser.parse_args()
+    absent = install({name: ENTRIES[name].environment for name in options.entries})
+    names = [name for name in options.entries if name not in absent]
     report = Report("overload", vars(options))
-    for environment, entry in ((MOSEC, "mosec"), (LITSERVE, "LitServe")):
-        if entry in options.entries:
-            environment.ensure()
-
-    entries = [(name, load) for name in options.entries for load in options.loads]
+    report.without(absent)
+    report.peer_versions(ENTRIES[name].environment for name in names)
+    report.put("notes", {name: ENTRIES[name].note for name in names})
+    entries = [(name, load) for name in names for load in options.loads]
 
     def run(turn: int, entry: tuple[str, float]) -> Run:
         name, load = entry
@@ -144,12 +132,12 @@ def main() -> int:
         peak = max(median(runs[name, load], "goodput_per_s") for load in options.loads)
         return median(runs[name, most], "goodput_per_s") / peak if peak else 0.0
 
-    for name in options.entries:
+    for name in names:
         report.say(f"{name}: {kept(name):.3f} of its peak at {most:g} times the capacity")
-    if "ringbatch" in options.entries:
-        own = runs["ringbatch", most]
+    if RINGBATCH in names:
+        own = runs[RINGBATCH, most]
         what = f"goodput at {most:g} times the capacity against the peak"
-        report.limit(what, kept("ringbatch"), at_least=0.95)
+        report.limit(what, kept(RINGBATCH), at_least=0.95)
         report.limit("p99 of what was accepted, ms", median(own, "accepted_p99_ms"), at_most=1000)
         report.limit("p99 of refusals, ms", median(own, "refused_p99_ms"), at_most=10)
     return report.finish()

@@ -7,7 +7,6 @@ versions, so that its needs and ringbatch's never meet.
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import venv
@@ -24,10 +23,11 @@ SERVICES = BENCH / "services"
 ENVIRONMENTS = BENCH / ".peers"
 
 TomlValue = str | int | float | bool | list[int]
+Section = Mapping[str, TomlValue]
 
 
 class PeerUnfit(RuntimeError):
-    """A peer cannot run with this Python; the message says with which it can."""
+    """A peer cannot be installed or run here; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,11 @@ class Environment:
         return ENVIRONMENTS / self.name / "bin" / "python"
 
     def ensure(self) -> None:
-        """Make the environment unless it stands as required; a changed pin makes it anew."""
+        """Make the environment unless it stands as required; a changed pin makes it anew.
+
+        Raises:
+            PeerUnfit: pip could not install what is required.
+        """
         folder = ENVIRONMENTS / self.name
         done, wanted = folder / "installed.txt", "\n".join(self.requirements) + "\n"
         if done.exists() and done.read_text() == wanted:
@@ -51,14 +55,11 @@ class Environment:
         print(f"making bench/.peers/{self.name}: {', '.join(self.requirements)}", flush=True)
         shutil.rmtree(folder, ignore_errors=True)
         venv.create(folder, with_pip=True)
-        subprocess.run(
-            [
-                str(self.python),
-                *["-m", "pip", "install", "--quiet", "--disable-pip-version-check"],
-                *self.requirements,
-            ],
-            check=True,
-        )
+        pip = [str(self.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        found = subprocess.run([*pip, *self.requirements], stderr=subprocess.PIPE, text=True)
+        if found.returncode != 0:
+            errors = [line for line in found.stderr.splitlines() if line.startswith("ERROR: ")]
+            raise PeerUnfit(f"pip could not install it: {(errors or [found.stderr])[-1][:300]}")
         done.write_text(wanted)
 
     def packages(self) -> list[str]:
@@ -96,35 +97,13 @@ class Ringbatch:
     model: str
     path: Path
     frontends: int = 2
-    settings: Mapping[str, TomlValue] = field(default_factory=dict)
-    server: Mapping[str, TomlValue] = field(default_factory=dict)
+    settings: Section = field(default_factory=dict)
+    server: Section = field(default_factory=dict)
 
     def command(self, folder: Path) -> Command:
         """Write the configuration into `folder` and return the command that serves it."""
-        port = free_port()
-        file = folder / "ringbatch.toml"
-        file.write_text(
-            toml(
-                {
-                    "server": {
-                        "host": "127.0.0.1",
-                        "port": port,
-                        "frontends": self.frontends,
-                        **self.server,
-                    },
-                    f"models.{self.model}": {
-                        "runtime": "python",
-                        "path": str(self.path),
-                        **self.settings,
-                    },
-                }
-            )
-        )
-        return Command(
-            argv=[sys.executable, "-m", "ringbatch.engine", "serve", "--config", str(file)],
-            port=port,
-            ready_path=f"/v1/models/{self.model}",
-        )
+        model = {"runtime": "python", "path": str(self.path), **self.settings}
+        return ringbatch_command(folder, {self.model: model}, self.frontends, self.server)
 
 
 @dataclass(frozen=True)
@@ -136,19 +115,21 @@ class Triton:
         x: the shape of one instance's input, FP32.
         y: the shape of one instance's output, FP32.
         queue_delay_us: how long a batch may wait for company.
+        max_batch_size: the largest batch.
     """
 
     model: str
     x: Sequence[int]
     y: Sequence[int]
     queue_delay_us: int = 0
+    max_batch_size: int = 32
 
     @property
     def config(self) -> str:
         """The model's config.pbtxt, whose lists of numbers and strings are written as in JSON."""
         return f"""\
 backend: "python"
-max_batch_size: 32
+max_batch_size: {self.max_batch_size}
 input [ {{ name: "x" data_type: TYPE_FP32 dims: {json.dumps(list(self.x))} }} ]
 output [ {{ name: "y" data_type: TYPE_FP32 dims: {json.dumps(list(self.y))} }} ]
 instance_group [ {{ kind: KIND_CPU count: 1 }} ]
@@ -205,7 +186,34 @@ dynamic_batching {{ max_queue_delay_microseconds: {self.queue_delay_us} }}
         )
 
 
-def toml(sections: Mapping[str, Mapping[str, TomlValue]]) -> str:
+def ringbatch_command(
+    folder: Path, models: Mapping[str, Section], frontends: int = 1, server: Section | None = None
+) -> Command:
+    """Write the configuration of a ringbatch server into `folder`; return the command for it."""
+    port = free_port()
+    file = folder / "ringbatch.toml"
+    listening: Section = {"host": HOST, "port": port, "frontends": frontends}
+    sections = {f"models.{name}": keys for name, keys in models.items()}
+    file.write_text(toml({"server": {**listening, **(server or {})}, **sections}))
+    return Command(
+        argv=[sys.executable, "-m", "ringbatch.engine", "serve", "--config", str(file)],
+        port=port,
+        ready_path=f"/v1/models/{next(iter(models))}",
+    )
+
+
+def install(wanted: Mapping[str, Environment | None]) -> dict[str, str]:
+    """Make the environments of these entries; return why, of each that cannot be installed."""
+    reasons: dict[Environment, str] = {}
+    for environment in dict.fromkeys(filter(None, wanted.values())):
+        try:
+            environment.ensure()
+        except PeerUnfit as error:
+            reasons[environment] = str(error)
+    return {name: reasons[own] for name, own in wanted.items() if own in reasons}
+
+
+def toml(sections: Mapping[str, Section]) -> str:
     """Return the TOML text of sections of plain values."""
     return "\n".join(
         f"[{name}]\n" + "".join(f"{key} = {_toml_value(value)}\n" for key, value in keys.items())
@@ -248,11 +256,17 @@ def _toml_value(value: TomlValue) -> str:
     return repr(value)
 
 
-MOSEC = Environment("mosec", ("mosec==0.9.8", "numpy==2.4.6", "orjson==3.13.0"))
-
-LITSERVE = Environment("litserve", ("litserve==0.2.19",))
-
+_NUMPY, _ORJSON = "numpy==2.4.6", "orjson==3.13.0"
+MOSEC = Environment("mosec", ("mosec==0.9.8", _NUMPY, _ORJSON))
+LITSERVE = Environment("litserve", ("litserve==0.2.19", _NUMPY))
 TRITON = Environment("triton", ("nvidia-pytriton==0.7.0", "numpy==1.26.4"))
+BENTOML = Environment("bentoml", ("bentoml==1.4.39", _NUMPY))
+MLSERVER = Environment("mlserver", ("mlserver==1.7.1",))
+RAY_SERVE = Environment("ray-serve", ("ray[serve]==2.60.0", _NUMPY, _ORJSON))
+FASTAPI = Environment(
+    "fastapi",
+    ("fastapi==0.165.0", "uvicorn[standard]==0.54.0", "redis==8.1.0", _NUMPY, _ORJSON),
+)
 
 
 def mosec(folder: Path, service: str, *, timeout_ms: int = 3000, **settings: str) -> Command:
@@ -276,21 +290,6 @@ def mosec(folder: Path, service: str, *, timeout_ms: int = 3000, **settings: str
         port=port,
         ready_path="/",
         env=settings,
-    )
-
-
-def litserve(service: str, **settings: str) -> Command:
-    """Return the command that serves a script of services/, which reads `settings` from its
-    environment.
-    """
-    port = free_port()
-    return Command(
-        argv=[str(LITSERVE.python), str(SERVICES / service), f"--port={port}"],
-        port=port,
-        ready_path="/health",
-        env=settings,
-        # At SIGTERM it leaves its workers behind.
-        stop_signal=signal.SIGINT,
     )
 
 

@@ -2,7 +2,8 @@
 
 A model takes half a second a batch of up to five. N clients each spend half a second on decoding
 an image, all at the same time, and then send it. Measured from the start of decoding to the last
-answer; the ideal is 0.5 + 0.5 * ceil(N / (5 * workers)) seconds.
+answer; the ideal is 0.5 + 0.5 * ceil(N / (5 * workers)) seconds. A real Redis with polling workers
+runs beside it, and the table has what that project reports of its own.
 
 The policy is `fixed` with a short wait. All images arrive within a few milliseconds, and every
 batch but the last can be full. `eager` would start a batch as soon as the first image is there: a
@@ -20,16 +21,19 @@ import time
 from pathlib import Path
 
 from answers import WrongAnswer
+from entries import run_entries
 from harness import HOST, Server
-from peers import MODELS, Ringbatch
+from peers import install
 from report import Report
 from rounds import table
+from v1_peers import FRAMEWORKS, RINGBATCH, Setting
 
 BATCH = 5
 DECODE_S = 0.5
 MODEL_S = 0.5
 WAIT_MS = 20
 TOLERANCE = 0.05
+PEER = "Redis queue"
 THEIRS_S = {
     1: {1: 1.07, 10: 2.26, 50: 7.49, 100: 12.72, 200: 25.1},
     2: {1: 1.07, 10: 1.67, 50: 4.05, 100: 7.18, 200: 13.0},
@@ -66,42 +70,42 @@ async def all_at_once(port: int, images: int) -> float:
     return time.monotonic() - start
 
 
-def measure(report: Report, workers: int, counts: list[int], rounds: int) -> None:
-    """Fill one half of the table: one server, every number of images."""
-    served = Ringbatch(
-        "sleep_half",
-        MODELS / "sleep_half.py",
-        settings={
-            "policy": "fixed",
-            "max_batch_size": BATCH,
-            "max_latency_ms": WAIT_MS,
-            "workers": workers,
-        },
+def measure(report: Report, peer: str, workers: int, counts: list[int], rounds: int) -> None:
+    """Fill one part of the table: one server, every number of images."""
+    setting = Setting(
+        {"sleep_half": "sleep_half"}, BATCH, wait_ms=WAIT_MS, policy="fixed", workers=workers
     )
     with (
         tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        Server(served.command(Path(folder))) as server,
+        Server(FRAMEWORKS[peer].command(setting, Path(folder))) as server,
     ):
         for turn in range(rounds):
             for images in counts:
-                total_s = asyncio.run(all_at_once(server.port, images))
-                ideal = ideal_s(images, workers)
-                report.run(round=turn, workers=workers, images=images, total_s=total_s, ideal=ideal)
-                report.limit(
-                    f"{images} images, {workers} workers: total against ideal",
-                    total_s / ideal,
-                    1 - TOLERANCE,
-                    1 + TOLERANCE,
+                total_s, ideal = (
+                    asyncio.run(all_at_once(server.port, images)),
+                    ideal_s(images, workers),
                 )
+                report.run(
+                    round=turn,
+                    peer=peer,
+                    workers=workers,
+                    images=images,
+                    total_s=total_s,
+                    ideal=ideal,
+                )
+                if peer == RINGBATCH:
+                    what = f"{images} images, {workers} workers: total against ideal"
+                    report.limit(what, total_s / ideal, 1 - TOLERANCE, 1 + TOLERANCE)
                 server.require_alive()
 
 
 def show(report: Report) -> str:
     """Return the table beside that project's figures."""
     return table(
-        ["images", "workers", "ringbatch, s", "ideal, s", "of ideal", "Redis project, s"],
+        ["", "images", "workers", "s", "ideal, s", "of ideal", "Redis project, s"],
         [
             [
+                run["peer"],
                 str(run["images"]),
                 str(run["workers"]),
                 f"{run['total_s']:.3f}",
@@ -122,9 +126,16 @@ def main() -> int:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     options = parser.parse_args()
 
+    absent = install({PEER: FRAMEWORKS[PEER].environment})
     report = Report("redis_table", vars(options))
-    for workers in options.workers:
-        measure(report, workers, options.images, options.rounds)
+    report.without(absent)
+    names = [RINGBATCH, *(name for name in (PEER,) if name not in absent)]
+
+    def run(_turn: int, peer: str) -> None:
+        for workers in options.workers:
+            measure(report, peer, workers, options.images, options.rounds)
+
+    run_entries(report, names, 1, run)
     report.say(show(report))
     return report.finish()
 

@@ -6,7 +6,7 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,6 +57,7 @@ class Report:
         self.scenario = scenario
         self.limits: list[Limit] = []
         self.runs: list[dict[str, Any]] = []
+        self._absent: dict[str, str] = {}
         self._started = datetime.now(UTC)
         self._record: dict[str, Any] = {
             "scenario": scenario,
@@ -66,6 +67,7 @@ class Report:
             "versions": versions(),
             "git": git_state(),
             "runs": self.runs,
+            "absent": self._absent,
         }
         print(f"== {scenario} ==", flush=True)
         load_before = os.getloadavg()[0]
@@ -104,21 +106,29 @@ class Report:
         self.limits.append(found)
         print(found, flush=True)
 
-    def peer_versions(self, environments: Iterable[Environment]) -> None:
-        """Record what is installed in each peer's environment."""
-        self._record["versions"]["peers"] = {e.name: e.packages() for e in environments}
+    def peer_versions(self, environments: Iterable[Environment | None]) -> None:
+        """Record what is installed in each peer's environment; None is this interpreter's."""
+        own = dict.fromkeys(filter(None, environments))
+        self._record["versions"]["peers"] = {e.name: e.packages() for e in own}
+        self._record["pins"] = {e.name: list(e.requirements) for e in own}
+
+    def without(self, absent: Mapping[str, str]) -> None:
+        """Record entries that were to be compared and are not, each with the reason."""
+        for name, why in absent.items():
+            self._absent[name] = why
+            print(f"without {name}: {why}", flush=True)
 
     def finish(self) -> int:
         """Write the JSON and return the exit status: 0 when every limit was met, else 1."""
         self._record["load_average_at_end"] = os.getloadavg()
         self._record["limits"] = [{**asdict(found), "met": found.met} for found in self.limits]
-        folder = BENCH / "results"
+        folder = Path(os.environ.get("RINGBATCH_BENCH_RESULTS") or BENCH / "results")
         folder.mkdir(exist_ok=True)
         file = folder / f"{self.scenario}-{self._started:%Y%m%dT%H%M%SZ}.json"
         file.write_text(json.dumps(self._record, indent=1) + "\n")
         missed = [found for found in self.limits if not found.met]
         met = len(self.limits) - len(missed)
-        print(f"{met} of {len(self.limits)} limits met; {file.relative_to(BENCH.parent)}")
+        print(f"{met} of {len(self.limits)} limits met; {os.path.relpath(file)}")
         return 1 if missed else 0
 
 

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import answers
 import load
+from entries import run_entries
 from harness import Server
-from peers import PEERS, Peer
+from peers import PEERS, Peer, install
 from report import Report
-from rounds import number, ratios, run_rounds, spread, table
+from rounds import number, ratios, spread, table
 
 DEFAULT = [
     "ringbatch",
@@ -134,12 +135,12 @@ def main() -> int:
     options = parser.parse_args()
 
     load.require_tools()
-    chosen = [PEERS[name] for name in options.peers]
-    environments = {peer.environment for peer in chosen if peer.environment is not None}
-    for environment in environments:
-        environment.ensure()
+    absent = install({name: PEERS[name].environment for name in options.peers})
+    names = [name for name in options.peers if name not in absent]
+    chosen = [PEERS[name] for name in names]
     report = Report("speed", vars(options))
-    report.peer_versions(environments)
+    report.without(absent)
+    report.peer_versions(peer.environment for peer in chosen)
     report.put("notes", {peer.name: peer.note for peer in chosen})
 
     def run(turn: int, name: str) -> dict[int, load.WrkRun]:
@@ -148,7 +149,7 @@ def main() -> int:
             report.run(round=turn, peer=name, result=asdict(one))
         return found
 
-    runs = run_rounds(options.peers, options.rounds, run)
+    runs = run_entries(report, names, options.rounds, run)
     report.say(rate_table(runs, options.connections))
     report.say(latency_table(runs, options.connections))
     for base in (*MOSECS, "in-place", "in-place-2", SILENT):

@@ -1,4 +1,4 @@
-"""One instance as V2 binary, as V2 JSON and as bare bytes, and the answer read back from each."""
+"""One instance as V1 JSON, V2 binary, V2 JSON and bare bytes, and the answers read back."""
 
 import json
 from collections.abc import Callable
@@ -38,6 +38,11 @@ class Subject:
     def path(self) -> str:
         """Where requests are posted."""
         return f"/v2/models/{self.name}/infer"
+
+    @property
+    def v1_path(self) -> str:
+        """Where V1's are."""
+        return f"/v1/models/{self.name}:predict"
 
 
 @dataclass(frozen=True)
@@ -124,6 +129,20 @@ def _read_json(subject: Subject, answer: Answer) -> Array:
     return np.array(output["data"], np.float32).reshape(output["shape"])
 
 
+def _post_v1(subject: Subject, x: Array) -> load.Post:
+    (instance,) = x
+    values = [round(float(value), 3) for value in instance]
+    return load.Post(subject.v1_path, _json({"instances": [values]}))
+
+
+def _read_v1(subject: Subject, answer: Answer) -> Array:
+    return np.array(json.loads(answer.body)["predictions"], np.float32)
+
+
+def _read_v1_bare(subject: Subject, answer: Answer) -> Array:
+    return np.array(json.loads(answer.body), np.float32)
+
+
 def _post_raw(subject: Subject, x: Array) -> load.Post:
     headers = {"Content-Type": "application/octet-stream"}
     return load.Post(subject.path, x.astype("<f4").tobytes(), headers)
@@ -159,6 +178,16 @@ MATMUL16 = Subject(
     lambda seed: np.array(answers.matmul16_instance(seed), np.float32),
     lambda x: x @ answers.MATMUL16_W,
 )
+NULL = Subject("null", (1,), (1,), lambda seed: np.full(1, seed, np.float32), lambda x: x)
+MATMUL784_W = np.random.RandomState(784).standard_normal((784, 10)).astype(np.float32)
+MATMUL784 = Subject(
+    "matmul784",
+    (784,),
+    (10,),
+    lambda seed: np.random.RandomState(seed).uniform(0, 1, 784).round(3).astype(np.float32),
+    lambda x: x @ MATMUL784_W,
+)
+AFFINE = Subject("affine", (1,), (1,), NULL.instance, lambda x: 2 * x)
 IMAGE = Subject("image", (3, 224, 224), (3,), _image, lambda x: x[:, :, 112, 112])
 
 V2_BINARY = Format("V2 binary", _post_binary, _read_binary)
@@ -166,6 +195,11 @@ V2_BINARY = Format("V2 binary", _post_binary, _read_binary)
 
 V2_JSON = Format("V2 JSON", _post_json, _read_json)
 """Values as a flat list with three digits, which is all that instances of matmul16 have."""
+
+V1_JSON = Format("V1 JSON", _post_v1, _read_v1)
+
+V1_BARE = Format("V1 JSON, answered by a bare list", _post_v1, _read_v1_bare)
+"""For peers that wrap no answer into an object."""
 
 RAW = Format("raw", _post_raw, _read_raw)
 """The tensor's bytes and nothing else, for peers that do not speak V2."""

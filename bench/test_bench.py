@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -440,6 +441,17 @@ def test_server_that_hangs_is_killed_with_its_children_in_other_sessions() -> No
     with pytest.raises(ServerDied, match="after SIGTERM"), Server(stubborn) as server:
         pid = int(server.log.split("child ")[1].split()[0])
     wait_for_end(pid)
+
+
+def test_server_that_ends_at_sigint_does_so_where_a_shell_has_it_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        ends = command(SERVER.replace("ORPHAN", ""))
+        with Server(dataclasses.replace(ends, stop_signal=signal.SIGINT)) as server:
+            pid = server.pid
+        assert not Path(f"/proc/{pid}").exists()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_server_that_leaves_a_process_is_named_and_the_process_killed() -> None:

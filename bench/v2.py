@@ -13,10 +13,11 @@ from pathlib import Path
 import load
 import procfs
 import tensors
+from entries import run_entries
 from harness import Command, Server
-from peers import MODELS, MOSEC, TRITON, Environment, Ringbatch, Triton, mosec
+from peers import MODELS, MOSEC, TRITON, Environment, Ringbatch, Triton, install, mosec
 from report import Report
-from rounds import ratios, run_rounds, spread, table
+from rounds import ratios, spread, table
 from speed import PLACEMENT, Runs, latency_table, rate_table, ratio_table
 from tensors import IMAGE, MATMUL16, RAW, V2_BINARY, V2_JSON, Format, Subject
 
@@ -48,6 +49,7 @@ class Workload:
         connections: how many at once, in turn.
         entries: in the order in which they run within a round.
         limits: by (entry, connections), how many times its rate that of `ringbatch` has to be.
+        best_per_s: the highest rate that any server can reach, where that is known.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Workload:
     connections: Sequence[int]
     entries: Sequence[Entry]
     limits: Mapping[tuple[str, int], float]
+    best_per_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -184,10 +187,12 @@ def compare(
     def run(turn: int, name: str) -> dict[int, Found]:
         found = measure(workload, entries[name], seconds)
         for one in found.values():
-            report.run(round=turn, workload=workload.name, peer=name, **asdict(one))
+            best = workload.best_per_s
+            share = {"of_ideal": one.result.requests_per_s / best} if best else {}
+            report.run(round=turn, workload=workload.name, peer=name, **asdict(one), **share)
         return found
 
-    found = run_rounds(list(entries), rounds, run)
+    found = run_entries(report, list(entries), rounds, run)
     runs = {
         name: [{count: one.result for count, one in turn.items()} for turn in turns]
         for name, turns in found.items()
@@ -244,11 +249,11 @@ def main() -> int:
         for entry in workload.entries
         if entry.name in options.peers
     ]
-    environments = {entry.environment for _, entry in chosen if entry.environment is not None}
-    for environment in environments:
-        environment.ensure()
+    absent = install({entry.name: entry.environment for _, entry in chosen})
+    names = [name for name in options.peers if name not in absent]
     report = Report("v2", vars(options))
-    report.peer_versions(environments)
+    report.without(absent)
+    report.peer_versions(every[name].environment for name in names)
     report.put(
         "notes",
         {
@@ -257,7 +262,7 @@ def main() -> int:
         },
     )
     found = {
-        workload.name: compare(report, workload, options.peers, options.rounds, options.seconds)
+        workload.name: compare(report, workload, names, options.rounds, options.seconds)
         for workload in workloads
     }
     if any(1 in workload.connections for workload in workloads):

@@ -1,5 +1,6 @@
-"""models/matmul16.py and models/image.py behind Triton's Python backend: whole batches at once."""
+"""Models of models/ behind Triton's Python backend: whole batches at once."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,10 +8,22 @@ import numpy as np
 import triton_python_backend_utils as triton
 from numpy.typing import NDArray
 
-W = np.random.RandomState(16).standard_normal((16, 10)).astype(np.float32)
+
+def _matmul(size: int) -> Any:
+    weights = np.random.RandomState(size).standard_normal((size, 10)).astype(np.float32)
+    return lambda x: x @ weights
+
+
+def _affine(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    time.sleep(0.005 + 0.0002 * len(x))
+    return 2 * x
+
 
 PREDICT = {
-    "matmul16": lambda x: x @ W,
+    "null": lambda x: x,
+    "matmul16": _matmul(16),
+    "matmul784": _matmul(784),
+    "affine": _affine,
     "image": lambda x: x[:, :, 112, 112],
 }
 

@@ -1,0 +1,169 @@
+"""Write README's comparisons between their markers, from the committed report.
+
+python bench/readme_tables.py            writes README.md
+python bench/readme_tables.py --check    says whether it is what the report gives
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from peers import BENCH
+from report_text import BUSY, disturbed, machine_words
+from rounds import number
+
+README: Final = BENCH.parent / "README.md"
+REPORT_JSON: Final = BENCH / "report.json"
+BEGIN: Final = "<!-- report:{} -->"
+END: Final = "<!-- report:end {} -->"
+SPEED: Final = (
+    ("p50, 1 connection", 1, "p50_ms", " ms"),
+    ("requests/s, 1", 1, "requests_per_s", ""),
+    ("32", 32, "requests_per_s", ""),
+    ("128", 128, "requests_per_s", ""),
+)
+"""Heading, connections, figure, unit."""
+WORKLOAD: Final = "16 floats"
+COLUMNS: Final = (
+    ("p50, 1 connection", "frameworks", (WORKLOAD, 1), "p50_ms", " ms"),
+    ("requests/s, 1", "frameworks", (WORKLOAD, 1), "requests_per_s", ""),
+    ("32", "frameworks", (WORKLOAD, 32), "requests_per_s", ""),
+    ("128", "frameworks", (WORKLOAD, 128), "requests_per_s", ""),
+    ("CPU µs a request, 32", "frameworks", (WORKLOAD, 32), "cpu_us", ""),
+    ("784 floats, 32", "frameworks", ("784 floats", 32), "requests_per_s", ""),
+    ("start to ready, s", "startup", (), "ready_s", ""),
+    ("memory, MiB", "startup", (), "pss_mib", ""),
+)
+"""Heading, scenario, what stands in its row beside the peer, figure, unit."""
+
+Report = Mapping[str, Any]
+
+
+class NoMarkers(ValueError):
+    """README has not exactly one place for a table."""
+
+
+def with_tables(readme: str, report: Report) -> str:
+    """README's text with what lies between its markers made from the report.
+
+    What the report has no figures of stays as it is.
+
+    Raises:
+        NoMarkers: there is not one place for a table, with a beginning and after it an end.
+    """
+    for name, lines in TABLES.items():
+        begin, end = BEGIN.format(name), END.format(name)
+        parts = re.fullmatch(
+            rf"(.*{re.escape(begin)}\n)(.*?)({re.escape(end)}.*)", readme, re.DOTALL
+        )
+        if parts is None or readme.count(begin) != 1 or readme.count(end) != 1:
+            raise NoMarkers(f"README needs {begin} and after it {end}, once each")
+        if "tables" in report["scenarios"].get(name, {}):
+            text = "\n".join(lines(report["scenarios"]))
+            readme = f"{parts[1]}\n{text}\n\n{parts[3]}"
+    return readme
+
+
+def head(found: Mapping[str, Any]) -> Iterator[str]:
+    """How a scenario was measured, and whether others disturbed it."""
+    settings = found["settings"]
+    yield f"Medians of {settings['rounds']} interleaved rounds, {settings['seconds']:g} s each, on"
+    yield f"{found['started_utc'][:10]}: {machine_words(found)}."
+    if disturbed(found) > BUSY:
+        yield f"**Others used up to {disturbed(found):.0%} of the machine meanwhile: provisional.**"
+    yield ""
+
+
+def variants(scenarios: Mapping[str, Any]) -> Iterator[str]:
+    """The table of speed.py."""
+    found = scenarios["speed"]
+    yield from head(found)
+    yield f"| | {' | '.join(heading for heading, *_ in SPEED)} |"
+    yield "|---" * (len(SPEED) + 1) + "|"
+    for peer in peers(found):
+        cells = [
+            cell(figures(scenarios, ("", "speed", (count,), figure, unit), peer), unit)
+            for _, count, figure, unit in SPEED
+        ]
+        note = found["notes"].get(peer)
+        yield f"| {peer}{f': {note}' if note else ''} | {' | '.join(cells)} |"
+
+
+def comparison(scenarios: Mapping[str, Any]) -> Iterator[str]:
+    """The table of all frameworks, without columns that have no figure."""
+    main = scenarios["frameworks"]
+    yield from head(main)
+    columns = [c for c in COLUMNS if any(figures(scenarios, c, peer) for peer in peers(main))]
+    yield f"| | {' | '.join(heading for heading, *_ in columns)} |"
+    yield "|---" * (len(columns) + 1) + "|"
+    for peer in peers(main):
+        cells = [cell(figures(scenarios, column, peer), column[4]) for column in columns]
+        yield f"| {peer} | {' | '.join(cells)} |"
+    for peer, why in main["absent"].items():
+        yield from ("", f"Without {peer}: {why.splitlines()[0]}")
+
+
+TABLES: Final = {"speed": variants, "frameworks": comparison}
+"""What makes each table, by its scenario."""
+
+
+def peers(scenario: Mapping[str, Any]) -> list[str]:
+    """Those of which a scenario has figures, in the order of its rows."""
+    rows = [
+        dict(zip(table["by"], row, strict=False))
+        for table in scenario["tables"]
+        for row in table["rows"]
+    ]
+    return list(dict.fromkeys(row["peer"] for row in rows))
+
+
+def figures(
+    scenarios: Mapping[str, Any],
+    column: tuple[str, str, tuple[Any, ...], str, str],
+    peer: str,
+) -> Sequence[float] | None:
+    """[median, smallest, largest, rounds] of one cell; None where it was not measured."""
+    _, name, beside, figure, _ = column
+    for table in scenarios.get(name, {}).get("tables", ()):
+        if figure not in table["figures"]:
+            continue
+        place = len(table["by"]) + table["figures"].index(figure)
+        for row in table["rows"]:
+            known = dict(zip(table["by"], row, strict=False))
+            if known.pop("peer") == peer and tuple(known.values()) == beside:
+                found: Sequence[float] | None = row[place]
+                return found
+    return None
+
+
+def cell(found: Sequence[float] | None, unit: str) -> str:
+    """The median; a dash where nothing was measured."""
+    return "-" if found is None else f"{number(found[0])}{unit}"
+
+
+def wanted() -> str:
+    """README as the committed report has it."""
+    return with_tables(README.read_text(), json.loads(REPORT_JSON.read_text()))
+
+
+def write() -> None:
+    """Bring README up to date."""
+    README.write_text(wanted())
+
+
+def main() -> int:
+    """Write, or check; the exit status of a check is 1 where README and report differ."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    if parser.parse_args().check:
+        same = README.read_text() == wanted()
+        print("README is what the report gives" if same else "README and report differ")
+        return 0 if same else 1
+    write()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
