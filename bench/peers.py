@@ -198,7 +198,7 @@ def ringbatch_command(
     return Command(
         argv=[sys.executable, "-m", "ringbatch.engine", "serve", "--config", str(file)],
         port=port,
-        ready_path=f"/v1/models/{next(iter(models))}",
+        ready_path="/v2/health/ready",
     )
 
 

@@ -28,6 +28,7 @@ from redis.asyncio import Redis
 POLL_S = float(os.environ.get("BENCH_POLL_MS", "5")) / 1e3
 KEPT_S = 60
 MOST_WAITING = 8192
+READY = "workers that poll"
 
 app = FastAPI()
 
@@ -59,6 +60,7 @@ def add(name: str, queue: "Redis[Any]") -> None:
 def poll(name: str) -> None:
     """A worker: answer the model's requests for ever."""
     predict, queue = work.models()[name], redis.Redis(unix_socket_path=redis_socket())
+    queue.incr(READY)
     while True:
         taken = queue.lpop(name, work.CAP)
         if not taken:
@@ -91,6 +93,9 @@ def main() -> None:
             time.sleep(0.01)
         names = [name for name in work.models() for _ in range(workers)]
         children += [subprocess.Popen([sys.executable, __file__, "--poll", n]) for n in names]
+        store_client = redis.Redis(unix_socket_path=redis_socket())
+        while int(store_client.get(READY) or 0) < len(names):
+            time.sleep(0.01)
         for name in work.models():
             add(name, Redis(unix_socket_path=redis_socket(), max_connections=MOST_WAITING))
         # uvicorn sends itself the signal that ended it again, which must not skip what follows.
