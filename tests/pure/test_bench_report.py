@@ -358,6 +358,11 @@ def test_other_hosts_and_requests_are_unlike() -> None:
         "the CPU differs: X and Y",
         "path differs: /v1/models/mnist:predict and /",
     ]
+    built = replace(one, machine={**one.machine, "compiled": False})
+    (words,) = unlike(one, built)
+    assert words.endswith("compiled or not, differs: True and False")
+    asked = replace(one, settings={**one.settings, "protocol": "grpc"})
+    assert unlike(one, asked) == ["protocol differs: v1 and grpc"]
 
 
 # What is asked, and what the engine says

@@ -264,6 +264,10 @@ def test_a_request_that_the_model_refuses_is_told_with_its_words(
     assert "shape" in words
     body.write_text("{")
     assert "no JSON" in refused(capsys, tmp_path, "--url", url, "--request", body)
+    body.write_bytes(ROW)
+    for protocol in ("grpc", "client"):
+        words = refused(capsys, tmp_path, "--url", url, "--request", body, "--protocol", protocol)
+        assert f"for --protocol {protocol} it must be a request of V2" in words
     missing = tmp_path / "missing.json"
     assert "No such file" in refused(capsys, tmp_path, "--url", url, "--request", missing)
     assert "status 404" in refused(capsys, tmp_path, "--url", url, "--model", "other")

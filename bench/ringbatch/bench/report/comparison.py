@@ -12,7 +12,13 @@ from ringbatch.bench.statistics.difference import Difference, difference, rounds
 
 DOUBT: Final = 0.05
 """How often two runs of the same thing may be called different."""
-_MACHINE: Final = {"cpu": "CPU", "cores": "number of CPUs", "kernel": "kernel"}
+_MACHINE: Final = {
+    "cpu": "CPU",
+    "cores": "number of CPUs",
+    "kernel": "kernel",
+    "python": "version of Python",
+    "compiled": "build, compiled or not,",
+}
 _SETTINGS: Final = ("path", "protocol", "request_bytes", "connections", "arrivals", "generators")
 _HEADING: Final = ("", "earlier", "later", "cost of it", "interval", "")
 
