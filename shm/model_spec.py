@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final, Literal
 
 from ringbatch.shm.chain import Chain, chain_of
-from ringbatch.shm.ragged import answered
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.texts import IDS, Tokens
 from ringbatch.shm.words import WORDS
@@ -156,6 +155,9 @@ class ModelSpec:
     @property
     def answered(self) -> tuple[Tensor, ...]:
         """The tensors in the slots of a typed model's answers."""
+        # What reads a configuration is to load no numpy: threads of math libraries are set first.
+        from ringbatch.shm.ragged import answered
+
         return answered(self.outputs)
 
     @property

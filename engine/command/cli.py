@@ -27,6 +27,7 @@ from ringbatch.engine.command import (
 )
 from ringbatch.engine.command.parser import Parser
 from ringbatch.engine.command.usage import usage_of
+from ringbatch.engine.config.addresses import lacks_scheme
 from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.document import (
     ALIASES,
@@ -59,8 +60,8 @@ _ABOUT: Final = "Put concurrent prediction requests together into batches and ru
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status; `argv` is without the program's name."""
     hold_standard_descriptors()
-    arguments = _parser().parse_args(argv)
     try:
+        arguments = _parser().parse_args(argv)
         status: int = arguments.command(arguments)
     except StartupError as error:
         for line in str(error).splitlines():
@@ -146,7 +147,8 @@ def _target(document: dict[str, Any], arguments: argparse.Namespace, first: str)
     if not arguments.model:
         raise ConfigError(f"{first}: {arguments.config} has no model that it could be for")
     stem = Path(arguments.model[0]).stem
-    if not is_model_name(stem) and "://" not in arguments.model[0]:
+    is_file = "://" not in arguments.model[0] and not lacks_scheme(arguments.model[0])
+    if not is_model_name(stem) and is_file:
         raise ConfigError(f'MODEL: "{stem}" cannot be the name of a model; give one with --name')
     return stem if is_model_name(stem) else "model"
 

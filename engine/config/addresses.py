@@ -9,6 +9,7 @@ from typing import Final
 _ADDRESS: Final = re.compile(
     r"http://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9/._~:@%+,=-]*)?"
 )
+_SCHEMELESS: Final = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}(?:/.*)?")
 _RAY_ADDRESS: Final = re.compile(r"auto|[A-Za-z0-9._-]+:[0-9]{1,5}")
 _RAY_RESOURCE: Final = re.compile(
     r"(?!(?:CPU|GPU|memory)=)[A-Za-z0-9_.:/-]{1,100}=(?=.*[1-9])[0-9]{1,9}(?:\.[0-9]{1,4})?"
@@ -33,6 +34,21 @@ _OF_ONE_REQUEST: Final = frozenset(
     }
 )
 """Headers that say how one request is sent, and so are never those of a batch."""
+
+
+def is_host(value: object) -> bool:
+    """Whether it may be an address or the name of a host; with a port or a scheme it is neither."""
+    return (
+        isinstance(value, str)
+        and bool(value.strip())
+        and value.count(":") != 1
+        and "/" not in value
+    )
+
+
+def lacks_scheme(path: str) -> bool:
+    """Whether a path looks like the address of a model server without its http://."""
+    return _SCHEMELESS.fullmatch(path) is not None
 
 
 def is_address(value: object) -> bool:

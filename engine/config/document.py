@@ -24,7 +24,7 @@ from ringbatch.engine.config import (
     unknown_keys,
     upstream_rules,
 )
-from ringbatch.engine.config.addresses import written
+from ringbatch.engine.config.addresses import lacks_scheme, written
 from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.dimensions import REQUEST_BYTES, lane_bytes, request_limit_bytes
 from ringbatch.engine.config.kinds import RUNTIMES, VERSION_WORDS, is_version, most_of, runtime_of
@@ -394,7 +394,9 @@ def _resolve_path(
             values["runtime"] = runtime = found
             loader = runtime_of(values["path"]) if runtime == "ray" else runtime
             if runtime is None or loader is None:
-                report.refuse((*place, "path"), quoted(raw["path"]), _ENDING_WORDS)
+                bare = isinstance(raw["path"], str) and lacks_scheme(raw["path"])
+                wanted = f"http://{raw['path']} for a model server there" if bare else _ENDING_WORDS
+                report.refuse((*place, "path"), quoted(raw["path"]), wanted)
                 return
             for key, words in runtime_rules.problems(runtime, values):
                 report.add((*place, key), words)

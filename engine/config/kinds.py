@@ -13,6 +13,7 @@ from ringbatch.engine.config.addresses import (
     are_ray_resources,
     is_address,
     is_any_address,
+    is_host,
     is_ray_address,
     lowered,
     origin,
@@ -213,7 +214,7 @@ TENSORS: Final = Kind(
     "TENSOR",
     several=True,
 )
-ADDRESS: Final = Kind("an address or a host name", _is_text, str, "ADDRESS")
+ADDRESS: Final = Kind("an address or a host name, without a port", is_host, str, "ADDRESS")
 SWITCH: Final = Kind("true or false", lambda value: isinstance(value, bool), bool, "")
 FILE: Final = Kind("the path of a file", _is_model_file, Path, "FILE")
 MODEL: Final = Kind(

@@ -201,8 +201,12 @@ class Keeper:
             self._loop.guard(partial(child.kill, signal.SIGCONT))
         self.wait(lambda: not running() or at_once(), limit_s)
         for child in running():
-            words = "%s [%d] did not stop within %g s and is killed"
-            logger.warning(words, child.title, child.pid, limit_s)
+            why = (
+                "is killed at once"
+                if at_once()
+                else f"did not stop within {limit_s:g} s and is killed"
+            )
+            logger.warning("%s [%d] %s", child.title, child.pid, why)
             self._loop.guard(partial(child.kill, signal.SIGKILL))
         self.wait(lambda: not running(), _KILLED_WITHIN_S)
         for child in running():

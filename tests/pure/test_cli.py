@@ -272,6 +272,12 @@ REFUSED: dict[str, tuple[str | None, list[str], str]] = {
         ["{here}/none.py"],
         'MODEL: found "{here}/none.py", but it must be a file that exists',
     ),
+    "address-without-a-scheme": (
+        None,
+        ["localhost:8501"],
+        'MODEL: found "localhost:8501", but it must be http://localhost:8501 for a model server '
+        "there",
+    ),
     "missing-beside-nothing": (
         None,
         ["none.py"],

@@ -670,7 +670,17 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "empty-host": (
         server('host = " "'),
-        '[server] host: found " ", but it must be an address or a host name',
+        '[server] host: found " ", but it must be an address or a host name, without a port',
+    ),
+    "host-with-a-port": (
+        server('host = "0.0.0.0:8080"'),
+        '[server] host: found "0.0.0.0:8080", but it must be an address or a host name, '
+        "without a port",
+    ),
+    "address-without-a-scheme": (
+        '[models.mnist]\npath = "localhost:8501"',
+        '[models.mnist] path: found "localhost:8501", but it must be http://localhost:8501 for a '
+        "model server there",
     ),
     "port-out-of-range": (
         server("port = 65536"),

@@ -227,6 +227,7 @@ def test_a_stop_has_load_balancers_turn_away_before_it_closes_a_connection(
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait() == 0
     assert server.gone()
+    assert "did not stop within" not in server.stderr
 
 
 @exhaustive
