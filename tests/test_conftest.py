@@ -117,7 +117,7 @@ def test_what_another_user_has_there_is_no_leftover(tmp_path: Path) -> None:
     name = f"ringbatch-selftest-{secrets.token_hex(4)}"
     given_away = LEAVES + "        __import__('os').chown('/dev/shm/{name}', 65534, 65534)\n"
     try:
-        run = run_pytest(tmp_path, given_away.format(name=name), grace_s=0)
+        run = run_pytest(tmp_path, given_away.format(name=name))
     finally:
         Path("/dev/shm", name).unlink(missing_ok=True)
     assert run.returncode == 0, run.stdout
