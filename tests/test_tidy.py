@@ -436,6 +436,16 @@ def is_stored_on_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
     )
 
 
+def starts_python_away_from_the_folder(module: Module) -> Iterator[str]:
+    """`python -m` looks for modules in the working directory first, where a user's json.py or
+    tokenize.py takes the place of the standard library's; -P has it look elsewhere."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.List | ast.Tuple):
+            words = list(map(ast.unparse, node.elts))
+            if words[:2] == ["sys.executable", "'-m'"]:
+                yield f"line {node.lineno}: python -m without -P"
+
+
 # The rules hold
 
 
@@ -465,6 +475,10 @@ def test_everything_is_caught_only_where_anything_can_come() -> None:
 
 def test_print_is_called_only_where_a_person_reads() -> None:
     assert_holds(prints_only_where_a_person_reads)
+
+
+def test_python_is_started_away_from_the_folder() -> None:
+    assert_holds(starts_python_away_from_the_folder)
 
 
 def test_files_are_short_enough_to_read() -> None:
@@ -637,6 +651,12 @@ def test_print_below_the_surface_is_reported() -> None:
 )
 def test_print_for_a_person_is_not_reported(name: str, source: str) -> None:
     assert not breaks(prints_only_where_a_person_reads, name, source)
+
+
+def test_python_that_looks_in_the_folder_first_is_reported() -> None:
+    rule = starts_python_away_from_the_folder
+    assert breaks(rule, "ringbatch.engine.x", "c = [sys.executable, '-m', 'a']")
+    assert not breaks(rule, "ringbatch.engine.x", "c = [sys.executable, '-P', '-m', 'a']")
 
 
 @pytest.mark.parametrize(("lines", "too_long"), [(MAX_LINES, False), (MAX_LINES + 1, True)])

@@ -179,6 +179,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ringbatch.bench.command.settings import Protocol, Settings
     from ringbatch.bench.load.arrivals import Kind, recorded
 
+    _expect_with_url(arguments)
     if arguments.compare is not None:
         unlike = arguments.even_if_unlike
         return bench.compare(arguments.compare, arguments.threshold, even_if_unlike=unlike)
@@ -216,6 +217,18 @@ def main(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
     )
     return bench.run(settings)
+
+
+def _expect_with_url(arguments: argparse.Namespace) -> None:
+    """An engine that is started has addresses and a name of its own."""
+    given = {
+        "--control-url": arguments.control_url,
+        "--grpc-url": arguments.grpc_url,
+        "--engine": arguments.engine,
+    }
+    for flag, value in given.items():
+        if value is not None and arguments.url is None:
+            raise StartupError(f"{flag} {value}: that is for an engine that runs, see --url")
 
 
 def _positive(text: str) -> float:

@@ -20,7 +20,7 @@ from ringbatch.shm.object_names import DIRECTORY, PREFIX
 
 NAME: Final = "demo"
 """Of the engine, beside those that run for other purposes."""
-_SERVE: Final = (sys.executable, "-m", "ringbatch.engine", "serve")
+_SERVE: Final = (sys.executable, "-P", "-m", "ringbatch.engine", "serve")
 SERVE: Final = (*_SERVE, "--engine-name", NAME, "--port", "0")
 READY: Final = re.compile(r"ringbatch: serving digits on http://127\.0\.0\.1:(\d+)\s*")
 

@@ -290,6 +290,19 @@ def test_an_engine_that_does_not_start_is_told_with_its_last_words(
     assert "missing.py" in refused(capsys, tmp_path, "--config", config)
 
 
+def test_arguments_that_would_be_passed_over_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "missing.toml"
+    words = refused(capsys, tmp_path, "--config", missing)
+    assert words.endswith(f"--config {missing}: No such file or directory")
+    for flag, value in (("--grpc-url", "http://a:1"), ("--control-url", "http://a:1")):
+        words = refused(capsys, tmp_path, "--config", missing, flag, value)
+        assert words.endswith(f"{flag} {value}: that is for an engine that runs, see --url")
+    words = refused(capsys, tmp_path, "--config", missing, "--pid", "1")
+    assert words.endswith("--engine 1: that is for an engine that runs, see --url")
+
+
 @exhaustive
 def test_an_engine_that_dies_meanwhile_is_told_with_its_last_words(tmp_path: Path) -> None:
     arguments = configured(tmp_path, {"matmul": {"path": "matmul.py"}})

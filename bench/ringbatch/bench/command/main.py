@@ -41,6 +41,7 @@ def run(settings: Settings) -> int:
     earlier_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _expect_writable(settings.output)
+        expect_readable(settings.config)
         warnings = quiet(settings)
         usual_s, most_s = settings.duration_s()
         say(f"this takes about {usual_s:.0f} s, and {most_s:.0f} s at most")
@@ -142,6 +143,21 @@ def _expect_writable(folder: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise CannotMeasure(f"--output {folder}: {error.strerror}") from None
+
+
+def expect_readable(config: Path | None) -> None:
+    """Find out what is wrong with the configuration's path before what is wrong with the host.
+
+    Raises:
+        CannotMeasure: it cannot be read.
+    """
+    if config is None:
+        return
+    try:
+        with config.open("rb"):
+            pass
+    except OSError as error:
+        raise CannotMeasure(f"--config {config}: {error.strerror}") from None
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ringbatch.bench.command.main import flags_for, quiet, say
+from ringbatch.bench.command.main import expect_readable, flags_for, quiet, say
 from ringbatch.bench.command.settings import Settings
 from ringbatch.bench.command.subject import find
 from ringbatch.bench.load.arrivals import Arrivals, Kind
@@ -62,6 +62,7 @@ def tune(wish: Wish) -> int:
     """
     earlier_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        expect_readable(wish.bench.config)
         quiet(wish.bench)
         search = Search(choices_for(len(os.sched_getaffinity(0)), wish.keep))
         say(f"this takes {wish.budget_s:.0f} s at most, and one trial more")

@@ -52,7 +52,7 @@ class Fleet:
         role = _CLIENT_ROLE if target.wire is Wire.CLIENT else _ROLE
         self._processes = [
             subprocess.Popen(
-                [sys.executable, "-m", role],
+                [sys.executable, "-P", "-m", role],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 # Ctrl-C is for the command, which then ends them.

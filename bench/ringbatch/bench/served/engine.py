@@ -59,7 +59,7 @@ def started(config: Path, flags: Sequence[str] = ()) -> Iterator[Served]:
         CannotMeasure: it does not start; the message ends with its last words.
     """
     command = [
-        *(sys.executable, "-m", "ringbatch.engine", "serve"),
+        *(sys.executable, "-P", "-m", "ringbatch.engine", "serve"),
         *("--config", str(config), "--engine-name", NAME),
         *("--host", "127.0.0.1", "--port", "0"),
         *("--control-host", "127.0.0.1", "--control-port", "0"),
