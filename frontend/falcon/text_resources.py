@@ -32,7 +32,7 @@ def add_routes(app: falcon.asgi.App[Request, Response], service: Service, bodies
     app.add_route(openai.PATH, Texts(service, bodies, EmbeddingsCodec))
     for path in reranking.PATHS:
         app.add_route(path, Texts(service, bodies, RerankingCodec))
-    app.add_route(classifying.PATH, Texts(service, bodies, ClassifyingCodec))
+    app.add_route(classifying.PATH, Classes(service, bodies, ClassifyingCodec))
 
 
 class Asked:
@@ -74,7 +74,7 @@ class TextCodec:
 
     def _model(self, name: str, framing: Asked) -> ServedModel:
         models = self._models
-        suitable = [n for n, model in models.models.items() if self._suits(model)]
+        suitable = self.suitable()
         name = only(suitable, name, self.purpose)
         model = models.by_address.get(name)
         if model is None:
@@ -86,6 +86,10 @@ class TextCodec:
                 f'model "{name}" is not for {self.purpose}; models for that are: {known}'
             )
         return model
+
+    def suitable(self) -> list[str]:
+        """The models that answer so."""
+        return [name for name, model in self._models.models.items() if self._suits(model)]
 
     def _suits(self, model: ServedModel) -> bool:
         return model.texts is not None and model.spec.outputs[0].name == self.output
@@ -168,3 +172,13 @@ class Texts:
             return start(self._codec, "", body, Asked(), reply, timeout_ns)
 
         await exchange(req, resp, self._bodies, started)
+
+
+class Classes(Texts):
+    """TEI's path, which elsewhere means other things: it is there while a classifier is served."""
+
+    async def on_post(self, req: Request, resp: Response) -> None:
+        """The body may name the model."""
+        if not self._codec.suitable():
+            raise falcon.HTTPRouteNotFound()
+        await super().on_post(req, resp)
