@@ -473,6 +473,7 @@ def test_after_kill_9_of_the_supervisor_no_process_and_no_name_is_left(
     wait_until(server.gone, "everything is gone")
 
 
+@exhaustive
 def test_after_kill_9_in_the_worst_order_the_next_start_sweeps_and_serves(
     start: Start, tmp_model: WriteModel, wait_until: WaitUntil
 ) -> None:

@@ -11,7 +11,7 @@ import orjson
 import pytest
 from serve.grpc_stub import grpc_port
 from serve.server import Server, Start
-from tiers import exhaustive
+from tiers import exhaustive, only
 
 from ringbatch.bench.command.settings import Protocol, Settings
 from ringbatch.bench.command.subject import Subject, find
@@ -32,7 +32,9 @@ STALLED = {
     Protocol.GRPC: "grpc frontend 0",
     Protocol.CLIENT: "collector",
 }
-every_protocol = pytest.mark.parametrize("protocol", list(Protocol))
+every_protocol = pytest.mark.parametrize(
+    "protocol", only({str(one): one for one in Protocol}, "grpc", "client")
+)
 
 
 @pytest.fixture(scope="module")

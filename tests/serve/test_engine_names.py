@@ -79,6 +79,7 @@ def test_an_unknown_name_is_told_with_those_that_run(pair: tuple[Server, Server]
         Client(unknown)
 
 
+@exhaustive
 def test_a_client_opened_by_name_goes_on_with_the_next_of_that_name(
     start: Start, pair: tuple[Server, Server]
 ) -> None:

@@ -102,6 +102,7 @@ def test_gunicorn_writes_in_the_form_of_the_others(start: Start, wait_until: Any
     assert all(" ringbatch " in line for line in server.stderr.splitlines()), server.stderr
 
 
+@exhaustive
 def test_a_server_serves_on_where_nobody_reads_its_log(
     start: Start, pipe: Pipe, tmp_path: Path, wait_until: Any
 ) -> None:

@@ -44,6 +44,7 @@ def test_a_crash_loop_is_said_and_ends_by_itself(start: Start, wait_until: WaitU
     wait_until(lambda: not complaint(server), "it is ready again")
 
 
+@exhaustive
 def test_where_no_batch_is_finished_it_is_not_ready_until_one_is(
     start: Start, wait_until: WaitUntil
 ) -> None:

@@ -265,6 +265,7 @@ def test_a_model_that_cannot_be_loaded_leaves_the_old_one_serving(site: Site, lo
     assert site.number() == 2
 
 
+@exhaustive
 def test_a_reload_goes_on_whatever_becomes_of_the_collector(
     site: Site, load: Load, wait_until: WaitUntil
 ) -> None:

@@ -119,6 +119,7 @@ def test_a_client_that_leaves_takes_nothing_with_it(server: Server, wait_until: 
     wait_until(lambda: counted(server, "ringbatch_in_flight_requests") == 0, "an empty lane")
 
 
+@exhaustive
 def test_an_application_starts_before_and_stops_after_all_its_requests(
     start: Start, tmp_path: Path
 ) -> None:

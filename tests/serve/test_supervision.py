@@ -98,6 +98,7 @@ def test_children_of_a_killed_worker_go_with_it_and_keep_nothing_waiting(
     assert server.stop() == 0
 
 
+@exhaustive
 def test_a_stop_ends_the_children_of_workers(start: Start) -> None:
     server = start(UNRULY)
     children = [ask(server, "fork the worker's"), ask(server, "fork own")]
@@ -314,6 +315,7 @@ def predict(x):
 """
 
 
+@exhaustive
 def test_a_replacement_that_fails_its_warm_up_is_replaced_as_one_that_fails_to_load(
     start: Start, wait_until: WaitUntil, tmp_path: Path
 ) -> None:
@@ -383,6 +385,7 @@ def test_a_start_that_fails_with_a_closed_standard_error_has_its_status(
     assert own.process.wait() == 2
 
 
+@exhaustive
 def test_what_a_service_manager_says_is_for_the_supervisor_alone(
     server: Callable[..., Server], tmp_path: Path
 ) -> None:

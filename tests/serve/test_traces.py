@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from serve.client import Connection, instances, predict_target, request
 from serve.grpc_stub import Stub, grpc_port, infer_request
 from serve.server import Server, Start
-from tiers import first_of
+from tiers import exhaustive
 
 TRACE: Final = "0af7651916cd43dd8448eb211c80319c"
 PARENT: Final = "b7ad6b7169203331"
@@ -291,7 +291,8 @@ def test_a_whole_share_traces_all_and_a_stop_sends_the_last(
     assert len(batches) == 31
 
 
-@pytest.mark.parametrize("way", first_of(["down", "silent", "500", "503"], 1))
+@exhaustive
+@pytest.mark.parametrize("way", ["down", "silent", "500", "503"])
 def test_a_collector_that_takes_nothing_harms_nobody(
     start: Start,
     own_collector: Collector,

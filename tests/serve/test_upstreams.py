@@ -127,6 +127,7 @@ def more(clients: Clients, port: int, wait_until: WaitUntil, count: int = 10) ->
     wait_until(lambda: clients.answered[port] >= before + count or clients.failures, "answers")
 
 
+@exhaustive
 def test_a_server_is_killed_and_comes_back_and_no_request_fails(
     start: Start, sleepers: Sleepers, wait_until: WaitUntil
 ) -> None:
