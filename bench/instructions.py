@@ -23,7 +23,7 @@ import random
 import re
 import sys
 import sysconfig
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
@@ -47,10 +47,12 @@ _NOTHING = "nothing"
 _PACKAGES = ("httptools", "numpy", "orjson", "uvicorn")
 """Whose instructions take part, or decide what others do."""
 _CLOCK_STEP_NS = 2_000
+_RECOUNTS = 3
 
 Environment = Mapping[str, str]
 Counts = Mapping[str, float]
 """Instructions for one run of a piece, by its name."""
+Recount = Callable[[Sequence[str]], Counts]
 
 
 @dataclass(frozen=True)
@@ -227,6 +229,31 @@ def say(found: Counts, here: Environment, baselines: Mapping[str, Baseline]) -> 
     return 1
 
 
+def recounted(
+    found: Counts, here: Environment, baselines: Mapping[str, Baseline], again: Recount
+) -> Counts:
+    """The counts, those of pieces that seem to take too many being the least of several.
+
+    A count is now and then too high by chance, by 6 % once in some hundred counts on a busy host;
+    it is never too low.
+
+    Args:
+        found, here, baselines: as of `say`.
+        again: counts the pieces of these names once more.
+    """
+    baseline = baselines.get(kind(here))
+    if baseline is None or differences(here, baseline.environment):
+        return found
+    lowest = dict(found)
+    for _ in range(_RECOUNTS):
+        limits = {name: kept * MAX_RATIO for name, kept in baseline.instructions.items()}
+        names = [name for name, now in lowest.items() if now > limits.get(name, now)]
+        if not names:
+            break
+        lowest |= {name: min(lowest[name], now) for name, now in again(names).items()}
+    return lowest
+
+
 def _plain(found: Counts) -> str:
     return table(["instructions", ""], [[name, _shown(n)] for name, n in found.items()])
 
@@ -267,6 +294,8 @@ def main() -> int:
             print(*(f"{name}=={pinned[name]}" for name in _PACKAGES if name in pinned))
             return 0
         found = count(names=options.piece)
+        if options.record is None:
+            found = recounted(found, here, baselines, lambda names: count(names=names))
     except CannotCount as error:
         print(error, file=sys.stderr)
         return 2

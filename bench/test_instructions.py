@@ -3,7 +3,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import callgrind
@@ -11,7 +11,17 @@ import instructions
 import pytest
 from callgrind import CannotCount, counts, read
 from hot_path import pieces
-from instructions import Baseline, count, differences, judge, kind, record, say
+from instructions import (
+    Baseline,
+    Counts,
+    count,
+    differences,
+    judge,
+    kind,
+    record,
+    recounted,
+    say,
+)
 from tiers import exhaustive
 
 needs_valgrind = pytest.mark.skipif(
@@ -77,10 +87,13 @@ def test_pieces_of_the_hot_path_repeat_and_a_dearer_one_is_found(tmp_path: Path)
         "from instructions import main\n"
         "main()\n"
     )
-    first, second = count(names=names), count(names=names)
+    several = [count(names=names) for _ in range(3)]
+    lowest = {}
     for name in names:
-        assert second[name] == pytest.approx(first[name], rel=0.01)
-    (words,) = judge(count(spoilt, names), first).dearer
+        # The third may be too high by chance, see `recounted`.
+        lowest[name], second, _ = sorted(found[name] for found in several)
+        assert second == pytest.approx(lowest[name], rel=0.01)
+    (words,) = judge(count(spoilt, names), lowest).dearer
     assert words.startswith("64 decisions, 100 waiting:")
 
 
@@ -116,6 +129,24 @@ def test_counts_of_another_environment_are_told_and_not_judged(
     told = capsys.readouterr().out
     assert "publish: 1 instructions before, 1,000 now" in told
     assert "--record" in told
+
+
+def test_what_seems_to_take_too_many_is_counted_again_and_the_least_holds() -> None:
+    kept = {"3.11 plain": Baseline(HERE, "the first", "", {"publish": 100.0, "collect": 100.0})}
+    asked = []
+
+    def again(names: Sequence[str]) -> Counts:
+        asked.append([*names])
+        return {"publish": 106.0 if len(asked) == 1 else 101.0}
+
+    found = {"publish": 105.0, "collect": 102.0}
+    lowest = {"publish": 101.0, "collect": 102.0}
+    assert recounted(found, HERE, kept, again) == lowest
+    assert asked == [["publish"], ["publish"]]
+    assert recounted(found, {**HERE, "numpy": "2.5.0"}, kept, again) == found
+    assert recounted({"publish": 110.0}, HERE, kept, lambda _: {"publish": 107.0}) == {
+        "publish": 107.0
+    }
 
 
 def test_a_baseline_is_moved_with_its_reason_and_leaves_the_others(tmp_path: Path) -> None:

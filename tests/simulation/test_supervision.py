@@ -40,6 +40,8 @@ def test_what_a_defect_changes_is_there_to_be_changed(mutant: Mutant | Late) -> 
         pass
 
 
+# Few lives show some of them.
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mutant", only(MUTANTS, *FOUND_SOON))
 def test_a_supervisor_with_a_defect_is_found_out(mutant: Mutant | Late) -> None:
     with mutant.applied():
