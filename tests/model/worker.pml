@@ -165,7 +165,8 @@ end:
             worker_at[number] = ANSWERING
         }
 
-    /* shm/engine_port.py: EnginePort.answer, EnginePort.answer_uniform, one after the other */
+    /* shm/engine_port.py: EnginePort.answer, EnginePort.answer_uniform, EnginePort.answer_later_step, one
+     * after the other */
     :: d_step { worker_at[number] == ANSWERING && HOLDS(0) && ANSWERS(number) -> answer(0) }
     :: d_step {
             worker_at[number] == ANSWERING && !HOLDS(0) && HOLDS(1) && ANSWERS(number) -> answer(1)

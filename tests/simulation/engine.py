@@ -10,25 +10,27 @@ import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any, Final, cast
 from unittest.mock import patch
 
 import numpy as np
-from segment_fixture import local_segment, spec
-from simulation.machine import MILLISECOND_NS, SECOND_NS, Bell, EventLoop, Machine, Process
+from segment_fixture import local_segment
+from simulation.machine import MILLISECOND_NS, Bell, EventLoop, Machine, Process
 from simulation.memory import Items, ItemStridedView, Memory, Packed, WordItems, watched
+from simulation.served import FORWARDED
 
 from ringbatch.engine.collector import loop as collector_loop
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import Loop
 from ringbatch.engine.runtimes.model import InvalidInput, Model, ServerFailed
 from ringbatch.engine.worker import runner as runner_module
+from ringbatch.engine.worker import steps as steps_module
 from ringbatch.engine.worker import tensors
 from ringbatch.engine.worker.forwarder import Forwarder
-from ringbatch.engine.worker.runner import Runner
+from ringbatch.engine.worker.runner import Runner, TensorCodec
+from ringbatch.engine.worker.steps import Steps
 from ringbatch.engine.worker.worker import RETRY_S, Worker
 from ringbatch.frontend.request import models as models_module
 from ringbatch.frontend.request.gateway import Gateway
@@ -50,10 +52,9 @@ from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.forward import Forwarded, Refusal, refusal_text
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, WORD
-from ringbatch.shm.model_spec import Forward, ModelSpec
+from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import FLAG_BITS, Status
-from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.wakeup import Wakeup
 
 FRONTENDS: Final = 2
@@ -62,32 +63,6 @@ LANES: Final = 2 * FRONTENDS
 another."""
 HOSTILE_LANE: Final = LANES
 SLOTS, LANE_BYTES = 8, 32 * PAGE
-X: Final = Tensor("x", "INT64", [])
-TYPED: Final = spec(
-    0,
-    [X],
-    [X],
-    name="typed",
-    max_batch_size=8,
-    workers=(0, 1),
-    timeout_ns=2 * SECOND_NS,
-    batch_timeout_ns=300 * MILLISECOND_NS,
-)
-UNTYPED: Final = spec(
-    1,
-    name="untyped",
-    max_batch_size=3,
-    max_latency_ns=5 * MILLISECOND_NS,
-    policy="fixed",
-    workers=(2,),
-    timeout_ns=3 * SECOND_NS,
-    batch_timeout_ns=400 * MILLISECOND_NS,
-)
-FORWARDED: Final = replace(
-    UNTYPED, name="forwarded", forward=Forward("/v1/models/forwarded:predict", (), any_path=False)
-)
-SERVED: Final = ((TYPED, UNTYPED), (TYPED, FORWARDED))
-"""What an engine may serve."""
 _DUMP_NS: Final = 500 * MILLISECOND_NS
 """From SIGABRT to SIGKILL."""
 _SOON_NS: Final = 2 * MILLISECOND_NS
@@ -123,7 +98,10 @@ def installed() -> Iterator[None]:
         patch.object(lane_module, "_store_header", Packed(REQUEST_HEADER).pack_into),
         patch.object(holder_module, "_store_details", Packed(ANSWER_DETAILS).pack_into),
         patch.object(holder_module, "PACKED_DETAILS", Packed(PACKED_DETAILS)),
+        patch.object(holder_module, "_PACKED_INSTANTS", Packed(holder_module._PACKED_INSTANTS)),
+        patch.object(holder_module, "_PACKED_BATCH", Packed(holder_module._PACKED_BATCH)),
         patch.object(runner_module, "StridedView", ItemStridedView),
+        patch.object(steps_module, "StridedView", ItemStridedView),
         patch.object(uniform_batch, "FEW", _FEW),
         patch.object(tensors, "FEW", _FEW),
         patch.object(models_module, "V1Model", lambda spec, _windows: _v1_model(spec)),
@@ -427,7 +405,19 @@ class Engine:
         if model is FORWARDED:
             return Forwarder(ModelServer(predict), model.name, port, clock_ns, run_again)
         loaded = Model(model.inputs, model.outputs, lambda: None, predict)
-        return Runner(loaded, model.name, port, clock_ns, run_again=run_again)
+
+        def fresh() -> TensorCodec:
+            return TensorCodec(port.memory, loaded)
+
+        return Runner(
+            loaded,
+            model.name,
+            port,
+            clock_ns,
+            codec=fresh() if model.typed else None,
+            run_again=run_again,
+            place=Steps(self.segment, fresh, port.say_answer_start).place,
+        )
 
     def _serve(self, frontend: Frontend) -> None:
         segment, machine = self.segment, self.machine

@@ -10,6 +10,7 @@ What must hold:
     stopped for
     nobody sleeps beside work while time passes, see `Life._check_sleepers`
     no DONE is stored but by who holds the request, and no payload changes while it is in flight
+    what a chain answers has passed its steps in their order, and where nothing happens each once
     in the end every slot and all memory is free, and each model answers as if nothing had been
 """
 
@@ -24,15 +25,30 @@ from simulation.engine import (
     FRONTENDS,
     HOSTILE_LANE,
     LANE_BYTES,
-    SERVED,
     SLOTS,
-    TYPED,
     Engine,
     Frontend,
     host,
 )
 from simulation.hostile import HostileLane
 from simulation.machine import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, Machine, Process
+from simulation.served import (
+    ADDED,
+    CHAINED,
+    GATHERING,
+    SERVED,
+    SPREADING,
+    TYPED,
+    gathered,
+    instances,
+    is_numeric,
+    marked,
+    names_in,
+    number_in,
+    numbers_in,
+    spread,
+    steps_of,
+)
 
 from ringbatch.engine.collector.dead_batches import MAX_DEATHS
 from ringbatch.engine.collector.takeover import held
@@ -43,9 +59,11 @@ from ringbatch.frontend.request.service import Service
 from ringbatch.shm.counters import CollectorCounter, Counters
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.extents import RESERVE_SHARE
+from ringbatch.shm.model_spec import ModelSpec
 
 TOLERANCE_NS: Final = 100 * MILLISECOND_NS
-ADDED: Final = 1_000_000_000
+ASKED_A_CHAIN: Final = "asked a chain"
+"""What is seen of that; all else that is seen is a misfortune."""
 HARMLESS, LARGE, REFUSED, POISON, FATAL, HANGING = range(6)
 SERVED_BY_NS: Final = 20 * MILLISECOND_NS
 _SETTLED_IN_NS: Final = 20 * SECOND_NS
@@ -98,10 +116,16 @@ class Profile:
     alike: float = 0.0
     """Requests of one instance each to the typed model."""
     hostile: float = 0.0
+    chained: bool = False
+    """Whether there is a chain among the models."""
 
     @staticmethod
-    def of(chance: random.Random) -> "Profile":
-        """One of many."""
+    def of(chance: random.Random, chains: random.Random) -> "Profile":
+        """One of many; `chains` decides whether there is a chain."""
+        return replace(Profile._of(chance), chained=chains.random() < _CHAINED_SHARE)
+
+    @staticmethod
+    def _of(chance: random.Random) -> "Profile":
         if chance.random() < _CROWDED_SHARE:
             return chance.choice(CROWDED)
 
@@ -135,6 +159,7 @@ class Profile:
             Profile(min(self.requests, SLOTS // 3), self.stride, self.loads),
             gap_ns=self.gap_ns,
             run_ns=self.run_ns,
+            chained=self.chained,
         )
 
     def simpler(self) -> "list[Profile]":
@@ -167,7 +192,17 @@ CROWDED: Final = (
 )
 """In the first two rings are full, of what is submitted twice; in the third nobody rests; in the
 last workers die amid large batches."""
+BROKEN_CHAINS: Final = Profile(
+    requests=8,
+    stride=8,
+    kills_of_workers=0.1,
+    kills_of_collectors=0.15,
+    strange=0.3,
+    chained=True,
+)
+"""Whoever holds a request of a chain dies between its steps, and some end before the last."""
 _CROWDED_SHARE: Final = 0.08
+_CHAINED_SHARE: Final = 0.25
 _LOADS_SHARE: Final = 0.1
 
 
@@ -177,19 +212,23 @@ class Asked:
 
     number: int
     kind: int
-    model: str
+    model: ModelSpec
     rows: int
     frontend: Frontend
     by: Process
     deaths: int
     timeout_ns: int
     lost_ns: int
+    at: int = 0
+    """In which step it does what its kind does."""
     due_ns: tuple[int, int] = (0, 0)
     """Its deadline: between these, as the clock may move while it is accepted."""
     body: bytes = b""
     call: Call | None = None
     victims: Counter[int] = field(default_factory=Counter)
     """Workers that ran it, where that is fatal, for each collector's life."""
+    runs: Counter[int] = field(default_factory=Counter)
+    """How many of its rows each step was run for."""
     status: int = 0
     """0 while it has none."""
     gone: bool = False
@@ -207,7 +246,8 @@ class Life:
 
     def __init__(self, seed: int, profile: Profile | None = None, *, trace: bool = False) -> None:
         self._chance = chance = random.Random(seed)
-        drawn = Profile.of(chance)
+        chains = random.Random(f"chains of {seed}")
+        drawn = Profile.of(chance, chains)
         self.profile = drawn if profile is None else profile
         self.machine = Machine(chance, self.profile.stride, self._misfortune)
         self.machine.trace = [] if trace else None
@@ -226,7 +266,8 @@ class Life:
             "frontend": (self.profile.kills_of_frontends, self.profile.stops_of_frontends),
         }
         self._longest_cycle_ns = 0
-        self._specs = specs = chance.choice(SERVED)
+        unchained = chance.choice(SERVED)
+        self._specs = specs = chains.choice(CHAINED) if self.profile.chained else unchained
         self.engine = Engine(
             self.machine,
             chance,
@@ -261,24 +302,54 @@ class Life:
     # What the models do
 
     def _model(self, name: str) -> Callable[..., Any]:
-        return self._predict_typed if name == TYPED.name else self._predict_untyped
+        if name == SPREADING.name:
+            return self._predict_spreading
+        if name == GATHERING.name:
+            return lambda wide, x: self._predict_numbers(name, gathered(wide, x))
+        if name in {model.name for model in self._specs if is_numeric(model)}:
+            return lambda x: self._predict_numbers(name, x)
+        return self._predict_untyped
 
-    def _predict_typed(self, x: Any) -> Any:
-        self._look_at({int(value) // 100 for value in x})
-        return x + ADDED
+    def _predict_spreading(self, x: Any) -> Any:
+        large = any(number_in(int(value)) % 10 == LARGE for value in x)
+        return spread(self._predict_numbers(SPREADING.name, x), large=large)
 
-    def _predict_untyped(self, instances: Any) -> Any:
-        numbers = {instance["n"] for instance in instances}
-        self._look_at(numbers)
-        return [
-            {"n": instance["n"], "added": ADDED, "pad": "." * self._padding(instance["n"])}
-            for instance in instances
-        ]
+    def _predict_numbers(self, name: str, values: Any) -> Any:
+        stages = {}
+        for value in values.tolist():
+            number, passed = number_in(value), names_in(value)
+            stages[number] = len(passed)
+            asked = self._known(number)
+            if asked is not None:
+                if steps_of(asked.model)[: len(passed) + 1] != (*passed, name):
+                    # Where its slot is another's by now, nobody is told.
+                    raise ValueError(f"request {number} comes to {name} from {passed}")
+                asked.runs[len(passed)] += 1
+        self._look_at(stages)
+        return marked(values, name)
+
+    def _predict_untyped(self, objects: Any) -> Any:
+        numbers = [instance["n"] for instance in objects]
+        self._look_at(dict.fromkeys(numbers, 0))
+        return [{"n": n, "added": ADDED, "pad": "." * self._padding(n)} for n in numbers]
 
     def _padding(self, number: int) -> int:
         return _STRANGE_BYTES if number % 10 == LARGE else 0
 
-    def _look_at(self, numbers: set[int]) -> None:
+    def _known(self, number: int) -> Asked | None:
+        """The request of that number; None where it is the hostile lane's."""
+        place = number // 10 - 1
+        known = 0 <= place < len(self.asked) and self.asked[place].number == number
+        return self.asked[place] if known else None
+
+    def _acts(self, number: int, stage: int) -> bool:
+        """Whether a request does in that step what its kind does."""
+        asked = self._known(number)
+        return asked is None or asked.at == stage
+
+    def _look_at(self, stages: dict[int, int]) -> None:
+        """What the requests of a batch do to a model, which has steps behind it for each."""
+        numbers = [number for number, stage in stages.items() if self._acts(number, stage)]
         kinds = {number % 10 for number in numbers}
         process = self.machine.current
         assert process is not None
@@ -334,7 +405,7 @@ class Life:
         elif chance.random() < profile.fatal:
             kind = chance.choice([FATAL, HANGING])
         model = chance.choice(self._specs)
-        if model is TYPED and kind == LARGE:
+        if model.typed and model.chain is None and kind == LARGE:
             kind = HARMLESS
         timeout_ns = model.timeout_ns
         if chance.random() < profile.short_deadlines:
@@ -342,9 +413,14 @@ class Life:
         rows = chance.choice([1, 1, 1, 1, 1, 2, 3, 10])
         if chance.random() < profile.alike:
             model, rows = TYPED, 1
-        self._ask(frontend, kind, model.name, rows, timeout_ns)
+        if model.name == SPREADING.name:
+            # Those of one answer are equally long, so they must have shared a batch.
+            rows = 1
+        self._ask(frontend, kind, model, rows, timeout_ns)
 
-    def _ask(self, frontend: Frontend, kind: int, model: str, rows: int, timeout_ns: int) -> Asked:
+    def _ask(
+        self, frontend: Frontend, kind: int, model: ModelSpec, rows: int, timeout_ns: int
+    ) -> Asked:
         assert frontend.process is not None
         number = 10 * (len(self.asked) + 1) + kind
         asked = Asked(
@@ -358,12 +434,11 @@ class Life:
             timeout_ns,
             frontend.process.lost_ns,
         )
+        if model.chain is not None:
+            self.seen[ASKED_A_CHAIN] += 1
+            asked.at = self._chance.randrange(len(model.chain.steps))
         self.asked.append(asked)
-        if model == TYPED.name:
-            instances: list[Any] = [100 * number + row for row in range(rows)]
-        else:
-            instances = [{"n": number, "row": row} for row in range(rows)]
-        asked.body = json.dumps({"instances": instances}).encode()
+        asked.body = json.dumps({"instances": instances(model, number, rows)}).encode()
         frontend.deliver(lambda service: self._predict(service, asked))
         return asked
 
@@ -377,7 +452,7 @@ class Life:
         asked.lost_ns = asked.by.lost_ns
         begun_ns = machine.now_ns
         call = service.predict(
-            asked.model,
+            asked.model.name,
             asked.body,
             lambda answer: self._reply(asked, answer),
             asked.timeout_ns,
@@ -410,6 +485,7 @@ class Life:
         assert told, f"request {asked.number} ends with {status}, but {body!r}"
         if status == 200:
             assert self._values(asked, json.loads(body)) == [asked.number] * asked.rows
+            self._expect_each_step_once(asked)
         elif status == 504 and first_ns and not self._stood_still:
             # Where much waits, what would be late is given up by so much earlier.
             self._note_cycles()
@@ -422,12 +498,18 @@ class Life:
     def _values(self, asked: Asked, answer: dict[str, Any]) -> list[int]:
         """The number of the request that each row of an answer belongs to."""
         rows = answer["predictions"]
-        if asked.model == TYPED.name:
-            assert [value % 100 for value in rows] == list(range(asked.rows))
-            return [(value - ADDED) // 100 for value in rows]
+        if is_numeric(asked.model):
+            return numbers_in(asked.model, rows)
         padding = "." * self._padding(asked.number)
         assert all((row["added"], row["pad"]) == (ADDED, padding) for row in rows)
         return [row["n"] for row in rows]
+
+    def _expect_each_step_once(self, asked: Asked) -> None:
+        """Where nobody dies or is cut short, and no model raises, nothing is run again."""
+        alike = all(other.kind == HARMLESS for other in self.asked)
+        if alike and is_numeric(asked.model) and self.seen.keys() <= {ASKED_A_CHAIN}:
+            wanted = dict.fromkeys(range(len(steps_of(asked.model))), asked.rows)
+            assert asked.runs == wanted, f"request {asked.number} passes steps {asked.runs}"
 
     def _cancel_one(self) -> None:
         open_calls = [asked for asked in self.asked if not (asked.status or asked.gone)]
@@ -507,7 +589,8 @@ class Life:
         engine = self.engine
         for model in self._specs:
             word = engine.segment.layout.model(model.index) + ModelWords.READY
-            if engine.raw[word] != len(model.workers):
+            steps = [step for step in self._specs if step.name in steps_of(model)]
+            if engine.raw[word] != min(len(step.workers) for step in steps):
                 return False
         if engine.collector is None or engine.collector.in_flight:
             return False
@@ -576,6 +659,6 @@ class Life:
         """Everything works as at first."""
         for frontend in self.engine.frontends:
             for model in self._specs:
-                asked = self._ask(frontend, HARMLESS, model.name, 1, model.timeout_ns)
+                asked = self._ask(frontend, HARMLESS, model, 1, model.timeout_ns)
                 self._run_until(self._at_rest)
                 assert asked.status == 200, f"afterwards, a request ends with {asked.status}"

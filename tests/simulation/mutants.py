@@ -15,11 +15,12 @@ from types import ModuleType
 from typing import Any, Final
 from unittest.mock import patch
 
-from simulation.life import CROWDED
+from simulation.life import BROKEN_CHAINS, CROWDED
 
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.dead_batches import DeadBatches
+from ringbatch.engine.collector.dispatcher import Dispatcher
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway
@@ -98,6 +99,25 @@ def _compiled(function: Callable[..., Any], source: str) -> Callable[..., Any]:
     result: Callable[..., Any] = changed
     return result
 
+
+CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
+    "what a step has answered goes on to the next": Mutant(
+        Dispatcher, "pass_on", "left = self._port.open_ones(references)", "left = references"
+    ),
+    "what a step is done with waits for nothing": Mutant(
+        Dispatcher, "pass_on", "chain.pass_on(requests, now_ns)", "pass"
+    ),
+    "a collector takes a step under way for the one behind it": Mutant(
+        Collector, "_request", "_replace(model=asked)", "_replace(model=asked + (1 << 56))"
+    ),
+    "the answer of a chain is DONE before its size": Late(
+        EnginePort,
+        "answer_later_step",
+        "_PACKED_BATCH.pack_into(",
+        "store_release[first_done + slot * _SLOT_WORDS] =",
+    ),
+}
+"""Wrong with chains alone."""
 
 MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a frontend takes an answer to an earlier request": Mutant(
@@ -272,10 +292,12 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "what is overdue keeps its waiter": Mutant(
         Gateway, "sweep", "self.cancel(slot)", "self.lane.cancel(slot)"
     ),
+    **CHAIN_MUTANTS,
 }
 
 SOUGHT_IN: Final = {
+    **dict.fromkeys(CHAIN_MUTANTS, BROKEN_CHAINS),
     "requests that find no room are not submitted later": CROWDED[0],
     "what found no room is submitted only with the next answer": CROWDED[0],
 }
-"""The lives in which a mutant is sought, where it shows in one of ten thousand others."""
+"""The lives in which a mutant is sought, where it shows in few of the others."""

@@ -5,9 +5,10 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
-from simulation.life import Life
+from simulation.life import ASKED_A_CHAIN, Life
 from simulation.mutants import MUTANTS, SOUGHT_IN, Late, Mutant
 from simulation.search import Found, first_wrong, live, quiet, simplest, story
 from tiers import first_of, only
@@ -19,6 +20,8 @@ FOUND_SOON = (
     "a request is published before its header",
     "an answer is posted before DONE",
     "answers to requests that are alike are posted before DONE",
+    "what a step has answered goes on to the next",
+    "a collector takes a step under way for the one behind it",
 )
 MISFORTUNES = {
     "cancelled",
@@ -40,7 +43,7 @@ def _on_the_machine() -> Iterator[None]:
 
 
 def check_variety(found: Found) -> None:
-    assert set(found.seen) == MISFORTUNES
+    assert set(found.seen) == MISFORTUNES | {ASKED_A_CHAIN}
     assert set(found.ends) == {200, 400, 500, 503, 504}
 
 
@@ -76,10 +79,12 @@ def test_a_wrong_life_is_told_as_simply_as_can_be() -> None:
     assert "is killed" not in told
 
 
-def test_a_life_without_misfortune_answers_everything() -> None:
+@pytest.mark.parametrize("chained", [False, True])
+def test_a_life_without_misfortune_answers_everything(chained: bool) -> None:
     ends: Counter[int] = Counter()
-    for seed in range(100):
-        life = Life(seed, profile=Life(seed).profile.calm())
+    for seed in range(50):
+        profile = replace(Life(seed).profile.calm(), chained=chained)
+        life = Life(seed, profile)
         life.run()
         ends += life.ends
     assert set(ends) == {200}

@@ -1,0 +1,165 @@
+"""What the engine of a life serves, what its clients send, and what its models answer.
+
+The models of numbers leave a trace: each puts a digit of its own behind those that a number came
+with. So the answer of a chain says which steps were run for it, and in which order.
+"""
+
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from segment_fixture import spec
+from simulation.machine import MILLISECOND_NS, SECOND_NS
+
+from ringbatch.engine.config.chained import ChainConfig, StepConfig
+from ringbatch.engine.supervisor.chains import first_chains
+from ringbatch.shm.model_spec import Forward, ModelSpec
+from ringbatch.shm.tensor import Tensor
+
+ADDED: Final = 1_000_000_000
+"""Below are a request and a row, above are the digits of the models that were run."""
+ROWS_AT_MOST: Final = 100
+WIDE_ROW: Final = 600
+"""Numbers in a row that finds no room at first."""
+
+X: Final = Tensor("x", "INT64", [])
+WIDE: Final = Tensor("wide", "INT64", [-1])
+TYPED: Final = spec(
+    0,
+    [X],
+    [X],
+    name="typed",
+    max_batch_size=8,
+    workers=(0, 1),
+    timeout_ns=2 * SECOND_NS,
+    batch_timeout_ns=300 * MILLISECOND_NS,
+)
+UNTYPED: Final = spec(
+    1,
+    name="untyped",
+    max_batch_size=3,
+    max_latency_ns=5 * MILLISECOND_NS,
+    policy="fixed",
+    workers=(2,),
+    timeout_ns=3 * SECOND_NS,
+    batch_timeout_ns=400 * MILLISECOND_NS,
+)
+FORWARDED: Final = replace(
+    UNTYPED, name="forwarded", forward=Forward("/v1/models/forwarded:predict", (), any_path=False)
+)
+SERVED: Final[tuple[tuple[ModelSpec, ...], ...]] = ((TYPED, UNTYPED), (TYPED, FORWARDED))
+"""What an engine may serve that has no chain."""
+
+SECOND: Final = replace(UNTYPED, name="second", inputs=(X,), outputs=(X,))
+SPREADING: Final = replace(SECOND, name="spreading", outputs=(WIDE,), policy="eager")
+GATHERING: Final = replace(
+    SECOND, name="gathering", index=2, account=2, inputs=(WIDE, X), workers=(3,)
+)
+CHAIN: Final = "chain"
+_TIMEOUT_S: Final = 3.0
+CHAINED: Final[tuple[tuple[ModelSpec, ...], ...]] = (
+    first_chains(
+        [
+            ChainConfig(
+                name=CHAIN,
+                steps=tuple(StepConfig(model=name) for name in ("typed", "second", "typed")),
+                timeout_s=_TIMEOUT_S,
+            )
+        ],
+        (TYPED, SECOND),
+    ),
+    first_chains(
+        [
+            ChainConfig(
+                name=CHAIN,
+                steps=(
+                    StepConfig(model="spreading"),
+                    StepConfig(model="gathering", inputs=(("x", "request.x"),)),
+                    StepConfig(model="typed"),
+                ),
+                timeout_s=_TIMEOUT_S,
+            )
+        ],
+        (TYPED, SPREADING, GATHERING),
+    ),
+)
+"""The same where there is one: all that its steps keep is of a fixed size; or of any size, and a
+later step takes what came with the request."""
+
+_DIGITS: Final = {TYPED.name: 1, SECOND.name: 2, SPREADING.name: 3, GATHERING.name: 4}
+_NAMES: Final = {str(digit): name for name, digit in _DIGITS.items()}
+
+
+def steps_of(model: ModelSpec) -> tuple[str, ...]:
+    """The names of the models that a request to one passes, in order."""
+    if model.chain is None:
+        return (model.name,)
+    return tuple(step.model for step in model.chain.steps)
+
+
+def is_numeric(model: ModelSpec) -> bool:
+    """Whether a model takes and returns numbers, and leaves a trace in them."""
+    return steps_of(model)[-1] in _DIGITS
+
+
+def names_in(value: int) -> tuple[str, ...]:
+    """The names of the models that have left a trace in a number, in order."""
+    trace = value // ADDED
+    digits = str(trace) if trace > 0 else ""
+    return tuple(_NAMES.get(digit, "nobody") for digit in digits)
+
+
+def marked(values: NDArray[Any], name: str) -> NDArray[Any]:
+    """Numbers as a model returns them."""
+    marks: NDArray[Any] = values % ADDED + ADDED * (values // ADDED * 10 + _DIGITS[name])
+    return marks
+
+
+def number_in(value: int) -> int:
+    """The number of the request that a value belongs to."""
+    return value % ADDED // ROWS_AT_MOST
+
+
+def instances(model: ModelSpec, number: int, rows: int) -> list[Any]:
+    """What a request of that number holds."""
+    if not is_numeric(model):
+        return [{"n": number, "row": row} for row in range(rows)]
+    values = [ROWS_AT_MOST * number + row for row in range(rows)]
+    if model.name == GATHERING.name:
+        return [{"wide": [value, value], "x": value} for value in values]
+    return values
+
+
+def numbers_in(model: ModelSpec, rows: list[Any]) -> list[int]:
+    """The number of the request that each row of an answer of a numeric model belongs to.
+
+    Raises:
+        AssertionError: a row is none of that model's, or not in its place.
+    """
+    wide = steps_of(model)[-1] == SPREADING.name
+    values = [row[0] if wide else row for row in rows]
+    if wide:
+        assert all(row == [row[0]] * len(row) for row in rows), f"{model.name} answers {rows}"
+    passed = {names_in(value) for value in values}
+    assert passed == {steps_of(model)}, f"what {model.name} answers has passed {passed}"
+    assert [value % ROWS_AT_MOST for value in values] == list(range(len(values)))
+    return [number_in(value) for value in values]
+
+
+def spread(values: NDArray[Any], *, large: bool) -> NDArray[Any]:
+    """Numbers as rows of them, which are as long as the batch's first number says."""
+    length = WIDE_ROW if large else 1 + int(values[0]) % 3
+    return np.repeat(values[:, np.newaxis], length, axis=1)
+
+
+def gathered(wide: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
+    """The numbers that `spread` has made rows of.
+
+    Raises:
+        ValueError: they are not those, or not those of the requests beside them.
+    """
+    values: NDArray[Any] = wide[:, 0]
+    if (wide != values[:, np.newaxis]).any() or (values % ADDED != x % ADDED).any():
+        raise ValueError(f"rows {wide[:, :3].tolist()} came with {x.tolist()}")
+    return values
