@@ -103,7 +103,7 @@ class Checker:
                     arrays.append(column)
                     faults += fault
                     continue
-                value = np.stack([row for row, _ in apart])
+                value = _stacked(apart)
             array, masked = _as_array(value, tensor)
             _expect_shape(array, tensor, (rows, *tensor.shape) if self._batched else tensor.shape)
             converted, beyond, what = _converted(array, tensor)
@@ -157,7 +157,24 @@ def _rows_apart(value: object, tensor: Tensor) -> list[tuple[Array, Array | None
         value = value.tolist()
     if tensor.static or not isinstance(value, (list, tuple)):
         return []
-    return [_as_array(row, tensor) for row in value]
+    return [_row(row, tensor) for row in value]
+
+
+def _row(value: object, tensor: Tensor) -> tuple[Array, Array | None]:
+    array, masked = _as_array(value, tensor)
+    if array.shape == (0,):
+        # Of an empty list, numpy cannot know how deep it would be.
+        array = array.reshape(0, *(max(size, 0) for size in tensor.shape[1:]))
+    return array, masked if array.size else None
+
+
+def _stacked(apart: list[tuple[Array, Array | None]]) -> Array:
+    """Rows of one shape as one array, masked where any of them is."""
+    array = np.stack([row for row, _ in apart])
+    if all(masked is None for _, masked in apart):
+        return array
+    masks = [np.zeros(row.shape, bool) if masked is None else masked for row, masked in apart]
+    return np.ma.MaskedArray(array, np.stack(masks))
 
 
 def _ragged(
@@ -185,9 +202,6 @@ def _ragged(
 
 
 def _row_shape(row: Array, tensor: Tensor) -> tuple[int, ...]:
-    if row.shape == (0,):
-        # Of an empty list, numpy cannot know how deep it would be.
-        return (0, *(max(size, 0) for size in tensor.shape[1:]))
     if row.ndim != len(tensor.shape) or any(
         want not in (ANY, got) for want, got in zip(tensor.shape, row.shape, strict=True)
     ):

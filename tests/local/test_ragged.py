@@ -231,6 +231,21 @@ def test_a_masked_value_costs_its_request_alone() -> None:
     assert found.faults == ["", "output 'tokens' holds masked values"]
 
 
+def test_a_masked_value_among_rows_of_one_length_does_so_too() -> None:
+    masked = np.ma.masked_array([2, 3], [False, True])
+    found = Answered([TOKENS], [[1, 4], masked], [1, 1])
+    assert found.faults == ["", "output 'tokens' holds masked values"]
+
+
+@pytest.mark.parametrize("rows", [[[]], [[], []], [[], [[1, 2]]]])
+def test_empty_rows_are_as_deep_as_declared(rows: list[Any]) -> None:
+    pairs = Tensor("pairs", "INT32", [-1, 2], padding=0)
+    found = Answered([pairs], rows, [len(rows)])
+    assert found.v1(0) == rows
+    longest = max(map(len, rows))
+    assert found.v2(0)[0][0] == [len(rows), longest, 2]
+
+
 def test_what_is_not_finite_costs_its_request_alone() -> None:
     output = Tensor("y", "FP32", [-1], padding=0)
     rows = [[1.0], [2.0, float("nan")], [3.0]]

@@ -278,6 +278,15 @@ def predict(x):
 """
 
 
+SPANS: Final = """
+from ringbatch.engine import Tensor
+inputs = [Tensor("count", "INT64", [])]
+outputs = [Tensor("pairs", "INT32", [-1, 2], padding=-1), Tensor("bare", "FP32", [-1])]
+def predict(count):
+    return [[[i, i] for i in range(n)] for n in count], [[0.5] * int(n) for n in count]
+"""
+
+
 def of(done: subprocess.CompletedProcess[str], name: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if line.startswith(f"# {name}: ")][1:]
 
@@ -363,6 +372,20 @@ def test_what_long_neighbours_do_to_an_answer_is_found(
     assert first.endswith("in batches of 4, and beside long neighbours")
     assert own == "# p: output y: no difference", "it is cut to its own length"
     assert ("no difference" not in summed) == found
+
+
+@exhaustive
+def test_rows_of_unequal_length_are_compared_as_they_are(folder: Path) -> None:
+    (folder / "spans.py").write_text(SPANS)
+    (folder / "counts.json").write_text("[3, 0, 5]")
+    model = '[models.s]\npath = "spans.py"\nmax_batch_size = 4\n'
+    (folder / "prod.toml").write_text(f"[server]\nport = 0\n{model}")
+    done = run(folder, "check", "--parity", "counts.json")
+    assert done.returncode == 0, done.stderr
+    assert of(done, "s")[1:] == [
+        "# s: output pairs: no difference",
+        "# s: output bare: no difference",
+    ]
 
 
 def test_a_model_without_inputs_and_several_models_want_files_of_their_own(folder: Path) -> None:
