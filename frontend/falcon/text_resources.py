@@ -32,6 +32,7 @@ def add_routes(app: falcon.asgi.App[Request, Response], service: Service, bodies
     app.add_route(openai.PATH, Texts(service, bodies, EmbeddingsCodec))
     for path in reranking.PATHS:
         app.add_route(path, Texts(service, bodies, RerankingCodec))
+    app.add_middleware(WhereServed())
     app.add_route(classifying.PATH, Classes(service, bodies, ClassifyingCodec))
 
 
@@ -177,8 +178,18 @@ class Texts:
 class Classes(Texts):
     """TEI's path, which elsewhere means other things: it is there while a classifier is served."""
 
-    async def on_post(self, req: Request, resp: Response) -> None:
-        """The body may name the model."""
+    def expect_served(self) -> None:
+        """Raise `falcon.HTTPRouteNotFound` where there is no classifier."""
         if not self._codec.suitable():
             raise falcon.HTTPRouteNotFound()
-        await super().on_post(req, resp)
+
+
+class WhereServed:
+    """Falcon's middleware: where `Classes` serves nobody, its path is none, whatever the method."""
+
+    async def process_resource(
+        self, _req: Request, _resp: Response, resource: object, _params: dict[str, Any]
+    ) -> None:
+        """After routing."""
+        if isinstance(resource, Classes):
+            resource.expect_served()

@@ -532,6 +532,12 @@ def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, allowed: 
     assert got.json["error"]
 
 
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "OPTIONS"])
+def test_a_path_for_models_that_are_not_served_is_none_for_any_method(method: str) -> None:
+    got = read("/predict", method)
+    assert (got.status_code, "allow" in got.headers) == (404, False)
+
+
 @pytest.mark.parametrize("path", ["/v2/models/sum/stats", "/v2/models/sum/versions/1/stats"])
 def test_statistics_are_those_of_the_segment(path: str) -> None:
     (stats,) = read(path).json["model_stats"]

@@ -364,6 +364,13 @@ def test_a_classification_that_cannot_be_is_refused(
     assert answer.error.startswith(words)
 
 
+@pytest.mark.parametrize("method", ["GET", "PUT"])
+def test_a_classification_is_posted(connection: Connection, method: str) -> None:
+    answer = connection.ask(request("/predict", method=method))
+    assert (answer.status, answer.headers["allow"]) == (405, "POST, OPTIONS")
+    assert answer.error == f"{method} is not allowed here; allowed: POST, OPTIONS"
+
+
 def test_classes_of_texts_have_their_names(connection: Connection, folder: Path) -> None:
     (expected,) = token_vectors(folder / "moods", "the cat")
     tensor = {"name": "text", "datatype": "BYTES", "shape": [1], "data": ["the cat"]}
