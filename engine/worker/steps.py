@@ -8,97 +8,26 @@ chain: the collector says at which, so that no frontend's word decides it.
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any
 
 from ringbatch.engine.worker.codec import Place
+from ringbatch.engine.worker.kept import PLACEMENTS_KEPT, Kept
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.runner import TensorCodec
 from ringbatch.engine.worker.tensors import Array, Gatherer, Scatterer
-from ringbatch.shm.chain import REQUEST, Chain, Source, reference_in, step_in
+from ringbatch.shm.chain import REQUEST, Source, reference_in, step_in
 from ringbatch.shm.engine_port import Request
 from ringbatch.shm.frame import PlacedTensor, Placement
-from ringbatch.shm.layout import aligned
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ragged import answered
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.strided_view import StridedView
 from ringbatch.shm.tensor import ANY, Tensor
-from ringbatch.shm.uniform_batch import UniformBatch
-
-_PLACEMENTS_KEPT: Final = 1024
+from ringbatch.shm.tuples import new_tuple
+from ringbatch.shm.uniform_batch import Sizes, UniformBatch
 
 SayStart = Callable[[Sequence[int], int], object]
 """Notes of requests how many bytes stand before their answers."""
-
-
-class Block(NamedTuple):
-    """What one step has kept of a request.
-
-    Attributes:
-        start: of its frame, in bytes from that of the result memory.
-        prefix: the words that open the frame.
-        placement: of the frame's tensors.
-    """
-
-    start: int
-    prefix: bytes
-    placement: Placement
-
-
-class Kept:
-    """What the requests of one chain hold, and what its steps have kept of them.
-
-    Attributes:
-        chain: which.
-
-    Args:
-        memory: the segment's.
-        views: of that memory.
-        spec: the chain's entry.
-    """
-
-    def __init__(self, memory: memoryview, views: StridedView, spec: ModelSpec) -> None:
-        assert spec.chain is not None, "only a chain has steps"
-        self.chain: Chain = spec.chain
-        self.memory = memory
-        self.views = views
-        steps = spec.chain.steps
-        self.request = Gatherer(memory, views, spec.inputs)
-        self._frames = [Gatherer(memory, views, step.kept) for step in steps[:-1]]
-        self.key_starts = spec.chain.key_starts
-
-    @property
-    def static(self) -> bool:
-        """Whether where every tensor lies follows from a request's rows alone."""
-        return self.request.static and all(frame.static for frame in self._frames)
-
-    def blocks(self, rows: int, result: int, capacity: int, count: int) -> list[Block] | None:
-        """The first blocks of a request; None where what stands there makes no sense.
-
-        Args:
-            rows: of the request.
-            result: where its result memory starts.
-            capacity: bytes of that.
-            count: how many blocks.
-        """
-        found, start = [], self.key_starts[-1]
-        for frame in self._frames[:count]:
-            limit = capacity - start
-            if frame.prefix_bytes > limit:
-                return None
-            prefix = bytes(self.memory[result + start : result + start + frame.prefix_bytes])
-            placement = frame.placed(rows, prefix, limit)
-            if placement is None:
-                return None
-            found.append(Block(start, prefix, placement))
-            start = aligned(start + placement.size)
-        return found
-
-    def end(self, blocks: Sequence[Block]) -> int:
-        """Where the next block starts."""
-        if not blocks:
-            return self.key_starts[-1]
-        return aligned(blocks[-1].start + blocks[-1].placement.size)
 
 
 class StepGatherer(Gatherer):
@@ -117,6 +46,8 @@ class StepGatherer(Gatherer):
         self._count = max((source.step for source in sources), default=REQUEST) + 1
         self._asks = any(source.step == REQUEST for source in sources)
         self._combined: dict[tuple[int, int, bytes, tuple[bytes, ...]], Placement] = {}
+        self._uniform: dict[tuple[int, int, int, int], Placement] = {}
+        """By rows, bytes of the request, distance and result capacity, those found sensible."""
 
     @property
     def static(self) -> bool:
@@ -140,16 +71,19 @@ class StepGatherer(Gatherer):
 
     def gather_uniform(self, uniform: UniformBatch) -> list[Array] | None:
         """As in `Gatherer`."""
-        sizes, start = uniform.sizes, int(uniform.request_offsets[0])
-        placement = self._combine(
-            sizes.rows,
-            b"",
-            sizes.request_bytes,
-            start,
-            start + uniform.distance,
-            sizes.result_capacity,
-        )
-        return None if placement is None else self._gathered(uniform.request_offsets, placement)
+        sizes, distance = uniform.sizes, uniform.distance
+        key = (sizes.rows, sizes.request_bytes, distance, sizes.result_capacity)
+        placement = self._uniform.get(key)
+        if placement is None:
+            placement = self._combine(
+                sizes.rows, b"", sizes.request_bytes, 0, distance, sizes.result_capacity
+            )
+            if placement is None:
+                return None
+            if len(self._uniform) >= PLACEMENTS_KEPT:
+                self._uniform.clear()
+            self._uniform[key] = placement
+        return self._gathered(uniform.request_offsets, placement)
 
     def _combine(
         self, rows: int, prefix: bytes, request_bytes: int, start: int, result: int, capacity: int
@@ -174,7 +108,7 @@ class StepGatherer(Gatherer):
                 )
                 for step, place in self._sources
             )
-            if len(self._combined) >= _PLACEMENTS_KEPT:
+            if len(self._combined) >= PLACEMENTS_KEPT:
                 self._combined.clear()
             combined = self._combined[key] = Placement(parts, 0)
         return combined
@@ -240,7 +174,8 @@ class KeepingScatterer(Scatterer):
         """As in `Scatterer`."""
         if self._key_bytes or not self._kept.static:
             return None
-        skipped = _skipped(self._kept, uniform, self._number)
+        sizes = uniform.sizes
+        skipped = self._kept.static_end(sizes.rows, sizes.result_capacity, self._number)
         if skipped is None:
             return None
         own = [arrays[number] for number in self._keeps]
@@ -303,7 +238,8 @@ class AnsweringScatterer(Scatterer):
         """As in `Scatterer`."""
         if any(step != self._last for step, _ in self._answers) or not self._kept.static:
             return None
-        skipped = _skipped(self._kept, uniform, self._last)
+        sizes = uniform.sizes
+        skipped = self._kept.static_end(sizes.rows, sizes.result_capacity, self._last)
         if skipped is None:
             return None
         own = [arrays[place] for _, place in self._answers]
@@ -311,7 +247,7 @@ class AnsweringScatterer(Scatterer):
         if size is None:
             return None
         self._say_start(uniform.references, skipped)
-        fits = skipped + size <= uniform.sizes.result_capacity
+        fits = skipped + size <= sizes.result_capacity
         return size if fits else skipped + size
 
 
@@ -367,13 +303,6 @@ class Steps:
         return StepGatherer(kept, step.inputs, step.sources)
 
 
-def _skipped(kept: Kept, uniform: UniformBatch, number: int) -> int | None:
-    """Where a step writes, of requests of the same sizes in a static chain."""
-    sizes, result = uniform.sizes, int(uniform.request_offsets[0]) + uniform.distance
-    blocks = kept.blocks(sizes.rows, result, sizes.result_capacity, number)
-    return None if blocks is None else kept.end(blocks)
-
-
 def _behind(request: Request, skipped: int) -> Request:
     """A request whose result memory starts so many bytes later."""
     return request._replace(
@@ -383,11 +312,11 @@ def _behind(request: Request, skipped: int) -> Request:
 
 
 def _all_behind(uniform: UniformBatch, skipped: int) -> UniformBatch:
-    sizes = uniform.sizes
-    return uniform._replace(
-        sizes=sizes._replace(result_capacity=sizes.result_capacity - skipped),
-        distance=uniform.distance + skipped,
-    )
+    references, slots, sizes, starts, distance = uniform
+    model, rows, request_bytes, key_bytes, capacity = sizes
+    # Replacing one of the fields takes thrice as long.
+    left = new_tuple(Sizes, (model, rows, request_bytes, key_bytes, capacity - skipped))
+    return new_tuple(UniformBatch, (references, slots, left, starts, distance + skipped))
 
 
 def _moved(part: PlacedTensor, distance: int) -> PlacedTensor:
