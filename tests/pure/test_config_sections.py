@@ -1,0 +1,269 @@
+"""Configurations with wrong keys, sections, paths or addresses, or settings that do not fit."""
+
+import pytest
+from config_documents import model, problems, server
+
+WRONG: dict[str, tuple[str, str]] = {
+    "both-spellings": (
+        model("max_batch_size = 3\nmaxBatchSize = 4"),
+        "[models.mnist] maxBatchSize: means max_batch_size, which is given as well; keep one",
+    ),
+    "wrong-value-in-kserve-spelling": (
+        model("maxBatchSize = -1"),
+        "[models.mnist] maxBatchSize: found -1, but it must be a whole number from 0 to 4096",
+    ),
+    "misspelt-key": (
+        model("max_batchsize = 3"),
+        "[models.mnist] max_batchsize: unknown key; did you mean max_batch_size?",
+    ),
+    "misspelt-case": (
+        server("Port = 3"),
+        "[server] Port: unknown key; did you mean port?",
+    ),
+    "key-like-no-other": (
+        server("zzz = 3"),
+        "[server] zzz: unknown key; all that there are stand in `ringbatch serve --help`, as flags",
+    ),
+    "section-like-no-other": (
+        model("") + "[zzz]\n",
+        "zzz: unknown key; known are server, models",
+    ),
+    "section-for-a-model": (
+        "[model.mnist]\n" + model(""),
+        "model: unknown key; did you mean models?",
+    ),
+    "key-of-triton": (
+        model("max_queue_delay_microseconds = 500"),
+        "[models.mnist] max_queue_delay_microseconds: unknown key; what other servers call so is "
+        'here max_latency_ms, in milliseconds, under policy = "fixed"',
+    ),
+    "section-of-triton": (
+        model("[models.mnist.dynamic_batching]"),
+        "[models.mnist] dynamic_batching: unknown key; what other servers call so is here always "
+        "on; policy, max_batch_size and max_latency_ms say how",
+    ),
+    "key-of-torchserve-that-looks-like-another": (
+        model("maxBatchDelay = 100"),
+        "[models.mnist] maxBatchDelay: unknown key; what other servers call so is here "
+        'max_latency_ms, in milliseconds, under policy = "fixed"',
+    ),
+    "key-of-litserve-that-looks-like-another": (
+        model("batch_timeout = 0.05"),
+        "[models.mnist] batch_timeout: unknown key; what other servers call so is here "
+        'max_latency_ms, in milliseconds, under policy = "fixed"; '
+        "batch_timeout_s bounds one run of a batch",
+    ),
+    "model-key-in-server": (
+        server("maxBatchSize = 3"),
+        "[server] maxBatchSize: unknown key here; it belongs in a section [models.NAME]",
+    ),
+    "server-key-in-model": (
+        model("port = 3"),
+        "[models.mnist] port: unknown key here; it belongs in a section [server]",
+    ),
+    "server-key-above-all-sections": (
+        "port = 3\n" + model(""),
+        "port: unknown key here; it belongs in a section [server]",
+    ),
+    "misspelt-section": (
+        "[servr]\n" + model(""),
+        "servr: unknown key; did you mean server?",
+    ),
+    "metrics-on-the-port-of-http": (
+        server("control_port = 8080"),
+        "[server] control_port: found 8080, but it must be another than port, which is 8080 "
+        "by default",
+    ),
+    "metrics-on-the-port-of-grpc": (
+        server("grpc_port = 81\ncontrol_port = 81"),
+        "[server] control_port: found 81, but it must be another than grpc_port, which is 81",
+    ),
+    "agent-checks-on-the-port-of-http": (
+        server("agent_check_port = 8080"),
+        "[server] agent_check_port: found 8080, but it must be another than port, which is 8080 "
+        "by default",
+    ),
+    "agent-checks-on-the-port-of-metrics": (
+        server("control_port = 82\nagent_check_port = 82"),
+        "[server] agent_check_port: found 82, but it must be another than control_port, which is "
+        "82",
+    ),
+    "traces-and-nobody-to-send-them": (
+        server('trace_endpoint = "http://127.0.0.1:4318"'),
+        "[server] trace_endpoint: needs control_port, because the process there sends the traces",
+    ),
+    "traces-to-nowhere": (
+        server('control_port = 9\ntrace_endpoint = "127.0.0.1:4318"'),
+        '[server] trace_endpoint: found "127.0.0.1:4318", but it must be the address of an '
+        "OpenTelemetry collector, http://HOST:PORT or https://HOST:PORT",
+    ),
+    "a-port-to-share-that-nobody-can-know": (
+        server("share_port = true\nport = 0"),
+        "[server] share_port: needs a port that others can take too, and 0 takes any free one",
+    ),
+    "a-certificate-without-its-key": (
+        server('tls_certificate = "c.pem"'),
+        "[server] tls_certificate: is for tls_key, which is missing",
+    ),
+    "authorities-without-a-certificate": (
+        server('tls_client_ca = "a.pem"'),
+        "[server] tls_client_ca: is for tls_certificate, which is missing",
+    ),
+    "a-file-that-is-no-text": (
+        server("api_keys_file = 1"),
+        "[server] api_keys_file: found 1, but it must be the path of a file",
+    ),
+    "grpc-on-the-port-of-http": (
+        server("grpc_port = 8080"),
+        "[server] grpc_port: found 8080, but it must be another than port, which is 8080 "
+        "by default",
+    ),
+    "server-is-no-table": (
+        "server = 3\n" + model(""),
+        "server: found 3, but it must be a table, with the header [server]",
+    ),
+    "models-is-no-table": (
+        "models = []",
+        "models: found a list, but it must be a table, with the header [models.NAME]",
+    ),
+    "model-is-no-table": (
+        '[models]\nmnist = "model.py"',
+        '[models] mnist: found "model.py", but it must be a table, with the header [models.mnist]',
+    ),
+    "no-models": ("", "models: there is no model; add a section [models.NAME] with a path"),
+    "empty-models": (
+        "[models]",
+        "models: there is no model; add a section [models.NAME] with a path",
+    ),
+    "no-path": (
+        "[models.mnist]",
+        "[models.mnist] path: is missing; it must be the path of a model file, or the address of a "
+        "model server, http://HOST:PORT or "
+        "https://HOST:PORT, or a list of addresses",
+    ),
+    "path-is-another-kind-of-url": (
+        '[models.mnist]\npath = "ftp://localhost/model.py"',
+        '[models.mnist] path: found "ftp://localhost/model.py", but it must be the path of a '
+        "model file, or the address of a model server, http://HOST:PORT or "
+        "https://HOST:PORT, or a list of addresses",
+    ),
+    "path-is-a-url-with-a-query": (
+        '[models.mnist]\npath = "http://localhost/m?a=b"',
+        '[models.mnist] path: found "http://localhost/m?a=b", but it must be the path of a '
+        "model file, or the address of a model server, http://HOST:PORT or "
+        "https://HOST:PORT, or a list of addresses",
+    ),
+    "no-addresses": (
+        "[models.mnist]\npath = []",
+        "[models.mnist] path: found a list, but it must be the path of a model file, or the "
+        "address of a model server, http://HOST:PORT or https://HOST:PORT, or a list of addresses",
+    ),
+    "addresses-and-a-file": (
+        '[models.mnist]\npath = ["http://h:1", "model.py"]',
+        '[models.mnist] path: found ["http://h:1", "model.py"], but it must be the path of a model '
+        "file, or the address of a model server, http://HOST:PORT or https://HOST:PORT, or a list "
+        "of addresses",
+    ),
+    "an-address-twice": (
+        '[models.mnist]\npath = ["http://h:1", "http://g:1", "http://h:1/"]',
+        "[models.mnist] path: http://h:1 stands there 2 times",
+    ),
+    "http-and-https": (
+        '[models.mnist]\npath = ["http://h:1", "https://g:1"]',
+        "[models.mnist] path: some addresses are http and some https, but one model has one of "
+        "them",
+    ),
+    "addresses-with-different-paths": (
+        '[models.mnist]\npath = ["http://h:1/a", "http://g:1"]',
+        "[models.mnist] path: addresses of one model must have the same path, but these have /a "
+        "and none",
+    ),
+    "too-many-addresses": (
+        f"[models.mnist]\npath = {[f'http://h:{port}' for port in range(1, 34)]}",
+        "[models.mnist] path: there are 33 addresses, but at most 32 are possible",
+    ),
+    "a-key-for-plain-http": (
+        '[models.mnist]\npath = "http://h:1"\nupstream_ca = "a.pem"',
+        "[models.mnist] upstream_ca: is for https, but the model server is asked over http",
+    ),
+    "a-certificate-without-a-key": (
+        '[models.mnist]\npath = "https://h:1"\nupstream_certificate = "a.pem"',
+        "[models.mnist] upstream_certificate: is for upstream_key, which is missing",
+    ),
+    "sidecar-of-several-servers": (
+        '[server]\nsidecar = true\n[models.mnist]\npath = ["http://h:1", "http://g:1"]',
+        "[server] sidecar: needs pass_through where the model is on several servers, or on one "
+        "over TLS: everything else is passed on there",
+    ),
+    "file-for-the-runtime-http": (
+        '[models.mnist]\npath = "m.py"\nruntime = "http"',
+        '[models.mnist] path: found "m.py", but it must be the address of a model server, '
+        "http://HOST:PORT, for the runtime http",
+    ),
+    "address-for-another-runtime": (
+        '[models.mnist]\npath = "http://h:1"\nruntime = "onnx"',
+        '[models.mnist] path: found "http://h:1", but it must be a file for the runtime onnx',
+    ),
+    "protocol-of-a-file": (
+        model('protocol = "v2"'),
+        "[models.mnist] protocol: is for the runtime http, but this model's is python",
+    ),
+    "forwarded-header-of-one-request": (
+        '[models.mnist]\npath = "http://h:1"\nforward_headers = ["Content-Length"]',
+        '[models.mnist] forward_headers: found ["Content-Length"], but it must be a list such as '
+        '["authorization"], of names of headers that do not say how a request is sent',
+    ),
+    "sidecar-of-a-file": (
+        server("sidecar = true"),
+        "[server] sidecar: is for one model of the runtime http with the protocol v1, and no other "
+        "beside it",
+    ),
+    "pass-through-with-a-path": (
+        server('pass_through = "http://h:1/a"'),
+        '[server] pass_through: found "http://h:1/a", but it must be the address of a server, '
+        "http://HOST:PORT",
+    ),
+    "app-without-a-name": (
+        server('app = "api.py"'),
+        '[server] app: found "api.py", but it must be the name of a module and of an application '
+        'in it, such as "api:app"',
+    ),
+    "app-and-pass-through": (
+        server('app = "api:app"\npass_through = "http://h:1"'),
+        "[server] app: takes all paths but those of models; pass_through and sidecar have none "
+        "then",
+    ),
+    "path-that-nothing-runs": (
+        '[models.mnist]\npath = "model.h5"',
+        '[models.mnist] path: found "model.h5", but it must be a file whose ending says what runs '
+        "it, .py (python), .onnx (onnx), .skops or .pkl or .joblib (sklearn), .ubj or .json "
+        "(xgboost), .txt (lightgbm), .cbm (catboost), .xml (openvino), .pt2 or .pt or .pth or .ts "
+        "(torch), or a directory with a tokenizer.json (text); runtime says it for any other",
+    ),
+    "path-with-a-nul": (
+        '[models.mnist]\npath = "a\\u0000.py"',
+        '[models.mnist] path: found "a\\u0000.py", but it must be the path of a model file, or the '
+        "address of a model server, http://HOST:PORT or "
+        "https://HOST:PORT, or a list of addresses",
+    ),
+    "name-with-a-space": (
+        '[models."a b"]\npath = "m.py"',
+        '[models] "a b": found "a b", but a model\'s name must be 1 to 128 letters, digits, dots, '
+        "dashes or underscores, and not . or ..",
+    ),
+    "name-with-a-dot-without-quotes": (
+        '[models.v1.2]\npath = "m.py"\n[models.v1]\npath = "m.py"',
+        "[models.v1] 2: unknown key; a model whose name has a dot needs quotes, "
+        'such as [models."a.b"]',
+    ),
+    "a-long-value-is-cut": (
+        server(f'log_level = "{"x" * 300}"'),
+        f'[server] log_level: found "{"x" * 200}"..., but it must be "debug" or "info" or '
+        '"warning" or "error"',
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "problem"), WRONG.values(), ids=WRONG)
+def test_a_wrong_document_is_named_with_file_key_and_remedy(text: str, problem: str) -> None:
+    assert problems(text) == [f"ringbatch.toml: {problem}"]
