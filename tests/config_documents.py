@@ -9,6 +9,10 @@ import pytest
 from ringbatch.engine.config.document import Config, ConfigError, conclude
 
 BASE = Path("/srv")
+WHOLE_64 = (
+    "but it must be a whole number from 1 to 64, or the fewest and the most, such as [1, 8] or "
+    "[0, 8]"
+)
 
 
 def concluded(text: str) -> Config:
@@ -32,9 +36,3 @@ def model(line: str) -> str:
 
 def server(line: str) -> str:
     return f"[server]\n{line}\n" + model("")
-
-
-WHOLE_64 = (
-    "but it must be a whole number from 1 to 64, or the fewest and the most, such as [1, 8] or "
-    "[0, 8]"
-)

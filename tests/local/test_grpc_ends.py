@@ -1,0 +1,211 @@
+"""How connections over gRPC end: the server stops, the client is silent or does not read."""
+
+import asyncio
+from typing import NoReturn
+
+import pytest
+from grpc_harness import INFER, STREAM, Call, Client
+from grpc_service_harness import (
+    BEGUN,
+    MAX_REQUEST_BYTES,
+    Harness,
+    message,
+    numbers_in,
+    on_loop,
+    whole,
+)
+from http2_harness import GREETING
+
+from ringbatch.frontend.grpc.connection import GrpcConnection
+from ringbatch.frontend.grpc.messages import SCHEMA, inference
+from ringbatch.frontend.grpc.service import Control
+from ringbatch.shm.errors import ModelNotReady
+
+
+def test_a_stop_serves_what_comes_before_its_client_knows() -> None:
+    async def test() -> None:
+        harness = Harness()
+        call = harness.call(message(7))
+        (request,) = await harness.taken(1)
+        harness.stop()
+        late = harness.call(message(8))
+        (other,) = await harness.taken(1)
+        harness.client.absorb()
+        assert harness.client.goaways == [(1 << 31) - 1]
+        harness.client.pong()
+        assert harness.client.goaways == [(1 << 31) - 1, late.number]
+        assert not harness.client.gone()
+        harness.answer(request, other)
+        assert numbers_in(await call.answer()) == [7]
+        assert numbers_in(await late.answer()) == [8]
+        await harness.quiet()
+        assert harness.client.gone()
+
+    on_loop(test)
+
+
+def test_who_comes_to_a_server_that_stops_is_told_so() -> None:
+    async def test() -> None:
+        harness = Harness()
+        harness.stop()
+        client = harness.connect()
+        client.absorb()
+        assert client.goaways == [(1 << 31) - 1]
+
+    on_loop(test)
+
+
+def test_a_stop_ends_an_idle_reflection_call() -> None:
+    async def test() -> None:
+        harness = Harness()
+        service = "grpc.reflection.v1.ServerReflection"
+        request = SCHEMA.services[service]["ServerReflectionInfo"].request
+        asked = request(list_services="*").SerializeToString()
+        call = harness.call(asked, path=f"/{service}/ServerReflectionInfo", end=False)
+        await harness.quiet()
+        harness.client.absorb()
+        assert len(call.messages) == 1
+        harness.stop()
+        assert await call.ended() == ("UNAVAILABLE", "the server is stopping")
+
+    on_loop(test)
+
+
+def expect_nothing() -> NoReturn:
+    raise ModelNotReady("another is loading")
+
+
+def test_a_connection_without_a_call_ends_after_a_time() -> None:
+    async def test() -> None:
+        harness = Harness()
+        for _ in range(5):
+            harness.client.connection.tick()
+        assert not harness.client.gone()
+        harness.client.connection.tick()
+        harness.client.absorb()
+        assert harness.client.gone()
+        assert harness.client.goaways == [0]
+
+    on_loop(test)
+
+
+@pytest.mark.parametrize("sent", [b"", b"PRI * HT", GREETING + b"\0", GREETING + BEGUN])
+def test_who_stops_in_the_middle_is_gone_after_a_time(sent: bytes) -> None:
+    async def test() -> None:
+        harness = Harness()
+        harness.settings.idle_timeout_s = 3600.0
+        client = Client(GrpcConnection(harness.settings, asyncio.get_running_loop()), sent)
+        for _ in range(13):
+            client.connection.tick()
+        assert client.gone()
+
+    on_loop(test)
+
+
+@pytest.mark.parametrize("path", [INFER, STREAM])
+def test_a_message_that_stops_ends_its_call_after_a_time(path: str) -> None:
+    async def test() -> None:
+        harness = Harness()
+        call = harness.call(path=path, end=False)
+        call.send_bytes(whole(0, 1000, b"half"))
+        await harness.quiet()
+        for _ in range(32):
+            harness.client.connection.tick()
+        code, text = await call.ended()
+        assert (code, "did not come within" in text) == ("DEADLINE_EXCEEDED", True)
+        harness.settings.budget.take(8 * MAX_REQUEST_BYTES)
+
+    on_loop(test)
+
+
+def test_a_client_that_does_not_read_ends_after_a_time() -> None:
+    async def test() -> None:
+        harness = Harness()
+        client = harness.client
+        call = harness.call(message(1))
+        client.full = 1 << 20
+        client.connection.pause_writing()
+        assert not client.reading
+        harness.answer(*await harness.taken(1))
+        await harness.quiet()
+        client.absorb()
+        assert call.messages == []
+        for _ in range(62):
+            client.connection.tick()
+        assert client.gone()
+
+    on_loop(test)
+
+
+def test_a_client_that_reads_again_gets_its_answer() -> None:
+    async def test() -> None:
+        harness = Harness()
+        call = harness.call(message(1))
+        harness.client.connection.pause_writing()
+        harness.answer(*await harness.taken(1))
+        await harness.quiet()
+        harness.client.connection.resume_writing()
+        assert numbers_in(await call.answer()) == [1]
+        assert harness.client.reading
+
+    on_loop(test)
+
+
+def test_health_follows_readiness_and_a_stop() -> None:
+    async def test() -> None:
+        harness = Harness()
+        method = SCHEMA.services["grpc.health.v1.Health"]["Check"]
+        path = "/grpc.health.v1.Health"
+
+        def asked(name: str, service: str) -> Call:
+            request = method.request(service=service).SerializeToString()
+            return harness.call(request, path=f"{path}/{name}")
+
+        async def status(service: str = "") -> int:
+            answer = await asked("Check", service).answer()
+            return int(method.response.FromString(answer).status)
+
+        assert [await status(), await status("inference.GRPCInferenceService")] == [1, 1]
+        assert await status("m") == 1
+        harness.served(0)
+        assert [await status(), await status("m")] == [2, 2]
+        harness.served(1)
+        # Another model is not ready.
+        harness.service.expect_ready = expect_nothing  # type: ignore[method-assign]
+        assert [await status(), await status("m")] == [2, 1]
+        del harness.service.expect_ready
+        harness.served(0)
+        harness.served(1)
+        ended = await asked("Check", "nope").ended()
+        assert ended == ("NOT_FOUND", 'there is no service "nope"')
+        watcher, unknown = asked("Watch", ""), asked("Watch", "nope")
+        await harness.quiet()
+        harness.stop()
+        assert await status() == 2
+        for call, statuses in ((watcher, [1, 2]), (unknown, [3])):
+            assert await call.ended() == ("OK", "")
+            found = [method.response.FromString(data).status for data in call.messages]
+            assert found == statuses
+
+    on_loop(test)
+
+
+def test_what_is_said_of_models_is_what_rest_says() -> None:
+    async def test() -> None:
+        harness = Harness()
+        control = Control(harness.service)
+        methods = control.methods()
+        named = inference("ModelMetadataRequest")
+        assert methods["ServerLive"](None) == {"live": True}
+        assert methods["ModelMetadata"](named(name="m", version="1"))["platform"] == "python"
+        (statistics,) = methods["ModelStatistics"](named())["model_stats"]
+        assert statistics["name"] == "m"
+        index = inference("RepositoryIndexRequest")
+        harness.served(0)
+        assert methods["ServerReady"](None) == {"ready": False}
+        assert methods["ModelReady"](named(name="m")) == {"ready": False}
+        (entry,) = methods["RepositoryIndex"](index())["models"]
+        assert (entry["state"], "not ready" in entry["reason"]) == ("UNAVAILABLE", True)
+        assert methods["RepositoryIndex"](index(ready=True)) == {"models": []}
+
+    on_loop(test)
