@@ -79,6 +79,7 @@ def decide(
     takes_next: bool = False,
     service_ns: int = 0,
     draining: bool = False,
+    linger_until_ns: int = 0,
 ) -> Reason | Wait:
     """Why to close a batch of `pending` now, or how long to wait.
 
@@ -90,8 +91,8 @@ def decide(
                  batcher; less where the batch is full  request is left to go before it, if
                  before, a deadline is near, or the     that is after `max_latency_ns`
                  engine drains
-        eager    not at all                             until a worker is idle and no older
-                                                        request is left to go before it
+        eager    not at all; where clients are about    until a worker is idle and no older
+                 to come back until `linger_until_ns`   request is left to go before it
         (retry)  not at all, under either policy        until a worker is idle and no group is
                                                         left that was to run again before it
 
@@ -110,6 +111,8 @@ def decide(
         service_ns: how long a batch is expected to run; a batch that waits longer than its
             earliest deadline minus this would be late.
         draining: whether no further request will come.
+        linger_until_ns: under ``eager``, the instant until which it pays to wait for clients that
+            were just answered, see `ringbatch.engine.collector.lingering`; past where it does not.
     """
     if not idle_workers:
         ahead = takes_next and pending.first and not pending.retry
@@ -120,12 +123,15 @@ def decide(
         return Reason.FULL
     if draining:
         return Reason.DRAIN
+    urgent_ns = pending.deadline_ns - service_ns
     if policy.eager:
-        return Reason.SHAPE if pending.others else Reason.IDLE
+        if pending.others:
+            return Reason.SHAPE
+        until_ns = min(linger_until_ns, urgent_ns)
+        return Wait(until_ns) if now_ns < until_ns else Reason.IDLE
     due_ns = pending.oldest_ns + policy.max_latency_ns
     if now_ns >= due_ns:
         return Reason.LATENCY
-    urgent_ns = pending.deadline_ns - service_ns
     if now_ns >= urgent_ns:
         return Reason.DEADLINE
     return Wait(min(due_ns, urgent_ns))

@@ -11,6 +11,7 @@ from ringbatch.engine.batch.messages import ReportKind, reports
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.dead_batches import DeadBatches
 from ringbatch.engine.collector.dispatcher import NO_BATCH, UNLOADED, Dispatcher
+from ringbatch.engine.collector.lingering import COSTLY_NS
 from ringbatch.engine.collector.model_pool import Batch, Model, ModelPool, Worker
 from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.engine.process.role_messages import Drained, Loaded, ModelNews, Released
@@ -360,14 +361,18 @@ class Collector:
 
     def _batch_done(self, worker: Worker, kind: ReportKind, spent: Spent, now_ns: int) -> None:
         model, run_ns = worker.model, spent.infer_ns
+        cycle_ns = max(now_ns - worker.began_ns, 0)
         if run_ns:
-            cycle_ns = max(now_ns - worker.began_ns, 0)
             share = _SERVICE_SHARE if model.cycle_ns else 1
             model.cycle_ns += (cycle_ns - model.cycle_ns) // share
             model.service_ns += (run_ns - model.service_ns) // _SERVICE_SHARE
             if model.sides is not None:
                 model.sides.ran(cycle_ns, elsewhere=worker.remote)
         mark, requests = worker.batches.pop(0)
+        if run_ns and cycle_ns >= COSTLY_NS:
+            # Its report was posted behind the answers, and may have waited to be read.
+            posted_ns = worker.began_ns + spent.input_ns + run_ns + spent.output_ns
+            model.lingering.answered(mark.rows, cycle_ns, min(posted_ns, now_ns))
         if requests[0].model == model.spec.reference:
             for request in requests:
                 del self._known[request.ref]

@@ -16,6 +16,7 @@ from ringbatch.engine.collector.batching import Policy
 from ringbatch.engine.collector.costs import costs_ns, full_batch_ns
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
+from ringbatch.engine.collector.lingering import Lingering
 from ringbatch.engine.collector.passing import at_step
 from ringbatch.engine.collector.queues import Key, Queues, RetryQueue
 from ringbatch.engine.collector.sides import Sides
@@ -91,6 +92,7 @@ class Model:
         queues: what waits.
         health: says in the segment how its workers are.
         retries: what runs once more, before anything that has not run yet.
+        lingering: whether its clients come back at once, and a batch waits for them.
         sides: what batches take here and elsewhere; None where it has not both.
         idle: workers without a batch, those elsewhere in front.
         spares: workers that are ready and wait for the death of another.
@@ -117,6 +119,7 @@ class Model:
     answer_word: int
     row_word: int
     retries: RetryQueue = field(default_factory=RetryQueue)
+    lingering: Lingering = field(default_factory=Lingering)
     sides: Sides | None = None
     idle: list[Worker] = field(default_factory=list)
     busy: list[Worker] = field(default_factory=list)
@@ -151,6 +154,8 @@ class Model:
     def take_in(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
         """Have requests wait; the arguments are those of `Queues.extend`."""
         self.queues.extend(key, requests, rows, earliest_ns)
+        if self.lingering.watching:
+            self.lingering.came(requests)
         self.taken_requests += len(requests)
         self.taken_rows += rows
 
@@ -219,6 +224,7 @@ class Model:
         if costs:
             self.policy = replace(self.policy, costs_ns=costs)
         self.cycle_ns = self.cycle_ns or full_batch_ns(tried)
+        self.lingering.learn(tried)
 
     def waiting(self) -> Iterator[Request]:
         """Everything that waits."""

@@ -109,7 +109,7 @@ _ENDING_WORDS: Final = (
     + ", or a directory with a tokenizer.json (text); runtime says it for any other"
 )
 _ADDRESS_WORDS: Final = "the address of a model server, http://HOST:PORT, for the runtime http"
-_NO_WAIT_WORDS: Final = "has no effect, because policy is eager; only under fixed do batches wait"
+_NO_WAIT_WORDS: Final = "has no effect, because policy is eager; it is for policy fixed"
 
 
 class ConfigError(StartupError):

@@ -73,6 +73,21 @@ CASES = {
         ACCEPTED, {}, Reason.FULL),
     "eager-draining-says-drain": (EAGER, pending(), ACCEPTED, {"draining": True},
         Reason.DRAIN),
+    "eager-lingers-for-those-about-to-come-back": (EAGER, pending(), ACCEPTED,
+        {"linger_until_ns": DUE}, Wait(DUE)),
+    "eager-lingers-no-longer": (EAGER, pending(), DUE, {"linger_until_ns": DUE}, Reason.IDLE),
+    "eager-does-not-linger-when-full": (EAGER, pending(rows=MAX), ACCEPTED,
+        {"linger_until_ns": DUE}, Reason.FULL),
+    "eager-does-not-linger-before-other-shapes": (EAGER, pending(others=True), ACCEPTED,
+        {"linger_until_ns": DUE}, Reason.SHAPE),
+    "eager-does-not-linger-when-draining": (EAGER, pending(), ACCEPTED,
+        {"linger_until_ns": DUE, "draining": True}, Reason.DRAIN),
+    "eager-lingers-until-a-deadline-is-near": (EAGER, pending(deadline_ns=ACCEPTED + 500),
+        ACCEPTED, {"linger_until_ns": DUE, "service_ns": 100}, Wait(ACCEPTED + 400)),
+    "retry-does-not-linger": (EAGER, pending(retry=True), ACCEPTED, {"linger_until_ns": DUE},
+        Reason.RETRY),
+    "fixed-does-not-linger": (FIXED, pending(), DUE, {"linger_until_ns": DUE + 500},
+        Reason.LATENCY),
     "full-of-elements-before-it-is-full-of-rows": (FIXED, pending()._replace(full=True), ACCEPTED,
         {}, Reason.FULL),
     "eager-is-full-of-elements-too": (EAGER, pending()._replace(full=True), ACCEPTED, {},
@@ -136,33 +151,49 @@ workers = st.integers(1, 4)
 service_times = st.integers(0, 10**5)
 
 
-@given(waiting_queues, instants, policies, workers, service_times)
+@given(waiting_queues, instants, policies, workers, service_times, instants)
 def test_asked_again_at_the_instant_it_named_it_closes(
-    waiting: Pending, now_ns: int, policy: Policy, idle: int, service_ns: int
+    waiting: Pending, now_ns: int, policy: Policy, idle: int, service_ns: int, linger_ns: int
 ) -> None:
-    decision = decide(waiting, now_ns, policy, idle_workers=idle, service_ns=service_ns)
+    decision = decide(
+        waiting, now_ns, policy, idle, service_ns=service_ns, linger_until_ns=linger_ns
+    )
     if isinstance(decision, Wait):
         assert decision.until_ns is not None
         assert decision.until_ns > now_ns, "it would be asked again at once, and spin"
-        again = decide(waiting, decision.until_ns, policy, idle_workers=idle, service_ns=service_ns)
+        again = decide(
+            waiting,
+            decision.until_ns,
+            policy,
+            idle,
+            service_ns=service_ns,
+            linger_until_ns=linger_ns,
+        )
         assert isinstance(again, Reason)
 
 
-@given(waiting_queues, instants, policies, workers, service_times)
+@given(waiting_queues, instants, policies, workers, service_times, instants)
 def test_until_the_instant_it_named_it_goes_on_waiting(
-    waiting: Pending, now_ns: int, policy: Policy, idle: int, service_ns: int
+    waiting: Pending, now_ns: int, policy: Policy, idle: int, service_ns: int, linger_ns: int
 ) -> None:
-    decision = decide(waiting, now_ns, policy, idle_workers=idle, service_ns=service_ns)
+    decision = decide(
+        waiting, now_ns, policy, idle, service_ns=service_ns, linger_until_ns=linger_ns
+    )
     if isinstance(decision, Wait):
         assert decision.until_ns is not None
         just_before = decide(
-            waiting, decision.until_ns - 1, policy, idle_workers=idle, service_ns=service_ns
+            waiting,
+            decision.until_ns - 1,
+            policy,
+            idle,
+            service_ns=service_ns,
+            linger_until_ns=linger_ns,
         )
         assert just_before == decision
 
 
 @given(waiting_queues, instants, policies, workers, service_times, st.booleans())
-def test_eager_never_waits_while_a_worker_is_idle(
+def test_eager_does_not_wait_while_a_worker_is_idle_and_nobody_is_about_to_come_back(
     waiting: Pending, now_ns: int, policy: Policy, idle: int, service_ns: int, draining: bool
 ) -> None:
     decision = decide(

@@ -468,7 +468,7 @@ def test_check_prints_the_configuration(capsys: pytest.CaptureFixture[str], file
     assert "port = 8080\n" in captured.out
 
 
-NO_WAIT = "has no effect, because policy is eager; only under fixed do batches wait\n"
+NO_WAIT = "has no effect, because policy is eager; it is for policy fixed\n"
 
 
 @pytest.mark.usefixtures("well")
