@@ -189,7 +189,7 @@ class Dispatcher:
         """Whether to close a batch of what waits for a model."""
         idle_workers = len(model.idle)
         # Where another worker is free or soon will be, those who come back are for that one.
-        alone = idle_workers == 1 and model.ready == 1
+        lingers = model.lingering.watching and idle_workers == model.ready == 1
         decision = decide(
             pending,
             now_ns,
@@ -198,7 +198,7 @@ class Dispatcher:
             takes_next=not idle_workers and model.takes_next,
             service_ns=model.service_ns,
             draining=self._segment.draining,
-            linger_until_ns=model.lingering.until_ns if alone else 0,
+            linger_until_ns=model.lingering.until_ns if lingers else 0,
         )
         if model.sides is None or not idle_workers or isinstance(decision, Wait):
             return decision
