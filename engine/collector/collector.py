@@ -12,7 +12,8 @@ from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.dead_batches import DeadBatches
 from ringbatch.engine.collector.dispatcher import NO_BATCH, UNLOADED, Dispatcher
 from ringbatch.engine.collector.lingering import COSTLY_NS
-from ringbatch.engine.collector.model_pool import Batch, Model, ModelPool, Worker
+from ringbatch.engine.collector.model_pool import ModelPool
+from ringbatch.engine.collector.models import Batch, Model, Worker
 from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.engine.process.role_messages import Drained, Loaded, ModelNews, Released
 from ringbatch.shm import cost_profile

@@ -1,7 +1,7 @@
 """What becomes of the batches that a worker held when it died."""
 
 from ringbatch.engine.collector.dispatcher import Dispatcher
-from ringbatch.engine.collector.model_pool import Batch, Worker
+from ringbatch.engine.collector.models import Batch, Worker
 from ringbatch.engine.collector.quarantine import CRASHED, KILLED, REPLACED_NS, Quarantine, regroup
 from ringbatch.shm.engine_port import EnginePort, Request
 from ringbatch.shm.slot import Status

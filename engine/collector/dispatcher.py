@@ -11,7 +11,7 @@ from typing import Final
 from ringbatch.engine.batch.messages import TOO_LATE, task_words
 from ringbatch.engine.collector.backlog import Backlog, estimate
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
-from ringbatch.engine.collector.model_pool import Batch, ChainModel, Model, Worker
+from ringbatch.engine.collector.models import Batch, ChainModel, Model, Worker
 from ringbatch.engine.collector.queues import Queue
 from ringbatch.engine.collector.sides import Sides, kept_until
 from ringbatch.shm.chain import step_in

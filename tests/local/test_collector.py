@@ -8,7 +8,7 @@ from collector_harness import LATENCY, CollectorHarness, eager, fixed
 from segment_fixture import FAR_NS, Reply, pack, spec, unpack
 
 from ringbatch.engine.batch.messages import ReportKind
-from ringbatch.engine.collector.model_pool import NEXT_FROM_NS, NEXT_UP_TO_NS
+from ringbatch.engine.collector.models import NEXT_FROM_NS, NEXT_UP_TO_NS
 from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker

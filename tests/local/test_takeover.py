@@ -7,7 +7,7 @@ from collector_harness import CollectorHarness, eager
 
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.health import LOOP
-from ringbatch.engine.collector.model_pool import NEXT_FROM_NS
+from ringbatch.engine.collector.models import NEXT_FROM_NS
 from ringbatch.engine.process.role_messages import Drained, Loaded, ModelNews, Released
 from ringbatch.shm.descriptors import ModelWords, RingWords
 from ringbatch.shm.model_spec import LOADING, RETIRING

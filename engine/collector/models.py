@@ -1,0 +1,310 @@
+"""The models of the table and their workers, as the collector knows them: what waits for a model,
+who runs its batches, and how long these have taken.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from ringbatch.engine.collector.backlog import NOTHING, Backlog
+from ringbatch.engine.collector.batching import Policy
+from ringbatch.engine.collector.costs import costs_ns, full_batch_ns
+from ringbatch.engine.collector.grouping import Grouping
+from ringbatch.engine.collector.health import ModelHealth
+from ringbatch.engine.collector.lingering import Lingering
+from ringbatch.engine.collector.passing import at_step
+from ringbatch.engine.collector.queues import Key, Queues, RetryQueue
+from ringbatch.engine.collector.sides import Sides
+from ringbatch.shm.chain import asked, step_in
+from ringbatch.shm.cost_profile import Trial
+from ringbatch.shm.engine_port import BatchMark, Request
+from ringbatch.shm.model_counters import ModelCounters
+from ringbatch.shm.model_spec import RETIRING, ModelSpec, defaults
+from ringbatch.shm.ring import Producer
+
+NEXT_UP_TO_NS: Final = 20_000_000
+"""Batches that take longer lose nothing that counts between two of them."""
+NEXT_FROM_NS: Final = 1_000_000
+"""For shorter ones, to ring while the worker is busy costs more than it brings."""
+
+
+class Batch(NamedTuple):
+    """What a worker was given to run."""
+
+    mark: BatchMark
+    requests: list[Request]
+
+
+@dataclass(slots=True, eq=False)
+class Worker:
+    """One worker, as the collector knows it.
+
+    Attributes:
+        number: which.
+        model: that it holds.
+        tasks: to it.
+        wake: rings it.
+        remote: whether an actor elsewhere holds its model.
+        ready: whether it takes tasks.
+        ending: it was taken for hung; what it answers until its end still counts.
+        leaving: the table has it no longer; it finishes its batch and gets no other.
+        batches: what it holds: the one it runs, and perhaps one to run next.
+        began_ns: when it began with the first.
+        limit_ns: when that has run too long.
+    """
+
+    number: int
+    model: "Model"
+    tasks: Producer
+    wake: Callable[[], object]
+    remote: bool = False
+    ready: bool = False
+    ending: bool = False
+    leaving: bool = False
+    batches: list[Batch] = field(default_factory=list)
+    began_ns: int = 0
+    limit_ns: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Model:
+    """One entry of the table, and what the collector holds of it.
+
+    Attributes:
+        spec: the entry.
+        policy: how its batches are formed.
+        counters: its block.
+        most_rows: of any request; frontends may still cut by a larger limit of before.
+        grouping: which of its requests may share a batch.
+        queues: what waits.
+        health: says in the segment how its workers are.
+        retries: what runs once more, before anything that has not run yet.
+        lingering: whether its clients come back at once, and a batch waits for them.
+        sides: what batches take here and elsewhere; None where it has not both.
+        idle: workers without a batch, those elsewhere in front.
+        spares: workers that are ready and wait for the death of another.
+        busy: workers with one batch, the one that began first in front.
+        ready: how many workers run batches now, or could.
+        running: how many of them the entry wants.
+        service_ns: of a run, of late.
+        cycle_ns: from dispatch to report, of late; before the first report, what warm-up took.
+        backlog: as it was published last.
+        answer_word: where its time to an answer stands.
+        row_word: where its time for every instance stands.
+        taken_requests: requests taken in since they were last counted.
+        taken_rows: instances in them.
+        drained: whether the supervisor was told that nothing of it is left.
+    """
+
+    spec: ModelSpec
+    policy: Policy
+    counters: ModelCounters
+    most_rows: int
+    grouping: Grouping
+    queues: Queues
+    health: ModelHealth
+    answer_word: int
+    row_word: int
+    retries: RetryQueue = field(default_factory=RetryQueue)
+    lingering: Lingering = field(default_factory=Lingering)
+    sides: Sides | None = None
+    idle: list[Worker] = field(default_factory=list)
+    busy: list[Worker] = field(default_factory=list)
+    spares: list[Worker] = field(default_factory=list)
+    ready: int = 0
+    running: int = 0
+    service_ns: int = 0
+    cycle_ns: int = 0
+    backlog: Backlog = NOTHING
+    taken_requests: int = 0
+    taken_rows: int = 0
+    drained: bool = False
+
+    @property
+    def retiring(self) -> bool:
+        """Whether it gets no new requests."""
+        return self.spec.state == RETIRING
+
+    def adjust(self, spec: ModelSpec) -> None:
+        """Take over an entry that says something new of the same model."""
+        self.spec = spec
+        self.most_rows = max(self.most_rows, spec.cap)
+        self.policy = bounded(self.policy, spec)
+        self.health.held_by(spec.workers)
+        if has_both(spec) != (self.sides is not None):
+            self.sides = Sides() if self.sides is None else None
+        self.running = spec.running
+        while self.idle and self.ready > self.running:
+            self.rest(self.idle.pop())
+        self._fill_up()
+
+    def take_in(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
+        """Have requests wait; the arguments are those of `Queues.extend`."""
+        self.queues.extend(key, requests, rows, earliest_ns)
+        if self.lingering.watching:
+            self.lingering.came(requests)
+        self.taken_requests += len(requests)
+        self.taken_rows += rows
+
+    def join(self, worker: Worker) -> None:
+        """A worker has loaded the model."""
+        self._count(self.ready + 1)
+        if not worker.batches:
+            self.rest(worker)
+
+    def rest(self, worker: Worker) -> None:
+        """A worker has no batch; where enough others run, it waits as a spare."""
+        if self.ready > self.running:
+            self._count(self.ready - 1)
+            self.spares.append(worker)
+        elif worker.remote:
+            self.idle.insert(0, worker)
+        else:
+            self.idle.append(worker)
+
+    def leave(self, worker: Worker) -> None:
+        """A worker that was ready gets no further batch; a spare goes on in its place."""
+        if worker in self.spares:
+            self.spares.remove(worker)
+        else:
+            self._count(self.ready - 1)
+            self.let_go(worker)
+            self._fill_up()
+
+    def _fill_up(self) -> None:
+        while self.spares and self.ready < self.running:
+            self._count(self.ready + 1)
+            self.idle.append(self.spares.pop(0))
+
+    def _count(self, ready: int) -> None:
+        self.ready = ready
+        self.health.ready(ready)
+
+    def let_go(self, worker: Worker) -> None:
+        """Give a worker no batch, until it is put among the idle or the busy again."""
+        for workers in (self.idle, self.busy):
+            if worker in workers:
+                workers.remove(worker)
+
+    @property
+    def takes_next(self) -> bool:
+        """Whether its worker, busy and the only one, may be given a batch to run next.
+
+        A full one loses nothing by it: it cannot grow, and no other worker could be free sooner.
+        What is given up meanwhile, the worker leaves out.
+        """
+        return (
+            bool(self.busy)
+            and self.ready == 1
+            and not self.retries
+            and 0 < self.cycle_ns <= NEXT_UP_TO_NS
+        )
+
+    @property
+    def wants_next(self) -> bool:
+        """Whether that pays so much that requests are to ring for it."""
+        return self.takes_next and self.cycle_ns >= NEXT_FROM_NS
+
+    def learn(self, tried: list[Trial]) -> None:
+        """Take what a worker's warm-up took for what batches take, until they are measured."""
+        costs = costs_ns(tried, self.policy.sizes)
+        if costs:
+            self.policy = replace(self.policy, costs_ns=costs)
+        self.cycle_ns = self.cycle_ns or full_batch_ns(tried)
+        self.lingering.learn(tried)
+
+    def waiting(self) -> Iterator[Request]:
+        """Everything that waits."""
+        yield from self.retries
+        for queue in self.queues:
+            yield from queue
+
+    def empty(self) -> list[Request]:
+        """Remove everything that waits."""
+        waiting = []
+        while self.retries:
+            waiting += self.retries.take()
+        for queue in self.queues:
+            waiting += queue.empty()
+        self.queues.drop_empty()
+        return waiting
+
+
+@dataclass(slots=True, eq=False)
+class ChainModel(Model):
+    """An entry whose steps other models run: it has no workers, and its requests wait at its steps.
+
+    Attributes:
+        steps: the model of each; None where none serves, which the supervisor does not allow.
+        words: what is asked of each.
+        key_starts: where the key of each is in a request's result memory.
+        key_bytes: of each.
+    """
+
+    steps: list[Model | None] = field(default_factory=list)
+    words: list[int] = field(default_factory=list)
+    key_starts: tuple[int, ...] = ()
+    key_bytes: list[int] = field(default_factory=list)
+
+    def follow(self, models: Sequence[Model]) -> None:
+        """Take the models that serve now for its steps."""
+        found = self.spec.chain
+        assert found is not None, "only a chain has steps"
+        of_version = {(m.spec.name, m.spec.version): m for m in models}
+        for name, spec in defaults(model.spec for model in models).items():
+            of_version[name, ""] = of_version[name, spec.version]
+        self.steps = [of_version.get((step.model, step.version)) for step in found.steps]
+        self.words = [asked(self.spec.reference, n) for n in range(len(found.steps))]
+        self.key_starts = found.key_starts
+        self.key_bytes = [step.key_bytes for step in found.steps]
+
+    def take_in(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
+        """As in `Model`: they wait for the first step. The key is not looked at."""
+        self.taken_requests += len(requests)
+        self.taken_rows += rows
+        size = self.key_bytes[0]
+        if requests[0].key_bytes != size:
+            # Tensors for later steps have open dimensions too, behind those of the first.
+            requests = [
+                request._replace(key_bytes=min(size, request.key_bytes)) for request in requests
+            ]
+        self._enter(0, requests)
+
+    def pass_on(self, requests: Sequence[Request], now_ns: int) -> None:
+        """Have requests wait for the step after that which they were at, from now on."""
+        number = step_in(requests[0].model) + 1
+        word, start, size = self.words[number], self.key_starts[number], self.key_bytes[number]
+        self._enter(number, at_step(requests, word, start, size, now_ns))
+
+    def _enter(self, number: int, requests: Sequence[Request]) -> None:
+        model, word = self.steps[number], self.words[number]
+        if model is None:
+            for request in requests:
+                self.queues.extend(b"", [request], request.rows, request.deadline_ns)
+            return
+        groups: dict[bytes, list[Request]] = {}
+        if self.key_bytes[number]:
+            for request in requests:
+                key = model.grouping.key(request) if request.key_bytes else b""
+                groups.setdefault(key, []).append(request)
+        else:
+            groups[b""] = [*requests]
+        for key, own in groups.items():
+            rows = sum([request.rows for request in own])
+            model.take_in((word, key), own, rows, min([request.deadline_ns for request in own]))
+
+
+def has_both(spec: ModelSpec) -> bool:
+    """Whether a model has workers here and elsewhere."""
+    return 0 < len(spec.remote) < len(spec.workers)
+
+
+def bounded(policy: Policy, spec: ModelSpec) -> Policy:
+    """A policy with the bounds of an entry of the table."""
+    return replace(
+        policy,
+        max_batch_size=spec.cap,
+        max_latency_ns=spec.max_latency_ns,
+        eager=spec.policy == "eager",
+        sizes=spec.allowed_batch_sizes,
+    )
