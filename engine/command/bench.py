@@ -20,16 +20,27 @@ it begins it says how long it takes. It prints a table, and writes MODEL-UTC.jso
 one page with all charts, to --output. Where there is no figure nothing is written, and the exit
 status is 2.
 
+--loadgen lets MLPerf's LoadGen judge the same server afterwards: the highest rate that it calls
+VALID at a p99 of --slo-ms in its scenario Server, by halving, then Offline, then accuracy mode, in
+which the answers in its log are compared with those that were expected. Its logs come into
+MODEL-UTC-loadgen. The exit status is 1 where no rate is VALID or an answer is wrong. This is not an
+MLPerf result and must not be called one. It needs the extra bench-loadgen.
+
 --compare holds two JSON files against each other: with intervals, and exit status 1 where a figure
-of the later one is proven to be worse by more than --threshold. Files of other hosts are refused.
+of the later one is proven to be worse by more than --threshold. Files of other hosts are refused,
+and one that LoadGen has judged beside one that it has not.
 
 examples:
   ringbatch bench --config ringbatch.toml
   ringbatch bench --config ringbatch.toml --model mnist --request body.json --slo-ms 10
   ringbatch bench --url http://127.0.0.1:8080 --control-url http://127.0.0.1:9090 --model mnist
   ringbatch bench --config ringbatch.toml --rates 100,1000,5000 --arrivals burst
+  ringbatch bench --config ringbatch.toml --loadgen --slo-ms 10
   ringbatch bench --compare earlier.json later.json --threshold 0.03
 """
+_SLO_MS: Final = 20.0
+_LOADGEN_SLO_MS: Final = 10.0
+_LOADGEN_S: Final = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare every answer with the first one to its request",
     )
     _add_load(parser.add_argument_group("the load"))
+    _add_judge(parser.add_argument_group("an independent judge"))
     _add_outcome(parser.add_argument_group("what comes of it"))
 
 
@@ -88,9 +100,9 @@ def _add_load(load: argparse._ArgumentGroup) -> None:
     load.add_argument(
         "--slo-ms",
         type=_positive,
-        default=20.0,
         metavar="MS",
-        help="milliseconds within which an answer is good (default: %(default)g)",
+        help=f"milliseconds within which an answer is good (default: {_SLO_MS:g}; "
+        f"with --loadgen {_LOADGEN_SLO_MS:g})",
     )
     load.add_argument(
         "--rates",
@@ -147,6 +159,20 @@ def _add_load(load: argparse._ArgumentGroup) -> None:
     )
 
 
+def _add_judge(judge: argparse._ArgumentGroup) -> None:
+    judge.add_argument(
+        "--loadgen",
+        action="store_true",
+        help="let MLPerf's LoadGen judge the server too; not an MLPerf result",
+    )
+    judge.add_argument(
+        "--loadgen-s",
+        type=engine_arguments.seconds,
+        metavar="S",
+        help=f"seconds of each of its runs, its min_duration (default: {_LOADGEN_S:g})",
+    )
+
+
 def _add_outcome(outcome: argparse._ArgumentGroup) -> None:
     outcome.add_argument(
         "--output",
@@ -180,6 +206,7 @@ def main(arguments: argparse.Namespace) -> int:
     from ringbatch.bench.load.arrivals import Kind, recorded
 
     _expect_with_url(arguments)
+    _expect_judge(arguments)
     if arguments.compare is not None:
         unlike = arguments.even_if_unlike
         return bench.compare(arguments.compare, arguments.threshold, even_if_unlike=unlike)
@@ -201,7 +228,7 @@ def main(arguments: argparse.Namespace) -> int:
         request=arguments.request,
         protocol=arguments.protocol and Protocol(arguments.protocol),
         headers=arguments.header,
-        slo_ms=arguments.slo_ms,
+        slo_ms=arguments.slo_ms or (_LOADGEN_SLO_MS if arguments.loadgen else _SLO_MS),
         rates=arguments.rates,
         arrivals=Kind.REPLAY if trace else Kind(arguments.arrivals),
         trace=trace,
@@ -215,6 +242,8 @@ def main(arguments: argparse.Namespace) -> int:
         even_if_busy=arguments.even_if_busy,
         output=arguments.output,
         seed=arguments.seed,
+        loadgen=arguments.loadgen,
+        loadgen_s=arguments.loadgen_s or _LOADGEN_S,
     )
     return bench.run(settings)
 
@@ -229,6 +258,13 @@ def _expect_with_url(arguments: argparse.Namespace) -> None:
     for flag, value in given.items():
         if value is not None and arguments.url is None:
             raise StartupError(f"{flag} {value}: that is for an engine that runs, see --url")
+
+
+def _expect_judge(arguments: argparse.Namespace) -> None:
+    if arguments.loadgen_s is not None and not arguments.loadgen:
+        raise StartupError(f"--loadgen-s {arguments.loadgen_s:g}: that is for --loadgen")
+    if arguments.loadgen and arguments.compare is not None:
+        raise StartupError("--compare measures nothing, so there is nothing for --loadgen to judge")
 
 
 def _positive(text: str) -> float:

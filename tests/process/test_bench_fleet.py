@@ -10,7 +10,8 @@ import pytest
 
 from ringbatch.bench.load.answers import post
 from ringbatch.bench.load.arrivals import Arrivals, Kind
-from ringbatch.bench.load.fleet import Fleet, GeneratorDied
+from ringbatch.bench.load.child import GeneratorDied
+from ringbatch.bench.load.fleet import Fleet
 from ringbatch.bench.load.outcome import BROKEN
 from ringbatch.bench.load.target import Target
 

@@ -163,11 +163,11 @@ class Calls:
         return _ANSWERED if is_right(found, self._right[which]) else WRONG
 
     def _failed(self, error: RequestError) -> int:
-        if not isinstance(error, EngineGone | ClientClosed | Interrupted):
-            return http_answer(error).status
-        with self._lock:
-            self._problems[str(error)] = self._problems.get(str(error), 0) + 1
-        return BROKEN
+        status = status_of(error)
+        if status == BROKEN:
+            with self._lock:
+                self._problems[str(error)] = self._problems.get(str(error), 0) + 1
+        return status
 
     def _now_ns(self) -> int:
         return time.monotonic_ns() - self._begin_ns
@@ -184,6 +184,13 @@ class Calls:
             connections=self._pending_most,
             problems=self._problems,
         )
+
+
+def status_of(error: RequestError) -> int:
+    """As in an `Outcome`: where there will be no answer, as if a connection had broken."""
+    if isinstance(error, EngineGone | ClientClosed | Interrupted):
+        return BROKEN
+    return http_answer(error).status
 
 
 def is_right(found: Any, right: dict[str, NDArray[Any]]) -> bool:

@@ -9,7 +9,7 @@ from ringbatch.bench.client.calls import Arrays, Calls
 from ringbatch.bench.load.arrivals import Arrivals, Kind
 from ringbatch.bench.load.infer_message import array_of, tensors_of
 from ringbatch.bench.load.outcome import BROKEN, Outcome
-from ringbatch.bench.load.role import Order, follow
+from ringbatch.bench.load.role import Order, follow, loads
 from ringbatch.frontend import Client, StartupError
 
 _SWITCH_S = 1e-4
@@ -62,4 +62,4 @@ def inputs_of(bodies: Sequence[bytes]) -> list[Arrays]:
 if __name__ == "__main__":
     sys.setswitchinterval(_SWITCH_S)
     # A program's threads have no precedence over the engine, whose answers they watch for.
-    sys.exit(follow(run, before_others=False))
+    sys.exit(follow(loads(run), before_others=False))

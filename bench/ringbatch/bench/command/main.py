@@ -2,21 +2,24 @@
 
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from ringbatch.bench.command.judgement import expect_judge, judge, notice
 from ringbatch.bench.command.measurement import measure
 from ringbatch.bench.command.settings import Protocol, Settings
 from ringbatch.bench.command.subject import find
-from ringbatch.bench.load.fleet import GeneratorDied
+from ringbatch.bench.load.child import GeneratorDied
 from ringbatch.bench.report.comparison import NotComparable, compared, shown, unlike
+from ringbatch.bench.report.document import markdown
 from ringbatch.bench.report.page import page
 from ringbatch.bench.report.result import Result
-from ringbatch.bench.report.words import markdown
 from ringbatch.bench.served.asking import Address
 from ringbatch.bench.served.engine import Served, started
 from ringbatch.bench.served.failures import CannotMeasure
@@ -33,42 +36,80 @@ def run(settings: Settings) -> int:
     Called in the main thread, as it handles SIGTERM like Ctrl-C.
 
     Returns:
-        The exit status, 0.
+        The exit status: 0, or 1 where LoadGen found no VALID rate or a wrong answer.
 
     Raises:
         CannotMeasure: there is no figure; nothing was written.
     """
     earlier_handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        expect_judge(settings)
         _expect_writable(settings.output)
         expect_readable(settings.config)
         warnings = quiet(settings)
         usual_s, most_s = settings.duration_s()
         say(f"this takes about {usual_s:.0f} s, and {most_s:.0f} s at most")
-        machine = described()
-        with _served(settings) as served:
-            subject = find(served, settings)
-            say(f"measuring {subject.model} over {subject.where}")
-            if served.control is None:
-                say("no batches and no CPU times: say --control-url, where its metrics are")
-            try:
-                result = measure(subject, settings, machine, warnings, say)
-            except GeneratorDied as error:
-                raise CannotMeasure(str(error)) from None
+        with _logs_folder(settings) as logs:
+            result = _measured(settings, logs, warnings)
+            written = _written(settings.output, result, logs)
     finally:
         signal.signal(signal.SIGTERM, earlier_handler)
-    text = markdown(result)
+    print(markdown(result))
+    print("\n".join(f"wrote {path}" for path in written))
+    failures = result.loadgen.failures if result.loadgen is not None else []
+    for failure in failures:
+        say(f"LoadGen: {failure}")
+    return WORSE if failures else 0
+
+
+def _measured(settings: Settings, logs: Path, warnings: Sequence[str]) -> Result:
+    """Measure; where LoadGen judges, its logs come into that folder."""
+    machine = described()
+    with _served(settings) as served:
+        subject = find(served, settings)
+        say(f"measuring {subject.model} over {subject.where}")
+        if served.control is None:
+            say("no batches and no CPU times: say --control-url, where its metrics are")
+        try:
+            result = measure(subject, settings, machine, warnings, say)
+            if settings.loadgen:
+                judgement = judge(subject, settings, result, logs, say)
+                result = replace(result, loadgen=judgement)
+        except GeneratorDied as error:
+            raise CannotMeasure(str(error)) from None
+    return result
+
+
+@contextmanager
+def _logs_folder(settings: Settings) -> Iterator[Path]:
+    """A folder for LoadGen's logs that goes away, unless it is moved to where they belong."""
+    if not settings.loadgen:
+        yield settings.output
+        return
+    with tempfile.TemporaryDirectory(prefix=".ringbatch-bench-", dir=settings.output) as folder:
+        yield Path(folder, "logs")
+
+
+def _written(output: Path, result: Result, logs: Path) -> list[Path]:
+    """Write what was found; the paths."""
     stamp = result.started_utc.partition("+")[0].replace(":", "").replace("-", "")
+    stem = f"{result.model}-{stamp}"
     files = {
-        settings.output / f"{result.model}-{stamp}.json": result.as_json(),
-        settings.output / f"{result.model}-{stamp}.md": text.encode(),
-        settings.output / f"{result.model}-{stamp}.html": page(result).encode(),
+        output / f"{stem}.json": result.as_json(),
+        output / f"{stem}.md": markdown(result).encode(),
+        output / f"{stem}.html": page(result).encode(),
     }
     for path, content in files.items():
         _write(path, content)
-    print(text)
-    print("\n".join(f"wrote {path}" for path in files))
-    return 0
+    if result.loadgen is None:
+        return [*files]
+    kept = output / f"{stem}-loadgen"
+    _write(logs / "README.txt", notice().encode())
+    try:
+        logs.rename(kept)
+    except OSError as error:
+        raise CannotMeasure(f"{kept}: {error.strerror}") from None
+    return [*files, kept]
 
 
 def compare(paths: Sequence[Path], threshold: float, *, even_if_unlike: bool) -> int:

@@ -3,7 +3,6 @@
 Rounds are interleaved, A B C A B C: the host's speed drifts over minutes, and so it drifts for all.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,13 +15,11 @@ from ringbatch.bench.load.fleet import Fleet
 from ringbatch.bench.load.outcome import Outcome
 from ringbatch.bench.report.point import Asked, Point, judged
 from ringbatch.bench.report.result import Result
-from ringbatch.bench.served.asking import ask
 from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.bench.served.metrics import Observed, between
 from ringbatch.bench.statistics.knee import Knee, Trial, search
 
 Say = Callable[[str], None]
-_SETTLE_LIMIT_S: Final = 30.0
 _KNEE_FIRST: Final = 0.8
 """Share of what the server answers at most, at which the search for the knee begins."""
 
@@ -151,7 +148,7 @@ class _Measurement:
         if point.void or not point.figures["rate /s"]:
             why = "; ".join(point.void) or f"no request was answered in {WARM_UP_S:g} s"
             raise CannotMeasure(f"there is no figure: {why}")
-        self._settle()
+        self._subject.settle()
         return point.figures["rate /s"]
 
     def find_knee(self, most_per_s: float) -> Knee:
@@ -195,24 +192,11 @@ class _Measurement:
     def _run(self, arrivals: Arrivals, connections: int) -> tuple[Outcome, Observed | None]:
         before = self._subject.metrics()
         outcome = self._fleet.run(arrivals, connections, self._settings.grace_s)
-        self._settle()
+        self._subject.settle()
         after = self._subject.metrics()
         if before is None or after is None:
             return outcome, None
         return outcome, between(before, after, self._subject.model)
-
-    def _settle(self) -> None:
-        """Wait until a lone request is answered: what was given up may still run."""
-        subject, give_up_at = self._subject, time.monotonic() + _SETTLE_LIMIT_S
-        while True:
-            left_s = max(give_up_at - time.monotonic(), 0.1)
-            address, body = subject.served.address, subject.bodies[0]
-            status, _ = ask(address, "POST", subject.path, body, subject.headers, left_s)
-            if status == 200:
-                return
-            if time.monotonic() > give_up_at:
-                raise CannotMeasure(f"a lone request is answered with status {status}")
-            time.sleep(0.1)
 
     def _judged(
         self, asked: Asked, rounds: Sequence[Outcome], observed: Sequence[Observed | None]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from ringbatch.bench.load.arrivals import Kind
+from ringbatch.bench.loadgen.plan import LONGEST
 
 
 class Protocol(StrEnum):
@@ -24,6 +25,9 @@ LOADS: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
 OVERLOADS: Final = (1.25, 2.0, 4.0)
 """And as shares of what the server answers at most."""
 KNEE_STEPS: Final = 9
+JUDGE_STEPS: Final = 8
+"""Rates that LoadGen is told to try at most."""
+OFFLINE_TRIES: Final = 3
 WARM_UP_S: Final = 2.0
 _BETWEEN_S: Final = 0.8
 """From the end of a run to the begin of the next, about."""
@@ -62,6 +66,8 @@ class Settings:
         even_if_busy: whether a host is measured on that does other things.
         output: folder of what is written.
         seed: of chance.
+        loadgen: whether LoadGen judges the server too.
+        loadgen_s: of one of its runs.
     """
 
     model: str | None = None
@@ -87,6 +93,8 @@ class Settings:
     even_if_busy: bool = False
     output: Path = field(default_factory=lambda: Path("ringbatch-bench"))
     seed: int = 1
+    loadgen: bool = False
+    loadgen_s: float = 10.0
 
     @property
     def lag_limit_ms(self) -> float:
@@ -123,7 +131,18 @@ class Settings:
             return usual, usual + self.rounds * longer_s
         usual = runs * (self.seconds + _BETWEEN_S) + KNEE_STEPS * (2 * self.seconds + _BETWEEN_S)
         longest_s = self.seconds * _SLOW_FACTOR + _BETWEEN_S + self.grace_s
-        return usual + WARM_UP_S, (runs + KNEE_STEPS) * longest_s + WARM_UP_S
+        judged_s, judged_most_s = self._judged_s() if self.loadgen else (0.0, 0.0)
+        most = (runs + KNEE_STEPS) * longest_s + WARM_UP_S
+        return usual + WARM_UP_S + judged_s, most + judged_most_s
+
+    def _judged_s(self) -> tuple[float, float]:
+        """About how long LoadGen takes, and at most."""
+        each_s = self.loadgen_s + _BETWEEN_S
+        longest_s = self.loadgen_s * LONGEST + _BETWEEN_S + self.grace_s
+        runs = JUDGE_STEPS + OFFLINE_TRIES
+        # Those in which answers are compared.
+        more_s = 2 * each_s
+        return (JUDGE_STEPS // 2 + 1) * each_s + more_s, runs * longest_s + 2 * longest_s
 
 
 def rates_of(settings: Settings, knee_per_s: float, most_per_s: float) -> list[float]:

@@ -1,5 +1,6 @@
 """What is measured: a model of a server, the requests for it, and its metrics."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from ringbatch.bench.load.fleet import Fleet
 from ringbatch.bench.load.grpc_call import call_head, prefixed
 from ringbatch.bench.load.infer_message import infer_request, tensors_of
 from ringbatch.bench.load.target import Target, Wire
+from ringbatch.bench.loadgen.judge import Judge
 from ringbatch.bench.served.asking import Address, ask
 from ringbatch.bench.served.engine import Served
 from ringbatch.bench.served.failures import CannotMeasure
@@ -26,6 +28,7 @@ _MADE_UP: Final = 16
 _JSON: Final = ("Content-Type", "application/json")
 _SHOWN: Final = 400
 _METRICS_PATIENCE_S: Final = 10.0
+_SETTLE_LIMIT_S: Final = 30.0
 
 
 @dataclass(frozen=True)
@@ -68,21 +71,45 @@ class Subject:
             generators: how many.
             check: whether answers are compared with those that are known.
         """
-        served, references = self.served, self.answers if check else ()
+        target, messages, head = self._wired()
+        return Fleet(generators, target, messages, self.answers if check else (), head)
+
+    def judge(self) -> Judge:
+        """A process in which LoadGen has the requests sent."""
+        return Judge(*self._wired())
+
+    def _wired(self) -> tuple[Target, Sequence[bytes], bytes]:
+        """Where requests go, what they are, and over gRPC the header block of each."""
+        served = self.served
         if self.protocol is Protocol.CLIENT:
-            target = Target("", 0, Wire.CLIENT, served.engine, self.model)
-            return Fleet(generators, target, self.bodies, references)
+            return Target("", 0, Wire.CLIENT, served.engine, self.model), self.bodies, b""
         if self.protocol is Protocol.GRPC:
             assert served.grpc is not None
             target = Target(served.grpc.host, served.grpc.port, Wire.GRPC)
-            messages = [prefixed(infer_request(self.model, body)) for body in self.bodies]
+            calls = [prefixed(infer_request(self.model, body)) for body in self.bodies]
             metadata = [header for header in self.headers if header != _JSON]
-            head = call_head(served.grpc.authority, metadata)
-            return Fleet(generators, target, messages, references, head)
+            return target, calls, call_head(served.grpc.authority, metadata)
         target = Target(served.address.host, served.address.port)
         host = served.address.authority
-        messages = [post(host, self.path, body, self.headers) for body in self.bodies]
-        return Fleet(generators, target, messages, references)
+        posts = [post(host, self.path, body, self.headers) for body in self.bodies]
+        return target, posts, b""
+
+    def settle(self) -> None:
+        """Wait until a lone request is answered: what was given up may still run.
+
+        Raises:
+            CannotMeasure: none is.
+        """
+        give_up_at = time.monotonic() + _SETTLE_LIMIT_S
+        while True:
+            left_s = max(give_up_at - time.monotonic(), 0.1)
+            address, body = self.served.address, self.bodies[0]
+            status, _ = ask(address, "POST", self.path, body, self.headers, left_s)
+            if status == 200:
+                return
+            if time.monotonic() > give_up_at:
+                raise CannotMeasure(f"a lone request is answered with status {status}")
+            time.sleep(0.1)
 
     def metrics(self) -> Metrics | None:
         """What the engine says of itself now; None where it is not known where to ask."""

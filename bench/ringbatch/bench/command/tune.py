@@ -12,9 +12,8 @@ from ringbatch.bench.command.main import expect_readable, flags_for, quiet, say
 from ringbatch.bench.command.settings import Settings
 from ringbatch.bench.command.subject import find
 from ringbatch.bench.load.arrivals import Arrivals, Kind
-from ringbatch.bench.load.fleet import GeneratorDied
-from ringbatch.bench.load.outcome import Outcome
-from ringbatch.bench.report.point import words_of
+from ringbatch.bench.load.child import GeneratorDied
+from ringbatch.bench.load.outcome import Outcome, words_of
 from ringbatch.bench.report.words import number, table
 from ringbatch.bench.served.engine import started
 from ringbatch.bench.served.failures import CannotMeasure

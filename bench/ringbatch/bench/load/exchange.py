@@ -33,6 +33,10 @@ class Exchange(Protocol):
     reply: bytes
     closes: bool
 
+    @property
+    def answer(self) -> bytes:
+        """Of the answer that was whole last, the body; over gRPC the message."""
+
     def greeting(self) -> bytes:
         """What comes before the first request."""
 

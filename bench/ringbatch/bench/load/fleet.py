@@ -1,9 +1,5 @@
 """Several generators, as processes, which make one load together."""
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
@@ -12,8 +8,8 @@ from typing import Final, Self
 import orjson
 
 from ringbatch.bench.load.arrivals import Arrivals
+from ringbatch.bench.load.child import Child
 from ringbatch.bench.load.outcome import Outcome, together
-from ringbatch.bench.load.role import read_frames, write_frames
 from ringbatch.bench.load.target import Target, Wire
 
 _ROLE: Final = "ringbatch.bench.load.role"
@@ -21,10 +17,6 @@ _CLIENT_ROLE: Final = "ringbatch.bench.client.role"
 """Of a room above this one, and a process of its own: here nobody imports what it measures."""
 _LEAD_S: Final = 0.25
 """From the order to the begin of a run, in which connections are made."""
-
-
-class GeneratorDied(RuntimeError):
-    """A generator ended while it was needed."""
 
 
 class Fleet:
@@ -50,21 +42,12 @@ class Fleet:
         self._target, self._messages, self._references = target, messages, references
         self._call_head = call_head
         role = _CLIENT_ROLE if target.wire is Wire.CLIENT else _ROLE
-        self._processes = [
-            subprocess.Popen(
-                [sys.executable, "-P", "-m", role],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                # Ctrl-C is for the command, which then ends them.
-                process_group=0,
-            )
-            for _ in range(count)
-        ]
+        self._children = [Child(role) for _ in range(count)]
 
     @property
     def pids(self) -> list[int]:
         """The generators."""
-        return [process.pid for process in self._processes]
+        return [child.pid for child in self._children]
 
     def run(self, arrivals: Arrivals, connections: int, grace_s: float) -> Outcome:
         """Make a load and wait for its end.
@@ -77,41 +60,28 @@ class Fleet:
         Raises:
             GeneratorDied: one has.
         """
-        parts = len(self._processes)
+        parts = len(self._children)
         begin_ns = time.monotonic_ns() + int(_LEAD_S * 1e9)
-        try:
-            for part, process in enumerate(self._processes):
-                share = connections // parts + (part < connections % parts)
-                order = {
-                    "target": self._target.as_object(),
-                    "arrivals": arrivals.as_object(),
-                    "part": part,
-                    "parts": parts,
-                    "connections": share,
-                    "begin_ns": begin_ns,
-                    "grace_s": grace_s,
-                    "messages": len(self._messages),
-                }
-                assert process.stdin is not None
-                plain = [orjson.dumps(order), self._call_head]
-                write_frames(process.stdin, [*plain, *self._messages, *self._references])
-            return together([Outcome.unpacked(self._frames(p)) for p in self._processes])
-        except BrokenPipeError:
-            raise GeneratorDied("a process that generates load has ended") from None
-
-    def _frames(self, process: "subprocess.Popen[bytes]") -> list[bytes]:
-        """What a generator says next."""
-        assert process.stdout is not None
-        frames = read_frames(process.stdout)
-        if not frames:
-            status = process.wait()
-            raise GeneratorDied(f"a process that generates load has ended with status {status}")
-        return frames
+        for part, child in enumerate(self._children):
+            share = connections // parts + (part < connections % parts)
+            order = {
+                "target": self._target.as_object(),
+                "arrivals": arrivals.as_object(),
+                "part": part,
+                "parts": parts,
+                "connections": share,
+                "begin_ns": begin_ns,
+                "grace_s": grace_s,
+                "messages": len(self._messages),
+            }
+            plain = [orjson.dumps(order), self._call_head]
+            child.tell([*plain, *self._messages, *self._references])
+        return together([Outcome.unpacked(child.heard()) for child in self._children])
 
     def __enter__(self) -> Self:
         try:
-            for process in self._processes:
-                self._frames(process)
+            for child in self._children:
+                child.heard()
         except BaseException:
             self._end()
             raise
@@ -126,14 +96,5 @@ class Fleet:
         self._end()
 
     def _end(self) -> None:
-        for process in self._processes:
-            if process.poll() is None:
-                os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
-                # A frame that was not taken may still lie in it.
-                try:
-                    pipe.close()
-                except BrokenPipeError:
-                    continue
+        for child in self._children:
+            child.end()

@@ -74,6 +74,11 @@ class GrpcCall:
         self._answer = b""
         self._status: int | None = None
 
+    @property
+    def answer(self) -> bytes:
+        """The message of the answer that was whole last."""
+        return self._answer[_PREFIX.size :]
+
     def greeting(self) -> bytes:
         """Settings."""
         return http2.greeting()

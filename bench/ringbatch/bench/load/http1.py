@@ -14,7 +14,10 @@ class Http1:
         requests: what is sent.
     """
 
-    __slots__ = ("_data", "_messages", "_references", "_size", "_which", "closes", "reply")
+    __slots__ = (
+        *("_body", "_data", "_messages", "_references", "_size", "_which", "_whole"),
+        *("closes", "reply"),
+    )
 
     def __init__(self, requests: Requests) -> None:
         self.reply = b""
@@ -23,6 +26,12 @@ class Http1:
         self._which = _IDLE
         self._data = bytearray()
         self._size = 0
+        self._whole, self._body = b"", 0
+
+    @property
+    def answer(self) -> bytes:
+        """The body of the answer that was whole last."""
+        return self._whole[self._body :]
 
     def greeting(self) -> bytes:
         """Nothing."""
@@ -51,6 +60,7 @@ class Http1:
             return None
         if self._which == _IDLE or len(data) > head.size:
             raise BadAnswer("an answer to which there was no request")
+        self._whole, self._body = data, head.body
         status = head.status
         right = self._references[self._which] if status == 200 and self._references else None
         if right is not None and not right.is_met_by(data[head.body :]):

@@ -19,6 +19,18 @@ WRONG: Final = -2
 GRPC: Final = 1000
 """What is added to a status of gRPC other than OK; OK is 200."""
 _SUCCESS: Final = 200
+_WORDS: Final = {
+    BROKEN: "the connection broke",
+    UNANSWERED: "no answer until the run was over",
+    WRONG: "another answer than the right one",
+}
+
+
+def words_of(status: int) -> str:
+    """What a status is called."""
+    if status > GRPC:
+        return f"status {status - GRPC} of gRPC"
+    return _WORDS.get(status, f"status {status}")
 
 
 @dataclass(frozen=True)

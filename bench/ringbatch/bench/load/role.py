@@ -150,11 +150,32 @@ def _sleep(epoll: select.epoll, generator: Generator, limit_ns: int) -> None:
         generator.take(fd, event)
 
 
-def follow(run_order: Callable[[Order], Outcome], *, before_others: bool) -> int:
-    """Be a process that generates load: follow orders until there are none.
+def loads(run_order: Callable[[Order], Outcome]) -> Callable[[list[bytes]], list[bytes]]:
+    """What follows the orders of a `Fleet`.
 
     Args:
         run_order: makes the load of one order.
+    """
+
+    def answer(frames: list[bytes]) -> list[bytes]:
+        order = Order.from_frames(frames)
+        connections = min(order.connections, connections_allowed())
+        return run_order(replace(order, connections=connections)).packed()
+
+    return answer
+
+
+def connections_allowed() -> int:
+    """How many a process may open."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(most - _SPARE_DESCRIPTORS, 1)
+
+
+def follow(answer: Callable[[list[bytes]], list[bytes]], *, before_others: bool) -> int:
+    """Be a process that generates load: follow orders until there are none.
+
+    Args:
+        answer: follows one order; what it says of that.
         before_others: whether it gets a CPU before others, where it may.
 
     Returns:
@@ -171,12 +192,9 @@ def follow(run_order: Callable[[Order], Outcome], *, before_others: bool) -> int
     # What it takes to get here is no part of a run.
     write_frames(outcomes, [b"ready"])
     while frames := read_frames(orders):
-        order = Order.from_frames(frames)
-        connections = min(order.connections, max(most - _SPARE_DESCRIPTORS, 1))
-        outcome = run_order(replace(order, connections=connections))
-        write_frames(outcomes, outcome.packed())
+        write_frames(outcomes, answer(frames))
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(follow(run, before_others=True))
+    sys.exit(follow(loads(run), before_others=True))

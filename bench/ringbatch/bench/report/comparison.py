@@ -5,6 +5,7 @@ from typing import Final
 
 import numpy as np
 
+from ringbatch.bench.loadgen.judgement import Judgement
 from ringbatch.bench.report.point import Point
 from ringbatch.bench.report.result import Result
 from ringbatch.bench.report.words import number, table
@@ -60,7 +61,23 @@ def unlike(earlier: Result, later: Result) -> list[str]:
         for key in _SETTINGS
         if earlier.settings.get(key) != later.settings.get(key)
     ]
-    return found
+    return found + _unlike_judges(earlier.loadgen, later.loadgen)
+
+
+def _unlike_judges(earlier: Judgement | None, later: Judgement | None) -> list[str]:
+    """What LoadGen found is no figure of this comparison, and nothing else's."""
+    if earlier is None and later is None:
+        return []
+    if earlier is None or later is None:
+        which = "later" if earlier is None else "earlier"
+        return [f"the {which} one has a judgement of LoadGen, and the other has none"]
+    if earlier.version != later.version:
+        return [f"the version of LoadGen differs: {earlier.version} and {later.version}"]
+    return [
+        f"LoadGen's {key} differs: {value} and {later.settings.get(key)}"
+        for key, value in earlier.settings.items()
+        if value != later.settings.get(key)
+    ]
 
 
 def compared(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Final
 
-from ringbatch.bench.report import svg, words
+from ringbatch.bench.report import svg, verdicts, words
 from ringbatch.bench.report.point import Point
 from ringbatch.bench.report.result import Result
 
@@ -72,7 +72,7 @@ def page(result: Result) -> str:
         f'<p class="soft">{escape(words.host(result))}</p>'
         f'<div class="charts">{charts}</div>'
         f'<div class="card scroll">{_table(result)}</div>'
-        f"{notes if remarks else ''}"
+        f"{notes if remarks else ''}{verdicts.card(result)}"
         f'<p class="soft">{escape(words.method(result))}</p></main></body></html>\n'
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ringbatch.bench.load.outcome import BROKEN, GRPC, UNANSWERED, WRONG, Outcome
+from ringbatch.bench.load.outcome import BROKEN, GRPC, UNANSWERED, WRONG, Outcome, words_of
 from ringbatch.bench.served.metrics import Observed
 from ringbatch.bench.statistics.samples import (
     SHARES,
@@ -17,12 +17,6 @@ from ringbatch.bench.statistics.steadiness import WINDOWS, Steadiness, steadines
 
 _LOST_MAX: Final = 0.01
 """Share of requests without any answer from the server, above which a run says nothing."""
-_STATUS_WORDS: Final = {
-    BROKEN: "the connection broke",
-    UNANSWERED: "no answer until the run was over",
-    WRONG: "another answer than the right one",
-}
-
 _GRPC_REFUSALS: Final = (3, 5, 6, 7, 9, 11, 12, 16)
 """INVALID_ARGUMENT to UNAUTHENTICATED: what is wrong with the request, and stays so."""
 
@@ -141,13 +135,6 @@ def judged(
         by_round["cpu us"] = [sum(one.cpu_us.values()) for one in seen]
     notes = tuple(_notes(rounds, statuses, times.total))
     return Point(asked, (), notes, figures, by_round, tuple(curve(times)), named, together)
-
-
-def words_of(status: int) -> str:
-    """What a status is called."""
-    if status > GRPC:
-        return f"status {status - GRPC} of gRPC"
-    return _STATUS_WORDS.get(status, f"status {status}")
 
 
 def unsteady(rounds: Sequence[Outcome]) -> list[Steadiness]:

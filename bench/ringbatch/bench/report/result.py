@@ -5,6 +5,7 @@ from typing import Any, Final
 
 import orjson
 
+from ringbatch.bench.loadgen.judgement import Judgement
 from ringbatch.bench.report.point import Point
 
 FORMAT: Final = 1
@@ -24,6 +25,7 @@ class Result:
         points: at rates, in their order.
         knee: highest rate within the limit, what missed it, and words; empty where none was sought.
         warnings: what makes all of it doubtful.
+        loadgen: what LoadGen found; None where it was not asked.
     """
 
     model: str
@@ -35,6 +37,7 @@ class Result:
     points: tuple[Point, ...]
     knee: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    loadgen: Judgement | None = None
 
     @property
     def slo_ms(self) -> float:
@@ -64,6 +67,7 @@ class Result:
             "lone": self.lone.as_object(),
             "closed": self.closed.as_object(),
             "points": [point.as_object() for point in self.points],
+            "loadgen": None if self.loadgen is None else self.loadgen.as_object(),
         }
         return orjson.dumps(plain, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
@@ -84,6 +88,8 @@ class Result:
         if version != FORMAT:
             raise ValueError(f"its format is {version}, but it must be {FORMAT}: measure it again")
         try:
+            # Results of before LoadGen could be asked lack it.
+            judgement = found.get("loadgen")
             return cls(
                 model=found["model"],
                 started_utc=found["started_utc"],
@@ -94,6 +100,7 @@ class Result:
                 points=tuple(map(Point.from_object, found["points"])),
                 knee=found["knee"],
                 warnings=tuple(found["warnings"]),
+                loadgen=None if judgement is None else Judgement.from_object(judgement),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"it lacks what a result has: {error!r}") from None

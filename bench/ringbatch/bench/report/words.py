@@ -90,19 +90,6 @@ def remarks(result: Result) -> list[str]:
     return found
 
 
-def markdown(result: Result) -> str:
-    """The document for a terminal or a repository."""
-    lines = [f"# ringbatch bench: {result.model}", ""]
-    lines += [f"**{warning}**\n" for warning in result.warnings]
-    if sentence := knee(result):
-        lines += [sentence, ""]
-    lines += [host(result), "", method(result), ""]
-    lines += table(HEADING, rows(result))
-    if found := remarks(result):
-        lines += ["", *(f"- {remark}" for remark in found)]
-    return "\n".join([*lines, ""])
-
-
 def table(heading: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     """A table in Markdown."""
     rule = "|---" * len(heading) + "|"

@@ -1,0 +1,18 @@
+"""The result as a document in Markdown, for a terminal or a repository. Pure."""
+
+from ringbatch.bench.report import verdicts, words
+from ringbatch.bench.report.result import Result
+
+
+def markdown(result: Result) -> str:
+    """The document."""
+    lines = [f"# ringbatch bench: {result.model}", ""]
+    lines += [f"**{warning}**\n" for warning in result.warnings]
+    if sentence := words.knee(result):
+        lines += [sentence, ""]
+    lines += [words.host(result), "", words.method(result), ""]
+    lines += words.table(words.HEADING, words.rows(result))
+    if found := words.remarks(result):
+        lines += ["", *(f"- {remark}" for remark in found)]
+    lines += verdicts.markdown(result)
+    return "\n".join([*lines, ""])
