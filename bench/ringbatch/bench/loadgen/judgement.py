@@ -173,8 +173,8 @@ def judged(scenario: Scenario, rate_per_s: float, said: Said, sent: Sent, lag_ma
     is_late = scenario is Scenario.SERVER and max(sent.lag_p99_ms, late_ms) > lag_max_ms
     if is_late and not said.valid:
         void.append(
-            f"the sender was late, its p99 {sent.lag_p99_ms:.3g} ms, or LoadGen's calls were, by "
-            f"{late_ms:.3g} ms on average; above {lag_max_ms:g} ms they cannot make this rate here"
+            f"the sender was late, its p99 {sent.lag_p99_ms:.3g} ms and LoadGen's mean "
+            f"{late_ms:.3g} ms, one above {lag_max_ms:g} ms: it cannot make this rate here"
         )
     if void:
         return Run(scenario, rate_per_s, "void", tuple(void), {}, sent.ends)
