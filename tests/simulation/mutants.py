@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 from unittest.mock import patch
 
-from simulation.life import BROKEN_CHAINS, CROWDED
+from simulation.life import BROKEN_CHAINS, CROWDED, Profile
 
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.collector import Collector
@@ -109,6 +109,14 @@ CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
     ),
     "a collector takes a step under way for the one behind it": Mutant(
         Collector, "_request", "_replace(model=asked)", "_replace(model=asked + (1 << 56))"
+    ),
+    "a step in the middle is run twice": Mutant(
+        Worker,
+        "step",
+        "runner.run(references, mark, now_ns, asked)",
+        "runner.run(references, mark, now_ns, asked)\n"
+        "        if asked >> 56 == 1:\n"
+        "            runner.run(references, mark, now_ns, asked)",
     ),
     "the answer of a chain is DONE before its size": Late(
         EnginePort,
@@ -297,6 +305,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
 
 SOUGHT_IN: Final = {
     **dict.fromkeys(CHAIN_MUTANTS, BROKEN_CHAINS),
+    "a step in the middle is run twice": Profile(requests=4, chained=True),
     "requests that find no room are not submitted later": CROWDED[0],
     "what found no room is submitted only with the next answer": CROWDED[0],
 }
