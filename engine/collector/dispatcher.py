@@ -124,12 +124,12 @@ class Dispatcher:
             chain.ready = ready
             chain.health.ready(ready)
         chain.health.as_worst([step.health for step in steps])
-        backlog = Backlog(
-            sum([step.backlog.answer_ns for step in steps]),
-            sum([step.backlog.row_ns for step in steps]),
-        )
-        if backlog != chain.backlog:
-            chain.backlog = backlog
+        answer_ns = row_ns = 0
+        for step in steps:
+            answer_ns += step.backlog.answer_ns
+            row_ns += step.backlog.row_ns
+        if chain.backlog != (answer_ns, row_ns):
+            chain.backlog = Backlog(answer_ns, row_ns)
             self.tell_backlog(chain)
 
     def tell_backlog(self, model: Model) -> None:

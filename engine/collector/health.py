@@ -46,15 +46,22 @@ class ModelHealth:
 
     def as_worst(self, steps: Sequence["ModelHealth"]) -> None:
         """Say of a chain what is said of the worst of its steps' models."""
+        # At every step of the collector: lists of all that is said would take five times as long.
         words = self._words
-        stuck = [ns for step in steps if (ns := words[step._stuck_word])]
-        for word, worst in (
-            (self._deaths_word, max([words[step._deaths_word] for step in steps], default=0)),
-            (self._unsteady_word, max([words[step._unsteady_word] for step in steps], default=0)),
-            (self._stuck_word, min(stuck, default=0)),
-        ):
-            if words[word] != worst:
-                words[word] = worst
+        deaths = unsteady_ns = stuck_ns = 0
+        for step in steps:
+            if (found := words[step._deaths_word]) > deaths:
+                deaths = found
+            if (found := words[step._unsteady_word]) > unsteady_ns:
+                unsteady_ns = found
+            if (found := words[step._stuck_word]) and (not stuck_ns or found < stuck_ns):
+                stuck_ns = found
+        if words[self._deaths_word] != deaths:
+            words[self._deaths_word] = deaths
+        if words[self._unsteady_word] != unsteady_ns:
+            words[self._unsteady_word] = unsteady_ns
+        if words[self._stuck_word] != stuck_ns:
+            words[self._stuck_word] = stuck_ns
 
     def held_by(self, workers: Iterable[int]) -> None:
         """The workers of these numbers hold the model from now on."""
