@@ -3,6 +3,8 @@
 import errno
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from segment_fixture import ALWAYS
 
 from ringbatch.engine.collector.health import LOOP, PATIENCE_NS, ModelHealth
@@ -189,3 +191,23 @@ def test_why_no_collector_can_be_started_is_said() -> None:
     patient = Patient()
     patient.words[HeaderWords.COLLECTOR_ERRNO] = errno.EAGAIN
     assert "no more processes are allowed" in patient.complaint(1)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=4
+    )
+)
+def test_a_chain_is_as_its_worst_step(said: list[tuple[int, int, int]]) -> None:
+    count = len(said) + 1
+    words = memoryview(bytearray(WORD * ModelWords.SIZE * count)).cast("Q")
+    chain, *steps = [ModelHealth(words, n * ModelWords.SIZE, ()) for n in range(count)]
+    told = (ModelWords.DEATHS, ModelWords.UNSTEADY_NS, ModelWords.STUCK_NS)
+    for number, values in enumerate(said, 1):
+        for word, value in zip(told, values, strict=True):
+            words[number * ModelWords.SIZE + word] = value
+    chain.as_worst(steps)
+    deaths, unsteady_ns, stuck_ns = zip(*said, strict=True)
+    # A step that is not stuck says 0, and who is stuck has been since the earliest instant.
+    earliest_ns = min((ns for ns in stuck_ns if ns), default=0)
+    assert [words[word] for word in told] == [max(deaths), max(unsteady_ns), earliest_ns]
