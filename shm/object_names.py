@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -142,6 +142,38 @@ def _taken_apart(name: str) -> re.Match[str] | None:
 def sweep() -> list[str]:
     """Remove what dead supervisors of this user have left, and say what it was."""
     return [name for base, entries in _engines() for name in _sweep(base, entries)]
+
+
+Identity = tuple[int, int]
+"""Which object it is, whatever it is called: its device and its inode."""
+
+
+def identities(paths: Iterable[str]) -> dict[str, Identity | None]:
+    """Which object each path names; None where it names none.
+
+    A path is left out where that cannot be told.
+    """
+    named: dict[str, Identity | None] = {}
+    for path in paths:
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            named[path] = None
+        except OSError:
+            continue
+        else:
+            named[path] = found.st_dev, found.st_ino
+    return named
+
+
+def lost(made: Mapping[str, Identity | None], now: Mapping[str, Identity | None]) -> list[str]:
+    """The paths that name another object than they did, or none. Pure.
+
+    Args:
+        made: what each named.
+        now: what each names; who is left out is not known to be lost.
+    """
+    return sorted(path for path, named in now.items() if named is None or named != made[path])
 
 
 def left_behind() -> list[tuple[str, list[Path]]]:

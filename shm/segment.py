@@ -61,6 +61,7 @@ class Segment:
         self._fd = fd
         self._life = life
         self._lanes = LaneLocks(partial(_lane_bell, name))
+        self._made: dict[str, object_names.Identity | None] = {}
         self.memory = memoryview(mapping)
         self.words = self.memory.cast("Q")
         self.model_table = ModelTable(self.words, self.memory, layout)
@@ -101,6 +102,7 @@ class Segment:
                 undo.callback(os.close, life)
                 segment = cls(name, layout, mapping, locks, life)
                 segment._fill(models)
+                segment._made = object_names.identities(_paths(name, layout))
                 undo.pop_all()
         except OSError as error:
             raise StartupError(_no_room(layout.size, error)) from None
@@ -352,6 +354,11 @@ class Segment:
             os.close(self._life)
         self._fd = self._life = -1
 
+    def lost_names(self) -> list[str]:
+        """The paths in /dev/shm that its maker gave it and its doorbells, and that name nothing any
+        more, or something else; for its maker alone."""
+        return object_names.lost(self._made, object_names.identities(self._made))
+
     def unlink(self) -> None:
         """Remove its name and those of its doorbells."""
         object_names.unlink(self.name)
@@ -381,6 +388,13 @@ def _life_pipe(name: str) -> str:
 
 def _pipes(name: str, layout: Layout) -> list[str]:
     return [_life_pipe(name), *(_lane_bell(name, lane) for lane in range(layout.lanes))]
+
+
+def _paths(name: str, layout: Layout) -> list[str]:
+    base = name.removeprefix("/")
+    semaphores = [f"sem.{base}{suffix}" for suffix in _semaphore_suffixes(layout)]
+    files = [f"{object_names.DIRECTORY}/{each}" for each in (base, *semaphores)]
+    return [*files, *_pipes(name, layout)]
 
 
 def _header_values(layout: Layout) -> dict[int, int]:

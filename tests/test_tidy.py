@@ -98,6 +98,7 @@ PURE_MODULES = (
     "ringbatch.shm.engine_name",
     "ringbatch.engine.batch.shaping",
     "ringbatch.engine.runtimes.v2_messages",
+    "ringbatch.engine.supervisor.names_watch",
     "ringbatch.engine.supervisor.watch",
     "ringbatch.frontend.codec.model_address",
     "ringbatch.frontend.security.api_keys",

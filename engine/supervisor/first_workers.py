@@ -2,13 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
+from ringbatch.engine.config.dimensions import layout_of
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.chains import Unfit, first_chains
 from ringbatch.engine.supervisor.cpu_sets import CpuSets
-from ringbatch.engine.supervisor.model_versions import Entries, Forwarding, first_entries
+from ringbatch.engine.supervisor.model_versions import Forwarding, first_entries
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.shm.errors import StartupError
+from ringbatch.shm.segment import Segment
 
 
 class FirstWorkers:
@@ -25,6 +27,7 @@ class FirstWorkers:
 
     def __init__(self, config: Config, files: Sequence[ModelFile], cpu_sets: CpuSets) -> None:
         self._models = config.models
+        self._server = config.server
         self._chains = config.chains
         assigned = [
             (model, index, file)
@@ -49,17 +52,23 @@ class FirstWorkers:
         self._held, self.slots = [], {}
         return files
 
-    def entries(self, forwarding: Forwarding) -> Entries:
-        """The first model table, once each has said what its model takes and returns.
+    def make_segment(self, forwarding: Forwarding) -> Segment:
+        """The engine's, with the first model table, once each has said what its model takes and
+        returns.
 
         Args:
             forwarding: to the servers of others.
 
         Raises:
-            StartupError: the steps of a chain do not fit together.
+            StartupError: the steps of a chain do not fit together, or /dev/shm has no room.
         """
         said = {n: slot.signature for n, slot in self.slots.items() if slot.signature}
         try:
-            return first_chains(self._chains, first_entries(self._models, said, forwarding))
+            entries = first_chains(self._chains, first_entries(self._models, said, forwarding))
         except Unfit as unfit:
             raise StartupError(str(unfit)) from None
+        server = self._server
+        segment = Segment.create(layout_of(server, entries), entries, server.name)
+        if server.model_control:
+            segment.allow_model_control()
+        return segment

@@ -16,7 +16,6 @@ from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
-from ringbatch.engine.config.dimensions import layout_of
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.process.role_messages import (
     AttachSegment,
@@ -48,6 +47,7 @@ from ringbatch.engine.supervisor.keeper import Keeper
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_changes import Introduce, ModelChanges, ShowTable, Start
 from ringbatch.engine.supervisor.model_versions import Forwarding
+from ringbatch.engine.supervisor.names_watch import NamesLost, NamesWatch
 from ringbatch.engine.supervisor.process_slot import Limit, ProcessSlot
 from ringbatch.engine.supervisor.served_models import ServedModels, overrun
 from ringbatch.engine.supervisor.signals import Signals
@@ -70,7 +70,8 @@ _HANDSHAKE_S = 2.0
 _STOP_BEYOND_DRAIN_S = _HANDSHAKE_S + 8 * _KILL_AFTER_S
 """What all steps of a stop may take beyond that of the frontends, each with its SIGKILL."""
 _BROKEN = 1
-"""The exit status after a fault of ringbatch's own."""
+"""The exit status where it ends though nobody has asked: after a fault of ringbatch's own, or where
+nobody can attach any more."""
 
 
 class _StopRequested(Exception):
@@ -115,7 +116,7 @@ class Supervisor:
             self, self._loop, config.server.hang_timeout_s, time.monotonic_ns, random.random
         )
         self._signals = Signals()
-        self._start_failure = ""
+        self._failure = ""
         self._cpu_sets = CpuSets(config)
         logger.info("placement: %s", self._cpu_sets.described)
         files = [ModelFile(model.path) for model in config.models]
@@ -141,6 +142,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Start, serve, stop."""
+        status = 0
         self._signals.catch(self._loop)
         try:
             self._start()
@@ -154,16 +156,19 @@ class Supervisor:
             signals = [signal.Signals(number).name for number in self._signals.received]
             fault = "" if self._succession.complete else "a fault of ringbatch's own"
             logger.info("stopping on %s", signals[0] if signals else fault or "a handover")
+        except NamesLost as lost:
+            logger.error("%s", lost)
+            self._failure, status = str(lost), _BROKEN
         finally:
             self._stop()
-        return _BROKEN if self._loop.broken else 0
+        return _BROKEN if self._loop.broken else status
 
     def _start(self) -> None:
         workers = list(self._workers.values())
         for slot in workers:
             self._keeper.fill(slot)
         self._until(lambda: all(slot.signature is not None for slot in workers))
-        self._segment = segment = self._make_segment()
+        self._segment = segment = self._first.make_segment(self._forwarding)
         self.frontends.segment_name = self._cpu_sets.segment_name = segment.name
         for slot in workers:
             self._introduce(slot)
@@ -186,6 +191,7 @@ class Supervisor:
 
         Raises:
             _StopRequested: it has come.
+            NamesLost: nobody can attach any more.
         """
         segment = self._segment
         assert segment is not None, "it was made at the start"
@@ -205,17 +211,19 @@ class Supervisor:
         scaler = Autoscaler(segment, changes, self._pool, HostGauge(), time.monotonic_ns)
         watch = FileWatch(lambda: served.files, lambda: served.differing)
         self._loop.watch(watch, lambda: changes.differ(watch.take()), lambda: self._give_up(watch))
+        names = NamesWatch(segment.lost_names, time.monotonic_ns)
         while True:
             reload = self._signals.take_reload()
             self._look_for_the_end()
+            names.step()
             if reload:
                 logger.info("reading the configuration again, on SIGHUP")
                 self._take(Order("reload", None), log_report)
             self._loop.guard(scaler.step, scaler.pause)
             self._loop.guard(partial(self._advance, changes), changes.break_off)
             self._service.serves(self._status(served), segment.collector_ns)
-            instants = filter(None, (changes.limit_ns, self._service.next_ns, scaler.next_ns))
-            self._keeper.turn(None, min(instants, default=None))
+            instants = (changes.limit_ns, self._service.next_ns, scaler.next_ns, names.next_ns)
+            self._keeper.turn(None, min(filter(None, instants)))
 
     def _take(self, order: Order, reply: Callable[[Report], None]) -> None:
         """Carry an order out, and let the service manager know meanwhile."""
@@ -262,7 +270,7 @@ class Supervisor:
             _StopRequested: where a signal comes first.
             StartupError: where a process fails that was never ready.
         """
-        while not self._start_failure and not done():
+        while not self._failure and not done():
             self._service.loads(loading_status(self._first.loading()))
             limit_ns = None if self._predecessor is None else self._predecessor.limit_ns
             instants = filter(None, (limit_ns, self._service.next_ns))
@@ -270,8 +278,8 @@ class Supervisor:
             self._look_for_the_end()
             if self._predecessor is not None:
                 self._predecessor.expect_in_time()
-        if self._start_failure:
-            raise StartupError(self._start_failure)
+        if self._failure:
+            raise StartupError(self._failure)
 
     def _look_for_the_end(self) -> None:
         if self._signals.received or self._loop.broken or self._succession.complete:
@@ -299,7 +307,7 @@ class Supervisor:
         """As in `Owner`: there may be room later, unless the engine only starts."""
         self._say_start(slot, failure.errno)
         if slot.lasting and not slot.ever_ready:
-            self._start_failure = f"{slot.title}: {failure}"
+            self._failure = f"{slot.title}: {failure}"
         else:
             logger.error("%s: %s", slot.title, failure)
 
@@ -399,7 +407,7 @@ class Supervisor:
             return
         slot.failure = slot.error or f"the {slot.title} process {death.words}"
         if slot.lasting and not (slot.ever_ready and self._segment is not None):
-            self._start_failure = slot.error or f"{slot.failure} at start"
+            self._failure = slot.error or f"{slot.failure} at start"
             return
         reason = f": {slot.error}" if slot.error else ""
         logger.error("%s [%d] %s%s", slot.title, death.pid, death.words, reason)
@@ -416,14 +424,6 @@ class Supervisor:
         else:
             self._collectors.worker_died(slot, killed=death.killed)
 
-    def _make_segment(self) -> Segment:
-        entries = self._first.entries(self._forwarding)
-        server = self._config.server
-        segment = Segment.create(layout_of(server, entries), entries, server.name)
-        if server.model_control:
-            segment.allow_model_control()
-        return segment
-
     def _stop(self) -> None:
         """End everything in the order that loses nothing; a second signal ends it at once.
 
@@ -439,9 +439,7 @@ class Supervisor:
         delay_s = 0.0 if self._superseded else self._config.server.stop_delay_s
         drain_s = self.frontends.drain_s(superseded=self._superseded) + _KILL_AFTER_S
         workers = list(self._workers.values())
-        self._service.stops(
-            self._start_failure or "stopping", delay_s + drain_s + _STOP_BEYOND_DRAIN_S
-        )
+        self._service.stops(self._failure or "stopping", delay_s + drain_s + _STOP_BEYOND_DRAIN_S)
         for step in (
             self._take_no_more_orders,
             partial(self._turn_away, delay_s, at_once),

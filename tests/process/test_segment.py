@@ -416,6 +416,27 @@ def test_a_foreign_name_stays(name: str) -> None:
         path.unlink()
 
 
+def test_its_maker_sees_which_of_its_names_are_removed(segment: Segment) -> None:
+    made = objects_of(segment.name)
+    assert segment.lost_names() == []
+    for count, path in enumerate(made, 1):
+        path.unlink()
+        assert segment.lost_names() == sorted(map(str, made[:count]))
+
+
+def test_its_maker_sees_that_its_name_is_that_of_another_segment(segment: Segment) -> None:
+    path = SHM / segment.name[1:]
+    kept = path.with_name(f"{path.name}.kept")
+    path.rename(kept)
+    try:
+        path.touch(mode=0o600)
+        assert segment.lost_names() == [str(path)]
+        kept.rename(path)
+        assert segment.lost_names() == []
+    finally:
+        kept.unlink(missing_ok=True)
+
+
 def test_a_living_process_that_holds_no_lock_keeps_nothing() -> None:
     left = [SHM / f"{OWN}.left.{os.getpid()}.{secrets.token_hex(8)}{end}" for end in ("", ".l0")]
     for path in left:

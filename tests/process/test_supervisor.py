@@ -556,3 +556,44 @@ def test_several_models_and_workers(start: Start, tmp_model: WriteModel, tmp_pat
     status = snapshot(server.pid)
     assert {name: model.ready for name, model in status.models.items()} == {"a": 2, "b": 1}
     assert status.models["b"].batches == {"latency": 1}
+
+
+def remove_all(paths: Sequence[Path]) -> None:
+    for path in paths:
+        path.unlink()
+
+
+def replace_segment(paths: Sequence[Path]) -> None:
+    segment = min(paths, key=lambda path: (path.name.startswith("sem."), path.name))
+    segment.rename(segment.with_name("ringbatch-renamed"))
+    segment.touch(mode=0o600)
+    segment.with_name("ringbatch-renamed").unlink()
+
+
+def remove_one_doorbell(paths: Sequence[Path]) -> None:
+    next(path for path in paths if path.name.endswith(".l0")).unlink()
+
+
+@exhaustive
+@pytest.mark.parametrize("remove", [remove_all, replace_segment, remove_one_doorbell])
+def test_an_engine_to_which_nobody_can_attach_answers_what_it_has_and_ends_in_words(
+    start: Start,
+    tmp_model: WriteModel,
+    wait_until: WaitUntil,
+    tmp_path: Path,
+    remove: Callable[[Sequence[Path]], None],
+) -> None:
+    model = tmp_model(HELD)
+    server = start(str(model))
+    asking = Asking(server, 4)
+    wait_until((tmp_path / "running").exists, "a batch runs")
+    wait_until(lambda: in_engine(server) == 4, "all requests are in the engine")
+    remove([DIRECTORY / name for name in server.names()])
+    wait_until(lambda: "RemoveIPC=no" in server.stderr, "it says what has happened")
+    (tmp_path / "go").touch()
+    assert asking.join() == [(200, [number + 1000]) for number in range(4)]
+    assert server.process.wait() == 1
+    assert server.gone()
+    assert "Traceback" not in server.stderr
+    again = start(str(model), port=server.port)
+    assert again.predict(1) == (200, [1001])

@@ -25,7 +25,7 @@ FAULTS: Final = (
     # Where the fault is, at which calls, and the exit status: 0 where it is given up alone, 2 where
     # that is a process without which the engine cannot start.
     # At the start.
-    ("supervisor.supervisor", "Supervisor._make_segment", "1", 1),
+    ("supervisor.first_workers", "FirstWorkers.make_segment", "1", 1),
     ("supervisor.supervisor", "Supervisor._opened", "1", 2),
     ("supervisor.supervisor", "Supervisor.heard", "2+", 2),
     ("supervisor.cpu_sets", "CpuSets.cpus_of", "1+", 1),
@@ -62,7 +62,7 @@ FAULTS: Final = (
 
 IN_EVERY_RUN: Final = (
     # One at the start, one at the stop.
-    "Supervisor._make_segment-1",
+    "FirstWorkers.make_segment-1",
     "Keeper.end-1",
 )
 

@@ -20,6 +20,7 @@ from ringbatch.engine.runtimes.model_file import Kept
 from ringbatch.engine.supervisor import (
     child,
     cpu_sets,
+    first_workers,
     frontends,
     model_changes,
     supervisor,
@@ -101,6 +102,7 @@ class House:
                     "Probe": lambda _: SimpleNamespace(says_yes=lambda: True),
                 },
             ),
+            (first_workers, {"Segment": SimpleNamespace(create=self._segment)}),
             (model_changes, {"ModelFile": self._file}),
             (worker_pool, {"time": clock}),
             (placement, {"on_cpus": nullcontext, "host": lambda: Host((0, 1), {}, 2)}),
@@ -112,7 +114,6 @@ class House:
                     "random": kernel.chance,
                     "Loop": lambda: PlayedLoop(self),
                     "Signals": self._signals,
-                    "Segment": SimpleNamespace(create=self._segment),
                     "ControlServer": self._control,
                     "FileWatch": self._watch,
                     "HostGauge": lambda: PlayedGauge(self),
@@ -190,6 +191,10 @@ class PlayedSegment(Segment):
     def unlink(self) -> None:
         """As of `Segment`."""
         self.unlinked = True
+
+    def lost_names(self) -> list[str]:
+        """As of `Segment`."""
+        return ["/dev/shm/ringbatch"] if self.cast.names_lost else []
 
     def worker_ended(self, worker: int) -> None:
         """As of `Segment`."""

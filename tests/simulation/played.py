@@ -69,7 +69,10 @@ class Cast:
         seen: what has happened, by its kind.
         slips: whether a process that is about to do something does not.
         fails: raises what nobody expects, where a call is to.
+        names_lost: whether somebody has removed the segment's names, so that nobody can attach.
     """
+
+    names_lost = False
 
     def __init__(self, chance: random.Random) -> None:
         self.kernel = Kernel(chance, self._spawn)
@@ -92,7 +95,10 @@ class Cast:
             if len(alike) >= most:
                 raise Violation(f"{process} is one too many beside {alike[0]}")
         self.kernel.say(f"{process} is started")
-        process.begin()
+        if self.names_lost and kind is not WorkerProcess:
+            process.takes(0.05, 1.0, process.find_no_segment)
+        else:
+            process.begin()
         return process
 
     def living(self, kind: type[M]) -> list[M]:
@@ -211,6 +217,12 @@ class Member(Process):
         except BrokenPipeError:
             self.end(1)
 
+    def find_no_segment(self) -> None:
+        """It would attach, and cannot."""
+        if self.control is not None:
+            self.tell(Failed("the engine's shared memory is gone"))
+        self.end(1)
+
     def reached(self, data: bytes) -> None:
         """Something has reached its socket."""
         self.after(0.001, self._read)
@@ -243,7 +255,8 @@ class WorkerProcess(Member):
             self.is_unsound = required and (held.path, number) in self.cast.unsound
             self.takes(0.05, 2.0, self.say_signature)
         elif isinstance(message, AttachSegment):
-            self.takes(0.05, 2.0, self.warm_up)
+            lost = self.cast.names_lost
+            self.takes(0.05, 2.0, self.find_no_segment if lost else self.warm_up)
 
     def reached(self, data: bytes) -> None:
         """As of `Member`; its number counts from the moment that it is given one."""

@@ -77,6 +77,8 @@ _FAULTY: Final = (
 """Calls in which what nobody expects is raised."""
 LOAD_EVERY_S: Final = 0.5
 _LOAD_CHANGES: Final = 0.05
+_NAMES_LOST: Final = 0.1
+"""Of the lives, those in which somebody removes the engine's names from /dev/shm."""
 _MAY_BE_LEFT_OUT: Final = (
     "something happens to a process",
     "the collector and the standby die",
@@ -167,6 +169,9 @@ class Life:
         begins_s = chance.choice([0.0, 8.0, 8.0, 25.0])
         if not calm:
             self._kernel.after(begins_s, self._go_wild)
+            names = random.Random(f"names {seed}")
+            if names.random() < _NAMES_LOST:
+                self._kernel.after(begins_s + names.uniform(0.0, 20.0), self._remove_names)
         self._kernel.after(begins_s + chance.choice([2.0, 10.0, 40.0]), self._behave)
         self._kernel.after(LOAD_EVERY_S, self._requests_come)
 
@@ -223,6 +228,12 @@ class Life:
             ("a client is connecting", self._connect),
             *[("SIGTERM", lambda: self._signal(signal.SIGTERM))] * (self._chance.random() < 0.1),
         ]
+
+    def _remove_names(self) -> None:
+        if self._wild and self._house.segment is not None:
+            self.seen["the names are removed"] += 1
+            self._kernel.say("the engine's names are removed")
+            self._cast.names_lost = True
 
     def _length_s(self) -> float:
         return self._chance.choice([0.5, 5.0, 30.0, 400.0])
@@ -386,6 +397,8 @@ class Life:
     def _missing(self) -> str:
         """What an engine that serves would have; empty where it has all."""
         cast, supervisor = self._cast, self._supervisor
+        if cast.names_lost:
+            return "nobody can attach"
         segment, orders = cast.segment, self._house.orders
         if supervisor is None or segment is None or orders is None:
             return "it has not started"
@@ -438,7 +451,9 @@ class Life:
         fault = self.seen["a fault"] > 0
         if end == "status 0" and self._asked_ns is None:
             raise Violation("it has ended, and nobody has asked for it")
-        if end in ("status 1", "fault") and not fault:
+        if end == "status 1" and self._cast.names_lost:
+            self.ends["nobody could attach"] += 1
+        elif end in ("status 1", "fault") and not fault:
             raise Violation("it has ended by a fault, and there was none")
         if end == "fault" and self._house.orders is not None:
             raise Violation("a fault has ended it that nothing has caught")

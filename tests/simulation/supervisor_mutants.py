@@ -12,6 +12,7 @@ from ringbatch.engine.supervisor.collectors import Collectors
 from ringbatch.engine.supervisor.keeper import Keeper
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_changes import ModelChanges
+from ringbatch.engine.supervisor.names_watch import NamesWatch
 from ringbatch.engine.supervisor.served_models import ServedModels
 from ringbatch.engine.supervisor.supervisor import Supervisor
 from ringbatch.engine.supervisor.watch import Watch
@@ -126,5 +127,11 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     ),
     "a child that cannot be told anything is lost": Mutant(
         Child, "__init__", "undo.callback(self._end_at_once)", "pass"
+    ),
+    "an engine that nobody can attach to tries for ever": Mutant(
+        NamesWatch, "step", "raise NamesLost(words(lost))", "pass"
+    ),
+    "whether anybody can attach is looked at once": Mutant(
+        NamesWatch, "step", "self.next_ns = now_ns + LOOK_EVERY_NS", "self.next_ns = 1 << 62"
     ),
 }
