@@ -8,7 +8,8 @@ from ringbatch.shm.host.control_socket import Order
 
 
 def main(engine: str | int | None, model: str | None) -> int:
-    """Wait until it is done, and print what was; the exit status is 1 where anything failed.
+    """Wait until it is done, and print what was; the exit status is 1 where anything failed, or is
+    left as it was because only another engine can have it, as a port.
 
     Args:
         engine: its name, or the process id of its supervisor; None for the only one of this user.

@@ -226,7 +226,7 @@ class ModelChanges:
 
     def _carry_out(self, order: Order, reply: Reply) -> Steps:
         try:
-            changes, lines = self._plan(order)
+            changes, untaken = self._plan(order)
         except UnknownModel as unknown:
             reply(Report("unknown", (str(unknown),)))
             return
@@ -236,7 +236,8 @@ class ModelChanges:
         except UnfitSize as error:
             reply(Report("failed", (str(error),)))
             return
-        failed = False
+        # Who names one model has asked for nothing else.
+        lines, failed = list(untaken), bool(untaken) and order.model is None
         for change in changes:
             try:
                 if isinstance(change, ChainChange):
@@ -258,34 +259,41 @@ class ModelChanges:
         except ChangeFailed as failure:
             logger.error("%s: %s", change.name, failure)
 
-    def _plan(self, order: Order) -> tuple[list[Change | ChainChange], list[str]]:
+    def _plan(self, order: Order) -> tuple[list[Change | ChainChange], tuple[str, ...]]:
+        """What an order comes to, and what the configuration says that no order brings about."""
         serving = tuple(self.served.models.values())
         chains = tuple(self.served.chains.values())
         if order.action == "unload":
             if any(chain.name == order.model for chain in chains):
-                return [ChainChange(order.model or "", None)], []
-            return [retirement(order.model or "", serving)], []
+                return [ChainChange(order.model or "", None)], ()
+            return [retirement(order.model or "", serving)], ()
         config = self._reread()
         self.served.order = config.models
-        lines = []
-        if fixed := differing(self._server, config.server):
-            lines.append(
-                f"[server] {', '.join(sorted(fixed))}: cannot change while the engine runs; "
-                "restart it"
-            )
-            logger.warning("%s", lines[0])
+        untaken = self._untaken(config.server)
         if order.model is None:
             changes = compare(serving, config.models, self.served.is_another_file)
-            return with_chains(changes, chains, config.chains), lines
+            return with_chains(changes, chains, config.chains), untaken
         put = [ChainChange(c.name, c) for c in config.chains if c.name == order.model]
         if put:
             if order.max_batch_size is not None:
                 raise UnfitSize("max_batch_size: is not for a chain, which has steps")
-            return [*put], lines
+            return [*put], untaken
         wanted: Sequence[ModelConfig] = config.models
         if order.max_batch_size is not None:
             wanted = with_batch_size(wanted, order.model, order.max_batch_size)
-        return [loading(order.model, serving, wanted)], lines
+        return [loading(order.model, serving, wanted)], untaken
+
+    def _untaken(self, server: ServerConfig) -> tuple[str, ...]:
+        """Which settings of the configuration the engine goes on without, in a line for people."""
+        names = sorted(differing(self._server, server))
+        if not names:
+            return ()
+        line = (
+            f"[server] {', '.join(names)}: not taken, because the engine runs; ringbatch handover "
+            f"takes {'them' if len(names) > 1 else 'it'}, and so does a restart"
+        )
+        logger.warning("%s", line)
+        return (line,)
 
     def _change_chain(self, change: ChainChange) -> Steps:
         if change.put is None:

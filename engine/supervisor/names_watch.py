@@ -27,7 +27,8 @@ def words(lost: Sequence[str]) -> str:
         "cannot reach it any more, so it answers what it has and ends; start it again. "
         "systemd-logind removes what a user has there when that user logs out: RemoveIPC=no in "
         "/etc/systemd/logind.conf prevents that, and so does a system user, as the units of "
-        "ringbatch have. Whatever else cleans /dev/shm must leave ringbatch.* and sem.ringbatch.* alone"
+        "ringbatch have. Whatever else cleans /dev/shm must leave ringbatch.* and "
+        "sem.ringbatch.* alone"
     )
 
 

@@ -479,14 +479,31 @@ def test_what_cannot_change_is_named_and_a_wrong_configuration_changes_nothing()
     engine = Engine(model())
     engine.want(model(), port=1, frontends=9)
     engine.order()
-    words = "[server] frontends, port: cannot change while the engine runs; restart it"
-    assert engine.reports == [Report("done", (words,))]
+    ways = "ringbatch handover takes {}, and so does a restart"
+    words = f"[server] frontends, port: not taken, because the engine runs; {ways.format('them')}"
+    assert engine.reports == [Report("failed", (words,))]
     engine.wanted = ConfigError("a is wrong", "b is wrong")
     engine.order()
     assert engine.reports[1] == Report("failed", ("a is wrong", "b is wrong"))
     engine.want(model())
     engine.order(Order("load", "n"))
     assert engine.reports[2].end == "unknown"
+    engine.order()
+    assert engine.reports[3] == Report("done", ("nothing has changed",))
+    engine.want(model(timeout_s=7.0), port=1)
+    engine.order()
+    words = f"[server] port: not taken, because the engine runs; {ways.format('it')}"
+    assert engine.reports[4] == Report("failed", (words, "m: version 1 adjusted"))
+    assert engine.live.served.models[engine.entry(SERVING).reference].timeout_s == 7.0
+
+
+def test_what_cannot_change_is_no_failure_of_an_order_for_one_model() -> None:
+    engine = Engine(model())
+    engine.want(model(timeout_s=7.0), port=1)
+    engine.order(Order("load", "m"))
+    engine.until_idle()
+    assert engine.reports[0].end == "done"
+    assert engine.reports[0].lines[0].startswith("[server] port: not taken")
 
 
 def test_orders_wait_for_their_turn_up_to_a_number_and_hear_of_the_end() -> None:

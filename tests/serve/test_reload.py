@@ -400,9 +400,10 @@ def test_limits_policy_and_the_number_of_workers_change_without_loading(
     own = {"path": "m.py", "workers": 3, "max_batch_size": 4, "policy": "fixed"}
     site.configure({"m": own | {"max_latency_ms": 1}}, frontends=3)
     done = site.reload()
-    assert done.returncode == 0
-    assert done.stdout == (
-        "ringbatch: [server] frontends: cannot change while the engine runs; restart it\n"
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "ringbatch: [server] frontends: not taken, because the engine runs; ringbatch handover "
+        "takes it, and so does a restart\n"
         "ringbatch: m: version 1 adjusted\n"
     )
     assert site.workers() == ["m/0", "m/1", "m/2"]
