@@ -20,6 +20,9 @@ MOST_LIST_BYTES: Final = 1 << 16
 """Of one block, as SETTINGS_MAX_HEADER_LIST_SIZE counts: more is not decoded."""
 _REMEMBERED: Final = 64
 _REMEMBERED_BYTES: Final = 2048
+_MOST_RESIZES: Final = 2
+"""The smallest size that the table had since the last block, and the one that it has (RFC 7541,
+section 4.2)."""
 
 
 class HeaderMemory(Generic[H]):
@@ -63,6 +66,8 @@ class HeaderMemory(Generic[H]):
 
     def fields(self, block: bytes) -> Fields:
         """The fields of a block; raises `ConnectionFault`."""
+        if resizes(block) > _MOST_RESIZES:
+            raise ConnectionFault(COMPRESSION_ERROR, "the header table is resized too often")
         table = self._decoder.header_table
         entries = table.dynamic_entries
         first = entries[0] if entries else None
@@ -81,3 +86,17 @@ class HeaderMemory(Generic[H]):
     def forget(self) -> None:
         """What the server made of requests holds no longer."""
         self._known.clear()
+
+
+def resizes(block: bytes) -> int:
+    """How often a block gives the dynamic table another size before its fields (RFC 7541, section
+    6.3); what comes behind them, the decoder refuses. Pure."""
+    at, end, count = 0, len(block), 0
+    while at < end and block[at] & 0xE0 == 0x20:
+        count += 1
+        long = block[at] & 0x1F == 0x1F
+        at += 1
+        while long and at < end:
+            long = block[at] >= 0x80
+            at += 1
+    return count

@@ -329,6 +329,28 @@ def test_a_table_that_shrinks_is_another_table() -> None:
     assert served.refused(headers(7, END_STREAM, block() + b"\xbe")) == COMPRESSION_ERROR
 
 
+NEW_SIZES = {"0": b"\x20", "30": b"\x3e", "31": b"\x3f\0", "4096": b"\x3f\xe1\x1f"}
+
+
+@pytest.mark.parametrize("resize", NEW_SIZES.values(), ids=NEW_SIZES)
+def test_a_block_resizes_the_table_twice_at_most(resize: bytes) -> None:
+    """The smallest size in between and the last (RFC 7541, 4.2): else a few bytes cost much."""
+    served = Served()
+    for number in (1, 3, 5):
+        stream = served.one(headers(number, 0, resize * (number // 2) + block()))
+        assert stream.head.path == b"/p"
+    trailers = field(b"end", b"0")
+    assert served.one(headers(1, END_STREAM, resize * 2 + trailers)).ended
+    assert served.refused(headers(3, END_STREAM, resize * 3 + trailers)) == COMPRESSION_ERROR
+    assert Served().refused(headers(1, 0, resize * 3 + block())) == COMPRESSION_ERROR
+    assert Served().refused(headers(1, 0, resize * 3)) == COMPRESSION_ERROR
+
+
+@pytest.mark.parametrize("rest", [b"\x3f", b"\x3f\xff", b"\x20\x3f\xff\xff"])
+def test_a_size_of_the_table_that_does_not_end_is_refused(rest: bytes) -> None:
+    assert Served().refused(headers(1, 0, rest)) == COMPRESSION_ERROR
+
+
 @pytest.mark.parametrize("number", [0, 2, 4])
 def test_clients_begin_streams_with_odd_numbers(number: int) -> None:
     assert Served().refused(headers(number)) == PROTOCOL_ERROR
