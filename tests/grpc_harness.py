@@ -247,6 +247,9 @@ class Client(asyncio.Transport):
     def is_closing(self) -> bool:
         return self._gone
 
+    def is_reading(self) -> bool:
+        return self.reading
+
     def pause_reading(self) -> None:
         self.reading = False
 

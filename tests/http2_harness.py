@@ -93,8 +93,11 @@ class Served:
         self.opening = self.said()
 
     def receive(self, given: bytes) -> list[Stream[Request]]:
-        """What happens on streams."""
-        return self.connection.receive(given)
+        """What happens on streams, however long it takes."""
+        found = self.connection.receive(given)
+        while self.connection.behind:
+            found += [one for one in self.connection.receive(b"") if one not in found]
+        return found
 
     def said(self) -> list[Frame]:
         """The frames that are to be sent now."""

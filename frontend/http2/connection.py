@@ -55,6 +55,8 @@ another: what is held is bounded for each stream, and by who takes them."""
 MOST_BLOCK_BYTES: Final = 1 << 16
 MOST_PIECES: Final = 32
 """Frames that one header block may come in."""
+FIELDS_AT_ONCE: Final = 1000
+"""Of header blocks; a few milliseconds of work, in which nobody else is served."""
 LIST_BYTES: Final = 1 << 14
 """What fields may count together, as clients are told; who sends more is refused by the server."""
 _SMALL_BYTES: Final = 32
@@ -74,6 +76,7 @@ class Connection(ControlFrames[H]):
 
     Attributes:
         headers: what header blocks said.
+        behind: whether more has come than was read, and `receive` is to be called again.
         over: whether it is at its end: what is there to be sent is the last.
         closing: whether no further stream is served.
         frames: how many came whole; those of one header block are one.
@@ -91,6 +94,7 @@ class Connection(ControlFrames[H]):
         "_streams",
         "_touched",
         "_unreturned",
+        "behind",
         "closing",
         "frames",
         "headers",
@@ -105,7 +109,8 @@ class Connection(ControlFrames[H]):
     ) -> None:
         super().__init__()
         self._streams = streams
-        self.headers: HeaderMemory[H] = HeaderMemory(read)
+        self.headers: HeaderMemory[H] = HeaderMemory(read, self.patience)
+        self.behind = False
         self.over = False
         self.closing = False
         self.frames = 0
@@ -128,11 +133,12 @@ class Connection(ControlFrames[H]):
         return bool(self._rest) or self._block is not None or not self._greeted
 
     def receive(self, data: bytes) -> list[Stream[H]]:
-        """Bytes have come.
+        """Bytes have come, or more is to be read of those that have.
 
         Returns:
             The streams with something new, in the order in which it came.
         """
+        self.behind = False
         if self.over:
             return []
         if self._rest:
@@ -232,12 +238,17 @@ class Connection(ControlFrames[H]):
         return len(PREFACE) if self._greeted else 0
 
     def _cut(self, data: bytes, at: int) -> int:
-        """Take every whole frame; where the one begins that is not whole."""
+        """Take every whole frame, or as many as there may be at once; where the next begins."""
         end = len(data)
         if not self._greeted:
             return at
         read = FRAME_HEAD.unpack_from
+        headers = self.headers
+        most = headers.decoded + FIELDS_AT_ONCE
         while end - at >= FRAME_HEAD_BYTES:
+            if headers.decoded >= most:
+                self.behind = True
+                break
             word, flags, number = read(data, at)
             size, kind = word >> 8, word & 0xFF
             if size > LEAST_FRAME_BYTES:

@@ -13,6 +13,7 @@ from hpack import Decoder, HPACKError
 
 from ringbatch.frontend.http2.frames import COMPRESSION_ERROR, ConnectionFault
 from ringbatch.frontend.http2.header_rules import Fields, Request, request_of
+from ringbatch.frontend.http2.patience import FIELD, FREE_FIELDS, Patience
 
 H = TypeVar("H")
 
@@ -30,11 +31,17 @@ class HeaderMemory(Generic[H]):
 
     Args:
         read: what the server makes of a request.
+        patience: of the connection, of which long blocks take.
+
+    Attributes:
+        decoded: how many fields were; those of what is remembered are not.
     """
 
-    __slots__ = ("_changed", "_decoder", "_known", "_read")
+    __slots__ = ("_changed", "_decoder", "_known", "_patience", "_read", "decoded")
 
-    def __init__(self, read: Callable[[Request], H]) -> None:
+    def __init__(self, read: Callable[[Request], H], patience: Patience) -> None:
+        self.decoded = 0
+        self._patience = patience
         self._decoder = Decoder(MOST_LIST_BYTES)
         self._read = read
         self._known: dict[bytes, tuple[H, int]] = {}
@@ -65,7 +72,11 @@ class HeaderMemory(Generic[H]):
         return self._read(request)
 
     def fields(self, block: bytes) -> Fields:
-        """The fields of a block; raises `ConnectionFault`."""
+        """The fields of a block.
+
+        Raises:
+            ConnectionFault: it cannot be decoded, or was one too many that is too long.
+        """
         if resizes(block) > _MOST_RESIZES:
             raise ConnectionFault(COMPRESSION_ERROR, "the header table is resized too often")
         table = self._decoder.header_table
@@ -81,6 +92,10 @@ class HeaderMemory(Generic[H]):
         self._changed = now is not first or len(entries) != count or table.maxsize != room
         if self._changed:
             self._known.clear()
+        count = len(found)
+        self.decoded += count
+        if count > FREE_FIELDS:
+            self._patience.spend((count - FREE_FIELDS) * FIELD)
         return found
 
     def forget(self) -> None:

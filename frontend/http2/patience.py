@@ -1,9 +1,9 @@
 """How much a client may have a connection do that leads to nothing.
 
 Each frame that costs its sender little and asks nothing of the server is paid for: pings,
-settings, windows, resets, empty pieces. Who is served earns what serving takes of such frames, and
-a little is given with every second, so no honest client ever has too little. Who has nothing left
-is an attacker, whichever of these frames it uses. Pure.
+settings, windows, resets, empty pieces, heads that are too long. Who is served earns what serving
+takes of such frames, and a little is given with every second, so no honest client ever has too
+little. Who has nothing left is an attacker, whichever of these frames it uses. Pure.
 """
 
 from typing import Final
@@ -17,6 +17,11 @@ FRAME: Final = 1
 """What a frame costs that leads to nothing."""
 STREAM: Final = 5
 """What a call costs that its client takes back, or that is refused."""
+FIELD: Final = 6
+"""What each field of a header block costs beyond `FREE_FIELDS`: it takes as long as so many
+frames."""
+FREE_FIELDS: Final = 256
+"""Over HTTP nobody is served who sends more."""
 STREAMS: Final = 8
 """How many streams a frame has looked at for what it costs; if it is more, it costs more."""
 ANSWER: Final = 8

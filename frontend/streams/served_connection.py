@@ -1,7 +1,8 @@
 """One connection over HTTP/2 as its transport has it, whatever is served on its streams.
 
 HTTP/2 is `ringbatch.frontend.http2`'s. What is sent in one turn of the event loop is written at
-once. There are no timers but that of the stop: `tick` is called once a second for every connection.
+once. Of header blocks that take long, some are read in each turn, so that others have theirs. There
+are no timers but that of the stop: `tick` is called once a second for every connection.
 """
 
 import asyncio
@@ -58,6 +59,24 @@ class ServedConnection(asyncio.Protocol, Generic[H]):
             self._look_for_room()
         if core.has_output or core.over:
             self._flush()
+        if core.behind:
+            self._stop_reading()
+            self._loop.call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        """Others have had their turn; more is to be read of what has come."""
+        core, transport = self.core, self._transport
+        if core.behind and not transport.is_closing():
+            self.data_received(b"")
+        # Over TLS more may have come meanwhile, and with it the rest was read.
+        over = core.behind or transport.is_closing() or transport.is_reading()
+        if core.writable and not over:
+            transport.resume_reading()
+
+    def _stop_reading(self) -> None:
+        """Leave with the kernel what comes, for two reasons that there may be at once."""
+        if self._transport.is_reading():
+            self._transport.pause_reading()
 
     def eof_received(self) -> None:
         """The transport's call: nothing more comes, and so nobody is there."""
@@ -65,14 +84,15 @@ class ServedConnection(asyncio.Protocol, Generic[H]):
     def pause_writing(self) -> None:
         """The transport's call: the client does not read its answers."""
         self.core.writable = False
-        self._transport.pause_reading()
+        self._stop_reading()
 
     def resume_writing(self) -> None:
         """The transport's call: the client reads again."""
         self.core.writable = True
         self.core.go_on()
         self._look_for_room()
-        self._transport.resume_reading()
+        if not self.core.behind:
+            self._transport.resume_reading()
         self._flush()
 
     def tick(self) -> None:

@@ -566,6 +566,7 @@ FLOODS: dict[str, Callable[[int], bytes]] = {
     "pings": lambda _n: frame(PING, 0, 0, bytes(8)),
     "settings": lambda _n: frame(SETTINGS, 0, 0),
     "empty-pieces": lambda n: headers(1) if not n else frame(0, 0, 1),
+    "long-heads": lambda n: headers(2 * n + 1, END_STREAM, block(*[(b"a", b"b")] * 1500)),
 }
 
 
@@ -598,6 +599,57 @@ async def test_a_header_block_without_an_end_ends_its_connection() -> None:
         connection.feed(frame(CONTINUATION, 0, 1, b"\0\1a\1b"))
     assert connection.transport.closed
     assert ENHANCE_YOUR_CALM.to_bytes(4, "big") in connection.transport.written
+
+
+def long_heads(count: int) -> bytes:
+    """Heads of which five are read at once."""
+    numbers = range(1, 2 * count, 2)
+    many = [(b"a", b"b")] * 200
+    return b"".join(headers(n, END_STREAM, block(*many, (b"n", b"%d" % n))) for n in numbers)
+
+
+@scenario
+async def test_long_heads_are_read_in_turns_and_meanwhile_nothing_else_is() -> None:
+    connection = Connection(http2=True, served=_stuck)
+    transport = connection.transport
+    connection.feed(GREETING + long_heads(20))
+    assert len(transport.protocol.core.streams) == 5
+    assert not transport.reading
+    await connection.settle()
+    assert len(transport.protocol.core.streams) == 20
+    assert transport.reading
+    transport.abort()
+    await connection.settle()
+
+
+@scenario
+async def test_who_takes_no_answers_is_read_no_further_once_all_heads_are_read() -> None:
+    connection = Connection(http2=True, served=_stuck)
+    transport = connection.transport
+    connection.feed(GREETING + long_heads(20))
+    transport.protocol.pause_writing()
+    await connection.settle()
+    assert len(transport.protocol.core.streams) == 20
+    assert not transport.reading
+    transport.protocol.resume_writing()
+    assert transport.reading
+    connection.feed(long_heads(40)[len(long_heads(20)) :])
+    transport.protocol.pause_writing()
+    transport.protocol.resume_writing()
+    assert not transport.reading, "heads are there that are not read"
+    await connection.settle()
+    assert transport.reading
+    transport.abort()
+    await connection.settle()
+
+
+@scenario
+async def test_who_leaves_behind_long_heads_is_gone() -> None:
+    connection = Connection(http2=True, served=_stuck)
+    connection.feed(GREETING + long_heads(20))
+    connection.transport.abort()
+    await connection.settle()
+    assert not connection.state.tasks
 
 
 @scenario

@@ -18,7 +18,12 @@ from http2_harness import (
 )
 
 from ringbatch.frontend.http2 import connection as http2_connection
-from ringbatch.frontend.http2.connection import CONNECTION_ROOM, MOST_PIECES, STREAM_ROOM
+from ringbatch.frontend.http2.connection import (
+    CONNECTION_ROOM,
+    FIELDS_AT_ONCE,
+    MOST_PIECES,
+    STREAM_ROOM,
+)
 from ringbatch.frontend.http2.frames import (
     ACK,
     CANCEL,
@@ -49,7 +54,7 @@ from ringbatch.frontend.http2.frames import (
 )
 from ringbatch.frontend.http2.header_text import NO_TABLE, STATUS_200, field
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
-from ringbatch.frontend.http2.patience import MOST, STREAMS
+from ringbatch.frontend.http2.patience import FREE_FIELDS, MOST, STREAMS
 
 HEAD = STATUS_200 + field(b"content-type", b"t")
 TRAILERS = field(b"end", b"0")
@@ -712,6 +717,79 @@ def test_streams_that_lead_to_nothing_end_the_connection(flood: object) -> None:
             break
     assert 1000 < sent < 3000
     assert int.from_bytes(served.said()[-1].payload[4:8]) == ENHANCE_YOUR_CALM
+
+
+LONG = [(b"a", b"b")]
+"""Fields of a head, of which there may be many."""
+
+
+def test_heads_that_are_too_long_end_the_connection() -> None:
+    served = Served()
+    served_heads = 0
+    for number in range(1, TIMES, 2):
+        served.receive(headers(number, END_STREAM, block(*LONG * 1500)))
+        if served.connection.over:
+            break
+        served_heads += 1
+    assert served_heads == 1, "or they would keep others waiting"
+    assert served.said()[-1].payload[7] == ENHANCE_YOUR_CALM
+
+
+def test_a_head_that_may_be_served_costs_nothing_however_often_it_comes() -> None:
+    served = Served()
+    for number in range(1, 200, 2):
+        more = LONG * (FREE_FIELDS - len(USUAL) - 1)
+        served.receive(headers(number, END_STREAM, block(*more, (b"n", b"%d" % number))))
+    assert served.connection.patience.left == MOST - 1, "the greeting's settings"
+
+
+def test_of_long_heads_some_are_read_at_once_and_the_others_in_order_later() -> None:
+    served = Served()
+    fields = LONG * (FIELDS_AT_ONCE // 4 - len(USUAL))
+    heads = [
+        headers(number, END_STREAM, block(*fields[:-1], (b"n", b"%d" % number)))
+        for number in range(1, 41, 2)
+    ]
+    receive = served.connection.receive
+    found = [receive(b"".join(heads[:-1])), receive(heads[-1][:5]), receive(heads[-1][5:])]
+    while served.connection.behind:
+        found.append(receive(b""))
+    assert [len(streams) for streams in found] == [4] * 5
+    assert [stream.number for streams in found for stream in streams] == [*range(1, 41, 2)]
+    assert not served.connection.unfinished
+
+
+def test_heads_that_are_known_are_read_all_at_once() -> None:
+    served = Served()
+    known = block(*LONG * 200)
+    served.receive(headers(1, END_STREAM, known))
+    many = b"".join(headers(number, END_STREAM, known) for number in range(3, 203, 2))
+    assert len(served.connection.receive(many)) == 100
+    assert not served.connection.behind
+
+
+def test_of_pieces_of_long_heads_some_are_read_at_once() -> None:
+    served = Served()
+    cut = b"".join(
+        frame(HEADERS, END_STREAM, number, block(*LONG * 200))
+        + frame(CONTINUATION, END_HEADERS, number, field(b"n", b"%d" % number))
+        for number in range(1, 41, 2)
+    )
+    assert len(served.connection.receive(cut)) == 5
+    assert served.connection.behind
+
+
+def test_nothing_is_read_behind_the_end() -> None:
+    served = Served()
+    heads = (
+        headers(number, END_STREAM, block(*LONG * 200, (b"n", b"%d" % number)))
+        for number in range(1, 41, 2)
+    )
+    served.connection.receive(b"".join(heads))
+    assert served.connection.behind
+    served.connection.give_up(NO_ERROR, "")
+    assert served.connection.receive(b"") == []
+    assert not served.connection.behind
 
 
 class Counted(list[bytes | memoryview]):
