@@ -130,7 +130,7 @@ class Segment:
         except posix_ipc.ExistentialError:
             raise StartupError(
                 "the engine's shared memory is gone; has the engine stopped? If it runs, its names"
-                " were removed from /dev/shm, and it must be restarted"
+                " were removed from /dev/shm, and it ends; its log says more"
             ) from None
         except posix_ipc.PermissionsError:
             raise StartupError(_ANOTHER_USERS) from None
