@@ -55,12 +55,12 @@ def main() -> int:
     faulthandler.enable()
     try:
         segment = Segment.attach(start.segment)
+        lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
+        workers = [segment.worker_doorbell(worker) for worker in range(segment.layout.workers)]
+        doorbell = segment.collector_doorbell()
     except StartupError as error:
         control.send(Failed(str(error)))
         return 1
-    lanes = [segment.lane_doorbell(lane) for lane in range(segment.layout.lanes)]
-    workers = [segment.worker_doorbell(worker) for worker in range(segment.layout.workers)]
-    doorbell = segment.collector_doorbell()
     deaths: SimpleQueue[WorkerDied] = SimpleQueue()
 
     def on_message(message: ToCollector) -> None:
