@@ -501,7 +501,7 @@ def test_what_cannot_change_is_no_failure_of_an_order_for_one_model() -> None:
     engine = Engine(model())
     engine.want(model(timeout_s=7.0), port=1)
     engine.order(Order("load", "m"))
-    engine.until_idle()
+    engine.open_and_load(1)
     assert engine.reports[0].end == "done"
     assert engine.reports[0].lines[0].startswith("[server] port: not taken")
 

@@ -39,7 +39,9 @@ def test_the_words_say_what_was_removed_what_follows_and_what_prevents_it() -> N
 
 
 def test_it_looks_every_two_seconds_and_ends_at_the_first_look_that_finds_something() -> None:
-    now_ns, gone, looks = 5, [], []
+    now_ns = 5
+    gone: list[str] = []
+    looks: list[int] = []
 
     def found() -> list[str]:
         looks.append(now_ns)
