@@ -13,7 +13,13 @@ from hpack import Decoder, HPACKError
 
 from ringbatch.frontend.http2.frames import COMPRESSION_ERROR, ConnectionFault
 from ringbatch.frontend.http2.header_rules import Fields, Request, request_of
-from ringbatch.frontend.http2.patience import FIELD, FREE_FIELDS, Patience
+from ringbatch.frontend.http2.patience import (
+    FIELD,
+    FREE_FIELDS,
+    FREE_LIST_BYTES,
+    LIST_BYTES,
+    Patience,
+)
 
 H = TypeVar("H")
 
@@ -52,7 +58,7 @@ class HeaderMemory(Generic[H]):
         """The head of a request, and the length of its body.
 
         Raises:
-            ConnectionFault: the block cannot be decoded.
+            ConnectionFault: the block cannot be decoded, or was one too many that says much.
             StreamFault: what it says is malformed.
         """
         known = self._known.get(block)
@@ -60,8 +66,11 @@ class HeaderMemory(Generic[H]):
             return known
         request = request_of(self.fields(block))
         made = self._read(request), request.content_length
-        # What changes the table has to do so every time that it comes.
-        if not self._changed and len(block) <= _REMEMBERED_BYTES:
+        excess = request.size - FREE_LIST_BYTES
+        if excess > 0:
+            self._patience.spend(excess // LIST_BYTES)
+        # What changes the table has to do so every time that it comes, and what is paid for too.
+        elif not self._changed and len(block) <= _REMEMBERED_BYTES:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[block] = made

@@ -22,6 +22,11 @@ FIELD: Final = 6
 frames."""
 FREE_FIELDS: Final = 256
 """Over HTTP nobody is served who sends more."""
+LIST_BYTES: Final = 1 << 6
+"""For so many that the fields of a request count beyond `FREE_LIST_BYTES`, it costs one: what a few
+bytes of the header table stand for costs its sender nothing."""
+FREE_LIST_BYTES: Final = 1 << 14
+"""As browsers send at the most."""
 STREAMS: Final = 8
 """How many streams a frame has looked at for what it costs; if it is more, it costs more."""
 ANSWER: Final = 8

@@ -54,7 +54,7 @@ from ringbatch.frontend.http2.frames import (
 )
 from ringbatch.frontend.http2.header_text import NO_TABLE, STATUS_200, field
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
-from ringbatch.frontend.http2.patience import FREE_FIELDS, MOST, STREAMS
+from ringbatch.frontend.http2.patience import FREE_FIELDS, FREE_LIST_BYTES, MOST, STREAMS
 
 HEAD = STATUS_200 + field(b"content-type", b"t")
 TRAILERS = field(b"end", b"0")
@@ -733,6 +733,30 @@ def test_heads_that_are_too_long_end_the_connection() -> None:
         served_heads += 1
     assert served_heads == 1, "or they would keep others waiting"
     assert served.said()[-1].payload[7] == ENHANCE_YOUR_CALM
+
+
+def test_few_bytes_that_stand_for_many_end_the_connection() -> None:
+    served = Served()
+    entry = b"\x40" + field(b"bomb", b"x" * 4000)[1:]
+    served.receive(headers(1, END_STREAM, block() + entry))
+    bombs = 0
+    for number in range(3, TIMES, 2):
+        for stream in served.receive(headers(number, END_STREAM, block() + b"\xbe" * 12)):
+            if not served.connection.over:
+                served.connection.answer(stream, HEAD, b"", TRAILERS)
+        if served.connection.over:
+            break
+        bombs += 1
+    assert 15 < bombs < 30
+    assert served.said()[-1].payload[7] == ENHANCE_YOUR_CALM
+
+
+def test_a_large_head_of_a_browsers_costs_nothing() -> None:
+    served = Served()
+    cookie = (b"cookie", b"c" * (FREE_LIST_BYTES - 400))
+    for number in range(1, 200, 2):
+        served.one(headers(number, END_STREAM, block(cookie, (b"n", b"%d" % number))))
+    assert served.connection.patience.left == MOST - 1
 
 
 def test_a_head_that_may_be_served_costs_nothing_however_often_it_comes() -> None:
