@@ -34,6 +34,9 @@ NAMES: Final[Mapping[str, str]] = {
     "cpu_percent": "idle CPU, % of a core",
     "wake_ups_per_s": "idle wake-ups/s",
     "longest_s": "longest, s",
+    "quiet_p99_ms": "p99 without, ms",
+    "grown_mib": "memory, MiB more",
+    "sent_mib": "sent, MiB",
 }
 """What a field of a run is called in the report; one that is not here keeps its name."""
 
@@ -237,6 +240,19 @@ SCENARIOS: Final = (
         "--rounds 2 --seconds 4",
         1.5,
         4,
+    ),
+    Scenario(
+        "floods",
+        "A frontend under attack over HTTP/2 and HTTP/1, asked 300 times a second by others.",
+        [
+            Shape(
+                ("attack",),
+                ("quiet_p99_ms", "p50_ms", "p99_ms", "cpu_fraction", "grown_mib", "sent_mib"),
+            )
+        ],
+        "--rounds 1 --seconds 3",
+        2.5,
+        10,
     ),
     Scenario("reload", "A model loaded again twenty times under load.", [], "", 1, 1),
     Scenario(
