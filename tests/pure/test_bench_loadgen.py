@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ from ringbatch.bench.command.judgement import expect_judge, trial_of, words_of_r
 from ringbatch.bench.command.settings import JUDGE_STEPS, Settings
 from ringbatch.bench.load.answers import Reference
 from ringbatch.bench.load.arrivals import Kind
+from ringbatch.bench.load.exchange import Requests
 from ringbatch.bench.load.infer_message import infer_request
 from ringbatch.bench.load.outcome import BROKEN, UNANSWERED, WRONG
-from ringbatch.bench.load.target import Wire
+from ringbatch.bench.load.target import Target, Wire
 from ringbatch.bench.loadgen.answers import compared, is_right, text_of_arrays
 from ringbatch.bench.loadgen.judgement import Compared, Judgement, Run, Sent, judged
 from ringbatch.bench.loadgen.logs import BadLog, Logged, Said, logged, said
+from ringbatch.bench.loadgen.order import Order
 from ringbatch.bench.loadgen.plan import (
     MIN_QUERIES,
     NOT_A_RESULT,
@@ -81,6 +84,17 @@ def test_answers_are_compared_for_as_many_samples_as_fit() -> None:
     found = accuracy_of(plan(500))
     assert found.mode is Mode.ACCURACY
     assert Plan.from_object(orjson.loads(orjson.dumps(found.as_object()))) == found
+
+
+def test_loadgen_s_thread_rests_for_a_fiftieth_of_the_limit_at_most() -> None:
+    def order(limit_ms: float) -> Order:
+        made = replace(plan(), limit_ms=limit_ms)
+        return Order(Target("a", 1), Requests([b"x"], (), b"h"), made, Path("logs"), 8, 2.5)
+
+    assert order(10).rest_s == order(500).rest_s == 0.0002
+    assert order(1).rest_s == pytest.approx(0.00002)
+    assert order(10).late_ns > 10_000_000
+    assert Order.unpacked(order(10).packed()) == order(10)
 
 
 # The search

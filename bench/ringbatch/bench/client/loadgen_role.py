@@ -27,7 +27,7 @@ _LOOK_S: Final = 0.02
 
 def run(order: Order) -> Sent:
     """Run LoadGen once, and send what it asks for through shared memory."""
-    handover = Handover()
+    handover = Handover(order.rest_s)
     try:
         with Client(order.target.engine) as client:
             return _Sender(order, client, handover).run()

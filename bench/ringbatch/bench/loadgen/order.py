@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -11,6 +11,8 @@ from ringbatch.bench.load.exchange import Requests
 from ringbatch.bench.load.target import Target
 from ringbatch.bench.loadgen.judgement import Sent
 from ringbatch.bench.loadgen.plan import Mode, Plan
+
+_REST_S: Final = 2e-4
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Order:
     def keeps_answers(self) -> bool:
         """Whether LoadGen logs the answers."""
         return self.plan.mode is Mode.ACCURACY
+
+    @property
+    def rest_s(self) -> float:
+        """How long LoadGen's thread rests after each call: a fiftieth of the limit at most."""
+        return min(_REST_S, self.plan.limit_ms / 50e3)
 
     @property
     def late_ns(self) -> int:

@@ -30,7 +30,7 @@ _LOOK_S: Final = 0.02
 
 def run(order: Order) -> Sent:
     """Run LoadGen once, and send what it asks for."""
-    handover = Handover()
+    handover = Handover(order.rest_s)
     # What is known to be needed is not collected, and nothing else is made in a circle.
     gc.collect()
     gc.freeze()

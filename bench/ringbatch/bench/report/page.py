@@ -43,6 +43,7 @@ svg polyline { fill: none; stroke-width: 2; }
 th, td { text-align: right; padding: .3rem .7rem; border-bottom: 1px solid var(--rule);
   white-space: nowrap; font-variant-numeric: tabular-nums; }
 th:first-child, td:first-child { text-align: left; }
+td.why { text-align: left; white-space: normal; min-width: 18rem; }
 @media (max-width: 560px) { body { padding: .6rem; } svg text { font-size: 17px; } }
 """
 _COLOURS: Final = "".join(

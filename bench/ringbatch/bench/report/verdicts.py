@@ -29,7 +29,9 @@ def card(result: Result) -> str:
         return ""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in HEADING)
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>"
+        "<tr>"
+        + "".join(f"<td>{escape(cell)}</td>" for cell in row[:-1])
+        + f'<td class="why">{escape(row[-1])}</td></tr>'
         for row in rows(result.loadgen)
     )
     told = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences(result))
@@ -107,6 +109,7 @@ def _method(judgement: Judgement) -> str:
         f"{told['min_duration_ms'] / 1e3:g} s and {told['min_query_count']} queries or more, far "
         f"below MLPerf's rules; one process sends, over up to {told['connections']} connections, "
         f"in Offline {told['offline_connections']}. LoadGen counts from when a query was due, so "
-        "the sender's lag, and LoadGen's own, are in its times. A query without the right answer "
-        "counts as late. Runs above the limit are void where the sender was late itself."
+        "its times contain the sender's lag and LoadGen's own, which rests for up to 0.2 ms after "
+        "each call. A query without the right answer counts as late. Runs above the limit are void "
+        "where the sender was late itself."
     )
