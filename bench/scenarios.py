@@ -37,6 +37,12 @@ NAMES: Final[Mapping[str, str]] = {
     "quiet_p99_ms": "p99 without, ms",
     "grown_mib": "memory, MiB more",
     "sent_mib": "sent, MiB",
+    "cost": "cost of the later run, of the earlier one's",
+    "grid_s": "grid, s",
+    "tune_s": "tune, s",
+    "of_grid_time": "of the grid's time",
+    "of_the_best": "of the best of the grid",
+    "of_as_it_was": "of the settings as they were",
 }
 """What a field of a run is called in the report; one that is not here keeps its name."""
 
@@ -253,6 +259,28 @@ SCENARIOS: Final = (
         "--rounds 1 --seconds 3",
         2.5,
         10,
+    ),
+    Scenario(
+        "equal_pairs",
+        "Pairs of runs of the same thing, which `ringbatch bench --compare` has to call equal.",
+        [Shape(("figure",), ("cost",))],
+        "",
+        9,
+        9,
+    ),
+    Scenario(
+        "tuned",
+        "What `ringbatch tune` finds, against every combination that it could have chosen.",
+        [
+            Shape(
+                ("model",),
+                ("choices", "grid_s", "tune_s", "of_grid_time", "of_the_best", "of_as_it_was"),
+            ),
+            Shape(("model", "entry", "settings"), ("requests_per_s",)),
+        ],
+        "--keep policy frontends --unit-s 0.25 --grid-effort 1 --finalists 2 --rounds 2",
+        9,
+        85,
     ),
     Scenario("reload", "A model loaded again twenty times under load.", [], "", 1, 1),
     Scenario(

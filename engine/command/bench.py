@@ -13,12 +13,12 @@ host, and stopped again; or one that runs is asked, with --url. Requests are mad
 model says that it takes, or are the one of --request.
 
 First the knee is found, the highest rate whose p99 is within --slo-ms, by halving. Then a lone
-client, a closed loop and rates below and above the knee are measured, round after round. Requests
-come when they are due, however slow the server is, and times count from then. A run is void in
-which the load generator itself was late, or answers were wrong; void runs have no figures. Before
-it begins it says how long it takes. It prints a table, and writes MODEL-UTC.json, .md and .html,
-one page with all charts, to --output. Where there is no figure nothing is written, and the exit
-status is 2.
+client, a closed loop and rates below and above the knee are measured, round after round, each with
+an engine of its own. Requests come when they are due, however slow the server is, and times count
+from then. A run is void in which the load generator itself was late, or answers were wrong; void
+runs have no figures. Once the first engine serves it says how long it takes. It prints a table, and
+writes MODEL-UTC.json, .md and .html, one page with all charts, to --output. Where there is no
+figure nothing is written, and the exit status is 2.
 
 --loadgen lets MLPerf's LoadGen judge the same server afterwards: the highest rate that it calls
 VALID at a p99 of --slo-ms in its scenario Server, by halving, then Offline, then accuracy mode, in
@@ -145,6 +145,12 @@ def _add_load(load: argparse._ArgumentGroup) -> None:
             help=f"{about} (default: %(default)s)",
         )
     load.add_argument(
+        "--one-engine",
+        action="store_true",
+        help="with --config: one engine serves all rounds (default: each round has its own, "
+        "as one start may differ from another)",
+    )
+    load.add_argument(
         "--seed", type=int, default=1, metavar="N", help="of chance (default: %(default)s)"
     )
     load.add_argument(
@@ -237,6 +243,7 @@ def main(arguments: argparse.Namespace) -> int:
         connections=arguments.connections,
         connections_max=arguments.max_connections,
         generators=arguments.generators,
+        one_engine=arguments.one_engine,
         check=arguments.check,
         lag_max_ms=arguments.max_lag_ms,
         even_if_busy=arguments.even_if_busy,

@@ -95,6 +95,7 @@ def result(took_ms: float = 5.0, seed: int = 0, rounds: int = 5) -> Result:
             "rounds": rounds,
             "connections": 64,
             "generators": 1,
+            "engines": "one for each round",
             "answers_compared": False,
             "lag_max_ms": 5.0,
             "seed": 1,
@@ -338,6 +339,20 @@ def test_a_difference_within_the_threshold_is_no_alarm() -> None:
     assert "differs, within the threshold" in shown(found, 0.9)
 
 
+def test_what_is_perhaps_within_the_threshold_is_no_alarm() -> None:
+    """Its median is beyond, but so little that chance may have made it."""
+    for earlier, later in ((5, 5.5), (5.5, 5)):
+        found = compared(result(earlier), result(later), 0.08, np.random.default_rng(0))
+        lone = next(one for one in found if one.name == "one at a time, p50 ms")
+        assert lone.cost.differs
+        assert abs(np.log(lone.cost.ratio)) > np.log(1.08)
+        assert lone.cost.low < 1.08
+        assert lone.cost.high > 1 / 1.08
+        assert not lone.worse
+        assert not lone.better
+        assert "differs, perhaps within the threshold" in shown(found, 0.08)
+
+
 def test_less_in_a_second_costs_more() -> None:
     slower = result()
     rounds = {**slower.closed.rounds, "rate /s": [v / 2 for v in slower.closed.rounds["rate /s"]]}
@@ -365,6 +380,8 @@ def test_other_hosts_and_requests_are_unlike() -> None:
     built = replace(one, machine={**one.machine, "compiled": False})
     (words,) = unlike(one, built)
     assert words.endswith("compiled or not, differs: True and False")
+    asked_of_one = replace(one, settings={**one.settings, "engines": "one for all rounds"})
+    assert unlike(one, asked_of_one)[0].startswith("engines differs: one for each round and one")
     asked = replace(one, settings={**one.settings, "protocol": "grpc"})
     assert unlike(one, asked) == ["protocol differs: v1 and grpc"]
 

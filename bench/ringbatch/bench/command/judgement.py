@@ -70,7 +70,7 @@ def judge(
         CannotMeasure: the server stops answering, or LoadGen's logs cannot be read.
         GeneratorDied: its process has ended.
     """
-    say("LoadGen judges the same server")
+    say("LoadGen judges the same model")
     with subject.judge() as process:
         court = _Court(subject, settings, process, folder, say)
         closed_per_s = result.closed.figures.get("rate /s", 0.0)

@@ -14,9 +14,9 @@ import numpy as np
 from ringbatch.bench.command.judgement import expect_judge, judge, notice
 from ringbatch.bench.command.measurement import measure
 from ringbatch.bench.command.settings import Protocol, Settings
-from ringbatch.bench.command.subject import find
+from ringbatch.bench.command.subject import Subject, find
 from ringbatch.bench.load.child import GeneratorDied
-from ringbatch.bench.report.comparison import NotComparable, compared, shown, unlike
+from ringbatch.bench.report.comparison import Compared, NotComparable, compared, shown, unlike
 from ringbatch.bench.report.document import markdown
 from ringbatch.bench.report.page import page
 from ringbatch.bench.report.result import Result
@@ -47,8 +47,6 @@ def run(settings: Settings) -> int:
         _expect_writable(settings.output)
         expect_readable(settings.config)
         warnings = quiet(settings)
-        usual_s, most_s = settings.duration_s()
-        say(f"this takes about {usual_s:.0f} s, and {most_s:.0f} s at most")
         with _logs_folder(settings) as logs:
             result = _measured(settings, logs, warnings)
             written = _written(settings.output, result, logs)
@@ -64,20 +62,14 @@ def run(settings: Settings) -> int:
 
 def _measured(settings: Settings, logs: Path, warnings: Sequence[str]) -> Result:
     """Measure; where LoadGen judges, its logs come into that folder."""
-    machine = described()
-    with _served(settings) as served:
-        subject = find(served, settings)
-        say(f"measuring {subject.model} over {subject.where}")
-        if served.control is None:
-            say("no batches and no CPU times: say --control-url, where its metrics are")
-        try:
-            result = measure(subject, settings, machine, warnings, say)
-            if settings.loadgen:
-                judgement = judge(subject, settings, result, logs, say)
-                result = replace(result, loadgen=judgement)
-        except GeneratorDied as error:
-            raise CannotMeasure(str(error)) from None
-    return result
+    try:
+        result = measure(lambda: _subject(settings), settings, described(), warnings, say)
+        if not settings.loadgen:
+            return result
+        with _subject(settings) as subject:
+            return replace(result, loadgen=judge(subject, settings, result, logs, say))
+    except GeneratorDied as error:
+        raise CannotMeasure(str(error)) from None
 
 
 @contextmanager
@@ -121,6 +113,17 @@ def compare(paths: Sequence[Path], threshold: float, *, even_if_unlike: bool) ->
     Raises:
         CannotMeasure: they cannot be compared.
     """
+    figures = differences(paths, threshold, even_if_unlike=even_if_unlike)
+    print(shown(figures, threshold))
+    return WORSE if any(figure.worse for figure in figures) else 0
+
+
+def differences(paths: Sequence[Path], threshold: float, *, even_if_unlike: bool) -> list[Compared]:
+    """How two results differ, the earlier one first, figure by figure.
+
+    Raises:
+        CannotMeasure: they cannot be compared.
+    """
     earlier, later = (_read(path) for path in paths)
     if found := unlike(earlier, later):
         for line in found:
@@ -128,16 +131,20 @@ def compare(paths: Sequence[Path], threshold: float, *, even_if_unlike: bool) ->
         if not even_if_unlike:
             raise CannotMeasure("they are not of the same thing; --even-if-unlike compares them")
     try:
-        figures = compared(earlier, later, threshold, np.random.default_rng(_SEED))
+        return compared(earlier, later, threshold, np.random.default_rng(_SEED))
     except NotComparable as error:
         raise CannotMeasure(str(error)) from None
-    print(shown(figures, threshold))
-    return WORSE if any(figure.worse for figure in figures) else 0
 
 
 def say(line: str) -> None:
     """Tell how far it is."""
     print(f"ringbatch: {line}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _subject(settings: Settings) -> Iterator[Subject]:
+    with _served(settings) as served:
+        yield find(served, settings)
 
 
 @contextmanager

@@ -1,9 +1,13 @@
 """The measurement: warm-up, the knee, then every load in turn, round after round.
 
 Rounds are interleaved, A B C A B C: the host's speed drifts over minutes, and so it drifts for all.
+Each round has an engine of its own: where its processes run and its memory lies is settled at its
+start, and would else differ between two results and not within one.
 """
 
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -20,6 +24,7 @@ from ringbatch.bench.served.metrics import Observed, between
 from ringbatch.bench.statistics.knee import Knee, Trial, search
 
 Say = Callable[[str], None]
+Subjects = Callable[[], AbstractContextManager[Subject]]
 _KNEE_FIRST: Final = 0.8
 """Share of what the server answers at most, at which the search for the knee begins."""
 
@@ -31,12 +36,16 @@ class _Run:
 
 
 def measure(
-    subject: Subject, settings: Settings, machine: dict[str, Any], warnings: Sequence[str], say: Say
+    subjects: Subjects,
+    settings: Settings,
+    machine: dict[str, Any],
+    warnings: Sequence[str],
+    say: Say,
 ) -> Result:
     """Measure a model.
 
     Args:
-        subject: the model.
+        subjects: the model, whenever it is entered; of an engine that was started for it, or runs.
         settings: what is asked for.
         machine: that it runs on.
         warnings: what makes it doubtful.
@@ -44,18 +53,31 @@ def measure(
 
     Raises:
         CannotMeasure: the server stops answering, or no figure can be had.
+        GeneratorDied: a process that generates load has ended.
     """
     started_utc = datetime.now(UTC).isoformat(timespec="seconds")
-    with subject.fleet(settings.generators, check=settings.check) as fleet:
-        measured = _Measurement(subject, settings, fleet, say)
-        most_per_s = measured.warm_up()
+    measured = _Measurement(subjects, settings, say)
+    points: list[Point] = []
+    began = time.monotonic()
+    with measured.engine() as subject:
+        usual_s, most_s = settings.duration_s(time.monotonic() - began)
+        say(f"this takes about {usual_s:.0f} s, and {most_s:.0f} s at most")
+        say(f"measuring {subject.model} over {subject.where}")
+        if subject.served.control is None:
+            say("no batches and no CPU times: say --control-url, where its metrics are")
+        most_per_s = measured.warm_up(WARM_UP_S)
         say(f"closed loop, {settings.connections} connections: about {most_per_s:,.0f} requests/s")
         knee = None
         if settings.arrivals is not Kind.REPLAY:
             knee = measured.find_knee(most_per_s)
             say(f"knee: {knee_words(knee, settings.slo_ms)}")
-        lone, closed, *points = measured.rounds(_runs(settings, knee, most_per_s))
-    if all(point.void for point in (lone, closed, *points)):
+        runs = _runs(settings, knee, most_per_s)
+        if not settings.engine_each_round:
+            points = measured.rounds(runs)
+    if settings.engine_each_round:
+        points = measured.rounds(runs)
+    lone, closed, *others = points
+    if all(point.void for point in points):
         raise CannotMeasure("there is no figure: " + "; ".join([*lone.void, *closed.void]))
     told = {"rate_per_s": knee.rate_per_s, "missed_per_s": knee.missed_per_s} if knee else {}
     return Result(
@@ -65,7 +87,7 @@ def measure(
         machine=machine,
         lone=lone,
         closed=closed,
-        points=tuple(points),
+        points=tuple(others),
         knee={**told, "why": knee.why} if knee else {},
         warnings=tuple(warnings),
     )
@@ -125,6 +147,7 @@ def _told(subject: Subject, settings: Settings) -> dict[str, Any]:
         "arrivals": str(settings.arrivals),
         "seconds": settings.seconds,
         "rounds": settings.rounds,
+        "engines": settings.engines,
         "connections": settings.connections,
         "generators": settings.generators,
         "answers_compared": settings.check,
@@ -134,19 +157,34 @@ def _told(subject: Subject, settings: Settings) -> dict[str, Any]:
 
 
 class _Measurement:
-    def __init__(self, subject: Subject, settings: Settings, fleet: Fleet, say: Say) -> None:
-        self._subject, self._settings, self._fleet, self._say = subject, settings, fleet, say
+    """What asks a model; entered anew for each engine."""
+
+    _subject: Subject
+    _fleet: Fleet
+
+    def __init__(self, subjects: Subjects, settings: Settings, say: Say) -> None:
+        self._subjects, self._settings, self._say = subjects, settings, say
         self._seed = settings.seed
 
-    def warm_up(self) -> float:
+    @contextmanager
+    def engine(self) -> Iterator[Subject]:
+        """One that answers, and generators that ask it."""
+        settings = self._settings
+        with (
+            self._subjects() as self._subject,
+            self._subject.fleet(settings.generators, check=settings.check) as self._fleet,
+        ):
+            yield self._subject
+
+    def warm_up(self, seconds: float) -> float:
         """What the server answers at most, about."""
         settings = self._settings
-        arrivals = Arrivals(Kind.CLOSED, WARM_UP_S)
+        arrivals = Arrivals(Kind.CLOSED, seconds)
         outcome = self._fleet.run(arrivals, settings.connections, settings.grace_s)
         asked = Asked("warm-up", None, settings.connections)
         point = self._judged(asked, [outcome], [None])
         if point.void or not point.figures["rate /s"]:
-            why = "; ".join(point.void) or f"no request was answered in {WARM_UP_S:g} s"
+            why = "; ".join(point.void) or f"no request was answered in {seconds:g} s"
             raise CannotMeasure(f"there is no figure: {why}")
         self._subject.settle()
         return point.figures["rate /s"]
@@ -175,11 +213,12 @@ class _Measurement:
         observed: list[list[Observed | None]] = [[] for _ in runs]
         for turn in range(self._settings.rounds):
             self._say(f"round {turn + 1} of {self._settings.rounds}, {len(runs)} runs each")
-            for number, run in enumerate(runs):
-                arrivals = replace(run.arrivals, seed=self._next_seed())
-                outcome, seen = self._run(arrivals, run.asked.connections)
-                outcomes[number].append(outcome)
-                observed[number].append(seen)
+            with self._engine_of_round():
+                for number, run in enumerate(runs):
+                    arrivals = replace(run.arrivals, seed=self._next_seed())
+                    outcome, seen = self._run(arrivals, run.asked.connections)
+                    outcomes[number].append(outcome)
+                    observed[number].append(seen)
         points = [
             self._judged(run.asked, outcomes[number], observed[number])
             for number, run in enumerate(runs)
@@ -188,6 +227,15 @@ class _Measurement:
             for why in point.void:
                 self._say(f"  {point.asked.title}: void: {why}")
         return points
+
+    @contextmanager
+    def _engine_of_round(self) -> Iterator[None]:
+        if not self._settings.engine_each_round:
+            yield
+            return
+        with self.engine():
+            self.warm_up(self._settings.round_warm_up_s)
+            yield
 
     def _run(self, arrivals: Arrivals, connections: int) -> tuple[Outcome, Observed | None]:
         before = self._subject.metrics()

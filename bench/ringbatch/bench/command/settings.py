@@ -61,6 +61,7 @@ class Settings:
         connections: of a closed loop.
         connections_max: of an open one.
         generators: processes that send.
+        one_engine: whether one engine that was started serves all rounds; else each has its own.
         check: whether answers are compared with the first one.
         lag_max_ms: above which a run is void; None for a quarter of slo_ms.
         even_if_busy: whether a host is measured on that does other things.
@@ -88,6 +89,7 @@ class Settings:
     connections: int = 64
     connections_max: int = 1024
     generators: int = 1
+    one_engine: bool = False
     check: bool = False
     lag_max_ms: float | None = None
     even_if_busy: bool = False
@@ -100,6 +102,21 @@ class Settings:
     def lag_limit_ms(self) -> float:
         """The generator's own lag, its p99, above which a run is void."""
         return max(2.0, self.slo_ms / 4) if self.lag_max_ms is None else self.lag_max_ms
+
+    @property
+    def engine_each_round(self) -> bool:
+        """Whether each round has an engine of its own."""
+        return self.config is not None and not self.one_engine
+
+    @property
+    def engines(self) -> str:
+        """What the rounds were asked of, in words."""
+        return "one for each round" if self.engine_each_round else "one for all rounds"
+
+    @property
+    def round_warm_up_s(self) -> float:
+        """How long an engine is warmed up for the round that it was started for."""
+        return min(WARM_UP_S, self.seconds)
 
     @property
     def grace_s(self) -> float:
@@ -120,8 +137,19 @@ class Settings:
         """How long the search for the knee stays at a rate."""
         return max(self.run_s(rate_per_s, 1), 2 * self.seconds)
 
-    def duration_s(self) -> tuple[float, float]:
-        """About how long all of it takes, and at most."""
+    def duration_s(self, start_s: float = 0.0) -> tuple[float, float]:
+        """About how long all of it takes, and at most.
+
+        Args:
+            start_s: how long an engine takes to start, and to stop.
+        """
+        usual_s, most_s = self._asking_s()
+        if self.engine_each_round:
+            more_s = self.rounds * (start_s + self.round_warm_up_s)
+            return usual_s + more_s, most_s + 2 * more_s
+        return usual_s, most_s
+
+    def _asking_s(self) -> tuple[float, float]:
         kinds = len(self.rates) if self.rates else len(LOADS) + len(OVERLOADS)
         runs = (kinds + 2) * self.rounds
         if self.arrivals is Kind.REPLAY:

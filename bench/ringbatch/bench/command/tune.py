@@ -18,14 +18,17 @@ from ringbatch.bench.report.words import number, table
 from ringbatch.bench.served.engine import started
 from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.bench.tuning.choices import choices_for, flags_of, settings_of, toml_of
-from ringbatch.bench.tuning.search import Candidate, Search, Values
+from ringbatch.bench.tuning.search import Search, Trial, Values
 
-_UNIT_S: Final = 1.0
-_WARM_UP_S: Final = 0.5
+_WARM_UP: Final = 0.5
+"""Of a unit."""
 _GRACE_S: Final = 5.0
-_FIRST_LEVEL: Final = 16
+FIRST_LEVEL: Final = 16
+"""Connections that are tried first, where nothing is known."""
 _STEP: Final = 4
 _LEVEL_MAX: Final = 1024
+_GAIN_LEAST: Final = 1.03
+"""By more connections, below which still more are not tried."""
 _LOST_MAX: Final = 0.01
 
 
@@ -39,6 +42,7 @@ class Wish:
         p99_ms: the limit; None for as many requests as possible, however long each takes.
         budget_s: after which no further trial begins.
         keep: settings that stay as they are.
+        unit_s: how long the shortest run is.
     """
 
     config: Path
@@ -46,6 +50,22 @@ class Wish:
     p99_ms: float | None
     budget_s: float
     keep: Sequence[str]
+    unit_s: float = 1.0
+
+
+@dataclass(frozen=True)
+class Throughput:
+    """What a server answers at most.
+
+    Attributes:
+        rate_per_s: 0 where it cannot be said, or no number of connections is within the limit.
+        connections: with which it did.
+        words: the same, or why there is none.
+    """
+
+    rate_per_s: float
+    connections: int
+    words: str
 
 
 def tune(wish: Wish) -> int:
@@ -65,7 +85,7 @@ def tune(wish: Wish) -> int:
         quiet(wish.bench)
         search = Search(choices_for(len(os.sched_getaffinity(0)), wish.keep))
         say(f"this takes {wish.budget_s:.0f} s at most, and one trial more")
-        model = _search(wish, search)
+        model = ask_for_all(wish, search)
     finally:
         signal.signal(signal.SIGTERM, earlier_handler)
     print(told(search, model, wish.p99_ms))
@@ -95,39 +115,48 @@ def told(search: Search, model: str, p99_ms: float | None) -> str:
     )
 
 
-def throughput(run: Callable[[int], Outcome], p99_ms: float | None) -> tuple[float, str]:
+def throughput(
+    run: Callable[[int], Outcome], p99_ms: float | None, first: int = FIRST_LEVEL
+) -> Throughput:
     """The most requests/s of a closed loop within the limit, by the number of connections.
 
     Args:
         run: a closed loop with so many connections.
         p99_ms: the limit; None for none.
-
-    Returns:
-        The rate, 0 where no number of connections is within the limit, and words.
+        first: how many connections are tried first.
     """
-    best, words = 0.0, "no number of connections is within the limit"
-    level, tried = _FIRST_LEVEL, set[int]()
+    best = Throughput(0.0, first, "no number of connections is within the limit")
+    level, tried = first, set[int]()
     while 1 <= level <= _LEVEL_MAX and level not in tried:
         tried.add(level)
         outcome = run(level)
         lost = 1 - float(outcome.answered.mean()) if outcome.count else 1.0
         if lost > _LOST_MAX:
             ends = ", ".join(f"{words_of(s)} ({n})" for s, n in outcome.counts().items())
-            return 0.0, f"requests were not answered: {ends or 'none was sent'}"
+            why = f"requests were not answered: {ends or 'none was sent'}"
+            return Throughput(0.0, first, why)
         rate = outcome.rate_per_s()
         late_ms = outcome.times().quantile_ns(0.99) / 1e6
         held = p99_ms is None or late_ms <= p99_ms
-        if held and rate > best:
-            best, words = rate, f"{number(rate)} requests/s from {level} connections"
         # More connections make more requests/s, until they only wait for one another.
-        more = held and rate > 0.9 * best
+        more = held and rate > _GAIN_LEAST * best.rate_per_s
+        if held and rate > best.rate_per_s:
+            best = Throughput(rate, level, f"{number(rate)} requests/s from {level} connections")
         level = level * _STEP if more else level // _STEP
-    return best, words
+    return best
 
 
-def _search(wish: Wish, search: Search) -> str:
-    """Measure until all is known or the time is over; the name of the model."""
+def ask_for_all(wish: Wish, search: Search) -> str:
+    """Measure what a search asks for until it knows enough or the time is over.
+
+    Returns:
+        The name of the model.
+
+    Raises:
+        CannotMeasure: not even the settings as they are can be measured.
+    """
     began, longest_s, number_of, model = time.monotonic(), 0.0, 0, wish.bench.model
+    level = FIRST_LEVEL
     while (trial := search.next()) is not None:
         now = time.monotonic()
         if model is not None and now - began + longest_s > wish.budget_s:
@@ -136,38 +165,55 @@ def _search(wish: Wish, search: Search) -> str:
         number_of += 1
         name = _in_words(settings_of(trial.candidate)) or "as it is"
         try:
-            model, score, words = _measured(wish, model, trial.candidate, trial.effort)
+            model, found = measured(wish, model, trial, level)
         except (CannotMeasure, GeneratorDied) as error:
             if not trial.candidate:
                 raise CannotMeasure(str(error)) from None
-            score, words = 0.0, str(error).splitlines()[-1]
-        if not trial.candidate and not score:
-            raise CannotMeasure(f"the configuration as it is: {words}")
-        search.tell(trial, score)
+            found = Throughput(0.0, level, str(error).splitlines()[-1])
+        if not trial.candidate:
+            if not found.rate_per_s:
+                raise CannotMeasure(f"the configuration as it is: {found.words}")
+            # What is tried then is like it, so that fewer connections need not be tried.
+            level = found.connections
+        search.tell(trial, found.rate_per_s)
         left_s = max(wish.budget_s - (time.monotonic() - began), 0)
-        say(f"trial {number_of}, {left_s:.0f} s left: {name}: {words}")
+        say(f"trial {number_of}, {left_s:.0f} s left: {name}: {found.words}")
         longest_s = max(longest_s, time.monotonic() - now)
     assert model is not None
     return model
 
 
-def _measured(
-    wish: Wish, model: str | None, candidate: Candidate, effort: int
-) -> tuple[str, float, str]:
-    """The model's name, its requests/s and words."""
-    flags = flags_of(candidate)
-    if model is not None and settings_of(candidate).keys() - {"frontends"}:
+def measured(
+    wish: Wish, model: str | None, trial: Trial, first: int = FIRST_LEVEL
+) -> tuple[str, Throughput]:
+    """Start the engine with a trial's settings, and ask it.
+
+    Args:
+        wish: what is tuned.
+        model: its name; None where that is not known yet.
+        trial: the settings, and for how long.
+        first: how many connections are tried first.
+
+    Returns:
+        The model's name, and its requests/s.
+
+    Raises:
+        CannotMeasure: it does not start, or refuses.
+        GeneratorDied: a process that generates load has ended.
+    """
+    flags = flags_of(trial.candidate)
+    if model is not None and settings_of(trial.candidate).keys() - {"frontends"}:
         flags += ["--name", model]
-    seconds = _UNIT_S * effort
+    seconds = wish.unit_s * trial.effort
     with started(wish.config, flags_for(wish.bench) + flags) as served:
         subject = find(served, replace(wish.bench, model=model))
         with subject.fleet(wish.bench.generators) as fleet:
-            fleet.run(Arrivals(Kind.CLOSED, _WARM_UP_S), _FIRST_LEVEL, _GRACE_S)
+            fleet.run(Arrivals(Kind.CLOSED, wish.unit_s * _WARM_UP), first, _GRACE_S)
 
             def run(connections: int) -> Outcome:
                 return fleet.run(Arrivals(Kind.CLOSED, seconds), connections, _GRACE_S)
 
-            return subject.model, *throughput(run, wish.p99_ms)
+            return subject.model, throughput(run, wish.p99_ms, first)
 
 
 def _in_words(values: Values) -> str:

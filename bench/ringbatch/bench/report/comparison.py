@@ -20,7 +20,9 @@ _MACHINE: Final = {
     "python": "version of Python",
     "compiled": "build, compiled or not,",
 }
-_SETTINGS: Final = ("path", "protocol", "request_bytes", "connections", "arrivals", "generators")
+_SETTINGS: Final = (
+    *("path", "protocol", "request_bytes", "connections", "arrivals", "generators", "engines"),
+)
 _HEADING: Final = ("", "earlier", "later", "cost of it", "interval", "")
 
 
@@ -104,8 +106,9 @@ def compared(
         costs = (
             difference(b, a, doubt, random) if more_is_better else difference(a, b, doubt, random)
         )
-        worse = costs.differs and costs.ratio > 1 + threshold
-        better = costs.differs and costs.ratio < 1 / (1 + threshold)
+        # The whole interval: where the threshold is the truth, half of all ratios are beyond it.
+        worse = costs.differs and costs.low > 1 + threshold
+        better = costs.differs and costs.high < 1 / (1 + threshold)
         medians = float(np.median(a)), float(np.median(b))
         found.append(Compared(name, *medians, costs, worse, better))
     return found
@@ -120,7 +123,7 @@ def shown(found: list[Compared], threshold: float) -> str:
             number(one.later),
             f"{one.cost.ratio:.3f}",
             f"{one.cost.low:.3f} to {one.cost.high:.3f}",
-            "worse" if one.worse else "better" if one.better else _else(one.cost),
+            "worse" if one.worse else "better" if one.better else _else(one.cost, threshold),
         )
         for one in found
     ]
@@ -133,8 +136,11 @@ def shown(found: list[Compared], threshold: float) -> str:
     return "\n".join([*table(_HEADING, rows), "", end])
 
 
-def _else(cost: Difference) -> str:
-    return "differs, within the threshold" if cost.differs else "no difference proven"
+def _else(cost: Difference, threshold: float) -> str:
+    if not cost.differs:
+        return "no difference proven"
+    within = 1 / (1 + threshold) <= cost.ratio <= 1 + threshold
+    return f"differs,{' perhaps' * (not within)} within the threshold"
 
 
 def _pairs(earlier: Result, later: Result) -> list[tuple[str, bool, list[float], list[float]]]:

@@ -4,20 +4,16 @@ Pure.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from html import escape
 from typing import Final
 
 from ringbatch.bench.report import svg, verdicts, words
 from ringbatch.bench.report.point import Point
 from ringbatch.bench.report.result import Result
+from ringbatch.bench.report.style import CHARTS
 
 _STYLE: Final = """
-:root { color-scheme: light dark; --back: #fbfaf8; --card: #fff; --text: #1d2328; --soft: #5c6670;
-  --rule: #d9dde0; --alarm: #a8231c; --c0: #1f6fb2; --c1: #c2571a; --c2: #2c7d4f; --c3: #8a4fa3;
-  --c4: #9a7a12; --c5: #0e7c86; --c6: #b03060; --c7: #5f6b76; }
-@media (prefers-color-scheme: dark) { :root { --back: #14181b; --card: #1c2226; --text: #e6eaed;
-  --soft: #9aa6af; --rule: #343d44; --alarm: #ff8a80; --c0: #6db3f2; --c1: #f0995c; --c2: #6cc48f;
-  --c3: #c79ae0; --c4: #d9bb55; --c5: #58c4cf; --c6: #f080a8; --c7: #a3b0bb; } }
 * { box-sizing: border-box; }
 body { margin: 0; padding: 1.2rem; background: var(--back); color: var(--text);
   font: 15px/1.5 system-ui, sans-serif; }
@@ -30,11 +26,6 @@ p { margin: .3rem 0; } .soft, figcaption { color: var(--soft); font-size: .87rem
 figure, .card { margin: 0; padding: .9rem; background: var(--card); border: 1px solid var(--rule);
   border-radius: 8px; min-width: 0; }
 svg { width: 100%; height: auto; display: block; }
-svg text { font: 12px system-ui, sans-serif; fill: var(--soft); }
-svg .axis { fill: var(--text); } svg .grid { stroke: var(--rule); stroke-width: 1; }
-svg .limit, svg .knee { stroke: var(--alarm); stroke-dasharray: 5 4; }
-svg text.limit, svg text.knee { fill: var(--alarm); stroke: none; }
-svg polyline { fill: none; stroke-width: 2; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .2rem 1rem; margin: .4rem 0 0;
   padding: 0; font-size: .87rem; }
 .legend i { display: inline-block; width: .8em; height: .8em; margin-right: .4em;
@@ -46,12 +37,27 @@ th:first-child, td:first-child { text-align: left; }
 td.why { text-align: left; white-space: normal; min-width: 18rem; }
 @media (max-width: 560px) { body { padding: .6rem; } svg text { font-size: 17px; } }
 """
-_COLOURS: Final = "".join(
-    f"svg polyline.c{n} {{ stroke: var(--c{n}); }} svg circle.c{n}, svg rect.c{n} "
-    f"{{ fill: var(--c{n}); }} .legend i.c{n} {{ background: var(--c{n}); }}\n"
-    for n in range(8)
+_LEGENDS: Final = "".join(
+    f".legend i.{svg.colour(n)} {{ background: var(--c{n}); }}\n" for n in range(svg.COLOURS)
 )
+LATENCY: Final = "Throughput against latency"
+STAGES: Final = "Where the time of a request goes"
 _TOLD: Final = ("p50 ms", "p90 ms", "p99 ms")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A chart of the page.
+
+    Attributes:
+        title: above it.
+        chart: the drawing.
+        about: what has to be known of it.
+    """
+
+    title: str
+    chart: svg.Chart
+    about: str
 
 
 def page(result: Result) -> str:
@@ -59,8 +65,9 @@ def page(result: Result) -> str:
     title = escape(f"ringbatch bench: {result.model}")
     alarms = "".join(f'<p class="alarm">{escape(text)}</p>' for text in result.warnings)
     charts = "".join(
-        f"<figure><h2>{escape(name)}</h2>{chart}<figcaption>{escape(about)}</figcaption></figure>"
-        for name, chart, about in _charts(result)
+        f"<figure><h2>{escape(figure.title)}</h2>{figure.chart.html()}"
+        f"<figcaption>{escape(figure.about)}</figcaption></figure>"
+        for figure in figures(result)
     )
     remarks = "".join(f"<li>{escape(text)}</li>" for text in words.remarks(result))
     notes = f'<div class="card"><h2>To be known</h2><ul class="soft">{remarks}</ul></div>'
@@ -68,7 +75,7 @@ def page(result: Result) -> str:
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<link rel="icon" href="data:,"><title>{title}</title>'
-        f"<style>{_STYLE}{_COLOURS}</style></head><body><main><h1>{title}</h1>{alarms}"
+        f"<style>{CHARTS}{_STYLE}{_LEGENDS}</style></head><body><main><h1>{title}</h1>{alarms}"
         f'<p class="knee-words">{escape(words.knee(result))}</p>'
         f'<p class="soft">{escape(words.host(result))}</p>'
         f'<div class="charts">{charts}</div>'
@@ -87,8 +94,8 @@ def _table(result: Result) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _charts(result: Result) -> list[tuple[str, str, str]]:
-    """Title, chart and what has to be known of it; what has no figures is left out."""
+def figures(result: Result) -> list[Figure]:
+    """What the page shows; what has no figures is left out."""
     told = result.told
     found = []
     if told:
@@ -101,7 +108,7 @@ def _charts(result: Result) -> list[tuple[str, str, str]]:
     return found
 
 
-def _latency(result: Result, told: list[Point]) -> tuple[str, str, str]:
+def _latency(result: Result, told: list[Point]) -> Figure:
     x = svg.linear("answered requests/s", [point.figures["rate /s"] for point in told])
     drawn = []
     for name in _TOLD:
@@ -118,10 +125,10 @@ def _latency(result: Result, told: list[Point]) -> tuple[str, str, str]:
     at = None if knee is None else (knee, f"knee {svg.short(knee)}/s")
     chart = svg.lines(x, y, drawn, at_x=at, at_y=(result.slo_ms, f"limit {result.slo_ms:g} ms"))
     about = "Times count from the instant at which a request was due. Where the line turns back, "
-    return "Throughput against latency", chart, about + "more was asked than is answered."
+    return Figure(LATENCY, chart, about + "more was asked than is answered.")
 
 
-def _goodput(result: Result, told: list[Point]) -> tuple[str, str, str]:
+def _goodput(result: Result, told: list[Point]) -> Figure:
     asked = [point.asked.rate_per_s or 0.0 for point in told]
     good = [point.figures["goodput /s"] for point in told]
     answered = [point.figures["rate /s"] for point in told]
@@ -139,50 +146,47 @@ def _goodput(result: Result, told: list[Point]) -> tuple[str, str, str]:
             ("answered at all, in the run", answered),
         )
     ]
-    return "Goodput", svg.lines(x, y, drawn), "Right answers in each second of the run."
+    return Figure("Goodput", svg.lines(x, y, drawn), "Right answers in each second of the run.")
 
 
-def _distribution(told: list[Point]) -> tuple[str, str, str]:
+def _distribution(told: list[Point]) -> Figure:
     drawn = [svg.Line(point.asked.title, point.curve) for point in told if point.curve]
     x = svg.by_rarity("percentile", [share for line in drawn for share, _ in line.points])
     y = svg.logarithmic("ms", [ms for line in drawn for _, ms in line.points])
     about = "Each line ends where there are too few samples to go on."
-    return "Latency by percentile", svg.lines(x, y, drawn), about
+    return Figure("Latency by percentile", svg.lines(x, y, drawn), about)
 
 
 def _column(point: Point) -> str:
     return svg.short(point.asked.rate_per_s or 0.0)
 
 
-def _batches(seen: list[Point]) -> tuple[str, str, str]:
+def _batches(seen: list[Point]) -> Figure:
     columns = [
         (_column(point), {"instances in a batch": point.figures["batch size"]}) for point in seen
     ]
     chart = svg.bars("instances, mean", columns, "asked requests/s")
-    return "Batch size", chart, "More is asked, more are together."
+    return Figure("Batch size", chart, "More is asked, more are together.")
 
 
-def _reasons(seen: list[Point]) -> tuple[str, str, str]:
+def _reasons(seen: list[Point]) -> Figure:
     columns = [(_column(p), _shares(p.observed.reasons)) for p in seen if p.observed]
     chart = svg.bars("% of batches", columns, "asked requests/s")
-    return "Why batches were closed", chart, "idle: a worker had nothing to do."
+    return Figure("Why batches were closed", chart, "idle: a worker had nothing to do.")
 
 
-def _cpu(seen: list[Point]) -> tuple[str, str, str]:
+def _cpu(seen: list[Point]) -> Figure:
     columns = [(_column(point), point.observed.cpu_us) for point in seen if point.observed]
     chart = svg.bars("µs of CPU a request", columns, "asked requests/s")
-    return (
-        "CPU time by process",
-        chart,
-        "Of answered requests; at low rates idle wake-ups count too.",
-    )
+    about = "Of answered requests; at low rates idle wake-ups count too."
+    return Figure("CPU time by process", chart, about)
 
 
-def _stages(seen: list[Point]) -> tuple[str, str, str]:
+def _stages(seen: list[Point]) -> Figure:
     columns = [(_column(p), _shares(p.observed.stages_ms)) for p in seen if p.observed]
     chart = svg.bars("% of the mean time", columns, "asked requests/s")
     about = "Inside the server, from a request's first byte to its answer."
-    return "Where the time of a request goes", chart, about
+    return Figure(STAGES, chart, about)
 
 
 def _shares(parts: Mapping[str, float]) -> dict[str, float]:

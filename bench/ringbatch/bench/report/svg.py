@@ -16,7 +16,7 @@ _LEFT: Final = 64
 _RIGHT: Final = 16
 _TOP: Final = 14
 _BOTTOM: Final = 44
-_COLOURS: Final = 8
+COLOURS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,33 @@ class Line:
     name: str
     points: Sequence[tuple[float, float]]
     marks: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing, and what its colours stand for.
+
+    Attributes:
+        parts: SVG elements, in 560 by 320 units.
+        label: what it shows, for those who cannot see it.
+        names: of the colours, in their order.
+    """
+
+    parts: str
+    label: str
+    names: Sequence[str]
+
+    def html(self) -> str:
+        """For a page that has the colours: the drawing and its legend."""
+        drawing = (
+            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(self.label)}">'
+            f"{self.parts}</svg>"
+        )
+        items = "".join(
+            f'<li><i class="{colour(number)}"></i>{escape(name)}</li>'
+            for number, name in enumerate(self.names)
+        )
+        return f'{drawing}<ul class="legend">{items}</ul>'
 
 
 @dataclass(frozen=True)
@@ -106,7 +133,7 @@ def lines(
     *,
     at_x: tuple[float, str] | None = None,
     at_y: tuple[float, str] | None = None,
-) -> str:
+) -> Chart:
     """A chart of lines; where asked, with a value marked on either axis."""
     parts = [_frame(x, y)]
     if at_y is not None and at_y[0] <= y.high:
@@ -126,19 +153,19 @@ def lines(
             f'x="{place + shift:.1f}" y="{_TOP + 12}">{escape(at_x[1])}</text>'
         )
     for number, line in enumerate(drawn):
-        colour = f"c{number % _COLOURS}"
         places = [(_x(x, a), _y(y, b)) for a, b in line.points]
         path = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
-        parts.append(f'<polyline class="{colour}" points="{path}"/>')
+        parts.append(f'<polyline class="{colour(number)}" points="{path}"/>')
         for (a, b), mark in zip(places, line.marks, strict=False):
             parts.append(
-                f'<circle class="{colour}" cx="{a:.1f}" cy="{b:.1f}" r="3.5">'
+                f'<circle class="{colour(number)}" cx="{a:.1f}" cy="{b:.1f}" r="3.5">'
                 f"<title>{escape(mark)}</title></circle>"
             )
-    return _chart(parts, f"{y.title} against {x.title}") + legend([line.name for line in drawn])
+    names = [line.name for line in drawn]
+    return Chart("".join(parts), f"{y.title} against {x.title}", names)
 
 
-def bars(title: str, columns: Sequence[tuple[str, dict[str, float]]], x_title: str) -> str:
+def bars(title: str, columns: Sequence[tuple[str, dict[str, float]]], x_title: str) -> Chart:
     """Columns of parts that add up."""
     names = list(dict.fromkeys(name for _, parts in columns for name in parts))
     y = linear(title, [sum(parts.values()) for _, parts in columns])
@@ -155,7 +182,7 @@ def bars(title: str, columns: Sequence[tuple[str, dict[str, float]]], x_title: s
             base += value
             if value > 0:
                 drawn.append(
-                    f'<rect class="c{names.index(name) % _COLOURS}" x="{left:.1f}" y="{top:.1f}" '
+                    f'<rect class="{colour(names.index(name))}" x="{left:.1f}" y="{top:.1f}" '
                     f'width="{width * 0.7:.1f}" height="{bottom - top:.1f}">'
                     f"<title>{escape(f'{label}: {name} {value:.3g}')}</title></rect>"
                 )
@@ -163,23 +190,12 @@ def bars(title: str, columns: Sequence[tuple[str, dict[str, float]]], x_title: s
             f'<text text-anchor="middle" x="{left + width * 0.35:.1f}" '
             f'y="{HEIGHT - _BOTTOM + 16}">{escape(label)}</text>'
         )
-    return _chart(drawn, title) + legend(names)
+    return Chart("".join(drawn), f"{title} against {x_title}", names)
 
 
-def legend(names: Sequence[str]) -> str:
-    """What the colours mean."""
-    items = "".join(
-        f'<li><i class="c{number % _COLOURS}"></i>{escape(name)}</li>'
-        for number, name in enumerate(names)
-    )
-    return f'<ul class="legend">{items}</ul>'
-
-
-def _chart(parts: Sequence[str], label: str) -> str:
-    return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
-        f"{''.join(parts)}</svg>"
-    )
+def colour(number: int) -> str:
+    """The class of a colour."""
+    return f"c{number % COLOURS}"
 
 
 def _frame(x: Axis, y: Axis) -> str:

@@ -71,8 +71,9 @@ def method(result: Result) -> str:
         f"{result.started_utc}. Requests {way}, {told['requests']}, of up to "
         f"{told['request_bytes']:,} bytes; {told['arrivals']} arrivals, times from the instant at "
         f"which each was due; {told['rounds']} interleaved rounds of {told['seconds']:g} s or "
-        f"longer; answers {compared}. Runs in which the p99 of the generator's own lag was above "
-        f"{told['lag_max_ms']:g} ms are void. Percentiles are told where there are samples enough."
+        f"longer, engines: {told['engines']}; answers {compared}. Runs in which the p99 of the "
+        f"generator's own lag was above {told['lag_max_ms']:g} ms are void. Percentiles are told "
+        "where there are samples enough."
     )
 
 

@@ -2,8 +2,9 @@
 
 Settings that share the CPUs are one factor. Each factor is varied alone, from the settings as they
 were, and what helps is kept before the next is varied. What limits a server changes once that is
-removed, so this is done again until a pass changes nothing. Of all that was tried a few of the best
-are measured for twice as long, beside the settings as they were, and fewer of these for four times.
+removed, so this is done again until a pass changes nothing, without values that were far behind.
+Of all that was tried a few of the best are measured for twice as long, beside the settings as they
+were, and fewer of these for four times.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,11 +18,15 @@ Candidate = Mapping[str, Values]
 
 _WORTH: Final = 1.03
 """By which a change has to be better to be made: less may be chance."""
+_HOPE: Final = 0.5
+"""Of the best value of its factor: one that comes to less is not tried again in the next pass."""
 _PASSES: Final = 3
 _LATER: Final = 2
 """That are measured for longer."""
 _FINALISTS: Final = 2
-_SHORT, _LONGER, _LONGEST = 1, 2, 4
+_SHORT, _LONGER = 1, 2
+LONGEST: Final = 4
+"""Effort of what the search ends with, in units."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class Search:
 
         No change is the best where none is worth it.
         """
-        for effort in (_LONGEST, _LONGER, _SHORT):
+        for effort in (LONGEST, _LONGER, _SHORT):
             before = self._score({}, effort)
             found = self._ranked(effort)
             if before and found and found[0]:
@@ -110,24 +115,26 @@ class Search:
     def _trials(self) -> Iterator[Trial]:
         yield Trial({}, _SHORT)
         current: Candidate = {}
+        hopeful = {factor: values for factor, values in self._choices.items() if len(values) > 1}
         for _ in range(_PASSES):
             before = current
-            for factor, choices in self._choices.items():
-                if len(choices) < 2:
-                    continue
+            for factor, choices in list(hopeful.items()):
+                scored = list[tuple[float, Values, Candidate]]()
                 for values in choices:
+                    candidate: Candidate = {**current, factor: values}
                     if values != current.get(factor):
                         self._tried.append((factor, values, current))
-                        yield Trial({**current, factor: values}, _SHORT)
-                best = max(choices, key=lambda v: self._score({**current, factor: v}, _SHORT))
-                score = self._score({**current, factor: best}, _SHORT)
+                        yield Trial(candidate, _SHORT)
+                    scored.append((self._score(candidate, _SHORT), values, candidate))
+                score, _, best = max(scored, key=lambda entry: entry[0])
+                hopeful[factor] = [values for found, values, _ in scored if found >= _HOPE * score]
                 if score >= _WORTH * self._score(current, _SHORT):
-                    current = {**current, factor: best}
+                    current = best
             if current == before:
                 break
         for effort, count, ranked_by in (
             (_LONGER, _LATER, _SHORT),
-            (_LONGEST, _FINALISTS, _LONGER),
+            (LONGEST, _FINALISTS, _LONGER),
         ):
             best_ones = [candidate for candidate in self._ranked(ranked_by) if candidate]
             for candidate in ({}, *best_ones[:count]):

@@ -1,0 +1,284 @@
+"""What `ringbatch tune` finds, against a grid of everything that it could have chosen.
+
+Three models: one of no work, trees (XGBoost, or scikit-learn's where that is not installed) and the
+encoder of texts all-MiniLM-L6-v2, whose weights are in a Python package (README, "Texts"). For each
+first the command's own search; then every combination of its choices, each measured as long as the
+search measures what it ends with. Last the choice, the best few of the grid and the settings as
+they were are measured in turn, round after round: the best of many measurements is also the
+luckiest of them. The target is the most requests/s.
+"""
+
+import argparse
+import importlib.util
+import itertools
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import numpy as np
+from peers import BENCH, MODELS
+from report import Report
+from rounds import number, ratios, run_rounds, table
+
+from ringbatch.bench.command.settings import Settings
+from ringbatch.bench.command.tune import FIRST_LEVEL, Throughput, Wish, ask_for_all, measured
+from ringbatch.bench.load.child import GeneratorDied
+from ringbatch.bench.served.failures import CannotMeasure
+from ringbatch.bench.tuning.choices import choices_for, settings_of
+from ringbatch.bench.tuning.search import LONGEST, Candidate, Search, Trial, Values
+
+LEAST_SHARE: Final = 0.95
+MOST_TIME: Final = 0.1
+TREES: Final = 300
+FEATURES: Final = 30
+AS_IT_IS: Final = "as it is"
+TUNED: Final = "tuned"
+TEXT: Final = '{"instances": ["the weather report of the small town by the river was late again"]}'
+
+
+class NotHere(RuntimeError):
+    """A model cannot be made on this machine; the message says why."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model to tune.
+
+    Attributes:
+        section: of the configuration, without its name.
+        request: the body that is sent; None for made-up ones.
+    """
+
+    section: str
+    request: str | None = None
+
+
+@dataclass(frozen=True)
+class Screened:
+    """Requests/s of one combination of the grid."""
+
+    candidate: Candidate
+    rate_per_s: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of one model.
+
+    Attributes:
+        choices: combinations in the grid.
+        grid_s: how long that took.
+        tune_s: how long the command's search took.
+        of_grid_time: the one by the other.
+        of_the_best: the requests/s of the choice, by those of the best of the grid.
+        of_as_it_was: the same, by those of the settings as they were.
+    """
+
+    choices: int
+    grid_s: float
+    tune_s: float
+    of_grid_time: float
+    of_the_best: float
+    of_as_it_was: float
+
+
+def null(folder: Path) -> Subject:
+    """A model of no work."""
+    return Subject(f'path = "{MODELS / "null.py"}"')
+
+
+def trees(folder: Path) -> Subject:
+    """300 trees, fitted on made-up rows of 30 numbers.
+
+    Raises:
+        NotHere: no library for trees is installed.
+    """
+    random = np.random.default_rng(0)
+    x = random.normal(size=(4000, FEATURES)).astype(np.float32)
+    y = (x[:, 0] + x[:, 1] * x[:, 2] + random.normal(size=4000) / 2 > 0).astype(int)
+    if importlib.util.find_spec("xgboost") is not None:
+        from xgboost import XGBClassifier
+
+        model = XGBClassifier(n_estimators=TREES, n_jobs=1).fit(x, y)
+        model.save_model(folder / "trees.ubj")
+        return Subject(f'path = "{folder / "trees.ubj"}"')
+    if importlib.util.find_spec("sklearn") is not None:
+        import joblib
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        fitted = HistGradientBoostingClassifier(max_iter=TREES, early_stopping=False).fit(x, y)
+        joblib.dump(fitted, folder / "trees.joblib")
+        return Subject(f'path = "{folder / "trees.joblib"}"\ntrust_pickle = true')
+    raise NotHere("neither xgboost nor scikit-learn is installed")
+
+
+def minilm(folder: Path) -> Subject:
+    """The encoder of texts, written as ONNX from the weights in a package.
+
+    Raises:
+        NotHere: the package is not installed, or one that is needed beside it.
+    """
+    script = BENCH.parent / "tests" / "examples" / "minilm_to_onnx.py"
+    made = subprocess.run(
+        [sys.executable, str(script), str(folder / "minilm")], capture_output=True, text=True
+    )
+    if made.returncode:
+        last = (made.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        raise NotHere(f"{script.name} ends with status {made.returncode}: {last}")
+    # Some choices cost seconds a batch to warm up; each run has requests before it that do.
+    return Subject(f'path = "{folder / "minilm"}"\nwarm_up = "off"', TEXT)
+
+
+MADE: Final[Mapping[str, Callable[[Path], Subject]]] = {
+    "null": null,
+    "trees": trees,
+    "minilm": minilm,
+}
+
+
+def wish_for(name: str, folder: Path, options: argparse.Namespace) -> Wish:
+    """What the command would be told to tune.
+
+    Raises:
+        NotHere: the model cannot be made on this machine.
+    """
+    subject = MADE[name](folder)
+    config, request = folder / "ringbatch.toml", None
+    config.write_text(f"[models.{name}]\n{subject.section}\n")
+    if subject.request is not None:
+        request = folder / "request.json"
+        request.write_text(subject.request)
+    settings = Settings(model=name, config=config, request=request, even_if_busy=True)
+    return Wish(config, settings, None, options.budget_s, options.keep, options.unit_s)
+
+
+def grid(choices: Mapping[str, Sequence[Values]]) -> Iterator[Candidate]:
+    """Every combination."""
+    for chosen in itertools.product(*choices.values()):
+        yield dict(zip(choices, chosen, strict=True))
+
+
+def screened(wish: Wish, candidates: Iterable[Candidate], effort: int) -> Iterator[Screened]:
+    """Each with its requests/s; 0 where it cannot be measured."""
+    # As the search does: what is tried is like the settings as they are.
+    first = rate(wish, {}, effort).connections
+    for candidate in candidates:
+        try:
+            yield Screened(candidate, rate(wish, candidate, effort, first).rate_per_s)
+        except (CannotMeasure, GeneratorDied) as error:
+            print(f"  {words_of(candidate)}: {str(error).splitlines()[-1]}", flush=True)
+            yield Screened(candidate, 0.0)
+
+
+def rate(wish: Wish, candidate: Candidate, effort: int, first: int = FIRST_LEVEL) -> Throughput:
+    """The requests/s with these settings."""
+    return measured(wish, wish.bench.model, Trial(candidate, effort), first)[1]
+
+
+def words_of(candidate: Candidate) -> str:
+    """The settings, in words."""
+    settings = settings_of(candidate).items()
+    return ", ".join(f"{key} {value}" for key, value in settings) or AS_IT_IS
+
+
+def tune_and_compare(name: str, wish: Wish, options: argparse.Namespace, report: Report) -> Found:
+    """One model: the search, the grid, and what they found beside each other."""
+    choices = choices_for(options.cpus, wish.keep)
+    search = Search(choices)
+    began = time.monotonic()
+    ask_for_all(wish, search)
+    tune_s = time.monotonic() - began
+    chosen = search.best()[0]
+
+    began, candidates = time.monotonic(), list[Screened]()
+    for found in screened(wish, grid(choices), options.grid_effort):
+        candidates.append(found)
+        report.run(model=name, grid=words_of(found.candidate), screened_per_s=found.rate_per_s)
+    grid_s = time.monotonic() - began
+
+    best = sorted(candidates, key=lambda one: -one.rate_per_s)[: options.finalists]
+    entries: dict[str, Candidate] = {AS_IT_IS: {}, TUNED: chosen}
+    entries |= {words_of(one.candidate): one.candidate for one in best}
+
+    def run(turn: int, entry: str) -> float:
+        found = rate(wish, entries[entry], LONGEST).rate_per_s
+        settings = words_of(entries[entry])
+        report.run(model=name, round=turn, entry=entry, settings=settings, requests_per_s=found)
+        return found
+
+    runs = run_rounds(list(entries), options.rounds, run)
+    first = max((words_of(one.candidate) for one in best), key=lambda entry: median(runs[entry]))
+    return Found(
+        choices=len(candidates),
+        grid_s=grid_s,
+        tune_s=tune_s,
+        of_grid_time=tune_s / grid_s,
+        of_the_best=ratios(runs[TUNED], runs[first]).median,
+        of_as_it_was=ratios(runs[TUNED], runs[AS_IT_IS]).median,
+    )
+
+
+def hold_to_limits(report: Report, name: str, found: Found, options: argparse.Namespace) -> None:
+    """The choice is near the best; in a tenth of the time, where the grid is whole."""
+    what = f"{name}: requests/s of the choice against the best of {found.choices}"
+    report.limit(what, found.of_the_best, at_least=LEAST_SHARE)
+    if options.grid_effort >= LONGEST and not options.keep:
+        what = f"{name}: time of the search against that of the grid"
+        report.limit(what, found.of_grid_time, at_most=MOST_TIME)
+
+
+def show(all_found: Mapping[str, Found]) -> str:
+    """The table of what was found."""
+    rows = [
+        [
+            name,
+            str(found.choices),
+            *map(number, (found.grid_s, found.tune_s, found.of_grid_time)),
+            *map(number, (found.of_the_best, found.of_as_it_was)),
+        ]
+        for name, found in all_found.items()
+    ]
+    header = ["", "choices", "grid, s", "tune, s", "of the grid's", "of the best", "of as it was"]
+    return table(header, rows)
+
+
+def main() -> int:
+    """Run the models; the exit status is 1 when a limit is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", nargs="+", choices=MADE, default=list(MADE))
+    parser.add_argument("--unit-s", type=float, default=1, help="length of the shortest run")
+    parser.add_argument("--budget-s", type=float, default=600, help="of the search")
+    parser.add_argument("--keep", nargs="+", default=[], help="settings that are not varied")
+    parser.add_argument(
+        "--grid-effort", type=int, default=LONGEST, help="length of a run, in units"
+    )
+    parser.add_argument("--finalists", type=int, default=3, help="of the grid, measured again")
+    parser.add_argument("--rounds", type=int, default=3, help="in which they are")
+    parser.add_argument("--cpus", type=int, default=len(os.sched_getaffinity(0)))
+    options = parser.parse_args()
+    report = Report("tuned", vars(options))
+    all_found: dict[str, Found] = {}
+    for name in options.models:
+        with tempfile.TemporaryDirectory(prefix="bench-tuned-") as made:
+            try:
+                wish = wish_for(name, Path(made), options)
+            except NotHere as why:
+                report.without({name: str(why)})
+                continue
+            all_found[name] = tune_and_compare(name, wish, options, report)
+        report.run(model=name, **asdict(all_found[name]))
+    report.say(show(all_found))
+    for name, found in all_found.items():
+        hold_to_limits(report, name, found, options)
+    return report.finish()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,124 @@
+"""Which engines are asked in a measurement, and how often: with engines that are made up."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import pytest
+
+from ringbatch.bench.command.measurement import measure
+from ringbatch.bench.command.settings import WARM_UP_S, Protocol, Settings
+from ringbatch.bench.command.subject import Subject
+from ringbatch.bench.load.arrivals import Arrivals, Kind
+from ringbatch.bench.load.outcome import Outcome
+from ringbatch.bench.report.result import Result
+from ringbatch.bench.served.asking import Address
+from ringbatch.bench.served.engine import Served
+
+CONFIG = Path("ringbatch.toml")
+TRACE = tuple(range(0, 100_000_000, 1_000_000))
+ADDRESS = Address.of("http://127.0.0.1:1")
+
+
+class MadeUpFleet:
+    """Is answered in the milliseconds that its engine takes."""
+
+    def __init__(self, took_ms: float, log: list[tuple[str, float]]) -> None:
+        self._took_ms, self._log = took_ms, log
+
+    def run(self, arrivals: Arrivals, connections: int, grace_s: float) -> Outcome:
+        self._log.append((str(arrivals.kind), arrivals.seconds))
+        count = 1000
+        due = (np.arange(count) * int(arrivals.seconds * 1e9) // count).astype(np.int64)
+        took = np.full(count, int(self._took_ms * 1e6), np.int64)
+        ends = np.full(count, 200, np.int16)
+        none = np.zeros(count, np.int64)
+        return Outcome(due, took, none, ends, arrivals.seconds, 0, connections, {})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._log.append(("the generators end", 0.0))
+
+
+class MadeUpSubject(Subject):
+    """A model whose generators are made up too."""
+
+    def fleet(self, generators: int, *, check: bool = False) -> Any:
+        return self.answers  # The place of what a real one needs.
+
+    def metrics(self) -> None:
+        return None
+
+    def settle(self) -> None:
+        """It is never busy."""
+
+
+class Host:
+    """Engines, of which each takes a millisecond more than the one before."""
+
+    def __init__(self) -> None:
+        self.started, self.running = 0, 0
+        self.log: list[tuple[str, float]] = []
+
+    @contextmanager
+    def subjects(self) -> Iterator[Subject]:
+        assert self.running == 0, "two engines at once"
+        self.started += 1
+        self.running += 1
+        fleet: Any = MadeUpFleet(float(self.started), self.log)
+        v1, path = Protocol.V1, "/v1/models/m:predict"
+        yield MadeUpSubject(Served(ADDRESS, None), "m", v1, path, [b"{}"], [], fleet, True)
+        self.running -= 1
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+def measured(host: Host, settings: Settings) -> Result:
+    kept = replace(settings, arrivals=Kind.REPLAY, trace=TRACE, seconds=0.5)
+    return measure(host.subjects, kept, {}, (), lambda line: None)
+
+
+def test_each_round_has_an_engine_of_its_own_that_is_warm(host: Host) -> None:
+    result = measured(host, Settings(config=CONFIG, rounds=3))
+    assert (host.started, host.running) == (4, 0)
+    assert result.settings["engines"] == "one for each round"
+    # So the rounds differ as starts do.
+    assert result.lone.rounds["p50 ms"] == pytest.approx([2, 3, 4], rel=0.02)
+    first, *rounds = ",".join(kind for kind, _ in host.log).split("the generators end")
+    assert first == "closed,"
+    assert rounds == [",closed,closed,closed,replay,"] * 3 + [""]
+    assert (host.log[0], host.log[2]) == (("closed", WARM_UP_S), ("closed", 0.5))
+
+
+@pytest.mark.parametrize(
+    "settings", [Settings(config=CONFIG, one_engine=True), Settings(url="http://127.0.0.1:1")]
+)
+def test_one_engine_serves_all_rounds_where_it_was_asked_for_or_runs(
+    host: Host, settings: Settings
+) -> None:
+    result = measured(host, replace(settings, rounds=3))
+    assert (host.started, host.running) == (1, 0)
+    assert result.settings["engines"] == "one for all rounds"
+    assert result.lone.rounds["p50 ms"] == pytest.approx([1, 1, 1], rel=0.02)
+
+
+def test_what_starts_take_is_in_the_time_that_is_told() -> None:
+    each = Settings(config=CONFIG, rounds=5)
+    one = replace(each, one_engine=True)
+    assert one.duration_s(3) == one.duration_s()
+    assert each.duration_s(3)[0] == pytest.approx(one.duration_s()[0] + 5 * (3 + 2))
+    assert each.duration_s(3)[1] > each.duration_s(3)[0]
