@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import numpy as np
 import pytest
-import skops.io
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from sklearn.linear_model import LinearRegression
@@ -102,7 +101,9 @@ def linear_estimator() -> LinearRegression:
 
 def linear_skops() -> bytes:
     """The linear model as a skops file."""
-    return bytes(skops.io.dumps(linear_estimator()))
+    # It takes two seconds to import, and most who read this file need none of it.
+    skops = importlib.import_module("skops.io")
+    return bytes(skops.dumps(linear_estimator()))
 
 
 def linear_python() -> bytes:
