@@ -3,7 +3,6 @@
 import random
 
 import pytest
-from hpack import Encoder
 from http2_harness import (
     GREETING,
     USUAL,
@@ -17,22 +16,13 @@ from http2_harness import (
     widen,
 )
 
-from ringbatch.frontend.http2 import connection as http2_connection
-from ringbatch.frontend.http2.connection import (
-    CONNECTION_ROOM,
-    FIELDS_AT_ONCE,
-    MOST_PIECES,
-    STREAM_ROOM,
-)
+from ringbatch.frontend.http2.connection import STREAM_ROOM
 from ringbatch.frontend.http2.frames import (
     ACK,
     CANCEL,
-    COMPRESSION_ERROR,
-    CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
-    ENHANCE_YOUR_CALM,
     FLOW_CONTROL_ERROR,
     FRAME_SIZE_ERROR,
     GOAWAY,
@@ -52,21 +42,14 @@ from ringbatch.frontend.http2.frames import (
     STREAM_CLOSED,
     WINDOW_UPDATE,
 )
-from ringbatch.frontend.http2.header_text import NO_TABLE, STATUS_200, field
+from ringbatch.frontend.http2.header_text import STATUS_200, field
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
-from ringbatch.frontend.http2.patience import FREE_FIELDS, FREE_LIST_BYTES, MOST, STREAMS
 
 HEAD = STATUS_200 + field(b"content-type", b"t")
+
 TRAILERS = field(b"end", b"0")
+
 WORD = (1).to_bytes(4, "big")
-TIMES = 40_000
-
-
-def body_of(served: Served) -> bytes:
-    return b"".join(one.payload for one in served.said() if one.kind == DATA)
-
-
-# Greeting (3.4)
 
 
 def test_a_greeting_is_answered_with_settings_and_a_window() -> None:
@@ -103,9 +86,6 @@ def test_it_does_not_matter_how_bytes_are_cut() -> None:
         assert [b"".join(streams[n].pieces) for n in (1, 3)] == [b"a" * 300, b"body"]
         assert all(stream.ended for stream in streams.values())
         assert served.said()[-1].payload == b"12345678"
-
-
-# Requests
 
 
 def test_a_request_and_its_answer() -> None:
@@ -152,9 +132,6 @@ def test_trailers_end_a_stream_and_have_no_pseudo_headers(trailers: bytes, flags
     assert served.reset(headers(1, flags, trailers)) == (1, PROTOCOL_ERROR)
 
 
-# Fields (8.2, 8.3)
-
-
 GOOD_FIELDS = [
     [*USUAL, (b"te", b"trailers")],
     [*USUAL, (b"host", b"x")],
@@ -165,6 +142,7 @@ GOOD_FIELDS = [
     list(reversed(USUAL)),
     USUAL[:3],
 ]
+
 BAD_FIELDS = {
     "capital": [*USUAL, (b"X", b"1")],
     "empty-name": [*USUAL, (b"", b"1")],
@@ -222,140 +200,6 @@ def test_a_body_has_the_length_that_was_said(size: int) -> None:
     assert served.one(head + data(5, bytes(4), END_STREAM)).ended
 
 
-# Header blocks (4.3, 6.10)
-
-
-def test_a_block_may_come_in_pieces() -> None:
-    served, whole = Served(), block((b"x", b"y" * 100))
-    sent = frame(HEADERS, END_STREAM, 1, whole[:10]) + frame(CONTINUATION, 0, 1, whole[10:50])
-    assert served.receive(sent) == []
-    assert served.connection.unfinished
-    stream = served.one(frame(CONTINUATION, END_HEADERS, 1, whole[50:]))
-    assert (stream.ended, stream.head.fields) == (True, [(b"x", b"y" * 100)])
-    assert not served.connection.unfinished
-
-
-@pytest.mark.parametrize(
-    "between",
-    [
-        frame(PING, 0, 0, bytes(8)),
-        data(1, b"x"),
-        headers(3),
-        frame(CONTINUATION, END_HEADERS, 3, b""),
-        frame(0x77, 0, 1, b""),
-    ],
-)
-def test_nothing_comes_between_the_pieces_of_a_block(between: bytes) -> None:
-    assert Served().refused(frame(HEADERS, 0, 1, block()) + between) == PROTOCOL_ERROR
-
-
-def test_nothing_is_continued_that_has_not_begun() -> None:
-    assert Served().refused(frame(CONTINUATION, END_HEADERS, 1, block())) == PROTOCOL_ERROR
-    sent = headers(1) + frame(CONTINUATION, END_HEADERS, 1, b"")
-    assert Served().refused(sent) == PROTOCOL_ERROR
-
-
-@pytest.mark.parametrize("piece", [b"", b"\0", bytes(1 << 14)])
-def test_a_block_without_an_end_ends_the_connection(piece: bytes) -> None:
-    served = Served()
-    sent = frame(HEADERS, 0, 1, block()) + frame(CONTINUATION, 0, 1, piece) * MOST_PIECES
-    assert served.refused(sent) == ENHANCE_YOUR_CALM
-
-
-@pytest.mark.parametrize("wrong", [b"\xff\xff\xff\xff\xff\xff", b"\x80", b"\xbe", b"\0\x05ab"])
-def test_what_is_no_block_ends_the_connection(wrong: bytes) -> None:
-    assert Served().refused(headers(1, 0, wrong)) == COMPRESSION_ERROR
-
-
-def test_a_block_that_grows_beyond_measure_ends_the_connection() -> None:
-    entry = Encoder().encode([(b"bomb", b"x" * 3900)], huffman=False)
-    sent = headers(1, 0, block() + entry + b"\xbe" * 100)
-    assert Served().refused(sent) == COMPRESSION_ERROR
-
-
-def test_the_same_bytes_mean_what_the_table_says() -> None:
-    """What a block said is remembered, but not beyond a change of the table."""
-    served, encoder = Served(), Encoder()
-    paths = [b"/a", b"/a", b"/b", b"/b", b"/a", b"/a"]
-    numbers = range(1, 99, 2)
-    seen = []
-    for number, path in zip(numbers, paths, strict=False):
-        fields = [*USUAL[:2], (b":path", path), USUAL[3], (b"x", path * 3)]
-        stream = served.one(headers(number, END_STREAM, encoder.encode(fields)))
-        seen.append((stream.head.path, stream.head.fields))
-    assert seen == [(path, [(b"x", path * 3)]) for path in paths]
-    # An index into the table is what was put there last.
-    change = b"\x40\x01y" + b"\x01"
-    one = served.one(headers(21, END_STREAM, block() + change + b"1"))
-    again = served.one(headers(23, END_STREAM, block() + b"\xbe"))
-    other = served.one(headers(25, END_STREAM, block() + change + b"2"))
-    last = served.one(headers(27, END_STREAM, block() + b"\xbe"))
-    found = [stream.head.fields[-1][1] for stream in (one, again, other, last)]
-    assert found == [b"1", b"1", b"2", b"2"]
-
-
-def test_a_block_that_changes_the_table_does_so_every_time() -> None:
-    served = Served()
-    change = block() + b"\x40\x01y\x011" + b"\x40\x01z\x011"
-    for number in (1, 3):
-        served.receive(headers(number, END_STREAM, change))
-    # The last entry, and the one that the same block made before.
-    stream = served.one(headers(5, END_STREAM, block() + b"\xbe\xbf\xc0\xc1"))
-    assert [name for name, _ in stream.head.fields] == [b"z", b"y", b"z", b"y"]
-
-
-def test_an_entry_that_takes_the_place_of_another_is_a_change() -> None:
-    served = Served()
-    # There is room for one.
-    served.receive(headers(1, END_STREAM, b"\x3f\x09" + block()))
-    found = []
-    for number, value in ((3, b"1"), (7, b"2")):
-        served.receive(headers(number, END_STREAM, block() + b"\x40\x01y\x01" + value))
-        found.append(served.one(headers(number + 2, END_STREAM, block() + b"\xbe")).head.fields)
-    assert found == [[(b"y", b"1")], [(b"y", b"2")]]
-
-
-def test_a_block_on_a_stream_that_is_gone_changes_the_table_too() -> None:
-    served = Served()
-    served.connection.end(served.one(headers(1)), HEAD)
-    served.receive(headers(1, END_STREAM, b"\x40\x01y\x011"))
-    assert served.one(headers(3, END_STREAM, block() + b"\xbe")).head.fields == [(b"y", b"1")]
-    served.connection.close()
-    served.receive(headers(5, END_STREAM, block() + b"\x40\x01z\x011"))
-    served.connection.closing = False
-    assert served.one(headers(7, END_STREAM, block() + b"\xbe")).head.fields == [(b"z", b"1")]
-
-
-def test_a_table_that_shrinks_is_another_table() -> None:
-    served = Served()
-    served.receive(headers(1, END_STREAM, block() + b"\x40\x01y\x01" + b"1"))
-    assert served.one(headers(3, END_STREAM, block() + b"\xbe")).head.fields == [(b"y", b"1")]
-    served.receive(headers(5, END_STREAM, b"\x20" + block()))
-    assert served.refused(headers(7, END_STREAM, block() + b"\xbe")) == COMPRESSION_ERROR
-
-
-NEW_SIZES = {"0": b"\x20", "30": b"\x3e", "31": b"\x3f\0", "4096": b"\x3f\xe1\x1f"}
-
-
-@pytest.mark.parametrize("resize", NEW_SIZES.values(), ids=NEW_SIZES)
-def test_a_block_resizes_the_table_twice_at_most(resize: bytes) -> None:
-    """The smallest size in between and the last (RFC 7541, 4.2): else a few bytes cost much."""
-    served = Served()
-    for number in (1, 3, 5):
-        stream = served.one(headers(number, 0, resize * (number // 2) + block()))
-        assert stream.head.path == b"/p"
-    trailers = field(b"end", b"0")
-    assert served.one(headers(1, END_STREAM, resize * 2 + trailers)).ended
-    assert served.refused(headers(3, END_STREAM, resize * 3 + trailers)) == COMPRESSION_ERROR
-    assert Served().refused(headers(1, 0, resize * 3 + block())) == COMPRESSION_ERROR
-    assert Served().refused(headers(1, 0, resize * 3)) == COMPRESSION_ERROR
-
-
-@pytest.mark.parametrize("rest", [b"\x3f", b"\x3f\xff", b"\x20\x3f\xff\xff"])
-def test_a_size_of_the_table_that_does_not_end_is_refused(rest: bytes) -> None:
-    assert Served().refused(headers(1, 0, rest)) == COMPRESSION_ERROR
-
-
 @pytest.mark.parametrize("number", [0, 2, 4])
 def test_clients_begin_streams_with_odd_numbers(number: int) -> None:
     assert Served().refused(headers(number)) == PROTOCOL_ERROR
@@ -394,9 +238,6 @@ def test_there_is_no_more_padding_than_frame(kind: int, payload: bytes, code: in
     served.receive(headers(1))
     number = 1 if kind == DATA else 3
     assert served.refused(frame(kind, PADDED | END_HEADERS, number, payload)) == code
-
-
-# Stream states (5.1)
 
 
 CLOSED = {
@@ -482,9 +323,6 @@ def test_so_many_streams_at_once_and_no_more() -> None:
     assert served.one(headers(over + 2)).number == over + 2
 
 
-# Sizes (4.2) and the frames of a connection (6)
-
-
 WRONG_FRAMES = {
     "long": (frame(DATA, 0, 1, bytes((1 << 14) + 1)), FRAME_SIZE_ERROR),
     "settings-stream": (frame(SETTINGS, 0, 1), PROTOCOL_ERROR),
@@ -532,380 +370,6 @@ def test_pings_and_settings_are_answered() -> None:
         (PING, ACK, b"abcdefgh"),
         (SETTINGS, ACK, b""),
     ]
-
-
-# Flow control (5.2, 6.9)
-
-
-def test_no_more_is_sent_than_a_stream_has_room_for() -> None:
-    served = Served(PREFACE + settings(window=10))
-    stream = served.one(call(1))
-    served.connection.answer(stream, HEAD, bytes(range(25)), TRAILERS)
-    assert body_of(served) == bytes(range(10))
-    assert not stream.gone
-    served.receive(widen(1, 5))
-    assert body_of(served) == bytes(range(10, 15))
-    served.receive(settings(window=13))
-    assert body_of(served) == bytes(range(15, 18))
-    # Room that is taken back has to be made up for.
-    served.receive(settings(window=3) + widen(1, 10))
-    assert body_of(served) == b""
-    served.receive(widen(1, 7))
-    said = served.said()
-    assert [(one.kind, one.payload) for one in said] == [
-        (DATA, bytes(range(18, 25))),
-        (1, TRAILERS),
-    ]
-    assert stream.gone
-
-
-def test_no_more_is_sent_than_the_connection_has_room_for() -> None:
-    served = Served(PREFACE + settings(window=1 << 20))
-    streams = [served.one(call(number)) for number in (1, 3)]
-    for stream in streams:
-        served.connection.answer(stream, HEAD, bytes(60_000), TRAILERS)
-    assert len(body_of(served)) == (1 << 16) - 1
-    served.receive(widen(0, 20_000))
-    assert len(body_of(served)) == 20_000
-    served.receive(widen(0, 1 << 20))
-    assert len(body_of(served)) == 120_000 - 20_000 - (1 << 16) + 1
-    assert all(stream.gone for stream in streams)
-
-
-def test_streams_that_wait_take_turns() -> None:
-    served = Served(PREFACE + settings(window=1 << 20))
-    for number in (1, 3, 5):
-        served.connection.answer(served.one(call(number)), HEAD, bytes(1 << 18), TRAILERS)
-    served.said()
-    for _ in range(4):
-        served.receive(widen(0, 3 << 14))
-        assert sorted(one.stream for one in served.said()) == [1, 3, 5]
-    turns = []
-    for _ in range(6):
-        served.receive(widen(0, 1 << 14))
-        turns += [one.stream for one in served.said()]
-    assert sorted(turns[:3]) == [1, 3, 5]
-    assert turns[:3] == turns[3:]
-
-
-def test_frames_are_no_longer_than_the_client_takes() -> None:
-    for largest, expected in ((1 << 14, 1 << 14), (20_000, 20_000), ((1 << 24) - 1, 1 << 16)):
-        served = Served(PREFACE + settings(window=1 << 20, frame=largest) + widen(0, 1 << 20))
-        served.connection.answer(served.one(call(1)), HEAD, bytes(100_000), TRAILERS)
-        sizes = [len(one.payload) for one in served.said() if one.kind == DATA]
-        assert (max(sizes), sum(sizes)) == (expected, 100_000)
-
-
-def test_a_window_that_grows_too_large_ends_the_stream() -> None:
-    served = Served()
-    served.receive(headers(1))
-    assert served.reset(widen(1, MAX_WINDOW)) == (1, FLOW_CONTROL_ERROR)
-    served.receive(headers(3))
-    assert served.reset(widen(3, 0)) == (3, PROTOCOL_ERROR)
-    served.receive(headers(5) + widen(5, MAX_WINDOW - (1 << 16) + 1))
-    assert served.refused(settings(window=1 << 17)) == FLOW_CONTROL_ERROR
-
-
-def test_a_client_may_send_what_there_is_room_for_and_no_more() -> None:
-    served = Served()
-    stream = served.one(headers(1))
-    piece = data(1, bytes(1 << 14))
-    served.receive(piece * (STREAM_ROOM >> 14))
-    assert not stream.gone
-    assert served.reset(data(1, b"x")) == (1, FLOW_CONTROL_ERROR)
-    assert stream.gone
-
-
-def test_room_is_given_back_as_bytes_are_taken() -> None:
-    served = Served()
-    stream = served.one(headers(1))
-    for _ in range(200):
-        served.receive(data(1, bytes(1 << 14)))
-        stream.pieces.clear()
-        served.connection.taken(stream, 1 << 14)
-    assert not stream.gone
-    given = [int.from_bytes(one.payload) for one in served.said() if one.stream == 1]
-    assert sum(given) >= (200 << 14) - STREAM_ROOM
-
-
-def test_room_of_the_connection_comes_back_whoever_is_slow() -> None:
-    served = Served()
-    # Nobody takes any of it, and streams are many.
-    for number in range(1, 2 * (3 * CONNECTION_ROOM // STREAM_ROOM), 2):
-        served.receive(headers(number) + data(number, bytes(1 << 14)) * (STREAM_ROOM >> 14))
-    assert not served.connection.over
-    given = [int.from_bytes(one.payload) for one in served.said() if not one.stream and one.payload]
-    assert sum(given) >= 2 * CONNECTION_ROOM
-
-
-def test_who_sends_more_than_the_connection_has_room_for_is_ended(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    # It comes back so soon that nobody can.
-    monkeypatch.setattr(http2_connection, "CONNECTION_ROOM", 1 << 30)
-    served = Served()
-    served.connection._room = 100
-    served.receive(headers(1))
-    assert served.refused(data(1, bytes(101))) == FLOW_CONTROL_ERROR
-
-
-def test_nothing_of_a_body_is_sent_while_the_socket_is_full() -> None:
-    served = Served()
-    stream = served.one(call(1))
-    served.connection.writable = False
-    served.connection.answer(stream, HEAD, b"answer", TRAILERS)
-    assert body_of(served) == b""
-    assert served.connection.waits
-    served.connection.writable = True
-    served.connection.go_on()
-    assert body_of(served) == b"answer"
-    assert stream.gone
-
-
-def test_a_client_that_wants_a_small_table_is_told_that_there_is_none() -> None:
-    served = Served(PREFACE + settings(table=0))
-    for number in (1, 3):
-        served.connection.answer(served.one(call(number)), HEAD, b"a", TRAILERS)
-    blocks = [one.payload for one in served.said() if one.kind == HEADERS]
-    assert blocks == [NO_TABLE + HEAD, TRAILERS, HEAD, TRAILERS]
-
-
-# Floods
-
-
-FLOODS = {
-    "ping": frame(PING, 0, 0, bytes(8)),
-    "settings": frame(SETTINGS, 0, 0),
-    "many-settings": settings(window=1, frame=1 << 14, list=1) * 3,
-    "window": widen(0, 1),
-    "window-stream": widen(1, 1),
-    "empty-data": data(1, b""),
-    "little-data": data(1, b"x"),
-    "priority": frame(PRIORITY, 0, 1, bytes(5)),
-    "unknown": frame(0x42, 0, 0, b""),
-    "reset-late": frame(RST_STREAM, 0, 3, WORD),
-}
-
-
-@pytest.mark.parametrize("case", FLOODS)
-def test_much_of_what_leads_to_nothing_ends_the_connection(case: str) -> None:
-    served = Served()
-    served.receive(headers(1) + headers(3) + frame(RST_STREAM, 0, 3, WORD))
-    few = FLOODS[case] * (MOST // 20)
-    served.receive(few)
-    assert not served.connection.over
-    assert served.refused(FLOODS[case] * (2 * MOST)) == ENHANCE_YOUR_CALM
-
-
-def flood_of_resets(number: int) -> bytes:
-    return headers(number) + frame(RST_STREAM, 0, number, WORD)
-
-
-def flood_of_nonsense(number: int) -> bytes:
-    return headers(number, 0, block(fields=[]))
-
-
-@pytest.mark.parametrize("flood", [flood_of_resets, flood_of_nonsense])
-def test_streams_that_lead_to_nothing_end_the_connection(flood: object) -> None:
-    assert callable(flood)
-    served = Served()
-    sent = 0
-    for number in range(1, TIMES, 2):
-        served.receive(flood(number))
-        sent += 1
-        if served.connection.over:
-            break
-    assert 1000 < sent < 3000
-    assert int.from_bytes(served.said()[-1].payload[4:8]) == ENHANCE_YOUR_CALM
-
-
-LONG = [(b"a", b"b")]
-"""Fields of a head, of which there may be many."""
-
-
-def test_heads_that_are_too_long_end_the_connection() -> None:
-    served = Served()
-    served_heads = 0
-    for number in range(1, TIMES, 2):
-        served.receive(headers(number, END_STREAM, block(*LONG * 1500)))
-        if served.connection.over:
-            break
-        served_heads += 1
-    assert served_heads == 1, "or they would keep others waiting"
-    assert served.said()[-1].payload[7] == ENHANCE_YOUR_CALM
-
-
-def test_few_bytes_that_stand_for_many_end_the_connection() -> None:
-    served = Served()
-    entry = b"\x40" + field(b"bomb", b"x" * 4000)[1:]
-    served.receive(headers(1, END_STREAM, block() + entry))
-    bombs = 0
-    for number in range(3, TIMES, 2):
-        for stream in served.receive(headers(number, END_STREAM, block() + b"\xbe" * 12)):
-            if not served.connection.over:
-                served.connection.answer(stream, HEAD, b"", TRAILERS)
-        if served.connection.over:
-            break
-        bombs += 1
-    assert 15 < bombs < 30
-    assert served.said()[-1].payload[7] == ENHANCE_YOUR_CALM
-
-
-def test_a_large_head_of_a_browsers_costs_nothing() -> None:
-    served = Served()
-    cookie = (b"cookie", b"c" * (FREE_LIST_BYTES - 400))
-    for number in range(1, 200, 2):
-        served.one(headers(number, END_STREAM, block(cookie, (b"n", b"%d" % number))))
-    assert served.connection.patience.left == MOST - 1
-
-
-def test_a_head_that_may_be_served_costs_nothing_however_often_it_comes() -> None:
-    served = Served()
-    for number in range(1, 200, 2):
-        more = LONG * (FREE_FIELDS - len(USUAL) - 1)
-        served.receive(headers(number, END_STREAM, block(*more, (b"n", b"%d" % number))))
-    assert served.connection.patience.left == MOST - 1, "the greeting's settings"
-
-
-def test_of_long_heads_some_are_read_at_once_and_the_others_in_order_later() -> None:
-    served = Served()
-    fields = LONG * (FIELDS_AT_ONCE // 4 - len(USUAL))
-    heads = [
-        headers(number, END_STREAM, block(*fields[:-1], (b"n", b"%d" % number)))
-        for number in range(1, 41, 2)
-    ]
-    receive = served.connection.receive
-    found = [receive(b"".join(heads[:-1])), receive(heads[-1][:5]), receive(heads[-1][5:])]
-    while served.connection.behind:
-        found.append(receive(b""))
-    assert [len(streams) for streams in found] == [4] * 5
-    assert [stream.number for streams in found for stream in streams] == [*range(1, 41, 2)]
-    assert not served.connection.unfinished
-
-
-def test_heads_that_are_known_are_read_all_at_once() -> None:
-    served = Served()
-    known = block(*LONG * 200)
-    served.receive(headers(1, END_STREAM, known))
-    many = b"".join(headers(number, END_STREAM, known) for number in range(3, 203, 2))
-    assert len(served.connection.receive(many)) == 100
-    assert not served.connection.behind
-
-
-def test_of_pieces_of_long_heads_some_are_read_at_once() -> None:
-    served = Served()
-    cut = b"".join(
-        frame(HEADERS, END_STREAM, number, block(*LONG * 200))
-        + frame(CONTINUATION, END_HEADERS, number, field(b"n", b"%d" % number))
-        for number in range(1, 41, 2)
-    )
-    assert len(served.connection.receive(cut)) == 5
-    assert served.connection.behind
-
-
-def test_nothing_is_read_behind_the_end() -> None:
-    served = Served()
-    heads = (
-        headers(number, END_STREAM, block(*LONG * 200, (b"n", b"%d" % number)))
-        for number in range(1, 41, 2)
-    )
-    served.connection.receive(b"".join(heads))
-    assert served.connection.behind
-    served.connection.give_up(NO_ERROR, "")
-    assert served.connection.receive(b"") == []
-    assert not served.connection.behind
-
-
-class Counted(list[bytes | memoryview]):
-    """Pieces of an answer; counts how often somebody asks whether there are any."""
-
-    looks = 0
-
-    def __bool__(self) -> bool:
-        self.looks += 1
-        return bool(len(self))
-
-
-def test_streams_without_room_are_not_looked_at_for_every_window() -> None:
-    served = Served(PREFACE + settings(window=0))
-    stream = served.one(call(1))
-    served.connection.begin(stream, HEAD)
-    served.connection.send(stream, b"answer")
-    queue = stream.queue = Counted(stream.queue)
-    served.receive(widen(0, 1))
-    few = queue.looks
-    served.receive(widen(0, 1) * 100)
-    assert queue.looks == few
-    served.receive(widen(1, 3))
-    assert served.said()[-1].payload == b"ans"
-    served.receive(settings(window=3))
-    assert served.said()[-2].payload == b"wer"
-
-
-def test_windows_of_many_streams_cost_more() -> None:
-    """Else few bytes would have the server look at all streams again and again."""
-
-    def costs(streams: int) -> int:
-        served = Served()
-        served.receive(b"".join(headers(2 * number + 1) for number in range(streams)))
-        before = served.connection.patience.left
-        served.receive(settings(window=1) + settings(window=1) + settings(window=2))
-        return before - served.connection.patience.left
-
-    assert costs(1024) == costs(1) + 2 * 1024 // STREAMS
-
-
-def test_of_a_setting_that_is_said_twice_the_last_one_holds() -> None:
-    served = Served()
-    stream = served.one(call(1))
-    first, last = settings(window=0)[9:], settings(window=3)[9:]
-    served.receive(frame(SETTINGS, 0, 0, first * 100 + last))
-    served.connection.answer(stream, HEAD, b"answer", TRAILERS)
-    assert served.said()[-1].payload == b"ans"
-
-
-def test_who_is_served_may_send_what_serving_takes() -> None:
-    """A window and a ping with each call, and every third is taken back."""
-    served = Served()
-    for turn, number in enumerate(range(1, TIMES, 2)):
-        extra = widen(0, 6) + frame(PING, 0, 0, bytes(8))
-        (stream,) = served.receive(call(number) + extra)
-        if turn % 3:
-            served.connection.answer(stream, HEAD, b"answer", TRAILERS)
-        else:
-            served.receive(frame(RST_STREAM, 0, number, WORD))
-    assert not served.connection.over
-
-
-def test_an_answer_that_is_taken_by_the_byte_does_not_pay_for_it() -> None:
-    served = Served(PREFACE + settings(window=0))
-    served.connection.answer(served.one(call(1)), HEAD, bytes(1 << 20), TRAILERS)
-    for _ in range(20):
-        served.receive(widen(1, 1) * (MOST // 10))
-        if served.connection.over:
-            break
-    assert served.said()[-1].payload[7] == ENHANCE_YOUR_CALM
-
-
-def test_one_answer_does_not_pay_for_a_flood() -> None:
-    served = Served()
-    ping = frame(PING, 0, 0, bytes(8))
-    served.receive(ping * (MOST - 10))
-    served.connection.answer(served.one(call(1)), HEAD, b"answer", TRAILERS)
-    served.said()
-    assert served.refused(ping * 100) == ENHANCE_YOUR_CALM
-
-
-def test_patience_comes_back_with_time() -> None:
-    served = Served()
-    for _ in range(100):
-        served.receive(frame(PING, 0, 0, bytes(8)) * 900)
-        served.connection.tick()
-        served.said()
-    assert not served.connection.over
-
-
-# Leaving
 
 
 def test_a_server_that_leaves_serves_what_was_sent_before_its_client_knew() -> None:
