@@ -118,7 +118,8 @@ class Connections:
             self.held_back += 1
             self._waiting.append((number, which))
             return True
-        self._send(connection, number, which)
+        connection.number = number
+        self._put(connection, connection.exchange.ask(which))
         return True
 
     def take(self, fd: int, events: int) -> None:
@@ -136,10 +137,6 @@ class Connections:
         self._waiting.clear()
         for connection in [*self._open.values()]:
             self._drop(connection)
-
-    def _send(self, connection: _Connection, number: int, which: int) -> None:
-        connection.number = number
-        self._put(connection, connection.exchange.ask(which))
 
     def _put(self, connection: _Connection, message: bytes) -> None:
         if not connection.begun or connection.rest:
@@ -211,7 +208,8 @@ class Connections:
         if connection.exchange.closes:
             self._drop(connection)
         elif self._waiting:
-            self._send(connection, *self._waiting.popleft())
+            connection.number, which = self._waiting.popleft()
+            self._put(connection, connection.exchange.ask(which))
         else:
             self._free.append(connection)
         # Last: who is told may start another, on this connection if it is free.
