@@ -263,6 +263,11 @@ def test_void_runs_have_no_figure_in_any_document() -> None:
     assert "9,000 requests/svoid" in words
 
 
+def test_the_knee_is_shown_beyond_every_rate_that_has_figures() -> None:
+    found = {"rate_per_s": 5000.0, "missed_per_s": None, "why": "it may hold more"}
+    assert "knee 5000/s" in page(replace(result(), knee=found))
+
+
 def test_a_page_of_nothing_but_void_runs_has_no_chart() -> None:
     void = result().points[2]
     assert "<svg" not in page(replace(result(), points=(void,)))

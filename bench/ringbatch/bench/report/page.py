@@ -109,7 +109,9 @@ def figures(result: Result) -> list[Figure]:
 
 
 def _latency(result: Result, told: list[Point]) -> Figure:
-    x = svg.linear("answered requests/s", [point.figures["rate /s"] for point in told])
+    # The knee is shown even where all runs at it are void.
+    answered = [point.figures["rate /s"] for point in told]
+    x = svg.linear("answered requests/s", [*answered, result.knee_per_s or 0.0])
     drawn = []
     for name in _TOLD:
         points = [
