@@ -1,5 +1,7 @@
 """Header blocks over HTTP/2 (RFC 9113, 4.3 and 6.10): pieces, tables that change, what is none."""
 
+import itertools
+
 import pytest
 from hpack import Encoder
 from http2_harness import USUAL, Served, block, data, frame, headers
@@ -14,7 +16,9 @@ from ringbatch.frontend.http2.frames import (
     HEADERS,
     PING,
     PROTOCOL_ERROR,
+    StreamFault,
 )
+from ringbatch.frontend.http2.header_rules import expect_trailers
 from ringbatch.frontend.http2.header_text import STATUS_200, field
 
 HEAD = STATUS_200 + field(b"content-type", b"t")
@@ -149,3 +153,16 @@ def test_a_block_resizes_the_table_twice_at_most(resize: bytes) -> None:
 @pytest.mark.parametrize("rest", [b"\x3f", b"\x3f\xff", b"\x20\x3f\xff\xff"])
 def test_a_size_of_the_table_that_does_not_end_is_refused(rest: bytes) -> None:
     assert Served().refused(headers(1, 0, rest)) == COMPRESSION_ERROR
+
+
+def test_values_have_no_ends_of_lines_and_no_blanks_around_them() -> None:
+    """Of all short ones (8.2.1)."""
+    for letters in itertools.product(b"\0\r\n \ta", repeat=4):
+        for value in (bytes(letters), bytes(letters[:2])):
+            sound = not {*value} & {*b"\0\r\n"} and value == value.strip(b" \t")
+            try:
+                expect_trailers([(b"a", value)])
+            except StreamFault:
+                assert not sound, value
+            else:
+                assert sound, value
