@@ -41,12 +41,14 @@ class Browser:
         self.complaints: list[str] = []
         self.asked: list[str] = []
         self._folder = folder
+        # First, as a skip must leave no loop behind.
+        program = installed()
         self._loop = asyncio.new_event_loop()
         self._number = 0
         with (folder / "chromium.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [
-                    installed(),
+                    program,
                     "--headless=new",
                     "--no-sandbox",
                     "--disable-gpu",
