@@ -86,8 +86,10 @@ _REQUEST: Final = "request"
 _GIVEN: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-class _KeptSource(SourceFileLoader):
-    """Loads a module whose text is read elsewhere than at its path."""
+class _UncachedSource(SourceFileLoader):
+    """Loads a module from its text, which may be read elsewhere than at its path, and never from
+    what was compiled before: that is told from another only by the size and the second of the last
+    write (PEP 3147), which a file that was replaced can share with the new one."""
 
     def __init__(self, name: str, path: Path, content: Path) -> None:
         super().__init__(name, str(path))
@@ -97,13 +99,13 @@ class _KeptSource(SourceFileLoader):
         return self._content.read_bytes() if path == self.path else super().get_data(path)
 
     def path_stats(self, path: str) -> Any:
-        # What was compiled before may be of the other text at that path.
+        # Without them importlib neither reads nor writes a compiled file.
         raise OSError(f"{path} is not looked at")
 
 
 def _import(path: Path, content: Path) -> Any:
     name = _module_name(path)
-    loader = None if content == path else _KeptSource(name, path, content)
+    loader = _UncachedSource(name, path, content) if path.suffix == ".py" else None
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     if spec is None or spec.loader is None:
         raise StartupError(f"{path}: a model file is a Python file and ends in .py")

@@ -1,7 +1,9 @@
 """Model files: what the good ones give, and the words that each bad one gets."""
 
 import importlib
+import os
 import pickle
+import py_compile
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -61,6 +63,20 @@ def test_a_model_file_takes_no_other_modules_name(tmp_path: Path, name: str) -> 
     model = import_model(path)
     assert sys.modules.get(name) is before
     assert pickle.loads(pickle.dumps(model.predict)) is model.predict
+
+
+def test_a_replaced_file_of_the_same_size_and_second_is_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "replaced.py"
+    for number in (1, 2):
+        path.write_text(f"def predict(instances):\n    return {number}")
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+        assert import_model(path).predict([]) == number
+        # As pools import it, and as its owner may have run it.
+        py_compile.compile(str(path), doraise=True)
+        del sys.modules["replaced"]
 
 
 def test_without_inputs_it_is_untyped(tmp_model: WriteModel) -> None:
