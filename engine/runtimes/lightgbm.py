@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ringbatch.engine.runtimes.extras import required
+from ringbatch.engine.runtimes.lightgbm_row import SingleRow
 from ringbatch.engine.runtimes.model import Model, Options, refusing
 from ringbatch.engine.runtimes.trees import Column, Trees, both_classes, served
 from ringbatch.shm.errors import StartupError
@@ -58,13 +59,22 @@ def open_lightgbm(path: Path, options: Options) -> Model:
 
         return predict
 
-    values = run()
+    def run_of(margins: bool) -> Callable[[Array], Array]:
+        rows = run(raw_score=margins)
+        try:
+            row = SingleRow(lightgbm, booster, options.threads, options.iterations, margins=margins)
+        except AttributeError:
+            # Where the module keeps its library is not promised; only the C API is.
+            return rows
+        return lambda matrix: row(matrix) if len(matrix) == 1 else rows(matrix)
+
+    values = run_of(margins=False)
     functions = {"y": values}
     if classes == 2 and objective not in _MULTICLASS:
         functions = {"probabilities": lambda x: both_classes(values(x))}
     elif classes:
         functions = {"probabilities": values}
-    functions |= {"margins": run(raw_score=True), "contributions": run(pred_contrib=True)}
+    functions |= {"margins": run_of(margins=True), "contributions": run(pred_contrib=True)}
     trees = Trees(
         columns=lightgbm_columns(text, booster),
         precision="FP64",

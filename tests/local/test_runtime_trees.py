@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ringbatch.engine.runtimes.lightgbm_row import SingleRow
 from ringbatch.engine.runtimes.model import InvalidInput, Model, Options
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.shm.errors import StartupError
@@ -247,6 +248,27 @@ def test_categories_that_xgboost_does_not_save_whole_are_refused(tmp_path: Path)
         "column 'city' has categories that are not ASCII, which XGBoost does not save whole"
     )
     assert opened("xgboost", path, columns="matrix").inputs == (Tensor("x", "FP32", [3]),)
+
+
+def test_a_lightgbm_row_of_another_length_is_refused(tmp_path: Path) -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    booster = lightgbm.Booster(model_file=lightgbm_file(tmp_path, "regression", AMOUNT))
+    row = SingleRow(lightgbm, booster, threads=1, iterations=0, margins=False)
+    for shape in ((1, X.shape[1] - 1), (2, X.shape[1]), (X.shape[1],)):
+        with pytest.raises(ValueError, match=f"a row of {X.shape[1]}, found"):
+            row(np.zeros(shape))
+
+
+def test_lightgbm_answers_alike_where_its_library_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lightgbm = pytest.importorskip("lightgbm")
+    path = lightgbm_file(tmp_path, "multiclass", KIND, num_class=3)
+    row = X[:1].astype(float)
+    expected = asked(opened("lightgbm", path, answers=EVERY), row)
+    monkeypatch.setattr(lightgbm.Booster, "num_feature", property(lambda self: self.missing))
+    found = asked(opened("lightgbm", path, answers=EVERY), row)
+    assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
 def test_categories_of_lightgbm_are_texts_and_one_never_seen_is_missing(tmp_path: Path) -> None:
