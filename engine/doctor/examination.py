@@ -25,6 +25,7 @@ from ringbatch.engine.doctor.engines import engines
 from ringbatch.engine.doctor.facts import Facts
 from ringbatch.engine.doctor.findings import Finding, Level
 from ringbatch.engine.doctor.host_files import HostFiles, limits
+from ringbatch.engine.doctor.logins import login
 from ringbatch.engine.doctor.needs import needs
 from ringbatch.engine.doctor.probes import credentials, doors, features
 from ringbatch.engine.doctor.report import as_json, text
@@ -84,6 +85,7 @@ def gather(config: Config, files: HostFiles) -> tuple[Facts, list[Finding]]:
     """All that is known of the host, and which parts of it a fault of the doctor's has cost."""
     sources: Mapping[str, Callable[[], Any]] = {
         "shared_memory": files.shared_memory,
+        "login": login,
         "limits": limits,
         "group": files.control_group,
         "processors": files.processors,

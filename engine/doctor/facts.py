@@ -207,6 +207,23 @@ class RunningEngine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """What systemd-logind does to this user's files in /dev/shm once the user has logged out.
+
+    Attributes:
+        user: its name.
+        system: whether it is a system user, whose files are left alone.
+        removes: whether those of others are removed.
+        lingers: whether the user counts as logged in without being so.
+    """
+
+    user: str
+    system: bool
+    removes: bool
+    lingers: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Engines:
     """Engines on this host.
 
@@ -283,9 +300,10 @@ class WakeUps:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """All of it; None where it could not be found out. Of `credentials`, why those that are
-    configured cannot be used; empty where they can."""
+    configured cannot be used; empty where they can. `login` is None where systemd-logind is not."""
 
     shared_memory: SharedMemory | None = None
+    login: Login | None = None
     limits: Limits | None = None
     group: ControlGroup | None = None
     processors: Processors | None = None

@@ -10,6 +10,7 @@ from ringbatch.engine.doctor.findings import Finding, sized
 _SEGMENT: Final = Topic(
     "dev-shm", "all requests and answers lie there, in one segment of fixed size"
 )
+_LOGOUT: Final = Topic("logout", "without its names in /dev/shm an engine takes no new clients")
 _MEMORY: Final = Topic(
     "memory", "whoever takes more than there is is ended by the kernel, workers first"
 )
@@ -77,6 +78,26 @@ def dev_shm(case: Case) -> Iterator[Finding]:
         )
     else:
         yield _SEGMENT.ok(room)
+
+
+def logout(case: Case) -> Iterator[Finding]:
+    """Whether the segment outlives that its user logs out."""
+    found = case.facts.login
+    if found is None:
+        return
+    if found.system:
+        yield _LOGOUT.ok(f"systemd-logind leaves the files of {found.user}, a system user, alone")
+    elif not found.removes:
+        yield _LOGOUT.ok("systemd-logind leaves the files of users who log out alone")
+    elif found.lingers:
+        yield _LOGOUT.ok(f"{found.user} lingers, so systemd-logind leaves the files alone")
+    else:
+        yield _LOGOUT.note(
+            f"systemd-logind removes the files of {found.user} in /dev/shm once {found.user} has "
+            "logged out, and an engine that runs then ends",
+            f"loginctl enable-linger {found.user}, or RemoveIPC=no in /etc/systemd/logind.conf, or "
+            "run it as a system user, as the units do",
+        )
 
 
 def memory(case: Case) -> Iterator[Finding]:
@@ -154,4 +175,4 @@ def huge_pages(case: Case) -> Iterator[Finding]:
         yield _HUGE.ok(chosen)
 
 
-CHECKS: Final = (dev_shm, memory, swap, huge_pages)
+CHECKS: Final = (dev_shm, logout, memory, swap, huge_pages)

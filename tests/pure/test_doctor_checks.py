@@ -33,6 +33,7 @@ from ringbatch.engine.doctor.facts import (
     HugePages,
     Kernel,
     Limits,
+    Login,
     Memory,
     Package,
     Processors,
@@ -65,6 +66,8 @@ SHM: Final = SharedMemory(
     free_files=1_000_000,
     writable=True,
 )
+LOGIN: Final = Login(user="ringbatch", system=True, removes=True, lingers=False)
+USER: Final = replace(LOGIN, user="ada", system=False)
 LIMITS: Final = Limits(open_files=65536, processes=None, core_bytes=0)
 FOUR: Final = Processors(
     host=Host((0, 1, 2, 3), {0: (0, 1, 2, 3)}, 4),
@@ -97,6 +100,7 @@ SOFTWARE: Final = Software(
 TRIPS: Final = WakeUps(count=900, median_ns=40_000, p99_ns=90_000, busy=0.2, stolen=0.0)
 WELL: Final = Facts(
     shared_memory=SHM,
+    login=LOGIN,
     limits=LIMITS,
     group=ControlGroup(),
     processors=FOUR,
@@ -252,6 +256,16 @@ ROWS: Final = (
         configured=config({"max_in_flight": 64}),
     ),
     row(M.dev_shm, OK, "8192 MiB free of 8192 MiB; the segment takes 19"),
+    row(
+        M.logout,
+        NOTE,
+        "systemd-logind removes the files of ada in /dev/shm once ada has logged out",
+        "loginctl enable-linger ada",
+        login=USER,
+    ),
+    row(M.logout, OK, "ada lingers", login=replace(USER, lingers=True)),
+    row(M.logout, OK, "users who log out", login=replace(USER, removes=False)),
+    row(M.logout, OK, "the files of ringbatch, a system user, alone"),
     row(
         M.memory,
         ERROR,

@@ -1,6 +1,7 @@
 """What the doctor reads of a host, on made-up ones below a folder."""
 
 import os
+import pwd
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -8,8 +9,9 @@ from typing import Final
 import pytest
 
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
-from ringbatch.engine.doctor.facts import ControlGroup, HugePages, Memory, Room
+from ringbatch.engine.doctor.facts import ControlGroup, HugePages, Login, Memory, Room
 from ringbatch.engine.doctor.host_files import HostFiles
+from ringbatch.engine.doctor.logins import login
 from ringbatch.engine.doctor.needs import needs
 from ringbatch.engine.doctor.software import packages
 from ringbatch.engine.process.plan import Host
@@ -236,3 +238,61 @@ def test_every_process_thread_and_lane_is_counted() -> None:
     assert found.segment_bytes > lanes * (32 << 20)
     assert found.files >= lanes + 2 * 7
     assert not found.lowered
+
+
+def test_nobody_logs_in_where_logind_is_not(tmp_path: Path) -> None:
+    assert login(tmp_path, 1000) is None
+
+
+@pytest.mark.parametrize(
+    ("files", "removes"),
+    [
+        ({}, True),
+        ({"etc/systemd/logind.conf": "[Login]\n#RemoveIPC=no\n"}, True),
+        ({"etc/systemd/logind.conf": "[Login]\nRemoveIPC = No\n"}, False),
+        ({"usr/lib/systemd/logind.conf": "RemoveIPC=no\n"}, False),
+        (
+            {
+                "usr/lib/systemd/logind.conf": "RemoveIPC=no\n",
+                "etc/systemd/logind.conf": "[Login]\n",
+            },
+            True,
+        ),
+        (
+            {
+                "etc/systemd/logind.conf": "RemoveIPC=yes\n",
+                "usr/lib/systemd/logind.conf.d/50-a.conf": "RemoveIPC=no\n",
+            },
+            False,
+        ),
+        (
+            {
+                "usr/lib/systemd/logind.conf.d/90-a.conf": "RemoveIPC=no\n",
+                "etc/systemd/logind.conf.d/90-a.conf": "RemoveIPC=yes\n",
+            },
+            True,
+        ),
+        (
+            {
+                "run/systemd/logind.conf.d/20-a.conf": "RemoveIPC=yes\n",
+                "etc/systemd/logind.conf.d/10-a.conf": "RemoveIPC=no\n",
+            },
+            True,
+        ),
+    ],
+)
+def test_whether_logind_removes_files_is_read_as_it_reads_it(
+    tmp_path: Path, files: Mapping[str, str], removes: bool
+) -> None:
+    host(tmp_path, {"run/systemd/users/.keep": "", **files})
+    found = login(tmp_path, 1000)
+    assert found is not None
+    assert (found.removes, found.system, found.lingers) == (removes, False, False)
+
+
+def test_system_users_and_those_who_linger_are_told_apart(tmp_path: Path) -> None:
+    name = pwd.getpwuid(0).pw_name
+    host(tmp_path, {"run/systemd/users/.keep": "", f"var/lib/systemd/linger/{name}": ""})
+    assert login(tmp_path, 0) == Login(user=name, system=True, removes=True, lingers=True)
+    unknown = login(tmp_path, 4_000_000)
+    assert unknown == Login(user="4000000", system=False, removes=True, lingers=False)
