@@ -9,7 +9,7 @@ luckiest of them. The target is the most requests/s.
 """
 
 import argparse
-import importlib.util
+import importlib
 import itertools
 import os
 import subprocess
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -103,17 +104,17 @@ def trees(folder: Path) -> Subject:
     random = np.random.default_rng(0)
     x = random.normal(size=(4000, FEATURES)).astype(np.float32)
     y = (x[:, 0] + x[:, 1] * x[:, 2] + random.normal(size=4000) / 2 > 0).astype(int)
-    if importlib.util.find_spec("xgboost") is not None:
-        from xgboost import XGBClassifier
-
-        model = XGBClassifier(n_estimators=TREES, n_jobs=1).fit(x, y)
+    with suppress(ModuleNotFoundError):
+        xgboost = importlib.import_module("xgboost")
+        model = xgboost.XGBClassifier(n_estimators=TREES, n_jobs=1).fit(x, y)
         model.save_model(folder / "trees.ubj")
         return Subject(f'path = "{folder / "trees.ubj"}"')
-    if importlib.util.find_spec("sklearn") is not None:
-        import joblib
-        from sklearn.ensemble import HistGradientBoostingClassifier
-
-        fitted = HistGradientBoostingClassifier(max_iter=TREES, early_stopping=False).fit(x, y)
+    with suppress(ModuleNotFoundError):
+        joblib = importlib.import_module("joblib")
+        ensemble = importlib.import_module("sklearn.ensemble")
+        fitted = ensemble.HistGradientBoostingClassifier(max_iter=TREES, early_stopping=False).fit(
+            x, y
+        )
         joblib.dump(fitted, folder / "trees.joblib")
         return Subject(f'path = "{folder / "trees.joblib"}"\ntrust_pickle = true')
     raise NotHere("neither xgboost nor scikit-learn is installed")

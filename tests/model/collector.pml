@@ -22,7 +22,7 @@ inline take_in(reference) {
     queue[SLOT(reference)] = GENERATION(reference)
 }
 
-/* engine/collector/dispatcher.py: Dispatcher.pass_on; engine/collector/model_pool.py: ChainModel.pass_on */
+/* engine/collector/dispatcher.py: Dispatcher.pass_on; engine/collector/models.py: ChainModel.pass_on */
 inline pass_on(at, number) {
     if
 #ifdef PASS_ON_THE_ANSWERED
@@ -285,7 +285,7 @@ end:
             chosen = 0
         }
 
-    /* engine/collector/dispatcher.py: Dispatcher._serve_queue, Dispatcher._dispatch; engine/collector/model_pool.py:
+    /* engine/collector/dispatcher.py: Dispatcher._serve_queue, Dispatcher._dispatch; engine/collector/models.py:
      * Model.takes_next */
     :: atomic {
             collector_at == STEPPING && !again[0] && !again[1] &&
