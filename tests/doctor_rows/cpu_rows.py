@@ -4,13 +4,8 @@ from dataclasses import replace
 from typing import Final
 
 from doctor_rows.hosts import ERROR, FOUR, NOTE, OK, TRIPS, TWO_NODES, WARNING, config, row
-from ringbatch.engine.doctor import (
-    cpu_checks,
-)
-from ringbatch.engine.doctor.facts import (
-    Clock,
-    ControlGroup,
-)
+from ringbatch.engine.doctor import cpu_checks
+from ringbatch.engine.doctor.facts import Clock, ControlGroup
 from ringbatch.engine.process.plan import Host
 
 CPU_ROWS: Final = (

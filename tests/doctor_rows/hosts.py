@@ -34,11 +34,7 @@ from ringbatch.engine.process.plan import Host
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 SHM: Final = SharedMemory(
-    filesystem="tmpfs",
-    size_bytes=8 * GIB,
-    free_bytes=8 * GIB,
-    free_files=1_000_000,
-    writable=True,
+    filesystem="tmpfs", size_bytes=8 * GIB, free_bytes=8 * GIB, free_files=1_000_000, writable=True
 )
 LOGIN: Final = Login(user="ringbatch", system=True, removes=True, lingers=False)
 USER: Final = replace(LOGIN, user="ada", system=False)
@@ -65,11 +61,7 @@ PACKAGES: Final = (
     Package(name="grpcio", version=None, bounds=">=1.67.1", extra="grpc"),
 )
 SOFTWARE: Final = Software(
-    ringbatch="0.1.0",
-    compiled=True,
-    python=(3, 12, 1),
-    implementation="CPython",
-    packages=PACKAGES,
+    ringbatch="0.1.0", compiled=True, python=(3, 12, 1), implementation="CPython", packages=PACKAGES
 )
 TRIPS: Final = WakeUps(count=900, median_ns=40_000, p99_ns=90_000, busy=0.2, stolen=0.0)
 WELL: Final = Facts(
@@ -150,9 +142,5 @@ def room(limit: int, left: int) -> Room:
 
 
 TAKEN: Final = Door(
-    key="port",
-    host="127.0.0.1",
-    port=8080,
-    refusal="Address already in use",
-    taken=True,
+    key="port", host="127.0.0.1", port=8080, refusal="Address already in use", taken=True
 )

@@ -22,16 +22,8 @@ from doctor_rows.hosts import (
     room,
     row,
 )
-from ringbatch.engine.doctor import (
-    limit_checks,
-    memory_checks,
-)
-from ringbatch.engine.doctor.facts import (
-    ControlGroup,
-    Engines,
-    HugePages,
-    Memory,
-)
+from ringbatch.engine.doctor import limit_checks, memory_checks
+from ringbatch.engine.doctor.facts import ControlGroup, Engines, HugePages, Memory
 
 MEMORY_ROWS: Final = (
     row(memory_checks.dev_shm, ERROR, "there is no /dev/shm", "mount a tmpfs", shared_memory=None),

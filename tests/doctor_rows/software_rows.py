@@ -18,18 +18,8 @@ from doctor_rows.hosts import (
     config,
     row,
 )
-from ringbatch.engine.doctor import (
-    credential_checks,
-    engine_checks,
-    kernel_checks,
-    software_checks,
-)
-from ringbatch.engine.doctor.facts import (
-    Door,
-    Engines,
-    Features,
-    Package,
-)
+from ringbatch.engine.doctor import credential_checks, engine_checks, kernel_checks, software_checks
+from ringbatch.engine.doctor.facts import Door, Engines, Features, Package
 
 SOFTWARE_ROWS: Final = (
     row(kernel_checks.platform, NOTE, "cannot be known", "another user", kernel=None),

@@ -9,18 +9,7 @@ from typing import Any, Final
 
 import pytest
 from doctor_rows.cpu_rows import CPU_ROWS
-from doctor_rows.hosts import (
-    ERROR,
-    GIB,
-    MIB,
-    NOTE,
-    OK,
-    SMALL,
-    WELL,
-    Row,
-    config,
-    findings,
-)
+from doctor_rows.hosts import ERROR, GIB, MIB, NOTE, OK, SMALL, WELL, Row, config, findings
 from doctor_rows.memory_rows import MEMORY_ROWS
 from doctor_rows.software_rows import SOFTWARE_ROWS
 
@@ -34,10 +23,7 @@ from ringbatch.engine.doctor import (
     software_checks,
 )
 from ringbatch.engine.doctor.examination import CHECKS, judge
-from ringbatch.engine.doctor.facts import (
-    Engines,
-    Facts,
-)
+from ringbatch.engine.doctor.facts import Engines, Facts
 from ringbatch.engine.doctor.findings import Finding
 
 MODULES: Final = (
