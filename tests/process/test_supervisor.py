@@ -225,8 +225,9 @@ def runs(server: Server, pid: int) -> bool:
 
 
 def stopped_now(pid: int) -> bool:
-    """Whether the kernel has stopped a process."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    """Whether all threads of a process are stopped: one takes the signal, and stops the others."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads)
 
 
 def lane_requests(server: Server) -> int:
@@ -485,6 +486,7 @@ def test_after_kill_9_in_the_worst_order_the_next_start_sweeps_and_serves(
     collectors = [old.role(title) for title in ("collector", "standby")]
     for pid in collectors:
         os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: all(stopped_now(pid) for pid in collectors), "they are stopped")
     os.kill(old.pid, signal.SIGKILL)
     old.process.wait()
     for pid in collectors:
