@@ -16,6 +16,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, Final
 
+from ringbatch.engine.runtimes.beside import import_afresh_from
 from ringbatch.engine.runtimes.model import Model, Options, refusing
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
@@ -112,6 +113,7 @@ def _import(path: Path, content: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, str(path.parent))
+    import_afresh_from(path.parent)
     with refusing(path):
         try:
             spec.loader.exec_module(module)

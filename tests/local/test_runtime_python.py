@@ -6,6 +6,7 @@ import pickle
 import py_compile
 import sys
 from collections.abc import Callable, Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 
 import pytest
@@ -20,9 +21,10 @@ WriteModel = Callable[..., Path]
 
 @pytest.fixture(autouse=True)
 def imports_as_before() -> Iterator[None]:
-    path, modules = list(sys.path), set(sys.modules)
+    path, hooks, modules = list(sys.path), list(sys.path_hooks), set(sys.modules)
     yield
-    sys.path[:] = path
+    sys.path[:], sys.path_hooks[:] = path, hooks
+    sys.path_importer_cache.clear()
     for name in set(sys.modules) - modules:
         del sys.modules[name]
 
@@ -77,6 +79,47 @@ def test_a_replaced_file_of_the_same_size_and_second_is_read_anew(
         # As pools import it, and as its owner may have run it.
         py_compile.compile(str(path), doraise=True)
         del sys.modules["replaced"]
+
+
+@pytest.mark.parametrize("name", ["beside", "package/beside"])
+def test_so_are_modules_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    model, module = tmp_path / "asks.py", tmp_path / f"{name}.py"
+    module.parent.mkdir(exist_ok=True)
+    dotted = name.replace("/", ".")
+    model.write_text(
+        f"from {dotted} import number\ndef predict(instances):\n    return number", "utf-8"
+    )
+    for number in (1, 2):
+        module.write_text(f"number = {number}")
+        os.utime(module, (1_700_000_000, 1_700_000_000))
+        assert import_model(model).predict([]) == number
+        compiled = Path(py_compile.compile(str(module), doraise=True) or "")
+        for loaded in ("asks", dotted):
+            del sys.modules[loaded]
+    # What was compiled long after the last change is of no other text.
+    module.write_text("number = 3")
+    os.utime(module, (1_700_000_000, 1_700_000_000))
+    later = module.stat().st_ctime + 60
+    os.utime(compiled, (later, later))
+    assert import_model(model).predict([]) == 2
+
+
+def test_an_environment_below_its_folder_is_left_to_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packages = tmp_path / "env" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "installed_there.py").write_text("number = 1")
+    monkeypatch.syspath_prepend(packages)
+    model = tmp_path / "asks.py"
+    model.write_text("import installed_there\ndef predict(instances):\n    return instances")
+    import_model(model)
+    spec = sys.modules["installed_there"].__spec__
+    assert spec is not None
+    assert type(spec.loader) is SourceFileLoader
 
 
 def test_without_inputs_it_is_untyped(tmp_model: WriteModel) -> None:
