@@ -8,6 +8,9 @@ them. Everything starts on a multiple of 64 bytes, one behind the other:
     what step 0 keeps, what step 1 keeps, and so on
     the answer, as any other, from ANSWER_START on
 
+Where a step fails, the text stands in the place of what it would have written, and ANSWER_START
+says where.
+
 What a slot says of the time is, up to GATHERED_NS, of the first step, and from RAN_NS on of the
 last.
 

@@ -342,7 +342,7 @@ class EnginePort:
             self._answered.setdefault(slot >> self._lane_shift, []).append(ref)
 
     def say_answer_start(self, references: Sequence[int], start: int) -> None:
-        """Note of requests for a chain how many bytes stand before their answers, which follow."""
+        """Note of requests how many bytes stand before their answers, which follow."""
         first, step = self._first_word + SlotWords.ANSWER_START, SlotWords.SIZE
         for slot in slots_of(references):
             self._words[first + slot * step] = start
@@ -383,18 +383,27 @@ class EnginePort:
         mark: BatchMark,
         finished_ns: int,
         *,
-        later_step: bool = False,
+        kept_bytes: int | None = None,
     ) -> None:
-        """Answer with a text for the client, cut to the room there is; `later_step` as for
-        `answer_later_step`."""
-        message = text.encode(errors="replace")[: request.result_capacity]
-        start = request.result_offset
-        if later_step:
-            self.memory[start : start + len(message)] = message
-            self.answer_later_step([request.ref], status, len(message), mark, finished_ns)
-            return
+        """Answer with a text for the client, cut to the room there is.
+
+        Args:
+            request: which.
+            status, mark, finished_ns: as for `answer`.
+            text: for the client.
+            kept_bytes: for a chain in a step behind the first, what earlier steps keep. The text
+                stands behind that: who writes it may die before the answer is there, and then the
+                step is run again.
+        """
+        ref, skipped = request.ref, kept_bytes or 0
+        message = text.encode(errors="replace")[: request.result_capacity - skipped]
+        start = request.result_offset + skipped
         self.memory[start : start + len(message)] = message
-        self.answer(request.ref, status, len(message), mark, finished_ns)
+        self.say_answer_start([ref], skipped)
+        if kept_bytes is None:
+            self.answer(ref, status, len(message), mark, finished_ns)
+        else:
+            self.answer_later_step([ref], status, len(message), mark, finished_ns)
 
     def give_up(self, request: Request, late: str, mark: BatchMark, now_ns: int) -> Status:
         """Answer a request that is not run: with `late` where its deadline has come, else with

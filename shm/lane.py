@@ -380,7 +380,7 @@ class Lane(SlotMemory):
         return _STATUSES[flag], size, batch
 
     def answer_start(self, slot: int) -> int:
-        """Bytes in the result memory before the answer of a chain, whose status is OK."""
+        """Bytes in the result memory before the answer of a chain, or before its text."""
         start: int = self._words[self._first_word + slot * SlotWords.SIZE + SlotWords.ANSWER_START]
         # What a worker says is as good as its results, and must lie in the slot's memory.
         return min(start, self._result_capacity[slot])

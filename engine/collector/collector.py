@@ -17,6 +17,7 @@ from ringbatch.engine.collector.models import Batch, Model, Worker
 from ringbatch.engine.collector.quarantine import Quarantine
 from ringbatch.engine.process.role_messages import Drained, Loaded, ModelNews, Released
 from ringbatch.shm import cost_profile
+from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import CollectorCounter, Counters, ModelCounter
 from ringbatch.shm.descriptors import REPORT_WORDS, HeaderWords
 from ringbatch.shm.engine_port import EnginePort, Request, columns
@@ -280,6 +281,10 @@ class Collector:
                 self._say(Released(number))
             return
         for mark, references, asked in held:
+            if not ready and step_in(asked):
+                # Of a worker that has died: the last collector may have begun to answer these, over
+                # what their steps have kept. They begin anew, as what no worker holds.
+                references = []
             requests = [self._request(ref, asked, now_ns) for ref in references]
             self._known.update(dict.fromkeys(references, 0))
             worker.batches.append(Batch(mark, requests))

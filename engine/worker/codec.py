@@ -1,6 +1,6 @@
 """What a `Runner` asks of whoever reads and writes its batches."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ringbatch.engine.worker.outputs import WrongResult
@@ -72,8 +72,10 @@ class Place(NamedTuple):
         codec: reads what earlier steps have kept, and writes what later ones take, or the answer.
         number: of the step.
         last: whether it answers.
+        kept_bytes: what earlier steps have kept of a request, at most all of its result memory.
     """
 
     codec: Codec
     number: int
     last: bool
+    kept_bytes: Callable[[Request], int]

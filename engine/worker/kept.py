@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from ringbatch.engine.worker.tensors import Gatherer
 from ringbatch.shm.chain import Chain
+from ringbatch.shm.engine_port import Request
 from ringbatch.shm.frame import Placement
 from ringbatch.shm.layout import aligned
 from ringbatch.shm.model_spec import ModelSpec
@@ -80,6 +81,12 @@ class Kept:
         if not blocks:
             return self.key_starts[-1]
         return aligned(blocks[-1].start + blocks[-1].placement.size)
+
+    def kept_bytes(self, count: int, request: Request) -> int:
+        """Where the block behind so many starts in a request's memory, or where that ends."""
+        capacity = request.result_capacity
+        blocks = self.blocks(request.rows, request.result_offset, capacity, count)
+        return capacity if blocks is None else min(self.end(blocks), capacity)
 
     def static_end(self, rows: int, capacity: int, count: int) -> int | None:
         """Of a static chain, where the block behind so many starts; None where there is no room.

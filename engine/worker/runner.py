@@ -279,9 +279,10 @@ class Runner:
         # A model may put half of a surrogate pair into its text, straight from a client's JSON.
         text = text.encode(errors="replace").decode()
         stamped = self.runs.stamped(mark)
-        later = self._place is not None and self._place.number > 0
+        place = self._place
         for request in requests:
-            self._port.fail(request, status, text, stamped, now_ns, later_step=later)
+            kept = place.kept_bytes(request) if place is not None and place.number else None
+            self._port.fail(request, status, text, stamped, now_ns, kept_bytes=kept)
 
 
 def _kind(error: Exception) -> str:

@@ -8,6 +8,7 @@ chain: the collector says at which, so that no frontend's word decides it.
 
 import struct
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ringbatch.engine.worker.codec import Place
@@ -286,7 +287,7 @@ class Steps:
             if last
             else KeepingScatterer(kept, number, self._gatherer(kept, number + 1)),
         )
-        return Place(codec, number, last)
+        return Place(codec, number, last, partial(kept.kept_bytes, number))
 
     def _spec(self, reference: int) -> ModelSpec | None:
         for _ in range(2):

@@ -169,10 +169,9 @@ class Call(Waiter):
             return
         index, room = sent
         status, size, *_, finished_ns = lane.answer(slot)
-        start = lane.result_offset[slot]
+        before = lane.answer_start(slot) if self._model.result_sizes.chained else 0
+        start = lane.result_offset[slot] + before
         if status is Status.OK:
-            before = lane.answer_start(slot) if self._model.result_sizes.chained else 0
-            start += before
             self._results[index] = self._parts[index].rows, bytearray(memory[start : start + size])
             lane.release(slot)
             if not self._model.result_sizes.sized:

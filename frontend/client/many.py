@@ -179,7 +179,8 @@ class Bulk(Waiter):
 
     def _refused(self, slot: int) -> None:
         lane = self._channel.slots.lane
-        answer, start = lane.answer(slot), lane.result_offset[slot]
+        before = lane.answer_start(slot) if self._model.result_sizes.chained else 0
+        answer, start = lane.answer(slot), lane.result_offset[slot] + before
         # An answer of another size than the signature's is a defect of whoever wrote it.
         status = Status.CORRUPT if answer.status is Status.OK else answer.status
         text = ""

@@ -158,7 +158,8 @@ class SlotRequest(ABC, Generic[A]):
     def _refused(self, slot: int, status: Status, size: int) -> None:
         lane = self._engine.lane
         too_large = status is Status.RESULT_TOO_LARGE
-        text = "" if too_large else bytes(self._result(slot, size)).decode(errors="replace")
+        before = self._before(slot)
+        text = "" if too_large else bytes(self._result(slot, size, before)).decode(errors="replace")
         lane.release(slot)
         if status is Status.EXPIRED:
             # The collector has looked at the clock before the gateway did.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chain_harness import House, Part, chain, step
+from chain_harness import Death, House, Part, chain, step
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +15,7 @@ from ringbatch.engine.collector.passing import at_step
 from ringbatch.engine.runtimes.model import InvalidInput
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.descriptors import ModelWords
-from ringbatch.shm.engine_port import Request
+from ringbatch.shm.engine_port import EnginePort, Request
 from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
@@ -69,6 +69,10 @@ SEARCH = {
 }
 ABC = chain("abc", "a", "b", "c")
 TEXTS = chain("search", "tokenize", "encode", "rank")
+
+
+def dies(*_: Any) -> None:
+    raise Death
 
 
 def texts(*rows: str) -> Any:
@@ -273,6 +277,52 @@ def test_whenever_a_worker_dies_nothing_is_lost_or_wrong(parts_config: Any) -> N
         else:
             break
     assert died > 30
+
+
+@pytest.mark.parametrize(("failing", "values"), [("b", [[[9, 9, 9]]]), ("c", [[[9, 9, 9]]])])
+def test_whenever_a_worker_dies_that_refuses_a_request_what_steps_have_kept_stays(
+    failing: str, values: Any
+) -> None:
+    """The text of an error must not lie where the step finds its inputs when it is run again."""
+
+    def predict(x: Any) -> Any:
+        raise InvalidInput(f"{x.tolist()} is refused, in words that take more room than it")
+
+    died = 0
+    for point in range(100):
+        house = House(LINE | {failing: Part([X], [Y], predict)}, ABC)
+        house.points = iter([*repeat(False, point), True])
+        number = house.send("abc", *values)
+        house.settle()
+        given = {"b": [[10.0] * 3], "c": [[20.0] * 3]}[failing]
+        text = f"{given} is refused, in words that take more room than it"
+        assert house.answers[number] == (Status.INVALID, text)
+        if next(house.points, None) is None:
+            died += 1
+        else:
+            break
+    assert died > 10
+
+
+def test_a_collector_that_dies_while_it_gives_up_a_request_leaves_it_to_be_run_from_the_first_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house = House(LINE, ABC)
+    number = house.send("abc", [[9, 9, 9]])
+    for death in range(2):
+        for _ in range(12):
+            house.step_collector()
+            house.step_worker(0)
+        if death:
+            # Amid its answer: the text is there, and DONE is not.
+            with monkeypatch.context() as context:
+                context.setattr(EnginePort, "answer", dies)
+                with pytest.raises(Death):
+                    house.die(1, killed=False)
+            house.new_collector()
+        house.die(1, killed=False)
+    house.settle()
+    assert isinstance(house.answers[number], list)
 
 
 @pytest.mark.parametrize("killer", ["a", "b", "c"])

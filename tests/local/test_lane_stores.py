@@ -44,7 +44,11 @@ def name_of(number: int) -> str:
     """What the word with that number is."""
     if LAYOUT.slots_word <= number < LAYOUT.payload // WORD:
         slot, within = divmod(number - LAYOUT.slots_word, SlotWords.SIZE)
-        names = {SlotWords.CONTROL: "CONTROL", SlotWords.DONE: "DONE"}
+        names = {
+            SlotWords.CONTROL: "CONTROL",
+            SlotWords.DONE: "DONE",
+            SlotWords.ANSWER_START: "ANSWER_START",
+        }
         return f"{names.get(within, within)} of {slot}"
     if LAYOUT.submissions <= number < LAYOUT.tasks:
         kind = "submissions" if number < LAYOUT.completions else "completions"
@@ -283,6 +287,7 @@ def test_an_answer_in_words_is_stored_in_the_same_order(recorded: Recorded) -> N
     recorded.worker.flush()
     assert [what for _, what in recorded.log.entries] == [
         "payload",
+        f"ANSWER_START of {slot}",
         f"result header of {slot}",
         f"DONE of {slot}",
         "word of completions",

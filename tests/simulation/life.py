@@ -201,6 +201,14 @@ BROKEN_CHAINS: Final = Profile(
     chained=True,
 )
 """Whoever holds a request of a chain dies between its steps, and some end before the last."""
+FATAL_CHAINS: Final = Profile(
+    requests=3,
+    stride=3,
+    kills_of_collectors=0.2,
+    fatal=0.8,
+    chained=True,
+)
+"""Workers die of requests at all steps, and collectors while they give these up."""
 _CROWDED_SHARE: Final = 0.08
 _CHAINED_SHARE: Final = 0.25
 _LOADS_SHARE: Final = 0.1
