@@ -75,8 +75,10 @@ def require_tools() -> None:
             raise ToolMissing(f"{tool} is not installed: apt-get install wrk hey")
 
 
-def wrk_version() -> str:
-    """Return what wrk says about itself, such as ``4.1.0``."""
+def wrk_version() -> str | None:
+    """Return what wrk says about itself, such as ``4.1.0``; None where it is not installed."""
+    if shutil.which("wrk") is None:
+        return None
     text = subprocess.run(["wrk", "-v"], capture_output=True, text=True).stdout
     return text.split("[")[0].removeprefix("wrk").strip()
 

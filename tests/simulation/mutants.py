@@ -201,7 +201,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
         EnginePort, "answer_each", "if fits:", "self.answer("
     ),
     "a refusal is DONE before its text": Late(
-        EnginePort, "fail", "self.memory[start:start + len(message)] =", "self.answer("
+        EnginePort, "fail", "self.memory[start:start + len(message)] =", "if kept_bytes is None:"
     ),
     "answers of a typed model are DONE before their numbers": Mutant(
         Runner,
