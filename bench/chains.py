@@ -1,16 +1,21 @@
-"""What a chain of three models costs beside one model, all three asked in turn, and one function.
+"""What a chain of three models costs beside one model, all three asked in turn, one function, and
+Triton's ensemble.
 
 One engine serves three models that do next to nothing, the chain of them, and a model whose
 `predict` calls the same three functions. The entries are asked in turn, round by round, by wrk;
 CPU time is that of all of the engine's processes. A client that asks all three over HTTP, one
 after the other, is taken to cost nothing itself: its requests take the time of the three together.
+Triton serves the same three models behind its Python backend, and the ensemble of them; it and a
+chain of ringbatch's are asked in V2's JSON.
 """
 
 import argparse
 import json
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,7 +23,7 @@ import load
 from answers import Client, WrongAnswer
 from harness import Server
 from load import Post
-from peers import Ringbatch
+from peers import TRITON, PeerUnfit, Ringbatch, Triton, TritonEnsemble
 from procfs import sample_tree
 from report import Report
 from rounds import ratios, run_rounds, spread, table
@@ -27,7 +32,12 @@ MODELS: Final = ("one", "two", "three")
 FUNCTION: Final = "function"
 CHAIN: Final = "chain"
 IN_TURN: Final = "in turn"
-ENTRIES: Final = (MODELS[0], CHAIN, FUNCTION, IN_TURN)
+V2_CHAIN: Final = "chain, V2"
+V2_ONE: Final = "one, V2"
+ENSEMBLE: Final = "Triton's ensemble, V2"
+TRITON_ONE: Final = "Triton's one, V2"
+OWN: Final = (MODELS[0], CHAIN, FUNCTION, IN_TURN, V2_ONE, V2_CHAIN)
+TRITONS: Final = (TRITON_ONE, ENSEMBLE)
 MAX_RATIO: Final = 1.5
 STEP: Final = """
 from ringbatch.engine import Tensor
@@ -38,6 +48,8 @@ def predict(x):
 """
 NUMBERS: Final = [number / 8 for number in range(16)]
 BODY: Final = json.dumps({"instances": [NUMBERS]})
+V2_INPUT: Final = {"name": "x", "datatype": "FP32", "shape": [1, 16], "data": NUMBERS}
+V2_BODY: Final = json.dumps({"inputs": [V2_INPUT]})
 
 
 @dataclass(frozen=True)
@@ -55,10 +67,29 @@ def post(model: str) -> Post:
     return Post(f"/v1/models/{model}:predict", BODY)
 
 
-def measured(server: Server, model: str, connections: int, seconds: int) -> Figures:
+def v2_post(model: str) -> Post:
+    """The same in V2."""
+    return Post(f"/v2/models/{model}/infer", V2_BODY)
+
+
+POSTS: Final = {
+    **{model: post(model) for model in (*MODELS, CHAIN, FUNCTION)},
+    V2_CHAIN: v2_post(CHAIN),
+    V2_ONE: v2_post(MODELS[0]),
+    TRITON_ONE: v2_post(MODELS[0]),
+    ENSEMBLE: v2_post(CHAIN),
+}
+FACTORS: Final = {
+    **dict(zip(MODELS, (2, 3, 4), strict=True)),
+    **dict.fromkeys((V2_ONE, TRITON_ONE), 2),
+    **dict.fromkeys((CHAIN, FUNCTION, V2_CHAIN, ENSEMBLE), 24),
+}
+
+
+def measured(server: Server, entry: str, connections: int, seconds: int) -> Figures:
     """One model, asked for so long."""
     before = {pid: found.cpu_ns for pid, found in sample_tree(server.pid).items()}
-    run = load.wrk(server.url, post(model), connections, seconds)
+    run = load.wrk(server.url, POSTS[entry], connections, seconds)
     after = sample_tree(server.pid)
     cpu_ns = sum(found.cpu_ns - before.get(pid, 0) for pid, found in after.items())
     return Figures(run.requests_per_s, cpu_ns / run.requests / 1e3, run.p50_ms, run.p99_ms)
@@ -77,18 +108,44 @@ def in_turn(server: Server, connections: int, seconds: int) -> Figures:
     )
 
 
-def check(server: Server) -> None:
+def check(server: Server, entries: Sequence[str]) -> None:
     """Look at the answer of each.
 
     Raises:
         WrongAnswer: it is another.
     """
-    factors = dict(zip((*MODELS, CHAIN, FUNCTION), (2, 3, 4, 24, 24), strict=True))
     client = Client(server.port)
-    for model, factor in factors.items():
-        found = client.post(post(model))["predictions"]
-        if found != [[number * factor for number in NUMBERS]]:
-            raise WrongAnswer(f"{model}: {found}")
+    for entry in entries:
+        answer = client.post(POSTS[entry])
+        found = answer["outputs"][0]["data"] if "outputs" in answer else answer["predictions"][0]
+        if found != [number * FACTORS[entry] for number in NUMBERS]:
+            raise WrongAnswer(f"{entry}: {found}")
+    client.close()
+
+
+def started(stack: ExitStack, folder: Path, report: Report) -> dict[str, Server]:
+    """The servers of all entries that can be had."""
+    for factor, model in enumerate(MODELS, 2):
+        (folder / f"{model}.py").write_text(STEP.format(factor=factor))
+    (folder / f"{FUNCTION}.py").write_text(STEP.format(factor="2 * 3 * 4"))
+    command = Ringbatch(FUNCTION, folder / f"{FUNCTION}.py").command(folder)
+    with (folder / "ringbatch.toml").open("a") as config:
+        for model in MODELS:
+            config.write(f'[models.{model}]\npath = "{model}.py"\n')
+        config.write(f"[models.{CHAIN}]\nsteps = {json.dumps(MODELS)}\n")
+    own = stack.enter_context(Server(command))
+    check(own, [entry for entry in OWN if entry != IN_TURN])
+    servers = dict.fromkeys(OWN, own)
+    try:
+        TRITON.ensure()
+        ensemble = TritonEnsemble(CHAIN, [Triton(model, (16,), (16,)) for model in MODELS])
+        triton = stack.enter_context(Server(ensemble.command(folder)))
+    except PeerUnfit as error:
+        report.without(dict.fromkeys(TRITONS, str(error)))
+        return servers
+    report.peer_versions([TRITON])
+    check(triton, TRITONS)
+    return servers | dict.fromkeys(TRITONS, triton)
 
 
 def main() -> int:
@@ -103,31 +160,22 @@ def main() -> int:
 
     load.require_tools()
     report = Report("chains", vars(options))
-    with tempfile.TemporaryDirectory(prefix="bench-") as made:
-        folder = Path(made)
-        for factor, model in enumerate(MODELS, 2):
-            (folder / f"{model}.py").write_text(STEP.format(factor=factor))
-        (folder / f"{FUNCTION}.py").write_text(STEP.format(factor="2 * 3 * 4"))
-        command = Ringbatch(FUNCTION, folder / f"{FUNCTION}.py").command(folder)
-        with (folder / "ringbatch.toml").open("a") as config:
-            for model in MODELS:
-                config.write(f'[models.{model}]\npath = "{model}.py"\n')
-            config.write(f"[models.{CHAIN}]\nsteps = {json.dumps(MODELS)}\n")
-        with Server(command) as server:
-            check(server)
-            for count in options.connections:
+    with tempfile.TemporaryDirectory(prefix="bench-") as made, ExitStack() as stack:
+        servers = started(stack, Path(made), report)
+        for count in options.connections:
 
-                def run(turn: int, name: str, count: int = count) -> Figures:
-                    if name == IN_TURN:
-                        found = in_turn(server, count, options.seconds)
-                    else:
-                        found = measured(server, name, count, options.seconds)
-                    report.run(round=turn, entry=name, connections=count, result=asdict(found))
-                    return found
+            def asked(name: str, count: int = count) -> Figures:
+                ask = in_turn if name == IN_TURN else partial(measured, entry=name)
+                return ask(servers[name], connections=count, seconds=options.seconds)
 
-                for name in ENTRIES:
-                    run(-1, name)
-                say(report, count, run_rounds(ENTRIES, options.rounds, run))
+            def run(turn: int, name: str, count: int = count) -> Figures:
+                found = asked(name, count)
+                report.run(round=turn, entry=name, connections=count, result=asdict(found))
+                return found
+
+            for name in servers:
+                asked(name)
+            say(report, count, run_rounds(list(servers), options.rounds, run))
     return report.finish()
 
 
@@ -135,6 +183,7 @@ def say(report: Report, connections: int, runs: Mapping[str, list[Figures]]) -> 
     """The table of so many connections, and its limit."""
     report.say(f"\n{connections} connections")
     lines = []
+    chain_of = {name: V2_CHAIN if name.endswith("V2") else CHAIN for name in runs}
     cpu = {name: [found.cpu_us for found in rounds] for name, rounds in runs.items()}
     for name, rounds in runs.items():
         rates = [found.requests_per_s for found in rounds]
@@ -145,8 +194,8 @@ def say(report: Report, connections: int, runs: Mapping[str, list[Figures]]) -> 
                 str(spread(cpu[name])),
                 str(spread([found.p50_ms for found in rounds])),
                 str(spread([found.p99_ms for found in rounds])),
-                str(ratios([f.requests_per_s for f in runs[CHAIN]], rates)),
-                str(ratios(cpu[CHAIN], cpu[name])),
+                str(ratios([f.requests_per_s for f in runs[chain_of[name]]], rates)),
+                str(ratios(cpu[chain_of[name]], cpu[name])),
             ]
         )
     head = [
@@ -163,6 +212,10 @@ def say(report: Report, connections: int, runs: Mapping[str, list[Figures]]) -> 
         ratio = ratios(cpu[CHAIN], cpu[MODELS[0]]).median
         what = f"CPU of a chain of three against one model, {connections} connections"
         report.limit(what, ratio, at_most=MAX_RATIO)
+        if ENSEMBLE in runs:
+            rivals = [[f.requests_per_s for f in runs[name]] for name in (V2_CHAIN, ENSEMBLE)]
+            what = f"requests/s of a chain against Triton's ensemble, {connections} connections"
+            report.limit(what, ratios(*rivals).median, at_least=1.0)
 
 
 if __name__ == "__main__":

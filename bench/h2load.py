@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from load import LoadFailed, ToolMissing
 
@@ -27,6 +28,7 @@ class H2Run:
         requests_per_s: of them.
         mean_ms: mean time for a request.
         max_ms: the longest.
+        p50_ms: half of the requests were answered as quickly.
     """
 
     connections: int
@@ -35,6 +37,7 @@ class H2Run:
     requests_per_s: float
     mean_ms: float
     max_ms: float
+    p50_ms: float
 
 
 def require() -> None:
@@ -64,14 +67,14 @@ def h2load(
         LoadFailed: requests failed, or answers were not of that length.
     """
     with tempfile.TemporaryDirectory(prefix="bench-h2load-") as folder:
-        body = Path(folder, "body")
+        body, log = Path(folder, "body"), Path(folder, "log")
         body.write_bytes(framed(request))
 
         def run(extent: str) -> H2Run:
             command = f"h2load {extent} -c {connections} -m {streams}".split()
             headers = ("-H", "content-type: application/grpc", "-H", "te: trailers")
             done = subprocess.run(
-                [*command, "-d", str(body), *headers, url],
+                [*command, "-d", str(body), f"--log-file={log}", *headers, url],
                 capture_output=True,
                 text=True,
                 timeout=seconds + 60,
@@ -79,13 +82,28 @@ def h2load(
             if done.returncode != 0:
                 words = done.stderr or done.stdout
                 raise LoadFailed(f"h2load ended with {done.returncode}:\n{words}")
-            return parse(done.stdout, answer_bytes, connections, streams)
+            p50_ms = median_ms(log.read_text())
+            log.unlink()
+            return parse(done.stdout, answer_bytes, connections, streams, p50_ms)
 
         run(f"-n {WARM_UP_REQUESTS}")
         return run(f"-D {round(seconds * 1e3)}ms")
 
 
-def parse(text: str, answer_bytes: int, connections: int, streams: int) -> H2Run:
+def median_ms(log: str) -> float:
+    """The median of what requests took, from its log: for each a line with its start, its status
+    and the microseconds that it took, and perhaps more, tabs between them.
+
+    Raises:
+        LoadFailed: there is none.
+    """
+    took_us = [int(line.split("\t")[2]) for line in log.splitlines()]
+    if not took_us:
+        raise LoadFailed("h2load logged no request")
+    return median(took_us) / 1e3
+
+
+def parse(text: str, answer_bytes: int, connections: int, streams: int, p50_ms: float) -> H2Run:
     """Read what it printed.
 
     Raises:
@@ -103,7 +121,8 @@ def parse(text: str, answer_bytes: int, connections: int, streams: int) -> H2Run
     right = not rest and succeeded <= answers <= succeeded + connections * streams
     if any(bad) or not succeeded or not right:
         raise LoadFailed(f"of {succeeded} answers not all have {answer_bytes} bytes:\n{text}")
-    return H2Run(connections, streams, succeeded, float(rate[1]), _ms(times[2]), _ms(times[1]))
+    mean_ms, max_ms = _ms(times[2]), _ms(times[1])
+    return H2Run(connections, streams, succeeded, float(rate[1]), mean_ms, max_ms, p50_ms)
 
 
 def _ms(text: str) -> float:

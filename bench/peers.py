@@ -137,53 +137,104 @@ dynamic_batching {{ max_queue_delay_microseconds: {self.queue_delay_us} }}
 """
 
     def command(self, folder: Path) -> Command:
-        """Write model repository and backend into `folder` and return the command that serves it.
+        """`triton_command` of this model alone."""
+        return triton_command(folder, [self])
 
-        Triton runs a model in a program of its own, the stub, that has libpython linked to it. The
-        wheel has one for each version of Python and none where the backend looks for it. Its
-        packages are those of the first python3 on PATH.
 
-        Raises:
-            PeerUnfit: there is none for the Python of the environment.
-        """
-        python = json.loads(
-            subprocess.run(
-                [TRITON.python, "-c", _DESCRIBE_PYTHON], check=True, capture_output=True
-            ).stdout
+@dataclass(frozen=True)
+class TritonEnsemble:
+    """One model of Triton's after the other, each taking what the last has returned.
+
+    Attributes:
+        model: its name.
+        steps: at least one.
+    """
+
+    model: str
+    steps: Sequence[Triton]
+
+    @property
+    def config(self) -> str:
+        """As of `Triton`."""
+        first, last = self.steps[0], self.steps[-1]
+        between = ["x", *(f"after_{step.model}" for step in self.steps[:-1]), "y"]
+        steps = ",\n".join(
+            f'    {{ model_name: "{step.model}" model_version: -1\n'
+            f'      input_map {{ key: "x" value: "{taken}" }}\n'
+            f'      output_map {{ key: "y" value: "{returned}" }} }}'
+            for step, taken, returned in zip(self.steps, between, between[1:], strict=False)
         )
-        triton = Path(python["packages"], "pytriton", "tritonserver")
-        stub = triton / "python_backend_stubs" / python["version"] / "triton_python_backend_stub"
-        if not stub.exists():
-            there = sorted(entry.name for entry in stub.parents[1].glob("3.*"))
-            raise PeerUnfit(
-                f"Triton's Python backend has no stub for Python {python['version']}, only for "
-                f"{', '.join(there)}: run this script with one of these"
-            )
-        model = folder / "repository" / self.model
-        (model / "1").mkdir(parents=True)
-        (model / "config.pbtxt").write_text(self.config)
-        shutil.copy(SERVICES / "triton_v2.py", model / "1" / "model.py")
-        backend = folder / "backends" / "python"
-        backend.mkdir(parents=True)
-        for file in (stub, *triton.glob("backends/python/*triton_python*")):
-            (backend / file.name).symlink_to(file)
-        port = free_port()
-        return Command(
-            argv=[
-                str(triton / "bin" / "tritonserver"),
-                *("--model-repository", str(model.parent)),
-                *("--backend-directory", str(backend.parent)),
-                *f"--http-address {HOST} --http-port {port} --exit-timeout-secs 10".split(),
-                *["--allow-grpc", "false", "--allow-metrics", "false"],
-            ],
-            port=port,
-            ready_path=f"/v2/models/{self.model}/ready",
-            env={
-                "PATH": _ahead(str(TRITON.python.parent), "PATH"),
-                "LD_LIBRARY_PATH": _ahead(python["libraries"], "LD_LIBRARY_PATH"),
-            },
-            start_timeout_s=120,
+        return f"""\
+platform: "ensemble"
+max_batch_size: {first.max_batch_size}
+input [ {{ name: "x" data_type: TYPE_FP32 dims: {json.dumps(list(first.x))} }} ]
+output [ {{ name: "y" data_type: TYPE_FP32 dims: {json.dumps(list(last.y))} }} ]
+ensemble_scheduling {{
+  step [
+{steps}
+  ]
+}}
+"""
+
+    def command(self, folder: Path) -> Command:
+        """`triton_command` of the steps and of this."""
+        return triton_command(folder, [*self.steps, self])
+
+
+def triton_command(
+    folder: Path, served: Sequence[Triton | TritonEnsemble], grpc_port: int | None = None
+) -> Command:
+    """Write model repository and backend into `folder` and return the command that serves it.
+
+    Triton runs a model in a program of its own, the stub, that has libpython linked to it. The
+    wheel has one for each version of Python and none where the backend looks for it. Its packages
+    are those of the first python3 on PATH.
+
+    Raises:
+        PeerUnfit: there is none for the Python of the environment.
+    """
+    python = json.loads(
+        subprocess.run(
+            [TRITON.python, "-c", _DESCRIBE_PYTHON], check=True, capture_output=True
+        ).stdout
+    )
+    triton = Path(python["packages"], "pytriton", "tritonserver")
+    stub = triton / "python_backend_stubs" / python["version"] / "triton_python_backend_stub"
+    if not stub.exists():
+        there = sorted(entry.name for entry in stub.parents[1].glob("3.*"))
+        raise PeerUnfit(
+            f"Triton's Python backend has no stub for Python {python['version']}, only for "
+            f"{', '.join(there)}: run this script with one of these"
         )
+    repository = folder / "repository"
+    for one in served:
+        version = repository / one.model / "1"
+        version.mkdir(parents=True)
+        (version.parent / "config.pbtxt").write_text(one.config)
+        if isinstance(one, Triton):
+            shutil.copy(SERVICES / "triton_v2.py", version / "model.py")
+    backend = folder / "backends" / "python"
+    backend.mkdir(parents=True)
+    for file in (stub, *triton.glob("backends/python/*triton_python*")):
+        (backend / file.name).symlink_to(file)
+    port = free_port()
+    return Command(
+        argv=[
+            str(triton / "bin" / "tritonserver"),
+            *("--model-repository", str(repository)),
+            *("--backend-directory", str(backend.parent)),
+            *f"--http-address {HOST} --http-port {port} --exit-timeout-secs 10".split(),
+            *["--allow-metrics", "false", "--allow-grpc"],
+            *(["false"] if grpc_port is None else f"true --grpc-port {grpc_port}".split()),
+        ],
+        port=port,
+        ready_path=f"/v2/models/{served[-1].model}/ready",
+        env={
+            "PATH": _ahead(str(TRITON.python.parent), "PATH"),
+            "LD_LIBRARY_PATH": _ahead(python["libraries"], "LD_LIBRARY_PATH"),
+        },
+        start_timeout_s=120,
+    )
 
 
 def ringbatch_command(

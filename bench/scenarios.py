@@ -155,6 +155,14 @@ SCENARIOS: Final = (
         25,
     ),
     Scenario(
+        "chains",
+        "Three models of no work: a chain, in turn, in one function; Triton's ensemble.",
+        [Shape(("entry", "connections"), (*RATES, "cpu_us"))],
+        "--rounds 2 --seconds 2 --connections 1 32",
+        2,
+        8,
+    ),
+    Scenario(
         "embeddings",
         "all-MiniLM-L6-v2, texts of very unequal length; short texts alone and beside long ones.",
         [Shape(("server", "result"), RATES, split="result")],
@@ -206,6 +214,14 @@ SCENARIOS: Final = (
         "--rounds 2 --seconds 3",
         1.5,
         3,
+    ),
+    Scenario(
+        "grpc_triton",
+        "Unary calls over gRPC through the whole engine, against Triton.",
+        [Shape(("workload", "peer", "load"), ("requests_per_s", "p50_ms", "cpu_us"))],
+        "--rounds 2 --seconds 2",
+        2,
+        5,
     ),
     Scenario(
         "grpc_scaling",

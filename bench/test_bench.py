@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,7 +26,7 @@ import tensors
 import v2
 from harness import Command, Server, ServerDied, ServerLeftProcesses, free_port
 from load import LoadFailed
-from peers import PeerUnfit, Triton, toml
+from peers import PeerUnfit, Triton, TritonEnsemble, toml
 from report import Limit
 
 WRK = (
@@ -305,6 +306,23 @@ def test_triton_gets_the_stub_of_its_python(
     assert "max_queue_delay_microseconds: 7 " in config
     assert found.env["LD_LIBRARY_PATH"].split(":")[0] == "/lib399"
     assert found.env["PATH"].split(":")[0] == str(tmp_path / "triton" / "bin")
+
+
+def test_an_ensemble_of_tritons_hands_each_step_what_the_last_has_returned(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    triton_environment(monkeypatch, tmp_path, "3.99")
+    folder = tmp_path / "run"
+    steps = [Triton(name, (16,), (16,)) for name in ("one", "two", "three")]
+    found = TritonEnsemble("all", steps).command(folder)
+    assert found.ready_path == "/v2/models/all/ready"
+    served = sorted(path.name for path in (folder / "repository").iterdir())
+    assert served == ["all", "one", "three", "two"]
+    assert not (folder / "repository/all/1/model.py").exists()
+    config = (folder / "repository/all/config.pbtxt").read_text()
+    maps = re.findall(r'put_map \{ key: "([xy])" value: "(\w+)" \}', config)
+    assert [value for key, value in maps if key == "x"] == ["x", "after_one", "after_two"]
+    assert [value for key, value in maps if key == "y"] == ["after_one", "after_two", "y"]
 
 
 def test_triton_without_a_stub_for_its_python_is_refused(

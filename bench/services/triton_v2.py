@@ -25,6 +25,9 @@ PREDICT = {
     "matmul784": _matmul(784),
     "affine": _affine,
     "image": lambda x: x[:, :, 112, 112],
+    "one": lambda x: x * 2,
+    "two": lambda x: x * 3,
+    "three": lambda x: x * 4,
 }
 
 

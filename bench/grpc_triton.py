@@ -1,0 +1,241 @@
+"""Unary calls over gRPC through the whole engine, against Triton: 16 floats, and 602 KB.
+
+`h2load` sends one message over and over, in a closed loop: a call sent, its answer read. Both
+servers have one model in Python, one instance of it, a cap of 32 and no wait for a batch, and share
+all cores with h2load.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import grpc
+import h2load
+import numpy as np
+import procfs
+from answers import WrongAnswer
+from entries import OWN, run_entries
+from harness import HOST, Command, Server, free_port
+from peers import MODELS, TRITON, Environment, Ringbatch, Section, Triton, install, triton_command
+from report import Report
+from rounds import number, ratios, spread, table
+from tensors import IMAGE, MATMUL16, Subject
+
+from ringbatch.frontend.grpc.messages import inference
+
+METHOD = "/inference.GRPCInferenceService/ModelInfer"
+NOTES = {
+    OWN: "1 frontend for gRPC, 1 worker, eager, cap 32",
+    "triton": "Python backend, 1 instance, cap 32, no queue delay",
+}
+ENVIRONMENTS: Mapping[str, Environment | None] = {OWN: None, "triton": TRITON}
+Start = Callable[[Path, int], Command]
+"""Given a folder, and the port for gRPC."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Calls with one instance of a model each.
+
+    Attributes:
+        subject: the model.
+        shapes: connections, and calls under way on each; the first is a lone call.
+        at_least: times Triton's calls a second, with many under way.
+    """
+
+    subject: Subject
+    shapes: tuple[tuple[int, int], ...]
+    at_least: float
+
+
+WORKLOADS = {
+    "small": Workload(MATMUL16, ((1, 1), (1, 32), (8, 4), (32, 1)), 3.0),
+    "large": Workload(IMAGE, ((1, 1), (8, 1)), 2.0),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one server did at one load.
+
+    Attributes:
+        result: as h2load saw it.
+        cpu_us: CPU time of all its processes for a call.
+        by_process: that of each, by its title.
+    """
+
+    result: h2load.H2Run
+    cpu_us: float
+    by_process: Mapping[str, float]
+
+
+def starts(subject: Subject) -> dict[str, Start]:
+    """How each server is started."""
+
+    def ringbatch(folder: Path, grpc_port: int) -> Command:
+        settings: Section = {"max_batch_size": 32, "workers": 1, "policy": "eager"}
+        server = {"grpc_port": grpc_port, "grpc_frontends": 1}
+        model = MODELS / f"{subject.name}.py"
+        return Ringbatch(subject.name, model, 1, settings, server).command(folder)
+
+    def triton(folder: Path, grpc_port: int) -> Command:
+        return triton_command(folder, [Triton(subject.name, subject.x, subject.y)], grpc_port)
+
+    return {OWN: ringbatch, "triton": triton}
+
+
+def request(subject: Subject) -> bytes:
+    """The message with one instance."""
+    x = subject.instance(0)[np.newaxis]
+    message = inference("ModelInferRequest")(
+        model_name=subject.name,
+        inputs=[{"name": "x", "datatype": "FP32", "shape": x.shape}],
+        raw_input_contents=[x.astype("<f4").tobytes()],
+    )
+    data: bytes = message.SerializeToString()
+    return data
+
+
+def checked_answer(subject: Subject, port: int, sent: bytes) -> bytes:
+    """The answer to it, after a look into it.
+
+    Raises:
+        WrongAnswer: it is not the right one.
+    """
+    with grpc.insecure_channel(f"{HOST}:{port}") as channel:
+        received: bytes = channel.unary_unary(METHOD)(sent, timeout=30)
+    (raw,) = inference("ModelInferResponse").FromString(received).raw_output_contents
+    expected = subject.expected(subject.instance(0)[np.newaxis])
+    if not np.allclose(np.frombuffer(raw, "<f4"), expected.ravel(), rtol=1e-4, atol=1e-5):
+        raise WrongAnswer(f"expected {expected.tolist()}, found {received[:500]!r}")
+    return received
+
+
+def measure(workload: Workload, start: Start, seconds: float) -> dict[str, Run]:
+    """Start one server, check it, and drive it at each load."""
+    subject, port = workload.subject, free_port()
+    sent, found = request(subject), {}
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-") as folder,
+        Server(start(Path(folder), port)) as server,
+    ):
+        answer = checked_answer(subject, port, sent)
+        for connections, streams in workload.shapes:
+            before = procfs.sample_tree(server.pid)
+            result = h2load.h2load(
+                f"http://{HOST}:{port}{METHOD}",
+                sent,
+                len(h2load.framed(answer)),
+                connections,
+                streams,
+                seconds,
+            )
+            after = procfs.sample_tree(server.pid)
+            checked_answer(subject, port, sent)
+            used = cpu_us(before, after, result.requests + h2load.WARM_UP_REQUESTS)
+            load_name = f"{connections} x {streams}"
+            found[load_name] = Run(result, sum(used.values()), used)
+    return found
+
+
+def cpu_us(
+    before: Mapping[int, procfs.ProcessSample],
+    after: Mapping[int, procfs.ProcessSample],
+    calls: int,
+) -> dict[str, float]:
+    """CPU time for a call, of each process that took any worth a word."""
+    found: dict[str, float] = {}
+    for pid, one in after.items():
+        used_us = (one.cpu_ns - before[pid].cpu_ns) / 1e3 / calls if pid in before else 0.0
+        if used_us > 0.1:
+            own = one.title.partition("ringbatch: ")[2]
+            title = own or Path(one.title.split()[0]).name
+            found[title] = found.get(title, 0.0) + used_us
+    return found
+
+
+def compare(
+    report: Report, name: str, servers: Sequence[str], rounds: int, seconds: float
+) -> dict[str, list[dict[str, Run]]]:
+    """Measure servers with one workload, and print what they reached."""
+    workload = WORKLOADS[name]
+    begin = starts(workload.subject)
+    report.say(f"{name}: one instance of {workload.subject.name} a call")
+
+    def run(turn: int, server: str) -> dict[str, Run]:
+        found = measure(workload, begin[server], seconds)
+        for load_name, one in found.items():
+            report.run(round=turn, workload=name, peer=server, load=load_name, **asdict(one))
+        return found
+
+    found = run_entries(report, servers, rounds, run)
+    loads = [f"{connections} x {streams}" for connections, streams in workload.shapes]
+    rows = [
+        [
+            server,
+            at,
+            str(spread([turn[at].result.requests_per_s for turn in turns])),
+            str(spread([turn[at].result.p50_ms for turn in turns])),
+            str(spread([turn[at].cpu_us for turn in turns])),
+            processes([turn[at].by_process for turn in turns]),
+        ]
+        for server, turns in found.items()
+        for at in loads
+    ]
+    head = ["server", "load", "calls/s", "p50 ms", "CPU µs a call", "by process"]
+    report.say(table(head, rows))
+    return found
+
+
+def processes(rounds: Sequence[Mapping[str, float]]) -> str:
+    """The medians of what each process took."""
+    titles = sorted(set[str]().union(*rounds))
+    medians = [spread([one.get(title, 0.0) for one in rounds]).median for title in titles]
+    named = zip(titles, medians, strict=True)
+    return ", ".join(f"{title} {number(median)}" for title, median in named)
+
+
+def main() -> int:
+    """Run the scenario; the exit status is 1 when a limit is missed."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of one run")
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--servers", nargs="+", choices=NOTES, default=list(NOTES))
+    options = parser.parse_args()
+
+    h2load.require()
+    absent = install({name: ENVIRONMENTS[name] for name in options.servers})
+    servers = [name for name in options.servers if name not in absent]
+    report = Report("grpc_triton", vars(options))
+    report.without(absent)
+    report.peer_versions(ENVIRONMENTS[name] for name in servers)
+    report.put("notes", NOTES)
+    for name in options.workloads:
+        found = compare(report, name, servers, options.rounds, options.seconds)
+        if found.keys() == NOTES.keys():
+            limit(report, name, found[OWN], found["triton"])
+    return report.finish()
+
+
+def limit(
+    report: Report,
+    name: str,
+    own: Sequence[Mapping[str, Run]],
+    triton: Sequence[Mapping[str, Run]],
+) -> None:
+    """Hold ringbatch to its limits."""
+    workload = WORKLOADS[name]
+    alone, *many = (f"{connections} x {streams}" for connections, streams in workload.shapes)
+    for at in many:
+        rates = [[turn[at].result.requests_per_s for turn in turns] for turns in (own, triton)]
+        what = f"{name}, calls/s against Triton at {at}"
+        report.limit(what, ratios(*rates).median, at_least=workload.at_least)
+    p50s = [[turn[alone].result.p50_ms for turn in turns] for turns in (own, triton)]
+    report.limit(f"{name}, p50 of a lone call against Triton", ratios(*p50s).median, at_most=1.0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
