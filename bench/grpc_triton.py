@@ -105,7 +105,7 @@ def checked_answer(subject: Subject, port: int, sent: bytes) -> bytes:
         WrongAnswer: it is not the right one.
     """
     with grpc.insecure_channel(f"{HOST}:{port}") as channel:
-        received: bytes = channel.unary_unary(METHOD)(sent, timeout=30)
+        received: bytes = channel.unary_unary(METHOD)(sent, timeout=30, wait_for_ready=True)
     (raw,) = inference("ModelInferResponse").FromString(received).raw_output_contents
     expected = subject.expected(subject.instance(0)[np.newaxis])
     if not np.allclose(np.frombuffer(raw, "<f4"), expected.ravel(), rtol=1e-4, atol=1e-5):

@@ -103,7 +103,7 @@ def checked_answer(name: str, port: int, sent: bytes) -> bytes:
         WrongAnswer: it is not the right one.
     """
     with grpc.insecure_channel(f"{HOST}:{port}") as channel:
-        received: bytes = channel.unary_unary(METHOD)(sent, timeout=30)
+        received: bytes = channel.unary_unary(METHOD)(sent, timeout=30, wait_for_ready=True)
     if name.startswith("echo"):
         right = received == sent
     else:
