@@ -200,10 +200,13 @@ class FallbackProtocol(HttpToolsProtocol):
             self._stop(400, "this is not an HTTP/1.1 request to a server, but one to a proxy")
         if not self.url.startswith(b"/"):
             self._read_target()
+        self._look_for_two_opinions(version)
         if self.parser.should_upgrade():
             return
         super().on_headers_complete()
         if version == _OLD_VERSION:
+            # It would take a word to go on for the answer (RFC 9110, section 10.1.1).
+            self.cycle.waiting_for_100_continue = False
             # Such a client must be told that what it has asked for is granted.
             self.cycle.keep_alive = self.parser.should_keep_alive() and not self._leaving
             if self.cycle.keep_alive:
@@ -223,6 +226,16 @@ class FallbackProtocol(HttpToolsProtocol):
                 self._stop(400, "this is not an HTTP/1.1 request: only OPTIONS has a target *")
         elif not (parsed := parse_url(self.url)).path:
             self.url = b"/?" + parsed.query if parsed.query else b"/"
+
+    def _look_for_two_opinions(self, version: str) -> None:
+        """Refuse what somebody before this server may read otherwise (RFC 9112, sections 3.2 and
+        6.1): for which host it is, and where its body ends."""
+        names = [name for name, _ in self.headers]
+        hosts = names.count(b"host")
+        if hosts > 1 or (not hosts and version != _OLD_VERSION):
+            self._stop(400, f"this is not an HTTP/1.1 request: it has {hosts} Host lines, not one")
+        if version == _OLD_VERSION and b"transfer-encoding" in names:
+            self._stop(400, "there is no Transfer-Encoding in HTTP/1.0; send HTTP/1.1")
 
     def on_body(self, body: bytes) -> None:
         """The parser's call: more of the body is there."""

@@ -13,11 +13,12 @@ def request(*lines: bytes, body: bytes = BODY, path: bytes = V1, version: bytes 
     return b"\r\n".join([*head, b"Content-Length: %d" % len(body), b"", body])
 
 
-def bare(*lines: bytes, body: bytes = BODY) -> bytes:
+def bare(*lines: bytes, body: bytes = BODY, version: bytes = b"1.1") -> bytes:
     """A POST with these lines alone."""
-    return b"\r\n".join([b"POST %b HTTP/1.1" % V1, b"Host: x", *lines, b"", body])
+    return b"\r\n".join([b"POST %b HTTP/%b" % (V1, version), b"Host: x", *lines, b"", body])
 
 
+IN_CHUNKS: Final = b"11\r\n%b\r\n0\r\n\r\n" % BODY
 _SECOND: Final = b"GET /admin HTTP/1.1\r\nHost: y\r\n\r\n"
 SMUGGLED: Final = (
     # Two ways to tell where the body ends (RFC 9112, section 6.3).
@@ -32,6 +33,15 @@ SMUGGLED: Final = (
     bare(b"Transfer-Encoding: chunked", body=b"3\nabc\r\n0\r\n\r\n"),
     bare(b"Transfer-Encoding: chunked", body=b"ffffffffffffffff3\r\nabc\r\n0\r\n\r\n"),
     bare(b"Transfer-Encoding: chunked", body=b"3\r\nabc\r\n0\r\nContent-Length: 5\r\n\r\n"),
+    # Who reads HTTP/1.0 as it was written knows no chunks (RFC 9112, section 6.1).
+    *(
+        bare(b"Connection: keep-alive", *lines, body=IN_CHUNKS, version=b"1.0") + _SECOND
+        for lines in (
+            [b"Transfer-Encoding: chunked"],
+            [b"Transfer-Encoding: chunked", b"Content-Length: %d" % len(IN_CHUNKS)],
+            [b"transfer-encoding: gzip, chunked"],
+        )
+    ),
     # Numbers that are none, or not the same everywhere.
     *(
         bare(b"Content-Length: " + length) + _SECOND
@@ -78,6 +88,10 @@ SMUGGLED: Final = (
     bare(b"Content-Length: 17", b"Connection: close, keep-alive"),
     bare(b"Content-Length: 17", b"Connection: Content-Length"),
     bare(b"Content-Length: 17", b"Host: y"),
+    bare(b"Content-Length: 17", b"Host: y", version=b"1.0"),
+    request().replace(b"Host: x\r\n", b"") + _SECOND,
+    b"GET /v1/models HTTP/1.1\r\n\r\n" + _SECOND,
+    b"GET /v1/models HTTP/1.1\r\nHost: x\r\nhost: x\r\n\r\n" + _SECOND,
     b"POST %b HTTP/1.1\nHost: x\nContent-Length: 17\n\n%b" % (V1, BODY),
     b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 17\n\r\n%b" % (V1, BODY),
     b"\r\n\r\n" + request(),

@@ -49,13 +49,27 @@ def requests_of(data: bytes) -> tuple[list[Parsed], bool]:
             head = parser.next_event()
         except h11.RemoteProtocolError:
             return found, True
-        if not isinstance(head, h11.Request):
+        if not isinstance(head, h11.Request) or _has_chunks_too_early(head):
             return found, False
         body, whole = _body_of(parser)
         found.append(Parsed(head.method, head.target, list(head.headers), body, whole))
-        goes_on = whole and parser.our_state is not h11.MUST_CLOSE
+        goes_on = whole and (parser.our_state is not h11.MUST_CLOSE or _is_kept_though_old(head))
         data, _ = parser.trailing_data
     return found, False
+
+
+def _has_chunks_too_early(head: h11.Request) -> bool:
+    """Whether it is of HTTP/1.0, which has no chunks, and may end elsewhere to those who know that
+    (RFC 9112, 6.1). h11 reads it as one of HTTP/1.1."""
+    return head.http_version == b"1.0" and any(
+        name == b"transfer-encoding" for name, _ in head.headers
+    )
+
+
+def _is_kept_though_old(head: h11.Request) -> bool:
+    """Whether one of HTTP/1.0 asks for its connection to be kept, of which h11 knows nothing."""
+    wishes = [value.lower() for name, value in head.headers if name == b"connection"]
+    return head.http_version == b"1.0" and b"keep-alive" in b",".join(wishes)
 
 
 def _body_of(parser: h11.Connection) -> tuple[bytes, bool]:

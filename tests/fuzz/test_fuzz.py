@@ -24,7 +24,7 @@ from fuzz.decoders import TARGETS, try_one
 from fuzz.http2 import GrpcTarget, RestTarget
 from fuzz.http2_oracle import compare
 from fuzz.limits import Difference
-from fuzz.requests import BODY, CORPUS, SMUGGLED, bare, request
+from fuzz.requests import BODY, CORPUS, IN_CHUNKS, SMUGGLED, bare, request
 from fuzz.segment import live_beside_hostility
 from fuzz.strict import check_head
 from fuzz.talk import AGE_S, Flood, Keys, Seconds, Step
@@ -32,7 +32,7 @@ from tiers import exhaustive, first_of
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ringbatch.frontend.falcon import exchange
-from ringbatch.frontend.http import head
+from ringbatch.frontend.http import fallback, head
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.fast_lane import FastLane
 
@@ -212,6 +212,12 @@ def test_trailers_that_are_kept_are_caught(caught: Caught) -> None:
     beginning = bare(b"Transfer-Encoding: chunked", body=b"0\r\n")
     steps = [beginning, Flood(b"a:b\r\n", FLOOD_BYTES // 5)]
     assert caught(FallbackProtocol, "on_header", keep, steps).startswith("Overrun")
+
+
+def test_chunks_over_http_1_0_that_are_served_are_caught(caught: Caught) -> None:
+    asked = bare(b"Transfer-Encoding: chunked", body=IN_CHUNKS, version=b"1.0")
+    what = caught(fallback, "_OLD_VERSION", "none", [asked])
+    assert "h11 sees no such request" in what
 
 
 def test_a_connection_that_no_clock_ends_is_caught(caught: Caught) -> None:

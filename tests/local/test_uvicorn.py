@@ -54,6 +54,7 @@ PROTOCOL_USES: Final = {
     "cycle.message_event",
     "cycle.response_complete",
     "cycle.response_started",
+    "cycle.waiting_for_100_continue",
     "data_received",
     "flow.pause_reading",
     "flow.read_paused",

@@ -107,6 +107,48 @@ def test_two_opinions_on_where_a_body_ends_are_refused_and_nothing_after_is_serv
         assert connection.ended()
 
 
+@pytest.mark.parametrize("coding", ["chunked", "gzip, chunked", "Identity, chunked"])
+@both_paths
+def test_chunks_over_http_1_0_are_refused_and_nothing_after_is_served(
+    server: Server, target: str, coding: str
+) -> None:
+    """There are none in HTTP/1.0, so whoever stands before the server sees another end of the body
+    (RFC 9112, section 6.1)."""
+    body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(instances(1)), instances(1))
+    headers = {"Connection": "keep-alive", "Transfer-Encoding": coding}
+    asked = request(target, body, version="1.0", headers=headers)
+    with Connection(server.port) as connection:
+        connection.send(asked + fast("echo", instances(1)))
+        answer = connection.receive()
+        assert (answer.status, "Transfer-Encoding" in answer.error) == (400, True)
+        assert answer.headers["connection"] == "close"
+        assert connection.ended()
+
+
+@pytest.mark.parametrize("names", [[], ["a", "a"], ["a", "b"]], ids=["none", "same", "two"])
+@both_paths
+def test_what_does_not_say_once_which_host_it_is_for_is_refused(
+    server: Server, target: str, names: list[str]
+) -> None:
+    """RFC 9112, section 3.2."""
+    hosts = b"".join(b"Host: %b\r\n" % name.encode() for name in names)
+    for asked in (request(target, instances(1)), request("/v1/models", method="GET")):
+        with Connection(server.port) as connection:
+            connection.send(asked.replace(b"Host: test\r\n", hosts) + fast("echo", instances(1)))
+            answer = connection.receive()
+            assert (answer.status, "Host" in answer.error) == (400, True)
+            assert answer.headers["connection"] == "close"
+            assert connection.ended()
+
+
+def test_http_1_0_need_not_say_which_host_it_is_for_but_may_not_say_two(server: Server) -> None:
+    asked = old("echo", instances(1))
+    with Connection(server.port) as connection:
+        assert connection.ask(asked.replace(b"Host: test\r\n", b"")).status == 200
+    with Connection(server.port) as connection:
+        assert connection.ask(asked.replace(b"\r\n", b"\r\nHost: a\r\n", 1)).status == 400
+
+
 @both_paths
 def test_neither_a_length_nor_chunks_is_411(server: Server, target: str) -> None:
     with Connection(server.port) as connection:
@@ -279,6 +321,15 @@ def test_who_expects_100_is_told_to_continue(server: Server, target: str) -> Non
     with Connection(server.port) as connection:
         assert connection.ask(request(target, headers=headers)).status == 100
         answer = connection.ask(body)
+        assert (answer.status, answer.json["predictions"]) == (200, ["a"])
+
+
+@both_paths
+def test_who_expects_100_over_http_1_0_is_told_nothing(server: Server, target: str) -> None:
+    """It would take that for the answer (RFC 9110, section 10.1.1)."""
+    headers = {"Expect": "100-continue"}
+    with Connection(server.port) as connection:
+        answer = connection.ask(request(target, instances("a"), version="1.0", headers=headers))
         assert (answer.status, answer.json["predictions"]) == (200, ["a"])
 
 
