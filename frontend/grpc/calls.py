@@ -214,6 +214,7 @@ class ServedCall:
         self._close()
         if self._task is not None:
             self._task.cancel()
+        self._owner.let_go(self._stream)
 
     def fail(self, error: RequestError) -> None:
         """End the call, whatever it is about."""

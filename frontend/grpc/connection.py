@@ -92,7 +92,7 @@ class InferCall(Framing):
         self._owner.inferred(self, answer)
 
 
-class GrpcConnection(ServedConnection[CallHead]):
+class GrpcConnection(ServedConnection[CallHead, ServedCall]):
     """See the module.
 
     Args:
@@ -108,7 +108,6 @@ class GrpcConnection(ServedConnection[CallHead]):
         "_is_told",
         "_make_id",
         "_recorder",
-        "_serving",
         "_settings",
         "_start",
         "budget",
@@ -131,7 +130,6 @@ class GrpcConnection(ServedConnection[CallHead]):
         self.max_request_bytes = settings.max_request_bytes
         self.client = ""
         self._inferring: dict[int, InferCall] = {}
-        self._serving: dict[int, ServedCall] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The transport's call: the connection is open."""
@@ -169,11 +167,6 @@ class GrpcConnection(ServedConnection[CallHead]):
     def refused(self, error: RequestError) -> None:
         """A `ServedCall`'s: it has ended before it came to what serves it."""
         self._settings.inference.ended_outside(error)
-
-    def let_go(self, stream: Stream[CallHead]) -> None:
-        """A `ServedCall`'s: it has ended."""
-        self._serving.pop(stream.number, None)
-        self.flush_soon()
 
     def inferred(self, call: InferCall, answer: GrpcAnswer) -> None:
         """An `InferCall`'s: its answer is there."""
@@ -213,24 +206,6 @@ class GrpcConnection(ServedConnection[CallHead]):
         asked_for = call.asked_for
         return watched.ended(ending, call.bytes_in, bytes_out, asked_for=asked_for, drawn=drawn)
 
-    def _look_at(self, stream: Stream[CallHead]) -> None:
-        """Something has happened on a stream."""
-        number = stream.number
-        served = self._serving.get(number)
-        if stream.gone:
-            if served is not None:
-                del self._serving[number]
-                served.cancel()
-            else:
-                self._abandon(number)
-        elif served is not None:
-            served.happened()
-        elif number in self._inferring:
-            # Its message is there.
-            stream.pieces.clear()
-        else:
-            self._begin(stream)
-
     def _begin(self, stream: Stream[CallHead]) -> None:
         head = stream.head
         method: Method | None = head.method
@@ -263,21 +238,12 @@ class GrpcConnection(ServedConnection[CallHead]):
             self._settings.inference.ended_outside(Unauthenticated())
         self.core.end(stream, trailers_alone(head.refusal, (), head.http_status))
 
-    def _abandon(self, number: int) -> None:
-        call = self._inferring.pop(number, None)
+    def _abandon(self, stream: Stream[CallHead]) -> None:
+        call = self._inferring.pop(stream.number, None)
         if call is not None and call.call is not None:
             call.call.abandon()
             call.call = None
             self._told(call, 0, None)
-
-    def _look_for_room(self) -> None:
-        if self._serving:
-            for call in list(self._serving.values()):
-                call.looked()
-
-    def _tick_served(self) -> None:
-        for call in list(self._serving.values()):
-            call.tick()
 
     def _under_way(self) -> int:
         return len(self._inferring) + len(self._serving)

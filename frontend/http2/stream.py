@@ -28,6 +28,7 @@ class Stream(Generic[H]):
         pieces: of its body, that have come and nobody has taken.
         ended: whether no more of it will come.
         gone: whether the stream has ended, and nothing can be sent on it any more.
+        begun: whether somebody has begun to serve it; whoever serves it sees to that.
         told: whether the head of the answer is sent.
         touched: whether it is among the streams on which something has just happened.
         room: how many bytes its client may send.
@@ -41,6 +42,7 @@ class Stream(Generic[H]):
     """
 
     __slots__ = (
+        "begun",
         "body_left",
         "ended",
         "gone",
@@ -64,6 +66,7 @@ class Stream(Generic[H]):
         self.pieces: list[bytes] = []
         self.ended = False
         self.gone = False
+        self.begun = False
         self.told = False
         self.touched = False
         self.room = room

@@ -51,7 +51,7 @@ def heir(
     return Http2Connection(*arguments, upgrade), data[upgrade.head_bytes :]
 
 
-class Http2Connection(ServedConnection[RestHead]):
+class Http2Connection(ServedConnection[RestHead, ServedStream]):
     """See the module.
 
     Args:
@@ -65,7 +65,6 @@ class Http2Connection(ServedConnection[RestHead]):
         "_config",
         "_scope",
         "_server_state",
-        "_serving",
         "_settings",
         "_upgrade",
         "budget",
@@ -88,7 +87,6 @@ class Http2Connection(ServedConnection[RestHead]):
         self._app_state = app_state
         self._upgrade = upgrade
         self.budget: BodyBudget = settings.budget
-        self._serving: dict[int, ServedStream] = {}
         self._scope: dict[str, Any] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -106,7 +104,7 @@ class Http2Connection(ServedConnection[RestHead]):
             self._transport.write(SWITCHING)
             settings, request, _ = self._upgrade
             for stream in self.core.upgraded(settings, request):
-                self._begin(stream)
+                self._look_at(stream)
             self._upgrade = None
         self._flush()
 
@@ -121,11 +119,6 @@ class Http2Connection(ServedConnection[RestHead]):
     def shutdown(self) -> None:
         """The server's call: finish what has begun, and close."""
         self.leave()
-
-    def let_go(self, stream: Stream[RestHead]) -> None:
-        """A `ServedStream`'s: it is served."""
-        self._serving.pop(stream.number, None)
-        self.flush_soon()
 
     def refuse(self, stream: Stream[RestHead], status: int, body: bytes) -> None:
         """A `ServedStream`'s, or this one's own: a request is refused before anybody serves it."""
@@ -145,21 +138,6 @@ class Http2Connection(ServedConnection[RestHead]):
         """As uvicorn has them."""
         return self._server_state.default_headers
 
-    def _look_at(self, stream: Stream[RestHead]) -> None:
-        """Something has happened on a stream."""
-        number = stream.number
-        served = self._serving.get(number)
-        if stream.gone:
-            if served is not None:
-                served.cancel()
-        elif served is not None:
-            served.happened()
-        elif stream.trailers is None:
-            self._begin(stream)
-        else:
-            # It is refused, and the answer has yet to be taken.
-            stream.pieces.clear()
-
     def _begin(self, stream: Stream[RestHead]) -> None:
         head = stream.head
         if head.status:
@@ -172,17 +150,6 @@ class Http2Connection(ServedConnection[RestHead]):
         task.add_done_callback(self._server_state.tasks.discard)
         self._server_state.tasks.add(task)
         served.happened()
-
-    def _look_for_room(self) -> None:
-        for served in list(self._serving.values()):
-            served.looked()
-
-    def _tick_served(self) -> None:
-        for served in list(self._serving.values()):
-            served.tick()
-
-    def _under_way(self) -> int:
-        return len(self._serving)
 
     def _close(self) -> None:
         for served in list(self._serving.values()):

@@ -12,11 +12,13 @@ its age                                           once the calls under way are o
 """
 
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ringbatch.frontend.http.phases import HEAD_TIMEOUT_S, Clock, Phase
 from ringbatch.frontend.http2.connection import Connection
-from ringbatch.frontend.http2.frames import CANCEL
+from ringbatch.frontend.http2.stream import Stream
+
+H = TypeVar("H")
 
 PING_S: Final = 20
 
@@ -73,7 +75,6 @@ class ConnectionClocks:
         self._stalled_s = self._stalled_s + 1 if core.unfinished and not moved else 0
         self._idle_s = 0 if calls or core.streams else self._idle_s + 1
         self._left_s -= 1
-        self._look_at_streams(core)
         phase = Phase.TAKING if unsent_bytes else Phase.ANSWER
         if self._socket.is_over(phase, -unsent_bytes) or self._stalled_s > HEAD_TIMEOUT_S:
             return Due.ABORT
@@ -85,13 +86,13 @@ class ConnectionClocks:
             return Due.CLOSE
         return Due.LEAVE if self._left_s <= 0 and not core.leaving else Due.NOTHING
 
-    def _look_at_streams(self, core: Connection[Any]) -> None:
-        if not core.waits:
-            self._streams.clear()
-            return
+    def stalled(self, core: Connection[H]) -> list[Stream[H]]:
+        """Another second has passed; the streams that have not taken their answers for too long."""
         known, self._streams = self._streams, {}
-        for number, stream in list(core.streams.items()):
+        found: list[Stream[H]] = []
+        for number, stream in core.streams.items() if core.waits else ():
             if stream.queue:
                 clock = self._streams[number] = known.get(number) or Clock(0)
                 if clock.is_over(Phase.TAKING, stream.sent_bytes):
-                    core.reset(stream, CANCEL)
+                    found.append(stream)
+        return found

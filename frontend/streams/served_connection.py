@@ -6,21 +6,40 @@ are no timers but that of the stop: `tick` is called once a second for every con
 """
 
 import asyncio
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from ringbatch.frontend.http2.connection import Connection
-from ringbatch.frontend.http2.frames import NO_ERROR
+from ringbatch.frontend.http2.frames import CANCEL, NO_ERROR
 from ringbatch.frontend.http2.stream import Stream
 from ringbatch.frontend.streams.connection_clocks import ConnectionClocks, Due
 
 H = TypeVar("H")
 
+
+class Served(Protocol):
+    """What serves one stream."""
+
+    def happened(self) -> None:
+        """Something has come on it."""
+
+    def looked(self) -> None:
+        """There may be room for more of its answer."""
+
+    def tick(self) -> None:
+        """Another second has passed."""
+
+    def cancel(self) -> None:
+        """It is gone, and nobody waits any more."""
+
+
+S = TypeVar("S", bound=Served)
+
 LEAVE_S: Final = 1.0
 """How long a client may take to say that it begins no further stream."""
 
 
-class ServedConnection(asyncio.Protocol, Generic[H]):
-    """See the module. Whoever serves the streams says what is to be done with one.
+class ServedConnection(asyncio.Protocol, Generic[H, S]):
+    """See the module. Whoever serves the streams says how one is begun.
 
     Args:
         core: the connection as a state machine.
@@ -31,7 +50,7 @@ class ServedConnection(asyncio.Protocol, Generic[H]):
         core: as above.
     """
 
-    __slots__ = ("_clocks", "_flushing", "_loop", "_transport", "core")
+    __slots__ = ("_clocks", "_flushing", "_loop", "_serving", "_transport", "core")
 
     _transport: asyncio.Transport
 
@@ -42,6 +61,8 @@ class ServedConnection(asyncio.Protocol, Generic[H]):
         self._clocks = clocks
         self._loop = loop
         self._flushing = False
+        self._serving: dict[int, S] = {}
+        """By the numbers of the streams."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport's call: the connection is closed, by whomever."""
@@ -99,7 +120,11 @@ class ServedConnection(asyncio.Protocol, Generic[H]):
         """The server's call: another second has passed."""
         core = self.core
         core.tick()
-        self._tick_served()
+        for served in list(self._serving.values()):
+            served.tick()
+        for stream in self._clocks.stalled(core):
+            core.reset(stream, CANCEL)
+            self._look_at(stream)
         due = self._clocks.tick(
             core,
             calls=self._under_way(),
@@ -125,6 +150,11 @@ class ServedConnection(asyncio.Protocol, Generic[H]):
             self._loop.call_later(LEAVE_S, self._close)
             self._flush()
 
+    def let_go(self, stream: Stream[H]) -> None:
+        """A `Served`'s: it serves the stream no longer."""
+        self._serving.pop(stream.number, None)
+        self.flush_soon()
+
     def flush_soon(self) -> None:
         """There may be something to send, with whatever else comes in this turn of the loop."""
         if not self._flushing:
@@ -132,20 +162,38 @@ class ServedConnection(asyncio.Protocol, Generic[H]):
             self._loop.call_soon(self._flush)
 
     def _look_at(self, stream: Stream[H]) -> None:
-        """Something has happened on a stream."""
+        """Something has happened on a stream, by its client's doing or a clock's."""
+        if not stream.begun:
+            if not stream.gone:
+                stream.begun = True
+                self._begin(stream)
+            return
+        served = self._serving.get(stream.number)
+        if served is None:
+            # It has all that it needs, and the answer has yet to be made or taken.
+            stream.pieces.clear()
+            if stream.gone:
+                self._abandon(stream)
+        elif stream.gone:
+            served.cancel()
+        else:
+            served.happened()
+
+    def _begin(self, stream: Stream[H]) -> None:
+        """Serve a stream, of which there is at least the head."""
         raise NotImplementedError
+
+    def _abandon(self, stream: Stream[H]) -> None:
+        """A stream is gone that no `Served` serves any longer."""
 
     def _look_for_room(self) -> None:
         """There may be room for more of answers, or a stream may be gone."""
-        raise NotImplementedError
-
-    def _tick_served(self) -> None:
-        """Another second has passed for what is served."""
-        raise NotImplementedError
+        for served in list(self._serving.values()):
+            served.looked()
 
     def _under_way(self) -> int:
         """How many streams are served."""
-        raise NotImplementedError
+        return len(self._serving)
 
     def _close(self) -> None:
         """Whatever the client has said, no further stream is served."""

@@ -140,7 +140,6 @@ class ServedStream:
         """The connection's call: another second has passed."""
         stream = self._stream
         if stream.gone:
-            self.cancel()
             return
         # Where pieces lie here it is the application that takes its time.
         waits = _has_come(stream) or stream.told or stream.pieces or self.scope.get(REFUSED)

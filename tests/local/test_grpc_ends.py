@@ -18,8 +18,9 @@ from http2_harness import GREETING
 
 from ringbatch.frontend.grpc.connection import GrpcConnection
 from ringbatch.frontend.grpc.messages import SCHEMA, inference
-from ringbatch.frontend.grpc.service import Control
-from ringbatch.shm.errors import ModelNotReady
+from ringbatch.frontend.grpc.service import WINDOW, Control
+from ringbatch.frontend.http2.frames import CANCEL
+from ringbatch.shm.errors import ModelNotReady, Overloaded
 
 
 def test_a_stop_serves_what_comes_before_its_client_knows() -> None:
@@ -133,6 +134,78 @@ def test_a_client_that_does_not_read_ends_after_a_time() -> None:
         for _ in range(62):
             client.connection.tick()
         assert client.gone()
+
+    on_loop(test)
+
+
+WATCH = "/grpc.health.v1.Health/Watch"
+LIVE = "/inference.GRPCInferenceService/ServerLive"
+
+
+async def stalled(harness: Harness, call: Call) -> None:
+    """Until a clock has reset a call whose answers its client has no room for."""
+    for _ in range(70):
+        harness.client.connection.tick()
+        harness.client.absorb()
+        harness.client.pong()
+    await harness.quiet()
+    assert call.reset == CANCEL
+
+
+def nothing_is_left(harness: Harness) -> bool:
+    """Whether no call, no task and nothing of the budget is held by anybody."""
+    assert harness.client.connection._serving == {}
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    harness.settings.budget.take(8 * MAX_REQUEST_BYTES)
+    return True
+
+
+def test_of_a_watch_that_a_clock_ends_nothing_is_left() -> None:
+    async def test() -> None:
+        harness = Harness()
+        harness.client.windows(0)
+        call = harness.call(b"", path=WATCH)
+        await harness.quiet()
+        assert harness.client.connection._serving
+        await stalled(harness, call)
+        assert nothing_is_left(harness)
+
+    on_loop(test)
+
+
+def test_of_a_stream_that_a_clock_ends_nothing_is_left() -> None:
+    async def test() -> None:
+        harness = Harness()
+        harness.client.windows(0)
+        call = harness.call(*[message(1)] * (WINDOW + 9), path=STREAM, end=False)
+        harness.answer(*await harness.taken(WINDOW))
+        (last,) = await harness.taken(1)
+        # Nobody has read those behind it.
+        with pytest.raises(Overloaded):
+            harness.settings.budget.take(8 * MAX_REQUEST_BYTES)
+        await stalled(harness, call)
+        assert nothing_is_left(harness)
+        assert not harness.port.wanted(last.ref)
+
+    on_loop(test)
+
+
+def test_an_answer_that_waits_for_room_is_the_only_one() -> None:
+    async def test() -> None:
+        harness = Harness()
+        harness.client.windows(3)
+        infer, other = harness.call(message(7), end=False), harness.call(b"", path=LIVE, end=False)
+        harness.answer(*await harness.taken(1))
+        await harness.quiet()
+        for call in (infer, other):
+            assert call.status is None
+            call.send_bytes(b"more")
+            call.finish()
+        await harness.quiet()
+        harness.client.windows(1 << 10)
+        assert numbers_in(await infer.answer()) == [7]
+        assert await other.answer()
+        assert nothing_is_left(harness)
 
     on_loop(test)
 

@@ -763,6 +763,7 @@ async def test_a_stream_that_takes_nothing_ends_alone() -> None:
         client.connection.feed(frame(PING, 0, 0, bytes(8)))
         await client.connection.settle()
     assert not client.connection.state.tasks
+    assert client.connection.transport.protocol._serving == {}
     assert not client.connection.transport.closed
     await client.take()
     assert client.answers[number].reset == 8
