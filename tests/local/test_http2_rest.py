@@ -527,7 +527,6 @@ async def test_a_request_that_asks_for_h2c_is_answered_over_http_2() -> None:
         upgrading().replace(b"Upgrade, HTTP2", b"HTTP2"),
         upgrading().replace(b"h2c", b"h3"),
         upgrading().replace(b"h2c\r\nHTTP2-Settings: ", b"h2c\r\nHTTP2-Settings: !!"),
-        upgrading().replace(b"Host: here\r\n", b"Host: here\r\nHost: there\r\n"),
     ],
 )
 def test_a_wish_that_is_not_beyond_doubt_is_passed_over(data: bytes) -> None:
@@ -540,6 +539,15 @@ def test_a_wish_that_is_not_beyond_doubt_is_passed_over(data: bytes) -> None:
         )
 
     asyncio.run(run())
+
+
+@scenario
+async def test_a_wish_without_a_sound_host_is_refused_as_over_http_1() -> None:
+    connection = Connection(http2=True)
+    two = upgrading().replace(b"Host: here\r\n", b"Host: here\r\nHost: there\r\n")
+    connection.feed(two)
+    await connection.settle()
+    assert connection.transport.written.startswith(b"HTTP/1.1 400")
 
 
 @scenario
