@@ -9,6 +9,7 @@ has to give is the same as over REST and is checked by the same code.
 from typing import Any, Final, NamedTuple, NoReturn, Protocol
 
 from ringbatch.frontend.codec.bytes_tensor import joined
+from ringbatch.frontend.codec.defaults import Default
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes, LazyPart, Part
 from ringbatch.frontend.codec.words import Heard, Words
@@ -91,14 +92,15 @@ class _Given(NamedTuple):
         shape: with the batch dimension.
         dimensions: the sizes that stand for the open dimensions.
         entry: which of the raw contents is its; `_NOT_RAW` where none is.
-        tensor: its bytes, where they do not stand there.
+        tensor: its bytes, where they do not stand there; of an input that the request leaves out
+            its `Default`, whose bytes are made for each request, as what is remembered holds none.
         reader: reads these.
     """
 
     shape: Shape
     dimensions: Shape
     entry: int
-    tensor: Bytes | LazyBytes
+    tensor: Bytes | LazyBytes | Default
     reader: Input
 
 
@@ -207,9 +209,11 @@ class GrpcRequests:
                 "that are not in shared memory; each of them has one of its own, or none has"
             )
         tensors = [
-            one.tensor
-            if one.entry == _NOT_RAW
-            else _raw_tensor(one.reader, one.shape, raw[one.entry])
+            _raw_tensor(one.reader, one.shape, raw[one.entry])
+            if one.entry != _NOT_RAW
+            else one.tensor.tensor(one.shape[0])
+            if isinstance(one.tensor, Default)
+            else one.tensor
             for one in described.given
         ]
         parts = self._parts(described, tensors)
@@ -255,8 +259,9 @@ class GrpcRequests:
             shared |= span is not None
         if len(found) < len(self._signature.inputs):
             known = {name: one.shape for name, one in found.items()}
-            for reader, shape, dimensions, tensor in self._signature.left_out(known):
-                found[reader.name] = _Given(shape, dimensions, _NOT_RAW, tensor, reader)
+            for reader, shape, default in self._signature.stand_ins(known):
+                dimensions = default.dimensions
+                found[reader.name] = _Given(shape, dimensions, _NOT_RAW, default, reader)
         given = self._signature.in_order(found)
         shapes = [one.shape for one in given]
         self._signature.rows(shapes)

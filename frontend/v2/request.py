@@ -62,7 +62,8 @@ class Given(NamedTuple):
             `IN_CLIENT_MEMORY` where its bytes are in memory of the client's, `LEFT_OUT` where the
             request does not have it.
         start: where these begin, from the end of the text.
-        values: the `data` of the text, the `LazyBytes`, or the bytes of what was left out.
+        values: the `data` of the text, the `LazyBytes`, or the `Default` of what was left out,
+            whose bytes are made for each request, as texts are remembered that take none.
         reader: reads these.
     """
 
@@ -261,8 +262,9 @@ class InferRequests:
                 lazy = True
         if len(found_inputs) < len(self._signature.inputs):
             shapes = {name: given.shape for name, given in found_inputs.items()}
-            for reader, shape, dimensions, tensor in self._signature.left_out(shapes):
-                found_inputs[reader.name] = Given(shape, dimensions, LEFT_OUT, 0, tensor, reader)
+            for reader, shape, default in self._signature.stand_ins(shapes):
+                dimensions = default.dimensions
+                found_inputs[reader.name] = Given(shape, dimensions, LEFT_OUT, 0, default, reader)
         ordered = self._signature.in_order(found_inputs)
         rows = self._signature.rows([given.shape for given in ordered])
         return Described(ordered, rows, binary_bytes, self._outputs_reader.read(request), lazy)
@@ -287,7 +289,7 @@ class InferRequests:
         tensors = [
             given.reader.packed(given.values, given.shape, booleans=booleans)
             if given.size == IN_JSON
-            else given.values
+            else given.values.tensor(described.rows)
             if given.size == LEFT_OUT
             else given.reader.unpacked(binary[given.start : given.start + given.size], given.shape)
             for given in described.given
@@ -310,7 +312,7 @@ class InferRequests:
             elif given.size == IN_JSON:
                 tensors.append(reader.packed(given.values, given.shape, booleans=booleans))
             elif given.size == LEFT_OUT:
-                tensors.append(given.values)
+                tensors.append(given.values.tensor(described.rows))
             else:
                 data = binary[given.start : given.start + given.size]
                 tensors.append(reader.unpacked(data, given.shape))

@@ -95,9 +95,9 @@ class Signature:
             raise InvalidRequest(f'the request lacks input "{missing}"; {self.takes}')
         return tuple(found[name] for name in self._by_name)
 
-    def left_out(self, found: Mapping[str, Shape]) -> Iterator[tuple[Input, Shape, Shape, bytes]]:
-        """The inputs that a request leaves out and may leave out: what reads each, its shape, the
-        sizes of it for open dimensions, and its bytes.
+    def stand_ins(self, found: Mapping[str, Shape]) -> Iterator[tuple[Input, Shape, Default]]:
+        """The inputs that a request leaves out and may leave out: what reads each, its shape, and
+        what stands for it.
 
         Args:
             found: the shapes of those that it has, by their names.
@@ -110,8 +110,13 @@ class Signature:
         rows = self.rows(list(found.values()))
         for name, default in self._defaults.items():
             if name not in found:
-                shape = (rows, *default.shape)
-                yield self._by_name[name], shape, default.dimensions, default.tensor(rows)
+                default.expect_room(rows)
+                yield self._by_name[name], (rows, *default.shape), default
+
+    def left_out(self, found: Mapping[str, Shape]) -> Iterator[tuple[Input, Shape, Shape, bytes]]:
+        """As `stand_ins`, with the sizes for open dimensions and the bytes of each."""
+        for reader, shape, default in self.stand_ins(found):
+            yield reader, shape, default.dimensions, default.tensor(shape[0])
 
     def rows(self, shapes: Sequence[Shape]) -> int:
         """The number of instances in inputs of these shapes, in the order of the model.

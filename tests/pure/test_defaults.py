@@ -1,7 +1,8 @@
 """Inputs that clients may leave out: a request without them is the request with their defaults."""
 
 import json
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,44 @@ def test_over_grpc() -> None:
     typed = described | {"contents": {"fp32_contents": [1, 2]}}
     message = inference("ModelInferRequest")(inputs=[typed])
     assert plain(requests.read(message).parts) == [expected(1)]
+
+
+WIDE = spec(0, [Tensor("x", "INT8", []), Tensor("w", "FP32", [1024], default=[0] * 1024)], [X])
+WIDE_ROWS = 1024
+"""For so many rows the default takes 4 MiB."""
+
+
+def parse_v2(number: int) -> None:
+    size = {"binary_data_size": WIDE_ROWS}
+    own = {"name": "x", "datatype": "INT8", "shape": [WIDE_ROWS], "parameters": size}
+    text = json.dumps({"inputs": [own], "parameters": {"timeout": 1 + number}}).encode()
+    V2_OF_WIDE.parse(text + bytes(WIDE_ROWS), len(text))
+
+
+def parse_grpc(number: int) -> None:
+    message = inference("ModelInferRequest")(
+        inputs=[{"name": "x", "datatype": "INT8", "shape": [WIDE_ROWS]}],
+        parameters={"timeout": {"int64_param": 1 + number}},
+        raw_input_contents=[bytes(WIDE_ROWS)],
+    )
+    GRPC_OF_WIDE.read(message)
+
+
+V2_OF_WIDE = v2_requests(WIDE)
+GRPC_OF_WIDE = grpc_requests(WIDE)
+
+
+@pytest.mark.parametrize("parse", [parse_v2, parse_grpc])
+def test_what_is_remembered_of_requests_holds_no_default(parse: Callable[[int], None]) -> None:
+    parse(0)
+    tracemalloc.start()
+    try:
+        for number in range(1, 5):
+            parse(number)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 1 << 20
 
 
 def test_from_a_client_on_this_host() -> None:
