@@ -102,6 +102,7 @@ class ChangePlan:
         serving: the entries of that model that serve, by version.
         sizes: how many workers those that are loaded or adjusted are to have, by version.
         teams: how many of these are to be started, by version.
+        chains: the references of the chain of that name, if one serves, whose place it takes.
         started: their numbers, once there is room for them.
     """
 
@@ -109,16 +110,15 @@ class ChangePlan:
     serving: Mapping[str, ModelSpec]
     sizes: Mapping[str, int]
     teams: Mapping[str, int]
+    chains: tuple[int, ...] = ()
     started: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, change: Change, entries: Entries) -> "ChangePlan":
         """For a change of what a table has."""
-        serving = {
-            spec.version: spec
-            for spec in entries
-            if spec.name == change.name and spec.state == SERVING
-        }
+        own = [spec for spec in entries if spec.name == change.name and spec.state == SERVING]
+        serving = {spec.version: spec for spec in own if spec.chain is None}
+        chains = tuple(spec.reference for spec in own if spec.chain is not None)
         sizes = {model.version: _anew(model, serving.get(model.version)) for model in change.load}
         teams = dict(sizes)
         for model in change.adjust:
@@ -127,7 +127,7 @@ class ChangePlan:
             sizes[model.version] = size = model.processes_near(running)
             if (more := size - len(spec.workers)) > 0:
                 teams[model.version] = more
-        return cls(change, serving, sizes, teams)
+        return cls(change, serving, sizes, teams, chains)
 
     @property
     def needs(self) -> Room:
@@ -269,7 +269,7 @@ class ChangePlan:
             size = self.sizes[model.version]
             leaving += numbers[size:]
             now_adjusted.append(adjusted(spec, model, numbers[:size]))
-        gone = tuple(spec.reference for spec in old)
+        gone = (*self.chains, *(spec.reference for spec in old))
         after = with_entries(entries, now_adjusted)
         after = with_state(after, {spec.reference for spec in loading}, SERVING)
         return Switched(with_state(after, gone, RETIRING), tuple(leaving), gone)

@@ -299,21 +299,20 @@ class ModelChanges:
         if change.put is None:
             self.served.retire_chain(change.name)
         else:
-            if any(model.name == change.name for model in self.served.models.values()):
-                raise ChangeFailed("a model of that name serves; unload it first")
-            yield from self._until(
-                Phase.ROOM, [], lambda: bool(self.served.free_indices), _ROOM_WITHIN_S
-            )
+            self._expect_own(self._serving(change.name))
+
+            def is_there() -> bool:
+                return bool(self.served.free_indices) and not self.served.is_step(change.name)
+
+            yield from self._until(Phase.ROOM, [], is_there, _ROOM_WITHIN_S)
             self._generation += 1
-            self.served.put_chain(change.put, self._generation)
+            for number in self.served.put_chain(change.put, self._generation):
+                self._pool.workers[number].let_go()
         self._effects.append(ShowTable())
 
     def _change(self, change: Change) -> Steps:
-        before = [m for m in self.served.models.values() if m.name == change.name]
-        forwarded = any(map(is_forwarded, (*change.load, *change.adjust, *before)))
-        if forwarded and not change.running:
-            # Frontends look at where its requests go when they start, and at heads only once.
-            raise ChangeFailed("a model that another server runs cannot change; restart the engine")
+        if not change.running:
+            self._expect_own([*change.load, *change.adjust, *self._serving(change.name)])
         yield from self._await_room(plan := ChangePlan.of(change, self.served.entries))
         plan = plan.numbered(self._free_numbers())
         files = {model.version: ModelFile(model.path) for model in change.load}
@@ -332,6 +331,15 @@ class ModelChanges:
             raise
         self._underway = None
         self._settle(plan, switched)
+
+    def _serving(self, name: str) -> list[ModelConfig]:
+        return [model for model in self.served.models.values() if model.name == name]
+
+    @staticmethod
+    def _expect_own(models: Iterable[ModelConfig]) -> None:
+        if any(map(is_forwarded, models)):
+            # Frontends look at where its requests go when they start, and at heads only once.
+            raise ChangeFailed("a model that another server runs cannot change; restart the engine")
 
     def _await_room(self, plan: ChangePlan) -> Steps:
         """Until retired workers and models have left enough room.

@@ -144,7 +144,7 @@ def with_batch_size(wanted: Iterable[ModelConfig], name: str, size: int) -> list
 
 
 def with_chains(
-    changes: Iterable[Change],
+    changes: Collection[Change],
     serving: Iterable[ChainConfig],
     wanted: Iterable[ChainConfig],
 ) -> list[Change | ChainChange]:
@@ -157,13 +157,16 @@ def with_chains(
     """
     have = {chain.name: chain for chain in serving}
     want = {chain.name: chain for chain in wanted}
-    gone = [ChainChange(name, None) for name in have if name not in want]
+    # What takes the place of something else of its name ends that itself, once it can serve.
+    models = {change.name: change for change in changes if change.name not in want}
+    becomes = {change.name for change in changes if change.name in want}
+    gone = [ChainChange(n, None) for n in have if n not in want and n not in models]
     put = [ChainChange(name, chain) for name, chain in want.items() if have.get(name) != chain]
-    changes = [*changes]
-    # A model that becomes a chain goes before that comes; other models, once no chain has them.
-    freed = [change for change in changes if change.name in want]
-    loads = [c for c in changes if c not in freed and (c.load or c.adjust)]
-    return [*gone, *freed, *loads, *put, *(c for c in changes if c not in freed + loads)]
+    put.sort(key=lambda change: change.name in becomes)
+    # A chain goes before its steps change; a model, once no chain has it as a step.
+    loads = [change for change in models.values() if change.load or change.adjust]
+    loads.sort(key=lambda change: change.name not in have)
+    return [*gone, *loads, *put, *(change for change in models.values() if change not in loads)]
 
 
 def compare(

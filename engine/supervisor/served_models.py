@@ -19,7 +19,7 @@ from ringbatch.engine.supervisor.model_versions import (
     without_entries,
 )
 from ringbatch.shm.descriptors import ModelWords
-from ringbatch.shm.model_spec import RETIRING, ModelSpec
+from ringbatch.shm.model_spec import RETIRING, SERVING, ModelSpec
 from ringbatch.shm.segment import Segment
 
 
@@ -129,40 +129,48 @@ class ServedModels:
         if words := broken(after.entries):
             raise ChangeFailed(words)
 
-    def put_chain(self, config: ChainConfig, generation: int) -> None:
-        """Have a chain serve, in the place of the one that has its name, if there is one.
+    def put_chain(self, config: ChainConfig, generation: int) -> list[int]:
+        """Have a chain serve, in the place of whatever has its name, a chain or a model.
+
+        Returns:
+            The numbers of the workers that nothing more is given to.
 
         Raises:
-            ChangeFailed: its steps do not fit together, or there is no room.
+            ChangeFailed: its steps do not fit together, another chain needs the model, or there is
+                no room.
         """
+        own = [s for s in self.entries if s.name == config.name and s.state == SERVING]
+        gone = {spec.reference for spec in own}
+        kept = with_state(self.entries, gone, RETIRING)
         index, count = self.free_indices[0], self.most.models
         account = account_of(config, self.entries, generation, count)
         try:
-            spec = chain_entry(
-                config, self.entries, index=index, account=account, generation=generation
-            )
+            spec = chain_entry(config, kept, index=index, account=account, generation=generation)
         except Unfit as unfit:
             raise ChangeFailed(str(unfit)) from None
-        gone = self._chains_called(config.name)
+        if words := broken(kept):
+            raise ChangeFailed(words)
         self._segment.model_table.clear_place(index)
         # Its steps serve: requests may come before the collector has looked at the table.
         self._segment.words[self._segment.layout.model(index) + ModelWords.SERVED] = 1
-        self.publish((*with_state(self.entries, gone, RETIRING), spec))
-        self._forget_chains(gone)
+        self.publish((*kept, spec))
+        self._forget(gone)
         self.chains[spec.reference] = config
+        return [number for old in own for number in old.workers]
 
     def retire_chain(self, name: str) -> None:
         """Have a chain serve no longer."""
-        gone = self._chains_called(name)
+        gone = {reference for reference, chain in self.chains.items() if chain.name == name}
         self.publish(with_state(self.entries, gone, RETIRING))
-        self._forget_chains(gone)
+        self._forget(gone)
 
-    def _chains_called(self, name: str) -> set[int]:
-        return {reference for reference, chain in self.chains.items() if chain.name == name}
-
-    def _forget_chains(self, references: Iterable[int]) -> None:
+    def _forget(self, references: Iterable[int]) -> None:
+        """What retires is a model, which has a file, or a chain, which has none."""
         for reference in references:
-            del self.chains[reference]
+            if self.models.pop(reference, None) is None:
+                del self.chains[reference]
+            else:
+                del self.files[reference]
 
     def is_step(self, name: str) -> bool:
         """Whether requests for a chain that retires may still go to that model."""
@@ -184,8 +192,7 @@ class ServedModels:
         """
         switched = plan.switched(self.entries, entered.values())
         self.publish(switched.entries)
-        for reference in switched.gone:
-            del self.models[reference], self.files[reference]
+        self._forget(switched.gone)
         for model in plan.change.load:
             reference = entered[model.version].reference
             self.models[reference], self.files[reference] = model, files[model.version]

@@ -9,10 +9,12 @@ from typing import Any, assert_never, cast
 import pytest
 from segment_fixture import local_segment
 
+from ringbatch.engine.config.chained import ChainConfig, StepConfig
 from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.engine.process.role_messages import Signature
 from ringbatch.engine.runtimes.model_file import ModelFile
+from ringbatch.engine.supervisor.chains import first_chains
 from ringbatch.engine.supervisor.change_plan import ChangeFailed
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.model_changes import (
@@ -34,6 +36,7 @@ from ringbatch.shm.tensor import Tensor
 
 SIGNATURE = Signature((), ())
 TENSORS = Signature((Tensor("x", "FP32", [1]),), ())
+MAPS = Signature((Tensor("x", "FP32", [1]),), (Tensor("y", "FP32", [1]),))
 RELOAD = Order("reload", None)
 
 
@@ -64,6 +67,10 @@ def model(name: str = "m", **more: Any) -> ModelConfig:
     return replace(found, **more)
 
 
+def chain(name: str, *steps: str) -> ChainConfig:
+    return ChainConfig(name=name, steps=tuple(StepConfig(model=step) for step in steps))
+
+
 class Engine:
     """An engine that serves some models, and what it is told to serve next.
 
@@ -76,13 +83,19 @@ class Engine:
         exhausted_from: the number from which on no process can be started.
     """
 
-    def __init__(self, *models: ModelConfig, spare: int = 2) -> None:
+    def __init__(
+        self,
+        *models: ModelConfig,
+        spare: int = 2,
+        chains: tuple[ChainConfig, ...] = (),
+        says: Signature = SIGNATURE,
+    ) -> None:
         workers = sum(m.processes for m in models)
         self.pool = Pool(workers)
-        signatures = dict.fromkeys(range(workers), SIGNATURE)
-        entries = first_entries(models, signatures, Forwarding())
+        signatures = dict.fromkeys(range(workers), says)
+        entries = first_chains(chains, first_entries(models, signatures, Forwarding()))
         self.segment = local_segment(*entries, spare=spare)
-        config = Config(models=models)
+        config = Config(models=models, chains=chains)
         self.wanted: Config | ConfigError = config
         self.reports: list[Report] = []
         self.introduced: list[int] = []
@@ -92,7 +105,9 @@ class Engine:
         self.now_ns = 0
         self.live = ModelChanges(
             self.pool,
-            ServedModels(self.segment, entries, models, [ModelFile(m.path) for m in models]),
+            ServedModels(
+                self.segment, entries, models, [ModelFile(m.path) for m in models], chains
+            ),
             config.server,
             self._reread,
             Forwarding(),
@@ -131,12 +146,20 @@ class Engine:
         if start.number >= self.exhausted_from:
             slot.failure = shortage(errno.EAGAIN)
 
-    def want(self, *models: ModelConfig, **server: Any) -> None:
-        self.wanted = Config(server=ServerConfig(**server), models=models)
+    def want(
+        self, *models: ModelConfig, chains: tuple[ChainConfig, ...] = (), **server: Any
+    ) -> None:
+        self.wanted = Config(server=ServerConfig(**server), models=models, chains=chains)
 
     def order(self, order: Order = RELOAD) -> None:
         self.live.take(order, self.reports.append)
         self.advance()
+
+    @property
+    def serving(self) -> list[tuple[str, bool]]:
+        """The names that serve, and whether each is a chain."""
+        _, models = self.segment.model_table.read()
+        return [(s.name, s.chain is not None) for s in models if s.state == SERVING]
 
     def table(self) -> list[tuple[str, str, str, tuple[int, ...]]]:
         _, models = self.segment.model_table.read()
@@ -631,3 +654,94 @@ def test_what_is_switched_and_not_settled_is_no_more_to_be_given_up_alone(
     with pytest.raises(ChangeFailed, match="it could not be undone"):
         engine.live.break_off()
     assert engine.table() == [("m", "1", RETIRING, (0,)), ("m", "1", SERVING, (1,))]
+
+
+CHAINED = Order("load", "c")
+
+
+@pytest.mark.parametrize("order", [CHAINED, RELOAD])
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_model_takes_the_place_of_the_chain_of_its_name_once_it_is_loaded(
+    order: Order, version: str
+) -> None:
+    engine = Engine(model("a"), chains=(chain("c", "a"),), says=MAPS)
+    engine.want(model("a"), model("c", version=version))
+    engine.order(order)
+    assert engine.serving == [("a", False), ("c", True)]
+    engine.open(1, says=MAPS)
+    assert engine.serving == [("a", False), ("c", True)]
+    number = engine.segment.model_table.number
+    engine.load(1)
+    assert engine.segment.model_table.number == number + 1, "the switch is one store"
+    assert engine.serving == [("a", False), ("c", False)]
+    assert engine.entry(RETIRING).chain is not None
+    assert engine.reports == [Report("done", (f"c: version {version} loaded",))]
+    engine.retire()
+    engine.order()
+    assert engine.reports[1] == Report("done", ("nothing has changed",))
+
+
+@pytest.mark.parametrize("order", [CHAINED, RELOAD])
+def test_a_chain_serves_on_where_the_model_of_its_name_is_not_loaded(order: Order) -> None:
+    engine = Engine(model("a"), chains=(chain("c", "a"),), says=MAPS)
+    engine.want(model("a"), model("c"))
+    engine.order(order)
+    engine.fail(1, "no such module")
+    assert engine.reports == [Report("failed", ("c: no such module",))]
+    assert engine.serving == [("a", False), ("c", True)]
+
+
+@pytest.mark.parametrize("order", [CHAINED, RELOAD])
+def test_a_chain_takes_the_place_of_the_model_of_its_name(order: Order) -> None:
+    engine = Engine(model("a"), model("c", version="2", workers=2), says=MAPS)
+    engine.want(model("a"), chains=(chain("c", "a"),))
+    number = engine.segment.model_table.number
+    engine.order(order)
+    assert engine.segment.model_table.number == number + 1, "the switch is one store"
+    assert engine.reports == [Report("done", ("c: loaded",))]
+    assert engine.serving == [("a", False), ("c", True)]
+    assert [engine.pool.workers[n].lasting for n in (0, 1, 2)] == [True, False, False]
+    engine.retire()
+    engine.order()
+    assert engine.reports[1] == Report("done", ("nothing has changed",))
+
+
+@pytest.mark.parametrize("order", [CHAINED, RELOAD])
+def test_a_model_serves_on_where_the_chain_of_its_name_does_not_fit(order: Order) -> None:
+    engine = Engine(model("a"), model("c"))
+    engine.want(model("a"), chains=(chain("c", "a"),))
+    engine.order(order)
+    (report,) = engine.reports
+    assert report.end == "failed"
+    assert "declares no inputs and outputs" in report.lines[0]
+    assert engine.serving == [("a", False), ("c", False)]
+    assert engine.pool.workers[1].lasting
+
+
+def test_a_chain_takes_no_place_of_a_step_that_another_chain_needs() -> None:
+    engine = Engine(model("a"), model("c"), chains=(chain("d", "c"),), says=MAPS)
+    engine.want(model("a"), chains=(chain("c", "a"), chain("d", "c")))
+    engine.order(CHAINED)
+    words = "c: c is needed by chain 'd', whose step 1 it is; unload d first"
+    assert engine.reports == [Report("failed", (words,))]
+    assert engine.serving == [("a", False), ("c", False), ("d", True)]
+
+
+def test_a_chain_waits_for_the_place_of_a_step_of_one_that_retires() -> None:
+    engine = Engine(model("a"), model("c"), chains=(chain("d", "c"),), says=MAPS)
+    engine.want(model("a"), chains=(chain("c", "a"),))
+    engine.order()
+    assert engine.serving == [("a", False), ("c", False)]
+    engine.retire()
+    assert engine.serving == [("a", False), ("c", True)]
+    assert engine.reports == [Report("done", ("d: unloaded", "c: loaded"))]
+
+
+def test_a_chain_takes_no_place_of_a_model_that_another_server_runs_over_v1() -> None:
+    others = model("c", runtime="http", path="http://127.0.0.1:1")
+    engine = Engine(model("a"), others, says=MAPS)
+    engine.want(model("a"), chains=(chain("c", "a"),))
+    engine.order(CHAINED)
+    words = "c: a model that another server runs cannot change; restart the engine"
+    assert engine.reports == [Report("failed", (words,))]
+    assert engine.serving == [("a", False), ("c", False)]

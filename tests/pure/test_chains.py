@@ -241,9 +241,10 @@ def test_the_word_of_a_step_has_the_reference_and_the_number() -> None:
 
 
 def test_in_a_reload_every_chain_has_its_steps_at_each_moment() -> None:
-    """`kept` stays as it is, `changed` changes, `old` goes; `was` becomes a chain, `plain` none."""
+    """`kept` stays as it is, `changed` changes, `old` goes; `was` becomes a chain, `plain` none,
+    each in the place of what has its name."""
     old = [chain(name, "a") for name in ("kept", "changed", "old", "plain")]
-    new = [chain("kept", "a"), chain("changed", "b"), chain("new", "a"), chain("was", "a")]
+    new = [chain("kept", "a"), chain("was", "a"), chain("changed", "b"), chain("new", "a")]
     load, retire = (replace(LINE_CONFIG, name=name) for name in ("loaded", "gone"))
     changes = [
         Change("gone", retire=(retire.version,)),
@@ -255,15 +256,17 @@ def test_in_a_reload_every_chain_has_its_steps_at_each_moment() -> None:
     assert [change.name for change in ordered] == [
         "old",
         "plain",
-        "was",
         "loaded",
-        "plain",
         "changed",
         "new",
         "was",
         "gone",
     ]
-    assert [c.put for c in ordered if isinstance(c, ChainChange)] == [None, None, *new[1:]]
+    assert [c.put for c in ordered if isinstance(c, ChainChange)] == [
+        None,
+        *new[2:],
+        new[1],
+    ]
 
 
 def configured(text: str) -> Config:

@@ -104,7 +104,7 @@ class Site:
             del self.models[name]
         self.server.config.write_text(toml(SERVER, self.models))
 
-    def ask(self, text: str, model: str = "search") -> Any:
+    def ask(self, text: str | list[int], model: str = "search") -> Any:
         with Connection(self.server.port) as connection:
             answer = connection.ask(fast(model, instances(text)))
             return answer.json["predictions"][0] if answer.status == 200 else answer.json
@@ -295,6 +295,12 @@ def test_chains_come_change_and_go_with_a_reload(
     done, said = site.command("reload", "short")
     assert not done
     assert "short: step 2 (rank): nothing gives its input 'vector'" in said
+    assert site.ask("ab", "short") == [195.0, 2.0]
+    site.configure(short={"path": str(site.folder / "encode.py")})
+    assert site.command("reload", "short") == (True, "ringbatch: short: version 1 loaded\n")
+    assert site.ask([97, 98], "short") == [195.0, 2.0]
+    site.configure(short=short)
+    assert site.command("reload") == (True, "ringbatch: short: loaded\n")
     assert site.ask("ab", "short") == [195.0, 2.0]
     site.configure(short=None)
     assert site.command("reload") == (True, "ringbatch: short: unloaded\n")
