@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, Protocol
 
+from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.grpc.answer_blocks import HEAD, Metadata, trailers, trailers_alone
 from ringbatch.frontend.grpc.call_head import CallHead
 from ringbatch.frontend.grpc.message_reader import MessageReader, framed
@@ -20,6 +21,7 @@ from ringbatch.shm.errors import DeadlineExceeded, Draining, InvalidRequest, Req
 
 _NO_END: Final = "the call ended in the middle of its message"
 _MORE_MESSAGES: Final = "a call of this method has one message"
+"""UNIMPLEMENTED, as gRPC's table of status codes has it."""
 
 
 class CallEnded(Exception):
@@ -179,12 +181,13 @@ class ServedCall:
 
     def happened(self) -> None:
         """The connection's call: something has come."""
-        stream = self._stream
+        pieces, self._stream.pieces = self._stream.pieces, []
         try:
-            for piece in stream.pieces:
+            if pieces and self._task is not None and not self._method.streams_requests:
+                raise NotSupported(_MORE_MESSAGES)
+            for piece in pieces:
                 self._unreturned += len(piece)
                 self._reader.feed(piece)
-            stream.pieces.clear()
             if self._task is None:
                 self._gather()
         except RequestError as error:
@@ -245,10 +248,10 @@ class ServedCall:
         data = self._reader.next()
         if data is None and not self._stream.ended:
             return
-        if data is None or self._reader.held_bytes:
-            raise InvalidRequest(
-                _NO_END if data is None else "a call of this method has one message"
-            )
+        if data is None:
+            raise InvalidRequest(_NO_END)
+        if self._reader.held_bytes:
+            raise NotSupported(_MORE_MESSAGES)
         if self._method.infers:
             timeout_ns = self.remaining_ns()
             self._close()

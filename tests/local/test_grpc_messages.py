@@ -43,6 +43,24 @@ def test_a_message_is_answered_though_its_client_has_not_come_to_its_end() -> No
     on_loop(test)
 
 
+def test_what_comes_behind_the_one_message_ends_a_call_that_goes_on() -> None:
+    async def test() -> None:
+        harness = Harness()
+        watch = "/grpc.health.v1.Health/Watch"
+        calls = [harness.call(b"", path=watch, end=False) for _ in range(2)]
+        await harness.quiet()
+        calls[0].send_bytes(bytes(1 << 14))
+        assert await calls[0].ended() == ("UNIMPLEMENTED", "a call of this method has one message")
+        # Its end is no message.
+        calls[1].finish()
+        await harness.quiet()
+        assert calls[1].status is None
+        assert len(harness.client.connection._serving) == 1
+        harness.settings.budget.take(8 * MAX_REQUEST_BYTES)
+
+    on_loop(test)
+
+
 def test_of_a_call_that_is_over_nothing_is_left_to_collect() -> None:
     async def test() -> None:
         harness = Harness()
@@ -76,7 +94,7 @@ def test_a_message_may_be_compressed(coding: str) -> None:
 BODIES = {
     "nothing": (b"", {}, "INVALID_ARGUMENT", "in the middle of its message"),
     "half": (whole(0, 9, b"12345678"), {}, "INVALID_ARGUMENT", "in the middle of its message"),
-    "two": (whole(0, 1, b"a") * 2, {}, "INVALID_ARGUMENT", "one message"),
+    "two": (whole(0, 1, b"a") * 2, {}, "UNIMPLEMENTED", "one message"),
     "flag": (whole(2, 0, b""), {}, "INVALID_ARGUMENT", "compressed or it is not"),
     "no-coding": (whole(1, 1, b"a"), {}, "INVALID_ARGUMENT", "does not say how"),
     "coding": (whole(1, 1, b"a"), {"grpc-encoding": "br"}, "UNIMPLEMENTED", "gzip or deflate"),
