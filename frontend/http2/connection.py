@@ -384,9 +384,7 @@ class Connection(ControlFrames[H]):
 
     def _begin(self, block: bytes, flags: int, number: int) -> None:
         if self.closing:
-            # It is as if it had never been sent: the client was told.
             self.headers.fields(block)
-            self._linger(number)
             self.patience.spend(STREAM)
             return
         self._last = number
@@ -402,7 +400,7 @@ class Connection(ControlFrames[H]):
 
     def _expect_late(self, number: int) -> None:
         """Return where what comes on a stream that is gone was on its way when that ended."""
-        if number in self._lingering:
+        if number in self._lingering or self._is_discarded(number):
             self.patience.spend(FRAME)
         elif self._has_begun(number):
             raise ConnectionFault(STREAM_CLOSED, f"stream {number} has ended")
@@ -411,6 +409,10 @@ class Connection(ControlFrames[H]):
 
     def _has_begun(self, number: int) -> bool:
         return number <= self._last and bool(number & 1)
+
+    def _is_discarded(self, number: int) -> bool:
+        # The client was told that it is not served, but not before it had begun it.
+        return self.closing and number > self._last and bool(number & 1)
 
     def _ponged(self, payload: bytes) -> None:
         if payload == _LEAVING and self.leaving:

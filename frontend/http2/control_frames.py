@@ -67,6 +67,8 @@ class ControlFrames(Outgoing[H]):
         if (kind in _OF_CONNECTIONS and number) or (kind in _OF_STREAMS and not number):
             raise ConnectionFault(PROTOCOL_ERROR, f"a frame of kind {kind} is on stream {number}")
         self.patience.spend(FRAME)
+        if self._is_discarded(number):
+            return
         if kind == WINDOW_UPDATE:
             self._take_window(number, int.from_bytes(payload, "big") & MAX_WINDOW)
         elif kind == PING:
@@ -149,6 +151,10 @@ class ControlFrames(Outgoing[H]):
 
     def _has_begun(self, number: int) -> bool:
         """Whether there is or was a stream of that number."""
+        raise NotImplementedError
+
+    def _is_discarded(self, number: int) -> bool:
+        """Whether a stream of that number is as if it had never been."""
         raise NotImplementedError
 
     def _ponged(self, payload: bytes) -> None:

@@ -44,6 +44,7 @@ from ringbatch.frontend.http2.frames import (
 )
 from ringbatch.frontend.http2.header_text import STATUS_200, field
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
+from ringbatch.frontend.http2.patience import STREAM
 
 HEAD = STATUS_200 + field(b"content-type", b"t")
 
@@ -390,6 +391,33 @@ def test_a_server_that_leaves_serves_what_was_sent_before_its_client_knew() -> N
     for stream in list(served.connection.streams.values()):
         served.connection.answer(stream, HEAD, b"a", TRAILERS)
     assert [one.stream for one in served.said() if one.kind == DATA] == [1, 3]
+
+
+LATE_FRAMES = {
+    "data": data(5, b"body"),
+    "end": data(5, b"", END_STREAM),
+    "trailers": headers(5, END_STREAM, TRAILERS),
+    "reset": frame(RST_STREAM, 0, 5, WORD),
+    "window": widen(5, 1),
+    "no-window": widen(5, 0),
+    "priority": frame(PRIORITY, 0, 5, bytes(5)),
+}
+
+
+@pytest.mark.parametrize("case", LATE_FRAMES)
+def test_what_comes_on_streams_behind_the_last_is_read_over(case: str) -> None:
+    """The client had sent it before it knew (6.8)."""
+    served = Served()
+    stream = served.one(call(1))
+    served.connection.close()
+    served.said()
+    left = served.connection.patience.left
+    assert served.receive(headers(5) + LATE_FRAMES[case] * 2 + LATE_FRAMES["reset"]) == []
+    assert served.connection.patience.left <= left - STREAM - 3
+    served.connection.answer(stream, HEAD, b"a", TRAILERS)
+    assert [one.kind for one in served.said()] == [HEADERS, DATA, HEADERS]
+    # A client has none of these.
+    assert served.refused(widen(6, 1)) == PROTOCOL_ERROR
 
 
 def test_another_ping_does_not_close() -> None:
