@@ -23,6 +23,9 @@ logger = logging.getLogger("ringbatch.supervisor")
 _KILLED_WITHIN_S: Final = 5.0
 """What the kernel gets to end a process that was killed; one that waits for a device may outlast
 everybody."""
+_END_NS: Final = 5_000_000_000
+"""What a process gets to end that has said why it does; a thread that its model has left, or what
+is done at the exit, may keep it for ever."""
 _DUMP_NS: Final = 500_000_000
 """What a hung process gets to write down where it stands, before it is killed."""
 
@@ -142,6 +145,13 @@ class Keeper:
         # One that was stopped takes no other signal until it goes on.
         slot.child.kill(signal.SIGCONT)
         slot.kill_ns = self._clock_ns() + _DUMP_NS
+
+    def failed(self, slot: ProcessSlot, reason: str) -> None:
+        """The process in a slot says why it ends."""
+        slot.error = reason
+        slot.limit_ns = None
+        if slot.kill_ns is None:
+            slot.kill_ns = self._clock_ns() + _END_NS
 
     def mark_ready(self, slot: ProcessSlot) -> None:
         """The process in a slot does its work from now on."""

@@ -179,7 +179,7 @@ class _Rehearsal:
         """As in `Owner`."""
         match said:
             case Failed(reason):
-                slot.error = reason
+                self._keeper.failed(slot, reason)
             case Signature():
                 self._found.opened_s = self._passed_s()
                 slot.signature = self._found.signature = said

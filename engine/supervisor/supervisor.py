@@ -326,7 +326,7 @@ class Supervisor:
             case Beat():
                 self._keeper.moved(slot, time.monotonic_ns())
             case Failed(reason):
-                slot.error = reason
+                self._keeper.failed(slot, reason)
             case Signature():
                 self._opened(slot, said)
             case Waiting():

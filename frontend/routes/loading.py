@@ -1,11 +1,18 @@
 """An ASGI application, imported by its name: DIRECTORY/MODULE:NAME."""
 
 import importlib
+import os
 import sys
+import threading
 import traceback
+from typing import Final, NoReturn
 
 from ringbatch.frontend.http.asgi import App
 from ringbatch.shm.errors import StartupError
+
+_END_S: Final = 2.0
+"""What a process that has only imported an application gets to end; a thread that the application
+has left, or what it does at the exit, may keep it for ever."""
 
 
 def imported(target: str) -> App:
@@ -68,5 +75,12 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
+def _end(status: int) -> NoReturn:
+    late = threading.Timer(_END_S, os._exit, (status,))
+    late.daemon = True
+    late.start()
+    sys.exit(status)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    _end(main(sys.argv[1:]))

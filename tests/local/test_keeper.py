@@ -14,7 +14,7 @@ from ringbatch.engine.supervisor.child import CannotStart, Child, Death
 from ringbatch.engine.supervisor.keeper import Keeper
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.process_slot import RESTART_LIMIT_S, Limit, Limits, ProcessSlot
-from ringbatch.shm.host.messages import MalformedMessage, Ready
+from ringbatch.shm.host.messages import Failed, MalformedMessage, Ready
 
 S = 1_000_000_000
 REFUSED = (errno.EMFILE, errno.EAGAIN, errno.ENOMEM)
@@ -114,8 +114,11 @@ class Site:
 
     def heard(self, slot: ProcessSlot, said: FromRole) -> None:
         self.happened.append(type(said).__name__)
-        if isinstance(said, Ready):
-            self.keeper.mark_ready(slot)
+        match said:
+            case Ready():
+                self.keeper.mark_ready(slot)
+            case Failed(reason):
+                self.keeper.failed(slot, reason)
 
     def started(self, slot: ProcessSlot) -> None:
         assert slot.child is not None
@@ -191,6 +194,31 @@ def test_one_that_says_nothing_for_too_long_is_ended_in_two_steps(site: Site) ->
     site.played.end()
     site.after(0)
     assert site.happened == ["started", "ended", "started"]
+
+
+def test_one_that_has_said_why_it_ends_gets_seconds_for_it_not_what_its_start_may_take(
+    site: Site,
+) -> None:
+    """A thread of the model's may keep it from ending by itself, and its reason is what counts."""
+    site.keeper.fill(site.slot)
+    site.played.say([Failed("there is no module nosuch")])
+    site.after(0)
+    site.after(4.9)
+    assert site.played.signals == []
+    site.after(0.1)
+    assert site.played.signals == [signal.SIGKILL]
+    assert site.slot.error == "there is no module nosuch"
+    site.played.end()
+    site.after(0)
+    assert site.happened == ["started", "Failed", "ended", "started"]
+
+
+def test_one_that_is_being_ended_gets_no_longer_by_saying_why(site: Site) -> None:
+    site.keeper.fill(site.slot)
+    site.after(5)
+    site.played.say([Failed("it was stopped")])
+    site.after(0.5)
+    assert site.played.signals == [signal.SIGABRT, signal.SIGCONT, signal.SIGKILL]
 
 
 def test_one_that_is_ready_has_no_limit(site: Site) -> None:

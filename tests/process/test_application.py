@@ -15,9 +15,29 @@ def test_an_application_that_can_be_imported_is_accepted_whatever_it_says(tmp_pa
     expect_importable(f"{tmp_path}/api:app", {})
 
 
+THREAD = "import threading, time\nthreading.Thread(target=time.sleep, args=(1e9,)).start()\n"
+
+
+def test_a_thread_that_goes_on_does_not_keep_one_from_being_accepted(tmp_path: Path) -> None:
+    (tmp_path / "api.py").write_text(f"{THREAD}app = print\n")
+    expect_importable(f"{tmp_path}/api:app", {})
+
+
+def test_one_that_is_accepted_ends_as_python_does(tmp_path: Path) -> None:
+    """What an application has started, it may end at the exit."""
+    ended = tmp_path / "ended"
+    (tmp_path / "api.py").write_text(
+        f"import atexit, pathlib\natexit.register(pathlib.Path({str(ended)!r}).touch)\n"
+        "app = print\n"
+    )
+    expect_importable(f"{tmp_path}/api:app", {})
+    assert ended.exists()
+
+
 @pytest.mark.parametrize(
     ("source", "words"),
     [
+        (f"{THREAD}import nosuch", "api.py, line 3: ModuleNotFoundError: No module named 'nosuch'"),
         ("import os\nos.environ['NO_SUCH']", "api.py, line 2: KeyError: 'NO_SUCH'"),
         ("import os\nos._exit(5)", "the process that imported it ended with status 5"),
         (
@@ -26,7 +46,7 @@ def test_an_application_that_can_be_imported_is_accepted_whatever_it_says(tmp_pa
         ),
         ("import time\nwhile True: time.sleep(60)", "to import it takes over 0.2 s"),
     ],
-    ids=["error", "exit", "killed", "endless"],
+    ids=["error beside a thread", "error", "exit", "killed", "endless"],
 )
 def test_one_that_cannot_is_refused_in_words(
     tmp_path: Path, source: str, words: str, monkeypatch: pytest.MonkeyPatch

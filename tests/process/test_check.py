@@ -226,6 +226,12 @@ FAILING: Final = {
         "load_timeout_s = 3",
         "loading the model took longer than load_timeout_s = 3",
     ),
+    "a thread of it goes on": (
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(1e9,)).start()\n"
+        "import nosuch\n",
+        "",
+        "No module named 'nosuch'",
+    ),
     "it takes too much memory": (
         GOOD + "def load():\n    bytearray(1 << 30)\n",
         "worker_memory_bytes = 600_000_000",

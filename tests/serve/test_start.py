@@ -58,6 +58,12 @@ CASES = {
         None,
         r"\S+model\.py: line 1: ModuleNotFoundError: No module named 'no_such_module'",
     ),
+    "leaves-a-thread": Case(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(1e9,)).start()\n"
+        "import no_such_module\n",
+        None,
+        r"\S+model\.py: line 3: ModuleNotFoundError: No module named 'no_such_module'",
+    ),
     "raises-in-load": Case(
         LOADED, None, r"\S+model\.py: line 4: load\(\): OSError: no weights here"
     ),
