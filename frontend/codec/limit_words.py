@@ -45,13 +45,30 @@ def no_room_now(in_flight: int, max_in_flight: int, lane_bytes: int) -> Overload
     return Overloaded(f"too many requests are waiting, [server] {full} is used up; try again later")
 
 
+def too_many_texts(most: int) -> Overloaded:
+    """For a request that finds too many characters waiting to be made tokens of."""
+    return Overloaded(
+        "so many texts wait to be made tokens of that there is no room for more; they may have "
+        f"{most} characters together; try again later"
+    )
+
+
 def too_long_a_wait(
-    answer_ns: int, left_ns: int, timeout_ns: int, retry_after_s: int
+    answer_ns: int, left_ns: int, limit_ns: int, timeout_ns: int, retry_after_s: int
 ) -> Overloaded:
-    """For a request whose answer would come after its deadline."""
+    """For a request whose answer would come after its deadline.
+
+    Args:
+        answer_ns: how long it would take.
+        left_ns: until the deadline.
+        limit_ns: from the request's acceptance to its deadline.
+        timeout_ns: the model's own limit.
+        retry_after_s: when it may be sent again.
+    """
+    left = f"the {left_ns / 1e9:.3g} s that are left of " if left_ns < limit_ns else ""
     return Overloaded(
         f"so many requests wait that an answer would take {answer_ns / 1e9:.1f} s, "
-        f"too long for {_wait(left_ns, timeout_ns)}",
+        f"too long for {left}{_wait(limit_ns, timeout_ns)}",
         retry_after_s=retry_after_s,
     )
 

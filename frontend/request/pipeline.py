@@ -11,7 +11,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
-from ringbatch.frontend.codec.limit_words import no_room_ever, too_long_a_wait, too_many_parts
+from ringbatch.frontend.codec.limit_words import (
+    no_answer,
+    no_room_ever,
+    too_long_a_wait,
+    too_many_parts,
+)
 from ringbatch.frontend.codec.outcome import InternalError, status_of
 from ringbatch.frontend.codec.rendering import Rendering
 from ringbatch.frontend.codec.request_timeout import shortest_ns
@@ -21,7 +26,7 @@ from ringbatch.frontend.request.models import Models
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.split import Split
 from ringbatch.frontend.request.task import Engine, Task
-from ringbatch.frontend.request.tokenizing import Reordered, Tokenizing
+from ringbatch.frontend.request.tokenizing import Queue, Reordered, Tokenizing
 from ringbatch.frontend.texts.tokenizing import TextModel, Tokenized, thread
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
@@ -60,6 +65,7 @@ class Pipeline:
         self._clock = clock
         self._twice_full = 2 * engine.lane.capacity
         self._comfortable_bytes = engine.lane_bytes >> 1
+        self._texts = Queue(thread)
 
     def start(
         self,
@@ -101,9 +107,9 @@ class Pipeline:
             task = Task(model, rendering, reply, accepted_ns, accepted_ns + limit_ns, tally)
             if parts:
                 if model.texts is not None:
-                    again = partial(self.start, codec, name, body, framing, reply, timeout_ns)
+                    again = partial(self.start, codec, name, body, framing, reply)
                     return self._send_texts(task, model.texts, parts, again)
-                self._expect_time(task)
+                self._expect_time(task, accepted_ns)
                 if len(parts) > 1:
                     return self._split(task, parts)
                 part = parts[0]
@@ -136,7 +142,7 @@ class Pipeline:
         return None
 
     def _send_texts(
-        self, task: Task[A], texts: TextModel, parts: Parts, again: Callable[[], Call | None]
+        self, task: Task[A], texts: TextModel, parts: Parts, again: Callable[[int], Call | None]
     ) -> Call | None:
         asked = texts.given(parts)
         if texts.is_quick(asked):
@@ -145,16 +151,17 @@ class Pipeline:
         def send(found: Tokenized) -> Call | None:
             # Meanwhile the model may have become another, with other tokens.
             if not self._models.serves(task.model):
-                return again()
+                # 0 would be as if the client did not say.
+                return again(task.deadline_ns - self._clock() or -1)
             return self._send_tokens(task, found)
 
         call = Tokenizing(self.engine, task, send)
-        call.begin(partial(texts.tokenized, asked), thread())
+        call.begin(partial(texts.tokenized, asked), asked.characters, self._texts)
         return call
 
     def _send_tokens(self, task: Task[A], found: Tokenized) -> Call:
         parts = found.parts
-        self._expect_time(task)
+        self._expect_time(task, self._clock())
         if found.places is not None:
             task.rendering = Reordered(task.rendering, found.places)
         if len(parts) > 1:
@@ -163,25 +170,30 @@ class Pipeline:
         task.send(self.engine, parts[0], result_bytes)
         return task
 
-    def _expect_time(self, task: Task[A]) -> None:
+    def _expect_time(self, task: Task[A], now_ns: int) -> None:
         """Return where the answer can be expected in time, by what the collector has said and by
         what it has yet to take.
 
         Raises:
             Overloaded: saying when to try again.
+            DeadlineExceeded: there is no time left.
         """
         words, model, lane = self._words, task.model, self.engine.lane
         answer_ns, row_ns = words[model.answer_word], words[model.row_word]
-        left_ns = task.deadline_ns - task.accepted_ns
+        left_ns = task.deadline_ns - now_ns
         if not answer_ns and row_ns * self._twice_full < left_ns:
             # Not even a full lane would be too much for it; usual, and the ring is not looked at.
             return
+        limit_ns, timeout_ns = task.deadline_ns - task.accepted_ns, model.spec.timeout_ns
+        if left_ns <= 0:
+            lane.counters.add(LaneCounter.TIMEOUTS)
+            raise no_answer(limit_ns, timeout_ns)
         answer_ns += lane.untaken * row_ns
         late_ns = answer_ns + answer_ns // _MARGIN - left_ns
         if late_ns > 0:
             lane.counters.add(LaneCounter.REFUSED)
             again_s = -(-late_ns // 1_000_000_000)
-            raise too_long_a_wait(answer_ns, left_ns, model.spec.timeout_ns, again_s)
+            raise too_long_a_wait(answer_ns, left_ns, limit_ns, timeout_ns, again_s)
 
     def _split(self, task: Task[A], parts: Parts) -> Split[A]:
         call = Split(self.engine, task)

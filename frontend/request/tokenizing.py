@@ -4,8 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Generic
+from typing import Final, Generic, TypeVar
 
+from ringbatch.frontend.codec.limit_words import no_answer, too_many_texts
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.rendering import Rendering, Results
 from ringbatch.frontend.request.calls import Call
@@ -13,10 +14,47 @@ from ringbatch.frontend.request.endings import NO_SLOT
 from ringbatch.frontend.request.task import A, Engine, Task
 from ringbatch.frontend.texts.rows import reordered
 from ringbatch.frontend.texts.tokenizing import Tokenized
+from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.tallies import CLIENT_GONE
 
 log = logging.getLogger("ringbatch.frontend")
+
+T = TypeVar("T")
+
+
+MOST_WAITING: Final = 1 << 24
+"""Characters that may wait for the thread: five seconds of its time, and the largest body."""
+
+
+class Queue:
+    """Requests that wait for the thread that makes tokens, and the one that it has.
+
+    Attributes:
+        characters: of all of them, those included that have ended meanwhile and that the thread has
+            yet to pass over: until then their texts take memory.
+
+    Args:
+        thread: gives it.
+    """
+
+    def __init__(self, thread: Callable[[], Executor]) -> None:
+        self._thread = thread
+        self.characters = 0
+
+    def has_room(self, characters: int) -> bool:
+        """Whether texts of so many may wait. One request alone always may."""
+        return not self.characters or self.characters + characters <= MOST_WAITING
+
+    def submit(self, work: Callable[[], T], characters: int) -> asyncio.Future[T]:
+        """Have the thread do it, on the running loop. The future is not to be cancelled."""
+        future = asyncio.get_running_loop().run_in_executor(self._thread(), work)
+        self.characters += characters
+        future.add_done_callback(lambda _: self._done(characters))
+        return future
+
+    def _done(self, characters: int) -> None:
+        self.characters -= characters
 
 
 class Tokenizing(Generic[A]):
@@ -35,30 +73,65 @@ class Tokenizing(Generic[A]):
         self._task = task
         self._send = send
         self._call: Call | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._over = False
 
-    def begin(self, tokenized: Callable[[], Tokenized], thread: Executor) -> None:
-        """Have the thread do it, on the running loop."""
-        future = asyncio.get_running_loop().run_in_executor(thread, tokenized)
-        future.add_done_callback(self._done)
+    def begin(self, tokenized: Callable[[], Tokenized], characters: int, queue: Queue) -> None:
+        """Have a thread do it, on the running loop.
+
+        Args:
+            tokenized: makes the tokens.
+            characters: of the texts.
+            queue: before the thread.
+
+        Raises:
+            Overloaded: too many wait already.
+        """
+        if not queue.has_room(characters):
+            self._engine.lane.counters.add(LaneCounter.REFUSED)
+            raise too_many_texts(MOST_WAITING)
+
+        def work() -> Tokenized | None:
+            # Whoever is gone by now, or has been told that it was too late, wants none.
+            return None if self._over else tokenized()
+
+        task = self._task
+        left_s = (task.deadline_ns - task.accepted_ns) / 1e9
+        queue.submit(work, characters).add_done_callback(self._done)
+        self._timer = asyncio.get_running_loop().call_later(left_s, self._expired)
 
     def abandon(self) -> None:
         """As in `Call`."""
         if self._call is not None:
             self._call.abandon()
         elif not self._over:
-            self._over = True
+            self._end()
             self._engine.endings.ended(self._task.tally, CLIENT_GONE, self._task.accepted_ns)
 
-    def _done(self, future: asyncio.Future[Tokenized]) -> None:
-        if self._over or future.cancelled():
-            # Else asyncio would complain that nobody has asked how it ended.
-            _ = future.cancelled() or future.exception()
-            return
+    def _end(self) -> None:
         self._over = True
+        if self._timer is not None:
+            # Else it would hold the request until its deadline.
+            self._timer.cancel()
+
+    def _expired(self) -> None:
+        self._end()
+        task, engine = self._task, self._engine
+        engine.lane.counters.add(LaneCounter.TIMEOUTS)
+        late = no_answer(task.deadline_ns - task.accepted_ns, task.model.spec.timeout_ns)
+        task.fail(engine, late, 0, NO_SLOT)
+
+    def _done(self, future: asyncio.Future[Tokenized | None]) -> None:
+        if self._over:
+            # Else asyncio would complain that nobody has asked how it ended.
+            future.exception()
+            return
+        self._end()
         error: RequestError
         try:
-            self._call = self._send(future.result())
+            found = future.result()
+            assert found is not None, "it was not over"
+            self._call = self._send(found)
         except RequestError as failure:
             error = failure.with_traceback(None)
         except Exception:

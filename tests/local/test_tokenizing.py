@@ -2,21 +2,25 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import orjson
 import pytest
-from frontend_harness import FrontendHarness
+from frontend_harness import SECOND_NS, FrontendHarness
 from text_models import LIMIT, VOCABULARY, tokens, write_directory
 
 from ringbatch.frontend.codec.outcome import InternalError
-from ringbatch.frontend.request.tokenizing import Tokenizing
+from ringbatch.frontend.request import tokenizing
+from ringbatch.frontend.request.tokenizing import Queue, Tokenizing
 from ringbatch.frontend.texts.rows import Given
-from ringbatch.frontend.texts.tokenizing import QUICK_CHARACTERS, TextModel, Tokenized
-from ringbatch.shm.errors import InvalidRequest, ModelNotReady, Overloaded
+from ringbatch.frontend.texts.tokenizing import QUICK_CHARACTERS, TextModel, Tokenized, thread
+from ringbatch.shm.counters import LaneCounter
+from ringbatch.shm.errors import DeadlineExceeded, InvalidRequest, ModelNotReady, Overloaded
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tallies import CLIENT_GONE
 from ringbatch.shm.tensor import Tensor
@@ -24,16 +28,25 @@ from ringbatch.shm.texts import TEXT, Tokens
 
 
 class Story:
-    """A request, and what becomes of it."""
+    """A request, and what becomes of it.
 
-    def __init__(self, *, refuses: bool = False) -> None:
+    Args:
+        refuses: whether it finds no room once it has its tokens.
+        limit_ns: how long it is worth an answer.
+    """
+
+    def __init__(self, *, refuses: bool = False, limit_ns: int = 60 * SECOND_NS) -> None:
         self.told: list[Any] = []
         self._refuses = refuses
+        self.begun = 0
         self.may_go_on = threading.Event()
         endings = SimpleNamespace(ended=lambda _tally, code, _ns: self.told.append(code))
-        engine: Any = SimpleNamespace(endings=endings)
-        model = SimpleNamespace(spec=SimpleNamespace(name="m"))
-        task: Any = SimpleNamespace(tally=None, accepted_ns=0, model=model, fail=self._failed)
+        lane = SimpleNamespace(counters=SimpleNamespace(add=lambda _counter: None))
+        engine: Any = SimpleNamespace(endings=endings, lane=lane)
+        model = SimpleNamespace(spec=SimpleNamespace(name="m", timeout_ns=60 * SECOND_NS))
+        task: Any = SimpleNamespace(
+            tally=None, accepted_ns=0, deadline_ns=limit_ns, model=model, fail=self._failed
+        )
         self.call: Tokenizing[Any] = Tokenizing(engine, task, self._send)
 
     def _failed(self, _engine: Any, error: Exception, *_: Any) -> None:
@@ -47,6 +60,7 @@ class Story:
 
     def tokenized(self, error: Exception | None = None) -> Callable[[], Tokenized]:
         def work() -> Tokenized:
+            self.begun += 1
             self.may_go_on.wait()
             if error is not None:
                 raise error
@@ -58,19 +72,34 @@ class Story:
 TOKENIZED = Tokenized((), None)
 
 
-def run(story: Story, work: Callable[[], Tokenized], meanwhile: Callable[[], object]) -> None:
-    """Begin; do something before the thread goes on; and wait until all of it has been told."""
+def run(
+    story: Story,
+    work: Callable[[], Tokenized],
+    meanwhile: Callable[[], object],
+    busy: threading.Event | None = None,
+) -> None:
+    """Begin; do something before the thread goes on; and wait until all of it has been told.
+
+    Args:
+        story: the request.
+        work: of the thread.
+        meanwhile: what is done; it may be waited for.
+        busy: until it is set, the thread does something else.
+    """
 
     async def begun() -> None:
-        with ThreadPoolExecutor(1) as thread:
-            story.call.begin(work, thread)
-            meanwhile()
+        with ThreadPoolExecutor(1) as worker:
+            if busy is not None:
+                worker.submit(busy.wait)
+            queue = Queue(lambda: worker)
+            story.call.begin(work, 1, queue)
+            if isinstance(done := meanwhile(), Awaitable):
+                await done
             story.may_go_on.set()
-            while thread._work_queue.qsize():
+            if busy is not None:
+                busy.set()
+            while queue.characters:
                 await asyncio.sleep(0)
-            await asyncio.get_running_loop().run_in_executor(thread, lambda: None)
-        for _ in range(3):
-            await asyncio.sleep(0)
 
     asyncio.run(begun())
 
@@ -115,7 +144,77 @@ def test_what_cannot_be_sent_is_told() -> None:
     assert story.told == [Overloaded]
 
 
-def spec_of(folder: Path, **changes: Any) -> ModelSpec:
+async def told(story: Story) -> None:
+    while not story.told:
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("busy", [None, threading.Event()])
+def test_the_deadline_comes_while_a_thread_is_busy(busy: threading.Event | None) -> None:
+    story = Story(limit_ns=SECOND_NS // 100)
+    run(story, story.tokenized(), lambda: told(story), busy)
+    assert story.told == [DeadlineExceeded]
+    story.call.abandon()
+    assert story.told == [DeadlineExceeded]
+
+
+@pytest.mark.parametrize("how", ["leaves", "expires"])
+def test_no_tokens_are_made_for_a_request_that_is_over(how: str) -> None:
+    leaves = how == "leaves"
+    story = Story(limit_ns=60 * SECOND_NS if leaves else SECOND_NS // 100)
+    meanwhile = story.call.abandon if leaves else lambda: told(story)
+    run(story, story.tokenized(), meanwhile, threading.Event())
+    assert (story.told, story.begun) == ([CLIENT_GONE if leaves else DeadlineExceeded], 0)
+
+
+def test_what_has_ended_leaves_no_timer_behind() -> None:
+    async def left() -> list[Any]:
+        loop = asyncio.get_running_loop()
+        timers: list[asyncio.TimerHandle] = []
+        later = loop.call_later
+        loop.call_later = lambda *call: timers.append(later(*call)) or timers[-1]  # type: ignore
+        with ThreadPoolExecutor(1) as worker:
+            queue = Queue(lambda: worker)
+            for abandoned in (False, True):
+                story = Story()
+                story.call.begin(story.tokenized(), 1, queue)
+                if abandoned:
+                    story.call.abandon()
+                story.may_go_on.set()
+                while queue.characters:
+                    await asyncio.sleep(0)
+        return [timer.cancelled() for timer in timers]
+
+    assert asyncio.run(left()) == [True, True]
+
+
+def test_more_texts_than_may_wait_are_refused_and_one_request_alone_never_is() -> None:
+    async def begun() -> None:
+        most = tokenizing.MOST_WAITING
+        with ThreadPoolExecutor(1) as worker:
+            queue = Queue(lambda: worker)
+            stories = [Story(), Story()]
+            for story, characters in zip(stories, (most - 5, 5), strict=True):
+                story.call.begin(story.tokenized(), characters, queue)
+            with pytest.raises(Overloaded, match=f"may have {most} characters") as refused:
+                Story().call.begin(story.tokenized(), 1, queue)
+            assert refused.value.retry_after_s > 0
+            stories[0].call.abandon()
+            assert queue.characters == most, "the thread holds them yet"
+            for story in stories:
+                story.may_go_on.set()
+            while queue.characters:
+                await asyncio.sleep(0)
+            story = Story()
+            story.may_go_on.set()
+            story.call.begin(story.tokenized(), most + 1, queue)
+            await told(story)
+            assert story.told == [TOKENIZED]
+
+    asyncio.run(begun())
+
+
+def spec_of(folder: Path, *, timeout_s: int = 1 << 10, **changes: Any) -> ModelSpec:
     """A model of texts as the table has it."""
     import hashlib
 
@@ -131,7 +230,8 @@ def spec_of(folder: Path, **changes: Any) -> ModelSpec:
     }
     outputs = (Tensor("embedding", "FP32", [4]),)
     found = Tokens(**fields | changes)
-    return ModelSpec(0, "m", "text", (TEXT,), outputs, 8, 0, 1 << 40, "eager", (0,), tokens=found)
+    limit_ns = timeout_s * SECOND_NS
+    return ModelSpec(0, "m", "text", (TEXT,), outputs, 8, 0, limit_ns, "eager", (0,), tokens=found)
 
 
 def test_long_texts_and_those_before_the_tokenizer_is_there_are_a_thread_s(tmp_path: Path) -> None:
@@ -172,3 +272,106 @@ def test_a_model_that_has_become_another_is_not_what_is_served(tmp_path: Path) -
     harness.segment.model_table.publish((spec_of(tmp_path / "m", truncate=False),))
     assert not harness.service.serves(model)
     assert harness.service.serves(harness.service.model("m"))
+
+
+LONG = "the cat " * QUICK_CHARACTERS
+
+
+@contextmanager
+def busy_thread() -> Iterator[None]:
+    """The thread of this process does something else."""
+    may_go_on = threading.Event()
+    done = thread().submit(may_go_on.wait)
+    try:
+        yield
+    finally:
+        may_go_on.set()
+        done.result()
+
+
+async def answered(harness: FrontendHarness, number: int) -> tuple[int, Any]:
+    """Status and body of an answer, once it is there."""
+    while number not in harness.replies.got:
+        await asyncio.sleep(0.001)
+    status, body, _ = harness.replies.got[number]
+    return status, body
+
+
+def test_a_deadline_holds_while_others_texts_are_made_tokens_of(tmp_path: Path) -> None:
+    async def asked() -> None:
+        harness = FrontendHarness(spec_of(write_directory(tmp_path / "m")))
+        with busy_thread():
+            body = orjson.dumps({"instances": [LONG]})
+            call = harness.service.predict("m", body, harness.replies.to(1), SECOND_NS // 100)
+            assert call is not None
+            told = {"error": "no answer came within the 0.01 s it asked for"}
+            assert await answered(harness, 1) == (504, told)
+        assert harness.count(LaneCounter.TIMEOUTS) == 1
+
+    asyncio.run(asked())
+
+
+def test_texts_beyond_what_may_wait_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizing, "MOST_WAITING", len(LONG) + 1)
+
+    async def asked() -> None:
+        harness = FrontendHarness(spec_of(write_directory(tmp_path / "m")))
+        with busy_thread():
+            call = harness.predict(1, [LONG])
+            assert call is not None
+            assert harness.predict(2, [LONG]) is None
+            status, body, headers = harness.replies.got[2]
+            assert (status, headers["retry-after"]) == (503, "1")
+            assert body["error"].startswith("so many texts wait to be made tokens of")
+            call.abandon()
+        assert harness.count(LaneCounter.REFUSED) == 1
+
+    asyncio.run(asked())
+
+
+@pytest.mark.parametrize(
+    ("spent_s", "status", "words"),
+    [
+        (0, 0, ""),
+        (50, 503, "would take 20.0 s, too long for the 10 s that are left of timeout_s = 60"),
+        (60, 504, "no answer came within timeout_s = 60"),
+    ],
+)
+def test_the_time_that_tokens_have_taken_is_spent(
+    tmp_path: Path, spent_s: int, status: int, words: str
+) -> None:
+    async def asked() -> None:
+        harness = FrontendHarness(spec_of(write_directory(tmp_path / "m"), timeout_s=60))
+        harness.segment.words[harness.service.model("m").answer_word] = 20 * SECOND_NS
+        with busy_thread():
+            harness.predict(1, [LONG])
+            harness.loop.now_ns += spent_s * SECOND_NS
+        if status:
+            found, body = await answered(harness, 1)
+            assert found == status
+            assert words in body["error"]
+            return
+        while not harness.lane.in_flight:
+            await asyncio.sleep(0.001)
+
+    asyncio.run(asked())
+
+
+def test_a_request_that_begins_anew_keeps_its_deadline(tmp_path: Path) -> None:
+    async def asked() -> None:
+        harness = FrontendHarness(spec_of(write_directory(tmp_path / "m"), timeout_s=60))
+        with busy_thread():
+            harness.predict(1, [LONG])
+            harness.loop.now_ns += 50 * SECOND_NS
+            begun_ns = harness.loop.now_ns
+            changed = spec_of(tmp_path / "m", timeout_s=60, truncate=True, limit=LIMIT - 1)
+            harness.segment.model_table.publish((changed,))
+        while not harness.lane.in_flight:
+            await asyncio.sleep(0.001)
+        harness.loop.turn()
+        (request,) = harness.taken()
+        assert request.deadline_ns == begun_ns + 10 * SECOND_NS
+
+    asyncio.run(asked())

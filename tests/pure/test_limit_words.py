@@ -82,13 +82,23 @@ OF_REQUESTS: dict[str, tuple[RequestError, str]] = {
         "too many requests are waiting, [server] lane_bytes = 4096 is used up; try again later",
     ),
     "a wait beyond the model's limit": (
-        of_request.too_long_a_wait(7 * S, 5 * S, 5 * S, 2),
+        of_request.too_long_a_wait(7 * S, 5 * S, 5 * S, 5 * S, 2),
         "so many requests wait that an answer would take 7.0 s, too long for timeout_s = 5",
     ),
     "a wait beyond the client's limit": (
-        of_request.too_long_a_wait(7 * S, S // 2, 5 * S, 2),
+        of_request.too_long_a_wait(7 * S, S // 2, S // 2, 5 * S, 2),
         "so many requests wait that an answer would take 7.0 s, too long for the 0.5 s it asked "
         "for",
+    ),
+    "a wait beyond what is left": (
+        of_request.too_long_a_wait(7 * S, S // 3, 5 * S, 5 * S, 2),
+        "so many requests wait that an answer would take 7.0 s, too long for the 0.333 s that are "
+        "left of timeout_s = 5",
+    ),
+    "texts": (
+        of_request.too_many_texts(16),
+        "so many texts wait to be made tokens of that there is no room for more; they may have 16 "
+        "characters together; try again later",
     ),
     "the model's deadline": (
         of_request.no_answer(5 * S, 5 * S),
@@ -121,4 +131,4 @@ def test_what_limits_a_request_is_named(error: RequestError, words: str) -> None
 
 
 def test_a_wait_that_is_too_long_says_when_to_come_back() -> None:
-    assert of_request.too_long_a_wait(7 * S, 5 * S, 5 * S, 2).retry_after_s == 2
+    assert of_request.too_long_a_wait(7 * S, 5 * S, 5 * S, 5 * S, 2).retry_after_s == 2
