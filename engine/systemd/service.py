@@ -19,13 +19,25 @@ _SAY_EVERY_NS: Final = 1 * _S
 _EXTENSION_S: Final = 20
 """What is asked for each time. The supervisor has limits of its own for whatever it waits for; this
 one ends a supervisor that does not come back from its wait."""
+_HEAD_BYTES: Final = 700
+_TAIL_BYTES: Final = 300
+"""What is said of a text that is longer: systemd passes over a message of 4,096 bytes, whatever
+else stands in it."""
 _PINGS_IN_INTERVAL: Final = 4
 """So that three may come to nothing before the watchdog ends the service."""
 
 
 def encode(fields: Mapping[str, str]) -> bytes:
-    """A message: a line for each field, whose text is made one line. Pure."""
-    return "\n".join(f"{key}={' '.join(text.split())}" for key, text in fields.items()).encode()
+    """A message: a line for each field, whose text is made one line, and no long one. Pure."""
+    return b"\n".join(key.encode() + b"=" + _line(text) for key, text in fields.items())
+
+
+def _line(text: str) -> bytes:
+    said = " ".join(text.replace("\0", " ").split()).encode(errors="backslashreplace")
+    if len(said) <= _HEAD_BYTES + _TAIL_BYTES:
+        return said
+    cut = said[:_HEAD_BYTES] + b" ... " + said[-_TAIL_BYTES:]
+    return cut.decode(errors="ignore").encode()
 
 
 def address_of(environment: Mapping[str, str]) -> str | None:

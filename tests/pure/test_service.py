@@ -76,6 +76,21 @@ def test_a_message_has_a_line_for_each_field_whatever_its_text() -> None:
     assert encode({"STATUS": "a\nREADY=1", "X": "1"}) == b"STATUS=a READY=1\nX=1"
 
 
+@pytest.mark.parametrize("letter", ["m", "é", "\udc80", "\U0001d11e"])
+def test_a_message_is_never_so_long_that_systemd_passes_over_it(letter: str) -> None:
+    text = f"loading m{letter * 5000}, last: 17 s"
+    status, extension = encode({"STATUS": text, "EXTEND_TIMEOUT_USEC": "1"}).splitlines()
+    assert 900 < len(status) < 1100
+    said = status.decode()
+    assert said.startswith("STATUS=loading ")
+    assert said.endswith(", last: 17 s")
+    assert extension == b"EXTEND_TIMEOUT_USEC=1"
+
+
+def test_a_message_holds_nothing_for_which_systemd_would_pass_over_it() -> None:
+    assert encode({"STATUS": "a\0b \udc80"}) == b"STATUS=a b \\udc80"
+
+
 @pytest.mark.parametrize(
     ("environment", "watchdog_ns"),
     [
@@ -126,6 +141,13 @@ def test_a_start_asks_for_more_time_every_second(manager: Manager) -> None:
     assert int(first["EXTEND_TIMEOUT_USEC"]) > 5_000_000
     assert ready == {"READY": "1"}
     assert manager.service.next_ns is not None
+
+
+def test_a_start_asks_for_more_time_however_many_models_it_loads(manager: Manager) -> None:
+    manager.service.loads(loading_status(f"a-model-of-20-letters-{n}" for n in range(200)))
+    (message,) = manager.heard()
+    assert int(message["EXTEND_TIMEOUT_USEC"]) > 5_000_000
+    assert message["STATUS"].endswith("a-model-of-20-letters-199: 0 s")
 
 
 def test_a_status_is_said_once(manager: Manager) -> None:
