@@ -1,6 +1,7 @@
 """What a line of the log looks like: one form for every process of an engine.
 
 As text, a line is for people; what a model or a library logs has the name of its logger in front.
+A traceback stands below its line, indented: only what the server says begins a line.
 As JSON it is an object, with `time`, `level`, `role`, `pid`, `message`, `logger` where it is not
 the server's, `traceback` where there is one, and whatever fields a message has of its own. Where
 the journal takes the lines, each begins with its priority, as systemd reads it.
@@ -31,7 +32,10 @@ _DEBUG: Final = 7
 _OF_THE_SERVER: Final = ("ringbatch", "root", "gunicorn", "uvicorn")
 _SOURCE: Final = "ringbatch_source"
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
-"""What would move a terminal's cursor, or end a line for some readers; not LF and tab."""
+"""What would move a terminal's cursor, or end a line for some readers; not tab, and LF is seen to
+apart."""
+_BELOW: Final = "\n  "
+"""What stands before each line of a traceback, which may hold what a client has sent."""
 _PLAIN: Final = re.compile(r"[!#-<>-~]+")
 """A value that needs no quotes: neither blanks, nor quotes, nor another ``=``."""
 
@@ -64,11 +68,16 @@ class LineFormatter(logging.Formatter):
     def _as_text(self, record: logging.LogRecord) -> str:
         source = _source(record.name)
         setattr(record, _SOURCE, f"{source}: " if source else "")
-        text = super().format(record)
+        return _CONTROL.sub(_escaped, super().format(record).replace("\n", _BELOW))
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """The line itself, as the base class asks for it: one, whatever a client has sent."""
+        text = super().formatMessage(record)
         fields = getattr(record, FIELDS, None)
         if fields:
             text = f"{text} {as_words(fields)}"
-        return _CONTROL.sub(_escaped, text)
+        # Some libraries end what they say with a line feed of their own.
+        return text.removesuffix("\n").replace("\n", r"\x0a")
 
     def _as_json(self, record: logging.LogRecord) -> str:
         document = {

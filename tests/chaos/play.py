@@ -32,7 +32,7 @@ _QUIET_LIMIT_S = 30.0
 """How long after the last request everything may take to be as it was before the first."""
 _RESERVE = 1
 """libuv opens a descriptor at the first connection, to have one when they run out."""
-_ASKED_FOR = re.compile(r"model keyed raised; batch [0-9a-f-]{36}\nTraceback")
+_ASKED_FOR = re.compile(r"model keyed raised; batch [0-9a-f-]{36}\n  Traceback")
 
 
 @dataclass(frozen=True)

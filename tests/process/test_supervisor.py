@@ -289,7 +289,7 @@ def test_a_bad_model_file_is_a_start_up_error_in_words_and_nothing_stays(
         time.sleep(0.02)
     assert server.process.returncode == 2
     assert re.search(words, server.stderr), server.stderr
-    assert "Traceback" not in server.stderr.replace("load() raised\nTraceback", "")
+    assert "Traceback" not in server.stderr.replace("load() raised\n  Traceback", "")
     assert server.stdout == ""
     assert server.gone()
 

@@ -85,8 +85,26 @@ def test_a_traceback_is_a_field_of_its_own_in_json_and_one_line() -> None:
 def test_a_traceback_in_text_stands_below_its_line() -> None:
     first, *below = LineFormatter("worker").format(record("raised", exc_info=caught())).split("\n")
     assert first.endswith("INFO raised")
-    assert below[0].startswith("Traceback")
-    assert below[-2:] == ["ValueError: as", "asked"]
+    assert below[0].startswith("  Traceback")
+    assert below[-2:] == ["  ValueError: as", "  asked"]
+
+
+@given(st.text(), st.text())
+def test_no_text_of_a_client_can_pass_for_a_line_of_the_log(message: str, raised: str) -> None:
+    """Neither in a message nor in what was raised over it."""
+    forged = "\n1970-01-02 00:00:00 ringbatch frontend [1] ERROR forged"
+    try:
+        raise ValueError(raised + forged)
+    except ValueError:
+        said = record("%s failed", message + forged, exc_info=sys.exc_info())
+    text = LineFormatter("f").format(said)
+    first, *below = text.splitlines()
+    assert first.endswith("\\x0a1970-01-02 00:00:00 ringbatch frontend [1] ERROR forged failed")
+    assert all(line.startswith("  ") for line in below)
+
+
+def test_a_last_line_feed_of_a_message_is_not_shown() -> None:
+    assert LineFormatter("f").format(record("failed\n")).endswith(" INFO failed")
 
 
 def test_for_the_journal_each_line_begins_with_the_priority() -> None:
@@ -116,7 +134,7 @@ def test_fields_stand_behind_the_message_and_are_members_in_json() -> None:
 def test_no_text_of_a_client_ends_a_line_or_moves_the_cursor(
     text: str, fields: dict[str, Any]
 ) -> None:
-    said = record("%s", text.replace("\n", ""), fields=fields)
+    said = record("%s", text, fields=fields)
     for form in ("text", "json"):
         line = LineFormatter("f", form).format(said)
         assert len(line.splitlines()) == 1

@@ -171,7 +171,7 @@ def test_a_bad_request_in_a_batch_fails_alone(server: Server, word: str) -> None
     assert batch_ids(answers) == {failed.headers["x-batch-id"]}
     if word == "raise":
         # Beside the traceback.
-        assert f"raised; batch {failed.headers['x-batch-id']}\nTraceback" in server.stderr
+        assert f"raised; batch {failed.headers['x-batch-id']}\n  Traceback" in server.stderr
 
 
 def test_what_is_refused_before_the_batch_is_in_none(server: Server) -> None:

@@ -174,3 +174,5 @@ def test_applications_of_other_makes_are_served(start: Start, tmp_path: Path, na
     )
     assert (ask(server, "/").status, ask(server, "/").error) == (500, "internal error")
     assert "KeyError: 'secret detail'" in server.stderr
+    assert ask(server, "/a%0A1970-01-01%20forged").status == 500
+    assert r"GET /a\x0a1970-01-01 forged failed" in server.stderr

@@ -544,5 +544,5 @@ def test_requests_that_stop_in_the_middle_are_given_up_in_words(
 def test_nothing_of_all_that_was_an_error_of_the_server(server: Server) -> None:
     """What the models raise when asked to is logged; nothing else may stand there."""
     unexpected = server.stderr.replace("moody.py", "")
-    unexpected = re.sub(r"model echo raised; batch \S+\nTraceback", "", unexpected)
+    unexpected = re.sub(r"model echo raised; batch \S+\n  Traceback", "", unexpected)
     assert "Traceback" not in unexpected
