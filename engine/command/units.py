@@ -69,7 +69,8 @@ def _engine(config: Config, path: Path) -> Engine:
         found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise StartupError(f"{path}: [server] host: {server.host!r} is no address") from None
-    gpu = any(model.device.startswith("cuda") for model in config.models)
+    devices = [device for model in config.models for device in (model.device, *model.devices)]
+    gpu = any(device.startswith("cuda") for device in devices)
     host = str(found[0][4][0])
     folder = path.absolute().with_suffix(".credentials")
     credentials = {name: str(folder / name) for name in CREDENTIALS if (folder / name).is_file()}

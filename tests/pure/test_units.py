@@ -175,6 +175,19 @@ def test_the_command_writes_them_below_a_root(
     assert "systemctl enable --now ringbatch@prod.socket" in capsys.readouterr().out
 
 
+def test_a_gpu_of_one_worker_alone_is_one_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "m.onnx").touch()
+    config = tmp_path / "prod.toml"
+    config.write_text('[models.m]\npath = "m.onnx"\nworkers = 2\ndevices = ["cpu", "cuda:1"]\n')
+    assert main(["units", "--config", str(config)]) == 0
+    assert f"# /{DROP_IN}/gpu.conf\n" in capsys.readouterr().out
+    config.write_text('[models.m]\npath = "m.onnx"\n')
+    assert main(["units", "--config", str(config)]) == 0
+    assert "gpu.conf" not in capsys.readouterr().out
+
+
 def test_without_install_they_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["units"]) == 0
     assert "# /etc/systemd/system/ringbatch@.service\n" in capsys.readouterr().out
