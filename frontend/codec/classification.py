@@ -19,7 +19,7 @@ import numpy as np
 from numpy import ndarray
 from numpy.typing import NDArray
 
-from ringbatch.shm.frame import Placement
+from ringbatch.frontend.codec.tensor_to_json import Result, whole_shape
 from ringbatch.shm.tensor import Tensor
 
 UNCLASSIFIED: Final = ("BOOL", "FP16", "BF16", "BYTES")
@@ -38,14 +38,13 @@ class Classes:
     def __init__(self, index: int, tensor: Tensor, *, batched: bool) -> None:
         self._index = index
         self._batched = batched
-        self._labels = tensor.labels
+        self._tensor = tensor
         # A datatype without a dtype has no classes either.
         kind = "?" if tensor.datatype.name in UNCLASSIFIED else tensor.datatype.numpy
         self._dtype = np.dtype(kind)
-        self._each = prod(tensor.shape) if tensor.static else 0
 
     def of(
-        self, rows: int, results: Sequence[tuple[memoryview, Placement]], count: int
+        self, rows: int, results: Sequence[Result], count: int
     ) -> tuple[tuple[int, ...], list[bytes]]:
         """The shape of the tensor of classes, and its elements.
 
@@ -53,13 +52,16 @@ class Classes:
             rows: in all results.
             results: what the parts of a request came to, and where the outputs lie in it.
             count: how many are wanted of an instance, at least 1.
+
+        Raises:
+            Unwritable: the results differ in their shape.
         """
-        parts = [(memory, placement.parts[self._index]) for memory, placement in results]
-        each = prod(parts[0][1].shape[1:]) if parts else self._each
+        each = prod(whole_shape(self._tensor, self._index, rows, results)[1:])
         found: list[bytes] = []
-        for memory, part in parts:
+        for memory, placement in results:
+            part = placement.parts[self._index]
             values: NDArray[Any] = ndarray((part.shape[0], each), self._dtype, memory, part.offset)
-            found += classes_of(values, count, self._labels)
+            found += classes_of(values, count, self._tensor.labels)
         most = min(count, each)
         return (rows, most) if self._batched else (most,), found
 

@@ -1,7 +1,7 @@
 """The bytes of one tensor of an answer to rows that orjson can write as JSON."""
 
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final
 
@@ -17,6 +17,10 @@ NOT_FINITE: Final = "the answer holds NaN or Infinity, which JSON cannot carry"
 
 _MISFIT: Final = "the answer does not fit the model's outputs"
 _MAX_EMPTY_LISTS: Final = 1 << 20
+
+
+Result = tuple[memoryview, Placement]
+"""What one part of a request came to, and where the outputs lie in it."""
 
 
 class Unwritable(ValueError):
@@ -83,6 +87,35 @@ def placed(frame: Frame, rows: int, memory: memoryview) -> Placement:
     if placement.size != memory.nbytes:
         raise Unwritable(_MISFIT)
     return placement
+
+
+def whole_shape(
+    tensor: Tensor, index: int, rows: int, results: Sequence[Result]
+) -> tuple[int, ...]:
+    """The shape of an output of all parts of a request.
+
+    Args:
+        tensor: the output.
+        index: of the output.
+        rows: in all results.
+        results: of the parts.
+
+    Raises:
+        Unwritable: the results differ in theirs.
+    """
+    if tensor.static:
+        return (rows, *tensor.shape)
+    shapes = {placement.parts[index].shape[1:] for _, placement in results}
+    if len(shapes) != 1:
+        raise Unwritable(f'the parts of output "{tensor.name}" differ in shape')
+    return (rows, *shapes.pop())
+
+
+def bytes_of(index: int, result: Result) -> memoryview:
+    """The bytes of an output in a result."""
+    memory, placement = result
+    part = placement.parts[index]
+    return memory[part.offset : part.offset + part.size]
 
 
 def strings(memory: memoryview, offset: int, size: int, count: int) -> list[bytes]:

@@ -19,13 +19,20 @@ from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.classification import Classes
 from ringbatch.frontend.codec.payload import Bytes
 from ringbatch.frontend.codec.ragged import in_one
-from ringbatch.frontend.codec.tensor_to_json import Unwritable, placed, strings
+from ringbatch.frontend.codec.tensor_to_json import (
+    Result,
+    Unwritable,
+    bytes_of,
+    placed,
+    strings,
+    whole_shape,
+)
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.request import CONTENTS, GrpcRequestedOutputs
 from ringbatch.frontend.v2.requested_outputs import RequestedOutput
 from ringbatch.frontend.v2.shared_memory import Target, expect_fit
 from ringbatch.shm.errors import ModelFailed
-from ringbatch.shm.frame import Frame, FrameError, Placement
+from ringbatch.shm.frame import Frame, FrameError
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
 
@@ -57,10 +64,6 @@ _OUTPUT: Final = _tag(_Response, "outputs")
 _RAW: Final = _tag(_Response, "raw_output_contents")
 _OF_TENSOR: Final = _tag(_Tensor, "contents")
 _OF_STREAM: Final = _tag(inference("ModelStreamInferResponse"), "infer_response")
-
-
-_Result = tuple[memoryview, Placement]
-"""What one part of a request came to, and where the outputs lie in it."""
 
 
 class GrpcAnswers:
@@ -121,8 +124,8 @@ class GrpcAnswers:
                         _add(pieces, _OUTPUT, [head])
                         _add(raw, _RAW, [joined(found)])
                     continue
-                head = self._head(index, _shape(tensor, index, rows, results))
-                data = [_bytes_of(index, result) for result in results]
+                head = self._head(index, whole_shape(tensor, index, rows, results))
+                data = [bytes_of(index, result) for result in results]
                 if carried is True and requested.typed:
                     values = _values(tensor, index, results)
                     _add(pieces, _OUTPUT, [head, *_field_of(tensor.datatype.name, values)])
@@ -142,7 +145,7 @@ class GrpcAnswers:
         return b"".join(pieces + raw)
 
     def _classified(
-        self, index: int, rows: int, results: Sequence[_Result], classes: int
+        self, index: int, rows: int, results: Sequence[Result], classes: int
     ) -> tuple[bytes, list[bytes]]:
         """The tensor of the best classes of an output, without its elements; and these."""
         tensor = self._outputs[index]
@@ -210,22 +213,7 @@ def _add(pieces: list[Bytes], tag: int, data: Sequence[Bytes]) -> None:
     pieces += data
 
 
-def _shape(tensor: Tensor, index: int, rows: int, results: Sequence[_Result]) -> tuple[int, ...]:
-    if tensor.static:
-        return (rows, *tensor.shape)
-    shapes = {placement.parts[index].shape[1:] for _, placement in results}
-    if len(shapes) != 1:
-        raise Unwritable(f'the parts of output "{tensor.name}" differ in shape')
-    return (rows, *shapes.pop())
-
-
-def _bytes_of(index: int, result: _Result) -> memoryview:
-    memory, placement = result
-    part = placement.parts[index]
-    return memory[part.offset : part.offset + part.size]
-
-
-def _values(tensor: Tensor, index: int, results: Sequence[_Result]) -> list[Any]:
+def _values(tensor: Tensor, index: int, results: Sequence[Result]) -> list[Any]:
     """The elements of an output."""
     values: list[Any] = []
     for memory, placement in results:

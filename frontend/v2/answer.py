@@ -24,11 +24,18 @@ from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.classification import Classes
 from ringbatch.frontend.codec.outcome import BATCH_HEADER, JSON, Headers
 from ringbatch.frontend.codec.ragged import in_one
-from ringbatch.frontend.codec.tensor_to_json import Unwritable, placed, strings
+from ringbatch.frontend.codec.tensor_to_json import (
+    Result,
+    Unwritable,
+    bytes_of,
+    placed,
+    strings,
+    whole_shape,
+)
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs
 from ringbatch.frontend.v2.shared_memory import Target, expect_fit
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
-from ringbatch.shm.frame import Frame, FrameError, Placement
+from ringbatch.shm.frame import Frame, FrameError
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.tuples import new_tuple
@@ -48,10 +55,6 @@ class InferResponse(NamedTuple):
 
     body: bytes
     headers: Headers
-
-
-_Result = tuple[memoryview, Placement]
-"""What one part of a request came to, and where the outputs lie in it."""
 
 
 def answers_of(spec: ModelSpec) -> "InferAnswers":
@@ -108,7 +111,6 @@ class InferAnswers:
             binary: list[memoryview] = []
             for index, as_binary, classes in requested.outputs:
                 output = self._outputs[index]
-                start = output.start(rows, results)
                 if classes:
                     start, found = output.classified(rows, results, classes)
                     if as_binary:
@@ -118,12 +120,14 @@ class InferAnswers:
                     else:
                         data = dumps([text.decode() for text in found])
                         texts.append(b'%b"data":%b}' % (start, data))
-                elif as_binary is True:
-                    pieces = [output.bytes_of(result) for result in results]
+                    continue
+                start = output.start(rows, results)
+                if as_binary is True:
+                    pieces = [bytes_of(index, result) for result in results]
                     texts.append(start + output.binary_end % sum(map(len, pieces)))
                     binary += pieces
                 elif as_binary:
-                    pieces = [output.bytes_of(result) for result in results]
+                    pieces = [bytes_of(index, result) for result in results]
                     expect_fit(output.name, sum(map(len, pieces)), as_binary)
                     texts.append(start[:-1] + b"}")
                     targets.append((as_binary, pieces))
@@ -233,34 +237,25 @@ class _Output:
         self.each = prod(tensor.shape) if tensor.static else 0
         self.write_at = self._booleans if datatype == "BOOL" else self._numbers
 
-    def start(self, rows: int, results: Sequence[_Result]) -> bytes:
+    def start(self, rows: int, results: Sequence[Result]) -> bytes:
         """Its object up to its shape; raises `Unwritable` where the results differ in theirs."""
         if self._rest is not None:
             if self._batched:
                 return b"%b%d%b" % (self._opening, rows, self._rest)
             return self._opening + self._rest
-        shapes = {placement.parts[self._index].shape[1:] for _, placement in results}
-        if len(shapes) != 1:
-            raise Unwritable(f'the parts of output "{self._tensor.name}" differ in shape')
-        own = shapes.pop()
-        sizes = ",".join(map(str, (rows, *own) if self._batched else own))
+        shape = whole_shape(self._tensor, self._index, rows, results)
+        sizes = ",".join(map(str, shape if self._batched else shape[1:]))
         return b"%b%b]," % (self._opening, sizes.encode())
 
     def classified(
-        self, rows: int, results: Sequence[_Result], classes: int
+        self, rows: int, results: Sequence[Result], classes: int
     ) -> tuple[bytes, list[bytes]]:
         """As `start`, of the tensor of its best classes; and this tensor's elements."""
         shape, found = self._classes.of(rows, results, classes)
         sizes = ",".join(map(str, shape)).encode()
         return b'%b"BYTES","shape":[%b],' % (self._named, sizes), found
 
-    def bytes_of(self, result: _Result) -> memoryview:
-        """Its bytes in a result."""
-        memory, placement = result
-        part = placement.parts[self._index]
-        return memory[part.offset : part.offset + part.size]
-
-    def write(self, result: _Result) -> bytes:
+    def write(self, result: Result) -> bytes:
         """Its elements in a result as JSON, without brackets.
 
         Raises:

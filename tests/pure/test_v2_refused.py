@@ -368,9 +368,12 @@ def test_a_string_result_that_lies_is_the_models_failure() -> None:
 
 def test_parts_that_differ_in_their_open_dimensions_are_the_models_failure() -> None:
     model = codec([X], [Tensor("y", "FP32", [-1])], cap=1)
-    body = b'{"inputs":[{"name":"x","shape":[2,2],"datatype":"FP32","data":[1,2,3,4]}]}'
+    given = {"name": "x", "shape": [2, 2], "datatype": "FP32", "data": [1, 2, 3, 4]}
     results = [
         pack([Tensor("y", "FP32", [-1])], [np.zeros((1, size), "<f4")])[0] for size in (1, 2)
     ]
-    with pytest.raises(ModelFailed, match="differ in shape"):
-        rendered(model, model.requests.parse(body, None), *results)
+    for parameters in ({}, {"classification": 1}):
+        wanted = {"inputs": [given], "outputs": [{"name": "y", "parameters": parameters}]}
+        request = model.requests.parse(json.dumps(wanted).encode(), None)
+        with pytest.raises(ModelFailed, match="differ in shape"):
+            rendered(model, request, *results)
