@@ -20,11 +20,11 @@ of these up to 256 MiB at the end of the heap. See mallopt(3)."""
 
 
 def heap_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables to add to a worker's environment so that memory which a run has freed is there
-    for the next.
+    """The variables to add to the environment of a worker or a frontend so that memory which a run
+    or a request has freed is there for the next.
 
-    Left to itself, malloc returns large blocks to the kernel after every run, which has to clear
-    every page of them for the next one.
+    Left to itself, malloc returns large blocks to the kernel after each, which has to clear every
+    page of them for the next one.
 
     Args:
         environment: that of the supervisor; a variable set there is left alone.

@@ -3,7 +3,7 @@
 import re
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 import trustme
 
 from ringbatch.engine.config.settings import ServerConfig
+from ringbatch.engine.process.memory_limits import HEAP_VARIABLES
 from ringbatch.engine.supervisor import frontends
 from ringbatch.engine.supervisor.frontends import Frontends
 from ringbatch.shm.errors import StartupError
@@ -35,6 +36,23 @@ def test_every_frontend_for_grpc_has_a_place_and_a_lane() -> None:
     with closing(made(grpc_port=0, grpc_frontends=3)) as found:
         titles = [slot.title for slot in found.slots]
         assert titles == ["frontends", *(f"grpc frontend {number}" for number in range(3))]
+
+
+def test_frontends_keep_the_memory_that_a_large_request_has_freed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: dict[str, Mapping[str, str]] = {}
+
+    def child(title: str, _module: str, _words: object, environment: Any, **_: object) -> None:
+        started[title] = environment
+
+    monkeypatch.setattr(frontends, "Child", child)
+    with closing(made(grpc_port=0)) as found:
+        for slot in found.slots:
+            slot.start(False)
+    assert started.keys() == {"frontends", "grpc frontend 0"}
+    for environment in started.values():
+        assert environment.items() >= HEAP_VARIABLES.items()
 
 
 def test_they_serve_once_all_hold_lanes_and_listen(
