@@ -1,7 +1,8 @@
 """The signals of the supervisor: those that ask for the end, and SIGHUP, which has two meanings.
 
 Without a terminal SIGHUP asks that the configuration be read again; where there was a terminal that
-is gone now, it asks for the end. What other servers take for orders, as SIGUSR1 to open logs
+is gone now, it asks for the end, unless whoever started the engine had SIGHUP ignored, as nohup
+does, so that it outlives the terminal. What other servers take for orders, as SIGUSR1 to open logs
 anew, is passed over in words: not known, it would end the engine.
 """
 
@@ -31,7 +32,8 @@ class Signals:
     def __init__(self) -> None:
         self.received: list[int] = []
         self._hangups = 0
-        self._had_terminal = has_terminal()
+        outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        self._had_terminal = has_terminal() and not outlives_terminal
 
     def catch(self, loop: Loop) -> None:
         """Handle signals from now on; each makes the loop turn."""

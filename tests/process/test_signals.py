@@ -1,0 +1,74 @@
+"""What SIGHUP asks for, by whether there was a terminal, and whether it is to be outlived."""
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+
+import pytest
+
+PROGRAM = """
+import fcntl, os, sys, termios
+terminal, *command = sys.argv[1:]
+os.setsid()
+if int(terminal):
+    fcntl.ioctl(int(terminal), termios.TIOCSCTTY, 0)
+os.execvp(command[0], command)
+"""
+"""Runs a command in a session of its own, with a terminal where one is given."""
+CATCHING = """
+from ringbatch.engine.supervisor.loop import Loop
+from ringbatch.engine.supervisor.signals import Signals
+signals, loop = Signals(), Loop()
+signals.catch(loop)
+print("caught", flush=True)
+while not (reload := signals.take_reload()) and not signals.received:
+    loop.turn(None)
+print("reload" if reload else "end")
+"""
+
+
+class Catching:
+    """A process that has caught the supervisor's signals.
+
+    Args:
+        terminal: that it has; 0 for none.
+        words: what runs it.
+    """
+
+    def __init__(self, terminal: int, words: Sequence[str] = ()) -> None:
+        python = (sys.executable, "-P", "-c")
+        self.process = subprocess.Popen(
+            [*python, PROGRAM, str(terminal), *words, *python, CATCHING],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            pass_fds=[terminal] if terminal else [],
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "caught\n"
+
+    def decided(self) -> str:
+        """What follows from the signal that it gets."""
+        said, _ = self.process.communicate(timeout=60)
+        return str(said.strip())
+
+
+@pytest.mark.parametrize(("words", "follows"), [([], "end"), (["nohup"], "reload")])
+def test_the_end_of_its_terminal_is_the_end_unless_that_is_to_be_outlived(
+    words: Sequence[str], follows: str
+) -> None:
+    ours, theirs = pty.openpty()
+    with closing(os.fdopen(ours, "rb", 0)) as terminal, closing(os.fdopen(theirs, "rb", 0)) as tty:
+        catching = Catching(tty.fileno(), words)
+        tty.close()
+        terminal.close()
+        assert catching.decided() == follows
+
+
+def test_without_a_terminal_it_asks_for_a_reload() -> None:
+    catching = Catching(0)
+    os.kill(catching.process.pid, 1)
+    assert catching.decided() == "reload"
