@@ -7,7 +7,7 @@ from ringbatch.frontend.http2.frames import PROTOCOL_ERROR, StreamFault
 
 Fields = list[tuple[bytes, bytes]]
 
-_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 """A token without capital letters; a pseudo-header has a colon before it."""
 _VALUE: Final = re.compile(rb"(?![ \t])[^\0\r\n]*(?<![ \t])")
 """One set of characters, which is gone through a tenth as long as alternatives are looked for."""
@@ -86,7 +86,7 @@ def size_of(found: Fields) -> int:
 
 def _expect_sound(name: bytes, value: bytes) -> None:
     if (
-        not _NAME.fullmatch(name)
+        not NAME.fullmatch(name)
         or not _VALUE.fullmatch(value)
         or name in _OF_ONE_CONNECTION
         or (name == b"te" and value.lower() != b"trailers")

@@ -17,8 +17,9 @@ from ringbatch.frontend.http.fallback import BEGAN, EXCHANGES, REFUSED, WHOLE, E
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.frames import INTERNAL_ERROR
+from ringbatch.frontend.http2.header_rules import UNKNOWN
 from ringbatch.frontend.http2.stream import Stream
-from ringbatch.frontend.streams.answer_head import CONTINUE, answer_head
+from ringbatch.frontend.streams.answer_head import CONTINUE, answer_head, body_length
 from ringbatch.frontend.streams.rest_head import RestHead
 from ringbatch.shm.errors import Overloaded
 
@@ -26,6 +27,8 @@ log = logging.getLogger("ringbatch.frontend")
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _BODILESS: Final = (204, 304)
+_START: Final = "http.response.start"
+_BODY: Final = "http.response.body"
 _FAILED: Final = b"Internal Server Error"
 _GONE: Final = {"type": "http.disconnect"}
 
@@ -60,6 +63,7 @@ class ServedStream:
 
     __slots__ = (
         "_answered",
+        "_body_left",
         "_clock",
         "_continues",
         "_exchanges",
@@ -89,6 +93,8 @@ class ServedStream:
         self._sends_body = head.method != "HEAD"
         self._sending = False
         self._answered = False
+        self._body_left = UNKNOWN
+        """What of the answer's body is to come, where its head has told."""
         self._unwanted = False
         self._news: asyncio.Future[None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -211,26 +217,47 @@ class ServedStream:
         return {"type": "http.request", "body": body, "more_body": not self._whole}
 
     async def _send(self, message: dict[str, Any]) -> None:
-        """The application's call: a part of the answer; returns once there is room for more."""
+        """The application's call: a part of the answer; returns once there is room for more.
+
+        Raises:
+            RuntimeError: it is no part of an answer, as over HTTP/1; nothing of it goes out.
+        """
         stream, core = self._stream, self._owner.core
         answered = stream.gone or stream.trailers is not None or self._unwanted
         if answered or self.scope.get(REFUSED):
             return
-        if message["type"] == "http.response.start":
-            status = message["status"]
+        kind, more = message["type"], message.get("more_body", False)
+        if kind != (_BODY if stream.told else _START):
+            raise RuntimeError(f"ASGI message '{kind}' does not come next")
+        if kind == _START:
+            status, headers = message["status"], list(message.get("headers", ()))
+            head = answer_head(status, [*self._owner.default_headers(), *headers])
+            self._body_left = body_length(headers)
             self._sends_body &= status not in _BODILESS
-            headers = [*self._owner.default_headers(), *message.get("headers", ())]
-            core.begin(stream, answer_head(status, headers))
+            core.begin(stream, head)
             return
         if self._sends_body:
-            core.send(stream, bytes(message.get("body", b"")))
-        if not message.get("more_body", False):
+            body = bytes(message.get("body", b""))
+            self._expect_fit(len(body), more)
+            core.send(stream, body)
+        if not more:
             self._finish()
         self._owner.flush_soon()
         self._sending = True
         while stream.queue and not stream.gone:
             await self._until_news()
         self._sending = False
+
+    def _expect_fit(self, size: int, more: bool) -> None:
+        """Return where so much of a body, and more or nothing behind it, is what was told."""
+        if self._body_left == UNKNOWN:
+            return
+        left = self._body_left - size
+        if left < 0:
+            raise RuntimeError("Response content longer than Content-Length")
+        if left and not more:
+            raise RuntimeError("Response content shorter than Content-Length")
+        self._body_left = left
 
     def _finish(self) -> None:
         """The answer is made. Where its client has yet to end the body, the end waits for that, for

@@ -23,6 +23,7 @@ from ringbatch.frontend.http2.frames import (
     ENHANCE_YOUR_CALM,
     GOAWAY,
     HEADERS,
+    INTERNAL_ERROR,
     PING,
     PREFACE,
     RST_STREAM,
@@ -32,6 +33,7 @@ from ringbatch.frontend.streams.connection import MOST_STREAMS, Http2Connection
 from ringbatch.frontend.streams.served_connection import LEAVE_S
 
 Fields = tuple[tuple[str, str], ...]
+Message = dict[str, Any]
 POST: Fields = (
     (":method", "POST"),
     (":scheme", "http"),
@@ -254,6 +256,74 @@ async def test_a_head_of_many_kilobytes_is_sent_in_pieces() -> None:
     answer = await client.ask()
     assert answer.fields["long"] == "y" * 60_000
     assert "connection" not in answer.fields
+
+
+START: Message = {"type": "http.response.start", "status": 200}
+LAST: Message = {"type": "http.response.body", "body": b"body"}
+NO_HEADS: dict[str, list[Message]] = {
+    "value-lf": [{**START, "headers": [(b"a", b"b\nc: d")]}, LAST],
+    "value-cr": [{**START, "headers": [(b"a", b"b\r")]}, LAST],
+    "value-nul": [{**START, "headers": [(b"a", b"\0")]}, LAST],
+    "value-control": [{**START, "headers": [(b"a", b"\x07")]}, LAST],
+    "name-lf": [{**START, "headers": [(b"a\n", b"b")]}, LAST],
+    "name-none": [{**START, "headers": [(b"", b"b")]}, LAST],
+    "name-pseudo": [{**START, "headers": [(b":status", b"201")]}, LAST],
+    "length-word": [{**START, "headers": [(b"content-length", b"four")]}, LAST],
+    "length-below-0": [{**START, "headers": [(b"content-length", b"-1")]}, LAST],
+    "lengths": [{**START, "headers": [(b"content-length", b"4"), (b"Content-Length", b"5")]}, LAST],
+    "no-head": [LAST],
+}
+NO_BODIES: dict[str, list[Message]] = {
+    "long": [{**START, "headers": [(b"content-length", b"3")]}, LAST],
+    "longer": [{**START, "headers": [(b"content-length", b"7")]}, LAST | {"more_body": True}, LAST],
+    "short": [{**START, "headers": [(b"content-length", b"5")]}, LAST],
+    "long-again": [{**START, "headers": [(b"content-length", b"3")]}, LAST, LAST],
+    "two-heads": [START, START],
+}
+
+
+@pytest.mark.parametrize("caught", [False, True])
+@pytest.mark.parametrize("case", NO_HEADS | NO_BODIES)
+def test_what_is_no_answer_does_not_go_out(
+    case: str, caught: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As over HTTP/1, where uvicorn sees to it."""
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        for message in (NO_HEADS | NO_BODIES)[case]:
+            try:
+                await send(message)
+            except RuntimeError:
+                if not caught:
+                    raise
+
+    async def run() -> None:
+        client = Client(served=app)
+        answer = await client.ask(fields=GET)
+        if case in NO_HEADS:
+            assert (answer.status, answer.body) == (500, b"Internal Server Error")
+            assert (answer.fields.get("a"), answer.ended, answer.reset) == (None, True, None)
+        else:
+            assert (answer.ended, answer.reset) == (False, INTERNAL_ERROR)
+            assert len(answer.body) <= 4
+        assert not client.connection.state.tasks
+
+    asyncio.run(run())
+    assert caught or "the application has failed" in caplog.text
+
+
+@scenario
+async def test_an_answer_without_a_body_may_tell_the_length_of_one() -> None:
+    client = Client(served=replying(200, b"", **{"content-length": "5"}))
+    answer = await client.ask(fields=((":method", "HEAD"), *GET[1:]))
+    assert (answer.fields["content-length"], answer.ended) == ("5", True)
+
+
+@scenario
+async def test_blanks_around_a_value_are_no_part_of_it() -> None:
+    client = Client(served=replying(200, b"abc", blank=" a b\t", **{"content-length": "3"}))
+    answer = await client.ask(fields=GET)
+    assert (answer.fields["blank"], answer.body, answer.ended) == ("a b", b"abc", True)
 
 
 async def _failing(_scope: Any, _receive: Any, _send: Any) -> None:
