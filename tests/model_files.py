@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from sklearn.linear_model import LinearRegression
 
+from ringbatch.engine.config.document import conclude
 from ringbatch.shm.tensor import Tensor
 
 Array = NDArray[Any]
@@ -234,3 +235,19 @@ def written(folder: Path, runtime: str) -> Path:
         beside, content = BESIDE[name]
         (folder / beside).write_bytes(content)
     return path
+
+
+def snapshot(folder: Path, file: Path, *beside: Path) -> Path:
+    """Files as Hugging Face's cache has them: links to others whose names are digests.
+
+    Returns:
+        The path of the first one, as a configuration has it.
+    """
+    (folder / "blobs").mkdir()
+    (folder / "snapshots").mkdir()
+    for number, one in enumerate((file, *beside)):
+        one.rename(folder / "blobs" / f"{number:040x}")
+        (folder / "snapshots" / one.name).symlink_to(f"../blobs/{number:040x}")
+    document = {"models": {"m": {"path": f"snapshots/{file.name}"}}}
+    (model,) = conclude(document, source="it", base=folder).models
+    return Path(model.path)

@@ -412,12 +412,20 @@ def _resolve_path(
                 report.add((*place, key), words)
         if isinstance(values["path"], str):
             return
-        values["path"] = Path(os.path.realpath(base / values["path"]))
+        values["path"] = _resolved(base / values["path"])
         is_text = values.get("runtime") == "text"
         if not (os.path.isdir(values["path"]) if is_text else is_file(values["path"])):
             there = "" if str(values["path"]) == raw["path"] else f"; none is at {values['path']}"
             what = "directory" if is_text else "file"
             report.refuse((*place, "path"), quoted(raw["path"]), f"a {what} that exists{there}")
+
+
+def _resolved(path: Path) -> Path:
+    """Where it lies, its folders without links. A file that is one keeps its name and what lies
+    beside it, and may lead elsewhere later."""
+    if os.path.isdir(path):
+        return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path.parent), path.name)
 
 
 def _check_wait(

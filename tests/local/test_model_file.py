@@ -40,6 +40,14 @@ def remove(path: Path) -> None:
     path.unlink()
 
 
+def lead_elsewhere(path: Path) -> None:
+    """As `ln -sfn` does it, where the path is that of a link."""
+    other = path.with_name("other")
+    other.write_bytes(NEW)
+    path.unlink()
+    path.symlink_to(other)
+
+
 CHANGES = pytest.mark.parametrize("change", [replace, write_over, remove])
 
 
@@ -84,6 +92,20 @@ def test_a_large_file_that_is_written_over_is_refused_in_words(
     with pytest.raises(StartupError, match=r"m\.bin: was written over .* ringbatch reload"):
         read(file, path)
     assert file.differs()
+
+
+@pytest.mark.parametrize("copied", [True, False])
+def test_a_link_is_served_as_what_it_led_to(
+    path: Path, monkeypatch: pytest.MonkeyPatch, copied: bool
+) -> None:
+    monkeypatch.setattr(model_file, "COPIED_BYTES", len(OLD) * copied)
+    link = path.with_name("link.bin")
+    link.symlink_to(path.name)
+    file = ModelFile(link)
+    assert not file.differs()
+    lead_elsewhere(link)
+    assert file.differs()
+    assert read(file, link) == OLD
 
 
 def test_a_large_file_is_copied_in_pieces(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from model_files import Shape, graph, identity, linear_onnx
+from model_files import Shape, graph, identity, linear_onnx, snapshot
 from onnx import TensorProto, helper
 
 from ringbatch.engine.runtimes.model import InvalidInput, Model, Options
@@ -148,11 +148,14 @@ def test_what_has_a_default_in_the_file_is_no_input(tmp_path: Path) -> None:
     assert model.predict(np.array([1, 2], "f4")).tolist() == [3, 4]
 
 
-def test_weights_may_lie_in_a_file_beside_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("linked", [False, True])
+def test_weights_may_lie_in_a_file_beside_it(tmp_path: Path, linked: bool) -> None:
     path = tmp_path / "model.onnx"
     model = onnx.load_from_string(linear_onnx())
     onnx.save(model, path, save_as_external_data=True, location="weights", size_threshold=0)
     assert (tmp_path / "weights").stat().st_size
+    if linked:
+        path = snapshot(tmp_path, path, tmp_path / "weights")
     opened_model = open_model("onnx", path, Options(max_batch_size=32, threads=1))
     assert opened_model.predict(np.zeros((1, 3), np.float32)).tolist() == [[10, -20]]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from model_files import snapshot
 
 from ringbatch.engine.runtimes.model import Model, Options
 from ringbatch.engine.runtimes.opening import open_model
@@ -84,3 +85,9 @@ def test_weights_that_are_missing_or_not_whole_are_refused(tmp_path: Path) -> No
     assert refused(path).startswith("OpenVINO cannot load it: RuntimeError: ")
     weights.unlink()
     assert refused(path) == f"its weights are missing; they must lie in {weights}"
+
+
+def test_links_are_followed_to_both_files(tmp_path: Path) -> None:
+    path = product(tmp_path)
+    model = opened(snapshot(tmp_path, path, path.with_suffix(".bin")))
+    np.testing.assert_allclose(model.predict(ROWS), ROWS @ WEIGHTS, rtol=1e-4, atol=1e-5)

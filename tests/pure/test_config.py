@@ -364,13 +364,28 @@ def test_headers_are_passed_on_whatever_their_case() -> None:
     assert concluded(text).models[0].forward_headers == ("x-a", "cookie")
 
 
-def test_the_ending_is_that_of_the_path_and_not_that_of_a_links_target(tmp_path: Path) -> None:
+def test_a_model_file_that_is_a_link_keeps_its_name_and_its_folder(tmp_path: Path) -> None:
+    """Other files lie beside it, and it may lead elsewhere later."""
     (tmp_path / "blob").touch()
-    (tmp_path / "model.onnx").symlink_to("blob")
-    (model,) = conclude(
-        {"models": {"m": {"path": "model.onnx"}}}, source="it", base=tmp_path
-    ).models
-    assert (Path(model.path).name, model.platform) == ("blob", "onnx")
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / "model.onnx").symlink_to("../blob")
+    document = {"models": {"m": {"path": "snapshot/model.onnx"}}}
+    (model,) = conclude(document, source="it", base=tmp_path).models
+    assert model.path == tmp_path.resolve() / "snapshot" / "model.onnx"
+    assert model.platform == "onnx"
+    (tmp_path / "blob").unlink()
+    with pytest.raises(ConfigError, match="a file that exists"):
+        conclude(document, source="it", base=tmp_path)
+
+
+@pytest.mark.parametrize("path", ["current/model.onnx", "current"])
+def test_the_folder_of_a_model_is_that_where_it_lies_now(tmp_path: Path, path: str) -> None:
+    """All that lies in it goes together, also after the link to it leads elsewhere."""
+    (tmp_path / "v1").mkdir()
+    (tmp_path / "v1" / "model.onnx").touch()
+    (tmp_path / "current").symlink_to("v1")
+    (model,) = conclude({"models": {"m": {"path": path}}}, source="it", base=tmp_path).models
+    assert str(model.path) == str(tmp_path.resolve() / path).replace("current", "v1")
 
 
 def test_kserve_spellings_set_the_same_keys() -> None:

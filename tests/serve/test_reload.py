@@ -94,6 +94,12 @@ class Site:
         lines = self.post("/v2/repository/index").json
         return [(line["name"], line["version"], line["state"]) for line in lines]
 
+    def says_another(self) -> bool:
+        """Whether the model's readiness tells of another file at its path."""
+        with Connection(self.server.port) as connection:
+            ready = connection.ask(request("/v2/models/m/ready", method="GET"))
+        return "model_file" in ready.json
+
     def workers(self) -> list[str]:
         """The titles of its workers, each as often as it is there."""
         found = []
@@ -323,18 +329,13 @@ def test_copies_of_files_that_are_served_no_more_are_let_go(
 def test_a_worker_that_takes_the_place_of_another_serves_what_was_loaded(
     site: Site, wait_until: WaitUntil
 ) -> None:
-    def says_another() -> bool:
-        with Connection(site.server.port) as connection:
-            ready = connection.ask(request("/v2/models/m/ready", method="GET"))
-        return "model_file" in ready.json
-
-    assert not says_another()
+    assert not site.says_another()
     site.write(2)
     worker = site.server.role("worker m/0")
     os.kill(worker, signal.SIGKILL)
     assert site.number() == 1, "what lies there now is for a reload to take"
     assert site.server.role("worker m/0") != worker
-    wait_until(says_another, "readiness to tell of the other file")
+    wait_until(site.says_another, "readiness to tell of the other file")
     told = subprocess.run(
         [*COMMAND, "status", "--pid", str(site.server.pid)],
         capture_output=True,
@@ -344,7 +345,24 @@ def test_a_worker_that_takes_the_place_of_another_serves_what_was_loaded(
     assert "1 of 1 workers ready; the model file was changed or removed" in told.stdout
     assert site.reload().returncode == 0
     assert site.number() == 2
-    assert not says_another()
+    assert not site.says_another()
+
+
+def test_a_link_that_leads_elsewhere_is_another_file(site: Site, wait_until: WaitUntil) -> None:
+    link = site.folder / "m.py"
+    for number in (2, 3):
+        write_model(site.folder, number, f"blob{number}")
+    link.unlink()
+    link.symlink_to("blob2")
+    assert site.reload().returncode == 0
+    assert site.number() == 2
+    link.unlink()
+    link.symlink_to("blob3")
+    wait_until(site.says_another, "readiness to tell of the other file")
+    assert site.number() == 2
+    assert site.reload().returncode == 0
+    assert site.number() == 3
+    assert not site.says_another()
 
 
 def test_what_the_old_workers_cannot_finish_is_answered_by_the_new_ones(
