@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ringbatch.frontend.codec.outcome import JSON, Answer, outcome
 from ringbatch.frontend.codec.rendering import Results
 from ringbatch.frontend.texts.bodies import expect_members, optional, parsed
-from ringbatch.frontend.texts.rows import Given
+from ringbatch.frontend.texts.rows import Given, expect_finite
 from ringbatch.shm.errors import InvalidRequest, RequestError
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
@@ -113,6 +113,7 @@ class ClassifyingRendering:
         flat = np.concatenate([np.frombuffer(result, np.float32) for _, result in results])
         rows = flat.reshape(-1, len(self._labels))
         scores = rows if self._asked.raw else _adding_up_to_1(rows)
+        expect_finite(scores)
         found = [self._ranked(row) for row in scores]
         return 200, orjson.dumps(found[0] if self._asked.alone else found), JSON
 
@@ -132,6 +133,7 @@ class ClassifyingRendering:
 
 
 def _adding_up_to_1(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    powers = np.exp(rows - rows.max(axis=1, keepdims=True))
+    with np.errstate(invalid="ignore"):  # Infinity has no share, which is found out later.
+        powers = np.exp(rows - rows.max(axis=1, keepdims=True))
     found: NDArray[np.float32] = powers / powers.sum(axis=1, keepdims=True)
     return found

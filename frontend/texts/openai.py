@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ringbatch.frontend.codec.outcome import JSON, Answer, outcome, status_of, text_of
 from ringbatch.frontend.codec.rendering import Results
 from ringbatch.frontend.texts.bodies import expect_members, optional, parsed, required_texts
-from ringbatch.frontend.texts.rows import Given
+from ringbatch.frontend.texts.rows import Given, expect_finite
 from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestError, Unauthenticated
 
 PATH: Final = "/v1/embeddings"
@@ -117,12 +117,16 @@ class EmbeddingsRendering:
     def _vectors(self, results: Results) -> NDArray[np.float32]:
         rows = [np.frombuffer(result, np.float32).reshape(count, -1) for count, result in results]
         vectors = rows[0] if len(rows) == 1 else np.concatenate(rows)
+        if not self._asked.base64:
+            expect_finite(vectors)
         wanted = self._asked.dimensions
         if not wanted or wanted == vectors.shape[1]:
             return vectors
         cut = vectors[:, :wanted]
-        lengths = np.sqrt(np.einsum("ij,ij->i", cut, cut))[:, np.newaxis]
-        scaled: NDArray[np.float32] = cut / np.maximum(lengths, np.float32(1e-12))
+        # In base64, NaN and infinity come to what they come to.
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = np.sqrt(np.einsum("ij,ij->i", cut, cut))[:, np.newaxis]
+            scaled: NDArray[np.float32] = cut / np.maximum(lengths, np.float32(1e-12))
         return scaled
 
     def _written(self, vector: NDArray[np.float32]) -> str | NDArray[np.float32]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ringbatch.frontend.codec.outcome import JSON, Answer, outcome
 from ringbatch.frontend.codec.rendering import Results
 from ringbatch.frontend.texts.bodies import expect_members, optional, parsed, required_texts
-from ringbatch.frontend.texts.rows import Given
+from ringbatch.frontend.texts.rows import Given, expect_finite
 from ringbatch.shm.errors import InvalidRequest, RequestError
 
 PATHS: Final = ("/rerank", "/v1/rerank", "/v2/rerank")
@@ -129,6 +129,7 @@ class RerankingRendering:
         scores = np.concatenate([np.frombuffer(result, np.float32) for _, result in results])
         if not asked.raw:
             scores = _between_0_and_1(scores)
+        expect_finite(scores)
         best = np.argsort(-scores, kind="stable")[: asked.top or None].tolist()
         ranked = [self._entry(place, float(scores[place])) for place in best]
         answer: Any = ranked

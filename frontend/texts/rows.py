@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from ringbatch.frontend.codec.bytes_tensor import elements
 from ringbatch.frontend.codec.payload import LazyBytes, Part, SlotPart, framed
 from ringbatch.frontend.codec.rendering import Results
-from ringbatch.shm.errors import InvalidRequest
+from ringbatch.frontend.codec.tensor_to_json import NOT_FINITE
+from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.frame import Frame
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.texts import FILLER, IDS
@@ -159,6 +160,16 @@ def _part(rows: Sequence[Ids]) -> Part:
             joined[place, : len(row)] = row
         data = joined.tobytes()
     return Part(len(rows), framed(_FRAME, len(rows), (longest,), [data]), _FRAME.key_bytes)
+
+
+def expect_finite(numbers: NDArray[np.float32]) -> None:
+    """Return where JSON can carry them.
+
+    Raises:
+        ModelFailed: it cannot, as over V1.
+    """
+    if not np.isfinite(numbers).all():
+        raise ModelFailed(NOT_FINITE)
 
 
 def reordered(results: Results, places: Sequence[int]) -> tuple[int, memoryview]:

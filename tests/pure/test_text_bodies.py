@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringbatch.frontend.codec.tensor_to_json import NOT_FINITE
 from ringbatch.frontend.texts import classifying, openai, reranking
-from ringbatch.shm.errors import InvalidRequest, ModelNotFound, Overloaded, Unauthenticated
+from ringbatch.shm.errors import (
+    InvalidRequest,
+    ModelFailed,
+    ModelNotFound,
+    Overloaded,
+    Unauthenticated,
+)
+from ringbatch.shm.tensor import Tensor
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=5),
@@ -90,6 +98,82 @@ def test_the_best_text_comes_first_whatever_its_score(raw: bool) -> None:
     assert [item["index"] for item in told] == [2, 1, 3, 0]
     expected = [200, 3, 3, -200] if raw else [1, 0.95257413, 0.95257413, 0]
     np.testing.assert_allclose([item["score"] for item in told], expected, rtol=1e-6)
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+def rendering_of(path: str, **members: Any) -> Any:
+    """How a request of two texts is answered, by a model of two numbers or of one score."""
+    if path == openai.PATH:
+        asked = openai.read(orjson.dumps({"input": ["a", "b"], **members}))
+        return openai.EmbeddingsRendering(asked, "m")
+    if path == classifying.PATH:
+        body = {"inputs": [["a"], ["b"]], **members}
+        logits = Tensor("logits", "FP32", [2])
+        return classifying.ClassifyingRendering(classifying.read(orjson.dumps(body)), logits)
+    texts = "documents" if path == "/v2/rerank" else "texts"
+    asked_for = {"query": "q", texts: ["a", "b"], **members}
+    return reranking.RerankingRendering(reranking.read(orjson.dumps(asked_for)), "m")
+
+
+@pytest.mark.parametrize("number", [NAN, INF, -INF])
+@pytest.mark.parametrize(
+    ("path", "members"),
+    [
+        (openai.PATH, {}),
+        (openai.PATH, {"dimensions": 1}),
+        (classifying.PATH, {"raw_scores": True}),
+        ("/rerank", {"raw_scores": True}),
+        ("/v2/rerank", {"raw_scores": True, "top_n": 1}),
+    ],
+)
+def test_what_json_cannot_carry_is_the_models_failure(
+    path: str, members: dict[str, Any], number: float
+) -> None:
+    wide = path in (openai.PATH, classifying.PATH)
+    found = results([1, 2], [number, 3]) if wide else results(1, number)
+    with pytest.raises(ModelFailed, match=NOT_FINITE):
+        rendering_of(path, **members).render(found, "")
+
+
+@pytest.mark.parametrize("number", [NAN, INF])
+def test_scores_that_cannot_add_up_to_1_are_the_models_failure(number: float) -> None:
+    with pytest.raises(ModelFailed, match=NOT_FINITE):
+        rendering_of(classifying.PATH).render(results([1, 2], [number, 3]), "")
+
+
+@pytest.mark.parametrize(
+    ("path", "members", "found", "told"),
+    [
+        ("/rerank", {}, results(-INF, INF), [{"index": 1, "score": 1.0}, {"index": 0, "score": 0}]),
+        (
+            classifying.PATH,
+            {},
+            results([0, -INF]),
+            [[{"score": 1.0, "label": "LABEL_0"}, {"score": 0.0, "label": "LABEL_1"}]],
+        ),
+    ],
+)
+def test_infinite_scores_are_finite_probabilities(
+    path: str, members: dict[str, Any], found: Any, told: Any
+) -> None:
+    _, body, _ = rendering_of(path, **members).render(found, "")
+    assert orjson.loads(body) == told
+
+
+@pytest.mark.parametrize("dimensions", [{}, {"dimensions": 1}])
+def test_base64_carries_every_number(dimensions: dict[str, int]) -> None:
+    rendering = rendering_of(openai.PATH, encoding_format="base64", **dimensions)
+    _, body, _ = rendering.render(results([1, 2], [INF, NAN]), "")
+    (_, second) = orjson.loads(body)["data"]
+    vector = np.frombuffer(base64.b64decode(second["embedding"]), "<f4")
+    np.testing.assert_array_equal(vector, [NAN] if dimensions else [INF, NAN])
+
+
+def test_no_score_at_all_is_the_models_failure() -> None:
+    with pytest.raises(ModelFailed, match=NOT_FINITE):
+        rendering_of("/rerank").render(results(1, NAN), "")
 
 
 @pytest.mark.parametrize(
