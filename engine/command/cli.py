@@ -159,17 +159,33 @@ def _lay_over(
     values: dict[str, tuple[str, Any]],
     origins: dict[Place, str],
 ) -> None:
-    """Put values into the section at `place`, in either spelling's stead, and note their origin.
+    """Put values into the section at `place`, in either spelling's stead and in that of a model's
+    versions, and note their origin.
 
-    A section that is no table stays as it is, for `conclude` to refuse.
+    What should be a table and is none stays as it is, for `conclude` to refuse.
+
+    Raises:
+        ConfigError: versions have files of their own.
     """
     section: Any = document
     for name in place if values else ():
         section = section.setdefault(name, {})
         if not isinstance(section, dict):
             return
+    versions = section.get("versions")
+    tables = versions.items() if isinstance(versions, dict) else ()
+    own = {name: table for name, table in tables if isinstance(table, dict)}
     for key, (origin, value) in values.items():
-        for alias in (alias for alias, canonical in ALIASES.items() if canonical == key):
+        aliases = [alias for alias, canonical in ALIASES.items() if canonical == key]
+        for version, table in own.items():
+            if key == "path" and key in table:
+                raise ConfigError(
+                    f"{origin}: version {version} of {place[-1]} has a path of its own; leave out "
+                    f"{origin}, or that path"
+                )
+            for said in (key, *aliases):
+                table.pop(said, None)
+        for alias in aliases:
             section.pop(alias, None)
         section[key] = value
         origins[*place, key] = origin

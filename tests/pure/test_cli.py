@@ -184,6 +184,32 @@ def test_flags_win_over_the_file(calls: list[tuple[Any, ...]], files: Files) -> 
     assert (config.models[0].max_batch_size, config.models[0].kserve_errors) == (6, False)
 
 
+VERSIONS = """
+[models.m]
+path = "model.py"
+workers = 2
+[models.m.versions.1]
+maxBatchSize = 5
+workers = 3
+[models.m.versions.2]
+max_batch_size = 6
+"""
+
+
+def test_flags_win_over_the_sections_of_versions(
+    calls: list[tuple[Any, ...]], files: Files
+) -> None:
+    config = served(calls, "--config", str(files(VERSIONS)), "--max-batch-size", "9")
+    assert [(m.max_batch_size, m.workers) for m in config.models] == [(9, 3), (9, 2)]
+
+
+def test_model_is_that_of_all_versions_that_have_no_path(
+    calls: list[tuple[Any, ...]], files: Files
+) -> None:
+    config = served(calls, "other.py", "--config", str(files(VERSIONS)))
+    assert [Path(m.path).name for m in config.models] == ["other.py"] * 2
+
+
 def test_the_file_alone_is_served_as_it_is(calls: list[tuple[Any, ...]], files: Files) -> None:
     config = served(calls, "--config", str(files(TWO)))
     assert [(m.name, m.max_batch_size) for m in config.models] == [("mnist", 5), ("other", 32)]
@@ -347,6 +373,29 @@ REFUSED: dict[str, tuple[str | None, list[str], str]] = {
         "[server]\nport = 1\n",
         ["--workers", "2"],
         "--workers: {config} has no model that it could be for",
+    ),
+    "a-flag-wrong-for-versions": (
+        VERSIONS,
+        ["--workers", "0"],
+        "--workers: found 0, but it must be a whole number from 1 to 64, or the fewest and the "
+        "most, such as [1, 8] or [0, 8]",
+    ),
+    "model-and-paths-of-versions": (
+        VERSIONS + 'path = "other.py"\n',
+        ["model.py"],
+        "MODEL: version 2 of m has a path of its own; leave out MODEL, or that path",
+    ),
+    "versions-are-no-table": (
+        '[models.m]\npath = "model.py"\nversions = 3\n',
+        ["model.py"],
+        "{config}: [models.m] versions: found 3, but it must be a table, with the header "
+        "[models.m.versions.VERSION]",
+    ),
+    "a-version-is-no-table": (
+        '[models.m]\npath = "model.py"\n[models.m.versions]\n1 = 3\n',
+        ["model.py"],
+        "{config}: [models.m.versions] 1: found 3, but it must be a table, with the header "
+        "[models.m.versions.1]",
     ),
     "section-is-no-table": (
         "server = 3\n" + ONE,
