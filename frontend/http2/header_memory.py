@@ -18,6 +18,7 @@ from ringbatch.frontend.http2.patience import (
     FREE_FIELDS,
     FREE_LIST_BYTES,
     LIST_BYTES,
+    MOST_PACKED,
     Patience,
 )
 
@@ -66,7 +67,7 @@ class HeaderMemory(Generic[H]):
             return known
         request = request_of(self.fields(block))
         made = self._read(request), request.content_length
-        excess = request.size - FREE_LIST_BYTES
+        excess = request.size - FREE_LIST_BYTES - MOST_PACKED * len(block)
         if excess > 0:
             self._patience.spend(excess // LIST_BYTES)
         # What changes the table has to do so every time that it comes, and what is paid for too.

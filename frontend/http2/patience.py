@@ -27,6 +27,9 @@ LIST_BYTES: Final = 1 << 6
 bytes of the header table stand for costs its sender nothing."""
 FREE_LIST_BYTES: Final = 1 << 14
 """As browsers send at the most."""
+MOST_PACKED: Final = 2
+"""So many times its bytes in a block a value has at the most, by Huffman's code. Long cookies have
+no room in the header table, so a proxy sends of them about what they count, and pays nothing."""
 STREAMS: Final = 8
 """How many streams a frame has looked at for what it costs; if it is more, it costs more."""
 ANSWER: Final = 8

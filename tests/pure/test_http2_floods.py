@@ -1,6 +1,7 @@
 """What attackers send over HTTP/2, and what patience a connection has with it."""
 
 import pytest
+from hpack import Encoder
 from http2_harness import USUAL, Served, block, call, data, frame, headers, settings, widen
 
 from ringbatch.frontend.http2.connection import FIELDS_AT_ONCE
@@ -104,6 +105,20 @@ def test_few_bytes_that_stand_for_many_end_the_connection() -> None:
         bombs += 1
     assert 15 < bombs < 30
     assert served.said()[-1].payload[7] == ENHANCE_YOUR_CALM
+
+
+@pytest.mark.parametrize("huffman", [False, True])
+def test_long_cookies_cost_nothing_however_many_there_are(huffman: bool) -> None:
+    """Proxies send up to 32 KiB for many users on one connection; its bytes are paid for."""
+    served, encoder = Served(), Encoder()
+    for number in range(1, 120, 2):
+        cookies = [(b"cookie", b"%d=" % number + b"e" * 14_000), (b"cookie", b"a" * 16_000)]
+        whole = encoder.encode([*USUAL, *cookies], huffman=huffman)
+        assert len(whole) > 1 << 14
+        first = frame(HEADERS, END_STREAM, number, whole[: 1 << 14])
+        rest = frame(CONTINUATION, END_HEADERS, number, whole[1 << 14 :])
+        assert served.one(first + rest).head.size > 30_000
+    assert served.connection.patience.left == MOST - 1
 
 
 def test_a_large_head_of_a_browsers_costs_nothing() -> None:
