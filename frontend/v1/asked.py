@@ -48,12 +48,13 @@ class AskedRequests:
         return self._typed.read(request, booleans=may_hold_booleans(body), words=words)
 
     def _parse_untyped(self, body: bytes | bytearray, heard: Heard) -> Parsed:
-        parts, columns = self._untyped.parse(body)
-        words = self._told(heard, loads(body))
+        text, request, key = self._untyped.read(body)
+        words = self._told(heard, {name: value.decoded for name, value in request.items()})
         told = [
-            Part(rows, as_list(words, payload), key_bytes) for rows, payload, key_bytes in parts
+            Part(part.rows, as_list(words, part.payload), part.key_bytes)
+            for part in self._untyped.parts(text, request[key])
         ]
-        return tuple(told), columns
+        return tuple(told), False
 
     def _told(self, heard: Heard, members: dict[str, object]) -> bytes:
         parameters = {name: value for name, value in members.items() if name not in _OWN}

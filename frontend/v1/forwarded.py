@@ -125,9 +125,9 @@ class ForwardedRequests(UntypedRequests):
         if quick is not None:
             # Calling the class takes longer.
             return (new_tuple(Part, quick),), False
-        source, request, name = self._read(body)
+        source, request, name = self.read(body)
         front = self._sealed(origin, b'{"%b":' % name.encode(), _closing(source, request, name))
-        parts = self._parts(source, request[name])
+        parts = self.parts(source, request[name])
         return tuple(Part(part.rows, front + part.payload, KEY_BYTES) for part in parts), False
 
     def _members(self, text: str) -> dict[str, Value]:

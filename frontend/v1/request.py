@@ -307,11 +307,12 @@ class UntypedRequests:
         Raises:
             InvalidRequest: it is no sound JSON object with a list of instances.
         """
-        text, request, key = self._read(body)
-        return self._parts(text, request[key]), False
+        text, request, key = self.read(body)
+        return self.parts(text, request[key]), False
 
-    def _read(self, body: bytes | bytearray) -> tuple[str, dict[str, Value], str]:
-        """The text of a body, its members, and the name of the one with the instances."""
+    def read(self, body: bytes | bytearray) -> tuple[str, dict[str, Value], str]:
+        """The text of a body, its members, and the name of the one with the instances; raises as
+        `parse`."""
         try:
             text = body.decode()
             request = self._members(text)
@@ -328,7 +329,8 @@ class UntypedRequests:
     def _members(self, text: str) -> dict[str, Value]:
         return members(text, FINITE)
 
-    def _parts(self, text: str, value: Value) -> tuple[Part, ...]:
+    def parts(self, text: str, value: Value) -> tuple[Part, ...]:
+        """What goes into slots, in order, of instances that stand in a text."""
         rows = len(value.decoded)
         if rows <= self._cap:
             return (Part(rows, text[value.start : value.end].encode(), 0),)
