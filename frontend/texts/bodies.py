@@ -1,7 +1,7 @@
 """Members of JSON bodies that are no protocol's of tensors, and words for what is wrong; pure."""
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
@@ -9,7 +9,6 @@ from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.shm.errors import InvalidRequest
 
 T = TypeVar("T")
-_SHOWN: Final = 40
 
 
 def parsed(body: bytes | bytearray) -> dict[str, Any]:
@@ -49,7 +48,7 @@ def optional(found: dict[str, Any], name: str, kind: type[T], words: str) -> T |
         return None
     # To Python, true is a number.
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise InvalidRequest(f'"{name}" is {_value(value)}; it must be {words}')
+        raise InvalidRequest(f'"{name}" is {shown(value)}; it must be {words}')
     return value
 
 
@@ -67,13 +66,8 @@ def required_texts(found: dict[str, Any], name: str) -> list[str]:
     if value == []:
         raise InvalidRequest(f'"{name}" is an empty list; it must have one text at the least')
     if not isinstance(value, list):
-        raise InvalidRequest(f'"{name}" is {_value(value)}; it must be a text or a list of texts')
+        raise InvalidRequest(f'"{name}" is {shown(value)}; it must be a text or a list of texts')
     for place, text in enumerate(value):
         if not isinstance(text, str):
-            raise InvalidRequest(f'"{name}" has {_value(text)} at place {place}; it must be a text')
+            raise InvalidRequest(f'"{name}" has {shown(text)} at place {place}; it must be a text')
     return value
-
-
-def _value(value: object) -> str:
-    text = orjson.dumps(value).decode(errors="replace")
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

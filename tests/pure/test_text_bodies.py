@@ -55,6 +55,26 @@ def test_whatever_comes_is_read_or_refused(read: Any, body: bytes) -> None:
     assert "\n" not in refusal
 
 
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+@pytest.mark.parametrize(
+    ("read", "member", "before"),
+    [
+        (openai.read, "input", "{"),
+        (openai.read, "model", '{"input": "a", '),
+        (reranking.read, "query", '{"texts": ["a"], '),
+        (reranking.read, "documents", '{"query": "q", '),
+        (classifying.read, "model", '{"inputs": "a", '),
+        (classifying.read, "inputs", "{"),
+    ],
+)
+def test_deep_nesting_is_refused(read: Any, member: str, before: str, opening: str) -> None:
+    closing = "]" if opening == "[" else "}"
+    for deep in (300, 5000):
+        value = opening * deep + "1" + closing * deep
+        with pytest.raises(InvalidRequest):
+            read(f'{before}"{member}": {value}}}'.encode())
+
+
 @given(st.lists(st.text(max_size=4), min_size=1, max_size=5), st.sampled_from([None, True, False]))
 def test_texts_are_read_as_they_are(texts: list[str], truncate: bool | None) -> None:
     asked = openai.read(orjson.dumps({"model": "m", "input": texts, "truncate": truncate}))

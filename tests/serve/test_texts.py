@@ -224,7 +224,7 @@ BAD: dict[str, tuple[dict[str, Any], int, str]] = {
     "nothing": ({}, 400, '"input" is missing'),
     "no-texts": ({"input": []}, 400, '"input" is an empty list'),
     "no-text": ({"input": ["a", 1.5]}, 400, '"input" has 1.5 at place 1; it must be a text'),
-    "no-tokens": ({"input": [[1], []]}, 400, '"input" has [1] at place 0'),
+    "no-tokens": ({"input": [[1], []]}, 400, '"input" has a list at place 0'),
     "another-token": ({"input": [2, 99]}, 400, "input 0 has the token 99; this model's are from 0"),
     "too-many-tokens": ({"input": [4] * 25}, 400, "input 0 has 25 tokens; this model takes from 1"),
     "dimensions": (
