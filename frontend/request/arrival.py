@@ -1,24 +1,25 @@
-"""A large request whose bytes the kernel writes straight into its slot.
+"""A large request whose bytes are put straight into its slot, as they come.
 
-Once the head of a request and the JSON text of its body are there, everything is known but the
-values of its tensor: how many rows it has, where in the slot the tensor will lie, and what the
-answer is to be. So the slot is claimed then, and the rest of the body received into it, with no
-copy in between. Whatever is not that simple is gathered in the process and goes the usual way.
+Once everything before them is there, all is known but the values of its tensor: how many rows it
+has, where in the slot the tensor will lie, and what the answer is to be. So the slot is claimed
+then, and the rest of the body received into it, with no copy in between over HTTP/1, and one over
+gRPC. Whatever is not that simple is gathered in the process and goes the usual way.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
 
-from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.payload import LazyBytes
-from ringbatch.frontend.request.calls import Call, Reply
+from ringbatch.frontend.codec.rendering import Rendering
+from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.codec import Read
 from ringbatch.frontend.request.pipeline import Pipeline
 from ringbatch.frontend.request.served_model import ServedModel
-from ringbatch.frontend.v2.rendering import V2Rendering
-from ringbatch.frontend.v2.request import Outline
 from ringbatch.shm.errors import RequestError
 from ringbatch.shm.layout import aligned
 from ringbatch.shm.tallies import Protocol
+
+A = TypeVar("A")
 
 LARGE_BYTES: Final = 1 << 16
 """A smaller tensor has mostly come with its head, and costs next to nothing to copy."""
@@ -26,53 +27,61 @@ _SHARE: Final = 2
 """Of the lane's memory, one part in so many may wait for bytes that senders still owe."""
 
 
-class Arrivals:
+class Arrivals(Generic[A]):
     """The slots of one process that wait for their bytes; the codec of what then is there.
 
     Args:
         pipeline: the way of these requests.
+        protocol: in which they come.
+        refusal: the answer to one that cannot be sent.
     """
 
-    protocol = Protocol.V2_BINARY
-
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(
+        self, pipeline: Pipeline, protocol: Protocol, refusal: Callable[[RequestError], A]
+    ) -> None:
+        self.protocol = protocol
         self._pipeline = pipeline
+        self._refusal = refusal
         self._lane = pipeline.engine.lane
         self._limit_bytes = pipeline.engine.lane_bytes // _SHARE
         self._owed_bytes = 0
 
-    def prepare(
-        self, model: ServedModel, text: bytes, binary_bytes: int, timeout_ns: int
-    ) -> "Arrival | None":
+    def claim(
+        self,
+        model: ServedModel,
+        rows: int,
+        tensor_bytes: int,
+        rendering: Rendering[A],
+        worth_ns: int,
+        timeout_ns: int = 0,
+    ) -> "Arrival[A] | None":
         """Claim a slot for a request of which only the tensor is to come.
 
         Args:
-            model: for which it is.
-            text: the JSON text of its body.
-            binary_bytes: how many bytes are to follow.
+            model: for which it is, one whose answers have a known size.
+            rows: instances in it, no more than one slot may hold.
+            tensor_bytes: how many bytes are to come.
+            rendering: how it is answered.
+            worth_ns: for how long it says that an answer is worth having; 0 where it does not.
             timeout_ns: how long the client waits; 0 where it does not say.
 
         Returns:
-            None where it is to go the usual way, be it because something is wrong with it.
+            None where there is no room now, so that it is to go the usual way.
         """
-        if binary_bytes < LARGE_BYTES or not model.sized:
-            return None
-        outline = model.v2.requests.outline(text, binary_bytes)
-        if outline is None:
-            return None
-        result_bytes = model.result_bytes(outline.rows, binary_bytes)
-        size = aligned(binary_bytes) + result_bytes
+        result_bytes = model.result_bytes(rows, tensor_bytes)
+        size = aligned(tensor_bytes) + result_bytes
         if self._owed_bytes + size > self._limit_bytes:
             return None
-        slot = self._lane.claim(binary_bytes, result_bytes)
+        slot = self._lane.claim(tensor_bytes, result_bytes)
         if slot is None:
             return None
         self._owed_bytes += size
         start = self._lane.request_offset[slot]
-        memory = self._lane.memory[start : start + binary_bytes]
-        return Arrival(self, model, outline, ArrivedBytes(memory, slot), size, timeout_ns)
+        payload = ArrivedBytes(self._lane.memory[start : start + tensor_bytes], slot)
+        read = model, ((rows, payload, 0),), rendering, worth_ns
+        return Arrival(self, read, payload, size, timeout_ns)
 
-    def take(self, arrival: "Arrival", reply: Reply) -> Call | None:
+    def take(self, arrival: "Arrival[A]", reply: Callable[[A], None]) -> Call | None:
         """Send a request on its way that has come in full."""
         self._owed_bytes -= arrival.size
         name = arrival.model.spec.name
@@ -84,53 +93,61 @@ class Arrivals:
                 self._lane.abort(arrival.payload.slot)
         return call
 
-    def read(self, name: str, body: "Arrival", framing: None) -> Read[Answer]:
+    def read(self, name: str, body: "Arrival[A]", framing: None) -> Read[A]:
         """As in `Codec`; all there is to read was read before the bytes came."""
-        outline, model = body.outline, body.model
-        rendering = V2Rendering(model.v2.answers, outline.requested)
-        return model, ((outline.rows, body.payload, 0),), rendering, outline.requested.timeout_ns
+        return body.read
 
-    def meant(self, name: str, body: "Arrival", framing: None) -> ServedModel:
+    def meant(self, name: str, body: "Arrival[A]", framing: None) -> ServedModel:
         """As in `Codec`."""
         return body.model
 
-    def refusal(self, name: str, error: RequestError) -> Answer:
+    def refusal(self, name: str, error: RequestError) -> A:
         """As in `Codec`."""
-        return outcome(error)
+        return self._refusal(error)
 
-    def drop(self, arrival: "Arrival") -> None:
+    def drop(self, arrival: "Arrival[A]") -> None:
         """Give back the slot of a request that will not come."""
         self._owed_bytes -= arrival.size
         self._lane.abort(arrival.payload.slot)
 
 
-class Arrival:
-    """One such request, an `Upload`."""
+class Arrival(Generic[A]):
+    """One such request, an `Upload`.
 
-    __slots__ = ("_arrivals", "model", "outline", "payload", "size", "timeout_ns")
+    Attributes:
+        read: all of it that is read.
+        payload: its tensor.
+        size: bytes of the lane's memory that it has.
+        timeout_ns: how long the client waits once it has come; 0 where it does not say.
+    """
+
+    __slots__ = ("_arrivals", "payload", "read", "size", "timeout_ns")
 
     def __init__(
         self,
-        arrivals: Arrivals,
-        model: ServedModel,
-        outline: Outline,
+        arrivals: Arrivals[A],
+        read: Read[A],
         payload: "ArrivedBytes",
         size: int,
         timeout_ns: int,
     ) -> None:
         self._arrivals = arrivals
-        self.model = model
-        self.outline = outline
+        self.read = read
         self.payload = payload
         self.size = size
         self.timeout_ns = timeout_ns
+
+    @property
+    def model(self) -> ServedModel:
+        """For which it is."""
+        return self.read[0]
 
     @property
     def memory(self) -> memoryview:
         """As in `Upload`."""
         return self.payload.memory
 
-    def arrived(self, reply: Reply) -> Call | None:
+    def arrived(self, reply: Callable[[A], None]) -> Call | None:
         """As in `Upload`."""
         return self._arrivals.take(self, reply)
 

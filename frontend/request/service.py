@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from ringbatch.frontend.codec.outcome import Answer, outcome
 from ringbatch.frontend.codec.words import Heard
-from ringbatch.frontend.request.arrival import Arrival, Arrivals
+from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival, Arrivals
 from ringbatch.frontend.request.calls import Body, Call, Reply
 from ringbatch.frontend.request.codec import V1Codec, V2Codec
 from ringbatch.frontend.request.endings import Ending, Endings
@@ -23,6 +24,7 @@ from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.task import Engine
 from ringbatch.frontend.v2.documents import Json, model_statistics
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, SharedMemory
+from ringbatch.frontend.v2.rendering import V2Rendering
 from ringbatch.frontend.v2.server_settings import ServerSettings
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.descriptors import HeaderWords
@@ -77,7 +79,7 @@ class Service(Models):
         self._v1 = V1Codec(self)
         self._v2 = V2Codec(self, Protocol.V2)
         self._v2_binary = V2Codec(self, Protocol.V2_BINARY)
-        self._arrivals = Arrivals(self.pipeline)
+        self._arrivals = Arrivals(self.pipeline, Protocol.V2_BINARY, outcome)
         self.keep_up()
 
     def predict(
@@ -103,13 +105,20 @@ class Service(Models):
 
     def prepare(
         self, name: str, text: bytes, binary_bytes: int, timeout_ns: int = 0
-    ) -> Arrival | None:
+    ) -> Arrival[Answer] | None:
         """As in `Predictions`."""
         self.keep_up()
         model = self.by_address.get(name)
-        if model is None:
+        if model is None or binary_bytes < LARGE_BYTES or not model.sized:
             return None
-        return self._arrivals.prepare(model, text, binary_bytes, timeout_ns)
+        outline = model.v2.requests.outline(text, binary_bytes)
+        if outline is None:
+            return None
+        rows, _, requested = outline
+        rendering = V2Rendering(model.v2.answers, requested)
+        return self._arrivals.claim(
+            model, rows, binary_bytes, rendering, requested.timeout_ns, timeout_ns
+        )
 
     def ended_outside(
         self, protocol: Protocol, code: int, name: str = "", accepted_ns: int = 0
