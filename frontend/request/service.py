@@ -79,7 +79,7 @@ class Service(Models):
         self._v1 = V1Codec(self)
         self._v2 = V2Codec(self, Protocol.V2)
         self._v2_binary = V2Codec(self, Protocol.V2_BINARY)
-        self._arrivals = Arrivals(self.pipeline, Protocol.V2_BINARY, outcome)
+        self._arrivals: Arrivals[Answer] = Arrivals(self.pipeline, Protocol.V2_BINARY, outcome)
         self.keep_up()
 
     def predict(
