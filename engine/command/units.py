@@ -1,16 +1,25 @@
 """``ringbatch units``: the unit files of this installation, printed or written."""
 
 import os
+import re
 import socket
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import Final
 
 from ringbatch.engine.config.document import Config
-from ringbatch.engine.systemd.units import TEMPLATES, Engine, files
+from ringbatch.engine.config.problems import heading
+from ringbatch.engine.systemd.units import (
+    TEMPLATES,
+    WRITTEN,
+    Engine,
+    configuration,
+    files,
+    is_unseen,
+)
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import Credentials
 
@@ -30,6 +39,7 @@ examples:
 
 
 CREDENTIALS: Final = tuple(Credentials.__slots__)
+_UNIT_NAME: Final = re.compile(r"[A-Za-z0-9:_.-]+")
 
 
 def main(config: Config | None, path: Path | None, *, install: bool, root: Path, user: bool) -> int:
@@ -45,7 +55,14 @@ def main(config: Config | None, path: Path | None, *, install: bool, root: Path,
     Raises:
         StartupError: they cannot be written, or nothing could be served with them.
     """
-    engine = None if config is None or path is None else _engine(config, path)
+    below = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() if user else root
+    engine = None
+    if config is not None and path is not None:
+        engine = _engine(config, path, root)
+        if path.resolve() != (read := below / configuration(engine.name, user=user)).resolve():
+            _warn(f"{path}: ringbatch@{engine.name} reads {read}, not this")
+        if not user:
+            _tell_of_unseen(config, path, root)
     folder = resources("ringbatch.engine.systemd") / "units"
     templates = {name: (folder / name).read_text() for name in TEMPLATES}
     found = files(templates, _command(), engine, user=user)
@@ -53,16 +70,21 @@ def main(config: Config | None, path: Path | None, *, install: bool, root: Path,
         for name, text in found.items():
             print(f"# /{name}\n{text}")
         return 0
-    below = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() if user else root
     for name, text in found.items():
         _write(below / name, text)
         print(below / name)
+    _remove_unwanted(below, found)
     _say_next(engine, path, user=user)
     return 0
 
 
-def _engine(config: Config, path: Path) -> Engine:
+def _engine(config: Config, path: Path, root: Path) -> Engine:
     server = config.server
+    if not _UNIT_NAME.fullmatch(path.stem):
+        raise StartupError(
+            f'{path}: found the name "{path.stem}", but that of a unit must be letters, digits, '
+            "dots, dashes, underscores or colons"
+        )
     if not server.port:
         raise StartupError(f"{path}: [server] port: systemd listens on a port that is known")
     try:
@@ -72,10 +94,48 @@ def _engine(config: Config, path: Path) -> Engine:
     devices = [device for model in config.models for device in (model.device, *model.devices)]
     gpu = any(device.startswith("cuda") for device in devices)
     host = str(found[0][4][0])
-    folder = path.absolute().with_suffix(".credentials")
-    credentials = {name: str(folder / name) for name in CREDENTIALS if (folder / name).is_file()}
+    folder = path.with_suffix(".credentials")
+    present = [name for name in CREDENTIALS if (folder / name).is_file()]
+    credentials = {name: _on_host(folder / name, root) for name in present}
     stop_s = server.stop_delay_s + server.drain_s
     return Engine(path.stem, host, server.port, server.frontends, stop_s, gpu, credentials)
+
+
+def _on_host(path: Path, root: Path) -> str:
+    """What a file is called on the host whose file system is at `root`."""
+    found, top = os.path.abspath(path), os.path.abspath(root).rstrip("/")
+    return found.removeprefix(top) if found.startswith(f"{top}/") else found
+
+
+def _tell_of_unseen(config: Config, path: Path, root: Path) -> None:
+    for model in config.models:
+        if isinstance(model.path, Path):
+            places = (_on_host(place, root) for place in (model.path, model.path.resolve()))
+            unseen = next((place for place in places if is_unseen(place, _command())), None)
+            if unseen is not None:
+                _warn(
+                    f"{path}: {heading(('models', model.name))} path: the service does not see "
+                    f"{unseen}, because it has no access to homes and a /tmp of its own; "
+                    "/var/lib/ringbatch is a place for it"
+                )
+
+
+def _warn(line: str) -> None:
+    print(f"ringbatch: {line}", file=sys.stderr)
+
+
+def _remove_unwanted(below: Path, found: Mapping[str, str]) -> None:
+    """Remove what was written for the engine before and is not written now."""
+    wanted = {below / name for name in found}
+    folders = {path.parent for path in wanted if path.parent.name.startswith("ringbatch@")}
+    others = {path for folder in folders for path in folder.glob("*.conf")} - wanted
+    for path in sorted(others):
+        try:
+            if path.read_bytes().startswith(WRITTEN.encode()):
+                path.unlink()
+                print(f"removed {path}")
+        except OSError as error:
+            raise StartupError(f"{path}: {error.strerror}") from None
 
 
 def _command() -> Sequence[str]:

@@ -21,6 +21,10 @@ _COMMAND: Final = "/opt/ringbatch/bin/ringbatch"
 _CONFIGURATIONS: Final = "/etc/ringbatch"
 _OF_A_USER: Final = "%E/ringbatch"
 _HOMES: Final = ("/home/", "/root/", "/run/user/")
+_OF_EACH_SERVICE: Final = ("/tmp/", "/var/tmp/")
+"""Where a service has files of its own (PrivateTmp=)."""
+WRITTEN: Final = "# Written by ringbatch units, which removes it where it is not needed any more.\n"
+"""How what is written for one engine begins."""
 _STOP_BEYOND_DRAIN_S: Final = 60
 """The supervisor asks for what it needs itself; this is for one that cannot."""
 _NOT_FOR_USERS: Final = frozenset(
@@ -78,18 +82,40 @@ def files(
         found["etc/tmpfiles.d/ringbatch.conf"] = templates[TMPFILES]
     if engine is not None:
         service, listening = (f"{folder}/ringbatch@{engine.name}.{kind}.d" for kind in _KINDS)
-        found[f"{service}/settings.conf"] = _settings(engine)
-        found[f"{listening}/address.conf"] = _address(engine)
+        own = {
+            f"{service}/settings.conf": _settings(engine),
+            f"{listening}/address.conf": _address(engine),
+        }
         if engine.credentials:
-            found[f"{service}/credentials.conf"] = _credentials(engine.credentials)
+            own[f"{service}/credentials.conf"] = _credentials(engine.credentials)
         if engine.gpu and not user:
-            found[f"{service}/gpu.conf"] = templates[GPU]
+            own[f"{service}/gpu.conf"] = templates[GPU]
+        found |= {path: WRITTEN + text for path, text in own.items()}
     return found
+
+
+def configuration(name: str, *, user: bool) -> str:
+    """The file that the units of an engine read, by its path as in `files`."""
+    return f"ringbatch/{name}.toml" if user else f"{_CONFIGURATIONS[1:]}/{name}.toml"
+
+
+def is_unseen(path: str, command: Sequence[str]) -> bool:
+    """Whether the service, of the system's manager, does not see a file of the host's.
+
+    Args:
+        path: absolute.
+        command: as for `files`.
+    """
+    return path.startswith(_OF_EACH_SERVICE if _in_a_home(command) else _OF_EACH_SERVICE + _HOMES)
+
+
+def _in_a_home(command: Iterable[str]) -> bool:
+    return any(word.startswith(_HOMES) for word in command)
 
 
 def _service(template: str, command: Sequence[str], *, user: bool) -> str:
     text = template.replace(_COMMAND, " ".join(map(_quoted, command)))
-    if any(word.startswith(_HOMES) for word in command):
+    if _in_a_home(command):
         text = text.replace("ProtectHome=yes", "ProtectHome=read-only")
     if not user:
         return text

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ringbatch.engine.command import units
 from ringbatch.engine.command.cli import main
 from ringbatch.engine.systemd.units import (
     GPU,
@@ -186,6 +187,139 @@ def test_a_gpu_of_one_worker_alone_is_one_too(
     config.write_text('[models.m]\npath = "m.onnx"\n')
     assert main(["units", "--config", str(config)]) == 0
     assert "gpu.conf" not in capsys.readouterr().out
+
+
+@pytest.fixture
+def image(tmp_path: Path) -> Path:
+    """A host's file system, with the configuration of an engine where its units look for it."""
+    (tmp_path / "etc/ringbatch").mkdir(parents=True)
+    (tmp_path / "srv").mkdir()
+    (tmp_path / "srv/m.onnx").touch()
+    configure(tmp_path)
+    return tmp_path
+
+
+def configure(image: Path, model: str = "srv/m.onnx", more: str = "") -> Path:
+    config = image / "etc/ringbatch/prod.toml"
+    config.write_text(f'[models.m]\npath = "{image / model}"\n{more}')
+    return config
+
+
+def install(image: Path, config: Path) -> int:
+    return main(["units", "--install", "--root", str(image), "--config", str(config)])
+
+
+def test_where_all_is_in_its_place_nothing_is_said(
+    image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert install(image, configure(image)) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["a b", "ä", "a%i", "a@b", "a\\b"])
+def test_a_file_whose_name_no_unit_can_have_is_refused(
+    name: str, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = configure(image).rename(image / f"etc/ringbatch/{name}.toml")
+    assert install(image, config) == 2
+    assert f'found the name "{name}", but that of a unit must be' in capsys.readouterr().err
+    assert not (image / "etc/systemd").exists()
+
+
+@pytest.mark.parametrize("place", ["prod.toml", "etc/ringbatch/prod.conf"])
+def test_a_file_that_the_units_do_not_read_is_told(
+    place: str, image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = configure(image).rename(image / place)
+    assert install(image, config) == 0
+    told = f"ringbatch: {config}: ringbatch@prod reads {image}/etc/ringbatch/prod.toml, not this\n"
+    assert capsys.readouterr().err == told
+
+
+def test_a_file_that_a_user_has_in_place_is_the_one_that_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "ringbatch").mkdir()
+    (tmp_path / "m.py").touch()
+    config = tmp_path / "ringbatch/prod.toml"
+    config.write_text('[models.m]\npath = "../m.py"\n')
+    assert main(["units", "--install", "--user", "--config", str(config)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("folder", ["home/me", "root", "run/user/7", "tmp", "var/tmp"])
+def test_a_model_that_the_service_does_not_see_is_told(
+    folder: str, image: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "_command", lambda: ["/opt/ringbatch"])
+    (image / folder).mkdir(parents=True)
+    (image / folder / "m.onnx").touch()
+    config = configure(image, f"{folder}/m.onnx")
+    assert install(image, config) == 0
+    assert capsys.readouterr().err.startswith(
+        f"ringbatch: {config}: [models.m] path: the service does not see /{folder}/m.onnx, because"
+    )
+
+
+def test_a_link_to_what_the_service_does_not_see_is_told(
+    image: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "_command", lambda: ["/opt/ringbatch"])
+    (image / "root").mkdir()
+    (image / "srv/m.onnx").rename(image / "root/m.onnx")
+    (image / "srv/m.onnx").symlink_to("../root/m.onnx")
+    assert install(image, configure(image)) == 0
+    assert "the service does not see /root/m.onnx" in capsys.readouterr().err
+
+
+def test_an_installation_in_a_home_sees_models_there(
+    image: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(units, "_command", lambda: ["/home/me/ringbatch"])
+    (image / "home/me").mkdir(parents=True)
+    (image / "home/me/m.onnx").touch()
+    assert install(image, configure(image, "home/me/m.onnx")) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_credentials_lie_where_the_host_has_them(image: Path) -> None:
+    config = configure(image)
+    folder = image / "etc/ringbatch/prod.credentials"
+    folder.mkdir()
+    (folder / "api_keys").touch()
+    assert install(image, config) == 0
+    assert (
+        "LoadCredential=api_keys:/etc/ringbatch/prod.credentials/api_keys\n"
+        in (image / DROP_IN / "credentials.conf").read_text()
+    )
+
+
+def test_what_is_not_needed_any_more_is_removed_and_nothing_else(
+    image: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    credentials = image / "etc/ringbatch/prod.credentials"
+    credentials.mkdir()
+    (credentials / "api_keys").touch()
+    config = configure(image, more='device = "cuda:0"\n')
+    assert install(image, config) == 0
+    own = image / DROP_IN / "own.conf"
+    own.write_text("[Service]\nNice=1\n")
+    (credentials / "api_keys").unlink()
+    configure(image)
+    capsys.readouterr()
+    assert install(image, config) == 0
+    assert {path.name for path in (image / DROP_IN).iterdir()} == {"settings.conf", "own.conf"}
+    out = capsys.readouterr().out
+    for name in ("gpu", "credentials"):
+        assert f"removed {image / DROP_IN / name}.conf\n" in out
+    own.rename(image / DROP_IN / "gpu.conf")
+    (image / DROP_IN / "odd.conf").mkdir()
+    assert install(image, config) == 2
+    assert "odd.conf: Is a directory" in capsys.readouterr().err
+    (image / DROP_IN / "odd.conf").rmdir()
+    assert install(image, config) == 0
+    assert (image / DROP_IN / "gpu.conf").exists(), "somebody else has written it"
 
 
 def test_without_install_they_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
