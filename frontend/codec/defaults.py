@@ -21,6 +21,7 @@ class Default:
         shape: of one instance.
         dimensions: of that, the sizes for open dimensions.
         value: as JSON has it.
+        row: the bytes of one instance.
 
     Args:
         tensor: the input.
@@ -32,7 +33,7 @@ class Default:
         self.dimensions = tuple(size for size, declared in pairs if declared == ANY)
         self.value: Any = default_values.plain(tensor.default)
         self._name = tensor.name
-        self._row = _bytes(tensor)
+        self.row = _bytes(tensor)
 
     def tensor(self, rows: int) -> bytes:
         """The bytes of so many instances.
@@ -41,7 +42,7 @@ class Default:
             InvalidRequest: they are too many.
         """
         self.expect_room(rows)
-        return self._row * rows
+        return self.row * rows
 
     def expect_room(self, rows: int) -> None:
         """Refuse instances that are too many.
@@ -49,10 +50,10 @@ class Default:
         Raises:
             InvalidRequest
         """
-        if rows * len(self._row) > MOST_BYTES:
+        if rows * len(self.row) > MOST_BYTES:
             raise InvalidRequest(
                 f'the request leaves out input "{self._name}" for {rows} instances, which is done '
-                f"for at most {MOST_BYTES // len(self._row)}"
+                f"for at most {MOST_BYTES // len(self.row)}"
             )
 
 

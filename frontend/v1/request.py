@@ -56,6 +56,10 @@ Parsed = tuple[tuple[RawPart, ...], bool]
 hold; and whether the answer is wanted in column format."""
 
 
+_LEFT_OUT: Final = object()
+"""In the place of a value for which the input's default stands."""
+
+
 class Column(NamedTuple):
     """The instances of one input, and the words for the one with a given index."""
 
@@ -115,7 +119,7 @@ class TypedRequests:
         self._defaults = {
             tensor.name: Default(tensor) for tensor in spec.inputs if tensor.default is not None
         }
-        self._left_out = {name: default.value for name, default in self._defaults.items()}
+        self._left_out = dict.fromkeys(self._defaults, _LEFT_OUT)
         self._takes = f'model "{spec.name}" takes {_quoted(t.name for t in spec.inputs)}'
         self._b64_is_value = len(spec.inputs) == 1 and (
             spec.inputs[0].datatype.name == "BYTES" and not spec.inputs[0].shape
@@ -179,8 +183,6 @@ class TypedRequests:
         if bare and dict not in set(map(type, entries)):
             return [Column(entries, f"{key}[{{}}]".format)]
         columns: list[list[Any]] = [[] for _ in self._readers]
-        for default in self._defaults.values():
-            default.expect_room(len(entries))
         for index, entry in enumerate(entries):
             if bare and self._is_value(entry):
                 columns[0].append(entry)
@@ -225,17 +227,15 @@ class TypedRequests:
     def _completed(self, columns: dict[str, Any]) -> dict[str, Any]:
         """Columns with those that were left out, which are as long as the others."""
         count = next((len(one) for one in columns.values() if isinstance(one, list)), 0)
-        for name, default in self._defaults.items():
-            if name not in columns:
-                default.expect_room(count)
-                columns = columns | {name: [default.value] * count}
-        return columns
+        return {name: [_LEFT_OUT] * count for name in self._defaults} | columns
 
     def _parts(self, columns: list[Column], booleans: bool, words: bytes) -> tuple[Part, ...]:
         rows = len(columns[0].instances)
         spans = [(start, min(start + self._cap, rows)) for start in range(0, rows, self._cap)]
         read = [
             _read_column(reader, column, spans, booleans)
+            if (default := self._defaults.get(reader.name)) is None
+            else _read_completed(reader, default, column, spans, booleans)
             for reader, column in zip(self._readers, columns, strict=True)
         ]
         dimensions = tuple(size for sizes, _ in read for size in sizes)
@@ -293,6 +293,34 @@ def _read_column(
     except UNFIT:
         raise InvalidRequest(reader.fault(*column)) from None
     return dimensions, packed
+
+
+def _read_completed(
+    reader: TensorReader,
+    default: Default,
+    column: Column,
+    spans: list[tuple[int, int]],
+    booleans: bool,
+) -> tuple[tuple[int, ...], list[bytes]]:
+    """As `_read_column`, where the default stands for what is left out: as bytes, because values
+    for each row of a small body could take seconds to read."""
+    instances, place = column
+    rows = [row for row, value in enumerate(instances) if value is not _LEFT_OUT]
+    if len(rows) == len(instances):
+        return _read_column(reader, column, spans, booleans)
+    default.expect_room(len(instances) - len(rows))
+    packed = [default.row] * len(instances)
+    if rows:
+        given = Column([instances[row] for row in rows], lambda index: place(rows[index]))
+        singly = [(index, index + 1) for index in range(len(rows))]
+        dimensions, own = _read_column(reader, given, singly, booleans)
+        if dimensions != default.dimensions:
+            pair = (instances.index(_LEFT_OUT), rows[0])
+            values = [default.value, instances[rows[0]]]
+            raise InvalidRequest(reader.fault(values, lambda index: place(pair[index])))
+        for row, tensor in zip(rows, own, strict=True):
+            packed[row] = tensor
+    return default.dimensions, [b"".join(packed[start:end]) for start, end in spans]
 
 
 class UntypedRequests:

@@ -65,6 +65,85 @@ def test_over_v1(body: Any) -> None:
     assert plain(parts) == [expected(2), expected(1, 2)]
 
 
+FLAGS = [True] * 1024
+FLAGGED = spec(0, [Tensor("x", "INT8", []), Tensor("flags", "BOOL", [-1], default=FLAGS)], [X])
+FLAGGED_ROWS = 4096
+"""For so many rows the default takes 4 MiB, and as many values 32 MiB."""
+FEW = [{"x": 1, "flags": FLAGS}, *[{"x": 1}] * (FLAGGED_ROWS - 1)]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"instances": [{"x": 1}] * FLAGGED_ROWS}, ""),
+        ({"inputs": {"x": [1] * FLAGGED_ROWS}}, ""),
+        ({"instances": FEW}, ""),
+        ({"instances": [*FEW[:-1], {"x": 1, "flags": [*FLAGS[1:], 7]}]}, "4095].* is 7, but"),
+        ({"instances": [*FEW[1:], {"x": 1, "flags": [True]}]}, "4095].*shape .1. and instances.0]"),
+    ],
+)
+def test_a_default_does_not_become_values_row_by_row(body: Any, words: str) -> None:
+    requests, text = v1_requests(FLAGGED), json.dumps(body).encode()
+    tracemalloc.start()
+    try:
+        if words:
+            with pytest.raises(InvalidRequest, match=words):
+                requests.parse(text)
+        else:
+            parts, _ = requests.parse(text)
+            assert sum(rows for rows, _, _ in parts) == FLAGGED_ROWS
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 16 << 20
+
+
+STOPPED = {"x": [3, 4], "stop": ["bb", "c"]}
+
+
+@pytest.mark.parametrize("booleans", [False, True])
+@pytest.mark.parametrize("given", [[0], [1], [2], [0, 2], [1, 2], [0, 1, 2], []])
+def test_only_some_rows_leave_it_out(given: list[int], booleans: bool) -> None:
+    more = Tensor("more", "BOOL", [2], default=[True, False])
+    wide = Tensor("wide", "FP64", [9], default=[0.5] * 9)
+    model = spec(0, [*INPUTS, more, wide], [X], max_batch_size=2)
+    whole = {
+        "stop": ["a", {"b64": "/w=="}],
+        "temperature": 0.5,
+        "more": [True, False],
+        "wide": [0.5] * 9,
+    }
+    own = STOPPED | {"temperature": 1, "more": [booleans] * 2, "wide": list(range(9))}
+    if not booleans:
+        del own["more"]
+    rows = [own if row in given else {"x": [1, 2]} for row in range(3)]
+    left = v1_requests(model).parse(json.dumps({"instances": rows}).encode())
+    full = v1_requests(model).parse(json.dumps({"instances": [whole | r for r in rows]}).encode())
+    assert plain(left[0]) == plain(full[0])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_row_of_another_shape_than_the_default_is_refused(first: bool) -> None:
+    rows = [{"x": [1, 2]}, {"x": [3, 4], "stop": ["b"]}]
+    body = json.dumps({"instances": rows[::-1] if first else rows}).encode()
+    given, left = (0, 1) if first else (1, 0)
+    with pytest.raises(InvalidRequest) as refused:
+        v1_requests(MODEL).parse(body)
+    assert str(refused.value).startswith(
+        f'instances[{given}]["stop"] has shape [1] and instances[{left}]["stop"] [2], but the '
+        "instances of one request must agree in their shape"
+    )
+
+
+def test_only_rows_that_leave_something_out_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(defaults, "MOST_BYTES", 7)
+    whole = {"x": [1, 2], "temperature": 1, "stop": ["a", "b", "c"]}
+    rows = [whole] * 3
+    for last in (whole, {name: whole[name] for name in ("x", "stop")}):
+        parts, _ = v1_requests(MODEL).parse(json.dumps({"instances": [*rows, last]}).encode())
+        assert [rows for rows, _, _ in parts] == [2, 2]
+
+
 def v2_input(tensor: Tensor, values: Any, shape: Sequence[int]) -> dict[str, Any]:
     return {"name": tensor.name, "datatype": tensor.datatype.name, "shape": shape, "data": values}
 
