@@ -28,11 +28,14 @@ class ConvertedInput(Input):
     Args:
         tensor: the input.
         datatype: in which its values come.
-        model, batched: as of `Input`.
+        model, batched, nulls: as of `Input`.
     """
 
-    def __init__(self, tensor: Tensor, datatype: str, model: str, *, batched: bool) -> None:
-        super().__init__(Tensor(tensor.name, datatype, tensor.shape), model, batched=batched)
+    def __init__(
+        self, tensor: Tensor, datatype: str, model: str, *, batched: bool, nulls: bool
+    ) -> None:
+        sent = Tensor(tensor.name, datatype, tensor.shape)
+        super().__init__(sent, model, batched=batched, nulls=nulls)
         self._from = np.dtype(self._datatype.numpy)
         self._to = np.dtype(tensor.datatype.numpy)
 

@@ -226,7 +226,7 @@ class Signature:
 
 def _input(tensor: Tensor, spec: ModelSpec) -> Input:
     others = {
-        other: ConvertedInput(tensor, other, spec.name, batched=spec.batched)
+        other: ConvertedInput(tensor, other, spec.name, batched=spec.batched, nulls=spec.nulls)
         for other in convertible(tensor.datatype.name, spec.platform)
     }
     return Input(tensor, spec.name, batched=spec.batched, converted_from=others, nulls=spec.nulls)

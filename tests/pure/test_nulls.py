@@ -10,6 +10,7 @@ import pytest
 
 from ringbatch.frontend.codec.json_to_tensor import UNFIT, TensorReader
 from ringbatch.frontend.v1.request import requests_of
+from ringbatch.frontend.v2.request import requests_of as requests_of_v2
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
@@ -65,3 +66,21 @@ def test_whole_numbers_and_booleans_are_never_missing(datatype: str) -> None:
 def test_a_null_is_refused_by_models_that_know_no_missing_values() -> None:
     with pytest.raises(InvalidRequest, match="is null, but"):
         payloads(replace(SPEC, nulls=False), [1.0, None, 3.0])
+
+
+@pytest.mark.parametrize(
+    ("platform", "own", "sent"),
+    [("lightgbm", "FP64", "FP32"), ("lightgbm", "FP64", "FP64"), ("sklearn", "FP32", "FP64")],
+)
+def test_a_number_may_miss_whatever_datatype_it_comes_in(
+    platform: str, own: str, sent: str
+) -> None:
+    spec = replace(SPEC, platform=platform, inputs=(Tensor("x", own, [3]),))
+    entry = {"name": "x", "datatype": sent, "shape": [1, 3], "data": [1.5, None, 3.0]}
+    body = json.dumps({"inputs": [entry]}).encode()
+    (part,) = requests_of_v2(spec).parse(body, None).parts
+    np.testing.assert_array_equal(
+        np.frombuffer(bytes(part.payload), spec.inputs[0].datatype.numpy), [1.5, np.nan, 3.0]
+    )
+    with pytest.raises(InvalidRequest, match="is null, but"):
+        requests_of_v2(replace(spec, nulls=False)).parse(body, None)
