@@ -445,7 +445,7 @@ def _add_flag(group: Any, setting: Setting) -> None:
         action = argparse.BooleanOptionalAction
         group.add_argument(_flag(setting.key), action=action, default=None, help=help_text)
         return
-    read_value = setting.kind.spelled or (_number if setting.kind.numeric else str)
+    read_value = setting.kind.spelled or (engine_arguments.number if setting.kind.numeric else str)
     group.add_argument(
         _flag(setting.key),
         type=read_value,
@@ -470,16 +470,6 @@ def _shown(default: object) -> str:
     if isinstance(default, bool):
         return "yes" if default else "no"
     return f"{default:g}" if isinstance(default, float) else str(default)
-
-
-def _number(text: str) -> int | float | str:
-    """The number that a flag's text spells; other text as it is, to be refused in words."""
-    for read_number in (int, float):
-        try:
-            return read_number(text)
-        except ValueError:
-            continue
-    return text
 
 
 class _Version(argparse.Action):

@@ -67,6 +67,14 @@ def count(text: str) -> int:
     return int(text)
 
 
+def number(text: str) -> int | float | str:
+    """The number that a flag's text spells; other text as it is, to be refused in words."""
+    for read in (int, float):
+        with suppress(ValueError):
+            return read(text)
+    return text
+
+
 def seconds(text: str) -> float:
     """A number above 0, as argparse has types.
 

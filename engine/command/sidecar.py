@@ -9,6 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ringbatch.engine.command.engine_arguments import number
 from ringbatch.engine.config.document import ConfigError, Place, conclude
 from ringbatch.engine.config.settings import Config
 
@@ -152,7 +153,7 @@ def configuration(arguments: argparse.Namespace, more: dict[Place, tuple[str, An
     if _given(arguments, "max-latency"):
         document["models"][MODEL]["policy"] = "fixed"
     values = {
-        flag.place: (f"--{flag.name}", _number(_given(arguments, flag.name) or flag.default))
+        flag.place: (f"--{flag.name}", number(_given(arguments, flag.name) or str(flag.default)))
         for flag in FLAGS
         if _given(arguments, flag.name) or flag.default is not None
     }
@@ -184,14 +185,3 @@ def _attribute(name: str) -> str:
 
 def _given(arguments: argparse.Namespace, name: str) -> str:
     return getattr(arguments, _attribute(name), None) or ""
-
-
-def _number(text: object) -> object:
-    if not isinstance(text, str):
-        return text
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from ringbatch.engine.config import (
     chains,
+    places,
     runtime_rules,
     server_rules,
     shape_rules,
@@ -27,7 +28,7 @@ from ringbatch.engine.config import (
 from ringbatch.engine.config.addresses import lacks_scheme, written
 from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.dimensions import REQUEST_BYTES, lane_bytes, request_limit_bytes
-from ringbatch.engine.config.kinds import RUNTIMES, VERSION_WORDS, is_version, most_of, runtime_of
+from ringbatch.engine.config.kinds import RUNTIMES, VERSION_WORDS, is_version, runtime_of
 from ringbatch.engine.config.problems import Place, Problems, heading, key_text, quoted, valued
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.shm.engine_name import UNNAMED, engine_name_of
@@ -208,8 +209,8 @@ def conclude(
     models = [m for n in plain for m in _versions(n, sections, base, is_file, report)]
     chained = chains.read_all(sections, models, report)
     total = sum(
-        most_of(model.get("workers", 0))
-        + most_of(model.get("ray_workers") or 0)
+        places.most(model.get("workers", 0))
+        + places.most(model.get("ray_workers") or 0)
         + model.get("spares", 0)
         for model in models
     )

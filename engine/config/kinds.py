@@ -85,11 +85,6 @@ def _spelled_range(text: str) -> object:
     return found if len(found) == 2 else found[0]
 
 
-def most_of(value: int | tuple[int, int]) -> int:
-    """The larger number of what `count_or_range` stores."""
-    return value[1] if isinstance(value, tuple) else value
-
-
 def power_of_two(most: int) -> Kind:
     """A power of two from 1 up to a bound."""
 

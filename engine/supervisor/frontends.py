@@ -11,6 +11,7 @@ import importlib.util
 import logging
 import os
 import socket
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 from ringbatch.engine.config.credentials import credentials_of
@@ -48,8 +49,9 @@ _AGE_SPREAD = 1.1
 _LATE_S = 5.0
 """For what a busy host adds to that."""
 _GRPC_PACKAGES = ("hpack", "google.protobuf")
-_HTTP2_PACKAGE = "hpack"
-_OTEL_PACKAGE = "opentelemetry.proto"
+_HTTP2_PACKAGES = ("hpack",)
+_OTEL_PACKAGES = ("opentelemetry.proto",)
+_PASSING_PACKAGES = ("aiohttp",)
 
 
 class Frontends:
@@ -104,18 +106,20 @@ class Frontends:
                 for listener in self._listeners:
                     undo.enter_context(listener)
             if pass_through is not None:
-                _expect_aiohttp()
+                user = "requests that are passed on to a model server"
+                _expect_installed(user, "http", _PASSING_PACKAGES)
             if server.http2:
-                _expect_http2()
+                user = "[server] http2: connections over HTTP/2"
+                _expect_installed(user, "http2", _HTTP2_PACKAGES)
             if server.app is not None:
                 expect_importable(server.app, LEAN)
             if server.grpc_port is not None:
-                _expect_grpc()
+                _expect_installed("[server] grpc_port: calls over gRPC", "grpc", _GRPC_PACKAGES)
                 held = _taken(predecessor, "grpc", server.host, server.grpc_port)
                 self._grpc_port = held[0] if held else self._held()
                 undo.enter_context(self._grpc_port)
             if server.trace_endpoint is not None:
-                _expect_otel()
+                _expect_installed("[server] trace_endpoint: traces", "otel", _OTEL_PACKAGES)
             if server.control_port is not None:
                 host, port = server.control_host, server.control_port
                 control = _taken(predecessor, "control", host, port)
@@ -336,35 +340,20 @@ def _taken(predecessor: Predecessor | None, use: str, host: str, port: int) -> l
     return predecessor.take(use, lambda bound: is_at(bound, host, port))
 
 
-def _expect_aiohttp() -> None:
-    if importlib.util.find_spec("aiohttp") is None:
+def _expect_installed(user: str, extra: str, packages: Iterable[str]) -> None:
+    """Look whether there is what an extra installs.
+
+    Args:
+        user: what needs it, for people.
+        extra: its name.
+        packages: that it has.
+
+    Raises:
+        StartupError: one is missing.
+    """
+    for package in filter(_is_missing, packages):
         raise StartupError(
-            "requests for a model server can be passed on with the package aiohttp alone, which is "
-            f"not installed; {how_to_install('http')}"
-        )
-
-
-def _expect_http2() -> None:
-    if _is_missing(_HTTP2_PACKAGE):
-        raise StartupError(
-            f"[server] http2: HTTP/2 needs the package {_HTTP2_PACKAGE}, which is not installed; "
-            f"{how_to_install('http2')}"
-        )
-
-
-def _expect_grpc() -> None:
-    for package in filter(_is_missing, _GRPC_PACKAGES):
-        raise StartupError(
-            f"[server] grpc_port: gRPC needs the package {package}, which is not installed; "
-            f"{how_to_install('grpc')}"
-        )
-
-
-def _expect_otel() -> None:
-    if _is_missing(_OTEL_PACKAGE):
-        raise StartupError(
-            f"[server] trace_endpoint: traces need the package {_OTEL_PACKAGE}, which is not "
-            f"installed; {how_to_install('otel')}"
+            f"{user} need the package {package}, which is not installed; {how_to_install(extra)}"
         )
 
 

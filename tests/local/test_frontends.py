@@ -182,7 +182,7 @@ def test_where_newcomers_cannot_be_turned_away_the_stop_goes_on_and_says_so(
 def test_traces_without_their_package_are_refused_with_what_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(frontends, "_OTEL_PACKAGE", "opentelemetry_that_nobody_has.proto")
+    monkeypatch.setattr(frontends, "_OTEL_PACKAGES", ("opentelemetry_that_nobody_has.proto",))
     with pytest.raises(StartupError) as refused:
         made(control_port=0, trace_endpoint="http://127.0.0.1:4318")
     assert str(refused.value) == (
