@@ -202,18 +202,18 @@ class Tokenizer:
 
     def _cut(self, text: Text, number: int, truncate: bool) -> Text:
         """As much of a text as its tokens can be of."""
-        if not isinstance(text, str):
-            query, other = text
-            return self._end_or_start(query), self._end_or_start(other)
-        most = self._most_characters
-        if len(text) <= most:
+        longest = len(text) if isinstance(text, str) else max(map(len, text))
+        if longest <= self._most_characters:
             return text
         if not truncate:
             raise InvalidRequest(
-                f"text {number} has {len(text)} characters, but this model takes at most "
+                f"text {number} has {longest} characters, but this model takes at most "
                 f"{self._limit} tokens; send a shorter one, or have the rest left out with truncate"
             )
-        return self._end_or_start(text)
+        if isinstance(text, str):
+            return self._end_or_start(text)
+        query, other = text
+        return self._end_or_start(query), self._end_or_start(other)
 
     def _end_or_start(self, text: str) -> str:
         most = self._most_characters

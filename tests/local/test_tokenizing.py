@@ -18,7 +18,13 @@ from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.request import tokenizing
 from ringbatch.frontend.request.tokenizing import Queue, Tokenizing
 from ringbatch.frontend.texts.rows import Given
-from ringbatch.frontend.texts.tokenizing import QUICK_CHARACTERS, TextModel, Tokenized, thread
+from ringbatch.frontend.texts.tokenizing import (
+    CHARACTERS_A_TOKEN,
+    QUICK_CHARACTERS,
+    TextModel,
+    Tokenized,
+    thread,
+)
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import DeadlineExceeded, InvalidRequest, ModelNotReady, Overloaded
 from ringbatch.shm.model_spec import ModelSpec
@@ -248,6 +254,28 @@ def test_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
     asked = Given(["the cat", "cat " * 100, "mat"])
     texts.tokenized(asked)
     assert asked.counts == [len(ids) for ids in tokens(*asked.texts)]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_half_of_a_pair_that_is_far_too_long_is_refused_where_it_is_not_to_be_cut(
+    tmp_path: Path, which: int
+) -> None:
+    word = "x" * (LIMIT * CHARACTERS_A_TOKEN)
+    pair = ["the", "cat"]
+    spec = spec_of(write_directory(tmp_path / "m", labels=1), pairs=True)
+    texts = TextModel(spec)
+    for size, truncate in ((0, False), (1, True), (1, None)):
+        pair[which] = word + "x" * size
+        asked = Given([("the", "mat"), (pair[0], pair[1])], truncate=truncate)
+        texts.tokenized(asked)
+        # A word of any length is one token.
+        assert asked.counts == [5, 5]
+    with pytest.raises(InvalidRequest) as refused:
+        texts.tokenized(Given([("the", "mat"), (pair[0], pair[1])], truncate=False))
+    assert str(refused.value) == (
+        f"text 1 has {len(word) + 1} characters, but this model takes at most {LIMIT} tokens; send "
+        "a shorter one, or have the rest left out with truncate"
+    )
 
 
 @pytest.mark.parametrize(
