@@ -21,7 +21,7 @@ from orjson import JSONDecodeError, loads
 
 from ringbatch.frontend.codec.bytes_tensor import LENGTH_BYTES
 from ringbatch.frontend.codec.json_to_tensor import may_hold_booleans, number_code, shown
-from ringbatch.frontend.codec.payload import Bytes, LazyBytes, LazyPart, Part
+from ringbatch.frontend.codec.payload import Bytes, LazyPart, Part
 from ringbatch.frontend.v2.input import IN_CLIENT_MEMORY, IN_JSON, LEFT_OUT, Input, Shape
 from ringbatch.frontend.v2.remembered_texts import Texts, around_values
 from ringbatch.frontend.v2.requested_outputs import RequestedOutputs, RequestedOutputsReader
@@ -284,42 +284,28 @@ class InferRequests:
         return all(wanted is given.reader for wanted, given in pairs)
 
     def _filled(self, described: Described, binary: memoryview, *, booleans: bool) -> Request:
-        if described.lazy:
-            return self._lazy(described, binary, booleans=booleans)
-        tensors = [
+        # Lazy ones only where `described` says so.
+        tensors: list[Any] = [
             given.reader.packed(given.values, given.shape, booleans=booleans)
             if given.size == IN_JSON
+            else given.reader.unpacked(binary[given.start : given.start + given.size], given.shape)
+            if given.size >= 0
             else given.values.tensor(described.rows)
             if given.size == LEFT_OUT
-            else given.reader.unpacked(binary[given.start : given.start + given.size], given.shape)
+            else given.reader.settled(given.values, given.shape)
             for given in described.given
         ]
         shapes = [given.shape for given in described.given]
         dimensions = tuple(size for given in described.given for size in given.dimensions)
+        if described.lazy:
+            lazy_parts = self._signature.lazy_parts(shapes, dimensions, tensors, self._said())
+            return Request(lazy_parts, described.requested)
         parts = self._signature.parts(shapes, dimensions, tensors, self._said())
         return Request(parts, described.requested)
 
     def _said(self) -> bytes:
         """What the model is told of the request; empty where it does not ask."""
         return b""
-
-    def _lazy(self, described: Described, binary: memoryview, *, booleans: bool) -> Request:
-        tensors: list[Bytes | LazyBytes] = []
-        for given in described.given:
-            reader = given.reader
-            if given.size == IN_CLIENT_MEMORY:
-                tensors.append(reader.settled(given.values, given.shape))
-            elif given.size == IN_JSON:
-                tensors.append(reader.packed(given.values, given.shape, booleans=booleans))
-            elif given.size == LEFT_OUT:
-                tensors.append(given.values.tensor(described.rows))
-            else:
-                data = binary[given.start : given.start + given.size]
-                tensors.append(reader.unpacked(data, given.shape))
-        shapes = [given.shape for given in described.given]
-        dimensions = tuple(size for given in described.given for size in given.dimensions)
-        parts = self._signature.lazy_parts(shapes, dimensions, tensors, self._said())
-        return Request(parts, described.requested)
 
     def _raw(self, body: bytes | bytearray) -> Request:
         inputs = self._signature.inputs
