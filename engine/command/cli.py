@@ -45,6 +45,7 @@ from ringbatch.engine.config.document import (
     load,
     read,
 )
+from ringbatch.engine.config.paths import absolute
 from ringbatch.shm.engine_name import UNNAMED, engine_name_of
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.platform import is_compiled
@@ -117,7 +118,7 @@ def _given(
 
 def _from_here(model: str, config: Path | None) -> str:
     """MODEL as the path of a section: it starts at the working directory, even with a file."""
-    return model if config is None or "://" in model else str(Path.cwd() / model)
+    return model if config is None or "://" in model else str(absolute(Path(model)))
 
 
 def _path_of(arguments: argparse.Namespace) -> str | list[str]:

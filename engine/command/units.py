@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ringbatch.engine.config.document import Config
+from ringbatch.engine.config.paths import absolute
 from ringbatch.engine.config.problems import heading
 from ringbatch.engine.systemd.units import (
     TEMPLATES,
@@ -55,7 +56,8 @@ def main(config: Config | None, path: Path | None, *, install: bool, root: Path,
     Raises:
         StartupError: they cannot be written, or nothing could be served with them.
     """
-    below = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() if user else root
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+    below = absolute(home if user else root)
     engine = None
     if config is not None and path is not None:
         engine = _engine(config, path, root)
@@ -103,7 +105,7 @@ def _engine(config: Config, path: Path, root: Path) -> Engine:
 
 def _on_host(path: Path, root: Path) -> str:
     """What a file is called on the host whose file system is at `root`."""
-    found, top = os.path.abspath(path), os.path.abspath(root).rstrip("/")
+    found, top = str(absolute(path)), str(absolute(root)).rstrip("/")
     return found.removeprefix(top) if found.startswith(f"{top}/") else found
 
 

@@ -29,10 +29,18 @@ from ringbatch.engine.config.addresses import lacks_scheme, written
 from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.dimensions import REQUEST_BYTES, lane_bytes, request_limit_bytes
 from ringbatch.engine.config.kinds import RUNTIMES, VERSION_WORDS, is_version, runtime_of
-from ringbatch.engine.config.problems import Place, Problems, heading, key_text, quoted, valued
+from ringbatch.engine.config.paths import absolute, resolved
+from ringbatch.engine.config.problems import (
+    ConfigError,
+    Place,
+    Problems,
+    heading,
+    key_text,
+    quoted,
+    valued,
+)
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
 from ringbatch.shm.engine_name import UNNAMED, engine_name_of
-from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import MAX_WORKERS
 from ringbatch.shm.model_spec import FIRST_VERSION
 
@@ -111,18 +119,6 @@ _ENDING_WORDS: Final = (
 )
 _ADDRESS_WORDS: Final = "the address of a model server, http://HOST:PORT, for the runtime http"
 _NO_WAIT_WORDS: Final = "has no effect, because policy is eager; it is for policy fixed"
-
-
-class ConfigError(StartupError):
-    """The configuration is wrong.
-
-    Attributes:
-        problems: one line for each; the text of the exception is all of them.
-    """
-
-    def __init__(self, *problems: str) -> None:
-        super().__init__("\n".join(problems))
-        self.problems = problems
 
 
 def load(path: Path) -> Config:
@@ -281,11 +277,11 @@ def _server(
     _check_ports(values, raw, report)
     for key in sorted(SERVER_FILES):
         if values.get(key) is not None:
-            values[key] = Path(os.path.abspath(base / values[key]))
+            values[key] = absolute(base / values[key])
             if not is_file(values[key]):
                 report.refuse(("server", key), quoted(raw[key]), "a file that exists")
     if values.get("app") is not None:
-        values["app"] = os.path.abspath(base / values["app"])
+        values["app"] = str(absolute(base / values["app"]))
     for key, words in server_rules.problems(values):
         report.add(("server", key), words)
     return values
@@ -367,7 +363,7 @@ def _model(
         values["max_batch_size"] = values["allowed_batch_sizes"][-1]
     for key in MODEL_FILES:
         if values.get(key) is not None:
-            values[key] = Path(os.path.abspath(base / values[key]))
+            values[key] = absolute(base / values[key])
             if not is_file(values[key]):
                 report.refuse((*place, key), quoted(raw[key]), "a file that exists")
     _resolve_path(values, raw, place, base, is_file, report)
@@ -413,20 +409,12 @@ def _resolve_path(
                 report.add((*place, key), words)
         if isinstance(values["path"], str):
             return
-        values["path"] = _resolved(base / values["path"])
+        values["path"] = resolved(base / values["path"])
         is_text = values.get("runtime") == "text"
         if not (os.path.isdir(values["path"]) if is_text else is_file(values["path"])):
             there = "" if str(values["path"]) == raw["path"] else f"; none is at {values['path']}"
             what = "directory" if is_text else "file"
             report.refuse((*place, "path"), quoted(raw["path"]), f"a {what} that exists{there}")
-
-
-def _resolved(path: Path) -> Path:
-    """Where it lies, its folders without links. A file that is one keeps its name and what lies
-    beside it, and may lead elsewhere later."""
-    if os.path.isdir(path):
-        return Path(os.path.realpath(path))
-    return Path(os.path.realpath(path.parent), path.name)
 
 
 def _check_wait(

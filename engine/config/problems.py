@@ -6,10 +6,24 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ringbatch.shm.errors import StartupError
+
 Place = tuple[str, ...]
 """Where a value stands: the names of its sections, then its key."""
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 _LONGEST_QUOTE: Final = 200
+
+
+class ConfigError(StartupError):
+    """The configuration is wrong.
+
+    Attributes:
+        problems: one line for each; the text of the exception is all of them.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
 
 
 class Problems:

@@ -421,6 +421,46 @@ def test_a_wrong_command_is_refused_in_words(
     assert refusal(calls, capsys, *argv) == words.format(here=tmp_path, config=config)
 
 
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A working directory that is gone."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+
+
+@pytest.mark.parametrize(
+    ("argv", "path"),
+    [
+        (["model.py"], "model.py"),
+        (["model.py", "--config", "{here}/c.toml"], "model.py"),
+        (["{here}/m.py", "--app", "api:app"], "api:app"),
+        (["{here}/m.py", "--warm-up-file", "w.json"], "w.json"),
+        (["{here}/m.py", "--tls-key", "k.pem"], "k.pem"),
+    ],
+)
+def test_a_path_from_a_working_directory_that_is_gone_is_refused(
+    calls: list[tuple[Any, ...]],
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    nowhere: None,
+    argv: list[str],
+    path: str,
+) -> None:
+    (tmp_path / "m.py").touch()
+    (tmp_path / "c.toml").write_text("[server]\nport = 1\n")
+    assert refusal(calls, capsys, *(word.format(here=tmp_path) for word in argv)) == (
+        f"{path}: starts at the working directory, which is gone; give the whole path"
+    )
+
+
+def test_a_whole_path_needs_no_working_directory(
+    calls: list[tuple[Any, ...]], tmp_path: Path, nowhere: None
+) -> None:
+    (tmp_path / "m.py").touch()
+    assert served(calls, f"{tmp_path}/m.py").models[0].path == tmp_path / "m.py"
+
+
 def test_a_startup_error_of_the_engine_is_printed_without_a_traceback(
     calls: list[tuple[Any, ...]],
     capsys: pytest.CaptureFixture[str],

@@ -1,0 +1,37 @@
+"""Where the files of a configuration lie, as whole paths."""
+
+import os
+from pathlib import Path
+
+from ringbatch.engine.config.problems import ConfigError
+
+
+def absolute(path: Path) -> Path:
+    """The whole path, which starts at the working directory where it is relative.
+
+    Raises:
+        ConfigError: it would, and that is gone.
+    """
+    return Path(os.path.normpath(_from_here(path)))
+
+
+def resolved(path: Path) -> Path:
+    """Where a model lies, its folders without links. A file that is a link keeps its name and what
+    lies beside it, and may lead elsewhere later.
+
+    Raises:
+        ConfigError: as of `absolute`.
+    """
+    path = _from_here(path)
+    if os.path.isdir(path):
+        return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path.parent), path.name)
+
+
+def _from_here(path: Path) -> Path:
+    try:
+        return path if path.is_absolute() else Path.cwd() / path
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path}: starts at the working directory, which is gone; give the whole path"
+        ) from None
