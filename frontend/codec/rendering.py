@@ -13,7 +13,9 @@ A_co = TypeVar("A_co", covariant=True)
 
 class Rendering(Protocol[A_co]):
     """How one request is answered: with what it asked for, in its protocol. A value: it holds
-    nothing of the request's way, and requests that differ in nothing share one."""
+    nothing of the request's way, and requests that differ in nothing share one.
+
+    Those of texts inherit from it. Tuples cannot, and what is compiled would be slower for it."""
 
     def render(self, results: Results, batch_id: str) -> A_co:
         """The answer.
@@ -38,6 +40,7 @@ class Rendering(Protocol[A_co]):
             size: how many bytes it has.
             batch_id: as in `render`.
         """
+        return self.render(((rows, memory[start : start + size]),), batch_id)
 
     def render_error(self, error: RequestError, batch_id: str) -> A_co:
         """The answer that says why there is none; arguments as in `render`."""

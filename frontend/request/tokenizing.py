@@ -142,7 +142,7 @@ class Tokenizing(Generic[A]):
         self._task.fail(self._engine, error, 0, NO_SLOT)
 
 
-class Reordered(Generic[A]):
+class Reordered(Rendering[A]):
     """See `ringbatch.frontend.codec.rendering.Rendering`: an answer whose rows came in another
     order than the request's.
 
@@ -158,12 +158,6 @@ class Reordered(Generic[A]):
     def render(self, results: Results, batch_id: str) -> A:
         """As in `Rendering`."""
         return self._rendering.render((reordered(results, self._places),), batch_id)
-
-    def render_in_place(
-        self, memory: memoryview, rows: int, start: int, size: int, batch_id: str
-    ) -> A:
-        """As in `Rendering`."""
-        return self.render(((rows, memory[start : start + size]),), batch_id)
 
     def render_error(self, error: RequestError, batch_id: str) -> A:
         """As in `Rendering`."""

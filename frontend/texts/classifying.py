@@ -17,7 +17,7 @@ import orjson
 from numpy.typing import NDArray
 
 from ringbatch.frontend.codec.outcome import JSON, Answer, outcome
-from ringbatch.frontend.codec.rendering import Results
+from ringbatch.frontend.codec.rendering import Rendering, Results
 from ringbatch.frontend.texts.bodies import expect_members, optional, parsed
 from ringbatch.frontend.texts.rows import Given, expect_finite
 from ringbatch.shm.errors import InvalidRequest, RequestError
@@ -94,7 +94,7 @@ def _text(value: Any, place: int) -> str:
     return value
 
 
-class ClassifyingRendering:
+class ClassifyingRendering(Rendering[Answer]):
     """See `ringbatch.frontend.codec.rendering.Rendering`.
 
     Args:
@@ -116,12 +116,6 @@ class ClassifyingRendering:
         expect_finite(scores)
         found = [self._ranked(row) for row in scores]
         return 200, orjson.dumps(found[0] if self._asked.alone else found), JSON
-
-    def render_in_place(
-        self, memory: memoryview, rows: int, start: int, size: int, batch_id: str
-    ) -> Answer:
-        """As in `Rendering`."""
-        return self.render(((rows, memory[start : start + size]),), batch_id)
 
     def render_error(self, error: RequestError, _batch_id: str) -> Answer:
         """As in `Rendering`."""

@@ -16,7 +16,7 @@ import orjson
 from numpy.typing import NDArray
 
 from ringbatch.frontend.codec.outcome import JSON, Answer, outcome, status_of, text_of
-from ringbatch.frontend.codec.rendering import Results
+from ringbatch.frontend.codec.rendering import Rendering, Results
 from ringbatch.frontend.texts.bodies import expect_members, optional, parsed, required_texts
 from ringbatch.frontend.texts.rows import Given, expect_finite
 from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestError, Unauthenticated
@@ -77,7 +77,7 @@ def _is_token(value: object) -> bool:
     return type(value) is int
 
 
-class EmbeddingsRendering:
+class EmbeddingsRendering(Rendering[Answer]):
     """See `ringbatch.frontend.codec.rendering.Rendering`.
 
     Args:
@@ -103,12 +103,6 @@ class EmbeddingsRendering:
             "usage": {"prompt_tokens": counts, "total_tokens": counts},
         }
         return 200, orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY), JSON
-
-    def render_in_place(
-        self, memory: memoryview, rows: int, start: int, size: int, batch_id: str
-    ) -> Answer:
-        """As in `Rendering`."""
-        return self.render(((rows, memory[start : start + size]),), batch_id)
 
     def render_error(self, error: RequestError, _batch_id: str) -> Answer:
         """As in `Rendering`."""

@@ -16,7 +16,7 @@ import orjson
 from numpy.typing import NDArray
 
 from ringbatch.frontend.codec.outcome import JSON, Answer, outcome
-from ringbatch.frontend.codec.rendering import Results
+from ringbatch.frontend.codec.rendering import Rendering, Results
 from ringbatch.frontend.texts.bodies import expect_members, optional, parsed, required_texts
 from ringbatch.frontend.texts.rows import Given, expect_finite
 from ringbatch.shm.errors import InvalidRequest, RequestError
@@ -111,7 +111,7 @@ def _documents(found: dict[str, Any]) -> list[str]:
     return required_texts({"documents": documents}, "documents")
 
 
-class RerankingRendering:
+class RerankingRendering(Rendering[Answer]):
     """See `ringbatch.frontend.codec.rendering.Rendering`.
 
     Args:
@@ -138,12 +138,6 @@ class RerankingRendering:
             usage = {"prompt_tokens": tokens, "total_tokens": tokens}
             answer = {"results": ranked, "model": self._model, "usage": usage}
         return 200, orjson.dumps(answer), JSON
-
-    def render_in_place(
-        self, memory: memoryview, rows: int, start: int, size: int, batch_id: str
-    ) -> Answer:
-        """As in `Rendering`."""
-        return self.render(((rows, memory[start : start + size]),), batch_id)
 
     def render_error(self, error: RequestError, _batch_id: str) -> Answer:
         """As in `Rendering`."""
