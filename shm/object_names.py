@@ -23,12 +23,18 @@ from typing import Final
 import posix_ipc
 
 from ringbatch.shm import engine_name, wakeup
+from ringbatch.shm.errors import StartupError
 from ringbatch.shm.layout import MAX_LANES
 
 PREFIX: Final = "ringbatch"
 DIRECTORY: Final = Path("/dev/shm")
 FLAGS: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """With which objects are opened."""
+WANTED: Final = (
+    "engines need a tmpfs there in which this user may make files, as by mount -t tmpfs -o "
+    "mode=1777 tmpfs /dev/shm"
+)
+"""What is said where /dev/shm is of no use."""
 LIFE_LOCK: Final = MAX_LANES + 1
 """The byte of a segment that its supervisor locks; the one before is the registry's."""
 _FLOCK: Final = struct.Struct("@hhqqi4x")
@@ -50,7 +56,7 @@ def made_and_locked(engine: str) -> tuple[str, int, int]:
         Its name with the leading slash, a descriptor of it, and another that has the lock.
 
     Raises:
-        OSError: where that is not possible.
+        OSError, posix_ipc.Error: where that is not possible.
     """
     while True:
         name = f"/{PREFIX}.{engine}.{os.getpid()}.{secrets.token_hex(8)}"
@@ -120,11 +126,23 @@ def names(engine: str | int | None = None) -> Iterator[str]:
 
     Args:
         engine: the name of engines, or the process id of a supervisor; None for all.
+
+    Raises:
+        StartupError: there is no /dev/shm, or it cannot be read.
     """
-    for entry in sorted(DIRECTORY.iterdir()):
+    for entry in _entries():
         found = _taken_apart(entry.name)
         if found and found[4] is None and engine in (None, found[2], int(found[3])):
             yield f"/{entry.name}"
+
+
+def _entries() -> list[Path]:
+    try:
+        return sorted(DIRECTORY.iterdir())
+    except OSError as error:
+        raise StartupError(
+            f"cannot look for engines in /dev/shm: {error.strerror}; {WANTED}"
+        ) from None
 
 
 def engine_and_pid(name: str) -> tuple[str, int]:
@@ -140,7 +158,11 @@ def _taken_apart(name: str) -> re.Match[str] | None:
 
 
 def sweep() -> list[str]:
-    """Remove what dead supervisors of this user have left, and say what it was."""
+    """Remove what dead supervisors of this user have left, and say what it was.
+
+    Raises:
+        StartupError: as of `names`.
+    """
     return [name for base, entries in _engines() for name in _sweep(base, entries)]
 
 
@@ -177,7 +199,11 @@ def lost(made: Mapping[str, Identity | None], now: Mapping[str, Identity | None]
 
 
 def left_behind() -> list[tuple[str, list[Path]]]:
-    """What `sweep` would remove: segments' names, with what there is of each engine's objects."""
+    """What `sweep` would remove: segments' names, with what there is of each engine's objects.
+
+    Raises:
+        StartupError: as of `names`.
+    """
     return [
         (base, own)
         for base, entries in _engines()
@@ -188,7 +214,7 @@ def left_behind() -> list[tuple[str, list[Path]]]:
 def _engines() -> list[tuple[str, list[Path]]]:
     """The segments' names of all engines, with the paths of their objects."""
     engines: dict[str, list[Path]] = {}
-    for entry in sorted(DIRECTORY.iterdir()):
+    for entry in _entries():
         if found := _taken_apart(entry.name.removeprefix("sem.")):
             engines.setdefault(found[1], []).append(entry)
     return list(engines.items())

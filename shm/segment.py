@@ -1,5 +1,6 @@
 """The shared memory object: made, attached, checked, removed."""
 
+import errno
 import mmap
 import os
 import secrets
@@ -81,8 +82,8 @@ class Segment:
             engine: the engine's name.
 
         Raises:
-            StartupError: where /dev/shm has no room or allows no further semaphore; nothing
-                is left behind then.
+            StartupError: where /dev/shm has no room, allows no further semaphore, or takes no
+                files; nothing is left behind then.
         """
         try:
             with object_names.modes_as_asked(), ExitStack() as undo:
@@ -104,8 +105,8 @@ class Segment:
                 segment._fill(models)
                 segment._made = object_names.identities(_paths(name, layout))
                 undo.pop_all()
-        except OSError as error:
-            raise StartupError(_no_room(layout.size, error)) from None
+        except (OSError, posix_ipc.Error) as error:
+            raise StartupError(_not_made(layout.size, error)) from None
         return segment
 
     @classmethod
@@ -446,10 +447,13 @@ def _read_header(fd: int, size: int) -> Layout:
     return layout
 
 
-def _no_room(size: int, error: OSError) -> str:
+def _not_made(size: int, error: OSError | posix_ipc.Error) -> str:
+    reason = error.strerror if isinstance(error, OSError) else error
+    if not isinstance(error, OSError) or error.errno == errno.EROFS:
+        return f"cannot make shared memory in /dev/shm: {reason}; {object_names.WANTED}"
     free = object_names.free_bytes() or 0
     return (
-        f"cannot allocate {size >> 20} MiB of shared memory: {error.strerror}; /dev/shm has "
+        f"cannot allocate {size >> 20} MiB of shared memory: {reason}; /dev/shm has "
         f"{free >> 20} MiB free. Make /dev/shm larger, or lower [server] max_request_bytes, "
         "lane_bytes, frontends or client_lanes"
     )

@@ -1,5 +1,6 @@
 """Real segments in /dev/shm: made, attached, refused, swept up after kill -9."""
 
+import errno
 import os
 import secrets
 import select
@@ -324,6 +325,46 @@ def test_a_segment_that_does_not_fit_is_a_startup_error_and_leaves_nothing() -> 
     assert "cannot allocate 0 MiB of shared memory: No space left on device" in message
     assert "/dev/shm has 0 MiB free" in message
     assert left == "[]"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (posix_ipc.PermissionsError("No permission"), "No permission"),
+        (OSError(errno.EROFS, "Read-only file system"), "Read-only file system"),
+    ],
+)
+def test_where_nothing_can_be_made_the_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(posix_ipc, "SharedMemory", refuse)
+    with pytest.raises(StartupError) as refused:
+        Segment.create(LAYOUT, MODELS)
+    assert str(refused.value) == (
+        f"cannot make shared memory in /dev/shm: {reason}; engines need a tmpfs there in which "
+        "this user may make files, as by mount -t tmpfs -o mode=1777 tmpfs /dev/shm"
+    )
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_where_nothing_can_be_looked_up_the_reason_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bool
+) -> None:
+    directory = tmp_path / "shm"
+    if there:
+        directory.touch()
+    monkeypatch.setattr(object_names, "DIRECTORY", directory)
+    reason = "Not a directory" if there else "No such file or directory"
+    for look in (object_names.sweep, lambda: only("prod"), lambda: only(None)):
+        with pytest.raises(StartupError) as refused:
+            look()
+        assert str(refused.value) == (
+            f"cannot look for engines in /dev/shm: {reason}; engines need a tmpfs there in which "
+            "this user may make files, as by mount -t tmpfs -o mode=1777 tmpfs /dev/shm"
+        )
 
 
 def test_semaphores_that_do_not_fit_are_a_startup_error_and_leave_nothing() -> None:
