@@ -14,6 +14,7 @@ from ringbatch.engine.process import placement
 from ringbatch.engine.supervisor.succession import Predecessor
 from ringbatch.engine.supervisor.supervisor import Supervisor
 from ringbatch.shm.engines import namesake
+from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.log_lines import FORM_VARIABLE
 from ringbatch.shm.host.platform import require_ordered_stores
 from ringbatch.shm.host.process import log_to_stderr
@@ -38,6 +39,7 @@ def run(
         StartupError: in words, where the engine cannot start; nothing is left behind then.
     """
     require_ordered_stores()
+    _expect_working_directory()
     placement.wake_without_preempting()
     setproctitle("ringbatch: supervisor")
     # The watchdog of systemd ends one that hangs with SIGABRT.
@@ -64,3 +66,13 @@ def run(
         supervisor = Supervisor(fit, lambda: fitted(again(), room), predecessor)
         undo.enter_context(closing(supervisor.frontends))
         return supervisor.run()
+
+
+def _expect_working_directory() -> None:
+    """Gunicorn does not start without one, and models may read what lies in it."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise StartupError(
+            "the working directory is gone; start the engine in one that there is"
+        ) from None

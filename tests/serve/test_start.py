@@ -170,6 +170,21 @@ def test_a_start_that_fails_says_why_in_one_line_and_leaves_nothing(
     assert server.gone()
 
 
+def test_a_working_directory_that_is_gone_is_told(folder: Path) -> None:
+    """Gunicorn would not start there, and says so with a traceback."""
+    gone = ["sh", "-c", 'mkdir gone && cd gone && rmdir ../gone && exec "$@"', "sh"]
+    told = subprocess.run(
+        [*gone, *COMMAND, "serve", "--port", "0"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (told.returncode, told.stdout) == (2, "")
+    words = "the working directory is gone; start the engine in one that there is"
+    assert told.stderr == f"ringbatch: {words}\n"
+
+
 def test_a_port_in_use_is_named(folder: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
