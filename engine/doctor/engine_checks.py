@@ -14,6 +14,8 @@ _LEFT: Final = Topic(
     "what an engine leaves whose supervisor and collector were both killed takes memory",
 )
 _OWN: Final = "ringbatch: "
+_SYSTEMDS: Final = ("init", "systemd")
+"""The programs that systemd runs as."""
 _SHOWN: Final = 5
 
 
@@ -58,6 +60,12 @@ def _refused(door: Door, case: Case) -> Finding:
             found,
             "nothing where that is the engine to be examined; stop it before another is started",
         )
+    if door.key == "port" and door.holders and all(_is_systemd(title) for _, title in door.holders):
+        return _PORTS.note(
+            found,
+            "nothing where that is ringbatch@NAME.socket of the engine to be examined: systemd "
+            "passes the socket to it",
+        )
     do = f"stop what has it, or choose another port, in [server] {door.key}"
     return _PORTS.error(found, do) if case.asked else _PORTS.note(found, do)
 
@@ -70,6 +78,10 @@ def _is_replaced(door: Door, case: Case) -> bool:
     own = [pid for pid, title in door.holders if title.startswith(_OWN)]
     known = {names[pid] for pid in own if pid in names}
     return bool(own) and (not known or case.config.server.name in known)
+
+
+def _is_systemd(title: str) -> bool:
+    return title.partition(" ")[0].rpartition("/")[2] in _SYSTEMDS
 
 
 def engines(case: Case) -> Iterator[Finding]:

@@ -275,6 +275,36 @@ SOFTWARE_ROWS: Final = (
         engines=Engines(running=(ENGINE,)),
         configured=config({"name": "other"}),
     ),
+    *(
+        row(
+            engine_checks.ports,
+            NOTE,
+            f"process {pid} ({title}) has it",
+            "nothing where that is ringbatch@NAME.socket of the engine to be examined",
+            doors=(replace(TAKEN, holders=((pid, title),)),),
+        )
+        for pid, title in (
+            (1, "/sbin/init splash"),
+            (1, "/usr/lib/systemd/systemd --switched-root"),
+            (812, "/usr/lib/systemd/systemd --user"),
+        )
+    ),
+    *(
+        row(
+            engine_checks.ports,
+            ERROR,
+            f"({holders[-1][1]}) has it",
+            "stop what has it",
+            doors=(replace(TAKEN, key=key, holders=holders),),
+            engines=Engines(running=(ENGINE,)),
+            configured=config({"name": "other"}),
+        )
+        for key, holders in (
+            ("grpc_port", ((1, "/sbin/init"),)),
+            ("port", ((1, "nginx: master"),)),
+            ("port", ((1, "/sbin/init"), (7, "ringbatch: supervisor"))),
+        )
+    ),
     row(credential_checks.credentials, NOTE, "cannot be known", "another user", credentials=None),
     row(credential_checks.credentials, OK, "can be used"),
     row(
