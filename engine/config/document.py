@@ -212,6 +212,11 @@ def conclude(
     )
     if total > MAX_WORKERS:
         report.add(("models",), f"{total} workers in all, but at most {MAX_WORKERS} are possible")
+    for model in models:
+        if words := upstream_rules.own_address(model.get("path"), server):
+            name, version = model["name"], model["version"]
+            of_version = (_VERSIONS, version) if _VERSIONS in sections[name] else ()
+            report.add(("models", name, *of_version, "path"), words)
     if server.get("sidecar") and (words := upstream_rules.sidecar_problem(server, models)):
         report.add(("server", "sidecar"), words)
     if report.problems:

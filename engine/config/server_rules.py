@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from ringbatch.engine.config.upstream_rules import own_address
+
 _NEEDED: Final = {
     "tls_certificate": "tls_key",
     "tls_key": "tls_certificate",
@@ -23,8 +25,11 @@ def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, f"is for {other}, which is missing"
     if values.get("trace_endpoint") is not None and values.get("control_port", 0) is None:
         yield "trace_endpoint", _TRACE_WORDS
+    passes_to = values.get("pass_through")
+    if passes_to is not None and (words := own_address(passes_to, values)):
+        yield "pass_through", words
     if values.get("share_port") and values.get("port") == 0:
         yield "share_port", "needs a port that others can take too, and 0 takes any free one"
-    other_paths = values.get("pass_through") is not None or values.get("sidecar")
+    other_paths = passes_to is not None or values.get("sidecar")
     if values.get("app") is not None and other_paths:
         yield "app", _APP_WORDS

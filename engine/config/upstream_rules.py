@@ -1,8 +1,10 @@
 """What may be said together of the model servers that one model is asked of: pure, in words."""
 
+import ipaddress
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from ringbatch.engine.config.addresses import addresses, is_address, origin
 from ringbatch.shm.descriptors import UPSTREAMS
@@ -19,6 +21,11 @@ _PASSES_WORDS: Final = (
     "needs pass_through where the model is on several servers, or on one over TLS: everything else "
     "is passed on there"
 )
+_OWN_WORDS: Final = (
+    "is this engine's own address, by [server] host and port; requests would come back to it"
+)
+_PORTS: Final = {"http": 80, "https": 443}
+_MEANT: Final = {"localhost": ("127.0.0.1", "::1")}
 
 
 def workers(path: str) -> int:
@@ -66,3 +73,38 @@ def sidecar_problem(server: Mapping[str, Any], models: Sequence[Mapping[str, Any
         return _SIDECAR_WORDS
     passes = server.get("pass_through") is not None or is_address(models[0].get("path"))
     return "" if passes else _PASSES_WORDS
+
+
+def own_address(path: object, server: Mapping[str, Any]) -> str:
+    """What is wrong where one of some addresses is that at which the engine itself serves; empty
+    where none is, as far as that is known without asking the network.
+
+    Args:
+        path: the addresses, or else of a file.
+        server: settings of the server, by key; one whose own value is wrong is missing.
+    """
+    own = [one for one in addresses(path) if _is_own(one, server)] if isinstance(path, str) else []
+    return f"{own[0]} {_OWN_WORDS}" if own else ""
+
+
+def _is_own(address: str, server: Mapping[str, Any]) -> bool:
+    parts = urlsplit(address)
+    try:
+        port = parts.port or _PORTS[parts.scheme]
+    except ValueError:  # there is no such port
+        return False
+    return port == server.get("port") and any(
+        theirs == ours
+        # The socket that takes all addresses of version 6 takes those of version 4 too.
+        or (ours.is_unspecified and theirs.is_loopback and theirs.version <= ours.version)
+        for theirs in _numeric(parts.hostname or "")
+        for ours in _numeric(server.get("host", ""))
+    )
+
+
+def _numeric(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """The addresses of a host; none of a name other than localhost."""
+    try:
+        return [ipaddress.ip_address(one) for one in _MEANT.get(host, (host,))]
+    except ValueError:
+        return []

@@ -359,6 +359,54 @@ def test_what_is_for_nothing_here_goes_to_the_one_server_there_is(
     assert concluded(text).passes_to == server
 
 
+OWN = "is this engine's own address, by [server] host and port; requests would come back to it"
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "own"),
+    [
+        ("127.0.0.1", "http://127.0.0.1:8080", True),
+        ("127.0.0.1", "https://127.0.0.1:8080/x", True),
+        ("127.0.0.1", "http://localhost:8080", True),
+        ("localhost", "http://127.0.0.1:8080", True),
+        ("localhost", "http://[::1]:8080", True),
+        ("0.0.0.0", "http://127.0.0.1:8080", True),
+        ("0.0.0.0", "http://127.9.9.9:8080", True),
+        ("::", "http://[::1]:8080", True),
+        ("::", "http://127.0.0.1:8080", True),
+        ("::1", "http://[0:0:0:0:0:0:0:1]:8080", True),
+        ("127.0.0.1", "http://127.0.0.1:8081", False),
+        ("127.0.0.1", "http://127.0.0.1", False),
+        ("127.0.0.1", "http://127.0.0.2:8080", False),
+        ("127.0.0.1", "http://[::1]:8080", False),
+        ("0.0.0.0", "http://[::1]:8080", False),
+        ("10.0.0.1", "http://127.0.0.1:8080", False),
+        ("127.0.0.1", "http://other:8080", False),
+        ("127.0.0.1", "http://127.0.0.1:99999", False),
+        ("0.0.0.0", "http://10.0.0.1:8080", False),
+    ],
+)
+def test_an_engine_is_no_model_server_of_its_own(host: str, address: str, own: bool) -> None:
+    text = f'[server]\nhost = "{host}"\n[models.m]\npath = "{address}"'
+    if own:
+        assert problems(text) == [f"ringbatch.toml: [models.m] path: {address} {OWN}"]
+    else:
+        concluded(text)
+
+
+def test_nor_one_among_several_or_of_a_version_or_what_requests_are_passed_on_to() -> None:
+    address = "http://127.0.0.1:8080"
+    versions = f'[models.m.versions.1]\npath = "{address}"\n[models.m.versions.2]\npath = "m.py"'
+    assert problems(versions) == [f"ringbatch.toml: [models.m.versions.1] path: {address} {OWN}"]
+    inherited = f'[models.m]\npath = "{address}"\n[models.m.versions.1]\n[models.m.versions.2]'
+    assert problems(inherited) == [f"ringbatch.toml: [models.m] path: {address} {OWN}"]
+    several = f'[models.m]\npath = ["http://h:1", "{address}"]'
+    assert problems(several) == [f"ringbatch.toml: [models.m] path: {address} {OWN}"]
+    passed = f'[server]\npass_through = "{address}"\n[models.m]\npath = "m.py"'
+    assert problems(passed) == [f"ringbatch.toml: [server] pass_through: {address} {OWN}"]
+    concluded(f'[server]\nport = 0\n[models.m]\npath = "{address}"')
+
+
 def test_headers_are_passed_on_whatever_their_case() -> None:
     text = '[models.m]\npath = "http://h:1"\nforward_headers = ["X-A", "x-a", "Cookie"]'
     assert concluded(text).models[0].forward_headers == ("x-a", "cookie")

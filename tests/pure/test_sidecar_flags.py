@@ -38,6 +38,17 @@ def test_without_flags_it_stands_where_the_agent_does_and_nobody_waits(calls: li
     assert config.passes_to == "http://127.0.0.1:8080"
 
 
+def test_it_is_not_the_model_server_of_its_own(
+    calls: list[Config], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["sidecar", "--port", "8080"]) == 2
+    assert calls == []
+    assert capsys.readouterr().err == (
+        "ringbatch: --component-port: http://127.0.0.1:8080 is this engine's own address, by "
+        "[server] host and port; requests would come back to it\n"
+    )
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
