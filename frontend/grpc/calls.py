@@ -59,6 +59,10 @@ class Context(Protocol):
             Draining: the server is to stop, and the client has not come to its end.
         """
 
+    def keep(self, size: int) -> None:
+        """A message of so many bytes is there and waits for those before it; where it is below 0,
+        it waits no more. Where too much waits, nothing is read."""
+
     async def write(self, data: bytes) -> None:
         """Send a message, once the ones before have found room."""
 
@@ -150,13 +154,14 @@ class ServedCall:
         while True:
             if self._stopping:
                 raise Draining
-            data = self._next()
-            if data is not None:
-                return data
-            if self._stream.ended:
-                if self._reader.held_bytes:
-                    raise CallEnded(grpc_status(InvalidRequest(_NO_END)))
-                return None
+            if not self._owner.core.full:
+                data = self._next()
+                if data is not None:
+                    return data
+                if self._stream.ended:
+                    if self._reader.held_bytes:
+                        raise CallEnded(grpc_status(InvalidRequest(_NO_END)))
+                    return None
             self._arrival = self._loop.create_future()
             try:
                 await self._arrival
@@ -166,17 +171,18 @@ class ServedCall:
     async def write(self, data: bytes) -> None:
         """As in `Context`."""
         core, stream = self._owner.core, self._stream
-        while stream.queue and not stream.gone:
-            self._room = self._loop.create_future()
-            try:
-                await self._room
-            finally:
-                self._room = None
+        if stream.queue:
+            await self._drained(len(data))
         if stream.gone:
             return
         if not stream.told:
             core.begin(stream, HEAD)
         core.send(stream, framed(data))
+        self._owner.flush_soon()
+
+    def keep(self, size: int) -> None:
+        """As in `Context`."""
+        self._owner.core.wait(size)
         self._owner.flush_soon()
 
     def happened(self) -> None:
@@ -199,11 +205,14 @@ class ServedCall:
         """The connection's call: there may be room to send, where there was none."""
         if not self._stream.queue:
             _wake(self._room)
+        if not self._owner.core.full:
+            _wake(self._arrival)
 
     def tick(self) -> None:
         """The connection's call: another second has passed."""
         gathering = self._task is None or (self._arrival is not None and self._reader.held_bytes)
-        phase = Phase.BODY if gathering else Phase.ANSWER
+        # Where answers wait, their client is to take some before it may send on.
+        phase = Phase.BODY if gathering and not self._owner.core.full else Phase.ANSWER
         if self._clock.is_over(phase, self._stream.received_bytes):
             self.fail(DeadlineExceeded(BODY_TOO_SLOW))
 
@@ -226,6 +235,20 @@ class ServedCall:
         else:
             self._task.cancel()
         self._end(grpc_status(error))
+
+    async def _drained(self, size: int) -> None:
+        """Until what was given before is sent; a message of that size waits for it."""
+        core, stream = self._owner.core, self._stream
+        core.wait(size)
+        try:
+            while stream.queue and not stream.gone:
+                self._room = self._loop.create_future()
+                try:
+                    await self._room
+                finally:
+                    self._room = None
+        finally:
+            core.wait(-size)
 
     def _next(self) -> bytes | None:
         """The next message; its client may send as much again, or what is missing of it."""

@@ -106,17 +106,19 @@ class Pending(Framing):
         bytes_in: of its message.
     """
 
-    __slots__ = ("_answer", "_last", "bytes_in", "call", "ended", "ending")
+    __slots__ = ("_answer", "_keep", "_last", "bytes_in", "call", "ended", "ending")
 
     def __init__(
         self,
         ended: asyncio.Future[None],
         last: Callable[[], Ending],
+        keep: Callable[[int], None],
         bytes_in: int,
         heard: Heard = (),
     ) -> None:
         super().__init__(heard)
         self._last = last
+        self._keep = keep
         self.bytes_in = bytes_in
         self.ending: Ending | None = None
         self.ended = ended
@@ -128,6 +130,7 @@ class Pending(Framing):
         self.call = None
         self.ending = self._last()
         self._answer = answer
+        self._keep(len(answer.response))
         # Where the client cancels, the future is cancelled a moment before the call is abandoned.
         if not self.ended.done():
             self.ended.set_result(None)
@@ -143,12 +146,13 @@ class Pending(Framing):
         assert self._answer is not None, "it has not ended"
         return self._answer
 
-    def abandon(self) -> None:
-        """Nobody waits any more, unless it has ended."""
+    def leave(self) -> None:
+        """Nobody waits any more, and if it has ended its answer is to be written at once."""
         if self.call is not None:
             self.call.abandon()
             self.call = None
             self.ending = self._last()
+        self._keep(-self.bytes_out)
 
 
 class Inference:
@@ -182,10 +186,16 @@ class Inference:
         return self._pipeline.start(self._codec, "", data, framing, reply, timeout_ns)
 
     def begin(
-        self, data: bytes, timeout_ns: int, ended: asyncio.Future[None], heard: Heard = ()
+        self,
+        data: bytes,
+        timeout_ns: int,
+        ended: asyncio.Future[None],
+        keep: Callable[[int], None],
+        heard: Heard = (),
     ) -> Pending:
-        """As `start`, for whoever waits until `ended` is done; `heard` is the call's metadata."""
-        pending = Pending(ended, self.last_ending, len(data), heard)
+        """As `start`, for whoever waits until `ended` is done; `heard` is the call's metadata, and
+        `keep` is told of the answer's bytes until it is left."""
+        pending = Pending(ended, self.last_ending, keep, len(data), heard)
         pending.call = self.start(data, timeout_ns, pending, pending.reply)
         return pending
 

@@ -211,7 +211,9 @@ class Streams:
             try:
                 async for data in still_allowed(call, self._heads):
                     left_ns = call.remaining_ns()
-                    begun = self._inference.begin(data, left_ns, self._future(), call.head.fields)
+                    begun = self._inference.begin(
+                        data, left_ns, self._future(), call.keep, call.head.fields
+                    )
                     pending.put_nowait(begun)
                     await room.acquire()
             except Draining as error:
@@ -246,7 +248,7 @@ async def _answer(
 
 def _told(watched: WatchedCall, pending: Pending) -> None:
     """A request has ended, or nobody waits for its answer."""
-    pending.abandon()
+    pending.leave()
     ending = pending.ending
     assert ending is not None, "it has ended now"
     watched.ended(ending, pending.bytes_in, pending.bytes_out, asked_for=pending.asked_for)

@@ -51,7 +51,8 @@ STREAM_ROOM: Final = 1 << 20
 """Bytes of one stream that may come before any of them are taken."""
 CONNECTION_ROOM: Final = 1 << 24
 """The same of a connection. It is given back as bytes come, so that no stream stands in the way of
-another: what is held is bounded for each stream, and by who takes them."""
+another: what is held is bounded for each stream, and by who takes them. While nothing more is begun
+because answers wait, it is not, and bounds what comes for streams that are not begun."""
 MOST_BLOCK_BYTES: Final = 1 << 16
 MOST_PIECES: Final = 32
 """Frames that one header block may come in."""
@@ -293,9 +294,7 @@ class Connection(ControlFrames[H]):
             raise ConnectionFault(FLOW_CONTROL_ERROR, "more came than there was room for")
         self._unreturned += size
         if self._unreturned >= CONNECTION_ROOM // 2:
-            self._out.append(window_frame(0, self._unreturned))
-            self._room += self._unreturned
-            self._unreturned = 0
+            self._return_room()
         if flags & PADDED:
             start, end = _unpadded(data, start, end)
         stream = self.streams.get(number)
@@ -322,6 +321,13 @@ class Connection(ControlFrames[H]):
         if flags & END_STREAM:
             self._ended(stream)
         self._touch(stream)
+
+    def _return_room(self) -> None:
+        # Streams that are not begun while answers wait may send no more than there is room for now.
+        if self._unreturned >= CONNECTION_ROOM // 2 and not self.full:
+            self._out.append(window_frame(0, self._unreturned))
+            self._room += self._unreturned
+            self._unreturned = 0
 
     def _ended(self, stream: Stream[H]) -> None:
         if stream.body_left > 0:

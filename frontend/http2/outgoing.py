@@ -1,7 +1,8 @@
 """What a connection sends: answers, as the client's windows have room for them, and their ends.
 
 What finds room is sent in the order in which it was given; of streams that wait for room, each
-sends a frame in turn.
+sends a frame in turn. How much waits is known, so that whoever serves the streams can begin no more
+of them until some of it was taken.
 """
 
 from typing import Final, Generic, TypeVar
@@ -32,6 +33,10 @@ H = TypeVar("H")
 MOST_STREAMS: Final = 1024
 """Calls of one connection that are under way at once."""
 _LINGERING: Final = 2 * MOST_STREAMS
+_WAITING_BYTES: Final = 1 << 24
+ANSWERS: Final = 4
+"""As many of the largest may wait, where they are more than `_WAITING_BYTES`: while a client takes
+one, the next is made."""
 _WORTH_BYTES: Final = 1 << 10
 """A shorter frame was all that its client had room for."""
 _END: Final = END_HEADERS | END_STREAM
@@ -44,7 +49,10 @@ class Outgoing(Generic[H]):
         streams: those that are not gone, by number.
         patience: with its client.
         writable: whether pieces of answers may be sent; otherwise they wait, as without a window.
-        sent_bytes: of answers.
+        waiting_bytes: of answers that their client has yet to make room for. Pieces count whole
+            until the last of them is sent, as they take memory.
+        most_waiting_bytes: beyond these nothing more is to be begun.
+        reliefs: how often they became less.
         large: whether what is to be sent has long pieces.
     """
 
@@ -58,9 +66,11 @@ class Outgoing(Generic[H]):
         "_waiting",
         "_window",
         "large",
+        "most_waiting_bytes",
         "patience",
-        "sent_bytes",
+        "reliefs",
         "streams",
+        "waiting_bytes",
         "writable",
     )
 
@@ -68,7 +78,9 @@ class Outgoing(Generic[H]):
         self.streams: dict[int, Stream[H]] = {}
         self.patience = Patience()
         self.writable = True
-        self.sent_bytes = 0
+        self.waiting_bytes = 0
+        self.most_waiting_bytes = _WAITING_BYTES
+        self.reliefs = 0
         self.large = False
         self._out: list[Bytes] = []
         self._window = FIRST_WINDOW
@@ -89,6 +101,11 @@ class Outgoing(Generic[H]):
     def waits(self) -> bool:
         """Whether pieces of answers wait for their client to make room."""
         return bool(self._waiting or self._blocked)
+
+    @property
+    def full(self) -> bool:
+        """Whether so much of answers waits that no more is to be begun."""
+        return self.waiting_bytes > self.most_waiting_bytes
 
     @property
     def has_output(self) -> bool:
@@ -122,7 +139,6 @@ class Outgoing(Generic[H]):
             self.end(stream, trailers)
             return
         self._window -= size
-        self.sent_bytes += size
         pack = FRAME_HEAD.pack
         self._out.append(
             b"".join(
@@ -151,6 +167,18 @@ class Outgoing(Generic[H]):
         if len(stream.queue) == 1:
             self._waiting[stream.number] = stream
             self._send_frames(stream)
+        if stream.queue:
+            stream.waiting_bytes += len(data)
+            self.wait(len(data))
+
+    def wait(self, size: int) -> None:
+        """An answer of so many bytes waits for its client; as many fewer do where it is below 0."""
+        self.waiting_bytes += size
+        if size > 0:
+            self.most_waiting_bytes = max(self.most_waiting_bytes, ANSWERS * size)
+        elif size < 0:
+            self.reliefs += 1
+            self._return_room()
 
     def inform(self, stream: Stream[H], head: bytes) -> None:
         """Send the head of an answer that is none yet, such as of status 100."""
@@ -212,12 +240,12 @@ class Outgoing(Generic[H]):
         self._window -= size
         stream.window -= size
         stream.sent_bytes += size
-        self.sent_bytes += size
         if size >= _WORTH_BYTES or size == len(piece):
             self.patience.earn(SENT)
         if stream.queue:
             return True
         del self._waiting[stream.number]
+        self._waits_no_longer(stream)
         if stream.trailers is not None:
             self._send_end(stream.number, stream.trailers)
             self._finished(stream)
@@ -260,9 +288,18 @@ class Outgoing(Generic[H]):
         """A stream is at its end, and nothing more is sent on it."""
         stream.gone = True
         stream.queue.clear()
+        self._waits_no_longer(stream)
         self._waiting.pop(stream.number, None)
         self._blocked.pop(stream.number, None)
         self.streams.pop(stream.number, None)
+
+    def _waits_no_longer(self, stream: Stream[H]) -> None:
+        size, stream.waiting_bytes = stream.waiting_bytes, 0
+        self.wait(-size)
+
+    def _return_room(self) -> None:
+        """The client may send on, where it was to take answers first."""
+        raise NotImplementedError
 
     def _send_reset(self, number: int, code: int) -> None:
         self._out.append(reset_frame(number, code))

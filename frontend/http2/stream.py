@@ -36,6 +36,7 @@ class Stream(Generic[H]):
         window: how many bytes may be sent to it.
         body_left: bytes of the body that are to come; `UNKNOWN` where it did not say.
         queue: pieces of the answer that no window had room for.
+        waiting_bytes: of these pieces, all of those counted of which the last is not sent.
         trailers: the block that comes behind these; None where the answer has not ended.
         sent_bytes: of the answer.
         received_bytes: of the body.
@@ -57,6 +58,7 @@ class Stream(Generic[H]):
         "touched",
         "trailers",
         "unread",
+        "waiting_bytes",
         "window",
     )
 
@@ -74,6 +76,7 @@ class Stream(Generic[H]):
         self.window = window
         self.body_left = UNKNOWN
         self.queue: list[Bytes] = []
+        self.waiting_bytes = 0
         self.trailers: bytes | None = None
         self.sent_bytes = 0
         self.received_bytes = 0

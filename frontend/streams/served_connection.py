@@ -50,7 +50,16 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         core: as above.
     """
 
-    __slots__ = ("_clocks", "_flushing", "_loop", "_serving", "_transport", "core")
+    __slots__ = (
+        "_clocks",
+        "_flushing",
+        "_held",
+        "_loop",
+        "_reliefs",
+        "_serving",
+        "_transport",
+        "core",
+    )
 
     _transport: asyncio.Transport
 
@@ -63,6 +72,10 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         self._flushing = False
         self._serving: dict[int, S] = {}
         """By the numbers of the streams."""
+        self._held: dict[int, Stream[H]] = {}
+        """Those that are not begun, because too much of answers waits for the client."""
+        self._reliefs = 0
+        """Of the connection, when it was last looked at whether there is room for more."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport's call: the connection is closed, by whomever."""
@@ -73,12 +86,9 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
     def data_received(self, data: bytes) -> None:
         """The transport's call: bytes have come."""
         core = self.core
-        sent_bytes = core.sent_bytes
         for stream in core.receive(data):
             self._look_at(stream)
-        if core.sent_bytes != sent_bytes:
-            self._look_for_room()
-        if core.has_output or core.over:
+        if core.has_output or core.over or core.reliefs != self._reliefs:
             self._flush()
         if core.behind:
             self._stop_reading()
@@ -111,7 +121,6 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         """The transport's call: the client reads again."""
         self.core.writable = True
         self.core.go_on()
-        self._look_for_room()
         if not self.core.behind:
             self._transport.resume_reading()
         self._flush()
@@ -130,8 +139,6 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
             calls=self._under_way(),
             unsent_bytes=0 if core.writable else self._transport.get_write_buffer_size(),
         )
-        # A clock may have ended a stream.
-        self._look_for_room()
         if due is Due.ABORT:
             self._transport.abort()
             return
@@ -164,7 +171,11 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
     def _look_at(self, stream: Stream[H]) -> None:
         """Something has happened on a stream, by its client's doing or a clock's."""
         if not stream.begun:
-            if not stream.gone:
+            if stream.gone:
+                self._held.pop(stream.number, None)
+            elif self.core.full:
+                self._held[stream.number] = stream
+            else:
                 stream.begun = True
                 self._begin(stream)
             return
@@ -187,9 +198,12 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         """A stream is gone that no `Served` serves any longer."""
 
     def _look_for_room(self) -> None:
-        """There may be room for more of answers, or a stream may be gone."""
+        """There may be room for more of answers, and for more of them."""
+        self._reliefs = self.core.reliefs
         for served in list(self._serving.values()):
             served.looked()
+        while self._held and not self.core.full:
+            self._look_at(self._held.pop(next(iter(self._held))))
 
     def _under_way(self) -> int:
         """How many streams are served."""
@@ -207,6 +221,8 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         if self._transport.is_closing():
             core.take_output()
             return
+        if core.reliefs != self._reliefs:
+            self._look_for_room()
         if core.has_output:
             large = core.large
             out = core.take_output()

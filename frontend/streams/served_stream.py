@@ -147,8 +147,10 @@ class ServedStream:
         stream = self._stream
         if stream.gone:
             return
-        # Where pieces lie here it is the application that takes its time.
+        # Where pieces lie here it is the application that takes its time; where answers wait, their
+        # client is to take some before it may send on.
         waits = _has_come(stream) or stream.told or stream.pieces or self.scope.get(REFUSED)
+        waits = waits or self._owner.core.full
         phase = Phase.ANSWER if waits else Phase.BODY
         if self._unwanted:
             phase = Phase.UNWANTED

@@ -19,6 +19,7 @@ from ringbatch.frontend.http.phases import BODY_TIMEOUT_S, HEAD_TIMEOUT_S, WRITE
 from ringbatch.frontend.http2.frames import (
     ACK,
     CONTINUATION,
+    DATA,
     END_STREAM,
     ENHANCE_YOUR_CALM,
     GOAWAY,
@@ -29,6 +30,7 @@ from ringbatch.frontend.http2.frames import (
     RST_STREAM,
     SETTINGS,
 )
+from ringbatch.frontend.http2.outgoing import ANSWERS
 from ringbatch.frontend.streams.connection import MOST_STREAMS, Http2Connection
 from ringbatch.frontend.streams.served_connection import LEAVE_S
 
@@ -239,6 +241,30 @@ def test_answers_are_looked_at_only_where_something_was_sent(
 
     monkeypatch.setattr(Http2Connection, "_look_for_room", counted)
     asyncio.run(run())
+
+
+@scenario
+async def test_while_answers_wait_for_their_client_no_more_is_begun() -> None:
+    connection = Connection(http2=True)
+    connection.feed(PREFACE + settings(window=0) + headers(1))
+    core = connection.transport.protocol.core
+    core.most_waiting_bytes = 1
+    for number in range(3, 33, 2):
+        connection.feed(headers(number, END_STREAM))
+        await connection.settle()
+    assert len(connection.seen) == ANSWERS + 1
+    # A body may take its time meanwhile, since its client may send no more of it.
+    for _ in range(BODY_TIMEOUT_S + 3):
+        connection.transport.protocol.tick()
+        connection.feed(frame(PING, 0, 0, bytes(8)))
+    connection.feed(settings(window=100))
+    await connection.settle()
+    assert (len(connection.seen), [*core.streams]) == (15, [1])
+    connection.feed(data(1, b"body", END_STREAM))
+    await connection.settle()
+    assert (connection.state.tasks, core.streams, core.waiting_bytes) == (set(), {}, 0)
+    said = frames_of(connection.transport.written)
+    assert sum(len(one.payload) for one in said if one.kind == DATA) == 16 * len(b"falcon")
 
 
 @scenario

@@ -12,8 +12,10 @@ from ringbatch.frontend.http2.frames import (
     MAX_WINDOW,
     PREFACE,
     PROTOCOL_ERROR,
+    WINDOW_UPDATE,
 )
 from ringbatch.frontend.http2.header_text import NO_TABLE, STATUS_200, field
+from ringbatch.frontend.http2.outgoing import ANSWERS
 
 HEAD = STATUS_200 + field(b"content-type", b"t")
 
@@ -123,6 +125,71 @@ def test_room_of_the_connection_comes_back_whoever_is_slow() -> None:
     assert not served.connection.over
     given = [int.from_bytes(one.payload) for one in served.said() if not one.stream and one.payload]
     assert sum(given) >= 2 * CONNECTION_ROOM
+
+
+def test_what_waits_counts_until_the_last_of_it_is_sent() -> None:
+    served = Served(PREFACE + settings(window=10))
+    core = served.connection
+    streams = [served.one(call(number)) for number in (1, 3, 5)]
+    core.answer(streams[0], HEAD, bytes(10), TRAILERS)
+    assert (core.waiting_bytes, core.reliefs) == (0, 0)
+    for stream in streams[1:]:
+        core.answer(stream, HEAD, bytes(30), TRAILERS)
+    core.send(streams[2], bytes(5))
+    assert core.waiting_bytes == 65
+    served.receive(widen(3, 19) + widen(5, 21))
+    assert (core.waiting_bytes, core.reliefs) == (65, 0)
+    served.receive(widen(3, 1))
+    assert (core.waiting_bytes, core.reliefs) == (35, 1)
+    core.reset(streams[2])
+    assert (core.waiting_bytes, core.reliefs) == (0, 2)
+
+
+def test_several_of_the_largest_answers_may_wait() -> None:
+    served = Served(PREFACE + settings(window=0))
+    core = served.connection
+    large = bytes(core.most_waiting_bytes // 2)
+    for number in range(1, 2 * ANSWERS + 1, 2):
+        core.answer(served.one(call(number)), HEAD, large, TRAILERS)
+        assert not core.full
+    stream = served.one(call(99))
+    core.answer(stream, HEAD, b"one more", TRAILERS)
+    assert core.full
+    served.receive(widen(99, 8))
+    assert (stream.gone, core.full) == (True, False)
+
+
+def test_who_is_to_take_answers_first_gets_no_more_room_to_send() -> None:
+    served = Served(PREFACE + settings(window=0))
+    core = served.connection
+    core.most_waiting_bytes = 1
+    for number in range(1, 2 * ANSWERS + 3, 2):
+        core.answer(served.one(call(number)), HEAD, b"answer", TRAILERS)
+    assert core.full
+    served.said()
+    sent = 0
+    for number in range(101, 101 + 2 * (CONNECTION_ROOM // STREAM_ROOM), 2):
+        piece = data(number, bytes(1 << 14))
+        served.receive(headers(number) + piece * (STREAM_ROOM >> 14))
+        sent += STREAM_ROOM
+    assert sent == CONNECTION_ROOM
+    # The answers of before took some.
+    assert core.over
+    assert served.said()[-1].payload[7] == FLOW_CONTROL_ERROR
+
+
+def test_room_comes_back_as_answers_are_taken() -> None:
+    served = Served(PREFACE + settings(window=0))
+    core = served.connection
+    core.most_waiting_bytes = 1
+    for number in range(1, 2 * ANSWERS + 3, 2):
+        core.answer(served.one(call(number)), HEAD, b"answer", TRAILERS)
+    for number in (101, 103, 105, 107, 109, 111, 113, 115):
+        served.receive(headers(number) + data(number, bytes(1 << 14)) * (STREAM_ROOM >> 14))
+    assert not [one for one in served.said() if one.kind == WINDOW_UPDATE]
+    served.receive(widen(1, 6))
+    (given,) = [one for one in served.said() if one.kind == WINDOW_UPDATE]
+    assert (given.stream, int.from_bytes(given.payload) >= CONNECTION_ROOM // 2) == (0, True)
 
 
 def test_who_sends_more_than_the_connection_has_room_for_is_ended(
