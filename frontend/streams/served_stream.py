@@ -96,7 +96,8 @@ class ServedStream:
         self._body_left = UNKNOWN
         """What of the answer's body is to come, where its head has told."""
         self._unwanted = False
-        self._news: asyncio.Future[None] | None = None
+        self._news: list[asyncio.Future[None]] = []
+        """An application may listen in one task and answer in another."""
         self._task: asyncio.Task[None] | None = None
         self.scope: Scope = {
             "type": "http",
@@ -139,7 +140,7 @@ class ServedStream:
 
     def looked(self) -> None:
         """The connection's call: there may be room for more of an answer."""
-        if self._stream.gone or (self._sending and not self._stream.queue):
+        if self._sending and not self._stream.queue:
             self._wake()
 
     def tick(self) -> None:
@@ -205,9 +206,9 @@ class ServedStream:
             core.inform(stream, CONTINUE)
             self._owner.flush_soon()
         self._continues = False
-        while not (stream.gone or stream.pieces or (_has_come(stream) and not self._whole)):
+        while not (self._is_made() or stream.pieces or (_has_come(stream) and not self._whole)):
             await self._until_news()
-        if stream.gone or self.scope.get(REFUSED) or (self._whole and not stream.pieces):
+        if self._is_made() or self.scope.get(REFUSED) or (self._whole and not stream.pieces):
             return _GONE
         body = b"".join(stream.pieces)
         stream.pieces.clear()
@@ -225,8 +226,7 @@ class ServedStream:
             RuntimeError: it is no part of an answer, as over HTTP/1; nothing of it goes out.
         """
         stream, core = self._stream, self._owner.core
-        answered = stream.gone or stream.trailers is not None or self._unwanted
-        if answered or self.scope.get(REFUSED):
+        if self._is_made() or self.scope.get(REFUSED):
             return
         kind, more = message["type"], message.get("more_body", False)
         if kind != (_BODY if stream.told else _START):
@@ -250,6 +250,10 @@ class ServedStream:
             await self._until_news()
         self._sending = False
 
+    def _is_made(self) -> bool:
+        """Whether the answer is, or nobody wants it."""
+        return self._stream.gone or self._stream.trailers is not None or self._unwanted
+
     def _expect_fit(self, size: int, more: bool) -> None:
         """Return where so much of a body, and more or nothing behind it, is what was told."""
         if self._body_left == UNKNOWN:
@@ -267,11 +271,12 @@ class ServedStream:
         stream, core = self._stream, self._owner.core
         if stream.ended:
             core.end(stream, b"")
-            return
-        self._unwanted = True
-        self._hold(0)
-        core.taken(stream, sum(map(len, stream.pieces)))
-        stream.pieces.clear()
+        else:
+            self._unwanted = True
+            self._hold(0)
+            core.taken(stream, sum(map(len, stream.pieces)))
+            stream.pieces.clear()
+        self._wake()
 
     def _end(self) -> None:
         """Nothing more is waited for; a client that still sends is told to stop."""
@@ -283,15 +288,17 @@ class ServedStream:
             self._owner.flush_soon()
 
     async def _until_news(self) -> None:
-        self._news = asyncio.get_running_loop().create_future()
+        news = asyncio.get_running_loop().create_future()
+        self._news.append(news)
         try:
-            await self._news
+            await news
         finally:
-            self._news = None
+            self._news.remove(news)
 
     def _wake(self) -> None:
-        if self._news is not None and not self._news.done():
-            self._news.set_result(None)
+        for news in self._news:
+            if not news.done():
+                news.set_result(None)
 
     def _hold(self, size: int) -> None:
         """So much has come and is with nobody yet."""

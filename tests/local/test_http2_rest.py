@@ -497,6 +497,41 @@ async def test_whoever_serves_learns_that_its_client_has_gone() -> None:
     assert not client.connection.state.connections
 
 
+async def _listening(_scope: Any, receive: Any, send: Any) -> None:
+    """Waits for the end of its client while it answers, as Starlette does."""
+
+    async def until_gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def answer() -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(100), "more_body": False})
+
+    await asyncio.gather(until_gone(), answer())
+
+
+@pytest.mark.parametrize("first", ["taken", "left", "unfinished"])
+def test_whoever_listens_while_it_answers_hears_of_the_end(first: str) -> None:
+    async def run() -> None:
+        connection = Connection(http2=True, served=_listening)
+        connection.feed(PREFACE + settings(window=1) + headers(1, END_STREAM))
+        await connection.settle()
+        assert len(connection.state.tasks) == 1
+        if first == "left":
+            connection.feed(frame(RST_STREAM, 0, 1, bytes(4)))
+        else:
+            connection.feed(widen(1, 100))
+        await connection.settle()
+        assert not connection.state.tasks
+        # Where nothing has to wait, and where the body has yet to end.
+        connection.feed(settings(window=100) + headers(3, 0 if first == "unfinished" else 1))
+        await connection.settle()
+        assert not connection.state.tasks
+
+    asyncio.run(run())
+
+
 async def _early(_scope: Any, _receive: Any, send: Any) -> None:
     """Answers before it has seen anything of the body."""
     await send({"type": "http.response.start", "status": 413, "headers": []})
