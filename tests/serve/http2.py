@@ -11,6 +11,8 @@ _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 _ACK, _END_STREAM, _END_HEADERS = 1, 1, 4
 _INITIAL_WINDOW: Final = 4
+NO_WINDOW: Final = struct.pack(">HI", _INITIAL_WINDOW, 0)
+"""A setting: streams begin without room for answers."""
 _FRAME_BYTES: Final = 1 << 14
 _WINDOW_BYTES: Final = (1 << 16) - 1
 
@@ -24,9 +26,13 @@ class Http2:
             connection.
         closed: whether it has.
         headers: blocks of them, as they came.
+
+    Args:
+        port: of the server.
+        settings: of its own, with which it greets.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, settings: bytes = b"") -> None:
         self._socket = socket.create_connection(("127.0.0.1", port))
         self._buffer = b""
         self._next = 1
@@ -36,7 +42,7 @@ class Http2:
         self.ended: set[int] = set()
         self.closed = False
         self.headers: list[bytes] = []
-        self._socket.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, b""))
+        self._socket.sendall(_PREFACE + _frame(_SETTINGS, 0, 0, settings))
 
     def __enter__(self) -> Self:
         return self

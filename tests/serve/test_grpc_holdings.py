@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serve.grpc_stub import Stub, grpc_port
-from serve.http2 import Http2
+from serve.grpc_stub import Stub, grpc_port, infer_request
+from serve.http2 import NO_WINDOW, Http2
 from serve.server import Start
 from tiers import exhaustive, first_of
 
@@ -64,6 +64,41 @@ def test_what_stalled_streams_have_sent_takes_a_bounded_part_of_the_memory(
     assert highest < 1.7 * BUDGET_BYTES, (highest, sent)
     with Stub(grpc_port(server)) as stub:
         assert stub.health().response.status == 1
+
+
+WIDE = """
+import numpy as np
+from ringbatch.engine import Tensor
+inputs = [Tensor("x", "INT64", [])]
+outputs = [Tensor("y", "FP32", [1 << 18])]
+def predict(x):
+    return np.zeros((len(x), 1 << 18), np.float32)
+"""
+ANSWER_BYTES = 1 << 20
+
+
+def test_answers_that_nobody_takes_take_a_bounded_part_of_the_memory(
+    start: Start, wait_until: WaitUntil, stalled: list[Http2], tmp_path: Path
+) -> None:
+    (tmp_path / "wide.py").write_text(WIDE)
+    wide = {"path": str(tmp_path / "wide.py")}
+    server = start({"wide": wide}, grpc_port=0, lane_bytes=32 * ANSWER_BYTES)
+    pid = server.role("grpc frontend 0")
+    tensor = {"name": "x", "datatype": "INT64", "shape": [1]}
+    raw = bytes(8)
+    request = infer_request("wide", tensor, raw_input_contents=[raw])
+    before = held_bytes(pid)
+    connection = Http2(grpc_port(server), NO_WINDOW)
+    stalled.append(connection)
+    with Stub(grpc_port(server)) as stub:
+        for _ in range(40):
+            for _ in range(6):
+                stream = connection.begin(f"/{INFERENCE_SERVICE}/ModelInfer")
+                connection.send(stream, b"\0" + len(request).to_bytes(4) + request)
+                connection.end(stream)
+            # The lane has room for few at once.
+            wait_until(lambda: stub.start(request)().code == "OK", "another is answered")
+    assert held_bytes(pid) - before < 60 * ANSWER_BYTES
 
 
 @exhaustive
