@@ -30,13 +30,18 @@ MAX_REQUEST_BYTES = 1 << 20
 
 
 class Transport(asyncio.Transport):
-    """Keeps what is written; the protocol is told of a close at once."""
+    """Keeps what is written; the protocol is told of a close at once.
+
+    Attributes:
+        hangs_up: whether its client does, once nothing more is to be written to it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.protocol: Any = None
         self.written = b""
-        self.closing = self.closed = False
+        self.closing = self.closed = self.ended = False
+        self.hangs_up = True
         self.reading = True
         self.left_bytes = 0
         self.extra: dict[str, Any] = {}
@@ -53,6 +58,14 @@ class Transport(asyncio.Transport):
         if not self.closed and not self.left_bytes:
             self.closed = True
             self.protocol.connection_lost(None)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended = True
+        if self.hangs_up:
+            self.close()
 
     def abort(self) -> None:
         self.left_bytes = 0
@@ -176,7 +189,7 @@ class Connection:
         self.may_answer = asyncio.Event()
         self.state = ServerState()
         self.state.default_headers = [(b"date", b"today")]
-        settings = FastLaneSettings(
+        self._settings = settings = FastLaneSettings(
             predictions=self,
             heads=self.heads,
             response_heads=ResponseHeads(self.state, SameId(0)),
@@ -191,11 +204,16 @@ class Connection:
         if http2:
             settings.heir = functools.partial(heir, settings)
         self.transport = Transport()
-        state = {"seen": self.seen, "headers": self.headers, "may_answer": self.may_answer}
-        loop = asyncio.get_running_loop()
-        self.lane = FastLane(settings, uvicorn_config(served), self.state, state, loop)
+        self._served = served
+        self.lane = self.another()
         self.transport.protocol = self.lane
         self.lane.connection_made(self.transport)
+
+    def another(self) -> FastLane:
+        """One more of the same process, whose transport the test makes."""
+        state = {"seen": self.seen, "headers": self.headers, "may_answer": self.may_answer}
+        loop = asyncio.get_running_loop()
+        return FastLane(self._settings, uvicorn_config(self._served), self.state, state, loop)
 
     def _count_hand_over(self) -> None:
         self.handed_over += 1

@@ -12,10 +12,9 @@ from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.limit_words import too_many_connections
 from ringbatch.frontend.codec.outcome import outcome
+from ringbatch.frontend.http.lingering import LINGER_S
 from ringbatch.frontend.http.response_heads import ResponseHeads, whole
 
-LINGER_S: Final = 2.0
-"""How long a client may take to hang up."""
 MOST: Final = 1024
 """So many are told; any more are closed without a word."""
 

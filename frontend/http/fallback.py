@@ -18,11 +18,10 @@ from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import error_body
 from ringbatch.frontend.codec.request_ids import ID_HEADER
-from ringbatch.frontend.http.head import MAX_HEADERS
+from ringbatch.frontend.http.head import MAX_HEAD_BYTES, MAX_HEADERS
+from ringbatch.frontend.http.lingering import linger
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 
-MAX_HEAD_BYTES: Final = 1 << 16
-"""The same for the lines before a chunk of a body, and for those behind the last one."""
 MAX_PIPELINED: Final = 64
 """Requests of one connection that are read ahead of the first that is not answered."""
 EXCHANGES: Final = "ringbatch.exchanges"
@@ -53,6 +52,20 @@ class Exchange(Protocol):
 
     def gone(self) -> None:
         """The client has closed the connection."""
+
+
+class _Answering:
+    """What uvicorn writes an answer to: a connection's transport, but for the way to end it.
+
+    Args:
+        transport: of the connection.
+        part: ends it.
+    """
+
+    def __init__(self, transport: asyncio.Transport, part: Callable[[], None]) -> None:
+        self.write = transport.write
+        self.is_closing = transport.is_closing
+        self.close = part
 
 
 class FallbackProtocol(HttpToolsProtocol):
@@ -86,9 +99,17 @@ class FallbackProtocol(HttpToolsProtocol):
         self._refusal = b""
         self._held = b""
         self._leaving = False
+        self._parting = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """The transport's call: the connection is open."""
+        super().connection_made(transport)
+        self._answering: Any = _Answering(transport, self._part)
 
     def data_received(self, data: bytes) -> None:
         """The transport's call: bytes have come."""
+        if self._parting:
+            return
         data = self._held + data
         self._held = b""
         while data and not self._refusal:
@@ -108,6 +129,7 @@ class FallbackProtocol(HttpToolsProtocol):
         except HttpParserError as error:
             reason = f": {error}" if str(error) else ""
             self._refuse(400, f"this is not an HTTP/1.1 request{reason}")
+        # As long as a head may be the lines before a chunk, and those behind the last one.
         if self._line_bytes > MAX_HEAD_BYTES:
             what = "what stands between or behind chunks" if self._in_body else "the head"
             self._refuse(431, f"{what} is longer than {MAX_HEAD_BYTES} bytes")
@@ -137,6 +159,8 @@ class FallbackProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport's call: the connection is closed, by whomever."""
         super().connection_lost(exc)
+        # The last cycle has it, and this connection that: the collector alone would free them.
+        self._answering.close = self.transport.close
         for exchange in list(self._exchanges):
             exchange.gone()
 
@@ -161,7 +185,7 @@ class FallbackProtocol(HttpToolsProtocol):
 
     def phase(self) -> Phase:
         """What the connection is about."""
-        if self.flow.write_paused or self.transport.is_closing():
+        if self.flow.write_paused or self._is_parting():
             return Phase.TAKING
         if self._unanswered and (self.flow.read_paused or not (self._in_head or self._in_body)):
             return Phase.ANSWER
@@ -204,6 +228,7 @@ class FallbackProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return
         super().on_headers_complete()
+        self.cycle.transport = self._answering
         if version == _OLD_VERSION:
             # It would take a word to go on for the answer (RFC 9110, section 10.1.1).
             self.cycle.waiting_for_100_continue = False
@@ -257,6 +282,8 @@ class FallbackProtocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         """The cycle's call: the request is answered."""
         self._unanswered -= 1
+        if self._parting:
+            return
         super().on_response_complete()
         if self._refusal and not self._unanswered:
             self._send_refusal()
@@ -279,7 +306,7 @@ class FallbackProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def _grace_is_over(self) -> None:
-        if not self.transport.is_closing():
+        if not self._is_parting():
             super().shutdown()
 
     def forget(self) -> None:
@@ -327,6 +354,7 @@ class FallbackProtocol(HttpToolsProtocol):
         self._unanswered -= 1
         self.cycle.scope[REFUSED] = True  # type: ignore[typeddict-unknown-key]
         self.cycle.response_complete = self.cycle.disconnected = True
+        self.cycle.waiting_for_100_continue = False
         self.cycle.message_event.set()
         if self.pipeline:
             self.pipeline.popleft()
@@ -334,7 +362,20 @@ class FallbackProtocol(HttpToolsProtocol):
     def _send_refusal(self) -> None:
         self._unset_keepalive_if_required()
         self.transport.write(self._refusal)
-        self.transport.close()
+        self._part()
+
+    def _part(self) -> None:
+        """End the connection: its last answer is written."""
+        if self._is_parting():
+            return
+        if self._refusal or self._in_head or self._in_body or self._unanswered > 1:
+            self._parting = True
+            linger(self.transport, self.loop)
+        else:
+            self.transport.close()
+
+    def _is_parting(self) -> bool:
+        return self._parting or self.transport.is_closing()
 
 
 def _parser(protocol: FallbackProtocol) -> HttpRequestParser:

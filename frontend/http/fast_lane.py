@@ -9,7 +9,6 @@ There are no timers here. `tick` is called once a second by the server for every
 """
 
 import asyncio
-import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -17,24 +16,17 @@ from typing import Any, Final
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from ringbatch.frontend.codec.outcome import (
-    JSON,
-    Answer,
-    Headers,
-    error_body,
-    outcome,
-    status_of,
-)
+from ringbatch.frontend.codec.outcome import JSON, Answer, Headers, error_body, outcome, status_of
 from ringbatch.frontend.http.content_coding import (
     MIN_ENCODED_BYTES,
     SLOW_BYTES,
     coding_headers,
     encoded,
 )
-from ringbatch.frontend.http.fallback import MAX_HEAD_BYTES, FallbackProtocol
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
 from ringbatch.frontend.http.fast_lane_states import PHASE_OF, State
-from ringbatch.frontend.http.head import END, START, RequestHead
+from ringbatch.frontend.http.head import MAX_HEAD_BYTES, RequestHead, head_size
+from ringbatch.frontend.http.lingering import linger
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http.receiver import Receiver
 from ringbatch.frontend.http.response_heads import whole
@@ -55,9 +47,6 @@ _ANSWER: Final = State.ANSWER
 _ENDED: Final = State.ENDED
 _NO_TEXT: Final = b"\0"
 _NO_HEAD: Final = RequestHead("", 0, 0, 0, keep_alive=True)
-_UNCLEAR: Final = b"PR"
-"""PROPFIND or HTTP/2's greeting."""
-_BARE_LF: Final = re.compile(rb"(?<!\r)\n")
 _LENGTHS: Final = tuple(
     b"\r\ncontent-length: %d\r\n\r\n" % size for size in range(MIN_ENCODED_BYTES)
 )
@@ -93,6 +82,7 @@ class FastLane(asyncio.Protocol):
         "_receiver",
         "_request",
         "_reserved_bytes",
+        "_seen_bytes",
         "_server_state",
         "_settings",
         "_state",
@@ -140,6 +130,8 @@ class FastLane(asyncio.Protocol):
         """Whose body is coming, or which is being answered."""
         self._tried = False
         self._buffer = bytearray()
+        self._seen_bytes = 0
+        """Of a head that is coming, what was there at the last look for its end."""
         self._call: Call | None = None
         self._upload: Upload | None = None
         self._receiver: Receiver | None = None
@@ -167,15 +159,12 @@ class FastLane(asyncio.Protocol):
         self._server_state.connections.discard(self)
         if self._state is _BODY or self._state is _RECEIVING:
             self._count(CLIENT_GONE)
-        self._state = _ENDED
-        self._buffer.clear()
-        for unfinished in (self._call, self._upload):
-            if unfinished is not None:
-                unfinished.abandon()
-                self._identify(self._request, 0)
-        self._call = self._upload = None
+        self._end()
+        if self._call is not None:
+            self._call.abandon()
+            self._call = None
+            self._identify(self._request, 0)
         self._watch.taken()
-        self._free()
 
     def data_received(self, data: bytes) -> None:
         """The transport's call: bytes have come."""
@@ -328,21 +317,22 @@ class FastLane(asyncio.Protocol):
 
     def _read_head(self) -> None:
         buffer = self._buffer
-        end = buffer.find(END, 0, MAX_HEAD_BYTES)
-        if end < 0:
-            # Where it can be none of ours any more, httptools may say at once what is wrong.
-            if not buffer.startswith(START[: len(buffer)]) or _BARE_LF.search(buffer):
-                if buffer != _UNCLEAR:
-                    self._hand_over()
-            elif len(buffer) >= MAX_HEAD_BYTES:
+        size = head_size(buffer, self._seen_bytes)
+        self._seen_bytes = len(buffer)
+        if size is None:
+            self._hand_over()
+            return
+        if size == 0:
+            if len(buffer) >= MAX_HEAD_BYTES:
                 self._refuse(431, f"the head is longer than {MAX_HEAD_BYTES} bytes")
             return
-        text = bytes(memoryview(buffer)[: end + len(END)])
+        text = bytes(memoryview(buffer)[:size])
         head = self._settings.heads.read(text)
         if head is None:
             self._hand_over()
             return
-        del buffer[: len(text)]
+        del buffer[:size]
+        self._seen_bytes = 0
         self._state = _BODY
         self._request = head
         self._tried = False
@@ -424,7 +414,12 @@ class FastLane(asyncio.Protocol):
         head = self._settings.response_heads.other(status, headers, keep_alive=self._keep_alive)
         self._write(whole(head, self._identity, body))
         if not self._keep_alive:
-            self._close()
+            comes_more = self._state is not _HEAD or len(self._buffer) > 0
+            self._end()
+            if comes_more:
+                linger(self._transport, self._loop)
+            else:
+                self._transport.close()
 
     def _refuse(self, status: int, text: str) -> None:
         self._keep_alive = False
@@ -464,9 +459,17 @@ class FastLane(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def _close(self) -> None:
+        self._end()
+        self._transport.close()
+
+    def _end(self) -> None:
         self._state = _ENDED
         self._buffer.clear()
-        self._transport.close()
+        self._free()
+        if self._upload is not None and self._receiver is not None:
+            self._receiver.forget()
+            self._upload.abandon()
+            self._upload = None
 
     def _grace_is_over(self) -> None:
         # On a busy host this timer may come late, and a loop runs its timers before it reads.
@@ -483,12 +486,8 @@ class FastLane(asyncio.Protocol):
         data = bytes(self._buffer)
         self._buffer.clear()
         given = self._config, self._server_state, self._app_state, self._loop
-        heir, grace_s = self._settings.heir, self._settings.close_grace_s
-        found = None if heir is None else heir(data, self._transport, *given)
-        if found is None:
-            refused = self._refused_elsewhere
-            found = FallbackProtocol(*given, close_grace_s=grace_s, refused=refused), data
-        protocol, data = found
+        settings, refused = self._settings, self._refused_elsewhere
+        protocol, data = settings.successor(data, self._transport, given, refused)
         protocol.connection_made(self._transport)
         self._read_with(protocol)
         if not self._reading:

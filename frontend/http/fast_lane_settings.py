@@ -10,6 +10,7 @@ from uvicorn.server import ServerState
 
 from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Predictions
@@ -71,3 +72,23 @@ class FastLaneSettings:
     budget: BodyBudget
     recorder: Recorder
     heir: Heir | None = None
+
+    def successor(
+        self,
+        data: bytes,
+        transport: asyncio.Transport,
+        given: tuple[Config, ServerState, dict[str, Any], asyncio.AbstractEventLoop],
+        refused: Callable[[int], bytes],
+    ) -> tuple[Any, bytes]:
+        """Who goes on with a connection that is none of the fast lane's, and with which bytes.
+
+        Args:
+            data, transport: as for an `Heir`.
+            given: the rest of what that is called with.
+            refused: as of `FallbackProtocol`.
+        """
+        found = None if self.heir is None else self.heir(data, transport, *given)
+        if found is None:
+            grace_s = self.close_grace_s
+            found = FallbackProtocol(*given, close_grace_s=grace_s, refused=refused), data
+        return found

@@ -18,7 +18,7 @@ class State(Enum):
     BODY = "a head was read, and its body is gathered"
     RECEIVING = "the body is received straight into its slot"
     ANSWER = "the answer is being made; what comes meanwhile waits"
-    ENDED = "nothing more is read: the connection is closed, lost or handed over"
+    ENDED = "what comes is dropped: the connection is to be closed, lost or handed over"
 
 
 PHASE_OF: Final = {
@@ -35,27 +35,24 @@ TRANSITIONS: Final = {
         "_read_head": State.BODY,
         "_encode": State.ANSWER,
         "_hand_over": State.ENDED,
-        "_close": State.ENDED,
-        "connection_lost": State.ENDED,
+        "_end": State.ENDED,
     },
     State.BODY: {
         "_begin": State.ANSWER,
         "_prepare": State.RECEIVING,
-        "_close": State.ENDED,
-        "connection_lost": State.ENDED,
+        "_end": State.ENDED,
     },
     State.RECEIVING: {
         "arrived": State.ANSWER,
-        "_close": State.ENDED,
-        "connection_lost": State.ENDED,
+        "_end": State.ENDED,
     },
     State.ANSWER: {
         "_answer": State.HEAD,
         "_encoded": State.HEAD,
-        "connection_lost": State.ENDED,
+        "_end": State.ENDED,
     },
     State.ENDED: {
-        "connection_lost": State.ENDED,
+        "_end": State.ENDED,
     },
 }
 """From each state, by the method of `FastLane` that does it, the state that follows; there are no

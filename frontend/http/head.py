@@ -38,9 +38,13 @@ START: Final = b"POST /v"
 """How a head of the fast lane begins."""
 END: Final = b"\r\n\r\n"
 """How every head ends."""
+MAX_HEAD_BYTES: Final = 1 << 16
 MAX_HEADERS: Final = 256
 """Of one request: a line of five bytes becomes objects of 150."""
 
+_UNCLEAR: Final = b"PR"
+"""PROPFIND or HTTP/2's greeting."""
+_BARE_LF: Final = re.compile(rb"(?<!\r)\n")
 _REMEMBERED: Final = 1024
 _REMEMBERED_BYTES: Final = 2048
 _MODEL: Final = rb"[A-Za-z0-9._-]{1,128}(?:/versions/[A-Za-z0-9._-]{1,64})?"
@@ -108,6 +112,26 @@ class RequestHead(NamedTuple):
             return ""
         version, verb = ("v2", "/infer") if self.infer else ("v1", ":predict")
         return f"POST /{version}/models/{self.model}{verb}"
+
+
+def head_size(begun: bytearray, seen_bytes: int) -> int | None:
+    """How long a head is that has begun to come.
+
+    Args:
+        begun: what has come, of it and of what stands behind it.
+        seen_bytes: of that, what was there at the last look.
+
+    Returns:
+        0 while it has no end; None where it can be none of the fast lane's any more, so that
+        httptools may say at once what is wrong.
+    """
+    # What was seen has no end in it, but may have the beginning of one.
+    end = begun.find(END, max(seen_bytes + 1 - len(END), 0), MAX_HEAD_BYTES)
+    if end >= 0:
+        return end + len(END)
+    if begun.startswith(START[: len(begun)]) and not _BARE_LF.search(begun, seen_bytes):
+        return 0
+    return 0 if begun == _UNCLEAR else None
 
 
 class HeadReader:

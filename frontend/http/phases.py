@@ -5,7 +5,8 @@ and end where its time is over. So there is none without an end, whatever a clie
 back. Two phases end while things move, and only where they move too slowly.
 
 Before these, a hand-shake of TLS has `HEAD_TIMEOUT_S` (`ringbatch.frontend.http.server`), and
-after a refusal for lack of room a client `LINGER_S` (`ringbatch.frontend.http.connection_limit`).
+after an answer that ends it in the middle of what comes, `LINGER_S`
+(`ringbatch.frontend.http.lingering`).
 """
 
 from enum import Enum

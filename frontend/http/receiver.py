@@ -56,6 +56,10 @@ class Receiver(asyncio.BufferedProtocol):
         memory[: self.received_bytes] = begun
         self._memory = memory
 
+    def forget(self) -> None:
+        """What comes next belongs to no body: the memory is somebody else's."""
+        self._memory = None
+
     def get_buffer(self, sizehint: int) -> memoryview:
         """The transport's call: where the next bytes go."""
         memory = self._memory

@@ -120,9 +120,10 @@ class _Transport(asyncio.Transport):
         self._seen = seen
         self._reading = True
         self._closing = False
-        self._deaf = False
+        self._deaf = self._ended = False
 
     def write(self, data: Any) -> None:
+        assert not self._ended, "written after the end"
         if self._closing:
             return
         if self._deaf:
@@ -130,6 +131,12 @@ class _Transport(asyncio.Transport):
             self.protocol.pause_writing()
         else:
             self._seen.written += bytes(data)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self._ended = True
 
     def turn_deaf(self) -> None:
         self._deaf = True

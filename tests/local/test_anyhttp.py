@@ -2,12 +2,13 @@
 
 import asyncio
 import tracemalloc
+from typing import Any
 
 import pytest
-from http_harness import ESCAPED, Connection, request, scenario
+from http_harness import ESCAPED, UNREAD, WAITS, Connection, request, scenario
 
-from ringbatch.frontend.http.fallback import MAX_HEAD_BYTES
-from ringbatch.frontend.http.head import MAX_HEADERS
+from ringbatch.frontend.http.head import MAX_HEAD_BYTES, MAX_HEADERS
+from ringbatch.frontend.http.phases import BODY_TIMEOUT_S, Phase
 
 CHUNKED = request(b"", b"Transfer-Encoding: chunked").replace(b"Content-Length: 0\r\n", b"")
 TRAILERS = b"X-API-Key: a-key\r\nX-Forwarded-User: root\r\n"
@@ -139,3 +140,63 @@ async def test_very_many_small_chunks_are_a_body_like_any_other() -> None:
     connection.feed(b"0\r\n\r\n")
     await connection.settle()
     assert [len(body) for _, body in connection.seen] == [MAX_HEAD_BYTES // 100 * 100]
+
+
+def lingers(connection: Connection) -> bool:
+    """Whether it has said its last word, and waits for its client to hang up."""
+    transport = connection.transport
+    return (
+        transport.ended
+        and not transport.closed
+        and transport.written.count(b"HTTP/1.1 ") == 1
+        and transport.protocol.phase() is Phase.TAKING
+    )
+
+
+@scenario
+async def test_behind_an_answer_in_the_middle_of_a_body_nothing_is_served_any_more() -> None:
+    connection = Connection()
+    connection.transport.hangs_up = False
+    refused = request(b"{}", path=UNREAD.encode())
+    connection.feed(refused[:-1])
+    connection.transport.protocol.leave()
+    await connection.settle()
+    assert lingers(connection)
+    connection.feed(refused[-1:] + request(b"[]", path=ESCAPED))
+    await connection.settle()
+    assert lingers(connection)
+    assert len(connection.seen) == 1
+
+
+@pytest.mark.parametrize("more", [b"GET /", request(b"[]", path=ESCAPED)], ids=["half", "whole"])
+def test_the_last_answer_ends_what_was_asked_behind_it(more: bytes) -> None:
+    async def test() -> None:
+        connection = Connection()
+        connection.transport.hangs_up = False
+        connection.feed(request(b"{}", path=WAITS.encode()))
+        connection.transport.protocol.leave()
+        connection.feed(more)
+        connection.may_answer.set()
+        await connection.settle()
+        assert lingers(connection)
+        assert len(connection.seen) == 1
+
+    asyncio.run(test())
+
+
+@scenario
+async def test_who_was_refused_is_not_told_to_continue() -> None:
+    async def reads_late(scope: Any, receive: Any, _send: Any) -> None:
+        await scope["state"]["may_answer"].wait()
+        await receive()
+
+    connection = Connection(served=reads_late)
+    connection.transport.hangs_up = False
+    connection.feed(request(b"{}", b"Expect: 100-continue", path=ESCAPED)[:-1])
+    await connection.settle()
+    for _ in range(BODY_TIMEOUT_S + 1):
+        connection.transport.protocol.tick()
+    connection.may_answer.set()
+    await connection.settle()
+    assert connection.transport.written.startswith(b"HTTP/1.1 408 ")
+    assert lingers(connection)

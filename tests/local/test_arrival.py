@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,7 +15,8 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.access.choice import AccessSettings
-from ringbatch.frontend.access.recorder import recording
+from ringbatch.frontend.access.entry import Entry
+from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fast_lane import FastLane
@@ -34,6 +35,7 @@ from ringbatch.shm.lane import Lane
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.slot import PART, Reason, Status
+from ringbatch.shm.tallies import CLIENT_GONE, Protocol
 from ringbatch.shm.tensor import Tensor
 
 EACH = LARGE_BYTES // 4
@@ -61,13 +63,14 @@ MODELS = (
 
 
 class Transport(asyncio.Transport):
-    """Keeps what is written, and brings what is fed to the protocol of the moment."""
+    """Keeps what is written, and brings what is fed to the protocol of the moment. Its client hangs
+    up when the test says so, by `close`."""
 
     def __init__(self) -> None:
         super().__init__()
         self.protocol: Any = None
         self.written = b""
-        self.closed = False
+        self.closed = self.ended = False
         self.reading = True
 
     def write(self, data: Any) -> None:
@@ -84,6 +87,15 @@ class Transport(asyncio.Transport):
     def resume_reading(self) -> None:
         assert not self.reading
         self.reading = True
+
+    def is_reading(self) -> bool:
+        return self.reading
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended = True
 
     def is_closing(self) -> bool:
         return self.closed
@@ -127,6 +139,12 @@ class Harness:
         """What answers take, where that is more than there is room for."""
         self.gathered = 0
         self.handed_over = 0
+        self.logged: list[Entry] = []
+        """Requests that have ended."""
+        engine = self.service.engine
+        recorder = Recorder(
+            AccessSettings("all"), engine.endings, engine.batch_ids, cast(Any, self)
+        )
         state = ServerState()
         settings = FastLaneSettings(
             predictions=self,
@@ -138,7 +156,7 @@ class Harness:
             leaving=lambda: False,
             close_grace_s=lambda: CLOSE_GRACE_S,
             budget=BodyBudget.of(MAX_REQUEST_BYTES),
-            recorder=recording(AccessSettings(), self.service.engine, "f")[0],
+            recorder=recorder,
         )
         config = Config(
             create_app(self.service, MAX_REQUEST_BYTES), log_config=None, lifespan="off"
@@ -166,6 +184,10 @@ class Harness:
 
     def ended_outside(self, *arguments: Any) -> None:
         self.service.ended_outside(*arguments)
+
+    def put(self, entry: Entry) -> None:
+        """As the recorder's writer."""
+        self.logged.append(entry)
 
     def _count_hand_over(self) -> None:
         self.handed_over += 1
@@ -398,20 +420,31 @@ async def test_a_client_that_leaves_gives_the_slot_back(harness: Harness) -> Non
     with begun(harness):
         harness.transport.close()
     assert await harness.answers() == []
+    assert [(entry.model, entry.status) for entry in harness.logged] == [("sum", CLIENT_GONE)]
 
 
 @scenario
 async def test_a_body_that_does_not_come_is_refused_and_gives_the_slot_back(
     harness: Harness,
 ) -> None:
-    with begun(harness):
+    with begun(harness) as rest:
         for _ in range(BODY_TIMEOUT_S):
             harness.connection.tick()
-        assert not harness.transport.closed
+        assert not harness.transport.written
         harness.connection.tick()
     ((status, text),) = await harness.answers()
     assert (status, text) == (408, BODY_TOO_SLOW)
-    assert harness.transport.closed
+    assert harness.transport.ended
+    assert harness.lane.in_flight == 0
+    # Its slot is somebody else's now.
+    slots = np.frombuffer(harness.lane.memory, "u1")
+    before = slots.copy()
+    harness.transport.feed(rest)
+    assert (slots == before).all()
+    # And the request that has ended last.
+    harness.service.ended_outside(Protocol.HTTP, 404)
+    harness.transport.close()
+    assert [(entry.model, entry.status) for entry in harness.logged] == [("sum", 408)]
 
 
 @scenario
@@ -442,6 +475,7 @@ async def test_a_client_that_leaves_after_its_body_came_cancels_its_request(
         harness.transport.feed(rest)
         harness.transport.close()
     assert await harness.answers() == []
+    assert [(entry.model, entry.status) for entry in harness.logged] == [("sum", CLIENT_GONE)]
 
 
 @scenario

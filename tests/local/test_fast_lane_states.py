@@ -25,10 +25,10 @@ BY_TABLE = {(old, by, new) for old, leads in TRANSITIONS.items() for by, new in 
 SEEN_BY_FUZZ = {
     (State.HEAD, "_read_head", State.BODY),
     (State.HEAD, "_hand_over", State.ENDED),
-    (State.HEAD, "_close", State.ENDED),
+    (State.HEAD, "_end", State.ENDED),
     (State.BODY, "_begin", State.ANSWER),
     (State.ANSWER, "_answer", State.HEAD),
-    (State.ENDED, "connection_lost", State.ENDED),
+    (State.ENDED, "_end", State.ENDED),
 }
 HEAD_OF_LARGE = request(
     b"", b"Inference-Header-Content-Length: 2", path=b"/v2/models/m/infer"

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import itertools
+import time
 from collections.abc import Callable
 
 import pytest
@@ -21,9 +22,10 @@ from hypothesis import strategies as st
 from ringbatch.frontend.codec.outcome import JSON
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES
-from ringbatch.frontend.http.fallback import MAX_HEAD_BYTES, FallbackProtocol
+from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.fast_lane import MAX_WAITING_BYTES
 from ringbatch.frontend.http.fast_lane_settings import CLOSE_GRACE_S
+from ringbatch.frontend.http.head import MAX_HEAD_BYTES
 from ringbatch.frontend.http.phases import (
     BODY_TIMEOUT_S,
     HEAD_TIMEOUT_S,
@@ -32,6 +34,8 @@ from ringbatch.frontend.http.phases import (
 )
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
+
+TRICKLED_CPU_S = 1.0
 
 
 @scenario
@@ -282,6 +286,40 @@ def test_a_head_without_end_is_refused(start: bytes) -> None:
         assert connection.transport.written.startswith(b"HTTP/1.1 431 ")
         assert connection.transport.is_closing()
         assert connection.ended == [(Protocol.HTTP, 431, "")]
+
+    asyncio.run(test())
+
+
+@scenario
+async def test_a_head_that_trickles_in_costs_no_more_the_longer_it_gets() -> None:
+    connection = Connection(at_once=True)
+    head = request(b"", b"A: " + b"a" * (MAX_HEAD_BYTES - 100))
+    began_s = time.process_time()
+    for at in range(len(head)):
+        connection.feed(head[at : at + 1])
+    # Looked through as a whole for each byte, it takes twenty times as long.
+    assert time.process_time() - began_s < TRICKLED_CPU_S
+    assert connection.transport.written == response(0)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "foreign"),
+    [
+        ((b"A: b\r", b"\n"), False),
+        ((b"A: b\r\n", b"\r\n"), False),
+        ((b"A: b", b"\n"), True),
+        ((b"A: b\r\n", b"\n"), True),
+    ],
+)
+def test_where_a_line_ends_does_not_depend_on_how_it_comes(
+    pieces: tuple[bytes, ...], foreign: bool
+) -> None:
+    async def test() -> None:
+        connection = Connection(at_once=True)
+        connection.feed(request(b"")[:-2])
+        for piece in pieces:
+            connection.feed(piece)
+        assert connection.handed_over == foreign
 
     asyncio.run(test())
 
