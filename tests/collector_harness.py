@@ -80,7 +80,7 @@ class HandWorker:
         self.write(task)
         self.port.flush()
         self.let_go(task.mark.batch)
-        self._say(kind, task.mark.batch, spent=Spent(0, run_ns, 0, 0, 0))
+        self._say(kind, task.mark.batch, task.mark.rows, Spent(0, run_ns, 0, 0, 0))
 
     def say_dropped(self, batch: int, expired: int, cancelled: int) -> None:
         self._say(ReportKind.EXPIRED, batch, expired)

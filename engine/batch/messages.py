@@ -36,8 +36,8 @@ class ReportKind(IntEnum):
     READY = 0
     """The worker takes tasks."""
     DONE = 1
-    """A batch is answered; first is its number, and there is what it took, nothing where nobody
-    waited for any of it any more."""
+    """A batch is answered; first is its number, second how many instances were run, and there is
+    what it took, nothing where nobody waited for any of it any more."""
     FAILED = 2
     """As DONE, but the model failed for at least one of its requests."""
     RUNS_AGAIN = 3
@@ -86,7 +86,7 @@ def tasks(words: list[int]) -> list[Task]:
     """The tasks in words taken from a ring.
 
     Raises:
-        CorruptRingError: where a length makes no sense.
+        CorruptRingError: where a length or a reason makes no sense.
     """
     found = []
     start = 0
@@ -95,6 +95,8 @@ def tasks(words: list[int]) -> list[Task]:
         if words[start] < TASK_HEADER_WORDS or stop > len(words):
             raise CorruptRingError(f"a task of {words[start]} words at {start} of {len(words)}")
         _, asked, batch, reason, rows, dispatched_ns, *references = words[start:stop]
+        if reason >= len(_REASONS):
+            raise CorruptRingError(f"a task for the reason {reason}")
         mark = new_tuple(BatchMark, (batch, rows, _REASONS[reason], dispatched_ns, 0, 0, 0, 0))
         found.append(new_tuple(Task, (mark, references, asked)))
         start = stop
@@ -108,18 +110,17 @@ def report_words(
     return [_REPORT_WORDS, kind, first, second, *spent]
 
 
-def reports(words: list[int]) -> list[Report]:
-    """The reports in words taken from a ring.
-
-    Raises:
-        CorruptRingError: where a length makes no sense.
-    """
+def reports(words: list[int]) -> list[Report] | None:
+    """The reports in words taken from a ring; None where they are none, as after a model's own code
+    has written into the segment."""
     found = []
     for start in range(0, len(words), _REPORT_WORDS):
         record = words[start : start + _REPORT_WORDS]
         if len(record) < _REPORT_WORDS or record[0] != _REPORT_WORDS:
-            raise CorruptRingError(f"a report of {record[0]} words at {start} of {len(words)}")
+            return None
         _, kind, first, second, *spent = record
+        if kind >= len(_KINDS):
+            return None
         report = (_KINDS[kind], first, second, new_tuple(Spent, tuple(spent)))
         found.append(new_tuple(Report, report))
     return found

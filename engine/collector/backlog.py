@@ -13,7 +13,8 @@ class Backlog(NamedTuple):
     """What a request that comes now would meet.
 
     Attributes:
-        answer_ns: the time to its answer; 0 where nothing is in its way, or nothing is known.
+        answer_ns: the time to its answer; 0 where nothing is in its way. At least 1 where something
+            is, though it is not known for how long.
         row_ns: how much every further instance before it adds.
     """
 
@@ -47,4 +48,4 @@ def estimate(
         return new_tuple(Backlog, (0, row_ns))
     # Those that run, those that are full by then, and the one that takes the request itself.
     batches = (ready - idle) + behind + rows // max_batch_size + 1
-    return new_tuple(Backlog, (-(-batches // ready) * cycle_ns, row_ns))
+    return new_tuple(Backlog, (-(-batches // ready) * max(cycle_ns, 1), row_ns))

@@ -120,6 +120,7 @@ class Collector:
             self._take_adopted(self._adopted.pop(), now_ns)
         for lane, references in self._submissions.take():
             self._take_submissions(lane, references, now_ns)
+        self._quarantine.tick(now_ns)
         for model in pool.retiring:
             if not model.ready:
                 # Those that die while they retire are not started again.
@@ -328,7 +329,8 @@ class Collector:
             self._take_in(request, now_ns)
 
     def _take_reports(self, number: int, words: list[int] | None, now_ns: int) -> None:
-        if words is None:
+        told = None if words is None else reports(words)
+        if told is None:
             self._counters.add(CollectorCounter.CORRUPT_RINGS)
             return
         worker = self._workers.get(number)
@@ -337,11 +339,11 @@ class Collector:
             self._follow(now_ns)
             worker = self._workers.get(number)
         if worker is None:
-            if any(report.kind is ReportKind.READY for report in reports(words)):
+            if any(report.kind is ReportKind.READY for report in told):
                 # The table had it once, and no longer by the time this collector began.
                 self._say(Released(number))
             return
-        for kind, first, second, spent in reports(words):
+        for kind, first, second, spent in told:
             if kind is ReportKind.READY:
                 if not worker.ready:
                     self._worker_ready(worker, now_ns)
@@ -351,8 +353,9 @@ class Collector:
                 self._dispatcher.runs(worker, now_ns)
             elif kind in _DROPPED:
                 worker.model.counters.add(_DROPPED[kind], second)
+                worker.left_out += second
             else:
-                self._batch_done(worker, kind, spent, now_ns)
+                self._batch_done(worker, kind, second, spent, now_ns)
 
     def _worker_ready(self, worker: Worker, now_ns: int) -> None:
         worker.ready = True
@@ -365,7 +368,9 @@ class Collector:
         if model.spec.state == LOADING and model.ready == model.running:
             self._say(Loaded(model.spec.reference))
 
-    def _batch_done(self, worker: Worker, kind: ReportKind, spent: Spent, now_ns: int) -> None:
+    def _batch_done(
+        self, worker: Worker, kind: ReportKind, rows: int, spent: Spent, now_ns: int
+    ) -> None:
         model, run_ns = worker.model, spent.infer_ns
         cycle_ns = max(now_ns - worker.began_ns, 0)
         if run_ns:
@@ -384,13 +389,17 @@ class Collector:
                 del self._known[request.ref]
         else:
             self._dispatcher.pass_on(self._pool.chain(requests[0].model), requests, now_ns)
+        ran, worker.left_out = max(len(requests) - worker.left_out, 0), 0
         if any(spent):
-            model.counters.ran(len(requests), mark.rows, spent)
+            model.counters.ran(ran, min(max(rows, 1), mark.rows), spent)
         model.let_go(worker)
         if worker.batches:
             self._dispatcher.begins(worker, now_ns)
         elif not worker.ending and not worker.leaving:
             model.rest(worker)
+            model.health.moves()
+        elif not model.ready:
+            # Nobody is left of whom something could be expected.
             model.health.moves()
         if kind is ReportKind.FAILED:
             model.counters.add(ModelCounter.FAILED)

@@ -49,6 +49,7 @@ class Worker:
         ending: it was taken for hung; what it answers until its end still counts.
         leaving: the table has it no longer; it finishes its batch and gets no other.
         batches: what it holds: the one it runs, and perhaps one to run next.
+        left_out: requests of the one it runs that it has answered without running them.
         began_ns: when it began with the first.
         limit_ns: when that has run too long.
     """
@@ -62,6 +63,7 @@ class Worker:
     ending: bool = False
     leaving: bool = False
     batches: list[Batch] = field(default_factory=list)
+    left_out: int = 0
     began_ns: int = 0
     limit_ns: int = 0
 
@@ -157,10 +159,8 @@ class Model:
         if self.ready > self.running:
             self._count(self.ready - 1)
             self.spares.append(worker)
-        elif worker.remote:
-            self.idle.insert(0, worker)
         else:
-            self.idle.append(worker)
+            self._wait(worker)
 
     def leave(self, worker: Worker) -> None:
         """A worker that was ready gets no further batch; a spare goes on in its place."""
@@ -173,8 +173,13 @@ class Model:
 
     def _fill_up(self) -> None:
         while self.spares and self.ready < self.running:
+            here = (number for number, spare in enumerate(self.spares) if not spare.remote)
             self._count(self.ready + 1)
-            self.idle.append(self.spares.pop(0))
+            self._wait(self.spares.pop(next(here, 0)))
+
+    def _wait(self, worker: Worker) -> None:
+        """Put a worker among the idle; those elsewhere are given something last."""
+        self.idle.insert(0 if worker.remote else len(self.idle), worker)
 
     def _count(self, ready: int) -> None:
         self.ready = ready

@@ -65,6 +65,7 @@ class Quarantine:
         self._memory = memory
         self._until_ns: dict[tuple[int, int, int], dict[bytes, int]] = {}
         self.count = 0
+        self._last_until_ns = 0
 
     def remember(self, request: Request, now_ns: int) -> None:
         """This one killed."""
@@ -76,13 +77,19 @@ class Quarantine:
         known = self._until_ns.setdefault(_start(request.model, payload), {})
         digest = _digest(payload)
         self.count += digest not in known
-        known[digest] = now_ns + REMEMBERED_NS
+        known[digest] = self._last_until_ns = now_ns + REMEMBERED_NS
 
     def knows(self, request: Request, now_ns: int) -> bool:
         """Whether the same killed a while ago."""
         payload = self._payload(request)
         known = self._until_ns.get(_start(request.model, payload))
         return known is not None and known.get(_digest(payload), 0) > now_ns
+
+    def tick(self, now_ns: int) -> None:
+        """Forget all of them once the while of the last is over: as long as there are some, every
+        request that comes is looked at by itself."""
+        if self.count and now_ns >= self._last_until_ns:
+            self.forget(now_ns)
 
     def forget(self, now_ns: int) -> None:
         """Forget those whose while is over."""

@@ -54,7 +54,7 @@ class Codec(Protocol):
 
     def each(self, results: Any, rows: int) -> list[list[Any]]:
         """For each row of made-up values, what it is answered: an array for each output, or the one
-        value of JSON."""
+        value of JSON. It is nobody else's, as the model may write into what it has returned."""
 
     def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
         """Each request's result into its memory; the bytes each takes, written or not, or why

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, Final
 
 import numpy as np
@@ -65,13 +66,14 @@ class JsonCodec:
         return (instance,)
 
     def made_up(self, values: Any) -> Any:
-        """See `Codec.made_up`."""
-        return (values,)
+        """See `Codec.made_up`. A model may change what it is given, and be given it once more."""
+        return ([deepcopy(value) for value in values],)
 
     def extended(self, arguments: Any, count: int) -> Any:
         """See `Codec.extended`."""
         (instances,) = arguments
-        return (instances + instances[-1:] * count,)
+        # Objects of their own: a model may change what it is given, once for each row.
+        return (instances + [deepcopy(instances[-1]) for _ in range(count)],)
 
     def check(self, returned: object, rows: list[int], spare: int = 0) -> Any:
         """See `Codec.check`."""

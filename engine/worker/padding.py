@@ -188,7 +188,7 @@ class PaddedCodec(TensorCodec):
         outputs: Outputs = results
         return [
             [
-                _cut(array[row : row + 1], self._lengths.sizes(index, own))[0]
+                _cut(array[row : row + 1], self._lengths.sizes(index, own))[0].copy()
                 for index, array in enumerate(outputs.arrays)
             ]
             for row, own in enumerate(self._made_up)

@@ -160,10 +160,10 @@ class Runner:
         """Run requests of the same sizes without looking at each: whether they are answered, and
         what the model raised."""
         codec, port, sizes = self._codec, self._port, uniform.sizes
-        arguments = codec.read_uniform(uniform)
-        if arguments is None:
-            return False, None
         try:
+            arguments = codec.read_uniform(uniform)
+            if arguments is None:
+                return False, None
             results = self._call(arguments, [sizes.rows] * len(uniform.references))
             size = codec.write_uniform(results, uniform)
             requests = port.requests(uniform) if size is None else []
@@ -191,6 +191,8 @@ class Runner:
             readable, unreadable, arguments = self._codec.read(requests)
         except Unlike as unlike:
             return requests, unlike
+        except MemoryError as short:
+            return requests, short
         for request in unreadable:
             self._fail([request], Status.CORRUPT, "the payload is not what its header says", mark)
         if not readable:
@@ -362,7 +364,7 @@ class TensorCodec:
     def each(self, results: Any, rows: int) -> list[list[Any]]:
         """See `Codec.each`."""
         outputs: Outputs = results
-        return [[array[row] for array in outputs.arrays] for row in range(rows)]
+        return [[array[row].copy() for array in outputs.arrays] for row in range(rows)]
 
     def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
         """See `Codec.write`."""

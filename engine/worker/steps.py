@@ -9,7 +9,7 @@ chain: the collector says at which, so that no frontend's word decides it.
 import struct
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from ringbatch.engine.worker.codec import Place
 from ringbatch.engine.worker.kept import PLACEMENTS_KEPT, Kept
@@ -27,6 +27,8 @@ from ringbatch.shm.tensor import ANY, Tensor
 from ringbatch.shm.tuples import new_tuple
 from ringbatch.shm.uniform_batch import Sizes, UniformBatch
 
+_PLACES_KEPT: Final = 256
+"""More than a model has at once; those of chains that were changed are let go with the others."""
 SayStart = Callable[[Sequence[int], int], object]
 """Notes of requests how many bytes stand before their answers."""
 
@@ -269,9 +271,18 @@ class Steps:
         self._fresh = fresh
         self._say_start = say_start
         self._kept: dict[int, Kept] = {}
+        self._places: dict[int, Place] = {}
 
     def place(self, asked: int) -> Place | None:
         """Where batches of which that is asked are in their chain; None where it is no chain."""
+        place = self._places.get(asked) or self._made(asked)
+        if place is not None:
+            if len(self._places) >= _PLACES_KEPT:
+                self._places.clear()
+            self._places[asked] = place
+        return place
+
+    def _made(self, asked: int) -> Place | None:
         spec = self._spec(reference_in(asked))
         if spec is None or spec.chain is None:
             return None

@@ -75,22 +75,26 @@ class Worker:
             if now_ns - mark.dispatched_ns > WAITED_NS:
                 mark, references = self._still_wanted(mark, references, now_ns)
                 if not references:
-                    self._finish(size, _DONE, mark.batch)
+                    self._finish(size, _DONE, mark.batch, 0)
                     continue
             before_ns = runner.run_ns
             runner.run(references, mark, now_ns, asked)
             run_ns = runner.run_ns - before_ns
             spent = runner.runs.spent(run_ns, self._clock_ns())
-            self._finish(size, _FAILED if runner.failed else _DONE, mark.batch, spent)
+            kind = _FAILED if runner.failed else _DONE
+            self._finish(size, kind, mark.batch, mark.rows, spent)
             # BATCHES, ROWS and RUN_NS.
             self._counters.add_each((1, mark.rows, run_ns))
         return len(found)
 
-    def _finish(self, size: int, kind: ReportKind, batch: int, spent: Spent = NOTHING) -> None:
-        """Post the answers of a batch, let go of its task of that size, and report it."""
+    def _finish(
+        self, size: int, kind: ReportKind, batch: int, rows: int, spent: Spent = NOTHING
+    ) -> None:
+        """Post the answers of a batch of which so many instances were run, let go of its task of
+        that size, and report it."""
         self._port.flush()
         self._tasks.release(size)
-        self._report(kind, batch, spent=spent)
+        self._report(kind, batch, rows, spent)
 
     def _still_wanted(
         self, mark: BatchMark, references: list[int], now_ns: int

@@ -186,6 +186,24 @@ def test_a_chain_of_one_step_is_that_model() -> None:
     assert len(house.answers) == 1
 
 
+def test_what_a_step_needs_is_made_once_for_each_step_of_a_model() -> None:
+    house = House(LINE, chain("again", "a", "b", "a"))
+    runner = house.workers[0]._runner
+    made: list[object] = []
+    place_of = runner._place_of  # type: ignore[union-attr]
+
+    def noted(asked: int) -> Any:
+        made.append(place_of(asked))
+        return made[-1]
+
+    runner._place_of = noted  # type: ignore[union-attr]
+    for number in range(3):
+        house.send("again", [[number, 2, 3]])
+        house.settle()
+    assert len(made) > 3
+    assert len({id(place) for place in made}) == 2
+
+
 def test_the_same_model_may_be_several_steps() -> None:
     house = House(LINE, chain("again", "a", "a", "b", "a"))
     house.send("again", [[1, 2, 3]])

@@ -12,8 +12,10 @@ from ringbatch.engine.collector.models import NEXT_FROM_NS, NEXT_UP_TO_NS
 from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
+from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.descriptors import HeaderWords, ModelWords
 from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tensor import Tensor
 
@@ -157,6 +159,9 @@ def test_what_a_worker_left_out_of_a_batch_is_counted_as_dropped() -> None:
     harness.step(2)
     status = harness.status().models["m"]
     assert status.dropped == 3, "of the batch that it runs"
+    segment = harness.segment
+    counted = Counted(segment.words, segment.layout, segment.models[0].account)
+    assert counted[ModelCounter.EXECUTED] == 1 + 4 + (4 - 3), "no others were run"
 
 
 @pytest.mark.parametrize("cycle_ns", [0, NEXT_UP_TO_NS + 1], ids=["unknown", "long"])

@@ -9,8 +9,9 @@ from simulation.mutants import Late
 
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.dead_batches import MAX_DEATHS
-from ringbatch.shm.descriptors import SlotWords
+from ringbatch.shm.descriptors import REPORT_WORDS, SlotWords
 from ringbatch.shm.engine_port import EnginePort
+from ringbatch.shm.ring import Producer
 from ringbatch.shm.slot import FLAG_BITS, SLOT_BITS, Reason, State, Status, reference
 
 
@@ -405,6 +406,17 @@ def test_a_ring_that_claims_the_impossible_is_skipped_counted_and_harms_nobody(
     harness.step(2)
     assert harness.status().collector["corrupt_rings"] == 1
     assert harness.running() == [5]
+
+
+@pytest.mark.parametrize("words", [[9, 99, 0, 0, 0, 0, 0, 0, 0], [7, 1, 0], [9] * 10])
+def test_reports_that_are_none_are_counted_and_harm_nobody(words: list[int]) -> None:
+    harness = CollectorHarness(eager(workers=(0, 1))).begin()
+    ring = Producer(harness.segment.words, harness.segment.layout.report_ring(0), REPORT_WORDS)
+    assert ring.offer(words)
+    harness.send(5)
+    harness.step(2)
+    assert harness.status().collector["corrupt_rings"] == 1
+    assert [n for w in harness.workers for t in w.tasks() for n in harness.payloads(t)] == [5]
 
 
 TIMES = {

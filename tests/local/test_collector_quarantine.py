@@ -56,6 +56,18 @@ def test_the_only_request_of_a_batch_is_found_at_the_second_death() -> None:
     assert life.harness.all_free()
 
 
+def test_once_no_request_is_in_quarantine_none_is_looked_at_for_that() -> None:
+    life = Life(0)
+    life.harness.send(0)
+    life.go_on()
+    quarantine = life.harness.collector._quarantine
+    assert quarantine.count == 1
+    life.harness.step(life.now_ns + REMEMBERED_NS - 1)
+    assert quarantine.count == 1
+    life.harness.step(life.now_ns + REMEMBERED_NS)
+    assert quarantine.count == 0
+
+
 @pytest.mark.parametrize("fatal", [0, 31, 63])
 def test_with_slow_runs_a_fatal_request_is_found_in_groups_and_the_good_wait_for_few_runs(
     fatal: int,

@@ -109,6 +109,19 @@ def test_one_number_that_company_changes_is_found_in_its_row(counts: Path) -> No
     assert line.startswith("output bare: largest difference 1, relative inf; sample 4 in a batch")
 
 
+def test_a_model_that_returns_the_same_memory_each_time_is_compared_with_what_it_was(
+    counts: Path,
+) -> None:
+    out = np.zeros((4, 3), "<f4")
+
+    def predict(count: Any) -> Any:
+        out[: len(count)] = count[:, None] + 10 * (len(count) > 1)
+        return out[: len(count)]
+
+    (line,) = found([Tensor("y", "FP32", [3])], predict, counts).apart
+    assert line.startswith("output y: largest difference 10")
+
+
 @pytest.mark.parametrize("edges", [(), (4, 8)])
 def test_rows_of_their_own_lengths_may_come_of_padded_ones(edges: tuple[int, ...]) -> None:
     def predict(x: Any) -> tuple[Any, Any]:

@@ -128,6 +128,20 @@ def test_values_of_json_are_padded_likewise() -> None:
     assert harness.seen == [[[1, 2, 5, 5]]]
 
 
+def test_a_model_may_change_the_values_of_json_that_it_is_given() -> None:
+    def predict(instances: Any) -> Any:
+        for instance in instances:
+            instance["n"] *= 2
+        return [instance["n"] for instance in instances]
+
+    harness = Harness(predict, sizes=(4,))
+    replies = harness.run(harness.send(b'[{"n":1}]'), harness.send(b'[{"n":5}]'))
+    assert [reply.data for reply in replies] == [b"[2]", b"[10]"]
+    sample = [{"n": 3}] * 2
+    for _ in range(2):
+        assert harness.runner.answers(sample, 2) == [[6], [6]]
+
+
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_model_that_forgets_the_padding_has_returned_too_little(rows: int) -> None:
     harness = Harness(lambda x: x[:rows], [X], [X], sizes=(8,))

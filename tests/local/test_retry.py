@@ -184,6 +184,28 @@ def test_a_batch_without_memory_is_halved_and_its_size_is_learned(
     assert not harness.runner.failed
 
 
+@pytest.mark.parametrize("count", [FEW - 8, FEW + 8], ids=["each", "uniform"])
+def test_a_batch_without_memory_for_its_inputs_is_halved_too(count: int) -> None:
+    harness = Harness(lambda x: x)
+    gatherer = harness.runner._codec._gatherer  # type: ignore[attr-defined]
+    gather, gather_uniform = gatherer.gather, gatherer.gather_uniform
+
+    def short(requests: Any, *more: Any) -> Any:
+        if len(requests) > 5:
+            raise MemoryError
+        return gather(requests, *more)
+
+    def short_uniform(uniform: Any) -> Any:
+        if len(uniform.references) > 5:
+            raise MemoryError
+        return gather_uniform(uniform)
+
+    gatherer.gather, gatherer.gather_uniform = short, short_uniform
+    replies = harness.run(*(harness.send(n) for n in range(count)))
+    assert [harness.value(reply) for reply in replies] == [[[n, 0]] for n in range(count)]
+    assert max(harness.calls) <= 5
+
+
 def test_one_request_for_which_no_memory_is_enough_fails_alone_and_teaches_nothing() -> None:
     harness = Harness(failing_for(3, error=MemoryError))
     replies = harness.run(*(harness.send(n) for n in range(16)))

@@ -56,6 +56,23 @@ def test_the_one_here_is_the_first() -> None:
     assert sorted(elsewhere) == [[1], [2]]
 
 
+def test_a_spare_here_goes_on_before_one_elsewhere_and_gets_the_first_batch() -> None:
+    found = CollectorHarness(replace(eager(workers=(0, 1, 2, 3), spares=2), remote=(1, 2)))
+    for number in (0, 3, 2, 1):
+        found.workers[number].ready()
+        found.step(0)
+    found.dies(0, 1)
+    found.send(7)
+    found.step(1)
+    assert found.running(3) == [7]
+    found.workers[0].ready()
+    found.step(2)
+    found.dies(2, 3)
+    found.send(8)
+    found.step(3)
+    assert found.running(0) == [8], "and not 1, which has waited longer"
+
+
 def test_the_one_here_is_the_first_whoever_was_idle_last(harness: CollectorHarness) -> None:
     harness.send(7)
     harness.step(1000)

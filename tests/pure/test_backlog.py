@@ -31,8 +31,9 @@ def test_batches_before_it_and_its_own(
     assert found == (answer * CYCLE, int(row * CYCLE))
 
 
-def test_before_the_first_batch_nothing_is_known() -> None:
-    assert estimate(10_000, 1, idle=0, ready=1, cycle_ns=0) == NOTHING
+def test_before_the_first_batch_has_ended_it_is_known_that_something_is_in_the_way() -> None:
+    assert estimate(0, 1, idle=1, ready=1, cycle_ns=0) == NOTHING
+    assert estimate(0, 1, idle=0, ready=1, cycle_ns=0).answer_ns > 0
 
 
 @given(

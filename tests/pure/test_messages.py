@@ -60,7 +60,7 @@ def test_two_of_the_largest_tasks_fit_into_a_ring() -> None:
 @given(st.lists(all_reports, max_size=5))
 def test_reports_taken_together_come_apart_as_they_were(several: list[Report]) -> None:
     run = [word for report in several for word in report_words(*report)]
-    assert list(reports(run)) == several
+    assert reports(run) == several
 
 
 IMPOSSIBLE = {
@@ -70,19 +70,24 @@ IMPOSSIBLE = {
     "length-enormous": [2**64 - 1, 1, 2, 3],
     "a-whole-one-and-a-rest": [4, 1, 2, 3, 9],
     "longer-than-a-report": [5, 1, 2, 3, 4],
+    "of-no-kind": [report_words(ReportKind.DONE, 1)[0], len(ReportKind), *[0] * 7],
 }
 
 
 @pytest.mark.parametrize("run", IMPOSSIBLE.values(), ids=IMPOSSIBLE.keys())
-def test_a_report_of_impossible_length_is_a_corrupt_ring(run: list[int]) -> None:
-    with pytest.raises(CorruptRingError, match="words"):
-        list(reports(run))
+def test_words_that_are_no_reports_are_none(run: list[int]) -> None:
+    assert reports(run) is None
+
+
+def test_a_task_for_no_reason_is_a_corrupt_ring() -> None:
+    with pytest.raises(CorruptRingError, match="reason"):
+        tasks([7, 0, 1, len(Reason), 1, 0, 5])
 
 
 @pytest.mark.parametrize("length", [0, 4, 7, 2**64 - 1])
 def test_a_task_of_impossible_length_is_a_corrupt_ring(length: int) -> None:
     with pytest.raises(CorruptRingError, match="words"):
-        list(tasks([length, 1, 2, 0, 4, 5]))
+        tasks([length, 1, 2, 0, 4, 5])
 
 
 @pytest.fixture
