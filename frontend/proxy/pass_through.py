@@ -3,7 +3,7 @@
 Method, path, query, body and headers stay what they are, but for those headers that are about one
 connection alone. Bodies are streamed both ways, and neither side waits for more than the other can
 take. Connections are kept; where one turns out to be closed, aiohttp asks once more on a new one if
-the method allows it.
+the method allows it and nobody has begun to send a body.
 """
 
 import asyncio
@@ -268,17 +268,39 @@ def _kept(headers: Iterable[Header], dropped: frozenset[bytes]) -> list[Header]:
     ]
 
 
+class _Once:
+    """A body, which can be read once. Where aiohttp asks again, some of its releases would send
+    what is left of one, or nothing, as if it were the whole.
+
+    Args:
+        chunks: the body.
+    """
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        self._chunks = chunks
+        self._begun = False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        if self._begun:
+            raise ModelServerBroken("the model server gave no answer: it closed the connection")
+        return self
+
+    async def __anext__(self) -> bytes:
+        self._begun = True
+        return await anext(self._chunks)
+
+
 async def _body_of(scope: Scope, receive: Receive) -> AsyncIterator[bytes] | None:
     """The body of a request; None where it has none."""
     framed = dict(scope["headers"])
     if b"transfer-encoding" in framed or framed.get(b"content-length", b"0") != b"0":
-        return _body(receive)
+        return _Once(_body(receive))
     if scope["http_version"] != "2" or b"content-length" in framed:
         return None
     # Over HTTP/2 no field says that there is one.
     first = await receive()
     whole = first["type"] == "http.request" and not first.get("more_body")
-    return None if whole and not first.get("body") else _body(receive, first)
+    return None if whole and not first.get("body") else _Once(_body(receive, first))
 
 
 async def _body(receive: Receive, first: Mapping[str, Any] | None = None) -> AsyncIterator[bytes]:
