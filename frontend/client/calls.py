@@ -66,7 +66,7 @@ class Call(Waiter):
     Args:
         channel: through which it goes.
         model: for which it is.
-        parts: of it, at least one.
+        parts: of it; where there are none, it is answered once it would be sent.
         timeout_ns: from now to its deadline.
     """
 
@@ -119,7 +119,9 @@ class Call(Waiter):
                 self._next += 1
             else:
                 break
-        if not self._slots and not self.ready:
+        if not self._left:
+            self._finish()
+        elif not self._slots and not self.ready:
             self._fail_for_room()
 
     def _send_first(self, index: int) -> bool:
@@ -298,23 +300,21 @@ class AnswerFuture(Future[Any]):
 
 
 class NotSent(Waiter):
-    """A request that comes to its end without a slot; to advance is to count it.
+    """A request that is not sent; to advance is to count it.
 
     Args:
         channel: through which it would have gone.
         spec: of its model; None where there is no such.
-        error: why it is not sent; None where there was nothing to send.
+        error: why it is not sent.
     """
 
     __slots__ = ("_channel", "_code", "_spec")
 
-    def __init__(
-        self, channel: Channel, spec: ModelSpec | None, error: RequestError | None = None
-    ) -> None:
+    def __init__(self, channel: Channel, spec: ModelSpec | None, error: RequestError) -> None:
         Waiter.__init__(self, 0)
         self._channel = channel
         self._spec = spec
-        self._code = 200 if error is None else counted_as(error)
+        self._code = counted_as(error)
 
     def advance(self) -> None:
         """As in `Waiter`."""

@@ -164,9 +164,6 @@ class Client:
         """
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
         parts = self._parsed(session, wanted, wanted.codec.parse, inputs)
-        if not parts:
-            session.channel.resume(NotSent(session.channel, wanted.spec))
-            return wanted.codec.render(())
         call = Call(session.channel, wanted, parts, timeout_ns)
         if not self._sent(session, call, wanted):
             return self.infer(model, inputs, timeout_s=timeout_s)
@@ -192,11 +189,6 @@ class Client:
         """
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
         parts = self._parsed(session, wanted, wanted.codec.parse, inputs)
-        if not parts:
-            session.channel.resume(NotSent(session.channel, wanted.spec))
-            done: Future[Any] = Future()
-            done.set_result(wanted.codec.render(()))
-            return done
         session.channel.stand_by()
         call = DeferredCall(session.channel, wanted, parts, timeout_ns)
         if not self._sent(session, call, wanted):
@@ -235,6 +227,7 @@ class Client:
         return bulk.outcome()
 
     def _wanted(self, model: str, timeout_s: float | None) -> tuple[_Session, Model, int]:
+        self._expect_open()
         session = self._session
         if session.channel.gone:
             session = self._reopened(session)
@@ -251,6 +244,10 @@ class Client:
         if not timeout_s > 0:
             raise ValueError(f"timeout_s must be above 0, not {timeout_s}")
         return session, wanted, min(int(min(timeout_s, limit_ns / 1e9) * 1e9), limit_ns)
+
+    def _expect_open(self) -> None:
+        if self._closed:
+            raise ClientClosed("the client was closed")
 
     @staticmethod
     def _parsed(session: _Session, model: Model, parse: Callable[[P], T], inputs: P) -> T:
@@ -293,8 +290,7 @@ class Client:
     def _reopened(self, session: _Session) -> _Session:
         """A session with the engine that runs now, if that is another one."""
         with self._opening:
-            if self._closed:
-                raise ClientClosed("the client was closed")
+            self._expect_open()
             if self._session is session:
                 if isinstance(self._engine, int) or self._segment is not None:
                     raise EngineGone("the engine has stopped")
@@ -312,8 +308,7 @@ class Client:
             Draining: there is none.
         """
         with self._opening:
-            if self._closed:
-                raise ClientClosed("the client was closed")
+            self._expect_open()
             if self._session is not former:
                 return
             if isinstance(self._engine, int) or self._segment is not None:

@@ -55,6 +55,7 @@ class Bulk(Waiter):
     __slots__ = (
         "_accepted_ns",
         "_answers",
+        "_begun",
         "_channel",
         "_codec",
         "_found",
@@ -71,6 +72,9 @@ class Bulk(Waiter):
         "_worth",
         "errors",
     )
+
+    _answers: Answers
+    _strided: StridedView
 
     def __init__(
         self,
@@ -89,11 +93,10 @@ class Bulk(Waiter):
         self._instances = instances
         self._results = codec.room(len(instances))
         self._room = model.result_sizes.result_bytes(1, codec.input_bytes)
-        segment, lane = channel.slots.segment, channel.slots.lane
-        self._answers = Answers(segment, lane.index)
-        self._strided = StridedView(segment.memory)
+        lane = channel.slots.lane
         self._row_of = np.zeros(lane.capacity, np.intp)
         self._sent_ns = np.zeros(lane.capacity, np.int64)
+        self._begun = False
         self._next = 0
         self._in_flight: set[int] = set()
         self._found: list[int] = []
@@ -110,6 +113,12 @@ class Bulk(Waiter):
         """Look at the answers that have come, and send as many requests as have room."""
         if self._over:
             return
+        if not self._begun:
+            # Not before: until then another thread may have let go of the memory.
+            self._begun = True
+            segment = self._channel.slots.segment
+            self._answers = Answers(segment, self._channel.slots.lane.index)
+            self._strided = StridedView(segment.memory)
         self._take()
         capacity = self._channel.slots.lane.capacity
         window = capacity - capacity // _OTHERS_SHARE - len(self._in_flight)

@@ -505,6 +505,52 @@ def test_closing_ends_every_wait_and_leaves_a_whole_lane(
     wait_until(lambda: not own_threads(), "the client's own thread has ended")
 
 
+@pytest.mark.parametrize("ask", [Client.infer, Client.infer_async, Client.infer_many])
+def test_a_closed_client_says_so_whatever_it_is_asked(
+    harness: ClientHarness, client: Client, ask: Callable[..., Any]
+) -> None:
+    client.close()
+    for model, inputs in (
+        ("same", numbers(1)),
+        ("same", numbers()),
+        ("nobody", numbers(1)),
+        ("same", "wrong"),
+    ):
+        with pytest.raises(ClientClosed, match="the client was closed"):
+            ask(client, model, inputs)
+
+
+@pytest.mark.parametrize("ask", [Client.infer, Client.infer_async, Client.infer_many])
+@pytest.mark.parametrize("rows", [0, 2])
+def test_a_client_may_be_closed_amid_a_call(
+    harness: ClientHarness, client: Client, ask: Callable[..., Any], rows: int
+) -> None:
+    """Before anything was sent, as another thread may."""
+
+    class Closing(np.ndarray[Any, Any]):
+        @property  # type: ignore[misc]
+        def shape(self) -> Any:
+            client.close()
+            return super().shape
+
+    with pytest.raises(ClientClosed, match="the client was closed"):
+        ask(client, "same", numbers(*range(rows)).view(Closing))
+    assert harness.everything_is_free(CLIENT_LANE)
+
+
+@pytest.mark.parametrize("ask", [Client.infer, Client.infer_async, Client.infer_many])
+def test_no_instances_are_no_answer_of_a_model_that_serves_not(
+    harness: ClientHarness, client: Client, ask: Callable[..., Any]
+) -> None:
+    """As over HTTP."""
+    harness.segment.words[harness.segment.layout.model(0) + ModelWords.SERVED] = 0
+    with pytest.raises(ModelNotReady):
+        ask(client, "same", numbers())
+    harness.segment.drain()
+    with pytest.raises(Draining):
+        ask(client, "same", numbers())
+
+
 def test_a_forgotten_client_leaves_its_lane(harness: ClientHarness) -> None:
     client = Client(segment=harness.name)
     client.infer_async("same", numbers(1)).cancel()
