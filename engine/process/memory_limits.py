@@ -11,15 +11,21 @@ _OOM_SCORE: Final = Path("/proc/self/oom_score_adj")
 _FIRST_TO_GO: Final = 500
 """Of 1000: where the kernel looks for a victim, half of all memory is added to what it has."""
 
-HEAP_VARIABLES: Final = {
+WORKER_HEAP: Final = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 25),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 28),
 }
 """What glibc's malloc keeps when it is freed: blocks of up to 32 MiB, the most that it allows, and
 of these up to 256 MiB at the end of the heap. See mallopt(3)."""
+FRONTEND_HEAP: Final = {
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 24),
+}
+"""The same of a frontend: blocks of up to 1 MiB, and of these up to 16 MiB. Larger bodies that come
+side by side would leave gaps between them, and so take more than their budget."""
 
 
-def heap_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def heap_environment(environment: Mapping[str, str], heap: Mapping[str, str]) -> dict[str, str]:
     """The variables to add to the environment of a worker or a frontend so that memory which a run
     or a request has freed is there for the next.
 
@@ -28,8 +34,9 @@ def heap_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
     Args:
         environment: that of the supervisor; a variable set there is left alone.
+        heap: what is to be kept.
     """
-    return {name: value for name, value in HEAP_VARIABLES.items() if name not in environment}
+    return {name: value for name, value in heap.items() if name not in environment}
 
 
 def limit_memory(worker_memory_bytes: int) -> None:

@@ -9,7 +9,7 @@ from ringbatch.engine.config.document import ConfigError
 from ringbatch.engine.config.limit_words import load_timeout, warm_up_timeout
 from ringbatch.engine.config.settings import Config, ModelConfig
 from ringbatch.engine.process import placement
-from ringbatch.engine.process.memory_limits import heap_environment
+from ringbatch.engine.process.memory_limits import WORKER_HEAP, heap_environment
 from ringbatch.engine.process.role_messages import (
     FROM_COLLECTOR,
     FROM_WORKER,
@@ -92,7 +92,7 @@ class CpuSets:
         def start(again: bool) -> Child:
             environment = placement.thread_environment(
                 model.threads, self._sets[cpu_set].threads, os.environ
-            ) | heap_environment(os.environ)
+            ) | heap_environment(os.environ, WORKER_HEAP)
             held = instructions.of(model, index, self._engine, again=again)
             told = StartWorker(
                 number=number,

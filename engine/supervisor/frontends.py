@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from ringbatch.engine.config.credentials import credentials_of
 from ringbatch.engine.config.dimensions import request_limit_bytes
 from ringbatch.engine.config.settings import ServerConfig
-from ringbatch.engine.process.memory_limits import heap_environment
+from ringbatch.engine.process.memory_limits import FRONTEND_HEAP, heap_environment
 from ringbatch.engine.supervisor.application import expect_importable
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.listener import (
@@ -275,7 +275,7 @@ class Frontends:
         words += ["--http2"] * self._server.http2
         words += [f"--pass-through={self._pass_through}"] * (self._pass_through is not None)
         words += [f"--app={self._server.app}"] * (self._server.app is not None)
-        environment = LEAN | heap_environment(os.environ)
+        environment = LEAN | heap_environment(os.environ, FRONTEND_HEAP)
         return Child(
             "frontends", "ringbatch.frontend", words, environment, pass_fds=fds, controlled=False
         )
@@ -289,7 +289,7 @@ class Frontends:
             words += [f"--connection-age-s={self._server.grpc_connection_age_s}"]
             words += [f"--leave-s={self._leave_s}"]
             words += [f"--processes={self._server.grpc_frontends}"]
-            environment = LEAN | heap_environment(os.environ)
+            environment = LEAN | heap_environment(os.environ, FRONTEND_HEAP)
             return Child(title, "ringbatch.frontend.grpc.server", words, environment)
 
         return ProcessSlot(title, start, role=Role.GRPC_FRONTEND)

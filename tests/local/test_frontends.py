@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from ringbatch.engine.config.settings import ServerConfig
-from ringbatch.engine.process.memory_limits import HEAP_VARIABLES
+from ringbatch.engine.process.memory_limits import FRONTEND_HEAP
 from ringbatch.engine.supervisor import frontends
 from ringbatch.engine.supervisor.frontends import Frontends
 from ringbatch.shm.errors import StartupError
@@ -52,7 +52,7 @@ def test_frontends_keep_the_memory_that_a_large_request_has_freed(
             slot.start(False)
     assert started.keys() == {"frontends", "grpc frontend 0"}
     for environment in started.values():
-        assert environment.items() >= HEAP_VARIABLES.items()
+        assert environment.items() >= FRONTEND_HEAP.items()
 
 
 def test_they_serve_once_all_hold_lanes_and_listen(

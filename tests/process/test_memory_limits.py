@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.process.memory_limits import HEAP_VARIABLES, heap_environment
+from ringbatch.engine.process.memory_limits import FRONTEND_HEAP, WORKER_HEAP, heap_environment
 
 TAKES = """
 import sys
@@ -69,7 +69,7 @@ def page_faults(environment: dict[str, str]) -> int:
         capture_output=True,
         text=True,
         check=True,
-        env={name: os.environ[name] for name in os.environ if name not in HEAP_VARIABLES}
+        env={name: os.environ[name] for name in os.environ if name not in WORKER_HEAP}
         | environment,
     )
     return int(done.stdout)
@@ -78,10 +78,10 @@ def page_faults(environment: dict[str, str]) -> int:
 def test_memory_that_a_run_has_freed_is_there_for_the_next() -> None:
     pages = 100 * 8 * (1 << 20) // 4096
     assert page_faults({"MALLOC_TRIM_THRESHOLD_": "0"}) > pages / 2, "what there is to save"
-    assert page_faults(heap_environment({})) < pages / 100
+    assert page_faults(WORKER_HEAP) < pages / 100
 
 
 def test_what_the_operator_has_set_of_the_heap_is_left_alone() -> None:
-    assert heap_environment({}) == HEAP_VARIABLES
-    set_already = dict.fromkeys(HEAP_VARIABLES, "1")
-    assert heap_environment(set_already) == {}
+    assert heap_environment({}, FRONTEND_HEAP) == FRONTEND_HEAP
+    set_already = dict.fromkeys(WORKER_HEAP, "1")
+    assert heap_environment(set_already, WORKER_HEAP) == {}

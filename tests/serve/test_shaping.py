@@ -12,7 +12,7 @@ from serve.client import Connection, fast, instances, request
 from serve.server import COMMAND, Server, Start
 from tiers import only
 
-from ringbatch.engine.process.memory_limits import HEAP_VARIABLES
+from ringbatch.engine.process.memory_limits import WORKER_HEAP
 from ringbatch.shm.object_names import sweep
 
 SIZES = [1, 4, 8]
@@ -119,7 +119,7 @@ def test_processes_run_where_they_were_told_to(server: Server) -> None:
 
 
 def test_a_worker_keeps_the_memory_that_a_run_has_freed(server: Server) -> None:
-    names, values = zip(*HEAP_VARIABLES.items(), strict=True)
+    names, values = zip(*WORKER_HEAP.items(), strict=True)
     with Connection(server.port) as connection:
         answer = connection.ask(fast("surroundings", instances(*names)))
     assert answer.json["predictions"] == [*values]
