@@ -5,12 +5,13 @@ Each has a task of the event loop for as long as it lasts, which is given a `Ser
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from ringbatch.frontend.codec.outcome import NotSupported
 from ringbatch.frontend.grpc.answer_blocks import HEAD, Metadata, trailers, trailers_alone
 from ringbatch.frontend.grpc.call_head import CallHead
+from ringbatch.frontend.grpc.large_messages import ArrivingMessage
 from ringbatch.frontend.grpc.message_reader import MessageReader, framed
 from ringbatch.frontend.grpc.status import OK, GrpcStatus, grpc_status
 from ringbatch.frontend.http.body_budget import BodyBudget
@@ -20,6 +21,8 @@ from ringbatch.frontend.http2.stream import Stream
 from ringbatch.shm.errors import DeadlineExceeded, Draining, InvalidRequest, RequestError
 
 _NO_END: Final = "the call ended in the middle of its message"
+_BEGUN_BYTES: Final = 1 << 10
+"""Of a message; what stands before its tensor is mostly no longer."""
 _MORE_MESSAGES: Final = "a call of this method has one message"
 """UNIMPLEMENTED, as gRPC's table of status codes has it."""
 
@@ -93,6 +96,14 @@ class Owner(Protocol):
     def infer(self, stream: Stream[CallHead], data: bytes, timeout_ns: int) -> None:
         """The message of a ModelInfer is there; the call is no more the caller's."""
 
+    def expect(self, stream: Stream[CallHead], begun: bytes) -> ArrivingMessage[Any] | None:
+        """A ModelInfer's first bytes are there; None where it is to be gathered."""
+
+    def arrived(
+        self, stream: Stream[CallHead], message: ArrivingMessage[Any], timeout_ns: int
+    ) -> None:
+        """As `infer`, of what it was expected for."""
+
     def refused(self, error: RequestError) -> None:
         """A call has ended before it came to what serves it."""
 
@@ -128,6 +139,8 @@ class ServedCall:
         self._method = method
         self._loop = loop
         self._reader = MessageReader(self.head.coding, owner.max_request_bytes, owner.budget)
+        self._looked_into = not method.infers
+        self._message: ArrivingMessage[Any] | None = None
         self._unreturned = 0
         self._clock = Clock(0)
         self._task: asyncio.Task[GrpcStatus | None] | None = None
@@ -191,6 +204,11 @@ class ServedCall:
         try:
             if pieces and self._task is not None and not self._method.streams_requests:
                 raise NotSupported(_MORE_MESSAGES)
+            if not self._looked_into and pieces:
+                pieces = self._look_into(pieces)
+            if self._message is not None:
+                self._receive(self._message, pieces)
+                return
             for piece in pieces:
                 self._unreturned += len(piece)
                 self._reader.feed(piece)
@@ -282,6 +300,30 @@ class ServedCall:
         else:
             self._start(data)
 
+    def _look_into(self, pieces: list[bytes]) -> list[bytes]:
+        """See whether the tensor of a message can go to its slot as it comes; all that has come."""
+        if self._reader.held_bytes:
+            pieces = [self._reader.take_all(), *pieces]
+        begun = pieces[0] if len(pieces[0]) >= _BEGUN_BYTES else b"".join(pieces)
+        if len(begun) >= _BEGUN_BYTES:
+            self._looked_into = True
+            self._message = self._owner.expect(self._stream, begun)
+        return pieces
+
+    def _receive(self, message: ArrivingMessage[Any], pieces: Sequence[bytes]) -> None:
+        """More of a large message has come; raises `RequestError`."""
+        for piece in pieces:
+            self._unreturned += len(piece)
+            if not message.take(piece):
+                raise NotSupported(_MORE_MESSAGES)
+        self._return_all_but(0)
+        if message.whole:
+            timeout_ns, self._message = self.remaining_ns(), None
+            self._close()
+            self._owner.arrived(self._stream, message, timeout_ns)
+        elif self._stream.ended:
+            raise InvalidRequest(_NO_END)
+
     def _start(self, data: bytes | None) -> None:
         self._task = self._loop.create_task(self._method.serve(data, self))  # type: ignore[arg-type]
         self._task.add_done_callback(self._served)
@@ -308,6 +350,9 @@ class ServedCall:
 
     def _close(self) -> None:
         self._reader.close()
+        if self._message is not None:
+            self._message.arrival.abandon()
+            self._message = None
         if self._expiry is not None:
             self._expiry.cancel()
 

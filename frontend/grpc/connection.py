@@ -24,6 +24,7 @@ from ringbatch.frontend.grpc.answer_blocks import (
 from ringbatch.frontend.grpc.call_head import CallHead, CallHeads
 from ringbatch.frontend.grpc.calls import Method, ServedCall
 from ringbatch.frontend.grpc.inference import Framing, GrpcAnswer, Inference
+from ringbatch.frontend.grpc.large_messages import ArrivingMessage, tensor_span
 from ringbatch.frontend.grpc.message_reader import PREFIX, PREFIX_BYTES
 from ringbatch.frontend.grpc.status import grpc_status
 from ringbatch.frontend.grpc.watch import WatchedCall
@@ -163,6 +164,31 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         """A `ServedCall`'s: the message of a ModelInfer is there."""
         self._serving.pop(stream.number, None)
         self._infer(stream, data, timeout_ns)
+
+    def expect(self, stream: Stream[CallHead], begun: bytes) -> ArrivingMessage[InferCall] | None:
+        """A `ServedCall`'s: a ModelInfer has begun to come; None where it is to be gathered."""
+        compressed, size = PREFIX.unpack_from(begun)
+        if compressed or size > self.max_request_bytes:
+            return None
+        span = tensor_span(memoryview(begun)[PREFIX_BYTES:], size)
+        if span is None:
+            return None
+        call = InferCall(self, stream, size)
+        head = begun[PREFIX_BYTES : PREFIX_BYTES + span.head_bytes]
+        arrival = self._settings.inference.prepare(head, span.size, call)
+        if arrival is None:
+            return None
+        return ArrivingMessage(arrival, call, PREFIX_BYTES + span.start)
+
+    def arrived(
+        self, stream: Stream[CallHead], message: ArrivingMessage[InferCall], timeout_ns: int
+    ) -> None:
+        """A `ServedCall`'s: it is there."""
+        self._serving.pop(stream.number, None)
+        call, arrival = message.call, message.arrival
+        self._inferring[stream.number] = call
+        arrival.timeout_ns = timeout_ns
+        call.call = arrival.arrived(call.reply)
 
     def refused(self, error: RequestError) -> None:
         """A `ServedCall`'s: it has ended before it came to what serves it."""

@@ -19,6 +19,7 @@ from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.remembered_heads import Heads
 from ringbatch.frontend.grpc.request import GrpcRequestedOutputs, requests_of
+from ringbatch.frontend.request.arrival import Arrival, Arrivals
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.codec import Parts, Read
 from ringbatch.frontend.request.endings import Ending
@@ -166,6 +167,7 @@ class Inference:
         self._service = service
         self._pipeline = service.pipeline
         self._codec = GrpcCodec(service)
+        self._arrivals: Arrivals[GrpcAnswer] = Arrivals(self._pipeline, Protocol.GRPC, _refused)
         self.last_ending = service.last_ending
 
     def start(
@@ -184,6 +186,30 @@ class Inference:
             The call that is on its way; None where `reply` was called already.
         """
         return self._pipeline.start(self._codec, "", data, framing, reply, timeout_ns)
+
+    def prepare(
+        self, head: bytes, tensor_bytes: int, framing: Framing
+    ) -> Arrival[GrpcAnswer] | None:
+        """Claim a slot for a request of which only the one raw tensor is to come.
+
+        Args:
+            head: a ModelInferRequest without that tensor.
+            tensor_bytes: of it.
+            framing: is told what is learnt of it.
+
+        Returns:
+            None where it is to go the usual way, be it because something is wrong with it.
+        """
+        self._service.keep_up()
+        try:
+            outlined = self._codec.outline(head, tensor_bytes, framing)
+        except RequestError:
+            return None
+        if outlined is None:
+            return None
+        own, rows, requested = outlined
+        rendering = GrpcRendering(own.answers, requested, framing.id)
+        return self._arrivals.claim(own.model, rows, tensor_bytes, rendering, requested.timeout_ns)
 
     def begin(
         self,
@@ -240,7 +266,19 @@ class GrpcCodec:
 
     def refusal(self, name: str, error: RequestError) -> GrpcAnswer:
         """As in `Codec`."""
-        return GrpcAnswer(b"", error, ())
+        return _refused(error)
+
+    def outline(
+        self, head: bytes, tensor_bytes: int, framing: Framing
+    ) -> "tuple[_GrpcModel, int, GrpcRequestedOutputs] | None":
+        """What a request says of which only its tensor is to come; None where that cannot be its
+        payload as it is. As `Inference.prepare`; raises what `GrpcRequests.outline` does."""
+        request = _parsed(head)
+        own = self._model_of(request, framing)
+        if not own.plain or not own.model.sized:
+            return None
+        rows, requested = own.requests.outline(request, tensor_bytes)
+        return own, rows, requested
 
     def _read(
         self, data: bytes, framing: Framing
@@ -256,19 +294,24 @@ class GrpcCodec:
             framing.model = own.model
             return own, (new_tuple(Part, (rows, tensor, 0)),), requested
         request = _parsed(data)
-        framing.id = id_field(request.id)
-        try:
-            framing.model = model = service.model(request.model_name, request.model_version)
-        except ModelNotFound:
-            framing.asked_for = request.model_name
-            raise
-        own = self._models.get(model) or self._own(model)
+        own = self._model_of(request, framing)
         parts, requested, as_it_is = own.requests.read(request, framing.heard)
         if own.plain and as_it_is and len(parts) == 1 and requested.all_raw:
             (part,) = parts
             if not isinstance(part, LazyPart):
                 self._heads.learn(data, part.payload, _Usual(own, part.rows, requested))
         return own, parts, requested
+
+    def _model_of(self, request: Any, framing: Framing) -> "_GrpcModel":
+        """The model that a request is for."""
+        framing.id = id_field(request.id)
+        try:
+            model = self._service.model(request.model_name, request.model_version)
+        except ModelNotFound:
+            framing.asked_for = request.model_name
+            raise
+        framing.model = model
+        return self._models.get(model) or self._own(model)
 
     def _own(self, model: ServedModel) -> "_GrpcModel":
         """What is needed of a model beyond what the service has; that of others that serve no
@@ -297,6 +340,10 @@ class _GrpcModel:
             and spec.inputs[0].datatype.name != "BOOL"
             and spec.words is None
         )
+
+
+def _refused(error: RequestError) -> GrpcAnswer:
+    return GrpcAnswer(b"", error, ())
 
 
 def _parsed(data: bytes) -> Any:

@@ -71,6 +71,12 @@ class MessageReader:
         self._give(end)
         return self._expanded(data) if compressed else data
 
+    def take_all(self) -> bytes:
+        """What has come and was not taken, which is the caller's from then on."""
+        data = bytes(self._buffer)
+        self.close()
+        return data
+
     def close(self) -> None:
         """Nobody wants any more of it."""
         self._buffer.clear()

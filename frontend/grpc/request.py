@@ -142,6 +142,19 @@ class Requests(Protocol):
             RequestError: `ClientMemory` does.
         """
 
+    def outline(self, request: Message, tensor_bytes: int) -> tuple[int, GrpcRequestedOutputs]:
+        """What a request says of which only the one raw tensor is still to come: how many instances
+        it has, and what the answer is to be.
+
+        Args:
+            request: without that tensor, to a model with one input of fixed size.
+            tensor_bytes: of it.
+
+        Raises:
+            RequestError: it does not say that, or these bytes will not be the payload of one slot
+                as they are; `read` says what is wrong, if anything is.
+        """
+
 
 def requests_of(spec: ModelSpec, memory: ClientMemory = OFF) -> Requests:
     """What reads requests to this model.
@@ -170,6 +183,10 @@ class NoRequests:
             "use /v1/models/NAME:predict over HTTP"
         )
 
+    def outline(self, request: Message, tensor_bytes: int) -> NoReturn:
+        """As in `Requests`."""
+        self.read(request)
+
 
 class GrpcRequests:
     """Requests to one model.
@@ -182,6 +199,7 @@ class GrpcRequests:
     def __init__(self, spec: ModelSpec, memory: ClientMemory = OFF) -> None:
         self._memory = memory
         self._model = spec.name
+        self._cap = spec.cap
         self._signature = Signature(spec)
         self._outputs_reader = RequestedOutputsReader(spec, memory)
         self._raw_only = {
@@ -218,6 +236,18 @@ class GrpcRequests:
         ]
         parts = self._parts(described, tensors)
         return GrpcRequest(parts, described.requested, described.as_it_is)
+
+    def outline(self, request: Message, tensor_bytes: int) -> tuple[int, GrpcRequestedOutputs]:
+        """As in `Requests`."""
+        described = self._remembered(request)
+        (one,) = described.given
+        if one.entry == _NOT_RAW or described.entries != 1 or not described.as_it_is:
+            raise InvalidRequest("the tensor is to be changed")
+        one.reader.expect_bytes(tensor_bytes, one.shape)
+        rows = self._signature.rows(described.shapes)
+        if not 0 < rows <= self._cap:
+            raise InvalidRequest("the tensor is to be cut")
+        return rows, described.requested
 
     def _remembered(self, request: Message) -> _Described:
         """What a request with raw contents says. Programs mostly say the same in each, and it

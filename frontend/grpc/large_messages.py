@@ -1,0 +1,114 @@
+"""Large ModelInferRequests, whose tensor goes into its slot as it comes.
+
+Encoders write fields in the order of their numbers, so mostly all that a request says stands before
+its one raw tensor, which is the end of the message. Then everything is known but the tensor's
+values once the first bytes are there.
+"""
+
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from ringbatch.frontend.grpc.inference import GrpcAnswer
+from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival
+
+C = TypeVar("C")
+
+_RAW_INPUT_CONTENTS: Final = 7
+_VARINT: Final = 0
+_BYTES: Final = 2
+_MOST_VARINT_BYTES: Final = 10
+
+
+class TensorSpan(NamedTuple):
+    """Where the tensor stands in its message, whose end it is.
+
+    Attributes:
+        head_bytes: what stands before the field with the tensor.
+        start: of the tensor.
+        size: of the tensor, in bytes.
+    """
+
+    head_bytes: int
+    start: int
+    size: int
+
+
+def tensor_span(begun: bytes | memoryview, message_bytes: int) -> TensorSpan | None:
+    """Where the one raw tensor of a message will stand.
+
+    Args:
+        begun: the first bytes of a ModelInferRequest.
+        message_bytes: of all of it.
+
+    Returns:
+        None where these do not tell, or where it is not large, or not the end of the message.
+    """
+    at = 0
+    try:
+        while True:
+            field = at
+            key, at = _varint(begun, at)
+            kind = key & 7
+            if kind == _VARINT:
+                _, at = _varint(begun, at)
+            elif kind == _BYTES:
+                size, at = _varint(begun, at)
+                if key >> 3 == _RAW_INPUT_CONTENTS:
+                    is_end = size >= LARGE_BYTES and at + size == message_bytes
+                    return TensorSpan(field, at, size) if is_end else None
+                at += size
+            else:
+                return None
+    except IndexError:
+        return None
+
+
+def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """A number, and where the next byte is.
+
+    Raises:
+        IndexError: it does not end within the data, or not where it must.
+    """
+    value = 0
+    for place in range(_MOST_VARINT_BYTES):
+        byte = data[at + place]
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return value, at + place + 1
+    raise IndexError
+
+
+class ArrivingMessage(Generic[C]):
+    """One of which all is known but its tensor, part of which may have come.
+
+    Attributes:
+        arrival: the slot that its tensor goes to.
+        call: that it is for, whatever its connection knows it as.
+
+    Args:
+        arrival, call: as above.
+        skipped: bytes of the body that stand before the tensor.
+    """
+
+    __slots__ = ("_at", "arrival", "call")
+
+    def __init__(self, arrival: Arrival[GrpcAnswer], call: C, skipped: int) -> None:
+        self.arrival = arrival
+        self.call = call
+        self._at = -skipped
+
+    def take(self, piece: bytes) -> bool:
+        """The next bytes of the body; False where there are more of them than of the message."""
+        memory, at = self.arrival.memory, self._at
+        self._at = end = at + len(piece)
+        if end > len(memory):
+            return False
+        if at >= 0:
+            memory[at:end] = piece
+        elif end > 0:
+            memory[:end] = memoryview(piece)[-at:]
+        return True
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it has come."""
+        return self._at == len(self.arrival.memory)
