@@ -58,6 +58,7 @@ class Description:
                 specs,
                 self._version,
                 shared_memory=self._shared_memory,
+                model_control=self._service.model_control,
                 api_keys=self._api_keys,
             )
             self._made = self._service.table_number, described

@@ -49,6 +49,10 @@ _STRING: Final = {"type": "string"}
 _COUNT: Final = {"type": "integer", "minimum": 0}
 _YES: Final = {"const": True}
 _ANY: Final = {"type": "object"}
+_NAMED: Final = {
+    "parameters": [{"name": "name", "in": "path", "required": True, "schema": _STRING}]
+}
+"""Of a path with a name in it that is no model's of this document."""
 
 
 def document(
@@ -56,6 +60,7 @@ def document(
     version: str,
     *,
     shared_memory: bool = False,
+    model_control: bool = False,
     api_keys: bool = False,
 ) -> Json:
     """The document of a server.
@@ -64,10 +69,15 @@ def document(
         models: that it serves.
         version: of ringbatch.
         shared_memory: whether clients may share memory with it.
+        model_control: whether clients may load and unload models.
         api_keys: whether clients must send a key.
     """
     specs = tuple(models)
-    paths = _server_paths() | (_memory_paths() if shared_memory else {}) | text_paths(specs)
+    paths = _server_paths() | text_paths(specs)
+    if shared_memory:
+        paths |= _memory_paths()
+    if model_control:
+        paths |= _control_paths()
     schemas = _server_schemas()
     for spec in specs:
         paths |= _v1_paths(spec) | _v2_paths(spec)
@@ -80,8 +90,8 @@ def document(
             "description": (
                 "Model inference over KServe's V1 protocol and the Open Inference Protocol V2. "
                 "Requests for one model share batches, whatever protocol they came in. Each path "
-                "below /v2/models/NAME is served below /v2/models/NAME/versions/VERSION too, for "
-                "each version that model metadata names."
+                "of a model but trace/setting is served with /versions/VERSION behind its name "
+                "too, for each version that model metadata names."
             ),
         },
         "servers": [{"url": "/"}],
@@ -162,11 +172,28 @@ def _server_paths() -> Json:
     }
 
 
-def _settings(summary: str) -> Json:
+def _settings(summary: str, tag: str = "server") -> Json:
     """Whoever sets what holds already is answered; with which values that is, no schema can say."""
-    confirm = _operation("server", f"{summary}, if that is what is wanted", _answer(_ANY), 400, 413)
+    words = f"{summary}, if that is what is wanted"
+    confirm = _operation(tag, words, _answer(_ANY), 400, 403, 413)
     confirm["requestBody"] = {"content": _json(_closed())}
-    return {"get": _get(summary, _ANY), "post": confirm}
+    return {"get": _get(summary, _ANY, tag=tag), "post": confirm}
+
+
+def _control_paths() -> Json:
+    parameters = {"type": ["object", "null"]}
+    paths = {}
+    for action, summary in (
+        ("load", "Load a model, again where it serves already"),
+        ("unload", "Unload a model"),
+    ):
+        done = _answer(_closed(name=_STRING, **{action: _YES}))
+        ask = _operation("server", summary, done, 400, 403, 404, 413, 500, 503)
+        ask["requestBody"] = {
+            "content": _json({"type": "object", "properties": {"parameters": parameters}})
+        }
+        paths[f"/v2/repository/models/{{name}}/{action}"] = {**_NAMED, "post": ask}
+    return paths
 
 
 def _memory_paths() -> Json:
@@ -174,7 +201,6 @@ def _memory_paths() -> Json:
     region = _closed(name=_STRING, key=_STRING, offset=_COUNT, byte_size=_COUNT)
     regions = {"type": "array", "items": region}
     done = {"description": "Done."}
-    named = {"parameters": [{"name": "name", "in": "path", "required": True, "schema": _STRING}]}
     memory = _closed(key=_STRING, offset=_COUNT, byte_size=_COUNT) | {
         "required": ["key", "byte_size"]
     }
@@ -185,9 +211,9 @@ def _memory_paths() -> Json:
     return {
         f"{path}/status": {"get": _get("Regions of shared memory", regions)},
         f"{path}/unregister": {"post": unregister_all},
-        f"{path}/region/{{name}}/status": {**named, "get": _get("One region", regions, 404)},
-        f"{path}/region/{{name}}/register": {**named, "post": register},
-        f"{path}/region/{{name}}/unregister": {**named, "post": unregister},
+        f"{path}/region/{{name}}/status": {**_NAMED, "get": _get("One region", regions, 404)},
+        f"{path}/region/{{name}}/register": {**_NAMED, "post": register},
+        f"{path}/region/{{name}}/unregister": {**_NAMED, "post": unregister},
     }
 
 
@@ -231,6 +257,7 @@ def _v2_paths(spec: ModelSpec) -> Json:
         f"{path}/ready": {"get": _get("Whether it can predict", ready, 503, tag=tag)},
         f"{path}/stats": {"get": _get("Its statistics", _ref("Statistics"), tag=tag)},
         f"{path}/config": {"get": _get("Its configuration, as Triton has it", _ANY, tag=tag)},
+        f"{path}/trace/setting": _settings("What is traced of it, as Triton has it", tag),
     }
     if spec.typed:
         paths[f"{path}/infer"] = {"post": _inference(spec, tag)}
@@ -272,6 +299,12 @@ def _server_schemas() -> Json:
     tensor = _closed(
         name=_STRING, datatype=_STRING, shape={"type": "array", "items": {"type": "integer"}}
     )
+    # What an input has where a request leaves it out, and what shorter rows of an output end with.
+    tensor["properties"]["parameters"] = {
+        "type": "object",
+        "properties": {"default": {}, "padding": {}},
+        "additionalProperties": False,
+    }
     tensors = {"type": "array", "items": tensor}
     texts = {"type": "array", "items": _STRING}
     duration = _closed(count=_COUNT, ns=_COUNT)
@@ -289,9 +322,8 @@ def _server_schemas() -> Json:
         batch_stats={"type": "array"},
         memory_usage={"type": "array"},
     )
-    entry = _closed(
-        name=_STRING, version=_STRING, state={"enum": ["READY", "UNAVAILABLE"]}, reason=_STRING
-    )
+    states = {"enum": ["READY", "UNAVAILABLE", "LOADING", "UNLOADING"]}
+    entry = _closed(name=_STRING, version=_STRING, state=states, reason=_STRING)
     return {
         "Error": _closed(error=_STRING),
         "ServerMetadata": _closed(name=_STRING, version=_STRING, extensions=texts),

@@ -26,7 +26,9 @@ def text_paths(models: Iterable[ModelSpec]) -> Json:
         elif spec.outputs[0].name == "score":
             example = {"model": spec.name, "query": "a question", "texts": ["an answer"]}
             summary = "Reranking, as TEI and Cohere have it"
-            found.setdefault(reranking.PATHS[0], _operation(summary, _reranking(), example))
+            described = _operation(summary, _reranking(), example)
+            for path in reranking.PATHS:
+                found.setdefault(path, described)
         elif spec.outputs[0].name == classifying.OUTPUT:
             example = {"model": spec.name, "inputs": "a text"}
             described = _operation("Classes, as TEI has them", _classifying(), example)

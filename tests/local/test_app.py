@@ -2,10 +2,12 @@
 
 import asyncio
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
+from falcon.inspect import inspect_routes
 from falcon.testing import Result, TestClient
 from http_harness import Transport
 from segment_fixture import local_segment, spec
@@ -15,15 +17,19 @@ from uvicorn.server import ServerState
 from ringbatch.frontend.codec.outcome import JSON, outcome
 from ringbatch.frontend.falcon import memory_resources, v2_resources
 from ringbatch.frontend.falcon.app import create_app
+from ringbatch.frontend.falcon.openapi import document
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.request.calls import Body, Reply
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.frontend.texts import classifying
 from ringbatch.frontend.v1.forwarded import Origins
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, Regions
 from ringbatch.shm.errors import Draining, ModelNotFound, ModelNotReady
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.region_registry import Registry
 from ringbatch.shm.tallies import Protocol
+from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.texts import Tokens
 
 MAX_REQUEST_BYTES = 100
 
@@ -364,3 +370,42 @@ def test_who_has_no_key_is_counted_for_no_model() -> None:
     app = create_app(unchecked, MAX_REQUEST_BYTES, keys=ApiKeys(()))
     TestClient(app).simulate_post("/v1/models/good:predict", body=b"{}")
     assert service.ended == [(Protocol.HTTP, 401, "")]
+
+
+def is_described(path: str) -> bool:
+    """All are but another spelling of a path, and what has no answer but 501 or nothing."""
+    return path not in ("/v2/", "/v1/models/{name}:explain") and "/cudasharedmemory/" not in path
+
+
+def of_model_m(path: str) -> str:
+    """As the document has it, in which each model has paths of its own; those of its versions are
+    in its words."""
+    if not path.startswith(("/v1/models/", "/v2/models/")):
+        return path
+    return path.replace("{name}", "m").replace("/versions/{version}", "")
+
+
+def test_the_document_has_every_route_and_no_other() -> None:
+    app = create_app(ScriptedService(), MAX_REQUEST_BYTES)  # type: ignore[arg-type]
+    routes = {
+        (method.method.lower(), of_model_m(route.path))
+        for route in inspect_routes(app)
+        for method in route.methods
+        if method.method in ("GET", "POST") and not method.internal and is_described(route.path)
+    }
+    assert len(routes) > 20
+    # It refuses in words whoever posts to a model itself.
+    routes.remove(("post", "/v1/models/m"))
+    tokens, text = Tokens("", "", 1, True, False, 1), [Tensor("text", "BYTES", [])]
+    models = [
+        replace(spec(index, text, [Tensor(output, "FP32", [1])]), tokens=tokens)
+        for index, output in enumerate(("embedding", "score", classifying.OUTPUT))
+    ]
+    described = document(models, "1", shared_memory=True, model_control=True)
+    operations = {
+        (method, path)
+        for path, methods in described["paths"].items()
+        for method in methods
+        if method != "parameters"
+    }
+    assert operations == routes

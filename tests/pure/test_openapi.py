@@ -1,15 +1,17 @@
 """The OpenAPI document and its page, as far as they can be judged without a server."""
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from segment_fixture import spec
 
 from ringbatch.frontend.falcon.docs_page import POLICY, page
 from ringbatch.frontend.falcon.openapi import document
-from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.frontend.v2.documents import index_entry, model_metadata
+from ringbatch.shm.model_spec import ModelSpec, State
 from ringbatch.shm.tensor import DATATYPES, Tensor
 
 NASTY = "</script><b>&\"'"
@@ -53,6 +55,8 @@ def test_a_model_has_the_paths_that_serve_it() -> None:
         "get /v2/models/plain/ready",
         "get /v2/models/plain/stats",
         "get /v2/models/plain/config",
+        "get /v2/models/plain/trace/setting",
+        "post /v2/models/plain/trace/setting",
         "post /v2/models/plain/infer",
     }
     assert "/v2/models/untyped" in paths
@@ -99,6 +103,39 @@ def test_the_bounds_of_rounded_numbers_are_where_packing_ends() -> None:
     assert vector["items"]["exclusiveMaximum"] == 2.0**128 - 2.0**103
     half = schemas["half.V1Request"]["properties"]["instances"]["items"]["anyOf"][0]
     assert half["items"]["exclusiveMinimum"] == -65520.0
+
+
+def members(schema: dict[str, Any], value: dict[str, Any]) -> dict[str, Any]:
+    """The schemas of an object's members, where it has all that it must and no other."""
+    assert set(schema["required"]) <= set(value) <= set(schema["properties"])
+    found: dict[str, Any] = schema["properties"]
+    return found
+
+
+def test_metadata_is_as_described_with_defaults_and_paddings() -> None:
+    tensors = [Tensor("x", "FP32", [2], default=[1, 2])], [Tensor("y", "FP32", [-1], padding=0)]
+    with_both = spec(0, *tensors)
+    for model in (*MODELS, with_both):
+        schema = described(model)["components"]["schemas"]["ModelMetadata"]
+        metadata = model_metadata(model, ["1"])
+        found = members(schema, metadata)
+        for side in ("inputs", "outputs"):
+            for tensor in metadata[side]:
+                of_tensor = members(found[side]["items"], tensor)
+                members(of_tensor["parameters"] | {"required": []}, tensor.get("parameters", {}))
+    assert metadata["inputs"][0]["parameters"] == {"default": [1.0, 2.0]}
+    assert metadata["outputs"][0]["parameters"] == {"padding": 0.0}
+
+
+def test_a_model_in_every_state_stands_in_the_index_as_described() -> None:
+    entry = described()["components"]["schemas"]["Index"]["items"]
+    states = set()
+    for state in get_args(State):
+        for unready in ("", "still loading"):
+            line = index_entry(replace(spec(), state=state), unready)
+            states.add(line["state"])
+            members(entry, line)
+    assert states == set(entry["properties"]["state"]["enum"])
 
 
 class Reader(HTMLParser):
@@ -171,6 +208,13 @@ def test_the_page_allows_its_own_script_alone() -> None:
     assert directives["default-src"] == "'none'"
     assert directives["script-src"].startswith("'sha256-")
     assert "unsafe" not in POLICY
+
+
+def test_loading_and_unloading_is_described_where_it_is_on() -> None:
+    off, on = (document(MODELS[:1], "1", model_control=control) for control in (False, True))
+    paths = {f"/v2/repository/models/{{name}}/{action}" for action in ("load", "unload")}
+    assert set(on["paths"]) - set(off["paths"]) == paths
+    assert paths <= set(read(page(on, "http://h:1")).texts)
 
 
 def test_shared_memory_is_described_where_it_is_on() -> None:
