@@ -94,14 +94,25 @@ class Span(NamedTuple):
     failed: bool = False
 
 
-def request_spans(
-    request: RecentRequest, model: str, version: str, batch_ids: BatchIds
-) -> list[Span]:
+class ModelName(NamedTuple):
+    """What spans say of a model.
+
+    Attributes:
+        name, version: its own; empty where a request was for none that is known.
+        texts: whether it takes texts, for which there are further paths.
+    """
+
+    name: str = ""
+    version: str = ""
+    texts: bool = False
+
+
+def request_spans(request: RecentRequest, model: ModelName, batch_ids: BatchIds) -> list[Span]:
     """The span of a request, and those of its phases.
 
     Args:
         request: that is traced.
-        model, version: for which it was; empty where it was for none that is known.
+        model: for which it was.
         batch_ids: of the engine.
     """
     context, found = Context(request.trace, request.span), request.found
@@ -109,10 +120,10 @@ def request_spans(
     attributes = {
         "ringbatch.request_id": request.request_id,
         "ringbatch.protocol": request.protocol.name.lower(),
-        **_of_protocol(request),
+        **_of_protocol(request, model),
     }
-    if model:
-        attributes |= {"ringbatch.model": model, "ringbatch.model_version": version}
+    if model.name:
+        attributes |= {"ringbatch.model": model.name, "ringbatch.model_version": model.version}
     if request.instances:
         attributes["ringbatch.instances"] = request.instances
     links: tuple[Context, ...] = ()
@@ -128,7 +139,7 @@ def request_spans(
     whole = Span(
         context,
         request.parent,
-        f"{operation} {model}".rstrip(),
+        f"{operation} {model.name}".rstrip(),
         Kind.SERVER,
         began_ns,
         request.ended_ns,
@@ -139,7 +150,7 @@ def request_spans(
     return [whole, *_phases(request, began_ns)]
 
 
-def _of_protocol(request: RecentRequest) -> Attributes:
+def _of_protocol(request: RecentRequest, model: ModelName) -> Attributes:
     """What OpenTelemetry's semantic conventions have names for."""
     if request.protocol is Protocol.GRPC:
         return {
@@ -148,9 +159,14 @@ def _of_protocol(request: RecentRequest) -> Attributes:
             "rpc.method": "ModelInfer",
             "rpc.grpc.status_code": _GRPC_CODES.get(request.code, _GRPC_UNKNOWN),
         }
-    status: Attributes = {"http.response.status_code": request.code}
+    found: dict[str, Value] = {"http.response.status_code": request.code}
     route = _OPERATIONS.get(request.protocol, ("", ""))[1]
-    return {**status, "http.request.method": "POST", "http.route": route} if route else status
+    if route:
+        found["http.request.method"] = "POST"
+    # Under V1 the paths of embeddings and the like are counted too.
+    if route and (request.protocol is not Protocol.V1 or (model.name and not model.texts)):
+        found["http.route"] = route
+    return found
 
 
 def _phases(request: RecentRequest, began_ns: int) -> list[Span]:

@@ -16,14 +16,14 @@ from ringbatch.frontend.tracing.sending import (
     Sender,
     pairs,
 )
-from ringbatch.frontend.tracing.spans import batch_span, request_spans
+from ringbatch.frontend.tracing.spans import ModelName, batch_span, request_spans
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.traced import TracedReader
 
 LOOK_EVERY_S: Final = 0.2
 _MOST_NAMES: Final = 1 << 12
-_UNKNOWN: Final = ("", "")
+_UNKNOWN: Final = ModelName()
 
 
 class Tracing:
@@ -42,8 +42,8 @@ class Tracing:
         self._reader = TracedReader(segment)
         self._batches = OpenBatches()
         self._batch_ids = BatchIds(segment.identity)
-        self._names: dict[int, tuple[str, str]] = {}
-        """By the account of a model, its name and version; of those that are gone too."""
+        self._names: dict[int, ModelName] = {}
+        """By the account of a model; of those that are gone too."""
 
     @property
     def exported(self) -> int:
@@ -64,8 +64,8 @@ class Tracing:
         """Take what has come since the last time."""
         now_ns = self._clock()
         for request in self._reader.read():
-            name, version = self._model(request.account)
-            self._exporter.put(request_spans(request, name, version, self._batch_ids))
+            model = self._model(request.account)
+            self._exporter.put(request_spans(request, model, self._batch_ids))
             if request.found.batch_rows:
                 self._batches.add(request, now_ns)
         self._put_batches(self._batches.take(now_ns))
@@ -88,15 +88,18 @@ class Tracing:
 
     def _put_batches(self, batches: list[Members]) -> None:
         for members in batches:
-            name, _ = self._model(members[0].account)
+            name = self._model(members[0].account).name
             self._exporter.put([batch_span(members, name, self._batch_ids)])
 
-    def _model(self, account: int) -> tuple[str, str]:
+    def _model(self, account: int) -> ModelName:
         if account not in self._names and account != self._segment.layout.models:
             if len(self._names) >= _MOST_NAMES:
                 self._names.clear()
             self._segment.read_models()
-            self._names |= {s.account: (s.name, s.version) for s in self._segment.models}
+            self._names |= {
+                spec.account: ModelName(spec.name, spec.version, texts=spec.tokens is not None)
+                for spec in self._segment.models
+            }
         return self._names.setdefault(account, _UNKNOWN)
 
 

@@ -4,6 +4,7 @@ import http.server
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from typing import Any, ClassVar
 
@@ -27,6 +28,7 @@ from ringbatch.frontend.tracing.tracing import Tracing
 from ringbatch.shm.breakdown import Breakdown
 from ringbatch.shm.recent import RecentRequest, slowest
 from ringbatch.shm.tallies import Protocol
+from ringbatch.shm.texts import Tokens
 from ringbatch.shm.traced import TracedReader, TracedRequests
 
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-%b"
@@ -391,6 +393,25 @@ class Spans:
 
     def put(self, trace: Sequence[Span]) -> None:
         self.traces.append(trace)
+
+
+def test_no_route_is_told_of_a_model_of_texts() -> None:
+    models = (
+        spec(name="m"),
+        replace(spec(1, name="texts"), tokens=Tokens("", "", 1, True, False, 1)),
+    )
+    segment = local_segment(*models, traced=4)
+    spans: Any = Spans()
+    found = Breakdown(1, 0, 2, 3, 4, 5, 6)
+    for model in models:
+        TracedRequests(segment, 0).put(
+            RecentRequest(
+                1, model.account, Protocol.V1, 200, 1, found, "ab" * 16, "i", "", "c" * 16
+            )
+        )
+    Tracing(segment, spans, lambda: 0).look()
+    told = {trace[0].name: "http.route" in trace[0].attributes for trace in spans.traces}
+    assert told == {"predict m": True, "predict texts": False}
 
 
 def test_what_is_read_is_sent_with_its_model_and_a_batch_once_it_was_held() -> None:

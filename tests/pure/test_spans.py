@@ -17,6 +17,7 @@ from ringbatch.frontend.tracing.open_batches import HOLD_NS, MOST_OPEN, OpenBatc
 from ringbatch.frontend.tracing.spans import (
     Context,
     Kind,
+    ModelName,
     Span,
     batch_context,
     batch_span,
@@ -32,10 +33,11 @@ REQUEST = RecentRequest(
     1_000_710, 5, Protocol.V1, 200, 3, FOUND, "0af7" * 8, "an-id", "b7ad" * 4, "c0de" * 4
 )
 IDS = BatchIds(77)
+MNIST = ModelName("mnist", "1")
 
 
 def spans_of(**changes: Any) -> list[Span]:
-    return request_spans(REQUEST._replace(**changes), "mnist", "1", IDS)
+    return request_spans(REQUEST._replace(**changes), MNIST, IDS)
 
 
 def test_the_span_of_a_request_says_what_is_known_of_it() -> None:
@@ -102,9 +104,29 @@ def test_the_ids_of_phases_differ_and_are_none_of_zero(span: int) -> None:
 def test_a_span_is_named_after_what_was_asked(
     changes: dict[str, Any], model: str, name: str
 ) -> None:
-    span, *_ = request_spans(REQUEST._replace(**changes), model, "", IDS)
+    span, *_ = request_spans(REQUEST._replace(**changes), ModelName(model), IDS)
     assert span.name == name
     assert ("ringbatch.model" in span.attributes) == bool(model)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "model", "route"),
+    [
+        (Protocol.V1, ModelName("m"), "/v1/models/{model}:predict"),
+        (Protocol.V1, ModelName("m", texts=True), None),
+        (Protocol.V1, ModelName(), None),
+        (Protocol.V2, ModelName("m", texts=True), "/v2/models/{model}/infer"),
+        (Protocol.V2, ModelName(), "/v2/models/{model}/infer"),
+        (Protocol.V2_BINARY, ModelName("m"), "/v2/models/{model}/infer"),
+    ],
+)
+def test_a_route_is_told_where_there_is_but_one(
+    protocol: Protocol, model: ModelName, route: str | None
+) -> None:
+    """Embeddings and the like are counted with V1, and are about models of texts, or of none."""
+    span, *_ = request_spans(REQUEST._replace(protocol=protocol), model, IDS)
+    assert span.attributes.get("http.route") == route
+    assert span.attributes["http.request.method"] == "POST"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +166,7 @@ def member(number: int, batch: int = 9, late_ns: int = 0) -> RecentRequest:
 def test_the_span_of_a_batch_lasts_from_its_take_up_and_links_to_its_members() -> None:
     members = [member(0), member(1, late_ns=900)]
     span = batch_span(members, "mnist", IDS)
-    whole, *phases = request_spans(members[1], "mnist", "1", IDS)
+    whole, *phases = request_spans(members[1], MNIST, IDS)
     by_name = {phase.name: phase for phase in phases}
     assert (span.began_ns, span.ended_ns) == (
         by_name["queue"].ended_ns,
