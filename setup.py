@@ -28,6 +28,9 @@ def extensions() -> list[Extension]:
     # Linked as the packages are installed; of engine/ mypyc would make a package of that name.
     links = Path("build", "compiled", "ringbatch")
     links.mkdir(parents=True, exist_ok=True)
+    # A package, so that mypy takes it for the whole of ringbatch: what is in no such file it would
+    # otherwise read in an installation of before, if there is one.
+    (links / "__init__.py").touch()
     files = []
     for package, modules in config["compiled"].items():
         link = links / package
