@@ -21,24 +21,28 @@ PREPARATIONS = {"dist_info", "egg_info", "sdist"}
 
 def extensions() -> list[Extension]:
     """The modules to compile, as what is to be built."""
+    import numpy
     from mypyc.build import mypycify
 
     config = ConfigParser(interpolation=None)
     config.read("setup.cfg")
     # Linked as the packages are installed; of engine/ mypyc would make a package of that name.
-    links = Path("build", "compiled", "ringbatch")
+    root = Path("build", "compiled")
+    links = root / "ringbatch"
     links.mkdir(parents=True, exist_ok=True)
-    # A package, so that mypy takes it for the whole of ringbatch: what is in no such file it would
-    # otherwise read in an installation of before, if there is one.
-    (links / "__init__.py").touch()
+    link(root / "numpy", Path(numpy.__file__).parent)
     files = []
     for package, modules in config["compiled"].items():
-        link = links / package
-        if not link.is_symlink():
-            link.symlink_to(Path(package).resolve())
-        files += [str(link / f"{module}.py") for module in modules.split()]
-    os.environ["MYPYPATH"] = str(links.parent)
-    flags = ["--config-file=", "--explicit-package-bases", "--ignore-missing-imports"]
+        link(links / package, Path(package).resolve())
+        files += [str(links / package / f"{module}.py") for module in modules.split()]
+    os.environ["MYPYPATH"] = str(root)
+    # What else is installed must not decide what is compiled: neither a ringbatch of before, nor
+    # packages whose types are known where they are there. numpy's are wanted, whatever mypy thinks
+    # of them.
+    settings = root / "mypy.ini"
+    settings.write_text("[mypy]\n[mypy-numpy.*]\nignore_errors = True\n")
+    flags = [f"--config-file={settings}", "--no-site-packages", "--ignore-missing-imports"]
+    flags.append("--explicit-package-bases")
     # All in one library, which lies in a package of ringbatch's.
     found: list[Extension] = mypycify(
         [*flags, *files], debug_level="0", separate=[(files, "ringbatch.shm.compiled")]
@@ -47,6 +51,12 @@ def extensions() -> list[Extension]:
         # What nobody outside calls is called without a detour through the dynamic linker's table.
         extension.extra_compile_args.append("-fvisibility=hidden")
     return found
+
+
+def link(place: Path, target: Path) -> None:
+    """Have a link stand there, wherever one of before led."""
+    place.unlink(missing_ok=True)
+    place.symlink_to(target)
 
 
 if os.environ.get("RINGBATCH_COMPILE") != "1":
