@@ -5,7 +5,7 @@ Each has a task of the event loop for as long as it lasts, which is given a `Ser
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from ringbatch.frontend.codec.outcome import NotSupported
@@ -141,6 +141,7 @@ class ServedCall:
         self._reader = MessageReader(self.head.coding, owner.max_request_bytes, owner.budget)
         self._looked_into = not method.infers
         self._message: ArrivingMessage[Any] | None = None
+        self._received = 0
         self._unreturned = 0
         self._clock = Clock(0)
         self._task: asyncio.Task[GrpcStatus | None] | None = None
@@ -200,17 +201,19 @@ class ServedCall:
 
     def happened(self) -> None:
         """The connection's call: something has come."""
-        pieces, self._stream.pieces = self._stream.pieces, []
+        stream = self._stream
+        pieces, stream.pieces = stream.pieces, []
+        self._unreturned += stream.received_bytes - self._received
+        self._received = stream.received_bytes
         try:
             if pieces and self._task is not None and not self._method.streams_requests:
                 raise NotSupported(_MORE_MESSAGES)
             if not self._looked_into and pieces:
                 pieces = self._look_into(pieces)
             if self._message is not None:
-                self._receive(self._message, pieces)
+                self._receive(self._message, more=bool(pieces))
                 return
             for piece in pieces:
-                self._unreturned += len(piece)
                 self._reader.feed(piece)
             if self._task is None:
                 self._gather()
@@ -301,26 +304,34 @@ class ServedCall:
             self._start(data)
 
     def _look_into(self, pieces: list[bytes]) -> list[bytes]:
-        """See whether the tensor of a message can go to its slot as it comes; all that has come."""
+        """See whether the tensor of a message can go to its slot as it comes; what has come and is
+        to be gathered, or is more than the message."""
         if self._reader.held_bytes:
             pieces = [self._reader.take_all(), *pieces]
         begun = pieces[0] if len(pieces[0]) >= _BEGUN_BYTES else b"".join(pieces)
-        if len(begun) >= _BEGUN_BYTES:
-            self._looked_into = True
-            self._message = self._owner.expect(self._stream, begun)
-        return pieces
+        if len(begun) < _BEGUN_BYTES:
+            return pieces
+        self._looked_into = True
+        message = self._message = self._owner.expect(self._stream, begun)
+        if message is None:
+            return pieces
+        stream, memory = self._stream, message.arrival.memory
+        tensor = memoryview(b"".join(pieces))[message.start :]
+        here = min(len(tensor), len(memory))
+        memory[:here] = tensor[:here]
+        stream.sink, stream.sunk_bytes = memory, here
+        return [bytes(tensor[here:])] if len(tensor) > here else []
 
-    def _receive(self, message: ArrivingMessage[Any], pieces: Sequence[bytes]) -> None:
-        """More of a large message has come; raises `RequestError`."""
-        for piece in pieces:
-            self._unreturned += len(piece)
-            if not message.take(piece):
-                raise NotSupported(_MORE_MESSAGES)
+    def _receive(self, message: ArrivingMessage[Any], *, more: bool) -> None:
+        """Something of a large message has come, and `more` behind it; raises `RequestError`."""
+        stream = self._stream
+        if more:
+            raise NotSupported(_MORE_MESSAGES)
         self._return_all_but(0)
-        if message.whole:
+        if stream.sunk_bytes == len(message.arrival.memory):
             timeout_ns, self._message = self.remaining_ns(), None
             self._close()
-            self._owner.arrived(self._stream, message, timeout_ns)
+            self._owner.arrived(stream, message, timeout_ns)
         elif self._stream.ended:
             raise InvalidRequest(_NO_END)
 
@@ -350,6 +361,8 @@ class ServedCall:
 
     def _close(self) -> None:
         self._reader.close()
+        # Its memory is another's from here on.
+        self._stream.sink = None
         if self._message is not None:
             self._message.arrival.abandon()
             self._message = None

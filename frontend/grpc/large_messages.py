@@ -77,38 +77,15 @@ def _varint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     raise IndexError
 
 
-class ArrivingMessage(Generic[C]):
+class ArrivingMessage(NamedTuple, Generic[C]):
     """One of which all is known but its tensor, part of which may have come.
 
     Attributes:
         arrival: the slot that its tensor goes to.
         call: that it is for, whatever its connection knows it as.
-
-    Args:
-        arrival, call: as above.
-        skipped: bytes of the body that stand before the tensor.
+        start: of the tensor in the body of the call.
     """
 
-    __slots__ = ("_at", "arrival", "call")
-
-    def __init__(self, arrival: Arrival[GrpcAnswer], call: C, skipped: int) -> None:
-        self.arrival = arrival
-        self.call = call
-        self._at = -skipped
-
-    def take(self, piece: bytes) -> bool:
-        """The next bytes of the body; False where there are more of them than of the message."""
-        memory, at = self.arrival.memory, self._at
-        self._at = end = at + len(piece)
-        if end > len(memory):
-            return False
-        if at >= 0:
-            memory[at:end] = piece
-        elif end > 0:
-            memory[:end] = memoryview(piece)[-at:]
-        return True
-
-    @property
-    def whole(self) -> bool:
-        """Whether all of it has come."""
-        return self._at == len(self.arrival.memory)
+    arrival: Arrival[GrpcAnswer]
+    call: C
+    start: int

@@ -142,13 +142,18 @@ class Connection(ControlFrames[H]):
         self.behind = False
         if self.over:
             return []
-        if self._rest:
-            data = self._rest + data
-            self._rest = b""
         touched: list[Stream[H]] = []
         self._touched = touched
+        rest, self._rest = self._rest, b""
         try:
-            at = 0 if self._greeted else self._greet(data)
+            at = self._missing(rest, data) if rest and self._greeted else 0
+            if at:
+                # So that of all that has come only this frame is copied.
+                self._cut(rest + data[:at], 0)
+            elif rest:
+                data = rest + data
+            if not self._greeted:
+                at = self._greet(data)
             at = self._cut(data, at)
         except ConnectionFault as fault:
             self._end(fault.code, fault.text)
@@ -158,6 +163,17 @@ class Connection(ControlFrames[H]):
         for stream in touched:
             stream.touched = False
         return touched
+
+    @staticmethod
+    def _missing(rest: bytes, data: bytes) -> int:
+        """How many bytes end the one frame that has begun; 0 where there is more, or they have not
+        all come."""
+        head = rest[:FRAME_HEAD_BYTES]
+        head += data[: FRAME_HEAD_BYTES - len(head)]
+        if len(head) < FRAME_HEAD_BYTES:
+            return 0
+        missing: int = FRAME_HEAD_BYTES + (FRAME_HEAD.unpack(head)[0] >> 8) - len(rest)
+        return missing if 0 < missing <= len(data) else 0
 
     def upgraded(self, settings: bytes, request: Request) -> list[Stream[H]]:
         """The first stream, whose request came over HTTP/1.1 and is whole.
@@ -312,8 +328,13 @@ class Connection(ControlFrames[H]):
         if size <= _SMALL_BYTES and not flags & END_STREAM:
             self.patience.spend(FRAME)
         if size:
-            stream.pieces.append(data[start:end])
             stream.received_bytes += size
+            sink, sunk_bytes = stream.sink, stream.sunk_bytes + size
+            if sink is not None and sunk_bytes <= len(sink):
+                sink[sunk_bytes - size : sunk_bytes] = memoryview(data)[start:end]
+                stream.sunk_bytes = sunk_bytes
+            else:
+                stream.pieces.append(data[start:end])
         if stream.body_left != UNKNOWN:
             stream.body_left -= size
             if stream.body_left < 0:

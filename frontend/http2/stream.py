@@ -26,6 +26,9 @@ class Stream(Generic[H]):
         number: of the stream.
         head: what the server made of the head of the request.
         pieces: of its body, that have come and nobody has taken.
+        sink: where the next bytes of its body go instead, as long as they find room there; who
+            gives it takes it away before it is another's. None where there is none.
+        sunk_bytes: that stand there.
         ended: whether no more of it will come.
         gone: whether the stream has ended, and nothing can be sent on it any more.
         begun: whether somebody has begun to serve it; whoever serves it sees to that.
@@ -54,6 +57,8 @@ class Stream(Generic[H]):
         "received_bytes",
         "room",
         "sent_bytes",
+        "sink",
+        "sunk_bytes",
         "told",
         "touched",
         "trailers",
@@ -66,6 +71,8 @@ class Stream(Generic[H]):
         self.number = number
         self.head = head
         self.pieces: list[bytes] = []
+        self.sink: memoryview | None = None
+        self.sunk_bytes = 0
         self.ended = False
         self.gone = False
         self.begun = False

@@ -107,10 +107,13 @@ def test_its_client_may_go_or_its_time_be_over_while_it_comes() -> None:
         harness = Harness(MODEL)
         gone, _ = begun(harness, large())
         late, _ = begun(harness, large(), timeout="20m")
+        streams = [*harness.client.connection.core.streams.values()]
+        assert [stream.sink is not None for stream in streams] == [True, True]
         assert owed_bytes(harness)
         gone.cancel()
         assert (await late.ended())[0] == "DEADLINE_EXCEEDED"
         assert is_whole(harness)
+        assert [stream.sink for stream in streams] == [None, None], "it may be another's now"
         begun(harness, large())
         harness.client.connection.connection_lost(None)
         assert is_whole(harness)
