@@ -9,8 +9,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 
 import numpy as np
+from hpack import Encoder
 from steps import BODY, FAR_NS, SPEC, Engine
 from told import NOTHING, VARIANTS, Connections
 
@@ -18,6 +20,16 @@ from ringbatch.engine.collector.batching import Policy, decide
 from ringbatch.engine.collector.queues import Queue
 from ringbatch.engine.worker.tensors import Gatherer, Scatterer
 from ringbatch.frontend.http.head import read_head
+from ringbatch.frontend.http2.connection import Connection
+from ringbatch.frontend.http2.frames import (
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    PREFACE,
+    SETTINGS,
+    frame,
+)
 from ringbatch.frontend.v1.answer import NumberAnswers
 from ringbatch.frontend.v1.request import requests_of
 from ringbatch.shm.descriptors import SlotWords
@@ -141,6 +153,7 @@ def pieces() -> dict[str, Callable[[], Piece]]:
         f"read {REPEATS} heads not seen before": _head,
         f"parse {REPEATS} V1 bodies": _body,
         f"write {REPEATS} V1 answers' bodies": _answer_body,
+        f"receive {REPEATS} calls over HTTP/2": _calls,
         "publish, batch of 8": partial(_published, "publish"),
         "collect, batch of 8": partial(_published, "collect"),
         "bytes of requests to slots, batch of 8": partial(_connections, "to slots"),
@@ -218,6 +231,44 @@ def _body() -> Piece:
 def _answer_body() -> Piece:
     answers, row = NumberAnswers(SPEC), np.arange(16, dtype=np.float32).reshape(1, 16) / 7
     return _repeated(lambda: answers.write(row, "0123456789abcdef-1"))
+
+
+def _calls() -> Piece:
+    """Calls of a client whose header table holds what it says each time, as all clients soon do."""
+    core: Connection[None] = Connection(lambda _request: None)
+    encoder, numbers = Encoder(), count(1, 2)
+    fields = {
+        ":method": "POST",
+        ":scheme": "http",
+        ":path": "/inference.GRPCInferenceService/ModelInfer",
+        ":authority": "127.0.0.1:8081",
+        "content-type": "application/grpc",
+        "te": "trailers",
+        "user-agent": "grpc-python/1.80.0",
+    }
+    message = frame(DATA, END_STREAM, 1, bytes(128))
+
+    def call() -> bytes:
+        number = next(numbers).to_bytes(4, "big")
+        head = frame(HEADERS, END_HEADERS, 1, encoder.encode([*fields.items()]))
+        return b"".join((one[:5] + number + one[9:]) for one in (head, message))
+
+    came: list[bytes] = []
+
+    def before() -> None:
+        came.append(b"".join(call() for _ in range(REPEATS)))
+
+    def run() -> None:
+        assert len(core.receive(came.pop())) == REPEATS, "each is a stream"
+
+    def after() -> None:
+        for stream in list(core.streams.values()):
+            core.end(stream, b"")
+        core.take_output()
+
+    core.receive(PREFACE + frame(SETTINGS, 0, 0, b"") + call())
+    after()
+    return Piece(run, REPEATS, before, after)
 
 
 def _published(what: str) -> Piece:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -44,7 +44,7 @@ TIMES = 20
 _WARM_UP = 40
 """Until the interpreter has specialised what it is going to specialise."""
 _NOTHING = "nothing"
-_PACKAGES = ("httptools", "numpy", "orjson", "uvicorn")
+_PACKAGES = ("hpack", "httptools", "numpy", "orjson", "uvicorn")
 """Whose instructions take part, or decide what others do."""
 _CLOCK_STEP_NS = 2_000
 _RECOUNTS = 3
@@ -121,7 +121,7 @@ def environment() -> dict[str, str]:
     """What the counts of this interpreter depend on, beside ringbatch's own code.
 
     Raises:
-        CannotCount: there is no valgrind.
+        CannotCount: there is no valgrind, or a package is missing.
     """
     flags = str(sysconfig.get_config_var("CONFIG_ARGS")).encode()
     return {
@@ -134,7 +134,7 @@ def environment() -> dict[str, str]:
         "Python's build options": hashlib.sha256(flags).hexdigest()[:12],
         "ringbatch": "compiled" if is_compiled() else "plain",
         "ringbatch's compiler": _compiler() if is_compiled() else "none",
-        **{package: version(package) for package in _PACKAGES},
+        **{package: _version(package) for package in _PACKAGES},
     }
 
 
@@ -260,6 +260,13 @@ def _plain(found: Counts) -> str:
 
 def _shown(instructions: float | None) -> str:
     return "" if instructions is None else f"{instructions:,.0f}"
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        raise CannotCount(f"{package} is not installed: pip install '.[http2]'") from None
 
 
 def _compiler() -> str:

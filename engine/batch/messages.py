@@ -52,7 +52,9 @@ class ReportKind(IntEnum):
 TOO_LATE: Final = "the deadline passed before a worker was free"
 """What a request is told that is not run for that."""
 _REASONS: Final = tuple(Reason)
+_REASON_COUNT: Final = len(_REASONS)
 _KINDS: Final = tuple(ReportKind)
+_KIND_COUNT: Final = len(_KINDS)
 
 
 class Report(NamedTuple):
@@ -95,7 +97,7 @@ def tasks(words: list[int]) -> list[Task]:
         if words[start] < TASK_HEADER_WORDS or stop > len(words):
             raise CorruptRingError(f"a task of {words[start]} words at {start} of {len(words)}")
         _, asked, batch, reason, rows, dispatched_ns, *references = words[start:stop]
-        if reason >= len(_REASONS):
+        if reason >= _REASON_COUNT:
             raise CorruptRingError(f"a task for the reason {reason}")
         mark = new_tuple(BatchMark, (batch, rows, _REASONS[reason], dispatched_ns, 0, 0, 0, 0))
         found.append(new_tuple(Task, (mark, references, asked)))
@@ -119,7 +121,7 @@ def reports(words: list[int]) -> list[Report] | None:
         if len(record) < _REPORT_WORDS or record[0] != _REPORT_WORDS:
             return None
         _, kind, first, second, *spent = record
-        if kind >= len(_KINDS):
+        if kind >= _KIND_COUNT:
             return None
         report = (_KINDS[kind], first, second, new_tuple(Spent, tuple(spent)))
         found.append(new_tuple(Report, report))

@@ -120,7 +120,8 @@ class Collector:
             self._take_adopted(self._adopted.pop(), now_ns)
         for lane, references in self._submissions.take():
             self._take_submissions(lane, references, now_ns)
-        self._quarantine.tick(now_ns)
+        if self._quarantine.count:
+            self._quarantine.tick(now_ns)
         for model in pool.retiring:
             if not model.ready:
                 # Those that die while they retire are not started again.
@@ -389,9 +390,14 @@ class Collector:
                 del self._known[request.ref]
         else:
             self._dispatcher.pass_on(self._pool.chain(requests[0].model), requests, now_ns)
-        ran, worker.left_out = max(len(requests) - worker.left_out, 0), 0
+        ran = len(requests)
+        if worker.left_out:
+            ran, rows = max(ran - worker.left_out, 0), min(max(rows, 1), mark.rows)
+            worker.left_out = 0
+        else:
+            rows = mark.rows
         if any(spent):
-            model.counters.ran(ran, min(max(rows, 1), mark.rows), spent)
+            model.counters.ran(ran, rows, spent)
         model.let_go(worker)
         if worker.batches:
             self._dispatcher.begins(worker, now_ns)

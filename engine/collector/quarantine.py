@@ -88,7 +88,7 @@ class Quarantine:
     def tick(self, now_ns: int) -> None:
         """Forget all of them once the while of the last is over: as long as there are some, every
         request that comes is looked at by itself."""
-        if self.count and now_ns >= self._last_until_ns:
+        if now_ns >= self._last_until_ns:
             self.forget(now_ns)
 
     def forget(self, now_ns: int) -> None:

@@ -5,6 +5,7 @@ What is padded to what, and what of an output belongs to whom, is decided in
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final
@@ -188,7 +189,7 @@ class PaddedCodec(TensorCodec):
         outputs: Outputs = results
         return [
             [
-                _cut(array[row : row + 1], self._lengths.sizes(index, own))[0].copy()
+                copy(_cut(array[row : row + 1], self._lengths.sizes(index, own))[0])
                 for index, array in enumerate(outputs.arrays)
             ]
             for row, own in enumerate(self._made_up)

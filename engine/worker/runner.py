@@ -8,6 +8,7 @@ one that fails is alone, see `ringbatch.engine.worker.retry`.
 
 import logging
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -364,7 +365,7 @@ class TensorCodec:
     def each(self, results: Any, rows: int) -> list[list[Any]]:
         """See `Codec.each`."""
         outputs: Outputs = results
-        return [[array[row].copy() for array in outputs.arrays] for row in range(rows)]
+        return [[copy(array[row]) for array in outputs.arrays] for row in range(rows)]
 
     def write(self, results: Any, requests: list[Request]) -> Sequence[int | WrongResult]:
         """See `Codec.write`."""
