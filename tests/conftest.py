@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import pytest
+from dealing import dealt
 from hypothesis import HealthCheck, settings
 from tiers import MARKER, OPTION
 
@@ -72,16 +73,16 @@ def pytest_report_header() -> str:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Without the option, leave out the second tier; with it, count among it what tries more
-    examples then, before `-m` selects by it."""
+    examples then, before `-m` selects by it. Deal what there is to the processes of the run."""
     if config.getoption(OPTION):
         for item in items:
             if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
                 item.add_marker(MARKER)
-        return
-    second = [item for item in items if item.get_closest_marker(MARKER)]
-    if second:
+    elif second := [item for item in items if item.get_closest_marker(MARKER)]:
         config.hook.pytest_deselected(items=second)
         items[:] = [item for item in items if not item.get_closest_marker(MARKER)]
+    if processes := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+        items[:] = dealt(items, processes, lambda item: item.nodeid.partition("::")[0])
 
 
 def pytest_collection_finish() -> None:

@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from tiers import exhaustive
 
 ROOT = Path(__file__).parents[1]
 CI_RUN = ROOT / ".ci" / "run"
@@ -109,10 +110,12 @@ def wheel_names(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return zipfile.ZipFile(wheel).namelist()
 
 
+@exhaustive
 def test_the_wheel_holds_ringbatch_and_nothing_else(wheel_names: list[str]) -> None:
     assert strays(wheel_names) == []
 
 
+@exhaustive
 def test_the_wheel_holds_every_module_of_the_tree(wheel_names: list[str]) -> None:
     modules = {
         f"ringbatch/{path.relative_to(ROOT)}"
@@ -124,17 +127,20 @@ def test_the_wheel_holds_every_module_of_the_tree(wheel_names: list[str]) -> Non
     assert modules - set(wheel_names) == set()
 
 
+@exhaustive
 def test_the_wheel_says_of_each_package_that_it_is_typed(wheel_names: list[str]) -> None:
     typed = {name for name in wheel_names if name.endswith("py.typed")}
     assert typed == {f"{package.replace('.', '/')}/py.typed" for package in PACKAGES}
 
 
+@exhaustive
 def test_the_wheel_carries_the_weights_of_the_digits_model(wheel_names: list[str]) -> None:
     assert [name for name in wheel_names if name.endswith(".npz")] == [
         "ringbatch/engine/demo/digits.npz"
     ]
 
 
+@exhaustive
 def test_the_wheel_carries_what_grpc_s_messages_are_made_of(wheel_names: list[str]) -> None:
     descriptors = [path for path in (ROOT / "frontend" / "grpc").iterdir() if path.suffix != ".py"]
     expected = {f"ringbatch/frontend/grpc/{path.name}" for path in descriptors if path.is_file()}
@@ -142,6 +148,7 @@ def test_the_wheel_carries_what_grpc_s_messages_are_made_of(wheel_names: list[st
     assert expected <= set(wheel_names)
 
 
+@exhaustive
 def test_the_wheel_carries_the_page_and_the_licence_of_its_charts(wheel_names: list[str]) -> None:
     assets = {path.name for path in (ROOT / "frontend" / "page" / "assets").iterdir()}
     carried = {
@@ -153,6 +160,7 @@ def test_the_wheel_carries_the_page_and_the_licence_of_its_charts(wheel_names: l
     assert carried == assets
 
 
+@exhaustive
 def test_the_wheel_carries_the_licence(wheel_names: list[str]) -> None:
     assert [name for name in wheel_names if name.endswith("/LICENSE")]
 

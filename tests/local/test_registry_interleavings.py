@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from interleave import Actor, Scenario, Violation, Watch, explore
+from tiers import only
 
 from ringbatch.shm.descriptors import RegionWords, RegistryWords
 from ringbatch.shm.layout import WORD
@@ -80,14 +81,14 @@ def inherited(registrar_type: type[Registry]) -> Scenario:
     return make
 
 
-@pytest.mark.parametrize("store_buffers", [False, True], ids=["in order", "buffered"])
+@pytest.mark.parametrize("store_buffers", only({"in order": False, "buffered": True}, "buffered"))
 def test_a_region_is_seen_whole_or_not_at_all_in_any_order(store_buffers: bool) -> None:
     explored = explore(looked_at(Registry, Registry), store_buffers=store_buffers)
     print(explored)
     assert explored.schedules > 10_000
 
 
-@pytest.mark.parametrize("store_buffers", [False, True], ids=["in order", "buffered"])
+@pytest.mark.parametrize("store_buffers", only({"in order": False, "buffered": True}, "buffered"))
 def test_a_registrar_killed_at_any_step_leaves_nothing_half_done(store_buffers: bool) -> None:
     explored = explore(inherited(Registry), store_buffers=store_buffers)
     print(explored)

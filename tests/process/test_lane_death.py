@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
+from tiers import first_of, only
 
 from ringbatch.shm.descriptors import SlotWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
@@ -210,7 +211,7 @@ def assert_whole(lane: Lane) -> None:
     assert lane.claim(LARGEST, 0) is not None
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", first_of(POINTS, 2))
 def test_a_frontend_killed_at_any_point_leaves_a_whole_lane(segment: Segment, point: str) -> None:
     engine = Engine(segment)
     with frontend(segment, point) as dead:
@@ -223,7 +224,7 @@ def test_a_frontend_killed_at_any_point_leaves_a_whole_lane(segment: Segment, po
         assert_whole(lane)
 
 
-@pytest.mark.parametrize("taken", [False, True], ids=["not taken", "taken"])
+@pytest.mark.parametrize("taken", only({"not taken": False, "taken": True}, "taken"))
 @pytest.mark.parametrize("point", POINTS)
 def test_the_successor_works_at_once_and_gets_its_own_answers_only(
     segment: Segment, point: str, taken: bool

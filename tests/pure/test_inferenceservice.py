@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
+from tiers import exhaustive
 
 from ringbatch.engine.config.settings import ServerConfig
 
@@ -93,12 +94,14 @@ def containers(manifest: Any) -> tuple[Any, Any]:
     return by_name[SERVER], by_name[BATCHER]
 
 
+@exhaustive
 def test_it_is_an_inference_service(manifest: Any, kinds: Kinds) -> None:
     assert manifest["apiVersion"] == "serving.kserve.io/v1beta1"
     assert manifest["kind"] == "InferenceService"
     assert list(faults(manifest, "V1beta1InferenceService", kinds)) == []
 
 
+@exhaustive
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [

@@ -123,7 +123,7 @@ class Server:
             tail = self.stderr[-3000:]
             assert self.process.poll() is None, f"it ended before it served:\n{tail}"
             assert time.monotonic() < give_up_at, f"not ready in {_START_LIMIT_S} s:\n{tail}"
-            time.sleep(0.02)
+            time.sleep(0.05)
         self.port = int(ready[2])
         return self
 

@@ -17,6 +17,7 @@ from serve.client import Connection, predict_target, request
 from serve.grpc_stub import Stub, grpc_port
 from serve.scripted import v2_body
 from serve.server import COMMAND, Server, Start
+from tiers import first_of
 
 from ringbatch.frontend import Client, ModelNotFound
 
@@ -41,7 +42,7 @@ ENGINE: Final = f"names-{os.getpid()}"
 WaitUntil = Callable[..., object]
 
 
-@pytest.fixture(scope="module", params=["json", "text"])
+@pytest.fixture(scope="module", params=first_of(["json", "text"], 1))
 def server(
     request: pytest.FixtureRequest, start_for_module: Start, free_port_factory: Callable[[], int]
 ) -> Server:

@@ -1,0 +1,39 @@
+"""In which order tests are handed to the processes of a run.
+
+pytest-xdist cuts what was collected into as many equal runs as there are processes, and then lets
+who is done take the latter half of what another has left (`--dist worksteal`). In the order of the
+folders one process would get nearly all tests of whole servers, and each time that some are taken
+from it, the server of their file is started once more. So files with servers and the like are dealt
+out whole, one after the other, at the beginning of each process's run, and quick tests fill it up.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+SLOW: Final = ("tests/serve/", "tests/process/", "tests/simulation/", "tests/fuzz/", "bench/")
+"""Where the files are that start processes, or take as long."""
+
+
+def dealt(items: Sequence[T], processes: int, file_of: Callable[[T], str]) -> list[T]:
+    """Tests in the order in which they are to be run by so many processes. Pure.
+
+    Args:
+        items: as they were collected, the tests of a file one after the other.
+        processes: at least one.
+        file_of: the path of a test's file.
+    """
+    files: dict[str, list[T]] = {}
+    for item in items:
+        files.setdefault(file_of(item), []).append(item)
+    slow = [own for path, own in files.items() if path.startswith(SLOW)]
+    quick = [item for path, own in files.items() if not path.startswith(SLOW) for item in own]
+    order: list[T] = []
+    for number in range(processes):
+        own = [item for file in slow[number::processes] for item in file]
+        left = processes - number
+        size = max((len(items) - len(order)) // left - len(own), 0)
+        order += own + (quick[:size] if left > 1 else quick)
+        del quick[:size]
+    return order
