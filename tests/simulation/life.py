@@ -201,14 +201,24 @@ BROKEN_CHAINS: Final = Profile(
     chained=True,
 )
 """Whoever holds a request of a chain dies between its steps, and some end before the last."""
-FATAL_CHAINS: Final = Profile(
-    requests=3,
+FAILING_CHAINS: Final = Profile(
+    requests=8,
     stride=3,
-    kills_of_collectors=0.2,
+    kills_of_workers=0.03,
+    strange=0.8,
+    chained=True,
+)
+"""Many requests of a chain end before its last step, and now and then a worker dies of saying so."""
+FATAL_CHAINS: Final = Profile(
+    requests=6,
+    stride=3,
+    gap_ns=20 * MILLISECOND_NS,
+    kills_of_collectors=0.03,
     fatal=0.8,
     chained=True,
 )
-"""Workers die of requests at all steps, and collectors while they give these up."""
+"""Workers die of requests at all steps, and collectors while they give these up: requests come
+until then, as nothing happens to anybody once all have come."""
 _CROWDED_SHARE: Final = 0.08
 _CHAINED_SHARE: Final = 0.25
 _LOADS_SHARE: Final = 0.1

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 from unittest.mock import patch
 
-from simulation.life import BROKEN_CHAINS, CROWDED, FATAL_CHAINS, Profile
+from simulation.life import BROKEN_CHAINS, CROWDED, FAILING_CHAINS, FATAL_CHAINS, Profile
 
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.collector import Collector
@@ -101,6 +101,8 @@ def _compiled(function: Callable[..., Any], source: str) -> Callable[..., Any]:
 
 
 _GOES_ON: Final = "what a dead worker held goes on where its collector has begun to answer"
+_LIES_OVER: Final = "the text of an error lies over what earlier steps have kept"
+_DONE_FIRST: Final = "the answer of a chain is DONE before its size"
 CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
     "what a step has answered goes on to the next": Mutant(
         Dispatcher, "pass_on", "left = self._port.open_ones(references)", "left = references"
@@ -119,11 +121,11 @@ CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
         "        if asked >> 56 == 1:\n"
         "            runner.run(references, mark, now_ns, asked)",
     ),
-    "the text of an error lies over what earlier steps have kept": Mutant(
+    _LIES_OVER: Mutant(
         Runner, "_fail", "place.kept_bytes(request) if", "0 if"
     ),
     _GOES_ON: Mutant(Collector, "_adopt_worker", "references = []", "pass"),
-    "the answer of a chain is DONE before its size": Late(
+    _DONE_FIRST: Late(
         EnginePort,
         "answer_later_step",
         "_PACKED_BATCH.pack_into(",
@@ -311,6 +313,8 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
 SOUGHT_IN: Final = {
     **dict.fromkeys(CHAIN_MUTANTS, BROKEN_CHAINS),
     _GOES_ON: FATAL_CHAINS,
+    _LIES_OVER: FAILING_CHAINS,
+    _DONE_FIRST: FAILING_CHAINS,
     "a step in the middle is run twice": Profile(requests=4, chained=True),
     "requests that find no room are not submitted later": CROWDED[0],
     "what found no room is submitted only with the next answer": CROWDED[0],
