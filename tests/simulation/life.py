@@ -208,7 +208,7 @@ FAILING_CHAINS: Final = Profile(
     strange=0.8,
     chained=True,
 )
-"""Many requests of a chain end before its last step, and now and then a worker dies of saying so."""
+"""Many requests of a chain end before its last step, and now and then a worker dies saying so."""
 FATAL_CHAINS: Final = Profile(
     requests=6,
     stride=3,
