@@ -121,9 +121,7 @@ CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
         "        if asked >> 56 == 1:\n"
         "            runner.run(references, mark, now_ns, asked)",
     ),
-    _LIES_OVER: Mutant(
-        Runner, "_fail", "place.kept_bytes(request) if", "0 if"
-    ),
+    _LIES_OVER: Mutant(Runner, "_fail", "place.kept_bytes(request) if", "0 if"),
     _GOES_ON: Mutant(Collector, "_adopt_worker", "references = []", "pass"),
     _DONE_FIRST: Late(
         EnginePort,
