@@ -6,6 +6,7 @@ A program on the same host imports from here what it needs to use the engine.
 from ringbatch.frontend.client.client import Client
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone, Interrupted
 from ringbatch.frontend.client.many import Many
+from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.outcome import outcome as http_answer
 from ringbatch.frontend.routes.models import models
 from ringbatch.shm.errors import (
@@ -15,6 +16,9 @@ from ringbatch.shm.errors import (
     ModelFailed,
     ModelNotFound,
     ModelNotReady,
+    ModelServerAnswered,
+    ModelServerBroken,
+    ModelServerDown,
     NoFreeLane,
     Overloaded,
     RequestError,
@@ -30,12 +34,16 @@ __all__ = [
     "DeadlineExceeded",
     "Draining",
     "EngineGone",
+    "InternalError",
     "Interrupted",
     "InvalidRequest",
     "Many",
     "ModelFailed",
     "ModelNotFound",
     "ModelNotReady",
+    "ModelServerAnswered",
+    "ModelServerBroken",
+    "ModelServerDown",
     "NoFreeLane",
     "Overloaded",
     "RequestError",

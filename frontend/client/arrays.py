@@ -192,12 +192,18 @@ class RowCodec:
         spec: the model.
 
     Raises:
-        InvalidRequest: it has several inputs or outputs, or their size depends on the request.
+        InvalidRequest: it has several inputs or outputs, or the size of one depends on the request,
+            or of what is kept between its steps.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
         sizes = [tensor.row_bytes for tensor in (*spec.inputs, *spec.outputs)]
         asks = spec.words is not None
+        if spec.chain is not None and not spec.chain.static:
+            raise InvalidRequest(
+                f'the steps of "{spec.name}" keep tensors whose size depends on the request; '
+                "send its instances with infer or infer_async"
+            )
         if len(spec.inputs) != 1 or len(spec.outputs) != 1 or not all(sizes) or asks:
             raise InvalidRequest(
                 f'model "{spec.name}" has not one input and one output, both of a fixed size; '

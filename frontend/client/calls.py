@@ -265,7 +265,8 @@ class DeferredCall(Call):
     def resolve(self) -> None:
         """As in `Waiter`."""
         future = self.future
-        future.let_go()
+        if not future.let_go():
+            return
         if not future.set_running_or_notify_cancel():
             return
         try:
@@ -294,9 +295,10 @@ class AnswerFuture(Future[Any]):
             call.abandon()
         return True
 
-    def let_go(self) -> None:
-        """Keep the request, and with it the program's arrays, no longer."""
-        self._call = None
+    def let_go(self) -> bool:
+        """Keep the request, and with it the program's arrays, no longer; whether it was kept."""
+        call, self._call = self._call, None
+        return call is not None
 
 
 class NotSent(Waiter):

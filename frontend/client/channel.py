@@ -33,6 +33,7 @@ from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.errors import Draining, RequestError
 from ringbatch.shm.spinning import Patience
+from ringbatch.shm.wakeup import Wakeup
 
 NEVER: Final = 1 << 63
 SWEEP_NS: Final = 1_000_000_000
@@ -52,6 +53,7 @@ class Channel:
     Args:
         slots: of a lane that this process holds.
         bell: the lane's.
+        doorbell: the collector's, which `slots` rings; closed with the lane.
         life: what `Segment.watch_life` gives.
         spin_ns: how long a thread watches for its answer before it sleeps, where answers usually
             take no longer.
@@ -62,6 +64,7 @@ class Channel:
         self,
         slots: Slots,
         bell: Bell,
+        doorbell: Wakeup,
         life: int,
         *,
         spin_ns: int = 0,
@@ -72,6 +75,7 @@ class Channel:
         self._segment = slots.segment
         self._words = slots.segment.words
         self._bell = bell
+        self._doorbell = doorbell
         self._life = life
         self._poll = select.poll()
         self._poll.register(bell.fileno(), select.POLLIN)
@@ -96,6 +100,8 @@ class Channel:
         """When the leader wakes up by itself."""
         self._sleepers: dict[Waiter, None] = {}
         self._resolved: deque[Waiter] = deque()
+        self._delivering: set[int] = set()
+        """Threads amid `_deliver`."""
         self._standby: Waiter | None = None
         self._last: Waiter | None = None
         self._detached = threading.Event()
@@ -166,12 +172,13 @@ class Channel:
 
     def over(self, waiter: Waiter) -> None:
         """A waiter has got, or given up, everything; it says so once."""
-        self._waiters.discard(waiter)
         if waiter.deferred:
             self._deferred -= 1
             self._resolved.append(waiter)
         if waiter.asleep:
             self.wake(waiter)
+        # At the end, so that a takeover finds whoever an exception has kept from the above.
+        self._waiters.discard(waiter)
         if self._last is not None and not self._waiters:
             self._resolved.append(self._last)
 
@@ -215,6 +222,8 @@ class Channel:
                 self._leader = None
             if not self._detached.is_set():
                 waiter.fail(Interrupted("nobody waits for this request any more"))
+                if self._closing and self._leader is None:
+                    self._detach()
             self._hand_over()
             self._busy = False
         self._deliver()
@@ -285,6 +294,9 @@ class Channel:
                 self._expire()
             if self._closing:
                 self._detach()
+            if self._resolved:
+                # Functions of the program's own come next, and may take long.
+                self._hand_over()
             self._busy = False
         if self._resolved:
             self._deliver()
@@ -302,6 +314,9 @@ class Channel:
                 del self._sleepers[waiter]
             else:
                 signal.acquire()
+            if self._refusal is None:
+                # Who leads may be held up, by a signal handler for example.
+                self.slots.collect()
             self._expire()
             self._busy = False
         self._deliver()
@@ -354,6 +369,9 @@ class Channel:
             waiter.lost(
                 Interrupted("another thread was interrupted amid its own call; send it again")
             )
+            if waiter in self._waiters:
+                # It had its answer, and nobody was told yet.
+                self.over(waiter)
         self._deferred = 0
 
     def stand_by(self) -> None:
@@ -404,18 +422,31 @@ class Channel:
         self._deliver()
 
     def _deliver(self) -> None:
-        """Resolve what is over; never under the lock, for it calls the user's own functions."""
-        while self._resolved:
-            try:
-                waiter = self._resolved.popleft()
-            except IndexError:  # another thread was faster
-                return
-            try:
-                waiter.resolve()
-            except BaseException:
-                # Of the user's own functions one that ends its thread ends no more than that.
-                self._deliver()
-                raise
+        """Resolve what is over; never under the lock, for it calls the user's own functions.
+
+        Called by one of these, it leaves what is left to the call that is under way: each of many
+        functions may send a request, and they would stand on top of one another.
+        """
+        thread = threading.get_ident()
+        if thread in self._delivering:
+            return
+        self._delivering.add(thread)
+        ended: BaseException | None = None
+        try:
+            while self._resolved:
+                try:
+                    waiter = self._resolved.popleft()
+                except IndexError:  # another thread was faster
+                    break
+                try:
+                    waiter.resolve()
+                except BaseException as error:
+                    # Of the user's own functions one that ends its thread ends no more than that.
+                    ended = error
+        finally:
+            self._delivering.discard(thread)
+        if ended is not None:
+            raise ended
 
     def close(self) -> None:
         """Give up what is in flight, and leave the lane to the next."""
@@ -469,6 +500,7 @@ class Channel:
     def _detach(self) -> None:
         if not self._detached.is_set():
             self._bell.close()
+            self._doorbell.close()
             os.close(self._life)
             self._segment.detach()
             self._detached.set()
@@ -481,10 +513,12 @@ class Channel:
         )
         if not self._detached.is_set():
             self._bell.close()
+            self._doorbell.close()
             os.close(self._life)
             self._segment.disown()
         # The parent's other threads may have held these, and are not here to release them.
         self._lock, self._busy, self._closing = threading.Lock(), False, True
+        self._delivering = set()
         self._detached = threading.Event()
         self._detached.set()
 

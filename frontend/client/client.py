@@ -102,13 +102,16 @@ class Client:
         with ExitStack() as undo:
             undo.callback(segment.detach)
             undo.callback(os.close, life)
-            wake = segment.collector_doorbell().wake
-            lane = Lane.attach_as_client(segment, wake)
+            doorbell = segment.collector_doorbell()
+            undo.callback(doorbell.close)
+            lane = Lane.attach_as_client(segment, doorbell.wake)
             bell = segment.lane_doorbell(lane.index)
-            slots = Slots(segment, lane, wake, time.monotonic_ns)
-            channel = Channel(slots, bell, life, spin_ns=self._spin_ns)
+            undo.callback(bell.close)
+            slots = Slots(segment, lane, doorbell.wake, time.monotonic_ns)
+            channel = Channel(slots, bell, doorbell, life, spin_ns=self._spin_ns)
+            session = _Session(channel, segment, *models_of(segment))
             undo.pop_all()
-        self._session = _Session(channel, segment, *models_of(segment))
+        self._session = session
         self._forsaken = weakref.finalize(self, channel.forsake)
 
     def __enter__(self) -> Self:
@@ -126,13 +129,11 @@ class Client:
         """Give up what is in flight, and leave the lane; afterwards calls raise `ClientClosed`."""
         with self._opening:
             self._closed = True
-            self._leave()
-            for channel in self._former:
-                channel.close()
-
-    def _leave(self) -> None:
-        self._forsaken.detach()
-        self._session.channel.close()
+            self._forsaken.detach()
+            channels = [self._session.channel, *self._former]
+        # It calls functions of the program's own, which may use the client.
+        for channel in channels:
+            channel.close()
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -160,6 +161,8 @@ class Client:
             InvalidRequest: the inputs are not what the model takes, or it refused them.
             ModelNotFound, ModelNotReady, RequestTooLarge, Overloaded, Draining, DeadlineExceeded,
             ModelFailed, WorkerDied: as over HTTP.
+            ModelServerAnswered, ModelServerBroken, ModelServerDown: of the runtime http.
+            InternalError: a defect of the engine's.
             EngineGone, ClientClosed, Interrupted: there will be no answer.
         """
         session, wanted, timeout_ns = self._wanted(model, timeout_s)
@@ -202,7 +205,8 @@ class Client:
         leaves it to the engine how they are put together; `infer` costs less.
 
         Args:
-            model: one with one input and one output, both of a fixed size.
+            model: one with one input and one output, both of a fixed size; of a chain, what its
+                steps keep as well.
             inputs: the instances, an array [rows, ...] of the input's dtype.
             timeout_s: seconds until all that have no answer are given up; at most, and by default,
                 the model's.
@@ -289,12 +293,14 @@ class Client:
 
     def _reopened(self, session: _Session) -> _Session:
         """A session with the engine that runs now, if that is another one."""
+        if isinstance(self._engine, int) or self._segment is not None:
+            raise EngineGone("the engine has stopped")
+        # It calls functions of the program's own, which may use the client.
+        session.channel.close()
         with self._opening:
             self._expect_open()
             if self._session is session:
-                if isinstance(self._engine, int) or self._segment is not None:
-                    raise EngineGone("the engine has stopped")
-                self._leave()
+                self._forsaken.detach()
                 try:
                     self._open()
                 except StartupError as error:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,10 +11,22 @@ import pytest
 from client_harness import Answer, ClientHarness
 from segment_fixture import spec
 
-from ringbatch.frontend import Client, Interrupted, InvalidRequest, ModelFailed, RequestTooLarge
+from ringbatch.frontend import (
+    Client,
+    EngineGone,
+    Interrupted,
+    InvalidRequest,
+    ModelFailed,
+    RequestTooLarge,
+)
+from ringbatch.frontend.client import client as client_module
+from ringbatch.frontend.client.channel import NEVER
+from ringbatch.frontend.client.waiter import Waiter
 from ringbatch.shm.engine_port import Request
+from ringbatch.shm.errors import StartupError
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Status
+from ringbatch.shm.tallies import Tally
 from ringbatch.shm.tensor import Tensor
 
 X = Tensor("x", "INT64", [])
@@ -115,27 +128,31 @@ def test_a_function_of_a_future_that_ends_its_thread_ends_no_other_request(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
-@pytest.mark.parametrize("where", ["collect", "answer", "release"])
+@pytest.mark.parametrize(
+    ("owner", "where"),
+    [(Lane, "collect"), (Lane, "answer"), (Lane, "release"), (Tally, "answered")],
+)
 def test_whatever_is_raised_in_the_clients_thread_every_future_ends(
     harness: ClientHarness,
     client: Client,
     monkeypatch: pytest.MonkeyPatch,
     wait_until: WaitUntil,
+    owner: type,
     where: str,
     error: type[BaseException],
 ) -> None:
-    usual = getattr(Lane, where)
+    usual = getattr(owner, where)
 
-    def raising(lane: Lane, *arguments: Any) -> Any:
+    def raising(one: Any, *arguments: Any) -> Any:
         if threading.current_thread() in own_threads():
-            monkeypatch.setattr(Lane, where, usual)
-            usual(lane, *arguments)
+            monkeypatch.setattr(owner, where, usual)
+            usual(one, *arguments)
             raise error
-        return usual(lane, *arguments)
+        return usual(one, *arguments)
 
     futures = [client.infer_async("same", numbers(1)) for _ in range(30)]
     refs = taken(harness, 30, wait_until)
-    monkeypatch.setattr(Lane, where, raising)
+    monkeypatch.setattr(owner, where, raising)
     harness.answer(refs)
     ends = [future.exception(30) for future in futures]
     assert {type(end) for end in ends} <= {type(None), Interrupted}
@@ -185,3 +202,134 @@ def test_an_answer_larger_than_the_lane_fails_for_good(
     for _ in range(3):
         with pytest.raises(ModelFailed, match="lane_bytes"):
             client.infer("untyped", [1])
+
+
+def test_functions_that_use_the_client_once_the_engine_has_ended_hold_up_nobody(
+    harness: ClientHarness, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(*_: object) -> Any:
+        raise StartupError("no engine runs")
+
+    monkeypatch.setattr(client_module, "attach", nobody)
+    # As one that was not told which segment, and so looks for the next engine.
+    client._segment = None
+    found: list[BaseException | None] = []
+
+    def once_more(future: Future[Any]) -> None:
+        found.append(future.exception())
+        with pytest.raises(EngineGone):
+            client.infer_async("same", numbers(1))
+
+    futures = [client.infer_async("same", numbers(1)) for _ in range(3)]
+    for future in futures:
+        future.add_done_callback(once_more)
+    harness.end()
+    assert [type(future.exception(30)) for future in futures] == [EngineGone] * 3
+    closing = threading.Thread(target=client.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert [type(error) for error in found] == [EngineGone] * 3
+
+
+def test_a_function_may_close_the_client_that_is_being_closed(client: Client) -> None:
+    futures = [client.infer_async("same", numbers(1)) for _ in range(2)]
+    for future in futures:
+        future.add_done_callback(lambda _: client.close())
+    closing = threading.Thread(target=client.close, daemon=True)
+    closing.start()
+    closing.join(30)
+    assert not closing.is_alive()
+    assert all(future.done() for future in futures)
+
+
+def test_functions_that_send_the_next_request_do_not_stand_on_one_another(
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
+) -> None:
+    under_way, deepest, followers = [0], [0], []
+
+    def send_on(_: Future[Any]) -> None:
+        under_way[0] += 1
+        deepest[0] = max(deepest[0], under_way[0])
+        followers.append(client.infer_async("same", numbers(1)))
+        under_way[0] -= 1
+
+    for _ in range(28):
+        client.infer_async("same", numbers(1)).add_done_callback(send_on)
+    harness.answer(taken(harness, 28, wait_until))
+    wait_until(lambda: len(followers) == 28, "each has sent the next")
+    assert deepest == [1]
+    harness.serve()
+    assert [future.result(30).tolist() for future in followers] == [[0]] * 28
+
+
+def test_while_a_function_runs_others_get_their_answers(
+    harness: ClientHarness, client: Client, wait_until: WaitUntil
+) -> None:
+    entered, released, found = threading.Event(), threading.Event(), []
+
+    def take_long(_: Future[Any]) -> None:
+        entered.set()
+        released.wait(60)
+
+    client.infer_async("same", numbers(1)).add_done_callback(take_long)
+    first = taken(harness, 1, wait_until)
+    wait_until(lambda: client._session.channel._leader is not None, "the client's thread leads")
+    other = threading.Thread(target=lambda: found.append(client.infer("same", numbers(2))))
+    other.start()
+    second = taken(harness, 1, wait_until)
+    wait_until(lambda: client._session.channel._sleepers, "the other thread follows")
+    harness.answer(first)
+    assert entered.wait(30)
+    harness.answer(second)
+    other.join(30)
+    alive = other.is_alive()
+    released.set()
+    other.join()
+    assert not alive
+    assert [answer.tolist() for answer in found] == [[0, 1]]
+
+
+def test_an_answer_that_stands_there_at_the_deadline_counts_though_nobody_has_handed_it_out(
+    harness: ClientHarness, client: Client
+) -> None:
+    harness.serve()
+    # One that leads and never comes back, as a thread that is stopped does not.
+    client._session.channel._leader = stopped = Waiter(NEVER)
+    assert client.infer("same", numbers(2), timeout_s=0.5).tolist() == [0, 1]
+    client._session.channel.abandon(stopped)
+
+
+def test_a_leader_that_is_interrupted_while_another_closes_leaves_the_lane(
+    harness: ClientHarness, client: Client
+) -> None:
+    channel = client._session.channel
+    channel._leader = leading = Waiter(NEVER)
+    client.close()
+    assert not channel.closed
+    channel.abandon(leading)
+    assert channel.closed
+
+
+def test_who_is_interrupted_while_it_opens_a_client_holds_no_lane(
+    harness: ClientHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client_module, "models_of", interrupted)
+        for _ in range(3):
+            with pytest.raises(KeyboardInterrupt):
+                Client(segment=harness.name)
+    Client(segment=harness.name).close()
+
+
+def test_a_client_that_is_closed_leaves_no_memory_mapped(harness: ClientHarness) -> None:
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count(harness.name[1:])
+
+    before = mapped()
+    for _ in range(3):
+        Client(segment=harness.name).close()
+    assert mapped() == before

@@ -1,6 +1,7 @@
 """Arrays to slots and back, against layouts that segment_fixture.py writes a second time."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from segment_fixture import pack, spec, unpack
 
 from ringbatch.frontend.client.arrays import ArrayCodec, RowCodec
 from ringbatch.frontend.v2.protocol import V2Model
+from ringbatch.shm.chain import REQUEST, Chain, Source, Step
 from ringbatch.shm.errors import InvalidRequest, ModelFailed
 from ringbatch.shm.tensor import DATATYPES, Tensor
 
@@ -295,6 +297,21 @@ def test_rows_are_the_bytes_of_each_instance_whether_batched_or_not() -> None:
 def test_rows_of_no_fixed_size_are_refused(inputs: list[Tensor], outputs: list[Tensor]) -> None:
     with pytest.raises(InvalidRequest, match="not one input and one output"):
         RowCodec(spec(0, inputs, outputs))
+
+
+@pytest.mark.parametrize(("size", "sound"), [(2, True), (-1, False)])
+def test_rows_of_a_chain_that_keeps_what_has_no_fixed_size_are_refused(
+    size: int, sound: bool
+) -> None:
+    x, kept = Tensor("x", "INT8", []), Tensor("kept", "INT8", [size])
+    first = Step("first", "", (x,), (kept,), True, (Source(REQUEST, 0),), (0,))
+    last = Step("last", "", (kept,), (x,), True, (Source(0, 0),), ())
+    chained = replace(spec(0, [x], [x]), chain=Chain((first, last), (Source(1, 0),)))
+    if sound:
+        assert RowCodec(chained).input_bytes == 1
+    else:
+        with pytest.raises(InvalidRequest, match="size depends on the request"):
+            RowCodec(chained)
 
 
 def test_rows_that_do_not_fit_are_refused_in_words() -> None:
