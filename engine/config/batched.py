@@ -70,7 +70,8 @@ class BatchedConfig:
     max_batch_elements: Annotated[
         int,
         whole(0, 1 << 40),
-        "elements of the largest input in one batch, padding included; 0 for no bound",
+        "elements of the largest input in one batch, padding included; 0 for no bound; for texts "
+        "see Texts",
     ] = 0
     max_batch_cost: Annotated[
         float,
@@ -87,12 +88,13 @@ class BatchedConfig:
         tuple[int, ...],
         ascending(1, 1 << 30, "[32, 64, 128]"),
         "sizes that dimensions of any size are padded to; requests share batches with those of "
-        "their bucket; by default each batch is padded to its longest instance",
+        "their bucket; by default each batch is padded to its longest instance; for texts see "
+        "Texts",
     ] = ()
     padding_values: Annotated[
         tuple[str, ...],
         PADDINGS,
-        "numbers that inputs are padded with; 0 for every other input",
+        'numbers that inputs are padded with, such as ["ids=1"]; 0 for every other input',
     ] = ()
     lengths_input: Annotated[
         str | None,
@@ -143,7 +145,8 @@ class BatchedConfig:
         float | None,
         number(DAY_S, zero=False),
         "seconds that one run of a batch may take before its worker is taken for hung and "
-        "replaced; by default a quarter of timeout_s, and no less than 1",
+        "replaced, 5 s later where servers or actors are asked; by default a quarter of timeout_s, "
+        "and no less than 1; for the runtime http timeout_s",
     ] = None
     policy: Annotated[
         Literal["eager", "fixed"],

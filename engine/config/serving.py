@@ -30,7 +30,10 @@ class ServingConfig:
     """Of the section ``[server]``: the frontends, and the memory they share with the engine."""
 
     name: Annotated[
-        str, ENGINE_NAME, "the engine's name, for commands and clients; by default its file's stem"
+        str,
+        ENGINE_NAME,
+        "the engine's name, for commands and clients; by default its file's stem; its flag is "
+        "--engine-name, as --name is the model's",
     ] = UNNAMED
     host: Annotated[
         str,
@@ -169,8 +172,8 @@ class ServingConfig:
         str | None,
         APPLICATION,
         "an ASGI application, such as FastAPI's, that the frontends serve at all paths that do not "
-        "begin with /v1/models or /v2: the name of a module, which is looked for beside this file "
-        "first, and of the application in it; see Routes of your own",
+        "begin with /v1/models or /v2 and are not those of texts: the name of a module, which is "
+        "looked for beside this file first, and of the application in it; see Routes of your own",
     ] = None
     placement: Annotated[
         Literal["shared", "auto"],
@@ -181,7 +184,8 @@ class ServingConfig:
     frontend_cpus: Annotated[
         str | None,
         CPUS,
-        "CPUs that the frontends and the collector may use; by default placement decides",
+        'CPUs that the frontends and the collector may use, such as "0-3,8" or "numa:0"; by '
+        "default placement decides",
     ] = None
     spare_workers: Annotated[
         int | None,

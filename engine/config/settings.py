@@ -1,5 +1,8 @@
 """Everything that can be set, each with its default, its legal values and what it bounds.
 
+What is set of the frontends and of the memory is defined in `ringbatch.engine.config.serving`, of a
+model's file and of its batches in `ringbatch.engine.config.batched`, and the rest here.
+
 A field's annotation is its whole definition: the type, the `Kind` that says which values are legal,
 and a sentence with the unit. `ringbatch.engine.config.document` checks documents by them, and the
 command line makes its flags and their help from them.
@@ -47,7 +50,7 @@ class ServerConfig(ServingConfig):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         choice("debug", "info", "warning", "error"),
-        "the least severe messages that are logged",
+        "the least severe messages that are logged: debug, info, warning or error",
     ] = "info"
     log_format: Annotated[
         Literal["text", "json"],
@@ -105,8 +108,8 @@ class ModelConfig(BatchedConfig):
         int | tuple[int, int],
         count_or_range(64),
         "number of processes that each hold a copy of the model, or the fewest and the most, "
-        "[1, 8] or [0, 8], between which the load decides; by default 4 for the runtime http, for "
-        "each address in path, each of which has one batch under way",
+        "[1, 8] or [0, 8], between which the load decides; by default, for the runtime http, 4 for "
+        "each address in path and at most 64, each of which has one batch under way",
     ] = 1
     target_wait_ms: Annotated[
         float | None,
@@ -139,8 +142,8 @@ class ModelConfig(BatchedConfig):
     device: Annotated[
         str,
         DEVICE,
-        "where the runtimes onnx, text and torch run the model: "
-        "cpu, or cuda:0 with the number of a device",
+        "where the runtimes onnx, text and torch run the model, and what load(device) of a model "
+        "file in Python is told: cpu, or cuda:0 with the number of a device",
     ] = "cpu"
     inputs: Annotated[
         tuple[str, ...],
@@ -155,7 +158,8 @@ class ModelConfig(BatchedConfig):
     autocast: Annotated[
         Literal["off", "BF16", "FP16"],
         choice("off", "BF16", "FP16"),
-        "the datatype that the runtime torch uses for operations that lose little precision in it",
+        "the datatype, BF16 or FP16, that the runtime torch uses for operations that lose little "
+        "precision in it, and in which the runtime openvino computes; off for none",
     ] = "off"
     channels_last: Annotated[
         bool,
@@ -195,12 +199,13 @@ class ModelConfig(BatchedConfig):
     devices: Annotated[
         tuple[str, ...],
         DEVICES,
-        "the device of each worker, in order; several may share one; by default that of device",
+        'the device of each worker, in order, such as ["cuda:0", "cuda:1"]; several may share one; '
+        "by default that of device, which says for which runtimes it is",
     ] = ()
     cpus: Annotated[
         tuple[str, ...],
         CPU_SETS,
-        "CPUs of each worker, in order; by default those of placement",
+        'CPUs of each worker, in order, such as ["0-3", "numa:0"]; by default those of placement',
     ] = ()
     trusted_types: Annotated[
         tuple[str, ...],
@@ -216,8 +221,8 @@ class ModelConfig(BatchedConfig):
     protocol: Annotated[
         Literal["v1", "v2", "v2-json"],
         choice("v1", "v2", "v2-json"),
-        "what the runtime http asks the model server in: KServe's V1, V2 with binary tensors, or "
-        "V2 in JSON alone",
+        "what the runtime http asks the model server in: v1, KServe's V1; v2, V2 with binary "
+        "tensors; v2-json, V2 in JSON alone",
     ] = "v1"
     forward_headers: Annotated[
         tuple[str, ...],
@@ -262,7 +267,7 @@ class ModelConfig(BatchedConfig):
     ray_resources: Annotated[
         tuple[str, ...],
         RAY_RESOURCES,
-        "other resources of the cluster that each actor has for itself",
+        'other resources of the cluster that each actor has for itself, such as ["accelerator=1"]',
     ] = ()
     ray_scheduling: Annotated[
         Literal["spread", "default"],
@@ -283,10 +288,10 @@ class ModelConfig(BatchedConfig):
     retry: Annotated[
         Literal["safe", "always"],
         choice("safe", "always"),
-        "which batches without an answer another model server is asked for: safe, those that none "
-        "has begun to run, because it took no connection or answered 429 or 503, or a kept "
-        "connection ended there without a byte of an answer and it takes no other; always, also "
-        "those that one may have run: its connection ended, or it was taken for down meanwhile",
+        "which batches that a model server has not answered go to another one: safe, those that it "
+        "refused with 429 or 503, or for which it takes no connection, even after one that was "
+        "kept has ended without a byte of an answer; always, also those that it may have run, "
+        "because the connection ended or the server was taken for down meanwhile",
     ] = "safe"
     upstream_ca: Annotated[
         Path | None,

@@ -1,7 +1,7 @@
 """The seam behind which model files differ: a path and some options in, a `Model` out.
 
 A runtime is a function of that shape. Which one is meant, and by which endings it knows its files,
-stands in `ringbatch.engine.config.settings`; what it needs beyond the engine's own packages it
+stands in `ringbatch.engine.config.kinds`; what it needs beyond the engine's own packages it
 imports only when it is called, which is in a worker.
 """
 
