@@ -19,11 +19,11 @@ import select
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
+from ringbatch.frontend.client.delivery import Delivery
 from ringbatch.frontend.client.errors import ClientClosed, EngineGone, Interrupted
 from ringbatch.frontend.client.slots import Slots
 from ringbatch.frontend.client.waiter import Last, Waiter, again
@@ -99,9 +99,7 @@ class Channel:
         self._until_ns = NEVER
         """When the leader wakes up by itself."""
         self._sleepers: dict[Waiter, None] = {}
-        self._resolved: deque[Waiter] = deque()
-        self._delivering: set[int] = set()
-        """Threads amid `_deliver`."""
+        self._delivery = Delivery()
         self._standby: Waiter | None = None
         self._last: Waiter | None = None
         self._detached = threading.Event()
@@ -118,7 +116,7 @@ class Channel:
                 if self._refusal is None and (self._signs.poll(0) or not self._segment.alive):
                     self._engine_ended()
                 self._busy = False
-            self._deliver()
+            self._delivery.deliver()
         return isinstance(self._refusal, EngineGone)
 
     def submit(self, waiter: Waiter, served_word: int) -> bool:
@@ -149,8 +147,7 @@ class Channel:
                 if waiter.deferred and self._leader is None:
                     self._hand_over()
             self._busy = False
-        if self._resolved:
-            self._deliver()
+        self._delivery.deliver()
         if refusal is not None:
             raise again(refusal)
         return served
@@ -163,8 +160,7 @@ class Channel:
                 waiter.advance()
                 self.slots.lane.submit()
             self._busy = False
-        if self._resolved:
-            self._deliver()
+        self._delivery.deliver()
 
     def took(self, time_ns: int) -> None:
         """Learn how long an answer took."""
@@ -174,13 +170,13 @@ class Channel:
         """A waiter has got, or given up, everything; it says so once."""
         if waiter.deferred:
             self._deferred -= 1
-            self._resolved.append(waiter)
+            self._delivery.add(waiter)
         if waiter.asleep:
             self.wake(waiter)
         # At the end, so that a takeover finds whoever an exception has kept from the above.
         self._waiters.discard(waiter)
         if self._last is not None and not self._waiters:
-            self._resolved.append(self._last)
+            self._delivery.add(self._last)
 
     def wake(self, waiter: Waiter) -> None:
         """A waiter has become ready, or is to lead."""
@@ -226,7 +222,7 @@ class Channel:
                     self._detach()
             self._hand_over()
             self._busy = False
-        self._deliver()
+        self._delivery.deliver()
 
     def _spin(self, waiter: Waiter) -> None:
         """Watch for answers instead of sleeping.
@@ -246,8 +242,7 @@ class Channel:
                 os.sched_yield()
         finally:
             self._spinning = False
-        if self._resolved:
-            self._deliver()
+        self._delivery.deliver()
 
     def _sleep(self, waiter: Waiter) -> None:
         with self._lock:
@@ -294,12 +289,11 @@ class Channel:
                 self._expire()
             if self._closing:
                 self._detach()
-            if self._resolved:
+            if self._delivery:
                 # Functions of the program's own come next, and may take long.
                 self._hand_over()
             self._busy = False
-        if self._resolved:
-            self._deliver()
+        self._delivery.deliver()
 
     def _follow(self, waiter: Waiter, signal: threading.Lock, now_ns: int) -> None:
         limit_s = -1.0
@@ -319,7 +313,7 @@ class Channel:
                 self.slots.collect()
             self._expire()
             self._busy = False
-        self._deliver()
+        self._delivery.deliver()
 
     def _expect(self, deadline_ns: int) -> None:
         self._earliest_ns = deadline_ns
@@ -366,9 +360,7 @@ class Channel:
         if self._refusal is None:
             self.slots.take_over()
         for waiter in list(self._waiters):
-            waiter.lost(
-                Interrupted("another thread was interrupted amid its own call; send it again")
-            )
+            waiter.lost(Interrupted("another thread was interrupted amid its call; send it again"))
             if waiter in self._waiters:
                 # It had its answer, and nobody was told yet.
                 self.over(waiter)
@@ -419,34 +411,7 @@ class Channel:
                 for waiter in [waiter for waiter in self._waiters if waiter.deferred]:
                     waiter.fail(Interrupted("the thread that waited for the answer has ended"))
             self._busy = False
-        self._deliver()
-
-    def _deliver(self) -> None:
-        """Resolve what is over; never under the lock, for it calls the user's own functions.
-
-        Called by one of these, it leaves what is left to the call that is under way: each of many
-        functions may send a request, and they would stand on top of one another.
-        """
-        thread = threading.get_ident()
-        if thread in self._delivering:
-            return
-        self._delivering.add(thread)
-        ended: BaseException | None = None
-        try:
-            while self._resolved:
-                try:
-                    waiter = self._resolved.popleft()
-                except IndexError:  # another thread was faster
-                    break
-                try:
-                    waiter.resolve()
-                except BaseException as error:
-                    # Of the user's own functions one that ends its thread ends no more than that.
-                    ended = error
-        finally:
-            self._delivering.discard(thread)
-        if ended is not None:
-            raise ended
+        self._delivery.deliver()
 
     def close(self) -> None:
         """Give up what is in flight, and leave the lane to the next."""
@@ -464,7 +429,7 @@ class Channel:
                 else:
                     self._bell.wake()
             self._busy = False
-        self._deliver()
+        self._delivery.deliver()
         self._detached.wait(SWEEP_NS / 1e9)
 
     @property
@@ -485,9 +450,9 @@ class Channel:
             self._begin()
             self._last = Last(self.close)
             if not self._waiters:
-                self._resolved.append(self._last)
+                self._delivery.add(self._last)
             self._busy = False
-        self._deliver()
+        self._delivery.deliver()
 
     def forsake(self) -> None:
         """As `close`, from wherever the garbage collector found that nobody has the client."""
@@ -518,7 +483,7 @@ class Channel:
             self._segment.disown()
         # The parent's other threads may have held these, and are not here to release them.
         self._lock, self._busy, self._closing = threading.Lock(), False, True
-        self._delivering = set()
+        self._delivery = Delivery()
         self._detached = threading.Event()
         self._detached.set()
 
