@@ -289,6 +289,6 @@ def _rates(text: str) -> tuple[float, ...]:
 
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
-    if not colon or not name.strip() or not text.isprintable():
-        raise argparse.ArgumentTypeError(f'found "{text}", but it must be "NAME: VALUE"')
+    if not colon or not name.strip() or not text.isprintable() or not text.isascii():
+        raise argparse.ArgumentTypeError(f'found "{text}", but it must be "NAME: VALUE" in ASCII')
     return name.strip(), value.strip()

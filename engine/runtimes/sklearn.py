@@ -63,7 +63,7 @@ def open_sklearn(path: Path, options: Options) -> Model:
         )
     with refusing(path):
         required("sklearn.utils.validation", "sklearn", path).check_is_fitted(estimator)
-    if options.columns != "matrix" and getattr(estimator, "feature_names_in_", None) is not None:
+    if options.columns != "matrix" and _has_names(estimator, options.columns):
         table = Table(path, estimator, required("pandas", "sklearn", path))
         outputs, predict = _outputs(path, estimator, table.sample(), options.answers)
         return Model(table.inputs, outputs, lambda: None, lambda *a: predict(table.frame(*a)))
@@ -99,6 +99,16 @@ def _unpickle(path: Path, content: Path) -> Any:
     joblib = required("joblib", "sklearn", path)
     with refusing(path, "it cannot be read as a pickle or joblib file"):
         return joblib.load(content)
+
+
+def _has_names(estimator: Any, columns: str) -> bool:
+    """Whether it looks for its columns by names that somebody gave them."""
+    names = getattr(estimator, "feature_names_in_", None)
+    if names is None:
+        return False
+    # These LightGBM makes up where it is fitted on an array.
+    made_up = [f"Column_{number}" for number in range(len(names))]
+    return columns == "named" or [*names] != made_up
 
 
 def _input(path: Path, estimator: Any) -> Tensor:

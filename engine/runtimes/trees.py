@@ -25,7 +25,7 @@ from ringbatch.shm.tensor import Tensor
 Array = NDArray[Any]
 
 _INPUT: Final = "x"
-_KINDS: Final = {"b": "BOOL", "i": "INT64", "u": "INT64"}
+_KINDS: Final = {"b": "BOOL", "i": "INT64", "u": "INT64", "f": "FP64"}
 """The datatypes of labels, by the kind of their numpy dtype; every other is BYTES."""
 _FLOATS: Final = {"FP32": "<f4", "FP64": "<f8"}
 _SHOWN: Final = 60

@@ -219,6 +219,33 @@ def test_boosters_alone_take_texts_where_they_learned_from_categories(
         assert np.array_equal(model.predict(*oslo)[1], model.predict(*without)[1])
 
 
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_names_that_lightgbm_made_up_for_an_array_are_none(tmp_path: Path) -> None:
+    x = TABLE[["class", "id"]].to_numpy(float)
+    estimator = RandomForestClassifier(3, random_state=0).fit(x, WANTED)
+    estimator.feature_names_in_ = np.array(["Column_0", "Column_1"], dtype=object)
+    model = opened(tmp_path, estimator)
+    assert model.inputs == (Tensor("x", "FP64", [2]),)
+    assert np.array_equal(model.predict(x)[1], estimator.predict_proba(x))
+    named = opened(tmp_path, estimator, columns="named")
+    assert [tensor.name for tensor in named.inputs] == ["Column_0", "Column_1"]
+    for names in (["Column_1", "Column_0"], ["Column_0", "age"]):
+        estimator.feature_names_in_ = np.array(names, dtype=object)
+        assert [tensor.name for tensor in opened(tmp_path, estimator).inputs] == names
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@pytest.mark.parametrize(("module", "name", "more"), BOOSTERS)
+def test_boosters_fitted_on_an_array_take_one(
+    tmp_path: Path, module: str, name: str, more: Any
+) -> None:
+    x = TABLE[["age", "class"]].to_numpy(float)
+    estimator = getattr(pytest.importorskip(module), name)(**more).fit(x, WANTED.astype(int))
+    model = opened(tmp_path, estimator)
+    assert [(tensor.name, tensor.shape) for tensor in model.inputs] == [("x", (2,))]
+    assert np.array_equal(model.predict(x)[1], estimator.predict_proba(x))
+
+
 def test_numbers_alone_may_be_one_matrix_again(tmp_path: Path) -> None:
     frame = TABLE[["class", "id"]]
     estimator = RandomForestClassifier(3, random_state=0).fit(frame, WANTED)

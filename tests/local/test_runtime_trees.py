@@ -11,6 +11,7 @@ import pytest
 from ringbatch.engine.runtimes.lightgbm_row import SingleRow
 from ringbatch.engine.runtimes.model import InvalidInput, Model, Options
 from ringbatch.engine.runtimes.opening import open_model
+from ringbatch.engine.runtimes.trees import Column, Trees, served
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
 
@@ -313,6 +314,27 @@ def test_labels_of_catboost_are_those_of_its_file(tmp_path: Path) -> None:
     model = opened("catboost", catboost_file(tmp_path, "MultiClass", CITIES))
     assert model.outputs[0] == Tensor("label", "BYTES", [])
     assert np.mean(asked(model, X)[0] == CITIES) > 0.9
+
+
+def test_labels_that_are_floats_are_served_as_such() -> None:
+    trees = Trees(
+        columns=[Column("a")],
+        precision="FP32",
+        classes=2,
+        labels=[0.5, 2.0],
+        prepared=lambda matrix: matrix,
+        functions={"probabilities": lambda matrix: np.hstack([1 - matrix, matrix])},
+    )
+    model = served(Path("model"), trees, Options(max_batch_size=8, threads=1))
+    assert model.outputs[0] == Tensor("label", "FP64", [])
+    (label, _) = asked(model, np.array([[0.0], [1.0]], "f4"))
+    assert label.tolist() == [0.5, 2.0]
+
+
+def test_a_classifier_of_catboost_keeps_labels_that_are_floats(tmp_path: Path) -> None:
+    model = opened("catboost", catboost_file(tmp_path, "Logloss", BINARY.astype(float)))
+    assert model.outputs[0] == Tensor("label", "FP64", [])
+    assert np.mean(asked(model, X)[0] == BINARY) > 0.9
 
 
 def test_rounds_up_to_the_best_are_used_where_xgboost_looked_for_it(tmp_path: Path) -> None:

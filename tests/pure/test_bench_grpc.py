@@ -124,6 +124,16 @@ def test_a_call_is_one_that_a_server_of_grpc_understands() -> None:
     assert [stream for stream, _ in peer.requests] == [1, 3]
 
 
+def test_a_host_that_is_given_is_the_one_that_a_call_is_for() -> None:
+    head = call_head("host:1", [("Host", "model.example.com"), ("X-Key", "secret")])
+    peer = Peer(GrpcCall(Requests([prefixed(b"")], (), head)))
+    peer.ask()
+    found = peer.requests[-1][1]
+    assert found[":authority"] == "model.example.com"
+    assert found["x-key"] == "secret"
+    assert "host" not in found
+
+
 def test_an_answer_is_compared_with_the_right_one_whatever_its_id_is() -> None:
     peer = Peer(call_of(references=[REFERENCE]))
     wrong = {**OUTPUT, "data": [1.5, 2.0]}

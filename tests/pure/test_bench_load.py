@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.bench.load.answers import BadAnswer, Reference, read_head
+from ringbatch.bench.load.answers import BadAnswer, Reference, post, read_head
 from ringbatch.bench.load.arrivals import Arrivals, Kind, recorded
 from ringbatch.bench.load.outcome import WRONG, Outcome, together
 
@@ -109,6 +109,20 @@ def test_what_is_no_answer_is_refused(data: bytes, words: str) -> None:
 def test_an_answer_is_right_where_only_its_batch_differs(found: bytes, right: bool) -> None:
     reference = Reference.of(b'{"message":"","batchId":"a","predictions":[[1.5,"a"]]}')
     assert reference.is_met_by(found) is right
+
+
+# Requests
+
+
+@pytest.mark.parametrize(
+    ("headers", "hosts"),
+    [([("X-Key", "k")], ["a:1"]), ([("HOST", "model.example.com")], ["model.example.com"])],
+)
+def test_a_request_has_one_host(headers: list[tuple[str, str]], hosts: list[str]) -> None:
+    head, _, body = post("a:1", "/", b"question", headers).partition(b"\r\n\r\n")
+    lines = [line.partition(": ") for line in head.decode().splitlines()[1:]]
+    assert [value for name, _, value in lines if name.lower() == "host"] == hosts
+    assert body == b"question"
 
 
 # Outcomes

@@ -14,10 +14,11 @@ from ringbatch.bench.command.measurement import measure
 from ringbatch.bench.command.settings import WARM_UP_S, Protocol, Settings
 from ringbatch.bench.command.subject import Subject
 from ringbatch.bench.load.arrivals import Arrivals, Kind
-from ringbatch.bench.load.outcome import Outcome
+from ringbatch.bench.load.outcome import UNANSWERED, Outcome
 from ringbatch.bench.report.result import Result
 from ringbatch.bench.served.asking import Address
 from ringbatch.bench.served.engine import Served
+from ringbatch.bench.served.failures import CannotMeasure
 
 CONFIG = Path("ringbatch.toml")
 TRACE = tuple(range(0, 100_000_000, 1_000_000))
@@ -25,7 +26,7 @@ ADDRESS = Address.of("http://127.0.0.1:1")
 
 
 class MadeUpFleet:
-    """Is answered in the milliseconds that its engine takes."""
+    """Is answered in the milliseconds that its engine takes, where they are awaited."""
 
     def __init__(self, took_ms: float, log: list[tuple[str, float]]) -> None:
         self._took_ms, self._log = took_ms, log
@@ -34,8 +35,9 @@ class MadeUpFleet:
         self._log.append((str(arrivals.kind), arrivals.seconds))
         count = 1000
         due = (np.arange(count) * int(arrivals.seconds * 1e9) // count).astype(np.int64)
-        took = np.full(count, int(self._took_ms * 1e6), np.int64)
-        ends = np.full(count, 200, np.int16)
+        left = int((arrivals.seconds + grace_s) * 1e9) - due
+        took = np.minimum(int(self._took_ms * 1e6), left)
+        ends = np.where(took < left, 200, UNANSWERED).astype(np.int16)
         none = np.zeros(count, np.int64)
         return Outcome(due, took, none, ends, arrivals.seconds, 0, connections, {})
 
@@ -65,10 +67,15 @@ class MadeUpSubject(Subject):
 
 
 class Host:
-    """Engines, of which each takes a millisecond more than the one before."""
+    """Engines, of which each takes a millisecond more than the one before.
 
-    def __init__(self) -> None:
+    Args:
+        least_ms: that each takes more than that.
+    """
+
+    def __init__(self, least_ms: float = 0.0) -> None:
         self.started, self.running = 0, 0
+        self._least_ms = least_ms
         self.log: list[tuple[str, float]] = []
 
     @contextmanager
@@ -76,7 +83,7 @@ class Host:
         assert self.running == 0, "two engines at once"
         self.started += 1
         self.running += 1
-        fleet: Any = MadeUpFleet(float(self.started), self.log)
+        fleet: Any = MadeUpFleet(self._least_ms + self.started, self.log)
         v1, path = Protocol.V1, "/v1/models/m:predict"
         yield MadeUpSubject(Served(ADDRESS, None), "m", v1, path, [b"{}"], [], fleet, True)
         self.running -= 1
@@ -87,8 +94,8 @@ def host() -> Host:
     return Host()
 
 
-def measured(host: Host, settings: Settings) -> Result:
-    kept = replace(settings, arrivals=Kind.REPLAY, trace=TRACE, seconds=0.5)
+def measured(host: Host, settings: Settings, seconds: float = 0.5) -> Result:
+    kept = replace(settings, arrivals=Kind.REPLAY, trace=TRACE, seconds=seconds)
     return measure(host.subjects, kept, {}, (), lambda line: None)
 
 
@@ -122,3 +129,14 @@ def test_what_starts_take_is_in_the_time_that_is_told() -> None:
     assert one.duration_s(3) == one.duration_s()
     assert each.duration_s(3)[0] == pytest.approx(one.duration_s()[0] + 5 * (3 + 2))
     assert each.duration_s(3)[1] > each.duration_s(3)[0]
+
+
+@pytest.mark.parametrize("took_ms", [3_000, 5_000])
+def test_a_slow_model_is_measured_with_longer_runs_and_the_words_say_so(took_ms: float) -> None:
+    settings = Settings(config=CONFIG, rounds=2)
+    with pytest.raises(CannotMeasure, match="needs longer runs, raise --duration-s"):
+        measured(Host(took_ms), settings, 2)
+    host = Host(took_ms)
+    result = measured(host, settings, 10)
+    assert result.closed.figures["rate /s"] > 0
+    assert [seconds for kind, seconds in host.log if kind == "closed"][:2] == [10, 10]

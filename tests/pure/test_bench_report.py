@@ -367,6 +367,21 @@ def test_less_in_a_second_costs_more() -> None:
     assert found["closed loop, answered/s"].cost.ratio == pytest.approx(2, rel=0.05)
 
 
+@pytest.mark.parametrize("name", ["lone", "closed"])
+def test_a_figure_that_has_become_void_is_no_difference_that_is_passed_over(name: str) -> None:
+    sound = result()
+    asked = getattr(sound, name).asked
+    changed: dict[str, Any] = {name: point(asked, [outcome(statuses={WRONG: 1})] * 5)}
+    void = replace(sound, **changed)
+    for earlier, later, which in ((sound, void, "later"), (void, sound, "earlier")):
+        with pytest.raises(NotComparable) as caught:
+            compared(earlier, later, 0.03, np.random.default_rng(0))
+        words = f"{asked.title} is void in the {which} one: 5 of 5000 answers were not the right"
+        assert str(caught.value).startswith(words)
+    names = {one.name for one in compared(void, void, 0.03, np.random.default_rng(0))}
+    assert 0 < len(names) < 4
+
+
 def test_few_rounds_prove_nothing_and_say_how_many_would() -> None:
     with pytest.raises(NotComparable, match="3 rounds prove nothing: measure with --rounds 5"):
         compared(result(rounds=3), result(rounds=3), 0.03, np.random.default_rng(0))

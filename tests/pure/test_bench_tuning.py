@@ -2,13 +2,21 @@
 
 import itertools
 import math
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from tiers import exhaustive
 
-from ringbatch.bench.command.tune import throughput, told
-from ringbatch.bench.load.outcome import Outcome
+from ringbatch.bench.command.settings import Settings
+from ringbatch.bench.command.tune import Wish, measured, throughput, told
+from ringbatch.bench.load.arrivals import Arrivals
+from ringbatch.bench.load.outcome import UNANSWERED, Outcome
 from ringbatch.bench.tuning.choices import choices_for, flags_of, settings_of, toml_of
 from ringbatch.bench.tuning.search import Candidate, Search, Trial, Values
 
@@ -191,6 +199,84 @@ def test_a_server_that_refuses_has_no_throughput() -> None:
     assert "requests were not answered: status 503" in found.words
 
 
+@pytest.mark.parametrize(
+    ("first", "most", "levels", "best"), [(16, 16, [16, 64], 16), (64, 10, [64, 16, 4], 4)]
+)
+def test_connections_that_are_refused_leave_what_fewer_have_found(
+    first: int, most: int, levels: list[int], best: int
+) -> None:
+    asked = []
+
+    def run(connections: int) -> Outcome:
+        asked.append(connections)
+        return of_level(connections, 1.0, 200 if connections <= most else 503)
+
+    found = throughput(run, None, first)
+    assert asked == levels
+    assert found.connections == best
+    assert found.rate_per_s == pytest.approx(best * 1000, rel=0.02)
+
+
+class MadeUpServer:
+    """Answers all connections with one batch after the other, which takes so long; the first one
+    `cold_s` longer. Is the generators too.
+    """
+
+    def __init__(self, batch_s: float, cold_s: float = 0.0) -> None:
+        self._batch_s, self._cold_s = batch_s, cold_s
+        self.asked_s: list[float] = []
+
+    def run(self, arrivals: Arrivals, connections: int, grace_s: float) -> Outcome:
+        self.asked_s.append(arrivals.seconds)
+        due, took, ends, now = list[float](), list[float](), list[int](), 0.0
+        while now < arrivals.seconds:
+            batch_s = self._batch_s + self._cold_s
+            left_s = arrivals.seconds + grace_s - now
+            due.append(now)
+            took.append(min(batch_s, left_s))
+            ends.append(200 if batch_s <= left_s else UNANSWERED)
+            now, self._cold_s = now + batch_s, 0.0
+        due_ns, took_ns = (
+            np.repeat((np.asarray(each) * 1e9).astype(np.int64), connections)
+            for each in (due, took)
+        )
+        statuses = np.repeat(np.asarray(ends, np.int16), connections)
+        none = np.zeros(len(due_ns), np.int64)
+        return Outcome(due_ns, took_ns, none, statuses, arrivals.seconds, 0, connections, {})
+
+
+def rate_as_it_is(server: MadeUpServer, monkeypatch: pytest.MonkeyPatch) -> float:
+    """What is found for the configuration as it is."""
+
+    @contextmanager
+    def entered(value: Any) -> Iterator[Any]:
+        yield value
+
+    subject = SimpleNamespace(model="m", fleet=lambda generators: entered(server))
+    module = "ringbatch.bench.command.tune"
+    monkeypatch.setattr(f"{module}.started", lambda config, flags: entered(None))
+    monkeypatch.setattr(f"{module}.find", lambda served, settings: subject)
+    config = Path("ringbatch.toml")
+    wish = Wish(config, Settings(config=config), None, 600, ())
+    return measured(wish, None, Trial({}, 1), 1024)[1].rate_per_s
+
+
+@pytest.mark.parametrize("batch_s", [0.01, 0.49, 0.52, 1.0, 3.0, 8.0])
+def test_runs_are_as_long_as_the_model_needs(
+    batch_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = rate_as_it_is(MadeUpServer(batch_s), monkeypatch)
+    assert found == pytest.approx(1024 / batch_s, rel=0.11)
+
+
+def test_a_first_batch_that_takes_longer_makes_no_run_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = MadeUpServer(0.01, cold_s=3.0)
+    assert rate_as_it_is(server, monkeypatch) == pytest.approx(1024 / 0.01, rel=0.02)
+    assert max(server.asked_s) == 1.0
+
+
 def test_what_was_found_is_told_with_what_each_choice_brought() -> None:
     search = Search(choices_for(2))
     while (trial := search.next()) is not None:
@@ -218,3 +304,13 @@ def test_a_candidate_is_flags_and_a_configuration() -> None:
         '[server]\nfrontends = 4\n\n[models.mnist]\npolicy = "fixed"\nmax_latency_ms = 1.0'
     )
     assert toml_of({}, "mnist") == ""
+
+
+@pytest.mark.parametrize("model", ["mnist", "resnet50.v1", "a-b_C3", 'größe "x"'])
+def test_a_configuration_loads_whatever_the_model_is_called(model: str) -> None:
+    text = toml_of({"frontends": {"frontends": 4}, "size": {"max_batch_size": 8}}, model)
+    assert tomllib.loads(text) == {
+        "server": {"frontends": 4},
+        "models": {model: {"max_batch_size": 8}},
+    }
+    assert ('"' in text) is (model not in ("mnist", "a-b_C3"))

@@ -17,6 +17,7 @@ from pathlib import Path
 import orjson
 import pytest
 from serve.browser import Browser
+from serve.secure import Authority
 from serve.server import Server, Start, configured
 from tiers import exhaustive
 
@@ -270,7 +271,8 @@ def test_a_request_that_the_model_refuses_is_told_with_its_words(
         assert f"for --protocol {protocol} it must be a request of V2" in words
     missing = tmp_path / "missing.json"
     assert "No such file" in refused(capsys, tmp_path, "--url", url, "--request", missing)
-    assert "status 404" in refused(capsys, tmp_path, "--url", url, "--model", "other")
+    for name in ("other", "größer", "a b"):
+        assert "status 404" in refused(capsys, tmp_path, "--url", url, "--model", name)
 
 
 def test_what_cannot_be_written_is_found_before_anything_is_measured(
@@ -305,6 +307,17 @@ def test_arguments_that_would_be_passed_over_are_refused(
     assert words.endswith("--loadgen-s 2: that is for --loadgen")
     words = refused(capsys, tmp_path, "--compare", missing, missing, "--loadgen")
     assert "--compare measures nothing" in words
+
+
+def test_a_configuration_with_tls_is_refused_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certificate, key = Authority(tmp_path).certify()
+    more = {"tls_certificate": str(certificate), "tls_key": str(key)}
+    arguments = configured(tmp_path, {"matmul": {"path": "matmul.py"}}, **more)
+    config = tmp_path / arguments[arguments.index("--config") + 1]
+    words = refused(capsys, tmp_path, "--config", config)
+    assert words.endswith("measure with a copy without tls_certificate and tls_key")
 
 
 @exhaustive
@@ -353,6 +366,7 @@ def test_a_host_that_does_other_things_is_refused_aloud(
         ("--url", "http://a:1", "--rates", "1,x"),
         ("--url", "http://a:1", "--rates", "0"),
         ("--url", "http://a:1", "--header", "no colon"),
+        ("--url", "http://a:1", "--header", "X-Name: Zoë"),
         ("--url", "http://a:1", "--slo-ms", "-1"),
         ("--url", "http://a:1", "--loadgen", "--loadgen-s", "-1"),
     ],

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from ringbatch.bench.command.settings import KNEE_STEPS, WARM_UP_S, Settings, rates_of
+from ringbatch.bench.command.settings import KNEE_STEPS, Settings, rates_of
 from ringbatch.bench.command.subject import Subject
 from ringbatch.bench.load.arrivals import Arrivals, Kind
 from ringbatch.bench.load.fleet import Fleet
-from ringbatch.bench.load.outcome import Outcome
+from ringbatch.bench.load.outcome import UNANSWERED, Outcome
 from ringbatch.bench.report.point import Asked, Point, judged
 from ringbatch.bench.report.result import Result
 from ringbatch.bench.served.failures import CannotMeasure
@@ -65,7 +65,7 @@ def measure(
         say(f"measuring {subject.model} over {subject.where}")
         if subject.served.control is None:
             say("no batches and no CPU times: say --control-url, where its metrics are")
-        most_per_s = measured.warm_up(WARM_UP_S)
+        most_per_s = measured.warm_up(settings.warm_up_s)
         say(f"closed loop, {settings.connections} connections: about {most_per_s:,.0f} requests/s")
         knee = None
         if settings.arrivals is not Kind.REPLAY:
@@ -185,7 +185,9 @@ class _Measurement:
         point = self._judged(asked, [outcome], [None])
         if point.void or not point.figures["rate /s"]:
             why = "; ".join(point.void) or f"no request was answered in {seconds:g} s"
-            raise CannotMeasure(f"there is no figure: {why}")
+            is_slow = not point.void or UNANSWERED in outcome.counts()
+            hint = "; a slow model needs longer runs, raise --duration-s" * is_slow
+            raise CannotMeasure(f"there is no figure: {why}{hint}")
         self._subject.settle()
         return point.figures["rate /s"]
 

@@ -29,6 +29,7 @@ JUDGE_STEPS: Final = 8
 """Rates that LoadGen is told to try at most."""
 OFFLINE_TRIES: Final = 3
 WARM_UP_S: Final = 2.0
+"""Of the first engine, at least."""
 _BETWEEN_S: Final = 0.8
 """From the end of a run to the begin of the next, about."""
 _SLOW_FACTOR: Final = 8
@@ -114,9 +115,14 @@ class Settings:
         return "one for each round" if self.engine_each_round else "one for all rounds"
 
     @property
+    def warm_up_s(self) -> float:
+        """How long the first engine is warmed up, and what it answers at most is looked for."""
+        return max(WARM_UP_S, self.seconds)
+
+    @property
     def round_warm_up_s(self) -> float:
         """How long an engine is warmed up for the round that it was started for."""
-        return min(WARM_UP_S, self.seconds)
+        return self.seconds
 
     @property
     def grace_s(self) -> float:
@@ -154,14 +160,14 @@ class Settings:
         runs = (kinds + 2) * self.rounds
         if self.arrivals is Kind.REPLAY:
             each_s = self.replay_s + 2 * self.seconds + 3 * _BETWEEN_S
-            usual = self.rounds * each_s + WARM_UP_S
+            usual = self.rounds * each_s + self.warm_up_s
             longer_s = 2 * self.seconds * (_SLOW_FACTOR - 1) + 3 * self.grace_s
             return usual, usual + self.rounds * longer_s
         usual = runs * (self.seconds + _BETWEEN_S) + KNEE_STEPS * (2 * self.seconds + _BETWEEN_S)
         longest_s = self.seconds * _SLOW_FACTOR + _BETWEEN_S + self.grace_s
         judged_s, judged_most_s = self._judged_s() if self.loadgen else (0.0, 0.0)
-        most = (runs + KNEE_STEPS) * longest_s + WARM_UP_S
-        return usual + WARM_UP_S + judged_s, most + judged_most_s
+        most = (runs + KNEE_STEPS) * longest_s + self.warm_up_s
+        return usual + self.warm_up_s + judged_s, most + judged_most_s
 
     def _judged_s(self) -> tuple[float, float]:
         """About how long LoadGen takes, and at most."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
+from urllib.parse import quote
 
 import numpy as np
 import orjson
@@ -16,7 +17,7 @@ from ringbatch.bench.load.grpc_call import call_head, prefixed
 from ringbatch.bench.load.infer_message import infer_request, tensors_of
 from ringbatch.bench.load.target import Target, Wire
 from ringbatch.bench.loadgen.judge import Judge
-from ringbatch.bench.served.asking import Address, ask
+from ringbatch.bench.served.asking import Address, ask, reached
 from ringbatch.bench.served.engine import Served
 from ringbatch.bench.served.failures import CannotMeasure
 from ringbatch.bench.served.metrics import Metrics, parse
@@ -70,29 +71,40 @@ class Subject:
         Args:
             generators: how many.
             check: whether answers are compared with those that are known.
+
+        Raises:
+            CannotMeasure: nothing answers where they go.
         """
         target, messages, head = self._wired()
         return Fleet(generators, target, messages, self.answers if check else (), head)
 
     def judge(self) -> Judge:
-        """A process in which LoadGen has the requests sent."""
+        """A process in which LoadGen has the requests sent.
+
+        Raises:
+            CannotMeasure: nothing answers where they go.
+        """
         return Judge(*self._wired())
 
     def _wired(self) -> tuple[Target, Sequence[bytes], bytes]:
-        """Where requests go, what they are, and over gRPC the header block of each."""
+        """Where requests go, what they are, and over gRPC the header block of each.
+
+        Raises:
+            CannotMeasure: nothing answers there.
+        """
         served = self.served
         if self.protocol is Protocol.CLIENT:
             return Target("", 0, Wire.CLIENT, served.engine, self.model), self.bodies, b""
         if self.protocol is Protocol.GRPC:
             assert served.grpc is not None
-            target = Target(served.grpc.host, served.grpc.port, Wire.GRPC)
+            at = reached(served.grpc)
+            target = Target(at.host, at.port, Wire.GRPC)
             calls = [prefixed(infer_request(self.model, body)) for body in self.bodies]
             metadata = [header for header in self.headers if header != _JSON]
             return target, calls, call_head(served.grpc.authority, metadata)
-        target = Target(served.address.host, served.address.port)
-        host = served.address.authority
+        at, host = reached(served.address), served.address.authority
         posts = [post(host, self.path, body, self.headers) for body in self.bodies]
-        return target, posts, b""
+        return Target(at.host, at.port), posts, b""
 
     def settle(self) -> None:
         """Wait until a lone request is answered: what was given up may still run.
@@ -139,7 +151,8 @@ def find(served: Served, settings: Settings) -> Subject:
         bodies = [body]
     _expect_reachable(served, protocol)
     v1 = protocol is Protocol.V1
-    path = f"/v1/models/{model}:predict" if v1 else f"/v2/models/{model}/infer"
+    name = quote(model, safe="")
+    path = f"/v1/models/{name}:predict" if v1 else f"/v2/models/{name}/infer"
     answers = [_answer(address, path, body, headers, settings) for body in bodies]
     made_up = settings.request is None
     return Subject(served, model, protocol, path, bodies, headers, answers, made_up)
@@ -191,7 +204,7 @@ def _only_model(address: Address, headers: Sequence[tuple[str, str]]) -> str:
 
 
 def _made_up(address: Address, model: str, protocol: Protocol, settings: Settings) -> list[bytes]:
-    path = f"/v2/models/{model}"
+    path = f"/v2/models/{quote(model, safe='')}"
     status, text = ask(address, "GET", path, headers=settings.headers)
     if status != 200:
         raise CannotMeasure(f"{address}{path} answers with status {status}: {_shown(text)}")

@@ -22,7 +22,12 @@ from ringbatch.bench.tuning.search import Search, Trial, Values
 
 _WARM_UP: Final = 0.5
 """Of a unit."""
+_BATCHES: Final = 10
+"""Times that a run lasts a request's usual time, at least: it has a figure though one ends amid a
+batch."""
 _GRACE_S: Final = 5.0
+_PATIENCE: Final = 4
+"""Times a request's usual time, for which answers are waited for in any case."""
 FIRST_LEVEL: Final = 16
 """Connections that are tried first, where nothing is known."""
 _STEP: Final = 4
@@ -132,9 +137,13 @@ def throughput(
         outcome = run(level)
         lost = 1 - float(outcome.answered.mean()) if outcome.count else 1.0
         if lost > _LOST_MAX:
+            if best.rate_per_s:
+                break
             ends = ", ".join(f"{words_of(s)} ({n})" for s, n in outcome.counts().items())
             why = f"requests were not answered: {ends or 'none was sent'}"
-            return Throughput(0.0, first, why)
+            best = Throughput(0.0, first, why)
+            level //= _STEP
+            continue
         rate = outcome.rate_per_s()
         late_ms = outcome.times().quantile_ns(0.99) / 1e6
         held = p99_ms is None or late_ms <= p99_ms
@@ -204,16 +213,28 @@ def measured(
     flags = flags_of(trial.candidate)
     if model is not None and settings_of(trial.candidate).keys() - {"frontends"}:
         flags += ["--name", model]
-    seconds = wish.unit_s * trial.effort
+    warm_up_s = wish.unit_s * _WARM_UP
     with started(wish.config, flags_for(wish.bench) + flags) as served:
         subject = find(served, replace(wish.bench, model=model))
         with subject.fleet(wish.bench.generators) as fleet:
-            fleet.run(Arrivals(Kind.CLOSED, wish.unit_s * _WARM_UP), first, _GRACE_S)
 
-            def run(connections: int) -> Outcome:
-                return fleet.run(Arrivals(Kind.CLOSED, seconds), connections, _GRACE_S)
+            def ask(seconds: float, connections: int, took_s: float) -> Outcome:
+                grace_s = max(_GRACE_S, _PATIENCE * took_s)
+                return fleet.run(Arrivals(Kind.CLOSED, seconds), connections, grace_s)
 
-            return subject.model, throughput(run, wish.p99_ms, first)
+            took_s = _usual_s(ask(warm_up_s, first, 0.0))
+            if took_s > warm_up_s:
+                # Its first batches may have taken far longer than all that follow.
+                took_s = _usual_s(ask(warm_up_s, first, took_s))
+            seconds = max(wish.unit_s, _BATCHES * took_s) * trial.effort
+            found = throughput(lambda level: ask(seconds, level, took_s), wish.p99_ms, first)
+            return subject.model, found
+
+
+def _usual_s(outcome: Outcome) -> float:
+    """The median of its times; 0 where there are none."""
+    times = outcome.times()
+    return times.quantile_ns(0.5) / 1e9 if times.total else 0.0
 
 
 def _in_words(values: Values) -> str:

@@ -58,10 +58,18 @@ def read_head(data: bytes) -> Head | None:
 
 
 def post(host: str, path: str, body: bytes, headers: Sequence[tuple[str, str]] = ()) -> bytes:
-    """A request, whole."""
+    """A request, whole.
+
+    Args:
+        host: for which it is, where no header says another.
+        path: of the request.
+        body: of the request.
+        headers: beside those that every request has.
+    """
+    is_named = any(name.lower() == "host" for name, _ in headers)
     lines = [
         f"POST {path} HTTP/1.1",
-        f"Host: {host}",
+        *([] if is_named else [f"Host: {host}"]),
         f"Content-Length: {len(body)}",
         *(f"{name}: {value}" for name, value in headers),
         "",

@@ -24,16 +24,23 @@ _IDLE: Final = -1
 
 
 def call_head(authority: str, metadata: Sequence[tuple[str, str]]) -> bytes:
-    """The header block of each call."""
+    """The header block of each call.
+
+    Args:
+        authority: for which it is, where the metadata has no host.
+        metadata: of the call.
+    """
+    rest = [(name.lower(), value) for name, value in metadata]
+    named = [value for name, value in rest if name == "host"]
     return http2.header_block(
         [
             (":method", "POST"),
             (":scheme", "http"),
             (":path", METHOD),
-            (":authority", authority),
+            (":authority", named[-1] if named else authority),
             ("te", "trailers"),
             ("content-type", "application/grpc"),
-            *((name.lower(), value) for name, value in metadata),
+            *(field for field in rest if field[0] != "host"),
         ]
     )
 

@@ -19,7 +19,7 @@ class Target:
     """Where requests go.
 
     Attributes:
-        host: a name or an address.
+        host: an address and no name, which would be looked up for each connection.
         port: of TCP.
         wire: how they reach it.
         engine: its name, or the process id of its supervisor, for a Client; None for the only one.

@@ -90,8 +90,11 @@ def compared(
     The doubt is shared among the figures, so that all together stay within it.
 
     Raises:
-        NotComparable: they share no figure, or have too few rounds to prove anything.
+        NotComparable: they share no figure, or only one has it where both should, or they have too
+            few rounds to prove anything.
     """
+    _expect_both_or_none(earlier.lone, later.lone)
+    _expect_both_or_none(earlier.closed, later.closed)
     pairs = _pairs(earlier, later)
     if not pairs:
         raise NotComparable("they share no figure that is not void")
@@ -112,6 +115,14 @@ def compared(
         medians = float(np.median(a)), float(np.median(b))
         found.append(Compared(name, *medians, costs, worse, better))
     return found
+
+
+def _expect_both_or_none(earlier: Point, later: Point) -> None:
+    """A figure that has become void may be the worst of all, and is not passed over."""
+    if bool(earlier.void) == bool(later.void):
+        return
+    which, point = ("earlier", earlier) if earlier.void else ("later", later)
+    raise NotComparable(f"{point.asked.title} is void in the {which} one: {point.void[0]}")
 
 
 def shown(found: list[Compared], threshold: float) -> str:

@@ -1,6 +1,7 @@
 """Single questions over HTTP, with words for what goes wrong."""
 
 import http.client
+import socket
 import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,10 +32,11 @@ class Address:
         """
         try:
             parts = urllib.parse.urlsplit(url)
-            host, port = parts.hostname, parts.port
+            # As requests name it; what is no name of a host at all is refused by it.
+            host, port = (parts.hostname or "").encode("idna").decode(), parts.port
         except ValueError:
-            host = port = None
-        if host is None or parts.scheme != "http" or parts.path not in ("", "/"):
+            host, port = "", None
+        if not host or parts.scheme != "http" or parts.path not in ("", "/"):
             raise CannotMeasure(f'found "{url}", but it must be http://HOST:PORT')
         return cls(host, port or 80)
 
@@ -46,6 +48,21 @@ class Address:
 
     def __str__(self) -> str:
         return f"http://{self.authority}"
+
+
+def reached(address: Address) -> Address:
+    """The same without a name: where it answers, of all addresses that the name has.
+
+    Raises:
+        CannotMeasure: nothing answers there.
+    """
+    try:
+        with socket.create_connection((address.host, address.port), _PATIENCE_S) as connection:
+            numbers = socket.NI_NUMERICHOST | socket.NI_NUMERICSERV
+            host, _ = socket.getnameinfo(connection.getpeername(), numbers)
+    except OSError as error:
+        raise _unreachable(address, error) from None
+    return Address(host, address.port)
 
 
 def ask(
@@ -72,6 +89,10 @@ def ask(
         name = type(error).__name__
         raise CannotMeasure(f"what {address} answers is not HTTP: {name} {error}") from None
     except OSError as error:
-        raise CannotMeasure(f"nothing serves at {address}: {error.strerror or error}") from None
+        raise _unreachable(address, error) from None
     finally:
         connection.close()
+
+
+def _unreachable(address: Address, error: OSError) -> CannotMeasure:
+    return CannotMeasure(f"nothing serves at {address}: {error.strerror or error}")

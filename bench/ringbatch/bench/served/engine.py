@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,9 +19,12 @@ from ringbatch.bench.served.failures import CannotMeasure
 
 NAME: Final = f"bench-{os.getpid()}"
 """Of the engine, which nobody else asks for by accident."""
-_SERVES: Final = re.compile(r"^ringbatch: serving .+ on (http://\S+)$", re.MULTILINE)
+_SERVES: Final = re.compile(
+    r"^ringbatch: serving (?!metrics on \S+/metrics, ).+ on (https?://\S+)$", re.MULTILINE
+)
 _METRICS: Final = re.compile(r"^ringbatch: serving metrics on (http://\S+)/metrics", re.MULTILINE)
 _GRPC: Final = re.compile(r"^ringbatch: serving gRPC on (\S+)$", re.MULTILINE)
+_OTHER_PORTS: Final = ("grpc_port", "agent_check_port")
 _TAIL_LINES: Final = 15
 _ENDED: Final = "the engine ended"
 _START_LIMIT_S: Final = 600.0
@@ -56,20 +60,14 @@ def started(config: Path, flags: Sequence[str] = ()) -> Iterator[Served]:
         flags: of ``ringbatch serve``, which win over it.
 
     Raises:
-        CannotMeasure: it does not start; the message ends with its last words.
+        CannotMeasure: it does not start, and the message ends with its last words; or it serves
+            over TLS.
     """
-    command = [
-        *(sys.executable, "-P", "-m", "ringbatch.engine", "serve"),
-        *("--config", str(config), "--engine-name", NAME),
-        *("--host", "127.0.0.1", "--port", "0"),
-        *("--control-host", "127.0.0.1", "--control-port", "0"),
-        *flags,
-    ]
     with tempfile.TemporaryDirectory(prefix="ringbatch-bench-") as folder:
         log = Path(folder, "log")
         with log.open("wb") as output:
             process = subprocess.Popen(
-                command,
+                command_of(config, flags),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -86,17 +84,63 @@ def started(config: Path, flags: Sequence[str] = ()) -> Iterator[Served]:
             _stop(process)
 
 
+def command_of(config: Path, flags: Sequence[str] = ()) -> list[str]:
+    """What starts it: whatever ports the file has are left to the engine that serves by it.
+
+    Args:
+        config: the configuration file.
+        flags: of ``ringbatch serve``, which win over it.
+    """
+    return [
+        *(sys.executable, "-P", "-m", "ringbatch.engine", "serve"),
+        *("--config", str(config), "--engine-name", NAME),
+        *("--host", "127.0.0.1", "--port", "0", "--no-share-port"),
+        *("--control-host", "127.0.0.1", "--control-port", "0"),
+        *_other_ports(config),
+        *flags,
+    ]
+
+
+def _other_ports(config: Path) -> list[str]:
+    """Flags for the ports that are taken only where the file has them."""
+    try:
+        server = tomllib.loads(config.read_text("utf-8")).get("server")
+    except (OSError, ValueError, RecursionError):
+        # The engine says what is wrong with it.
+        return []
+    given = [key for key in _OTHER_PORTS if isinstance(server, dict) and key in server]
+    return [word for key in given for word in (f"--{key.replace('_', '-')}", "0")]
+
+
+def served_at(text: str, pid: int) -> Served | None:
+    """Where an engine serves, by what it has said so far; None where it does not serve yet.
+
+    Args:
+        text: what it has said.
+        pid: of its supervisor.
+
+    Raises:
+        CannotMeasure: it serves over TLS.
+    """
+    serves, metrics = _SERVES.search(text), _METRICS.search(text)
+    if serves is None or metrics is None:
+        return None
+    if serves[1].startswith("https:"):
+        raise CannotMeasure(
+            "the configuration serves over TLS, in which load is not sent; measure with a copy "
+            "without tls_certificate and tls_key"
+        )
+    found = _GRPC.search(text)
+    grpc = None if found is None else Address.of(f"http://{found[1]}")
+    return Served(Address.of(serves[1]), Address.of(metrics[1]), grpc, engine=NAME, pid=pid)
+
+
 def _ready(process: "subprocess.Popen[bytes]", log: Path) -> Served:
     give_up_at = time.monotonic() + _START_LIMIT_S
     while True:
-        text = log.read_text(errors="replace")
-        serves, metrics = _SERVES.search(text), _METRICS.search(text)
-        if serves is not None and metrics is not None:
-            grpc = (
-                None if (found := _GRPC.search(text)) is None else Address.of(f"http://{found[1]}")
-            )
-            where = Address.of(serves[1]), Address.of(metrics[1]), grpc
-            return Served(*where, engine=NAME, pid=process.pid)
+        served = served_at(log.read_text(errors="replace"), process.pid)
+        if served is not None:
+            return served
         if process.poll() is not None:
             # What it wrote last may have come since.
             ended = f"{_ENDED} with status {process.returncode} before it served"

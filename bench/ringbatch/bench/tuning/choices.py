@@ -1,5 +1,7 @@
 """The settings that are tried on a host. Pure."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -10,6 +12,7 @@ _WAITS_MS: Final = (1.0, 3.0)
 _WORKERS_MAX: Final = 16
 """Each holds a copy of the model."""
 _FRONTENDS_MAX: Final = 8
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def choices_for(cpus: int, keep: Sequence[str] = ()) -> dict[str, list[Values]]:
@@ -66,8 +69,13 @@ def toml_of(chosen: Mapping[str, Values], model: str) -> str:
     if server:
         parts.append("\n".join(["[server]", *server]))
     if own:
-        parts.append("\n".join([f"[models.{model}]", *own]))
+        parts.append("\n".join([f"[models.{_key(model)}]", *own]))
     return "\n\n".join(parts)
+
+
+def _key(name: str) -> str:
+    """A name as a key of TOML: a dot would else begin a section within."""
+    return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False)
 
 
 def _doubled(most: int) -> list[int]:
