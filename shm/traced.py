@@ -42,10 +42,10 @@ class TracedRequests:
 
 
 class TracedReader:
-    """Reads those of all lanes, each once.
+    """Reads those of all lanes, each once, from the oldest on that is there when it begins.
 
     Attributes:
-        lost: how many were overwritten before they were read.
+        lost: how many were overwritten since then before they were read.
 
     Args:
         segment: attached.
@@ -53,8 +53,15 @@ class TracedReader:
 
     def __init__(self, segment: Segment) -> None:
         self._segment = segment
-        self._next = [0] * segment.layout.frontend_lanes
+        self._next = [self._oldest(lane) for lane in range(segment.layout.frontend_lanes)]
         self.lost = 0
+
+    def _oldest(self, lane: int) -> int:
+        layout, words = self._segment.layout, self._segment.words
+        start = layout.traced_requests(lane)
+        end = start + layout.traced * _SIZE
+        put = max([(words[first] + 1) // 2 for first in range(start, end, _SIZE)], default=0)
+        return max(put - layout.traced, 0)
 
     def read(self) -> list[RecentRequest]:
         """Those that have come since the last time, each lane's in their order."""

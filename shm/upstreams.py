@@ -69,8 +69,18 @@ class ServerState(NamedTuple):
         return self.failed_in_a_row >= DOWN_AFTER
 
 
+class SentCounts(NamedTuple):
+    """What one worker has counted for a server; of `batches`, so many failed and so many were
+    refused."""
+
+    name: str
+    batches: int
+    failures: int
+    refusals: int
+
+
 class ServerCounts(NamedTuple):
-    """What was counted for a server; of `batches`, so many failed and so many were refused."""
+    """The same of all workers of a model, and what holds for the server."""
 
     name: str
     batches: int
@@ -153,24 +163,30 @@ class Upstreams:
     def counts(self, workers: Collection[int], now_ns: int) -> list[ServerCounts]:
         """What the workers of one model have counted, for each server that one of them knows, in
         the order of names."""
-        words = self._words
         names: dict[int, str] = {}
         totals: dict[int, list[int]] = {}
         for number in workers:
-            for place in range(UPSTREAMS):
-                record = self._layout.upstream(number, place)
-                tag = words[record + UpstreamWords.TAG]
-                if tag:
-                    names[tag] = self._name(record)
-                    own = totals.setdefault(tag, [0, 0, 0])
-                    for which in range(3):
-                        own[which] += words[record + UpstreamWords.BATCHES + which]
+            for tag, (name, *counted) in self.sent_by(number).items():
+                names[tag] = name
+                own = totals.setdefault(tag, [0, 0, 0])
+                own[:] = [a + b for a, b in zip(own, counted, strict=True)]
         states = self.states(names, now_ns)
-        counted = [
+        found = [
             ServerCounts(names[tag], batches, failures, refusals, states[tag])
             for tag, (batches, failures, refusals) in totals.items()
         ]
-        return sorted(counted, key=lambda server: server.name)
+        return sorted(found, key=lambda server: server.name)
+
+    def sent_by(self, worker: int) -> dict[int, SentCounts]:
+        """What a worker has counted, for each server that it knows, by tags."""
+        words, found = self._words, dict[int, SentCounts]()
+        for place in range(UPSTREAMS):
+            record = self._layout.upstream(worker, place)
+            tag = words[record + UpstreamWords.TAG]
+            if tag:
+                first = record + UpstreamWords.BATCHES
+                found[tag] = SentCounts(self._name(record), *words[first : first + 3].tolist())
+        return found
 
     def _name(self, record: int) -> str:
         start = (record + UpstreamWords.NAME) * WORD

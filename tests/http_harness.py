@@ -10,6 +10,7 @@ from silent_recorder import silent_recorder
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.outcome import JSON
 from ringbatch.frontend.codec.request_ids import RequestIds
 from ringbatch.frontend.codec.words import Heard
@@ -174,6 +175,7 @@ class Connection:
         max_request_bytes: int = MAX_REQUEST_BYTES,
         http2: bool = False,
         served: Any = app,
+        recorder: Recorder | None = None,
     ) -> None:
         self.places = places
         self.placed: Placed | None = None
@@ -199,7 +201,7 @@ class Connection:
             leaving=lambda: leaving,
             close_grace_s=lambda: CLOSE_GRACE_S,
             budget=budget,
-            recorder=silent_recorder(),
+            recorder=recorder or silent_recorder(),
         )
         if http2:
             settings.heir = functools.partial(heir, settings)

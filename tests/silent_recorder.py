@@ -28,5 +28,9 @@ class _NoEndings:
 
 
 def silent_recorder() -> Recorder:
-    writer = Writer(LineFormatter("frontend"), lambda _line: None)
-    return Recorder(AccessSettings(), cast(Any, _NoEndings()), BatchIds(0), writer)
+    return recorder_to(Writer(LineFormatter("frontend"), lambda _line: None), AccessSettings())
+
+
+def recorder_to(writer: Writer, settings: AccessSettings) -> Recorder:
+    """One whose lines go there."""
+    return Recorder(settings, cast(Any, _NoEndings()), BatchIds(0), writer)

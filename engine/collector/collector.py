@@ -477,11 +477,13 @@ class Collector:
             self._dispatcher.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
             return
         if request.rows > model.most_rows:
+            model.turned_away(request.rows)
             text = f"a request may hold {model.most_rows} instances"
             self._dispatcher.fail(request, Status.INVALID, text, NO_BATCH, 0)
             return
         if self._quarantine.count and self._quarantine.knows(request, now_ns):
             self._counters.add(CollectorCounter.QUARANTINED)
+            model.turned_away(request.rows)
             text = "the worker processes that ran the same request a moment ago died"
             self._dispatcher.fail(request, Status.WORKER_DIED, text, NO_BATCH, now_ns)
             return

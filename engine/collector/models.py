@@ -148,6 +148,12 @@ class Model:
         self.taken_requests += len(requests)
         self.taken_rows += rows
 
+    def turned_away(self, rows: int) -> None:
+        """A request came and is refused. It is counted as well: of what came, the further parts are
+        subtracted, of which it may be one."""
+        self.taken_requests += 1
+        self.taken_rows += rows
+
     def join(self, worker: Worker) -> None:
         """A worker has loaded the model."""
         self._count(self.ready + 1)

@@ -172,6 +172,8 @@ class Book:
         self._block = OwnMetrics(memoryview(bytearray(OwnMetricWords.SIZE * WORD)), 0)
         self._block.begin(())
         self.values = self._block.values
+        self._kept: dict[tuple[Metric, tuple[str, ...]], int] = {}
+        """Where the values are that the block was opened with."""
 
     def forked(self) -> None:
         """In a forked child: what it counts is not the worker's, and the lock may be held by a
@@ -215,7 +217,9 @@ class Book:
     def begin(self, series: _Metric) -> bool:
         """Count in a series from now on; whether there was room for it."""
         metric = replace(series.metric, account=self._account)
-        place = self._block.add(metric, series.values)
+        place = self._kept.get((metric, series.values))
+        if place is None:
+            place = self._block.add(metric, series.values)
         if place is None:
             return False
         series.place = place
@@ -229,7 +233,8 @@ class Book:
             block: of this worker.
             account: of its model.
             others: accounts of other models. What workers of these had counted in the block stays,
-                while there is room; what was counted for models that are gone does not.
+                while it takes half of the room at most; what was counted for models that are gone
+                does not.
         """
         with self.lock:
             earlier = {
@@ -245,11 +250,17 @@ class Book:
                 total = tuple([a + b for a, b in zip(before, counted, strict=True)])
                 own.append(Series(metric, series.values, total))
             rest = [Series(metric, labels, values) for (metric, labels), values in earlier.items()]
-            # What the model had counted before it died comes before what others had.
-            rest.sort(key=lambda one: one.metric.account != account)
-            places = block.begin([*own, *within(rest, MOST_VALUES // 2, MOST_TEXT // 2)])
+            mine = [one for one in rest if one.metric.account == account]
+            theirs = [one for one in rest if one.metric.account != account]
+            kept = [*own, *mine, *within(theirs, MOST_VALUES // 2, MOST_TEXT // 2)]
+            places = block.begin(kept)
             for series, place in zip(self._series, places, strict=False):
                 series.place = -1 if place is None else place
+            self._kept = {
+                (one.metric, one.labels): place
+                for one, place in zip(kept, places, strict=True)
+                if place is not None
+            }
             for metric in self.metrics:
                 block.declare(replace(metric, account=account))
             self._block, self.values, self._account = block, block.values, account

@@ -104,8 +104,8 @@ class Owner(Protocol):
     ) -> None:
         """As `infer`, of what it was expected for."""
 
-    def refused(self, error: RequestError) -> None:
-        """A call has ended before it came to what serves it."""
+    def refused(self, error: RequestError, *, infers: bool) -> None:
+        """A call, perhaps a ModelInfer, has ended before it came to what serves it."""
 
     def let_go(self, stream: Stream[CallHead]) -> None:
         """A call has ended."""
@@ -252,7 +252,7 @@ class ServedCall:
     def fail(self, error: RequestError) -> None:
         """End the call, whatever it is about."""
         if self._task is None:
-            self._owner.refused(error)
+            self._owner.refused(error, infers=self._method.infers)
         else:
             self._task.cancel()
         self._end(grpc_status(error))

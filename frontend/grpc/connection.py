@@ -190,9 +190,9 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         arrival.timeout_ns = timeout_ns
         call.call = arrival.arrived(call.reply)
 
-    def refused(self, error: RequestError) -> None:
+    def refused(self, error: RequestError, *, infers: bool) -> None:
         """A `ServedCall`'s: it has ended before it came to what serves it."""
-        self._settings.inference.ended_outside(error)
+        self._settings.inference.ended_outside(error, infers=infers)
 
     def inferred(self, call: InferCall, answer: GrpcAnswer) -> None:
         """An `InferCall`'s: its answer is there."""
@@ -261,7 +261,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         head = stream.head
         assert head.refusal is not None, "otherwise it would be served"
         if head.denied:
-            self._settings.inference.ended_outside(Unauthenticated())
+            self._settings.inference.ended_outside(Unauthenticated(), infers=True)
         self.core.end(stream, trailers_alone(head.refusal, (), head.http_status))
 
     def _abandon(self, stream: Stream[CallHead]) -> None:

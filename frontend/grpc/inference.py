@@ -225,9 +225,11 @@ class Inference:
         pending.call = self.start(data, timeout_ns, pending, pending.reply)
         return pending
 
-    def ended_outside(self, error: RequestError | None) -> Ending:
-        """A call has ended that infers nothing, or was refused before it did."""
-        self._service.ended_outside(Protocol.GRPC, 200 if error is None else status_of(error))
+    def ended_outside(self, error: RequestError | None, *, infers: bool) -> Ending:
+        """A call has ended that infers nothing, which counts as the same does over HTTP, or was
+        refused before it did."""
+        protocol = Protocol.GRPC if infers else Protocol.HTTP
+        self._service.ended_outside(protocol, 200 if error is None else status_of(error))
         return self._service.last_ending()
 
 

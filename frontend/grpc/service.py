@@ -227,7 +227,7 @@ class Streams:
                 if (left := pending.get_nowait()) is not None:
                     _told(watched, left)
         if draining is not None:
-            watched.ended(self._inference.ended_outside(draining), 0, 0)
+            watched.ended(self._inference.ended_outside(draining, infers=True), 0, 0)
             raise CallEnded(grpc_status(draining))
 
 
@@ -349,9 +349,10 @@ def methods_of(
     acts: dict[str, Callable[[Message], Fields | Awaitable[Fields]]]
     acts = {**control.methods(), **control.changes(), **memory.methods()}
     schema = SCHEMA.services[INFERENCE_SERVICE]
+    ended = partial(inference.ended_outside, infers=False)
     found = {
         f"/{INFERENCE_SERVICE}/{name}": _unary(
-            schema[name].request, partial(_control, schema[name], act, inference.ended_outside)
+            schema[name].request, partial(_control, schema[name], act, ended)
         )
         for name, act in acts.items()
     }

@@ -411,6 +411,7 @@ class FastLane(asyncio.Protocol):
         self._go_on()
 
     def _answer_unusually(self, status: int, body: bytes, headers: Headers) -> None:
+        self._watch.sent(len(body))
         head = self._settings.response_heads.other(status, headers, keep_alive=self._keep_alive)
         self._write(whole(head, self._identity, body))
         if not self._keep_alive:

@@ -6,6 +6,7 @@ from typing import Final
 
 from ringbatch.frontend.access.recorder import Exchanged, Recorder
 from ringbatch.frontend.codec.request_ids import TIMING_HEADER
+from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES
 from ringbatch.frontend.http.head import RequestHead
 from ringbatch.frontend.load.report import HEADER as LOAD_HEADER
 from ringbatch.frontend.load.report import Form
@@ -32,7 +33,15 @@ class Watch:
         loop: of that.
     """
 
-    __slots__ = ("_client", "_loop", "_recorder", "_transport", "_untaken", "began_ns")
+    __slots__ = (
+        "_client",
+        "_loop",
+        "_recorder",
+        "_transport",
+        "_unsent",
+        "_untaken",
+        "began_ns",
+    )
 
     def __init__(
         self,
@@ -45,6 +54,8 @@ class Watch:
         self._loop = loop
         self._client = client_of(transport)
         self.began_ns = 0
+        self._unsent: tuple[Ending, Exchanged, int] | None = None
+        """Of an answer that may yet be encoded."""
         self._untaken: tuple[Ending, Exchanged, int] | None = None
 
     def begin(self) -> None:
@@ -59,7 +70,8 @@ class Watch:
         Args:
             head: of it.
             request_id: its own, or that it was given.
-            bytes_out: of the body of its answer.
+            bytes_out: of the body of its answer, before it is encoded; where that can be, `sent`
+                follows.
             drawn: of which samples it is; None where nobody has drawn.
 
         Returns:
@@ -103,11 +115,23 @@ class Watch:
             head.content_length,
             bytes_out,
         )
-        if bytes_out >= LARGE_ANSWER_BYTES:
+        if head.coding is not None and bytes_out >= MIN_ENCODED_BYTES:
+            self._unsent = ending, exchanged, drawn
+        else:
+            self._put(ending, exchanged, drawn=drawn)
+
+    def _put(self, ending: Ending, exchanged: Exchanged, *, drawn: int) -> None:
+        if exchanged.bytes_out >= LARGE_ANSWER_BYTES:
             self._untaken = ending, exchanged, drawn
             self._loop.call_soon(self.look)
         else:
             self._recorder.record(ending, exchanged, drawn=drawn)
+
+    def sent(self, bytes_out: int) -> None:
+        """The body of the last answer, as it is sent, has so many bytes."""
+        if self._unsent is not None:
+            (ending, exchanged, drawn), self._unsent = self._unsent, None
+            self._put(ending, exchanged._replace(bytes_out=bytes_out), drawn=drawn)
 
     def look(self) -> None:
         """Whether the client has taken the last answer; to be called from time to time."""
@@ -116,6 +140,7 @@ class Watch:
 
     def taken(self, *, at_once: bool = False) -> None:
         """The client has taken the last answer, or goes without it."""
+        self.sent(0)
         if self._untaken is None:
             return
         (ending, exchanged, drawn), self._untaken = self._untaken, None

@@ -21,7 +21,7 @@ from ringbatch.frontend.load.report import ASK_HEADER as LOAD_ASK_HEADER
 from ringbatch.frontend.load.report import HEADER as LOAD_HEADER
 from ringbatch.frontend.load.report import form_of
 from ringbatch.frontend.request.endings import Ending
-from ringbatch.shm.tallies import Tally
+from ringbatch.shm.tallies import CLIENT_GONE, Tally
 
 _ID: Final = ID_HEADER.encode()
 _TRACE: Final = TRACE_HEADER.encode()
@@ -29,6 +29,8 @@ _ASK: Final = ASK_HEADER.encode()
 _TIMING: Final = TIMING_HEADER.encode()
 _LOAD_ASK: Final = LOAD_ASK_HEADER.encode()
 _LOAD: Final = LOAD_HEADER.encode()
+_FAILED: Final = 500
+"""What a connection answers where an application has failed."""
 
 
 class WatchedApp:
@@ -38,7 +40,7 @@ class WatchedApp:
     Args:
         app: serves the requests.
         recorder: of the process.
-        nobody: of requests whose end nobody else has seen, because they were passed on.
+        nobody: counts requests whose end nobody else has seen, because they were passed on.
     """
 
     def __init__(self, app: App, recorder: Recorder, nobody: Tally) -> None:
@@ -51,6 +53,9 @@ class WatchedApp:
         watched = _Watched(scope, receive, send, self._recorder, self._nobody)
         try:
             await self._app(scope, watched.receive, watched.send)
+        except Exception:
+            watched.failed()
+            raise
         finally:
             watched.ended()
 
@@ -66,6 +71,7 @@ class _Watched:
         self._send = send
         self._recorder = recorder
         self._nobody = nobody
+        self._target = f"{scope['method']} {scope['path']}"
         self._accepted_ns = recorder.clock()
         self._began_ns: int = scope.get(BEGAN, self._accepted_ns)
         self._status = 0
@@ -94,7 +100,8 @@ class _Watched:
         if message["type"] == "http.response.start":
             self._status = message["status"]
             own = [(_ID, self._id)]
-            if self._told:
+            # One that the connection has refused is counted, and this goes nowhere.
+            if self._told and not self._scope.get(REFUSED):
                 own.append((_TIMING, self._recorder.timing(self._ending(), self._began_ns)))
             if report := self._recorder.load_report(self._load):
                 own.append((_LOAD, report))
@@ -106,6 +113,10 @@ class _Watched:
             self._bytes_out += len(message.get("body", b""))
         await self._send(message)
 
+    def failed(self) -> None:
+        """The application has raised an error."""
+        self._status = self._status or _FAILED
+
     def ended(self) -> None:
         """The application has returned, which it does once the client takes the answer."""
         if self._scope.get(REFUSED):
@@ -113,12 +124,11 @@ class _Watched:
             return
         ending = self._ending()
         client = self._scope.get("client")
-        target = f"{self._scope['method']} {self._scope['path']}"
         exchanged = Exchanged(
             self._began_ns,
             self._id,
             self._trace,
-            target,
+            self._target,
             f"{client[0]}:{client[1]}" if client else "",
             self._bytes_in,
             self._bytes_out,
@@ -130,7 +140,7 @@ class _Watched:
     def _ending(self) -> Ending:
         found: Ending | None = self._scope.get(ENDING)
         if found is None:
-            now_ns = self._recorder.clock()
-            found = Ending(self._nobody, self._status, self._accepted_ns, now_ns, 0, None)
-            self._scope[ENDING] = found
+            endings = self._recorder.endings
+            endings.ended(self._nobody, self._status or CLIENT_GONE, self._accepted_ns)
+            found = self._scope[ENDING] = endings.last()
         return found

@@ -65,6 +65,8 @@ class Metrics:
         used = await asyncio.to_thread(usage, self._segment.pid)
         resp.data, resp.content_type = encoded(self._metrics.collect(used), accepted)
 
+    on_head = on_get
+
 
 class Live:
     """Whether this process serves."""
@@ -72,6 +74,8 @@ class Live:
     async def on_get(self, _req: Request, resp: Response) -> None:
         """The Open Inference Protocol's form."""
         _send(resp, {"live": True})
+
+    on_head = on_get
 
 
 class Ready:
@@ -89,6 +93,8 @@ class Ready:
         ready = not segment.stopping and not any("why" in model for model in models.values())
         resp.status = falcon.HTTP_200 if ready else falcon.HTTP_503
         _send(resp, {"ready": ready, "draining": segment.stopping, "models": models})
+
+    on_head = on_get
 
     def _of(self, spec: ModelSpec) -> dict[str, Any]:
         words, first = self._segment.words, self._segment.layout.model(spec.index)

@@ -15,8 +15,11 @@ from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 OPEN_PATHS: Final = frozenset({"/v2/health/live", "/v2/health/ready"})
 """What whoever watches the engine asks for, without a key."""
 CHALLENGES: Final = ('Bearer realm="ringbatch"', 'Basic realm="ringbatch", charset="UTF-8"')
-_FORWARDED: Final = ("forwarded", "x-forwarded-for", "via")
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 """Headers of which one at least is there where a proxy on this host speaks for others."""
+_OF_PROXIES: Final = "1.0"
+"""The version of HTTP that nginx speaks to servers where it is not told another, and then it sends
+none of these headers either."""
 _OWN_NAME: Final = "localhost"
 _BASIC: Final = "basic"
 _WORDS: Final = (
@@ -51,6 +54,8 @@ class KeysFromAfar:
 
         A name that leads here may be another site's, whose page would read what is served.
         """
+        if req.scope["http_version"] == _OF_PROXIES:
+            return False
         if any(req.get_header(name) is not None for name in _FORWARDED):
             return False
         peer = req.scope.get("client")

@@ -255,7 +255,8 @@ class EngineMetrics:
             ),
             (
                 "answer_seconds",
-                "What a request that comes now is expected to take; 0 where nothing waits.",
+                "What a request that comes now is expected to take; 0 while a worker is idle and "
+                "nothing waits, and while none is ready.",
                 [ns * _NS for ns in self._model_words(ModelWords.ANSWER_NS)],
             ),
         ):

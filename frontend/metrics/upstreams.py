@@ -4,55 +4,64 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from ringbatch.frontend.metrics.families import Family, Kind
+from ringbatch.frontend.metrics.families import Family
 from ringbatch.frontend.metrics.histograms import OF_MODEL
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.upstreams import ServerCounts, Upstreams
+from ringbatch.shm.upstreams import SentCounts, ServerState, Upstreams
 
-_FAMILIES: Final[tuple[tuple[Kind, str, str, Callable[[ServerCounts], float]], ...]] = (
-    ("counter", "batches", "Batches sent to a model server.", lambda server: server.batches),
+_COUNTERS: Final[tuple[tuple[str, str, Callable[[SentCounts], int]], ...]] = (
+    ("batches", "Batches sent to a model server.", lambda sent: sent.batches),
+    ("failed_batches", "Of these, those that it did not answer.", lambda sent: sent.failures),
     (
-        "counter",
-        "failed_batches",
-        "Of these, those that it did not answer.",
-        lambda server: server.failures,
-    ),
-    (
-        "counter",
         "refused_batches",
         "Of these, those that it turned away with 429 or 503.",
-        lambda server: server.refusals,
+        lambda sent: sent.refusals,
     ),
+)
+_GAUGES: Final[tuple[tuple[str, str, Callable[[ServerState], float]], ...]] = (
     (
-        "gauge",
         "up",
         "0 while a model server gets no batch, because it failed.",
-        lambda server: int(not server.state.down),
+        lambda state: int(not state.down),
     ),
     (
-        "gauge",
         "outstanding_batches",
         "Batches that a model server has now.",
-        lambda server: server.state.outstanding,
+        lambda state: state.outstanding,
     ),
     (
-        "gauge",
         "answer_seconds",
         "How long a model server takes for a batch, as learned lately; 0 where nothing was.",
-        lambda server: server.state.took_ns / 1e9,
+        lambda state: state.took_ns / 1e9,
     ),
 )
 
 
 def upstream_metrics(segment: Segment, models: Iterable[ModelSpec]) -> Iterator[Family]:
-    """The metrics of each model's servers, which are none where its own workers run it."""
+    """The metrics of each model's servers, which are none where its own workers run it.
+
+    Counters are of each worker: a sum over those that a model has now would fall with each that it
+    has no more.
+    """
     upstreams, now_ns = Upstreams(segment.words, segment.layout), time.monotonic_ns()
     asking = [spec for spec in models if spec.platform == "http"]
+    sent = [
+        ([spec.name, spec.version, own.name, str(number)], own)
+        for spec in asking
+        for number in spec.workers
+        for own in upstreams.sent_by(number).values()
+    ]
+    labels = [*OF_MODEL, "upstream"]
+    for name, says, value_of in _COUNTERS:
+        family = Family("counter", f"ringbatch_upstream_{name}", says, labels=[*labels, "worker"])
+        for values, own in sent:
+            family.add(values, value_of(own))
+        yield family
     counts = [(spec, upstreams.counts(spec.workers, now_ns)) for spec in asking]
-    for kind, name, says, value in _FAMILIES:
-        family = Family(kind, f"ringbatch_upstream_{name}", says, labels=[*OF_MODEL, "upstream"])
+    for name, says, holds in _GAUGES:
+        family = Family("gauge", f"ringbatch_upstream_{name}", says, labels=labels)
         for spec, servers in counts:
             for server in servers:
-                family.add([spec.name, spec.version, server.name], value(server))
+                family.add([spec.name, spec.version, server.name], holds(server.state))
         yield family

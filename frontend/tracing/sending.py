@@ -21,7 +21,7 @@ _MOST_BYTES: Final = 1 << 16
 
 
 class NotTakenError(Exception):
-    """What was sent was refused, and would be again."""
+    """What was sent was refused, or cannot be sent, and it would be the same again."""
 
 
 class Sender:
@@ -48,7 +48,7 @@ class Sender:
 
         Raises:
             OSError: it did not arrive, or is to be sent again.
-            NotTakenError: it was refused.
+            NotTakenError: it was refused, or cannot be sent.
         """
         try:
             status, body = self._exchange(data)
@@ -67,15 +67,27 @@ class Sender:
         return "its answer is not OTLP's"
 
     def _exchange(self, data: bytes) -> tuple[int, bytes]:
-        self._connection.request("POST", self._path, data, self._headers)
+        if self._connection.sock is None:
+            self._connect()
+        try:
+            self._connection.request("POST", self._path, data, self._headers)
+        except ValueError:
+            # The error itself quotes the value, which may be a secret.
+            raise NotTakenError(f"what {HEADERS_VARIABLE} says cannot stand in a header") from None
         response = self._connection.getresponse()
         body = response.read(_MOST_BYTES)
         if not response.isclosed():
             self._connection.close()
         return response.status, body
 
+    def _connect(self) -> None:
+        try:
+            self._connection.connect()
+        except UnicodeError:
+            raise NotTakenError("no host can have that name") from None
+
 
 def pairs(text: str) -> dict[str, str]:
     """What a variable of OpenTelemetry's says, as ``name=value,name=value``, percent-encoded."""
     found = (item.partition("=") for item in text.split(","))
-    return {name.strip(): unquote(value.strip()) for name, equals, value in found if equals}
+    return {name.strip(): unquote(value).strip() for name, equals, value in found if equals}

@@ -36,9 +36,7 @@ _OPERATIONS: Final = {
 _GRPC_CODES: Final = {
     200: 0,
     400: 3,
-    401: 16,
     404: 5,
-    409: 6,
     413: 8,
     422: 3,
     429: 14,
@@ -49,8 +47,9 @@ _GRPC_CODES: Final = {
     503: 14,
     504: 4,
 }
-"""What the statuses that requests are counted under are over gRPC."""
-_GRPC_UNKNOWN: Final = 2
+"""What the statuses that ModelInfer is counted under are over gRPC."""
+_GRPC_INTERNAL: Final = 13
+"""What all others are, which only a model server gives."""
 _TO_BATCH: Final = PHASES.index("gather")
 _BEHIND_BATCH: Final = PHASES.index("write")
 
@@ -157,7 +156,7 @@ def _of_protocol(request: RecentRequest, model: ModelName) -> Attributes:
             "rpc.system": "grpc",
             "rpc.service": _SERVICE,
             "rpc.method": "ModelInfer",
-            "rpc.grpc.status_code": _GRPC_CODES.get(request.code, _GRPC_UNKNOWN),
+            "rpc.grpc.status_code": _GRPC_CODES.get(request.code, _GRPC_INTERNAL),
         }
     found: dict[str, Value] = {"http.response.status_code": request.code}
     route = _OPERATIONS.get(request.protocol, ("", ""))[1]

@@ -2,7 +2,7 @@
 
 import pytest
 from collector_harness import CollectorHarness, eager
-from segment_fixture import Reply
+from segment_fixture import FAR_NS, Reply
 
 from ringbatch.engine.collector.quarantine import REMEMBERED_NS, REPLACED_NS
 from ringbatch.frontend.request.readiness import obstacle
@@ -141,6 +141,33 @@ def test_the_same_request_is_refused_for_a_while_and_takes_no_worker() -> None:
     life.go_on()
     assert life.runs == [[8], [7]]
     assert life.harness.all_free()
+
+
+@pytest.mark.parametrize(("rows", "status"), [(1, Status.WORKER_DIED), (65, Status.INVALID)])
+def test_a_request_that_is_refused_counts_once_in_however_many_parts(
+    rows: int, status: Status
+) -> None:
+    life = Life(7)
+    life.harness.send(7)
+    life.go_on()
+    before = life.harness.model()
+    lane = life.harness.clients[0].lane
+    slots = []
+    for part in range(3):
+        slot = lane.claim(1, 64)
+        assert slot is not None
+        slots.append(slot)
+        start = lane.request_offset[slot]
+        life.harness.segment.memory[start : start + 1] = b"7"
+        lane.publish(slot, 0, rows, life.now_ns, FAR_NS, 1, 0)
+        if part:
+            lane.count_no_more(slot)
+    lane.submit()
+    life.go_on()
+    assert [life.statuses()[slot] for slot in slots] == [status] * 3
+    after = life.harness.model()
+    assert (before.requests, after.requests) == (1, 2)
+    assert after.rows == before.rows + 3 * rows
 
 
 def test_requests_in_a_group_that_runs_again_expire_each_at_its_own_deadline() -> None:

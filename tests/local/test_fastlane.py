@@ -3,6 +3,8 @@
 import asyncio
 import hashlib
 import itertools
+import json
+import random
 import time
 from collections.abc import Callable
 
@@ -18,10 +20,13 @@ from http_harness import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+from silent_recorder import recorder_to
 
+from ringbatch.frontend.access.choice import AccessSettings
+from ringbatch.frontend.access.writer import Writer
 from ringbatch.frontend.codec.outcome import JSON
 from ringbatch.frontend.http.body_budget import BodyBudget
-from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES
+from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES, SLOW_BYTES
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.fast_lane import MAX_WAITING_BYTES
 from ringbatch.frontend.http.fast_lane_settings import CLOSE_GRACE_S
@@ -33,6 +38,7 @@ from ringbatch.frontend.http.phases import (
     WRITE_TIMEOUT_S,
 )
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.host.log_lines import LineFormatter
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
 
 TRICKLED_CPU_S = 1.0
@@ -409,6 +415,56 @@ async def test_an_answer_is_encoded_as_its_own_request_accepts_whatever_changes_
     connection.lane.forget()
     connection.calls[0].reply((200, b"x" * MIN_ENCODED_BYTES, JSON))
     assert b"content-encoding: gzip" in connection.transport.written
+
+
+def logged(*lines: bytes) -> tuple[Connection, Callable[[], list[int]]]:
+    """A connection that has asked with these lines in its head, and what gives the sizes of the
+    answers that are logged by now."""
+    written: list[bytes] = []
+    writer = Writer(LineFormatter("f", "json"), written.append)
+    connection = Connection(recorder=recorder_to(writer, AccessSettings("all")))
+    connection.feed(request(b"{}", *lines))
+
+    def sizes() -> list[int]:
+        writer.write_waiting()
+        return [json.loads(line)["bytes_out"] for line in b"".join(written).splitlines()]
+
+    return connection, sizes
+
+
+NOISE = random.Random(1).randbytes(SLOW_BYTES)
+
+
+@pytest.mark.parametrize("lines", [(), (b"Accept-Encoding: gzip",)])
+@pytest.mark.parametrize("status", [200, 400])
+@pytest.mark.parametrize(
+    "body",
+    [b"x" * (MIN_ENCODED_BYTES - 1), b"x" * MIN_ENCODED_BYTES, b"x" * SLOW_BYTES, NOISE],
+)
+def test_the_size_of_an_answer_is_logged_as_it_is_sent(
+    body: bytes, status: int, lines: tuple[bytes, ...]
+) -> None:
+    async def test() -> None:
+        connection, sizes = logged(*lines)
+        connection.calls[0].reply((status, body, JSON))
+        while not connection.transport.written:
+            await asyncio.sleep(0.001)
+        await connection.settle()
+        head, _, sent = connection.transport.written.partition(b"\r\n\r\n")
+        encodes = bool(lines) and status == 200 and len(body) >= MIN_ENCODED_BYTES
+        assert (b"content-encoding: gzip" in head) is encodes
+        assert sizes() == [len(sent)]
+
+    asyncio.run(test())
+
+
+@scenario
+async def test_of_an_answer_whose_client_leaves_before_it_is_encoded_nothing_is_sent() -> None:
+    connection, sizes = logged(b"Accept-Encoding: gzip")
+    connection.calls[0].reply((200, b"x" * SLOW_BYTES, JSON))
+    assert sizes() == []
+    connection.transport.close()
+    assert sizes() == [0]
 
 
 LARGE = request(b"x" * 100_000)

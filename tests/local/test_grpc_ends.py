@@ -21,6 +21,7 @@ from ringbatch.frontend.grpc.messages import SCHEMA, inference
 from ringbatch.frontend.grpc.service import WINDOW, Control
 from ringbatch.frontend.http2.frames import CANCEL
 from ringbatch.shm.errors import ModelNotReady, Overloaded
+from ringbatch.shm.tallies import CODE_LABELS, Protocol, ends_of
 
 
 def test_a_stop_serves_what_comes_before_its_client_knows() -> None:
@@ -140,6 +141,50 @@ def test_a_client_that_does_not_read_ends_after_a_time() -> None:
 
 WATCH = "/grpc.health.v1.Health/Watch"
 LIVE = "/inference.GRPCInferenceService/ServerLive"
+
+
+METADATA = "/inference.GRPCInferenceService/ModelMetadata"
+
+
+def counted(harness: Harness) -> dict[tuple[Protocol, str], int]:
+    """Calls for no model that have ended, by how they came and how they ended."""
+    nobody = harness.segment.layout.models
+    codes = ends_of(harness.segment, [nobody])[nobody].codes
+    return {
+        (protocol, code): count
+        for protocol in Protocol
+        for code, count in zip(("200", *CODE_LABELS), codes[protocol], strict=True)
+        if count
+    }
+
+
+def test_a_call_that_infers_nothing_counts_as_the_same_does_over_http() -> None:
+    async def test() -> None:
+        harness = Harness()
+        await harness.call(b"", path=LIVE).answer()
+        unknown = inference("ModelMetadataRequest")(name="none").SerializeToString()
+        assert (await harness.call(unknown, path=METADATA).ended())[0] == "NOT_FOUND"
+        # One that is cut off before anybody serves it.
+        harness.call(path=LIVE, end=False).send_bytes(whole(0, 1000, b"half"))
+        await harness.quiet()
+        for _ in range(32):
+            harness.client.connection.tick()
+        http = Protocol.HTTP
+        assert counted(harness) == {(http, "200"): 1, (http, "404"): 1, (http, "504"): 1}
+
+    on_loop(test)
+
+
+def test_an_inference_that_is_refused_before_it_is_read_counts_as_one() -> None:
+    async def test() -> None:
+        harness = Harness()
+        harness.call(path=INFER, end=False).send_bytes(whole(0, 1000, b"half"))
+        await harness.quiet()
+        for _ in range(32):
+            harness.client.connection.tick()
+        assert counted(harness) == {(Protocol.GRPC, "504"): 1}
+
+    on_loop(test)
 
 
 async def stalled(harness: Harness, call: Call) -> None:

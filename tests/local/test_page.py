@@ -145,6 +145,16 @@ def test_other_paths_are_nowhere() -> None:
         assert "error" in answer.json
 
 
+@pytest.mark.parametrize("path", ["/metrics", "/v2/health/live", "/v2/health/ready"])
+def test_what_is_asked_with_head_is_answered_as_with_get_without_its_body(path: str) -> None:
+    asked = client()
+    whole, head = asked.simulate_get(path), asked.simulate_head(path)
+    assert (head.status_code, head.content) == (whole.status_code, b"")
+    assert head.headers["content-type"] == whole.headers["content-type"]
+    assert int(head.headers["content-length"]) > 0
+    assert asked.simulate_post(path).status_code == 405
+
+
 # Who may have it
 
 
@@ -221,11 +231,24 @@ def test_only_this_host_is_near(peer: str | None, near: bool) -> None:
 
 def test_a_proxy_on_this_host_and_a_name_of_another_site_open_nothing(keys: ApiKeys) -> None:
     near = "127.0.0.1"
-    for header in ("X-Forwarded-For", "Forwarded", "Via"):
+    for header in ("X-Forwarded-For", "Forwarded", "X-Real-IP", "Via"):
         assert from_afar(keys, "/", {header: near}, near).status_code == 401
     assert from_afar(keys, "/", None, near, "evil.example").status_code == 401
     assert from_afar(keys, "/", {"X-API-Key": KEY}, near, "evil.example").status_code == 200
     assert from_afar(None, "/", None, near, "evil.example").status_code == 200
+
+
+def test_who_asks_over_http_1_0_on_this_host_is_taken_for_a_proxy(keys: ApiKeys) -> None:
+    def asked(path: str, version: str, **headers: str) -> int:
+        answer: Any = client(keys).simulate_get(
+            path, headers=headers, remote_addr="127.0.0.1", host="127.0.0.1", http_version=version
+        )
+        return int(answer.status_code)
+
+    assert asked("/metrics", "1.0") == 401
+    assert asked("/metrics", "1.1") == 200
+    assert asked("/metrics", "1.0", Authorization=f"Bearer {KEY}") == 200
+    assert asked("/v2/health/live", "1.0") == 200
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,22 @@ def test_a_reader_that_comes_later_begins_with_what_there_is() -> None:
         writer.put(numbered(number))
     reader = TracedReader(segment)
     assert numbers(reader.read()) == list(range(2, COUNT + 2))
-    assert reader.lost == 2
+    assert reader.lost == 0, "an earlier reader has had them"
+
+
+@pytest.mark.parametrize("before", [0, 1, COUNT, 3 * COUNT + 1])
+def test_one_that_is_written_while_a_reader_begins_is_read_and_none_is_lost(before: int) -> None:
+    segment = segment_of()
+    writer = TracedRequests(segment, 0)
+    for number in range(before):
+        writer.put(numbered(number))
+    segment.words[first_of(segment, before % COUNT)] = 2 * before + 1
+    reader = TracedReader(segment)
+    there = list(range(max(before - COUNT + 1, 0), before))
+    assert numbers(reader.read()) == there
+    writer.put(numbered(before))
+    assert numbers(reader.read()) == [before]
+    assert reader.lost == 0
 
 
 def test_a_record_of_nonsense_is_lost_and_the_next_one_read() -> None:

@@ -1,7 +1,9 @@
 """Which requests leave a record, what the control process makes of it, and how it is sent."""
 
+import http.client
 import http.server
 import random
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -271,6 +273,7 @@ def test_the_log_has_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None
         ("", {}),
         ("a=b", {"a": "b"}),
         ("authorization=Bearer%20x%3D, b = c=d ,", {"authorization": "Bearer x=", "b": "c=d"}),
+        ("authorization=Basic%20dXNlcg==%0A,b=%09c", {"authorization": "Basic dXNlcg==", "b": "c"}),
         ("nonsense", {}),
     ],
 )
@@ -354,6 +357,39 @@ def test_what_the_answers_of_a_collector_mean(
 def test_where_nobody_listens_it_did_not_arrive(free_port_factory: Callable[[], int]) -> None:
     with pytest.raises(ConnectionRefusedError):
         Sender(f"http://127.0.0.1:{free_port_factory()}", {}).send(b"x")
+
+
+@pytest.mark.parametrize("value", ["sec\nret", "secret\N{EURO SIGN}"])
+def test_a_header_that_cannot_be_sent_is_said_without_its_value_and_ends_nothing(
+    endpoint: str, value: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sender = Sender(endpoint, {"x-key": value})
+    exporter = Exporter(lambda _: b"x", sender.send, "http://there", lambda: 5)
+    for _ in range(2):
+        exporter.put([SPAN])
+        exporter.send_waiting()
+    assert (exporter.exported, exporter.failed) == (0, 2)
+    assert caplog.messages == [
+        "traces: not all are taken at trace_endpoint, http://there: what "
+        "OTEL_EXPORTER_OTLP_HEADERS says cannot stand in a header; 0 were sent and 1 dropped"
+    ]
+    assert Collector.came == []
+
+
+def test_a_certificate_that_is_not_trusted_is_no_fault_of_the_headers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def connect(_self: object) -> None:
+        raise ssl.SSLCertVerificationError("certificate verify failed")
+
+    monkeypatch.setattr(http.client.HTTPSConnection, "connect", connect)
+    with pytest.raises(OSError, match="certificate verify failed"):
+        Sender("https://127.0.0.1:4318", {}).send(b"x")
+
+
+def test_a_name_that_no_host_can_have_is_not_asked_for_again() -> None:
+    with pytest.raises(NotTakenError, match="no host can have that name"):
+        Sender("http://a..b:4318", {}).send(b"x")
 
 
 def test_spans_are_what_otlp_makes_of_them() -> None:

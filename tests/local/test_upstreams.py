@@ -1,7 +1,13 @@
 """What workers write down of model servers, in a segment of this process."""
 
-import pytest
+from dataclasses import replace
 
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from segment_fixture import spec
+
+from ringbatch.frontend.metrics.families import encoded
+from ringbatch.frontend.metrics.upstreams import upstream_metrics
 from ringbatch.frontend.request.readiness import obstacle
 from ringbatch.shm.descriptors import (
     UPSTREAMS,
@@ -111,6 +117,41 @@ def test_counts_are_sums_and_outlive_a_worker(
     reader = Upstreams(segment.words, segment.layout)
     found = {server.name: server[1:4] for server in reader.counts(range(WORKERS), NOW)}
     assert found == {"http://a:1": (3, 1, 2), "http://b:1": (0, 0, 0)}
+
+
+def shown(segment: Segment, *numbers: int) -> dict[tuple[str, ...], float]:
+    """The metrics of a model's servers, by name and the values of labels."""
+    model = replace(spec(workers=numbers), platform="http")
+    text, _ = encoded(upstream_metrics(segment, [model]), "")
+    return {
+        (sample.name, *(value for _, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def test_counters_are_of_each_worker_so_that_none_falls_where_a_model_has_others(
+    segment: Segment, workers: list[OwnUpstreams]
+) -> None:
+    workers[0].sent(A, NOW)
+    workers[0].failed(A, NOW, 1, of_batch=True)
+    for _ in range(2):
+        workers[1].sent(A, NOW)
+    workers[1].refused(A, NOW)
+    name = "ringbatch_upstream_batches_total"
+    before = shown(segment, 0, 1)
+    assert before[name, "m", "http://a:1", "1", "0"] == 1
+    assert before[name, "m", "http://a:1", "1", "1"] == 2
+    assert before["ringbatch_upstream_failed_batches_total", "m", "http://a:1", "1", "0"] == 1
+    assert before["ringbatch_upstream_refused_batches_total", "m", "http://a:1", "1", "1"] == 1
+    after = shown(segment, 1, 2)
+    assert {key: after[key] for key in after if key[0] == name} == {
+        (name, "m", "http://a:1", "1", "1"): 2,
+        (name, "m", "http://a:1", "1", "2"): 0,
+        (name, "m", "http://b:1", "1", "1"): 0,
+        (name, "m", "http://b:1", "1", "2"): 0,
+    }
+    assert after["ringbatch_upstream_up", "m", "http://a:1", "1"] == 1
 
 
 def test_a_server_that_is_no_longer_there_is_forgotten(

@@ -1,7 +1,10 @@
-"""What an application sees of a request's id and trace, and what it cannot say itself."""
+"""What an application sees of a request's id and trace, what it cannot say itself, and what is
+counted where nobody else has counted."""
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -9,12 +12,16 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.access.choice import AccessSettings
 from ringbatch.frontend.access.recorder import recording
+from ringbatch.frontend.http.fallback import ENDING, REFUSED
 from ringbatch.frontend.http.watched_app import WatchedApp
 from ringbatch.frontend.load.reports import LoadReports
+from ringbatch.frontend.proxy.pass_through import READY_PATH, PassThrough
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
+from ringbatch.shm.errors import Draining
 from ringbatch.shm.lane import Lane
-from ringbatch.shm.tallies import Protocol
+from ringbatch.shm.recent import slowest
+from ringbatch.shm.tallies import CODE_LABELS, Protocol, ends_of
 
 TRACE = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -81,3 +88,118 @@ def test_every_client_is_told_of_the_load_where_that_is_configured() -> None:
     assert got[b"endpoint-load-metrics"].startswith(b"JSON ")
     # What another server says of its own load is passed on only where nothing is said of ours.
     assert passed()[1][b"endpoint-load-metrics"] == b"theirs"
+
+
+Asked = Callable[[Service, Any, Any], Awaitable[None]]
+"""An application, told the service, the scope and where its answer goes."""
+
+
+def ended(asked: Asked, *headers: tuple[bytes, bytes]) -> tuple[dict[str, int], list[int]]:
+    """What was counted of a request for no model, by its status, and the status that is known of
+    it afterwards."""
+    segment = local_segment(spec(), slots=8)
+
+    async def send(_message: Any) -> None:
+        pass
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request"}
+
+    async def run() -> None:
+        gateway = Gateway(Lane(segment, 0, lambda: None), asyncio.get_running_loop())
+        service = Service(segment, gateway, time.monotonic_ns)
+
+        async def app(scope: Any, _receive: Any, send: Any) -> None:
+            await asked(service, scope, send)
+
+        recorder, _ = recording(AccessSettings(), service.engine, "f")
+        watched = WatchedApp(app, recorder, service.tallies.nobody[Protocol.HTTP])
+        scope = {"type": "http", "method": "GET", "path": "/other", "headers": [*headers]}
+        with suppress(ZeroDivisionError):
+            await watched(scope, receive, send)
+
+    asyncio.run(run())
+    codes = ends_of(segment, [segment.layout.models])[segment.layout.models].codes
+    assert not any(any(codes[other]) for other in Protocol if other is not Protocol.HTTP)
+    found = dict(zip(("200", *CODE_LABELS), codes[Protocol.HTTP], strict=True))
+    known = [one.code for one in slowest(segment, time.monotonic_ns())]
+    return {code: count for code, count in found.items() if count}, known
+
+
+async def answer(send: Any, status: int) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": []})
+    await send({"type": "http.response.body", "body": b"x"})
+
+
+TOLD = (b"x-server-timing", b"1")
+
+
+@pytest.mark.parametrize("headers", [(), (TOLD,)])
+@pytest.mark.parametrize("status", [200, 503])
+def test_a_request_that_is_passed_on_counts_once(
+    status: int, headers: tuple[tuple[bytes, bytes], ...]
+) -> None:
+    async def asked(_service: Service, _scope: Any, send: Any) -> None:
+        await answer(send, status)
+
+    assert ended(asked, *headers) == ({str(status): 1}, [status])
+
+
+def test_one_whose_client_leaves_before_the_answer_has_499() -> None:
+    async def asked(_service: Service, _scope: Any, _send: Any) -> None:
+        pass
+
+    assert ended(asked) == ({"499": 1}, [499])
+
+
+def test_one_that_nobody_could_serve_has_500() -> None:
+    async def asked(_service: Service, _scope: Any, _send: Any) -> None:
+        raise ZeroDivisionError
+
+    assert ended(asked) == ({"500": 1}, [500])
+
+
+@pytest.mark.parametrize("headers", [(), (TOLD,)])
+def test_what_somebody_else_has_counted_is_not_counted_again(
+    headers: tuple[tuple[bytes, bytes], ...],
+) -> None:
+    async def told(service: Service, scope: Any, send: Any) -> None:
+        service.ended_outside(Protocol.HTTP, 404)
+        scope[ENDING] = service.last_ending()
+        await answer(send, 404)
+
+    async def refused(service: Service, scope: Any, send: Any) -> None:
+        service.ended_outside(Protocol.HTTP, 408)
+        scope[REFUSED] = True
+        await answer(send, 400)
+
+    assert ended(told, *headers) == ({"404": 1}, [404])
+    assert ended(refused, *headers) == ({"408": 1}, [])
+
+
+@pytest.mark.parametrize("headers", [(), (TOLD,)])
+@pytest.mark.parametrize("ready", [True, False])
+def test_a_probe_in_front_of_another_server_counts_once(
+    ready: bool, headers: tuple[tuple[bytes, bytes], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def other_is_ready(_self: PassThrough) -> None:
+        if not ready:
+            raise Draining
+
+    monkeypatch.setattr(PassThrough, "_expect_other_ready", other_is_ready)
+
+    async def asked(service: Service, scope: Any, send: Any) -> None:
+        async def app(scope: Any, _receive: Any, send: Any) -> None:
+            assert scope["path"] == READY_PATH
+            service.ended_outside(Protocol.HTTP, 200)
+            scope[ENDING] = service.last_ending()
+            await answer(send, 200)
+
+        async def receive() -> Any:
+            raise AssertionError("nothing is read")
+
+        passing = PassThrough(app, "http://other", lambda _: False, lambda _: True, lambda: None)
+        await passing(scope, receive, send)
+
+    status = 200 if ready else 503
+    assert ended(asked, *headers) == ({str(status): 1}, [status])

@@ -158,6 +158,41 @@ def test_a_worker_goes_on_where_the_one_before_it_ended(monkeypatch: pytest.Monk
     assert counted(own) == {("cut", "x"): (6.0,), ("cut", "gone"): (1.0,), ("size",): (0.0,)}
 
 
+def test_what_a_worker_counts_once_it_is_open_goes_on_as_often_as_it_is_replaced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = block()
+    for _ in range(3):
+        book = Book()
+        monkeypatch.setattr("ringbatch.engine.runtimes.model_metrics.BOOK", book)
+        cut, spread = counter("cut", "h", ["a"]), histogram("seconds", "h", ["a"], buckets=[1])
+        book.open(own, 5, set())
+        counter("plain", "h").inc()
+        cut.labels("x").inc(10)
+        spread.labels("x").observe(2)
+    assert sorted((one.metric.name, one.labels, one.values) for one in own.read()) == [
+        ("cut", ("x",), (30.0,)),
+        ("plain", (), (3.0,)),
+        ("seconds", ("x",), (0.0, 3.0, 6.0)),
+    ]
+
+
+def test_all_that_a_model_had_counted_is_kept_while_it_has_the_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own = block()
+    for _ in range(3):
+        book = Book()
+        monkeypatch.setattr("ringbatch.engine.runtimes.model_metrics.BOOK", book)
+        book.open(own, 5, set())
+        cut = counter("cut", "h", ["a"])
+        for number in range(400):
+            cut.labels(number).inc()
+    found = counted(own)
+    assert len(found) == 400
+    assert set(found.values()) == {(3.0,)}
+
+
 def test_what_a_block_has_of_another_model_stays_and_of_one_that_is_gone_does_not(
     book: Book,
 ) -> None:

@@ -11,7 +11,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from ringbatch.frontend.grpc.status import CODES
+from ringbatch.frontend.grpc.status import CODES, grpc_status
 from ringbatch.frontend.tracing.messages import Encoder
 from ringbatch.frontend.tracing.open_batches import HOLD_NS, MOST_OPEN, OpenBatches
 from ringbatch.frontend.tracing.spans import (
@@ -25,6 +25,7 @@ from ringbatch.frontend.tracing.spans import (
 )
 from ringbatch.shm.batch_ids import BatchIds
 from ringbatch.shm.breakdown import PHASES, Breakdown
+from ringbatch.shm.errors import ModelServerAnswered
 from ringbatch.shm.recent import RecentRequest
 from ringbatch.shm.tallies import Protocol
 
@@ -139,7 +140,11 @@ def test_a_route_is_told_where_there_is_but_one(
         (500, 13, True),
         (503, 14, True),
         (504, 4, True),
-        (418, 2, False),
+        (401, 13, False),
+        (403, 13, False),
+        (409, 13, False),
+        (418, 13, False),
+        (520, 13, True),
     ],
 )
 def test_a_failure_of_ours_is_an_error(code: int, grpc: int, failed: bool) -> None:
@@ -147,7 +152,14 @@ def test_a_failure_of_ours_is_an_error(code: int, grpc: int, failed: bool) -> No
     rpc, *_ = spans_of(code=code, protocol=Protocol.GRPC)
     assert (http.attributes["http.response.status_code"], http.failed) == (code, failed)
     assert (rpc.attributes["rpc.grpc.status_code"], rpc.failed) == (grpc, failed)
-    assert grpc in {0, 1, 2, *CODES.values()}
+    assert grpc in {0, 1, *CODES.values()}
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 413, 418, 422, 429, 503, 504, 520])
+def test_the_status_of_a_model_server_is_told_as_its_client_has_it(status: int) -> None:
+    told = grpc_status(ModelServerAnswered("no", status)).code
+    span, *_ = spans_of(code=status, protocol=Protocol.GRPC)
+    assert span.attributes["rpc.grpc.status_code"] == told
 
 
 def test_what_was_in_no_batch_links_to_none() -> None:
