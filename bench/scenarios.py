@@ -235,8 +235,8 @@ SCENARIOS: Final = (
         "scaling",
         "Rates by frontends, workers and lanes, each on a twentieth of a core.",
         [],
-        "--rounds 1 --seconds 2",
-        6,
+        "--rounds 1 --seconds 5",
+        7,
         20,
     ),
     Scenario(

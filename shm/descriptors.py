@@ -56,7 +56,7 @@ class HeaderWords:
     the collector does not want to be woken for requests, because no worker is idle. COLLECTOR_NS is
     when it last looked for something to do; the supervisor makes it 0 where the collector has
     ended. DRAINING is 0 while the engine serves, 1 where it stops, 2 where another serves in its
-    stead.
+    stead. In every version MAGIC, READY_NS and DRAINING stand where they stand here, for handovers.
 
         word  name               stored by   how often  loaded by   how often
         ----  -----------------  ----------  ---------  ----------  ---------

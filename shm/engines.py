@@ -9,11 +9,20 @@ import os
 import pwd
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
+from ringbatch.shm.descriptors import MAGIC_VALUE, HeaderWords
 from ringbatch.shm.engine_name import UNNAMED
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.object_names import DIRECTORY, names
+from ringbatch.shm.layout import WORD
+from ringbatch.shm.object_names import (
+    DIRECTORY,
+    FLAGS,
+    LIFE_LOCK,
+    engine_and_pid,
+    is_locked,
+    names,
+)
 from ringbatch.shm.segment import Segment
 
 
@@ -83,7 +92,7 @@ def only(engine: str | int | None) -> str:
         StartupError: no such engine runs, or several do.
     """
     with running(engine) as found:
-        meant = found[:1] if isinstance(engine, str) else eligible(found)
+        meant = _meant(engine, found)
         if len(meant) > 1:
             shown = "; ".join(
                 f"{_shown(segment)} serves {', '.join(m.name for m in segment.models)}"
@@ -93,6 +102,50 @@ def only(engine: str | int | None) -> str:
                 f"{len(meant)} engines run, say which, by name or process id: {shown}"
             )
         return meant[0].name
+
+
+def of_any_version(engine: str | int) -> str:
+    """As `only`, also where the engine is of a version that lays its segment out otherwise."""
+    found = [one for name in names(engine) if (one := _living(name)) is not None]
+    meant = _meant(engine, in_order(found))
+    return meant[0].name if len(meant) == 1 else only(engine)
+
+
+def _meant(engine: str | int | None, found: list[_Named]) -> list[_Named]:
+    """Which of those that bear a name, or of all, may be meant.
+
+    Args:
+        engine: what was said, as for `running`. The name of engines that were given none says
+            nothing.
+        found: as `in_order` has them.
+    """
+    return found[:1] if isinstance(engine, str) and engine != UNNAMED else eligible(found)
+
+
+class _Living(NamedTuple):
+    engine: str
+    name: str
+    ready_ns: int
+
+
+def _living(name: str) -> _Living | None:
+    """What the header of a segment says whatever its version; None where it is another user's, or
+    no living engine's."""
+    try:
+        fd = os.open(f"{DIRECTORY}{name}", os.O_RDWR | FLAGS)
+    except OSError:
+        return None
+    try:
+        if os.fstat(fd).st_uid != os.geteuid() or not is_locked(fd, LIFE_LOCK):
+            return None
+        data = os.pread(fd, (HeaderWords.DRAINING + 1) * WORD, 0)
+    finally:
+        os.close(fd)
+    words = memoryview(data[: len(data) // WORD * WORD]).cast("Q")
+    if len(words) <= HeaderWords.DRAINING or words[HeaderWords.MAGIC] != MAGIC_VALUE:
+        return None
+    ready_ns = 0 if words[HeaderWords.DRAINING] else words[HeaderWords.READY_NS]
+    return _Living(engine_and_pid(name)[0], name, ready_ns)
 
 
 def namesake(name: str) -> int | None:

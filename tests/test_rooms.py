@@ -70,7 +70,7 @@ ARROWS = {
     ),
     "frontend.proxy": "shm shm.host frontend.request frontend.security frontend.http",
     "frontend.routes": (
-        "shm shm.host frontend.codec frontend.texts frontend.v1 frontend.request frontend.client "
+        "shm shm.host frontend.codec frontend.v1 frontend.request frontend.client "
         "frontend.security frontend.http"
     ),
     "frontend.falcon": (

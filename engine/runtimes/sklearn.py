@@ -113,6 +113,9 @@ def _has_names(estimator: Any, columns: str) -> bool:
 
 def _input(path: Path, estimator: Any) -> Tensor:
     features = getattr(estimator, "n_features_in_", None)
+    if features == 0:
+        # CatBoost's own number is lost in a file, and its names are not.
+        features = len(getattr(estimator, "feature_names_", ()))
     if features is not None:
         return Tensor(_INPUT, _input_datatype(estimator), [int(features)])
     if _takes_text(estimator):

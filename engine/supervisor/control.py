@@ -24,7 +24,9 @@ from ringbatch.shm.host.control_socket import (
 
 logger = logging.getLogger("ringbatch.supervisor")
 
-_MAX_CONNECTIONS: Final = 64
+_MAX_CONNECTIONS: Final = 128
+"""Each waits for the end of its order; of these fewer may wait, whose refusal has words."""
+_TOO_MANY: Final = Report("failed", ("too many orders wait already; try again later",))
 
 Take = Callable[[Order, Callable[[Report], None]], None]
 
@@ -80,10 +82,12 @@ class ControlServer:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 self._turn_away()
             return  # or whoever came has left
+        connection.setblocking(False)
         if len(self._connections) >= _MAX_CONNECTIONS:
+            with suppress(OSError):
+                connection.send(report_line(_TOO_MANY))
             connection.close()
             return
-        connection.setblocking(False)
         self._connections[connection] = b""
         self._loop.watch(
             connection, partial(self._receive, connection), partial(self._drop, connection)

@@ -57,6 +57,12 @@ def run(
         )
     room, again = free_bytes(), reread or (lambda: config)
     if (fit := fitted(config, room)) != config:
+        if replaces is not None:
+            raise StartupError(
+                f"beside the engine that runs, /dev/shm has {room} bytes free, for requests of "
+                f"{fit.server.max_request_bytes} bytes at most, so larger ones would be refused "
+                "from then on; make /dev/shm larger, or set [server] max_request_bytes"
+            )
         words = "max_request_bytes = %d and lane_bytes = %d, derived from %d bytes free in /dev/shm"
         logger.info(words, fit.server.max_request_bytes, fit.server.lane_bytes, room)
     with ExitStack() as undo:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from ringbatch.engine.supervisor.listener import close_to_newcomers
 from ringbatch.engine.supervisor.loop import Loop
-from ringbatch.shm.engines import only
+from ringbatch.shm.engines import of_any_version
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import (
     MAX_LINE_BYTES,
@@ -39,6 +39,9 @@ MAX_SOCKETS: Final = 253
 UNDER_SYSTEMD: Final = (
     "systemd runs it, and would take its end for that of the service; restart its unit instead, "
     "whose sockets keep connections meanwhile"
+)
+_UNDER_WAY: Final = (
+    "another engine is about to take this one's place; try again once it serves, or has given up"
 )
 _SERVES: Final = b"serves\n"
 _ANSWERS_WITHIN_S: Final = 10.0
@@ -79,6 +82,13 @@ class Succession:
     def under_way(self) -> bool:
         """Whether another engine has the sockets too."""
         return self._successor is not None
+
+    def refuses(self, reply: Callable[[Report], None]) -> bool:
+        """Whether nothing is changed any more, which is replied then: the other engine has read its
+        configuration already, and would take the change back."""
+        if self.under_way:
+            reply(Report("failed", (_UNDER_WAY,)))
+        return self.under_way
 
     def begin(self, connection: socket.socket) -> None:
         """Another engine asks for the sockets, over a connection that is this object's now."""
@@ -142,7 +152,7 @@ class Predecessor:
         self.limit_ns = time.monotonic_ns() + int(timeout_s * 1e9)
         self.serves = True
         self._timeout_s = timeout_s
-        name = only(engine)
+        name = of_any_version(engine)
         self.pid = engine_and_pid(name)[1]
         self._connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

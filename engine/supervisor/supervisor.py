@@ -227,6 +227,8 @@ class Supervisor:
 
     def _take(self, order: Order, reply: Callable[[Report], None]) -> None:
         """Carry an order out, and let the service manager know meanwhile."""
+        if self._succession.refuses(reply):
+            return
 
         def answer(report: Report) -> None:
             failed = report.end != "done"

@@ -146,8 +146,8 @@ class Service:
     def begins_change(self) -> None:
         """What is served is about to change; `ends_change` follows."""
         self._changes += 1
-        if self._changes == 1:
-            self._send({"RELOADING": "1", "MONOTONIC_USEC": str(self._clock_ns() // 1000)})
+        # Of each: to Type=notify-reload, one from before its signal is no answer to that.
+        self._send({"RELOADING": "1", "MONOTONIC_USEC": str(self._clock_ns() // 1000)})
 
     def ends_change(self, failure: str) -> None:
         """A change is made, or was given up.

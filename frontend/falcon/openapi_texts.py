@@ -9,6 +9,8 @@ from ringbatch.shm.model_spec import ModelSpec
 Json = dict[str, Any]
 
 _TEXT: Final = {"type": "string"}
+_NAME: Final = {"type": ["string", "null"]}
+_DIRECTION: Final = {"enum": ["Right", "right", None]}
 _WHOLE: Final = {"type": "integer", "minimum": 1}
 _SWITCH: Final = {"type": ["boolean", "null"]}
 _TOKENS: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
@@ -39,7 +41,7 @@ def text_paths(models: Iterable[ModelSpec]) -> Json:
 def _embeddings() -> Json:
     several = [{"type": "array", "items": one, "minItems": 1} for one in (_TEXT, _TOKENS)]
     return {
-        "model": _TEXT,
+        "model": _NAME,
         "input": {"anyOf": [_TEXT, _TOKENS, *several]},
         "encoding_format": {"enum": ["float", "base64", None]},
         "dimensions": {"anyOf": [_WHOLE, {"type": "null"}]},
@@ -50,7 +52,7 @@ def _embeddings() -> Json:
 
 def _reranking() -> Json:
     return {
-        "model": _TEXT,
+        "model": _NAME,
         "query": _TEXT,
         "texts": {"type": "array", "items": _TEXT, "minItems": 1},
         "documents": {"type": "array", "minItems": 1},
@@ -59,6 +61,9 @@ def _reranking() -> Json:
         "return_text": _SWITCH,
         "return_documents": _SWITCH,
         "truncate": _SWITCH,
+        "truncation_direction": _DIRECTION,
+        "max_tokens_per_doc": {"type": "null"},
+        "priority": {},
     }
 
 
@@ -66,10 +71,11 @@ def _classifying() -> Json:
     alone = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 1}
     several = {"type": "array", "items": {"anyOf": [_TEXT, alone]}, "minItems": 1}
     return {
-        "model": _TEXT,
+        "model": _NAME,
         "inputs": {"anyOf": [_TEXT, several]},
         "raw_scores": _SWITCH,
         "truncate": _SWITCH,
+        "truncation_direction": _DIRECTION,
     }
 
 

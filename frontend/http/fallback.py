@@ -20,6 +20,7 @@ from ringbatch.frontend.codec.outcome import error_body
 from ringbatch.frontend.codec.request_ids import ID_HEADER
 from ringbatch.frontend.http.head import MAX_HEAD_BYTES, MAX_HEADERS
 from ringbatch.frontend.http.lingering import linger
+from ringbatch.frontend.http.old_answers import without_chunks
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 
 MAX_PIPELINED: Final = 64
@@ -236,6 +237,8 @@ class FallbackProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = self.parser.should_keep_alive() and not self._leaving
             if self.cycle.keep_alive:
                 self.cycle.default_headers = [*self.cycle.default_headers, _KEPT]
+            cycle: Any = self.cycle
+            cycle.send = without_chunks(cycle, self.server_state.default_headers)
         self.cycle.keep_alive &= not self._leaving
         self._in_head, self._in_body = False, True
         self._line_bytes = 0

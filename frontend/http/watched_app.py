@@ -75,6 +75,7 @@ class _Watched:
         self._accepted_ns = recorder.clock()
         self._began_ns: int = scope.get(BEGAN, self._accepted_ns)
         self._status = 0
+        self._taken_ns = 0
         self._bytes_in = self._bytes_out = 0
         values: dict[bytes, list[bytes]] = {}
         for name, value in scope["headers"]:
@@ -112,6 +113,9 @@ class _Watched:
         else:
             self._bytes_out += len(message.get("body", b""))
         await self._send(message)
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            # What the application does afterwards, as Starlette's background tasks, is its own.
+            self._taken_ns = self._recorder.clock()
 
     def failed(self) -> None:
         """The application has raised an error."""
@@ -133,7 +137,7 @@ class _Watched:
             self._bytes_in,
             self._bytes_out,
         )
-        take_ns = max(self._recorder.clock() - ending.ended_ns, 0)
+        take_ns = max((self._taken_ns or self._recorder.clock()) - ending.ended_ns, 0)
         drawn = self._recorder.drawn(self._trace)
         self._recorder.record(ending, exchanged, take_ns, drawn=drawn)
 

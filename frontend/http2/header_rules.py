@@ -52,10 +52,13 @@ def request_of(found: Fields) -> Request:
     for name, value in found:
         if not name.startswith(b":"):
             _expect_sound(name, value)
-            fields.append((name, value))
             if name == b"content-length":
-                content_length = _length(value, content_length)
-            elif name == b"host" and value != pseudo.setdefault(b":authority", value):
+                known, content_length = content_length, _length(value, content_length)
+                if known != UNKNOWN:
+                    # Said twice, it would be passed on twice (RFC 9110, section 8.6).
+                    continue
+            fields.append((name, value))
+            if name == b"host" and value != pseudo.setdefault(b":authority", value):
                 # Two readers might take it for requests to different servers.
                 raise StreamFault(PROTOCOL_ERROR)
         elif fields or name in pseudo or name not in _PSEUDO or not _VALUE.fullmatch(value):

@@ -57,7 +57,7 @@ def _has_route(find: Find, service: Service, scope: Mapping[str, Any]) -> bool:
     """By the models that there are now."""
     models = service.models
     typed = {name for name, model in models.items() if model.spec.forward is None}
-    return has_route(find, models, typed)(scope)
+    return has_route(find, models, typed, service.serves_texts_at)(scope)
 
 
 def _or_without_key(ours: Judgement, keys: ApiKeys) -> Judgement:

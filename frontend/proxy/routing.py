@@ -48,7 +48,10 @@ def is_for_sidecar(scope: Mapping[str, Any]) -> bool:
 
 
 def has_route(
-    find: Find, models: Collection[str], v2_models: Collection[str]
+    find: Find,
+    models: Collection[str],
+    v2_models: Collection[str],
+    serves_texts_at: Callable[[str], bool | None],
 ) -> Callable[[Mapping[str, Any]], bool]:
     """What says whether a request is for something of ours.
 
@@ -56,12 +59,15 @@ def has_route(
         find: knows our routes.
         models: the names of ours.
         v2_models: of those that V2 can ask.
+        serves_texts_at: whether a path about texts is served; None of every other.
     """
 
     def ours(scope: Mapping[str, Any]) -> bool:
         path = scope["path"]
         if path == SERVER:
             return True
+        if (of_texts := serves_texts_at(path)) is not None:
+            return of_texts
         parameters = find(path)
         if parameters is None or path.endswith(EXPLAIN):
             return False

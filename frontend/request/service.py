@@ -22,6 +22,7 @@ from ringbatch.frontend.request.pipeline import Pipeline, not_ready
 from ringbatch.frontend.request.readiness import obstacle_of
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.task import Engine
+from ringbatch.frontend.texts.paths import is_served
 from ringbatch.frontend.v2.documents import Json, model_statistics
 from ringbatch.frontend.v2.regions import NOTHING_SHARED, SharedMemory
 from ringbatch.frontend.v2.rendering import V2Rendering
@@ -177,6 +178,10 @@ class Service(Models):
             )
             for spec in specs
         ]
+
+    def serves_texts_at(self, path: str) -> bool | None:
+        """Whether a path about texts is served now; None where it is no such path."""
+        return is_served(path, (model.spec for model in self.models.values()))
 
     def settings(self, trace_share: float) -> ServerSettings:
         """What is traced, of requests whose clients do not say that share, and what is logged."""

@@ -22,7 +22,6 @@ from ringbatch.frontend.routes.codec import InProcessCodec
 from ringbatch.frontend.routes.loading import imported
 from ringbatch.frontend.routes.models import Call, Settled, models
 from ringbatch.frontend.security.api_keys import ApiKeys
-from ringbatch.frontend.texts import classifying, openai, reranking
 from ringbatch.shm.errors import RequestError, StartupError
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
@@ -31,8 +30,8 @@ log = logging.getLogger("ringbatch.frontend")
 
 _SERVER: Final = "*"
 _ROOTS: Final = ("/v1/models", "/v2")
-OF_TEXTS: Final = (openai.PATH, *reranking.PATHS)
-"""Paths that are ringbatch's where it serves a model of texts."""
+_PREFLIGHT: Final = {b"origin", b"access-control-request-method"}
+"""Headers of the question in which a browser sends no key (the Fetch standard's CORS-preflight)."""
 _HEARTBEAT_S: Final = 1.0
 
 
@@ -43,8 +42,8 @@ class Mounted:
         ours: ringbatch's.
         target: the name of the user's, see `imported`.
         service: the models.
-        keys: those of which a client must send one, whatever it asks for; None where everybody is
-            served.
+        keys: those of which a client must send one, whatever it asks for but CORS' preflight; None
+            where everybody is served.
 
     Raises:
         StartupError: the user's application cannot be imported.
@@ -100,25 +99,29 @@ class Mounted:
             await self._serve(scope, receive, send)
 
     def _is_ours(self, path: str) -> bool:
-        models = self._service.models.values()
-        if path in OF_TEXTS:
-            return any(model.texts is not None for model in models)
-        if path == classifying.PATH:
-            # A name that applications use too, so that it is ours for classifiers of texts alone.
-            return any(map(classifying.suits, (model.spec for model in models)))
-        return is_ours(path)
+        of_texts = self._service.serves_texts_at(path)
+        return is_ours(path) if of_texts is None else of_texts
 
     def _allowed(self, scope: Mapping[str, Any]) -> bool:
-        """What comes without a key is ours, to be refused."""
+        """What comes without a key is ours, to be refused; but a browser sends none when it asks
+        whether a page of another site may ask, which is the application's to say."""
         if self._keys is None:
             return True
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        if scope["method"] == "OPTIONS" and headers.keys() >= _PREFLIGHT:
+            return True
         authorization, key = headers.get(AUTHORIZATION.encode()), headers.get(KEY_HEADER.encode())
         return self._keys.allow(authorization, key)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         began_ns = time.monotonic_ns()
-        begun = False
+        begun = gone = False
+
+        async def heard() -> Mapping[str, Any]:
+            nonlocal gone
+            message = await receive()
+            gone = gone or (message["type"] == "http.disconnect" and not begun)
+            return message
 
         def ended(code: int) -> None:
             nonlocal begun
@@ -129,13 +132,14 @@ class Mounted:
 
         async def watched(message: dict[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                ended(message["status"])
+                # Nobody gets what an application says of a request that was cut off.
+                ended(CLIENT_GONE if gone else message["status"])
             await send(message)
 
         # What an application keeps between its start and its requests, as its lifespan has it.
         scope["state"] = self._lifespan.state.copy()
         try:
-            await self._app(scope, receive, watched)
+            await self._app(scope, heard, watched)
         except RequestError as error:
             if begun:
                 raise
@@ -143,6 +147,8 @@ class Mounted:
         except Exception:
             if begun:
                 raise
+            if gone:
+                return
             log.exception("frontend: app: %s %s failed", scope["method"], scope["path"][:128])
             await refuse(watched, InternalError())
         finally:

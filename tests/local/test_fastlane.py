@@ -7,6 +7,7 @@ import json
 import random
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from http_harness import (
@@ -646,6 +647,27 @@ async def test_an_http_1_0_client_keeps_its_connection_where_it_asks_to() -> Non
     await until(connection.transport.is_closing)
     assert connection.transport.written.count(KEPT) == 2
     assert connection.transport.written.count(b"\r\nconnection: close\r\n") == 1
+
+
+async def streaming(_scope: Any, _receive: Any, send: Any) -> None:
+    """An application that says no length, but how it would be sent to others."""
+    headers = [(b"Transfer-Encoding", b"chunked")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": b"one", "more_body": True})
+    await send({"type": "http.response.body", "body": b"two"})
+
+
+@scenario
+async def test_an_http_1_0_client_gets_a_body_of_unknown_length_without_chunks() -> None:
+    for asked in (OLD, OLD.replace(b"Connection: keep-alive\r\n", b"")):
+        connection = Connection(served=streaming)
+        connection.feed(asked)
+        await until(connection.transport.is_closing)
+        head, _, body = bytes(connection.transport.written).partition(b"\r\n\r\n")
+        assert body == b"onetwo"
+        assert b"transfer-encoding" not in head
+        assert b"\r\nconnection: close" in head
+        assert b"keep-alive" not in head
 
 
 @scenario

@@ -203,3 +203,40 @@ def test_a_probe_in_front_of_another_server_counts_once(
 
     status = 200 if ready else 503
     assert ended(asked, *headers) == ({str(status): 1}, [status])
+
+
+def test_what_an_application_does_after_its_answer_keeps_no_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    segment = local_segment(spec(), slots=8)
+    now_ns = [10**9]
+    taken_ns: list[int] = []
+
+    def record(_ending: Any, _exchanged: Any, take_ns: int, *, drawn: int) -> None:
+        taken_ns.append(take_ns)
+
+    async def nothing(_message: Any = None) -> Any:
+        return {"type": "http.request"}
+
+    async def run() -> None:
+        gateway = Gateway(Lane(segment, 0, lambda: None), asyncio.get_running_loop())
+        service = Service(segment, gateway, lambda: now_ns[0])
+
+        async def app(scope: Any, _receive: Any, send: Any) -> None:
+            service.ended_outside(Protocol.HTTP, 200)
+            scope[ENDING] = service.last_ending()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": b"x", "more_body": True})
+            now_ns[0] += 5
+            await send({"type": "http.response.body", "body": b"y"})
+            now_ns[0] += 10**10
+
+        recorder, _ = recording(AccessSettings(), service.engine, "f")
+        monkeypatch.setattr(recorder, "clock", lambda: now_ns[0])
+        monkeypatch.setattr(recorder, "record", record)
+        scope = {"type": "http", "method": "GET", "path": "/other", "headers": []}
+        watched = WatchedApp(app, recorder, service.tallies.nobody[Protocol.HTTP])
+        await watched(scope, nothing, nothing)
+
+    asyncio.run(run())
+    assert taken_ns == [5]

@@ -130,6 +130,20 @@ def test_without_descriptors_whoever_comes_is_turned_away_and_the_loop_sleeps() 
     site.server.close()
 
 
+def test_who_comes_after_too_many_orders_is_told(site: Site) -> None:
+    waiting = [site.connect() for _ in range(128)]
+    try:
+        for connection in waiting:
+            connection.sendall(b'{"do":"load","model":"later"}\n')
+        with site.connect() as late:
+            assert read_report(late.recv(MAX_LINE_BYTES)) == Report(
+                "failed", ("too many orders wait already; try again later",)
+            )
+    finally:
+        for connection in waiting:
+            connection.close()
+
+
 def test_the_longest_answer_fits_though_nobody_reads_it_yet(site: Site) -> None:
     with site.connect() as late:
         late.sendall(b'{"do":"load","model":"later"}\n')

@@ -42,6 +42,7 @@ from ringbatch.frontend.http2.frames import (
     STREAM_CLOSED,
     WINDOW_UPDATE,
 )
+from ringbatch.frontend.http2.header_rules import request_of
 from ringbatch.frontend.http2.header_text import STATUS_200, field
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
 from ringbatch.frontend.http2.patience import STREAM
@@ -199,6 +200,12 @@ def test_a_body_has_the_length_that_was_said(size: int) -> None:
     assert served.reset(head) == (3, PROTOCOL_ERROR)
     head = headers(5, 0, block((b"content-length", b"4")))
     assert served.one(head + data(5, bytes(4), END_STREAM)).ended
+
+
+def test_a_length_that_is_said_twice_is_passed_on_once() -> None:
+    length = (b"content-length", b"4")
+    found = request_of([*USUAL, length, (b"x", b"1"), length])
+    assert (found.fields, found.content_length) == ([length, (b"x", b"1")], 4)
 
 
 @pytest.mark.parametrize("number", [0, 2, 4])

@@ -8,8 +8,10 @@ from typing import Any, get_args
 import pytest
 from segment_fixture import spec
 
+from ringbatch.frontend.falcon import openapi_texts
 from ringbatch.frontend.falcon.docs_page import POLICY, page
 from ringbatch.frontend.falcon.openapi import document
+from ringbatch.frontend.texts import classifying, openai, reranking
 from ringbatch.frontend.v2.documents import index_entry, model_metadata
 from ringbatch.shm.model_spec import ModelSpec, State
 from ringbatch.shm.tensor import DATATYPES, Tensor
@@ -225,3 +227,9 @@ def test_shared_memory_is_described_where_it_is_on() -> None:
     assert "shared_memory_region" not in json.dumps(off)
     assert "shared_memory_region" in json.dumps(on["components"]["schemas"]["plain.V2Request"])
     assert status in read(page(on, "http://h:1")).texts
+
+
+def test_bodies_about_texts_may_have_what_is_read_of_them() -> None:
+    assert set(openapi_texts._embeddings()) == {*openai._KNOWN}
+    assert set(openapi_texts._reranking()) == {*reranking._OF_TEI, *reranking._OF_COHERE}
+    assert set(openapi_texts._classifying()) == {*classifying._MEMBERS}

@@ -27,7 +27,11 @@ def ours() -> Any:
         router.add_route(path, Named())
     for path in ("/v2/models/{name}/infer", "/v2/systemsharedmemory/region/{name}/status"):
         router.add_route(path, Named())
-    return has_route(lambda path: (router.find(path) or (0, 0, None))[2], {"a", "b"}, {"a"})
+    for path in ("/rerank", "/predict"):
+        router.add_route(path, Resource())
+    texts = {"/rerank": True, "/predict": False}
+    found = lambda path: (router.find(path) or (0, 0, None))[2]  # noqa: E731
+    return has_route(found, {"a", "b"}, {"a"}, texts.get)
 
 
 class Named:
@@ -54,6 +58,8 @@ class Named:
         ("/v2/systemsharedmemory/region/c/status", True),
         ("/v1/models/a/metadata", False),
         ("/anything", False),
+        ("/rerank", True),
+        ("/predict", False),
     ],
 )
 def test_beside_models_of_ours_what_is_for_them_stays(ours: Any, path: str, stays: bool) -> None:

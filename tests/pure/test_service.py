@@ -158,8 +158,11 @@ def test_a_status_is_said_once(manager: Manager) -> None:
 
 def test_a_change_is_announced_and_its_failure_stays_to_be_read(manager: Manager) -> None:
     manager.service.begins_change()
-    manager.service.begins_change()
     begun = manager.heard()
+    manager.now_ns += 1_000_000
+    manager.service.begins_change()
+    # To a service manager that has asked for it meanwhile, what was said before is no answer.
+    assert manager.heard() == [{"RELOADING": "1", "MONOTONIC_USEC": str(100_001_000)}]
     manager.service.serves("serving m", 0)
     (meanwhile,) = manager.heard()
     manager.service.ends_change("")

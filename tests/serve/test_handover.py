@@ -19,7 +19,13 @@ from serve.raw_http2 import Load as Http2Load
 from serve.server import Server, Start, configured
 from tiers import exhaustive, only
 
+from ringbatch.engine.supervisor.control import ask as order
 from ringbatch.frontend import Client, Draining
+from ringbatch.shm.descriptors import LAYOUT_VERSION, HeaderWords
+from ringbatch.shm.engines import only as only_engine
+from ringbatch.shm.host.control_socket import Order
+from ringbatch.shm.layout import WORD
+from ringbatch.shm.object_names import DIRECTORY
 
 WaitUntil = Callable[..., Any]
 Replace = Callable[..., Server]
@@ -150,6 +156,23 @@ def test_no_request_fails(start: Start, replace: Replace, name: str, wait_until:
 
 
 @exhaustive
+def test_one_of_another_version_is_replaced(start: Start, replace: Replace, name: str) -> None:
+    old = start(MODELS, name=name)
+    load = Load(old)
+    try:
+        # Only whoever comes from here on reads the version.
+        with Path(f"{DIRECTORY}{only_engine(name)}").open("r+b", buffering=0) as segment:
+            segment.seek(HeaderWords.VERSION * WORD)
+            segment.write((LAYOUT_VERSION - 1).to_bytes(WORD, "little"))
+        new = replace(MODELS, name=name).wait_ready()
+        assert new.port == old.port
+        assert old.process.wait(30) == 0
+    finally:
+        load.stop()
+    assert (load.failures, load.refused) == ([], 0)
+
+
+@exhaustive
 def test_the_old_one_answers_what_it_has(start: Start, replace: Replace, name: str) -> None:
     old = start(MODELS, name=name)
     with Client(name) as client, Connection(old.port) as connection:
@@ -244,7 +267,14 @@ def test_a_stop_of_the_new_one_before_it_serves_harms_nobody(
     second = replace(MODELS, name=name)
     assert second.process.wait(30) == 2
     assert "another engine is about to take its place" in second.stderr
+    segment = only_engine(name)
+    refused = order(segment, Order("reload", None))
+    assert (refused.end, refused.lines[0][:42]) == (
+        "failed",
+        "another engine is about to take this one's",
+    )
     assert new.stop() == 0
+    wait_until(lambda: order(segment, Order("reload", None)).end == "done", "it changes again")
     with Connection(old.port) as connection:
         connection.send(fast("echo", instances(1)))
         assert connection.receive().status == 200

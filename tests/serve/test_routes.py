@@ -104,6 +104,20 @@ def test_the_applications_own_cors_is_asked(server: Server) -> None:
         assert preflight.headers["access-control-allow-origin"] == "https://page.test"
 
 
+def test_a_client_that_leaves_amid_its_upload_is_no_failure_of_the_application(
+    server: Server, wait_until: WaitUntil
+) -> None:
+    def ends(code: str) -> float:
+        return counted(server, "ringbatch_requests_total", protocol="http", code=code)
+
+    failed, gone = ends("500"), ends("499")
+    with Connection(server.port) as connection:
+        connection.send(b"POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n[[1")
+        wait_until(lambda: ask(server, "/uploads").json, "the application reads it")
+    wait_until(lambda: ends("499") == gone + 1, "it counts as a client that has gone")
+    assert ends("500") == failed
+
+
 def test_requests_of_the_application_have_ids_and_are_counted(server: Server) -> None:
     before = counted(server, "ringbatch_requests_total", protocol="http", code="404")
     answer = ask(server, "/nothing", x_request_id="of-the-test")
@@ -126,6 +140,15 @@ def test_an_application_starts_before_and_stops_after_all_its_requests(
     keys = write_private(tmp_path / "keys", f"{KEY}\n")
     server = start(MODELS, app=FASTAPI, api_keys_file=str(keys))
     assert ask(server, "/names").status == 401, "keys guard the application too"
+    preflight = {"Origin": "https://page.test", "Access-Control-Request-Method": "POST"}
+    for path, headers, status in (
+        ("/sums", preflight, 200),
+        ("/sums", {}, 401),
+        ("/v2/models", preflight, 401),
+    ):
+        with Connection(server.port) as connection:
+            asked = request(path, method="OPTIONS", headers=headers)
+            assert connection.ask(asked).status == status, "browsers send no key with that"
     assert ask(server, "/", **bearer(KEY)).json == "started"
     server.process.terminate()
     assert server.process.wait() == 0

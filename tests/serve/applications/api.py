@@ -58,6 +58,20 @@ def elsewhere() -> str:
     return "answered"
 
 
+uploads: list[str] = []
+
+
+@app.post("/upload")
+async def upload(request: Request) -> int:
+    uploads.append("begun")
+    return len(await request.body())
+
+
+@app.get("/uploads")
+async def begun() -> list[str]:
+    return uploads
+
+
 @app.get("/names")
 async def names() -> list[str]:
     return list(models.names)

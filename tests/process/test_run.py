@@ -1,0 +1,41 @@
+"""What keeps an engine from starting, before any process is made."""
+
+from collections.abc import Callable
+
+import pytest
+
+from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
+from ringbatch.engine.process import placement
+from ringbatch.engine.supervisor import run as run_module
+from ringbatch.engine.supervisor.succession import Predecessor
+from ringbatch.shm.errors import StartupError
+from ringbatch.shm.host.log_lines import FORM_VARIABLE
+
+
+def nothing(*_: object) -> None:
+    """In the place of what a test must not do to its own process."""
+
+
+@pytest.fixture(autouse=True)
+def _in_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FORM_VARIABLE, "text")
+    for name in ("setproctitle", "log_to_stderr"):
+        monkeypatch.setattr(run_module, name, nothing)
+    monkeypatch.setattr(placement, "wake_without_preempting", nothing)
+    monkeypatch.setattr(run_module, "sweep", list)
+
+
+def test_no_engine_is_replaced_by_one_that_would_take_smaller_requests_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    monkeypatch.setattr(run_module, "free_bytes", lambda: 14 << 20)
+    path = tmp_path_factory.mktemp("models") / "model.py"
+    config = Config(server=ServerConfig(), models=(ModelConfig(name="m", path=path),))
+
+    def found() -> Predecessor:
+        raise AssertionError("the engine that runs is left alone")
+
+    replaces: Callable[[], Predecessor] = found
+    words = r"beside the engine that runs, /dev/shm has 14680064 bytes free, .*max_request_bytes"
+    with pytest.raises(StartupError, match=words):
+        run_module.run(config, replaces=replaces)
