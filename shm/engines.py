@@ -74,7 +74,8 @@ def running(engine: str | int | None) -> Iterator[list[Segment]]:
                 continue
             found.append(segment) if segment.alive else segment.detach()
         if not found:
-            told = refused if engine is not None else None
+            # Not what was said of one that is gone by now.
+            told = refused if engine is not None and names(engine) else None
             raise _of_others(engine) or told or _not_among_those_that_run(engine)
         yield in_order(found)
     finally:

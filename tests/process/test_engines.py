@@ -68,6 +68,22 @@ def test_why_there_is_none_is_said_as_ever(made: Made) -> None:
         only(NAME)
 
 
+def test_one_that_goes_while_it_is_looked_at_was_never_there(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = made.one(NAME, 1)
+
+    def gone(_name: str) -> Segment:
+        made.segments.remove(segment)
+        segment.unlink()
+        segment.detach()
+        raise StartupError("the engine's shared memory is gone")
+
+    monkeypatch.setattr(Segment, "attach", gone)
+    with pytest.raises(StartupError, match=f"no engine of ringbatch with the name {NAME}"):
+        only(NAME)
+
+
 def test_a_segment_that_is_not_finished_is_nobody_to_replace() -> None:
     name, fd, locks = made_and_locked(NAME)
     try:
