@@ -21,7 +21,7 @@ from ringbatch.frontend.texts.bodies import expect_members, optional, parsed, re
 from ringbatch.frontend.texts.rows import Given, expect_finite
 from ringbatch.shm.errors import InvalidRequest, RequestError
 
-PATHS: Final = ("/rerank", "/v1/rerank", "/v2/rerank")
+PATHS: Final[tuple[str, ...]] = ("/rerank", "/v1/rerank", "/v2/rerank")
 """TEI's, and those of Cohere's clients."""
 _OF_TEI: Final = (
     "model",
