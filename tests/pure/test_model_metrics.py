@@ -158,13 +158,19 @@ def test_a_worker_goes_on_where_the_one_before_it_ended(monkeypatch: pytest.Monk
     assert counted(own) == {("cut", "x"): (6.0,), ("cut", "gone"): (1.0,), ("size",): (0.0,)}
 
 
+def of_another_process(monkeypatch: pytest.MonkeyPatch) -> Book:
+    """The book of a worker that takes the place of one that has ended."""
+    book = Book()
+    monkeypatch.setattr("ringbatch.engine.runtimes.model_metrics.BOOK", book)
+    return book
+
+
 def test_what_a_worker_counts_once_it_is_open_goes_on_as_often_as_it_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     own = block()
     for _ in range(3):
-        book = Book()
-        monkeypatch.setattr("ringbatch.engine.runtimes.model_metrics.BOOK", book)
+        book = of_another_process(monkeypatch)
         cut, spread = counter("cut", "h", ["a"]), histogram("seconds", "h", ["a"], buckets=[1])
         book.open(own, 5, set())
         counter("plain", "h").inc()
@@ -182,8 +188,7 @@ def test_all_that_a_model_had_counted_is_kept_while_it_has_the_room(
 ) -> None:
     own = block()
     for _ in range(3):
-        book = Book()
-        monkeypatch.setattr("ringbatch.engine.runtimes.model_metrics.BOOK", book)
+        book = of_another_process(monkeypatch)
         book.open(own, 5, set())
         cut = counter("cut", "h", ["a"])
         for number in range(400):

@@ -185,9 +185,9 @@ class _Measurement:
         point = self._judged(asked, [outcome], [None])
         if point.void or not point.figures["rate /s"]:
             why = "; ".join(point.void) or f"no request was answered in {seconds:g} s"
-            is_slow = not point.void or UNANSWERED in outcome.counts()
-            hint = "; a slow model needs longer runs, raise --duration-s" * is_slow
-            raise CannotMeasure(f"there is no figure: {why}{hint}")
+            if not point.void or UNANSWERED in outcome.counts():
+                why += "; a slow model needs longer runs, raise --duration-s"
+            raise CannotMeasure(f"there is no figure: {why}")
         self._subject.settle()
         return point.figures["rate /s"]
 
