@@ -8,7 +8,7 @@ was rung is one byte; a full pipe has been rung often enough.
 import os
 import select
 
-from ringbatch.shm.errors import StartupError
+from ringbatch.shm.errors import SegmentGone, StartupError
 
 _MANY = 1 << 16
 """Bytes that a pipe holds on Linux: one read takes every ring."""
@@ -38,12 +38,15 @@ class Bell:
         """The existing pipe of that name.
 
         Raises:
-            StartupError: where there is none.
+            SegmentGone: where there is none.
+            StartupError: where this process cannot have it.
         """
         try:
             return cls(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW))
-        except OSError:
-            raise StartupError("the engine's doorbell is gone; has the engine stopped?") from None
+        except FileNotFoundError:
+            raise SegmentGone("the engine's doorbell is gone; has the engine stopped?") from None
+        except OSError as error:
+            raise StartupError(f"cannot open the engine's doorbell: {error.strerror}") from None
 
     def fileno(self) -> int:
         """For an event loop to watch: readable once rung."""

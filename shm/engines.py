@@ -7,13 +7,13 @@ it, so nobody is sent to one that starts or stops while another serves.
 
 import os
 import pwd
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol, TypeVar
 
 from ringbatch.shm.descriptors import MAGIC_VALUE, HeaderWords
 from ringbatch.shm.engine_name import UNNAMED
-from ringbatch.shm.errors import StartupError
+from ringbatch.shm.errors import SegmentGone, StartupError
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.object_names import (
     DIRECTORY,
@@ -39,6 +39,7 @@ class Named(Protocol):
 
 
 _Named = TypeVar("_Named", bound=Named)
+_Attached = TypeVar("_Attached")
 
 
 def in_order(engines: Iterable[_Named]) -> list[_Named]:
@@ -69,13 +70,14 @@ def running(engine: str | int | None) -> Iterator[list[Segment]]:
         for name in names(engine):
             try:
                 segment = Segment.attach(name)
-            except StartupError as error:  # another user's, or on its way in or out
+            except SegmentGone:
+                continue
+            except StartupError as error:  # another user's, or on its way in
                 refused = error
                 continue
             found.append(segment) if segment.alive else segment.detach()
         if not found:
-            # Not what was said of one that is gone by now.
-            told = refused if engine is not None and names(engine) else None
+            told = refused if engine is not None else None
             raise _of_others(engine) or told or _not_among_those_that_run(engine)
         yield in_order(found)
     finally:
@@ -103,6 +105,24 @@ def only(engine: str | int | None) -> str:
                 f"{len(meant)} engines run, say which, by name or process id: {shown}"
             )
         return meant[0].name
+
+
+def attached(engine: str | int | None, attach: Callable[[str], _Attached]) -> _Attached:
+    """What `attach` gives for the segment that `only` names.
+
+    An engine may end between the two; then another may be meant, which serves in its stead.
+
+    Raises:
+        StartupError: as of `only`, and of `attach`.
+    """
+    meant = only(engine)
+    while True:
+        try:
+            return attach(meant)
+        except SegmentGone:
+            former, meant = meant, only(engine)
+            if meant == former:
+                raise
 
 
 def of_any_version(engine: str | int) -> str:

@@ -32,6 +32,10 @@ class SegmentNotReady(StartupError):
     """The segment exists, but its creator has not finished it."""
 
 
+class SegmentGone(StartupError):
+    """The segment, or what belongs to it, has no name any more, or its engine has ended."""
+
+
 class LayoutMismatch(StartupError):
     """The segment was made by another version or with other limits."""
 

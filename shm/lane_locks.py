@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from ringbatch.shm.errors import StartupError
+from ringbatch.shm.errors import SegmentGone, StartupError
 
 _FLAGS: Final = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _FLOCK: Final = struct.Struct("@hhqqi4x")
@@ -35,7 +35,8 @@ class LaneLocks:
         """Become the lane's owner; False where there is another, in this process or elsewhere.
 
         Raises:
-            StartupError: the engine has ended.
+            SegmentGone: the engine has ended.
+            StartupError: this process cannot have it.
         """
         path = self._path(lane)
         if _OURS.setdefault(path, self) is not self:
@@ -74,8 +75,10 @@ os.register_at_fork(after_in_child=_OURS.clear)
 def _locked(path: str) -> int:
     try:
         fd = os.open(path, os.O_RDWR | _FLAGS)
-    except OSError:
-        raise StartupError("the engine's doorbell is gone; has the engine stopped?") from None
+    except FileNotFoundError:
+        raise SegmentGone("the engine's doorbell is gone; has the engine stopped?") from None
+    except OSError as error:
+        raise StartupError(f"cannot open the engine's doorbell: {error.strerror}") from None
     try:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BaseException:

@@ -23,7 +23,7 @@ from ringbatch.shm.descriptors import (
     WorkerWords,
 )
 from ringbatch.shm.engine_name import UNNAMED
-from ringbatch.shm.errors import LayoutMismatch, SegmentNotReady, StartupError
+from ringbatch.shm.errors import LayoutMismatch, SegmentGone, SegmentNotReady, StartupError
 from ringbatch.shm.lane_locks import LaneLocks
 from ringbatch.shm.layout import MAX_LANES, WORD, Layout
 from ringbatch.shm.model_spec import ModelSpec
@@ -121,15 +121,15 @@ class Segment:
         """Map an existing segment.
 
         Raises:
-            StartupError: where there is none, it belongs to somebody else, or this process cannot
-                have it.
+            SegmentGone: where there is none.
+            StartupError: where it belongs to somebody else, or this process cannot have it.
             SegmentNotReady: where its maker has not finished it.
             LayoutMismatch: where another version of ringbatch made it.
         """
         try:
             fd = posix_ipc.SharedMemory(name).fd
         except posix_ipc.ExistentialError:
-            raise StartupError(
+            raise SegmentGone(
                 "the engine's shared memory is gone; has the engine stopped? If it runs, its names"
                 " were removed from /dev/shm, and it ends; its log says more"
             ) from None
@@ -180,12 +180,15 @@ class Segment:
         It is a hint, as all wake-ups: `alive` says whether it has.
 
         Raises:
-            StartupError: the engine has ended.
+            SegmentGone: the engine has ended.
+            StartupError: this process cannot have it.
         """
         try:
             return os.open(_life_pipe(self.name), os.O_RDONLY | object_names.FLAGS)
-        except OSError:
-            raise StartupError("the engine's shared memory is gone") from None
+        except FileNotFoundError:
+            raise SegmentGone("the engine's shared memory is gone") from None
+        except OSError as error:
+            raise StartupError(f"cannot watch the engine: {error.strerror}") from None
 
     @property
     def identity(self) -> int:
@@ -279,7 +282,8 @@ class Segment:
         be taken has no living frontend.
 
         Raises:
-            StartupError: the engine has ended.
+            SegmentGone: the engine has ended.
+            StartupError: this process cannot have it.
         """
         return self._lanes.lock(lane)
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import posix_ipc
 
-from ringbatch.shm.errors import StartupError
+from ringbatch.shm.errors import SegmentGone, StartupError
 
 _LIBC: Final = ctypes.CDLL(None)
 _OPEN: Final = _LIBC.sem_open
@@ -71,12 +71,15 @@ class Wakeup:
         """The existing semaphore of that name.
 
         Raises:
-            StartupError: where there is none.
+            SegmentGone: where there is none.
+            StartupError: where this process cannot have it.
         """
         try:
             return cls(posix_ipc.Semaphore(name))
-        except (posix_ipc.ExistentialError, OSError):
-            raise StartupError(f"the semaphore {name} is gone; has the engine stopped?") from None
+        except posix_ipc.ExistentialError:
+            raise SegmentGone(f"the semaphore {name} is gone; has the engine stopped?") from None
+        except OSError as error:
+            raise StartupError(f"cannot open the semaphore {name}: {_reason(error)}") from None
 
     @property
     def rung(self) -> bool:

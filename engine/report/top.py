@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Final, TextIO
 
 from ringbatch.engine.report.frame import Line, page
-from ringbatch.shm.engines import only
+from ringbatch.shm.engines import attached
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.snapshot.sample import Sample, sample
@@ -69,7 +69,7 @@ def _show(engine: str | int | None, first: Sample, interval_s: float) -> None:
 
 
 def _look(engine: str | int | None) -> Sample:
-    segment = Segment.attach(only(engine))
+    segment = attached(engine, Segment.attach)
     try:
         return sample(segment, time.monotonic_ns())
     finally:

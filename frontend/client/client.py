@@ -36,7 +36,7 @@ from ringbatch.frontend.codec.outcome import RULES
 from ringbatch.frontend.codec.result_sizes import ResultSizes
 from ringbatch.frontend.v1.json_values import ValueCodec
 from ringbatch.shm.descriptors import ModelWords
-from ringbatch.shm.engines import eligible, running
+from ringbatch.shm.engines import attached, eligible, running
 from ringbatch.shm.errors import Draining, ModelNotReady, RequestError, StartupError
 from ringbatch.shm.host.platform import require_ordered_stores
 from ringbatch.shm.lane import Lane
@@ -98,7 +98,14 @@ class Client:
         self._open()
 
     def _open(self) -> None:
-        segment, life = attach(self._engine, self._segment)
+        if self._segment is not None:
+            self._session = self._session_with(self._segment)
+        else:
+            self._session = attached(self._engine, self._session_with)
+        self._forsaken = weakref.finalize(self, self._session.channel.forsake)
+
+    def _session_with(self, name: str) -> _Session:
+        segment, life = attach(name)
         with ExitStack() as undo:
             undo.callback(segment.detach)
             undo.callback(os.close, life)
@@ -111,8 +118,7 @@ class Client:
             channel = Channel(slots, bell, doorbell, life, spin_ns=self._spin_ns)
             session = _Session(channel, segment, *models_of(segment))
             undo.pop_all()
-        self._session = session
-        self._forsaken = weakref.finalize(self, channel.forsake)
+        return session
 
     def __enter__(self) -> Self:
         return self

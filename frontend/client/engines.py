@@ -1,31 +1,29 @@
-"""Which engine a program on the same host means, and a sign of that engine's end."""
+"""A program's hold on the memory of an engine on its host, and a sign of that engine's end."""
 
 import os
 
-from ringbatch.shm.engines import not_running, only
+from ringbatch.shm.errors import SegmentGone
 from ringbatch.shm.segment import Segment
 
 
-def attach(engine: str | int | None = None, segment: str | None = None) -> tuple[Segment, int]:
-    """The segment of a running engine, and what `Segment.watch_life` gives.
+def attach(name: str) -> tuple[Segment, int]:
+    """A segment, and what its `watch_life` gives.
 
     Args:
-        engine: its name, or the process id of its supervisor.
-        segment: its name in shared memory. Without both, the only engine of this user is meant.
+        name: the segment's.
 
     Raises:
-        StartupError: no such engine runs, or several do, or it is another user's.
+        SegmentGone: the engine has ended.
+        StartupError: as of `Segment.attach`.
     """
-    if segment is None:
-        segment = only(engine)
-    attached = Segment.attach(segment)
+    segment = Segment.attach(name)
     try:
-        life = attached.watch_life()
+        life = segment.watch_life()
         # What ended before that was opened is told by no descriptor.
-        if attached.alive:
-            return attached, life
+        if segment.alive:
+            return segment, life
         os.close(life)
-        raise not_running(engine)
+        raise SegmentGone("the engine has stopped")
     except BaseException:
-        attached.detach()
+        segment.detach()
         raise

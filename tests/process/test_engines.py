@@ -8,8 +8,8 @@ import pytest
 from ringbatch.shm import engines, object_names
 from ringbatch.shm.descriptors import LAYOUT_VERSION, HeaderWords
 from ringbatch.shm.engine_name import UNNAMED
-from ringbatch.shm.engines import of_any_version, only
-from ringbatch.shm.errors import LayoutMismatch, StartupError
+from ringbatch.shm.engines import attached, of_any_version, only
+from ringbatch.shm.errors import LayoutMismatch, SegmentGone, StartupError
 from ringbatch.shm.layout import PAGE, Layout
 from ringbatch.shm.object_names import made_and_locked
 from ringbatch.shm.object_names import unlink as unlink_object
@@ -31,22 +31,32 @@ class Made:
         self.segments.append(segment)
         return segment
 
+    def end(self, segment: Segment) -> None:
+        self.segments.remove(segment)
+        segment.unlink()
+        segment.detach()
+
+
+def held(name: str) -> str:
+    """The name of a segment that can be attached."""
+    Segment.attach(name).detach()
+    return name
+
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     made = Made()
     usual = object_names.names
 
-    def ours(engine: str | int | None) -> list[str]:
+    def ours(engine: str | int | None) -> Iterator[str]:
         # Other tests run engines beside these.
         known = {segment.name for segment in made.segments}
-        return [name for name in usual(engine) if name in known]
+        return (name for name in usual(engine) if name in known)
 
     monkeypatch.setattr(engines, "names", ours)
     yield made
-    for segment in made.segments:
-        segment.unlink()
-        segment.detach()
+    for segment in list(made.segments):
+        made.end(segment)
 
 
 def test_an_engine_of_another_version_is_found_where_its_segment_is_not_read(made: Made) -> None:
@@ -71,17 +81,49 @@ def test_why_there_is_none_is_said_as_ever(made: Made) -> None:
 def test_one_that_goes_while_it_is_looked_at_was_never_there(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    segment = made.one(NAME, 1)
+    segment, attach = made.one(NAME, 1), Segment.attach
 
-    def gone(_name: str) -> Segment:
-        made.segments.remove(segment)
-        segment.unlink()
-        segment.detach()
-        raise StartupError("the engine's shared memory is gone")
+    def late(name: str) -> Segment:
+        if segment in made.segments:
+            made.end(segment)
+        return attach(name)
 
-    monkeypatch.setattr(Segment, "attach", gone)
+    monkeypatch.setattr(Segment, "attach", late)
     with pytest.raises(StartupError, match=f"no engine of ringbatch with the name {NAME}"):
         only(NAME)
+
+
+def test_who_ends_before_it_is_attached_is_followed_by_who_serves_in_its_stead(made: Made) -> None:
+    first = made.one(NAME, 1)
+
+    def attach(name: str) -> str:
+        if first in made.segments:
+            made.one(NAME, 2)
+            made.end(first)
+        return held(name)
+
+    assert attached(NAME, attach) == made.segments[0].name
+
+
+def test_who_ends_before_it_is_attached_was_never_there(made: Made) -> None:
+    segment = made.one(NAME, 1)
+
+    def attach(name: str) -> str:
+        made.end(segment)
+        return held(name)
+
+    with pytest.raises(StartupError, match=f"no engine of ringbatch with the name {NAME}"):
+        attached(NAME, attach)
+
+
+def test_an_engine_that_lives_without_its_names_is_not_tried_for_ever(made: Made) -> None:
+    made.one(NAME, 1)
+
+    def attach(_name: str) -> str:
+        raise SegmentGone("the semaphore is gone")
+
+    with pytest.raises(SegmentGone, match="the semaphore is gone"):
+        attached(NAME, attach)
 
 
 def test_a_segment_that_is_not_finished_is_nobody_to_replace() -> None:

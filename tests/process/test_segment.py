@@ -582,7 +582,7 @@ def test_who_sees_other_processes_finds_a_living_engine(segment: Segment) -> Non
     run = elsewhere(
         "from ringbatch.frontend.client.engines import attach\n"
         "from ringbatch.shm.engines import only\n"
-        "segment, life = attach(segment=sys.argv[1])\n"
+        "segment, life = attach(sys.argv[1])\n"
         "print(segment.alive, only(int(sys.argv[2])) == sys.argv[1])\n",
         segment.name,
         str(os.getpid()),

@@ -10,8 +10,9 @@ from contextlib import closing
 import pytest
 
 PROGRAM = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
 terminal, *command = sys.argv[1:]
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may be run by nohup themselves
 os.setsid()
 if int(terminal):
     fcntl.ioctl(int(terminal), termios.TIOCSCTTY, 0)
