@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+_PORT: Final = (
+    "(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+)
 _ADDRESS: Final = re.compile(
-    r"http://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?(?:/[A-Za-z0-9/._~:@%+,=-]*)?"
+    r"http://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])"
+    rf"(?::{_PORT})?(?:/[A-Za-z0-9/._~:@%+,=-]*)?"
 )
 _SCHEMELESS: Final = re.compile(r"[A-Za-z0-9._-]+:[0-9]{1,5}(?:/.*)?")
-_RAY_ADDRESS: Final = re.compile(r"auto|[A-Za-z0-9._-]+:[0-9]{1,5}")
+_RAY_ADDRESS: Final = re.compile(rf"auto|[A-Za-z0-9._-]+:{_PORT}")
 _RAY_RESOURCE: Final = re.compile(
     r"(?!(?:CPU|GPU|memory)=)[A-Za-z0-9_.:/-]{1,100}=(?=.*[1-9])[0-9]{1,9}(?:\.[0-9]{1,4})?"
 )

@@ -89,10 +89,7 @@ def own_address(path: object, server: Mapping[str, Any]) -> str:
 
 def _is_own(address: str, server: Mapping[str, Any]) -> bool:
     parts = urlsplit(address)
-    try:
-        port = parts.port or _PORTS[parts.scheme]
-    except ValueError:  # there is no such port
-        return False
+    port = parts.port or _PORTS[parts.scheme]
     return port == server.get("port") and any(
         theirs == ours
         # The socket that takes all addresses of version 6 takes those of version 4 too.

@@ -97,6 +97,11 @@ WRONG: dict[str, tuple[str, str]] = {
         '[server] trace_endpoint: found "127.0.0.1:4318", but it must be the address of an '
         "OpenTelemetry collector, http://HOST:PORT or https://HOST:PORT",
     ),
+    "traces-to-a-port-that-there-is-not": (
+        server('control_port = 9\ntrace_endpoint = "http://127.0.0.1:65536"'),
+        '[server] trace_endpoint: found "http://127.0.0.1:65536", but it must be the address of an '
+        "OpenTelemetry collector, http://HOST:PORT or https://HOST:PORT",
+    ),
     "a-port-to-share-that-nobody-can-know": (
         server("share_port = true\nport = 0"),
         "[server] share_port: needs a port that others can take too, and 0 takes any free one",
