@@ -5,7 +5,7 @@ from typing import Any, Final, NamedTuple
 
 from ringbatch.frontend.access.choice import FIRST_FAILURE
 from ringbatch.shm.breakdown import PHASES, Breakdown
-from ringbatch.shm.host.log_lines import FIELDS
+from ringbatch.shm.host.log_lines import LineFormatter
 
 _SERVER_FAILED: Final = 500
 _LONGEST_TARGET: Final = 128
@@ -74,12 +74,8 @@ def fields(entry: Entry) -> dict[str, Any]:
     return {name: value for name, value in said.items() if value != ""}
 
 
-def record(entry: Entry) -> logging.LogRecord:
-    """An entry as `logging` has it: a failure of ours is a warning."""
+def line(entry: Entry, formatter: LineFormatter) -> str:
+    """An entry as a line of the log: a failure of ours is a warning."""
     level = logging.WARNING if entry.status >= _SERVER_FAILED else logging.INFO
     word = "failed" if entry.status >= FIRST_FAILURE else "answered"
-    made = logging.LogRecord("ringbatch.access", level, "", 0, f"request {word}", (), None)
-    made.created = entry.time_s
-    made.msecs = int(entry.time_s % 1 * 1000)
-    setattr(made, FIELDS, fields(entry))
-    return made
+    return formatter.line(entry.time_s, level, f"request {word}", fields(entry))

@@ -12,12 +12,14 @@ requests/s cost a third of these.
 import logging
 import select
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from ringbatch.frontend.access.entry import Entry, record
+from ringbatch.frontend.access.entry import Entry, line
 from ringbatch.shm.host.log_handler import Write
+from ringbatch.shm.host.log_lines import LineFormatter
 
 MOST_WAITING: Final = 4096
 """Lines."""
@@ -35,7 +37,7 @@ class Writer:
         write: writes whole lines; raises OSError where that fails.
     """
 
-    def __init__(self, formatter: logging.Formatter, write: Write) -> None:
+    def __init__(self, formatter: LineFormatter, write: Write) -> None:
         self._formatter = formatter
         self._write = write
         self._waiting: deque[Entry] = deque()
@@ -98,21 +100,17 @@ class Writer:
         come between their parts; one that is longer alone."""
         piece = b""
         while self._waiting:
-            line = self._line(record(self._waiting.popleft()))
-            if piece and len(piece) + len(line) > select.PIPE_BUF:
+            text = _encoded(line(self._waiting.popleft(), self._formatter))
+            if piece and len(piece) + len(text) > select.PIPE_BUF:
                 yield piece
                 piece = b""
-            piece += line
+            piece += text
         if piece:
             yield piece
 
     def _say(self, text: str, count: int) -> bool:
-        level = logging.WARNING
-        made = logging.LogRecord("ringbatch.access", level, "", 0, text, (count,), None)
-        return self._write_one(self._line(made))
-
-    def _line(self, made: logging.LogRecord) -> bytes:
-        return self._formatter.format(made).encode(errors="backslashreplace") + b"\n"
+        said = self._formatter.line(time.time(), logging.WARNING, text % count, {})
+        return self._write_one(_encoded(said))
 
     def _write_one(self, piece: bytes) -> bool:
         try:
@@ -120,3 +118,7 @@ class Writer:
         except OSError:
             return False
         return True
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="backslashreplace") + b"\n"

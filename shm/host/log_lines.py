@@ -3,14 +3,15 @@
 As text, a line is for people; what a model or a library logs has the name of its logger in front.
 A traceback stands below its line, indented: only what the server says begins a line.
 As JSON it is an object, with `time`, `level`, `role`, `pid`, `message`, `logger` where it is not
-the server's, `traceback` where there is one, and whatever fields a message has of its own. Where
-the journal takes the lines, each begins with its priority, as systemd reads it.
+the server's, `traceback` where there is one, and the fields of a line about a request. Where the
+journal takes the lines, each begins with its priority, as systemd reads it.
 """
 
 import json
 import logging
 import os
 import re
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -18,9 +19,6 @@ from typing import Any, Final, Literal
 Form = Literal["text", "json"]
 FORM_VARIABLE: Final = "RINGBATCH_LOG_FORMAT"
 """In the environment, for all processes of an engine: the `Form`."""
-FIELDS: Final = "ringbatch_fields"
-"""The attribute of a record with its fields, a dictionary."""
-
 _JOURNAL_VARIABLE: Final = "JOURNAL_STREAM"
 _PRIORITIES: Final = (
     (logging.CRITICAL, 2),
@@ -56,6 +54,8 @@ class LineFormatter(logging.Formatter):
         self._role = role
         self._form = form
         self._journal = journal
+        self._second, self._second_text = -1, ""
+        """The last of which a line was made, and how it is written."""
 
     def format(self, record: logging.LogRecord) -> str:
         """As `logging` asks for it."""
@@ -65,6 +65,33 @@ class LineFormatter(logging.Formatter):
         mark = f"<{priority(record.levelno)}>"
         return "\n".join(mark + line for line in text.split("\n"))
 
+    def line(self, time_s: float, level: int, message: str, fields: Mapping[str, Any]) -> str:
+        """A line of the server's own with fields, as `format` makes those without; a record of
+        `logging` and its line take twice as long.
+
+        Args:
+            time_s: when, in seconds since 1970.
+            level: as `logging` has it.
+            message: in visible characters of ASCII.
+            fields: what else it says, by name.
+        """
+        name = logging.getLevelName(level)
+        if self._form == "json":
+            text = _json({**self._document(time_s, name, os.getpid(), message), **fields})
+        else:
+            words = f" {as_words(fields)}" if fields else ""
+            head = f"{self._clock_time(time_s)} ringbatch {self._role} [{os.getpid()}]"
+            text = f"{head} {name} {message}{words}"
+        return f"<{priority(level)}>{text}" if self._journal else text
+
+    def _clock_time(self, time_s: float) -> str:
+        """As `logging` writes it; of each second once."""
+        second = int(time_s)
+        if second != self._second:
+            self._second = second
+            self._second_text = time.strftime(self.default_time_format, time.localtime(second))
+        return f"{self._second_text},{int(time_s % 1 * 1000):03d}"
+
     def _as_text(self, record: logging.LogRecord) -> str:
         source = _source(record.name)
         setattr(record, _SOURCE, f"{source}: " if source else "")
@@ -73,29 +100,29 @@ class LineFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """The line itself, as the base class asks for it: one, whatever a client has sent."""
         text = super().formatMessage(record)
-        fields = getattr(record, FIELDS, None)
-        if fields:
-            text = f"{text} {as_words(fields)}"
         # Some libraries end what they say with a line feed of their own.
         return text.removesuffix("\n").replace("\n", r"\x0a")
 
     def _as_json(self, record: logging.LogRecord) -> str:
-        document = {
-            "time": _instant(record),
-            "level": record.levelname.lower(),
-            "role": self._role,
-            "pid": record.process,
-            "message": record.getMessage(),
-        }
+        document = self._document(
+            record.created, record.levelname, record.process, record.getMessage()
+        )
         if source := _source(record.name):
             document["logger"] = source
         if record.exc_info and not record.exc_text:
             record.exc_text = self.formatException(record.exc_info)
         if record.exc_text:
             document["traceback"] = record.exc_text
-        document |= getattr(record, FIELDS, {})
-        # Half of a surrogate pair, which UTF-8 does not have, is an escape of ASCII.
-        return json.dumps(document, ensure_ascii=True, default=str)
+        return _json(document)
+
+    def _document(self, time_s: float, level: str, pid: int | None, message: str) -> dict[str, Any]:
+        return {
+            "time": _instant(time_s),
+            "level": level.lower(),
+            "role": self._role,
+            "pid": pid,
+            "message": message,
+        }
 
 
 def _source(name: str) -> str:
@@ -103,9 +130,13 @@ def _source(name: str) -> str:
     return "" if name.partition(".")[0] in _OF_THE_SERVER else name
 
 
-def _instant(record: logging.LogRecord) -> str:
+# Half of a surrogate pair, which UTF-8 does not have, is an escape of ASCII.
+_json: Final = json.JSONEncoder(ensure_ascii=True, default=str).encode
+
+
+def _instant(time_s: float) -> str:
     """In UTC, to the millisecond."""
-    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    return datetime.fromtimestamp(time_s, UTC).isoformat(timespec="milliseconds")
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -114,12 +145,17 @@ def _escaped(found: re.Match[str]) -> str:
 
 def as_words(fields: Mapping[str, Any]) -> str:
     """Fields as ``name=value``; what has other than visible characters of ASCII is quoted."""
-    return " ".join(f"{name}={_word(value)}" for name, value in fields.items())
+    return " ".join([f"{name}={_word(value)}" for name, value in fields.items()])
 
 
 def _word(value: object) -> str:
-    text = f"{value:.3f}" if isinstance(value, float) else str(value)
-    return text if _PLAIN.fullmatch(text) else json.dumps(text)
+    if isinstance(value, float):
+        return f"{value:.3f}"
+    text = str(value)
+    if isinstance(value, int) or _PLAIN.fullmatch(text):
+        return text
+    # The one control character that JSON leaves as it is.
+    return json.dumps(text).replace("\x7f", r"\u007f")
 
 
 def priority(level: int) -> int:

@@ -7,6 +7,7 @@ import random
 import select
 import threading
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from ringbatch.frontend.access.choice import (
     Choice,
     Draw,
 )
-from ringbatch.frontend.access.entry import Entry, fields, record
+from ringbatch.frontend.access.entry import Entry, fields, line
 from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.access.writer import MOST_WAITING, Writer
 from ringbatch.shm.breakdown import Breakdown
@@ -121,18 +122,18 @@ def test_an_entry_says_what_applies_and_nothing_else() -> None:
 
 @pytest.mark.parametrize(
     ("status", "level", "word"),
-    [(200, "INFO", "answered"), (404, "INFO", "failed"), (500, "WARNING", "failed")],
+    [(200, "info", "answered"), (404, "info", "failed"), (500, "warning", "failed")],
 )
 def test_a_failure_of_ours_is_a_warning(status: int, level: str, word: str) -> None:
-    made = record(ENTRY._replace(status=status))
-    assert (made.levelname, made.getMessage()) == (level, f"request {word}")
-    assert made.created == ENTRY.time_s
+    made = json.loads(line(ENTRY._replace(status=status), LineFormatter("f", "json")))
+    assert (made["level"], made["message"]) == (level, f"request {word}")
+    assert datetime.fromisoformat(made["time"]).timestamp() == ENTRY.time_s
 
 
 def test_a_model_with_odd_characters_stays_within_its_field() -> None:
-    line = LineFormatter("f").format(record(ENTRY._replace(model='a b="\n\x1b', request_id='="')))
-    assert line.count("\n") == 0
-    assert r'id="=\"" model="a b=\"\n\u001b" version=1' in line
+    made = line(ENTRY._replace(model='a b="\n\x1b\x7f', request_id='="'), LineFormatter("f"))
+    assert made.count("\n") == 0
+    assert r'id="=\"" model="a b=\"\n\u001b\u007f" version=1' in made
 
 
 class Target:

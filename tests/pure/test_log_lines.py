@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.shm.host.log_lines import (
-    FIELDS,
     FORM_VARIABLE,
+    Form,
     LineFormatter,
     as_words,
     formatter,
@@ -27,12 +27,9 @@ def record(
     *arguments: object,
     level: int = logging.INFO,
     exc_info: Any = None,
-    fields: dict[str, Any] | None = None,
 ) -> Any:
     made = logging.LogRecord("ringbatch.x", level, __file__, 1, message, arguments, exc_info)
     made.created, made.process = 86400.25, 4711
-    if fields is not None:
-        setattr(made, FIELDS, fields)
     return made
 
 
@@ -125,21 +122,21 @@ def test_the_priorities_are_those_of_syslog(level: str, number: int) -> None:
 
 def test_fields_stand_behind_the_message_and_are_members_in_json() -> None:
     fields = {"status": 500, "ms": 1.25, "id": "a"}
-    said = record("request", fields=fields)
-    assert LineFormatter("f").format(said).endswith("INFO request status=500 ms=1.250 id=a")
-    assert fields.items() <= json.loads(LineFormatter("f", "json").format(said)).items()
+    said = 86400.25, logging.INFO, "request", fields
+    assert LineFormatter("f").line(*said).endswith("INFO request status=500 ms=1.250 id=a")
+    assert fields.items() <= json.loads(LineFormatter("f", "json").line(*said)).items()
 
 
 @given(st.text(), st.dictionaries(st.sampled_from("abc"), st.text()))
 def test_no_text_of_a_client_ends_a_line_or_moves_the_cursor(
     text: str, fields: dict[str, Any]
 ) -> None:
-    said = record("%s", text, fields=fields)
     for form in ("text", "json"):
-        line = LineFormatter("f", form).format(said)
-        assert len(line.splitlines()) == 1
-        assert not any((ord(c) < 32 and c != "\t") or 127 <= ord(c) < 160 for c in line)
-        line.encode("utf-8", "surrogatepass")
+        lines = LineFormatter("f", form)
+        for line in (lines.format(record("%s", text)), lines.line(0, logging.INFO, "r", fields)):
+            assert len(line.splitlines()) == 1
+            assert not any((ord(c) < 32 and c != "\t") or 127 <= ord(c) < 160 for c in line)
+            line.encode("utf-8", "surrogatepass")
 
 
 @given(st.text())
@@ -168,3 +165,19 @@ def test_the_form_is_that_of_the_environment(tmp_path: Path) -> None:
         with open(tmp_path / "log", "w") as file:
             made = formatter("f", {FORM_VARIABLE: form}, file.fileno())
         assert made.format(record("x")).startswith(starts)
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("journal", [False, True])
+@given(
+    time_s=st.floats(0, 4e9),
+    level=st.sampled_from([logging.INFO, logging.WARNING]),
+)
+def test_a_line_made_without_a_record_is_the_one_that_logging_makes(
+    form: Form, journal: bool, time_s: float, level: int
+) -> None:
+    lines = LineFormatter("frontend", form, journal=journal)
+    made = record("request answered", level=level)
+    made.process, made.created, made.msecs = os.getpid(), time_s, int(time_s % 1 * 1000)
+    for _ in range(2):
+        assert lines.line(time_s, level, "request answered", {}) == lines.format(made)
