@@ -29,6 +29,7 @@ _TAIL_LINES: Final = 15
 _ENDED: Final = "the engine ended"
 _START_LIMIT_S: Final = 600.0
 _STOP_LIMIT_S: Final = 40.0
+_END_S: Final = 1.0
 _LOOK_S: Final = 0.05
 
 
@@ -76,7 +77,7 @@ def started(config: Path, flags: Sequence[str] = ()) -> Iterator[Served]:
         try:
             yield _ready(process, log)
         except CannotMeasure as error:
-            if (status := process.poll()) is None or _ENDED in str(error):
+            if _ENDED in str(error) or (status := _end_of(process)) is None:
                 raise
             last = "\n".join([f"{error}", f"{_ENDED} with status {status}:", _tail(log)])
             raise CannotMeasure(last) from None
@@ -149,6 +150,14 @@ def _ready(process: "subprocess.Popen[bytes]", log: Path) -> Served:
             late = f"the engine is not ready in {_START_LIMIT_S:g} s"
             raise CannotMeasure(f"{late}:\n{_tail(log)}")
         time.sleep(_LOOK_S)
+
+
+def _end_of(process: "subprocess.Popen[bytes]") -> int | None:
+    """Its status; None where it runs. Its connections end a moment before it does."""
+    try:
+        return process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def _tail(log: Path) -> str:
