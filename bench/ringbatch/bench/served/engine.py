@@ -30,6 +30,7 @@ _ENDED: Final = "the engine ended"
 _START_LIMIT_S: Final = 600.0
 _STOP_LIMIT_S: Final = 40.0
 _END_S: Final = 1.0
+"""How long the end of an engine may follow that of its connections."""
 _LOOK_S: Final = 0.05
 
 
@@ -153,7 +154,7 @@ def _ready(process: "subprocess.Popen[bytes]", log: Path) -> Served:
 
 
 def _end_of(process: "subprocess.Popen[bytes]") -> int | None:
-    """Its status; None where it runs. Its connections end a moment before it does."""
+    """Its status; None where it runs on."""
     try:
         return process.wait(_END_S)
     except subprocess.TimeoutExpired:
