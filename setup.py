@@ -13,8 +13,8 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-COMPILER = ["mypy ~= 2.4.1", "numpy >= 2.0"]
-"""numpy for its types."""
+COMPILER = ["mypy ~= 2.4.1", "numpy ~= 2.4.0"]
+"""numpy for its types, which a later release may tell otherwise; any runs with what is compiled."""
 PREPARATIONS = {"dist_info", "egg_info", "sdist"}
 """Commands that build nothing; `egg_info` is how pip learns what building takes."""
 

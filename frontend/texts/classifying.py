@@ -128,6 +128,6 @@ class ClassifyingRendering(Rendering[Answer]):
 
 def _adding_up_to_1(rows: NDArray[np.float32]) -> NDArray[np.float32]:
     with np.errstate(invalid="ignore"):  # Infinity has no share, which is found out later.
-        powers = np.exp(rows - rows.max(axis=1, keepdims=True))
-    found: NDArray[np.float32] = powers / powers.sum(axis=1, keepdims=True)
-    return found
+        powers: NDArray[np.float32] = np.exp(rows - rows.max(axis=1, keepdims=True))
+    powers /= powers.sum(axis=1, keepdims=True)
+    return powers
