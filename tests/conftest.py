@@ -12,7 +12,7 @@ import signal
 import socket
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
@@ -70,10 +70,12 @@ def pytest_report_header() -> str:
     return f"ringbatch: {kind}, {found.parent}"
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None]:
     """Without the option, leave out the second tier; with it, count among it what tries more
-    examples then, before `-m` selects by it. Deal what there is to the processes of the run."""
+    examples then, before `-m` selects by it. Deal what is selected to the processes of the run."""
     if config.getoption(OPTION):
         for item in items:
             if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
@@ -81,6 +83,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     elif second := [item for item in items if item.get_closest_marker(MARKER)]:
         config.hook.pytest_deselected(items=second)
         items[:] = [item for item in items if not item.get_closest_marker(MARKER)]
+    yield
     if processes := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
         items[:] = dealt(items, processes, lambda item: item.nodeid.partition("::")[0])
 

@@ -207,3 +207,31 @@ def test_tmp_model_writes_the_source_without_its_indentation(
 def test_examples_have_no_time_limit() -> None:
     assert settings.default is not None
     assert settings.default.deadline is None
+
+
+DEALT = """
+    import pytest
+
+    @pytest.mark.parametrize("number", range(4))
+    def test_first(number):
+        pass
+
+    @pytest.mark.exhaustive
+    @pytest.mark.parametrize("number", range({second}))
+    def test_second(number):
+        pass
+"""
+
+
+def test_what_is_selected_is_dealt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two processes begins with a slow file, whatever there was beside what `-m` takes."""
+    for file, second in {"pure/test_a": 4, "serve/test_b": 1, "serve/test_c": 1}.items():
+        path = tmp_path / "tests" / f"{file}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(DEALT.format(second=second)))
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "2")
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw1")
+    nothing = "def test_nothing(): pass"
+    run = run_pytest(tmp_path, nothing, "--collect-only", "-q", "--exhaustive", "-m", "exhaustive")
+    files = re.findall(r"tests/\w+/test_(\w)\.py::test_second", run.stdout)
+    assert files == ["b", "a", "a", "c", "a", "a"], run.stdout
