@@ -39,12 +39,12 @@ class ServerFailed(Exception):
         self.isolates = isolates
 
 
-def blames_nobody(failure: Exception) -> bool:
+def blames_nobody(failure: BaseException) -> bool:
     """Whether no request of the batch can be to blame, so that none is worth another run."""
     return isinstance(failure, ServerFailed) and not failure.isolates
 
 
-def is_about_the_input(failure: Exception) -> bool:
+def is_about_the_input(failure: BaseException) -> bool:
     """Whether it says nothing of any other request than the one that it came for."""
     if isinstance(failure, ServerFailed):
         return failure.status is Status.SERVER_ANSWERED
@@ -107,9 +107,16 @@ class Remote(Protocol):
         """
 
 
+class DeviceLost(SystemExit):
+    """What holds a model has failed for good, and with it this process.
+
+    Only a runtime raises it. A SystemExit of a model's own is a failure like any other.
+    """
+
+
 def raise_lost(why: str, blames_batch: bool) -> NoReturn:
     """What becomes of a process that nobody has said anything of."""
-    raise SystemExit(why)
+    raise DeviceLost(why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,9 +197,9 @@ def refusing(path: Path | str, during: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except StartupError:
+    except (StartupError, DeviceLost):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise StartupError(failure(path, error, during)) from error
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ringbatch.engine.runtimes.model import InvalidInput, Model, Options, failure, said
+from ringbatch.engine.runtimes.model import DeviceLost, InvalidInput, Model, Options, failure, said
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.distribution import installed_version
 
@@ -182,7 +182,9 @@ class Holder:
         try:
             if not self._loaded:
                 self._model.load()
-        except (Exception, SystemExit) as error:
+        except DeviceLost:
+            raise
+        except BaseException as error:
             traceback.print_exc()
             return REFUSED, failure(told.path, error, "load()")
         finally:
@@ -197,7 +199,9 @@ class Holder:
         self._overseer.begins(limit_s)
         try:
             returned = self._run(self._model.predict, arrays)
-        except Exception as error:
+        except DeviceLost:
+            raise
+        except BaseException as error:
             return RAISED, *_kind(error), said(error), traceback.format_exc()
         finally:
             self._overseer.ends()
@@ -248,7 +252,7 @@ def _plain(tensors: Sequence[Any]) -> list[dict[str, Any]]:
     return [tensor.to_json() for tensor in tensors]
 
 
-def _kind(error: Exception) -> tuple[str, str]:
+def _kind(error: BaseException) -> tuple[str, str]:
     """Module and name of the class of an error; those of a class of its own are not sent."""
     for known in (InvalidInput, MemoryError):
         if isinstance(error, known):

@@ -26,7 +26,7 @@ class Plan(NamedTuple):
     """
 
     parts: list[list[Request]]
-    refused: list[tuple[Request, Exception]]
+    refused: list[tuple[Request, BaseException]]
 
 
 class CostlyCodec(JsonCodec):
@@ -48,13 +48,13 @@ class CostlyCodec(JsonCodec):
     def plan(self, requests: Sequence[Request]) -> Plan:
         """The runs of a batch; what cannot be read costs nothing."""
         costs: list[tuple[float, Request]] = []
-        refused: list[tuple[Request, Exception]] = []
+        refused: list[tuple[Request, BaseException]] = []
         self._planned.clear()
         for request in requests:
             values = super()._values(request) or []
             try:
                 costs.append((sum(map(self._told, values[self._asks :])), request))
-            except Exception as error:
+            except BaseException as error:
                 refused.append((request, error))
             else:
                 self._planned[request.ref] = values

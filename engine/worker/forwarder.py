@@ -127,7 +127,7 @@ class Forwarder:
         self._port.answer_each(requests, answers, self.runs.stamped(mark), now_ns)
         return None
 
-    def _give_up(self, failure: Exception, requests: list[Request], mark: BatchMark) -> None:
+    def _give_up(self, failure: BaseException, requests: list[Request], mark: BatchMark) -> None:
         assert isinstance(failure, ServerFailed), "nothing else is caught"
         text = " ".join(str(failure).split())
         batch_id = self._port.batch_ids.text(mark.batch)

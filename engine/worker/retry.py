@@ -19,10 +19,10 @@ from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 
 logger = logging.getLogger("ringbatch.worker")
 
-Run = Callable[[list[Request], BatchMark], tuple[list[Request], Exception | None]]
+Run = Callable[[list[Request], BatchMark], tuple[list[Request], BaseException | None]]
 """Runs requests together, once: those that it was for, and what the model raised. Where it raised
 nothing, they are answered."""
-GiveUp = Callable[[Exception, list[Request], BatchMark], None]
+GiveUp = Callable[[BaseException, list[Request], BatchMark], None]
 """Answers requests for which the model has failed for good."""
 
 
@@ -70,7 +70,7 @@ class Retry:
             )
 
     def answer(
-        self, requests: Sequence[Request], mark: BatchMark, error: Exception | None = None
+        self, requests: Sequence[Request], mark: BatchMark, error: BaseException | None = None
     ) -> None:
         """Run the requests of a batch until all are answered.
 
@@ -95,7 +95,7 @@ class Retry:
                 first = False
 
     def _search(
-        self, requests: list[Request], mark: BatchMark, error: Exception | None, *, first: bool
+        self, requests: list[Request], mark: BatchMark, error: BaseException | None, *, first: bool
     ) -> None:
         search = Search(requests)
         ran_out: list[int] = []

@@ -36,7 +36,7 @@ from ringbatch.engine.process.role_messages import (
     Warming,
     WarmUp,
 )
-from ringbatch.engine.runtimes.model import Model, Options, failure
+from ringbatch.engine.runtimes.model import DeviceLost, Model, Options, failure
 from ringbatch.engine.runtimes.model_file import Kept
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.engine.runtimes.ray_terms import RayPlace
@@ -48,6 +48,7 @@ from ringbatch.engine.worker.counting import count_in, expect_no_clash, warm_up_
 from ringbatch.engine.worker.finite import FiniteCodec
 from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.json_codec import JsonCodec
+from ringbatch.engine.worker.own_process import OwnProcess
 from ringbatch.engine.worker.padding import PaddedCodec, Padding, padding
 from ringbatch.engine.worker.runner import Runner, TensorCodec
 from ringbatch.engine.worker.steps import Steps
@@ -195,9 +196,14 @@ def _shaped(model: Model, path: Path | str, shape: BatchShape) -> tuple[Model, P
 
 def _load(model: Model, path: Path | str, segment: Segment, number: int) -> None:
     _say(segment, number, WorkerState.LOADING)
+    own_process = OwnProcess()
     try:
         model.load()
-    except (Exception, SystemExit) as error:
+        own_process.expect()
+    except DeviceLost:
+        raise
+    except BaseException as error:
+        own_process.expect(error)
         logger.error("load() raised", exc_info=error)
         raise StartupError(failure(path, error, "load()")) from error
 

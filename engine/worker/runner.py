@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 
 from ringbatch.engine.batch.shaping import padded_rows
-from ringbatch.engine.runtimes.model import InvalidInput, Model, ServerFailed, said
+from ringbatch.engine.runtimes.model import DeviceLost, InvalidInput, Model, ServerFailed, said
 from ringbatch.engine.worker.codec import Codec, Place
 from ringbatch.engine.worker.costly import Plan
 from ringbatch.engine.worker.json_codec import JsonCodec
 from ringbatch.engine.worker.memory_cap import ran_out_of_memory
 from ringbatch.engine.worker.outputs import Checker, Fault, Outputs, WrongCount, WrongResult
+from ringbatch.engine.worker.own_process import OwnProcess
 from ringbatch.engine.worker.retry import Retry
 from ringbatch.engine.worker.runs import Runs
 from ringbatch.engine.worker.tensors import Gatherer, Scatterer, Unlike, joined
@@ -83,6 +84,7 @@ class Runner:
         self._place_of = place
         self._place: Place | None = None
         self._asked = 0
+        self._own_process = OwnProcess()
         self._retry = Retry(name, port, clock_ns, self._run, self._failed, run_again)
         self.run_ns = 0
         """Time spent inside the model so far."""
@@ -157,7 +159,9 @@ class Runner:
         """The same for each row by itself: an array for each output, or the one value of JSON."""
         return self._codec.each(self.results(values, [1] * rows), rows)
 
-    def _run_uniform(self, uniform: UniformBatch, mark: BatchMark) -> tuple[bool, Exception | None]:
+    def _run_uniform(
+        self, uniform: UniformBatch, mark: BatchMark
+    ) -> tuple[bool, BaseException | None]:
         """Run requests of the same sizes without looking at each: whether they are answered, and
         what the model raised."""
         codec, port, sizes = self._codec, self._port, uniform.sizes
@@ -169,7 +173,9 @@ class Runner:
             size = codec.write_uniform(results, uniform)
             requests = port.requests(uniform) if size is None else []
             written = codec.write(results, requests) if size is None else []
-        except Exception as error:
+        except DeviceLost:
+            raise
+        except BaseException as error:
             return False, error
         if size is None:
             self._answer(requests, written, mark)
@@ -185,7 +191,7 @@ class Runner:
 
     def _run(
         self, requests: list[Request], mark: BatchMark
-    ) -> tuple[list[Request], Exception | None]:
+    ) -> tuple[list[Request], BaseException | None]:
         """Run requests once: those that it was for, and what it raised. Where it raised nothing,
         they are answered."""
         try:
@@ -201,7 +207,9 @@ class Runner:
         try:
             results = self._call(arguments, [request.rows for request in readable])
             sizes = self._codec.write(results, readable)
-        except Exception as error:
+        except DeviceLost:
+            raise
+        except BaseException as error:
             return readable, error
         self._answer(readable, sizes, mark)
         self._retry.fitted(sum(request.rows for request in readable))
@@ -218,6 +226,10 @@ class Runner:
         started_ns = self._clock_ns()
         try:
             returned = self._predict(*arguments)
+            self._own_process.expect()
+        except BaseException as error:
+            self._own_process.expect(error)
+            raise
         finally:
             ended_ns = self._clock_ns()
             self.run_ns += ended_ns - started_ns
@@ -256,7 +268,7 @@ class Runner:
             for ref in references:
                 port.answer(ref, status, size, stamped, self._clock_ns())
 
-    def _failed(self, error: Exception, requests: list[Request], mark: BatchMark) -> None:
+    def _failed(self, error: BaseException, requests: list[Request], mark: BatchMark) -> None:
         if isinstance(error, WrongResult):
             logger.error("model %s: %s; %s", self._name, error, self._batch(mark))
             counted = isinstance(error, WrongCount)
@@ -288,7 +300,7 @@ class Runner:
             self._port.fail(request, status, text, stamped, now_ns, kept_bytes=kept)
 
 
-def _kind(error: Exception) -> str:
+def _kind(error: BaseException) -> str:
     return type(error).__name__
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final, TextIO
 
 from ringbatch.engine.batch.shaping import elements, padded_rows
 from ringbatch.engine.process.memory_limits import memory_words
-from ringbatch.engine.runtimes.model import InvalidInput, failure
+from ringbatch.engine.runtimes.model import DeviceLost, InvalidInput, failure
 from ringbatch.engine.worker.memory_cap import ran_out_of_memory
 from ringbatch.engine.worker.outputs import WrongResult
 from ringbatch.engine.worker.samples import MadeUp, Samples, Values
@@ -72,7 +72,7 @@ class WarmUp:
 
     trials: tuple[Trial, ...]
     left_out: tuple[tuple[int, int], ...] = ()
-    error: Exception | SystemExit | None = None
+    error: BaseException | None = None
     failed_at: tuple[int, int] = (0, 0)
 
 
@@ -127,9 +127,7 @@ def warmed_up(
     return list(result.trials)
 
 
-def _failed(
-    error: Exception | SystemExit, batch: str, spec: ModelSpec, path: Path, wanted: Wanted
-) -> None:
+def _failed(error: BaseException, batch: str, spec: ModelSpec, path: Path, wanted: Wanted) -> None:
     words = failure(path, error, f"warm-up of {spec.name} with {batch}")
     origin = "the values were made up"
     if wanted.file is not None:
@@ -255,7 +253,9 @@ def warm_up(
             break
         try:
             last_ns = run(rows, length)
-        except (Exception, SystemExit) as error:
+        except DeviceLost:
+            raise
+        except BaseException as error:
             return WarmUp(so_far(), error=error, failed_at=(rows, length))
         best[rows, length] = min(last_ns, best.get((rows, length), last_ns))
         tell(done, Trial(rows, length, last_ns))

@@ -2,6 +2,7 @@
 
 import json
 import math
+from asyncio import CancelledError
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from segment_fixture import Client, Reply, local_segment, pack, spec, unpack
 
-from ringbatch.engine.runtimes.model import InvalidInput, Model
+from ringbatch.engine.runtimes.model import DeviceLost, InvalidInput, Model
 from ringbatch.engine.worker.bisect import PROBES
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.shm.descriptors import SlotWords
@@ -382,12 +383,15 @@ class Garbled(str):
         (RuntimeError(Speechless()), Status.MODEL_FAILED, b"model 'm' raised RuntimeError"),
         (RuntimeError(Garbled("a")), Status.MODEL_FAILED, b"model 'm' raised RuntimeError"),
         (MemoryError(Speechless()), Status.MODEL_FAILED, b"model 'm' ran out of memory"),
+        (SystemExit(3), Status.MODEL_FAILED, b"model 'm' raised SystemExit"),
+        (CancelledError(), Status.MODEL_FAILED, b"model 'm' raised CancelledError"),
+        (KeyboardInterrupt(), Status.MODEL_FAILED, b"model 'm' raised KeyboardInterrupt"),
     ],
     ids=lambda value: type(value).__name__,
 )
 @pytest.mark.parametrize("count", [1, 3])
-def test_what_cannot_even_be_said_is_one_requests_failure(
-    error: Exception, status: Status, data: bytes, count: int
+def test_whatever_is_raised_is_one_requests_failure(
+    error: BaseException, status: Status, data: bytes, count: int
 ) -> None:
     def predict(x: Any) -> Any:
         if (x[:, 0] == 0).any():
@@ -399,6 +403,15 @@ def test_what_cannot_even_be_said_is_one_requests_failure(
     assert first.answer.status is status
     assert first.data.startswith(data)
     assert {reply.answer.status for reply in others} <= {Status.OK}
+
+
+def test_a_device_that_is_lost_ends_the_worker() -> None:
+    def predict(x: Any) -> Any:
+        raise DeviceLost("gone")
+
+    harness = Harness(predict, [X], [Y])
+    with pytest.raises(DeviceLost):
+        harness.run(harness.send_tensor([[1, 0]]))
 
 
 LIES: dict[str, tuple[Tensor, Callable[[Harness, int], None]]] = {

@@ -40,6 +40,13 @@ def test_a_server_whose_model_has_children_stops(server: Server, wait_until: Wai
     assert server.process.wait() == 0
 
 
+def test_a_child_that_comes_back_from_the_model_is_ended_and_answers_nobody(
+    server: Server,
+) -> None:
+    for act, status in (("returned", 1), ("raised", 1), ("exited", 3), ("loaded", 3)):
+        assert ask(server, act) == [status], act
+
+
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_a_pool_runs_functions_of_the_model_file_and_of_those_beside_it(
     pools: Server, method: str

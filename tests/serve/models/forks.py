@@ -2,9 +2,18 @@
 
 import multiprocessing
 import os
+import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
+
+LOADED: list[int] = []
+
+
+def load() -> None:
+    """Forks a child that leaves by an exit."""
+    LOADED.append(exited())
+
 
 CONTEXT = multiprocessing.get_context("fork")
 POOL = ProcessPoolExecutor(1, CONTEXT)
@@ -35,4 +44,35 @@ def pooled() -> int:
     return POOL.submit(os.getpid).result()
 
 
-ACTS = {"terminated": terminated, "daemon": daemon, "pooled": pooled}
+def returned() -> int:
+    """A child that comes back from `predict`: how it ended."""
+    child = os.fork()
+    return _ended(child) if child else -1
+
+
+def raised() -> int:
+    """One that comes back by an exception."""
+    child = os.fork()
+    if not child:
+        raise RuntimeError("of a child")
+    return _ended(child)
+
+
+def exited() -> int:
+    """One that comes back by an exit, with a status."""
+    child = os.fork()
+    if not child:
+        sys.exit(3)
+    return _ended(child)
+
+
+def loaded() -> int:
+    """The same of `load`."""
+    return LOADED[0]
+
+
+def _ended(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+ACTS = {act.__name__: act for act in (terminated, daemon, pooled, returned, raised, exited, loaded)}
