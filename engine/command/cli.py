@@ -33,6 +33,7 @@ from ringbatch.engine.config.document import (
     ALIASES,
     BUNDLED_NAME,
     MODEL_FILES,
+    NAME_WORDS,
     SERVER_FILES,
     Config,
     ConfigError,
@@ -147,10 +148,13 @@ def _target(document: dict[str, Any], arguments: argparse.Namespace, first: str)
         return str(names[0])
     if not arguments.model:
         raise ConfigError(f"{first}: {arguments.config} has no model that it could be for")
-    stem = Path(arguments.model[0]).stem
     is_file = "://" not in arguments.model[0] and not lacks_scheme(arguments.model[0])
+    path = Path(arguments.model[0])
+    stem = (absolute(path) if is_file else path).stem
     if not is_model_name(stem) and is_file:
-        raise ConfigError(f'MODEL: "{stem}" cannot be the name of a model; give one with --name')
+        raise ConfigError(
+            f'MODEL: "{stem}" cannot be the name of a model; give one with --name; {NAME_WORDS}'
+        )
     return stem if is_model_name(stem) else "model"
 
 

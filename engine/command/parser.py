@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ringbatch.engine.command import foreign_words
 from ringbatch.engine.config import unknown_keys
 
 
@@ -36,7 +37,9 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         known = tuple(map(str, action.choices))
-        if candidate := unknown_keys.closest(str(value), known):
+        if "serve" in known and (elsewhere := foreign_words.command_for(str(value))):
+            hint = elsewhere
+        elif candidate := unknown_keys.closest(str(value), known):
             hint = f"did you mean {candidate}?"
         else:
             hint = f"it must be one of {', '.join(known)}"

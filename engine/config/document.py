@@ -8,7 +8,6 @@ the rules between keys, and the words.
 import json
 import os
 import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
 from itertools import filterfalse
@@ -40,6 +39,7 @@ from ringbatch.engine.config.problems import (
     valued,
 )
 from ringbatch.engine.config.settings import Config, ModelConfig, ServerConfig
+from ringbatch.engine.config.toml_file import read
 from ringbatch.shm.engine_name import UNNAMED, engine_name_of
 from ringbatch.shm.layout import MAX_WORKERS
 from ringbatch.shm.model_spec import FIRST_VERSION
@@ -49,6 +49,7 @@ __all__ = [
     "BUNDLED_NAME",
     "BUNDLED_PATH",
     "MODEL_FILES",
+    "NAME_WORDS",
     "SERVER_FILES",
     "Config",
     "ConfigError",
@@ -109,13 +110,15 @@ _ABSENT: Final = {
 }
 """What it means that a key has no value."""
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
-_NAME_WORDS: Final = (
-    "a model's name must be 1 to 128 letters, digits, dots, dashes or underscores, and not . or .."
+NAME_WORDS: Final = (
+    "a model's name must be 1 to 128 letters of ASCII, digits, dots, dashes or underscores, "
+    "and not . or .."
 )
 _ENDING_WORDS: Final = (
     "a file whose ending says what runs it, "
     + ", ".join(f"{' or '.join(endings)} ({name})" for name, endings in RUNTIMES.items() if endings)
-    + ", or a directory with a tokenizer.json (text); runtime says it for any other"
+    + ", or a directory with a tokenizer.json (text); runtime says what runs a file of another "
+    "ending, and a model.py can serve whatever Python can load"
 )
 _ADDRESS_WORDS: Final = "the address of a model server, http://HOST:PORT, for the runtime http"
 _NO_WAIT_WORDS: Final = "has no effect, because policy is eager; it is for policy fixed"
@@ -130,30 +133,6 @@ def load(path: Path) -> Config:
     return conclude(read(path), source=str(path), base=path.parent, name=engine_name_of(path))
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The raw document of a TOML file, unchecked.
-
-    Raises:
-        ConfigError: the file cannot be read, or is not TOML; with line and column.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
-    try:
-        return tomllib.loads(data.decode())
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        column = error.start - data.rfind(b"\n", 0, error.start)
-        raise ConfigError(f"{path}: not UTF-8 text (at line {line}, column {column})") from None
-    except (ValueError, RecursionError) as error:
-        # tomllib names no line where the document ends too soon.
-        last = data.count(b"\n") + 1
-        end = f"(at line {last}, the end of the document)"
-        reason = str(error).replace("(at end of document)", end)
-        raise ConfigError(f"{path}: not valid TOML: {reason}") from None
-
-
 def bundled_document(name: str = BUNDLED_NAME) -> dict[str, Any]:
     """The raw document that serves the bundled digits model and sets nothing else."""
     return {"models": {name: {"path": str(BUNDLED_PATH)}}}
@@ -162,6 +141,14 @@ def bundled_document(name: str = BUNDLED_NAME) -> dict[str, Any]:
 def bundled() -> Config:
     """The configuration of ``ringbatch serve`` without arguments."""
     return conclude(bundled_document(), source="bundled model", base=BUNDLED_PATH.parent)
+
+
+def _with_ending(base: Path, path: object) -> str | None:
+    """The file that is meant where its ending was left out."""
+    if not isinstance(path, str) or os.path.exists(base / path):
+        return None
+    every = (path + ending for endings in RUNTIMES.values() for ending in endings)
+    return next((whole for whole in every if os.path.isfile(base / whole)), None)
 
 
 def is_model_name(name: str) -> bool:
@@ -200,7 +187,7 @@ def conclude(
     if not sections and document.get("models", {}) == {}:
         report.add(("models",), "there is no model; add a section [models.NAME] with a path")
     for name in filterfalse(is_model_name, sections):
-        report.add(("models", name), f"found {quoted(name)}, but {_NAME_WORDS}")
+        report.add(("models", name), f"found {quoted(name)}, but {NAME_WORDS}")
     plain = [name for name, section in sections.items() if not chains.is_chain(section)]
     models = [m for n in plain for m in _versions(n, sections, base, is_file, report)]
     chained = chains.read_all(sections, models, report)
@@ -398,6 +385,8 @@ def _resolve_path(
             if runtime is None or loader is None:
                 bare = isinstance(raw["path"], str) and lacks_scheme(raw["path"])
                 wanted = f"http://{raw['path']} for a model server there" if bare else _ENDING_WORDS
+                if (whole := _with_ending(base, raw["path"])) is not None:
+                    wanted = f"a file with its ending; {whole} is there"
                 report.refuse((*place, "path"), quoted(raw["path"]), wanted)
                 return
             for key, words in runtime_rules.problems(runtime, values):

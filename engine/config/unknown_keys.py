@@ -30,6 +30,8 @@ _ELSEWHERE: Final = {
     "startuptimeout": "load_timeout_s",
     # LitServe's.
     "accelerator": "device",
+    "gpu": "device",
+    "gpus": "device, or devices",
     "batchtimeout": f"{_WAIT}; batch_timeout_s bounds one run of a batch",
     "workersperdevice": "workers",
     # Of Ray Serve, mosec, and others.
@@ -42,6 +44,8 @@ _ELSEWHERE: Final = {
     "model": "path",
     "modelpath": "path",
     "modelfile": "path",
+    "modelrepository": "a section [models.NAME] for each model",
+    "modelstore": "a section [models.NAME] for each model",
     "storageuri": "path",
     "bind": "host and port",
     "metricsport": "control_port",
@@ -66,7 +70,10 @@ def words(key: str, known: Iterable[str], *, kind: str = "key", listed: str) -> 
         if _folded(candidate) == name:
             return f"unknown {kind}; did you mean {candidate}?"
     if len(every) > _FEW and is_of_another_server(key):
-        return f"unknown {kind}; what other servers call so is here {_ELSEWHERE[name]}"
+        here = _ELSEWHERE[name]
+        if kind == "flag" and here == "path":
+            here = "an argument without a flag, as in `ringbatch serve model.py`"
+        return f"unknown {kind}; what other servers call so is here {here}"
     if candidate := closest(key, every):
         return f"unknown {kind}; did you mean {candidate}?"
     if len(every) <= _FEW:

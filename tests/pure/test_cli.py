@@ -112,6 +112,16 @@ def test_a_model_is_called_by_the_name_of_its_file(
     assert config.models == (ModelConfig(name="model", runtime="python", path=path),)
 
 
+@pytest.mark.parametrize("model", [".", "../minilm/", "onnx/.."])
+def test_a_model_is_called_by_the_name_of_its_folder(
+    calls: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    (tmp_path / "minilm/onnx").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "minilm")
+    (only,) = served(calls, model).models
+    assert (only.name, only.path) == ("minilm", tmp_path / "minilm")
+
+
 def test_name_wins_over_the_name_of_the_file(calls: list[tuple[Any, ...]], files: Files) -> None:
     assert [m.name for m in served(calls, "model.py", "--name", "mnist").models] == ["mnist"]
 
@@ -276,7 +286,8 @@ ENDINGS = (
     "but it must be a file whose ending says what runs it, .py (python), .onnx (onnx), .skops or "
     ".pkl or .joblib (sklearn), .ubj or .json (xgboost), .txt (lightgbm), .cbm (catboost), "
     ".xml (openvino), .pt2 or .pt or .pth or .ts (torch), or a directory with a tokenizer.json "
-    "(text); runtime says it for any other"
+    "(text); runtime says what runs a file of another ending, and a model.py can serve whatever "
+    "Python can load"
 )
 
 REFUSED: dict[str, tuple[str | None, list[str], str]] = {
@@ -304,6 +315,12 @@ REFUSED: dict[str, tuple[str | None, list[str], str]] = {
         'MODEL: found "localhost:8501", but it must be http://localhost:8501 for a model server '
         "there",
     ),
+    "ending-left-out": (
+        None,
+        ["{here}/model"],
+        'MODEL: found "{here}/model", but it must be a file with its ending; {here}/model.py is '
+        "there",
+    ),
     "missing-beside-nothing": (
         None,
         ["none.py"],
@@ -312,19 +329,20 @@ REFUSED: dict[str, tuple[str | None, list[str], str]] = {
     "name-of-file-unfit": (
         None,
         ["a b.py"],
-        'MODEL: "a b" cannot be the name of a model; give one with --name',
+        'MODEL: "a b" cannot be the name of a model; give one with --name; a model\'s name must be '
+        "1 to 128 letters of ASCII, digits, dots, dashes or underscores, and not . or ..",
     ),
     "name-unfit": (
         None,
         ["model.py", "--name", "a/b"],
-        '--name: found "a/b", but a model\'s name must be 1 to 128 letters, digits, dots, '
-        "dashes or underscores, and not . or ..",
+        '--name: found "a/b", but a model\'s name must be 1 to 128 letters of ASCII, digits, '
+        "dots, dashes or underscores, and not . or ..",
     ),
     "name-of-bundled-unfit": (
         None,
         ["--name", ""],
-        '--name: found "", but a model\'s name must be 1 to 128 letters, digits, dots, '
-        "dashes or underscores, and not . or ..",
+        '--name: found "", but a model\'s name must be 1 to 128 letters of ASCII, digits, '
+        "dots, dashes or underscores, and not . or ..",
     ),
     "several-flags-at-once": (
         None,
@@ -508,6 +526,15 @@ USAGE = {
     "no-command": ([], "COMMAND"),
     "misspelt-command": (["sevre"], 'found "sevre"; did you mean serve?'),
     "unknown-command": (["xyz"], 'found "xyz"; it must be one of serve, handover, sidecar'),
+    "command-of-others": (["run", "m.py"], 'found "run"; that is here `ringbatch serve`'),
+    "model-without-command": (["m.py"], "did you mean `ringbatch serve m.py`?"),
+    "address-without-command": (["http://h:1"], "did you mean `ringbatch serve http://h:1`?"),
+    "file-without-command": (["a.toml"], "did you mean `ringbatch serve --config a.toml`?"),
+    "model-as-a-flag": (
+        ["serve", "--model", "m.py"],
+        "so is here an argument without a flag, as in `ringbatch serve model.py`",
+    ),
+    "gpus": (["serve", "--gpus", "1"], "--gpus: unknown flag; what other servers call so is here"),
     "misspelt-flag": (
         ["serve", "--prot", "1"],
         "ringbatch serve: error: --prot: unknown flag; did you mean --port?",

@@ -243,7 +243,8 @@ WRONG: dict[str, tuple[str, str]] = {
         '[models.mnist] path: found "model.h5", but it must be a file whose ending says what runs '
         "it, .py (python), .onnx (onnx), .skops or .pkl or .joblib (sklearn), .ubj or .json "
         "(xgboost), .txt (lightgbm), .cbm (catboost), .xml (openvino), .pt2 or .pt or .pth or .ts "
-        "(torch), or a directory with a tokenizer.json (text); runtime says it for any other",
+        "(torch), or a directory with a tokenizer.json (text); runtime says what runs a file of "
+        "another ending, and a model.py can serve whatever Python can load",
     ),
     "path-with-a-nul": (
         '[models.mnist]\npath = "a\\u0000.py"',
@@ -253,8 +254,8 @@ WRONG: dict[str, tuple[str, str]] = {
     ),
     "name-with-a-space": (
         '[models."a b"]\npath = "m.py"',
-        '[models] "a b": found "a b", but a model\'s name must be 1 to 128 letters, digits, dots, '
-        "dashes or underscores, and not . or ..",
+        '[models] "a b": found "a b", but a model\'s name must be 1 to 128 letters of ASCII, '
+        "digits, dots, dashes or underscores, and not . or ..",
     ),
     "name-with-a-dot-without-quotes": (
         '[models.v1.2]\npath = "m.py"\n[models.v1]\npath = "m.py"',

@@ -1,0 +1,59 @@
+"""A TOML file as the document that it holds, or where it stops being one, and why."""
+
+import re
+import tomllib
+from codecs import BOM_UTF8
+from pathlib import Path
+from typing import Any, Final
+
+from ringbatch.engine.config.problems import ConfigError
+
+_PLACE: Final = re.compile(r"\(at line (\d+), column \d+\)")
+_SHOWN: Final = 80
+"""Characters of a line."""
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The raw document of a TOML file, unchecked.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not TOML; with line and column.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    # Editors of Windows put it there; it is no part of the text.
+    data = data.removeprefix(BOM_UTF8)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        column = error.start - data.rfind(b"\n", 0, error.start)
+        raise ConfigError(f"{path}: not UTF-8 text (at line {line}, column {column})") from None
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {_reason(str(error), text)}") from None
+
+
+def _reason(said: str, text: str) -> str:
+    """What tomllib says, with the line that it means, and at times what would be right."""
+    lines = text.split("\n")
+    # tomllib names no line where the document ends too soon.
+    said = said.replace("(at end of document)", f"(at line {len(lines)}, the end of the document)")
+    if (place := _PLACE.search(said)) is None:
+        return said
+    line = lines[int(place[1]) - 1].strip()
+    if not line.isprintable() or not line:
+        return said
+    shown = line if len(line) <= _SHOWN else f"{line[: _SHOWN - 3]}..."
+    return f"{said}: {shown}{_cure(said, line)}"
+
+
+def _cure(said: str, line: str) -> str:
+    if said.startswith("Invalid value"):
+        return "; texts stand in quotes, true and false in lower case"
+    if line.endswith(":") or line.startswith("{"):
+        return "; a section begins with a line such as [server], and = stands before a value"
+    return ""
