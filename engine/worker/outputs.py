@@ -147,6 +147,11 @@ def _as_array(value: object, tensor: Tensor) -> tuple[Array, Array | None]:
         array = np.asarray(value) if tensor.datatype.fixed else np.asarray(value, dtype=object)
     except (TypeError, ValueError, RuntimeError) as error:
         raise WrongResult(f"output {tensor.name!r} is no array: {error}") from None
+    if array.dtype == object and not array.ndim and not isinstance(value, str | bytes | np.ndarray):
+        # numpy puts whatever it cannot look into, such as a generator, into an array of no
+        # dimensions.
+        found = "None" if value is None else f"a {type(value).__name__}"
+        raise WrongResult(f"output {tensor.name!r} is {found}, and no array")
     return array, np.ma.getmaskarray(value) if isinstance(value, np.ma.MaskedArray) else None
 
 

@@ -276,7 +276,13 @@ WRONG: dict[str, tuple[Callable[[Any], Any], str, Status]] = {
     "rows-missing": (lambda x: x[1:], "model 'm': output 'y' has shape", Status.WRONG_COUNT),
     "a-row-more": (lambda x: np.vstack([x, x[:1]]), "declared is [", Status.WRONG_COUNT),
     "wrong-shape": (lambda x: x[:, :1], "output 'y' has shape", Status.MODEL_FAILED),
-    "nothing": (lambda x: None, "output 'y' has shape []", Status.MODEL_FAILED),
+    "nothing": (lambda x: None, "output 'y' is None, and no array", Status.MODEL_FAILED),
+    "a-generator": (
+        lambda x: (row for row in x),
+        "output 'y' is a generator, and no array",
+        Status.MODEL_FAILED,
+    ),
+    "a-number": (lambda x: 1, "output 'y' has shape []", Status.MODEL_FAILED),
     "ragged": (
         lambda x: [[1], [2, 3]] * len(x),
         "output 'y' is no array",
