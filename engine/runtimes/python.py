@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from ringbatch.engine.runtimes.beside import import_afresh_from
 from ringbatch.engine.runtimes.model import Model, Options, refusing
@@ -46,7 +46,7 @@ def import_model(path: Path, content: Path | None = None, device: str = "cpu") -
     """
     module = _import(path, content or path)
     source = getattr(module, "Model", None)
-    parts = _instance(path, source) if inspect.isclass(source) else module
+    parts = _instance(path, source) if _is_served(source, module) else module
     predict = getattr(parts, "predict", None)
     if not callable(predict):
         what = "is no function" if predict is not None else "is missing"
@@ -130,6 +130,14 @@ def _module_name(path: Path) -> str:
     name = path.stem
     taken = name in sys.modules or name in sys.stdlib_module_names
     return f"ringbatch_model_{name.replace('.', '_')}" if taken or "." in name else name
+
+
+def _is_served(model: object, module: Any) -> TypeGuard[type]:
+    """Whether that is the class to serve. One that a file with a `predict` of its own has imported,
+    such as Keras's, is not."""
+    if not inspect.isclass(model):
+        return False
+    return model.__module__ == module.__name__ or not hasattr(module, "predict")
 
 
 def _instance(path: Path, model: type) -> Any:

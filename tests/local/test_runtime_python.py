@@ -150,6 +150,20 @@ def test_a_class_named_model_is_made_and_its_methods_are_the_parts(tmp_model: Wr
     assert model.predict(2) == 6
 
 
+@pytest.mark.parametrize(
+    ("own", "answer"),
+    [("", "library"), ("def predict(instances): return 'file'", "file")],
+    ids=["no-function", "a-function"],
+)
+def test_an_imported_class_named_model_is_served_where_the_file_has_no_predict(
+    tmp_model: WriteModel, own: str, answer: str
+) -> None:
+    path = tmp_model(f"from library_of_models import Model\n{own}\n")
+    library = 'class Model:\n    def predict(self, instances): return "the class\'s"\n'
+    path.with_name("library_of_models.py").write_text(library)
+    assert import_model(path).predict([1]) == answer
+
+
 def test_load_is_not_called_by_the_import(tmp_model: WriteModel) -> None:
     model = import_model(
         tmp_model(

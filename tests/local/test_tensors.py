@@ -219,7 +219,7 @@ WRONG = {
     "wrong-shape": (ONE, np.zeros((2, 3)), r"shape \[2, 3\], declared is \[2, 2\]"),
     "no-batch-dimension": (ONE, np.zeros(4), r"shape \[4\], declared is \[2, 2\]"),
     "one-dimension-too-many": (ONE, np.zeros((2, 2, 1)), r"shape \[2, 2, 1\]"),
-    "none": (ONE, None, r"output 'y' has shape \[\]"),
+    "none": (ONE, None, r"output 'y' is None, and no array"),
     "a-number": (ONE, 3.5, r"output 'y' has shape \[\]"),
     "ragged": (ONE, [[1, 2], [3]], r"output 'y' is no array"),
     "texts-for-numbers": (ONE, [["1", "2"], ["3", "4"]], r"output 'y' is <U1, declared is FP32"),
