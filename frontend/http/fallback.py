@@ -181,9 +181,6 @@ class FallbackProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
-    def timeout_keep_alive_handler(self) -> None:
-        """The base class's timer, of which there is no need: `tick` sees to every phase."""
-
     def phase(self) -> Phase:
         """What the connection is about."""
         if self.flow.write_paused or self._is_parting():
@@ -288,6 +285,8 @@ class FallbackProtocol(HttpToolsProtocol):
         if self._parting:
             return
         super().on_response_complete()
+        # `tick` sees to every phase. The base class's timer would keep a connection that is reset.
+        self._unset_keepalive_if_required()
         if self._refusal and not self._unanswered:
             self._send_refusal()
         elif self._held and self._unanswered < MAX_PIPELINED:
@@ -363,7 +362,6 @@ class FallbackProtocol(HttpToolsProtocol):
             self.pipeline.popleft()
 
     def _send_refusal(self) -> None:
-        self._unset_keepalive_if_required()
         self.transport.write(self._refusal)
         self._part()
 

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import socket
 import ssl
+import struct
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -73,6 +74,10 @@ class Client:
             self._socket = context.wrap_socket(self._socket, server_hostname="localhost")
         self.may_send = threading.Event()
         self.answered = b""
+
+    def will_reset(self) -> None:
+        """It ends its connection as who dies does, or who has not read all, or many a probe."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def send_all_and_then_read(self, first: bytes, rest: bytes = bytes(MANY)) -> None:
         with self._socket:
@@ -178,12 +183,15 @@ def test_the_answer_before_a_stop_arrives_though_more_was_asked_meanwhile() -> N
     on_uvloop(test)
 
 
-def test_a_connection_that_has_ended_is_freed_without_the_garbage_collector() -> None:
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+def test_a_connection_that_has_ended_is_freed_without_the_garbage_collector(reset: bool) -> None:
     async def test() -> None:
         process = connection_of("falcon")
         connections: set[Any] = process.state.connections
         async with serving(process) as port:
             client = await asyncio.to_thread(Client, port, None)
+            if reset:
+                client.will_reset()
             asked = request(b"{}", path=ESCAPED)
             reading = asyncio.to_thread(client.send_all_and_then_read, asked, b"")
             sending = asyncio.create_task(reading)
@@ -191,7 +199,10 @@ def test_a_connection_that_has_ended_is_freed_without_the_garbage_collector() ->
             freed = [weakref.ref(one) for one in connections]
             client.may_send.set()
             await sending
-            await wait_until(lambda: not any(one() for one in freed))
+            await wait_until(lambda: not connections)
+            # Nor does it wait for any timer.
+            await process.settle()
+            assert not any(one() for one in freed)
 
     gc.disable()
     try:

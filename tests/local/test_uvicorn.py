@@ -41,7 +41,6 @@ PROTOCOL_METHODS: Final = {
     "on_message_complete": [],
     "on_response_complete": [],
     "shutdown": [],
-    "timeout_keep_alive_handler": [],
 }
 PROTOCOL_USES: Final = {
     "__init__",
@@ -75,7 +74,6 @@ PROTOCOL_USES: Final = {
     "server_state.default_headers",
     "shutdown",
     "timeout_keep_alive",
-    "timeout_keep_alive_handler",
     "transport",
     "url",
 }
