@@ -1,6 +1,7 @@
 """How long a client waits for its answer, as its header X-Request-Timeout says.
 
-A number of seconds above 0, such as ``2`` or ``0.25``. It can only shorten the model's own
+A number of seconds above 0, such as ``2`` or ``0.25``, in any form in which programs print what is
+left of their own time: ``0.30000000000000004``, ``5e-05``. It can only shorten the model's own
 `timeout_s`.
 """
 
@@ -11,7 +12,9 @@ from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.shm.errors import DeadlineExceeded, InvalidRequest
 
 HEADER: Final = "x-request-timeout"
-_SECONDS: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_SECONDS: Final = re.compile(r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_LONGEST_S: Final = 1e9
+"""More than any model's; what is longer, infinity included, is as good."""
 
 
 def timeout_ns_of(header: str | None) -> int:
@@ -22,12 +25,12 @@ def timeout_ns_of(header: str | None) -> int:
     """
     if header is None:
         return 0
-    timeout_ns = round(float(header) * 1e9) if _SECONDS.fullmatch(header) else 0
-    if not timeout_ns:
+    timeout_s = float(header) if _SECONDS.fullmatch(header) else 0.0
+    if not timeout_s:
         raise InvalidRequest(
             f"X-Request-Timeout is {shown(header)}, not a number of seconds above 0"
         )
-    return timeout_ns
+    return max(1, round(min(timeout_s, _LONGEST_S) * 1e9))
 
 
 def shortest_ns(limit_ns: int, first_ns: int, second_ns: int = 0) -> int:

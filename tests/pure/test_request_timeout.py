@@ -6,8 +6,25 @@ from ringbatch.frontend.codec.request_timeout import shortest_ns, timeout_ns_of
 from ringbatch.frontend.http.head import read_head
 from ringbatch.shm.errors import InvalidRequest
 
-GOOD = {"2": 2_000_000_000, "0.25": 250_000_000, "0.000000001": 1, "007": 7_000_000_000}
-BAD = ["", "0", "0.0", "-1", "+1", "1e3", "inf", "nan", "1 s", "1.", ".5", "1,5", "1" * 10]
+LONGEST_NS = 10**18
+GOOD = {
+    "2": 2_000_000_000,
+    "0.25": 250_000_000,
+    "0.000000001": 1,
+    "007": 7_000_000_000,
+    # As programs print numbers.
+    repr(0.1 + 0.2): 300_000_000,
+    repr(5e-5): 50_000,
+    "1E+3": 1_000_000_000_000,
+    "1e-300": 1,
+    # Longer than any model's.
+    "1" * 10: LONGEST_NS,
+    repr(1e20): LONGEST_NS,
+    "1e999": LONGEST_NS,
+    "9" * 5000: LONGEST_NS,
+}
+BAD = ["", "0", "0.0", "0e9", "1e-999", "-1", "+1", "1e", "1e3.5", "inf", "nan", "1 s", "1."]
+BAD += [".5", "1,5", "0x1", "1_0", "\u0661"]
 
 
 def head(*timeouts: str) -> bytes:
