@@ -48,7 +48,12 @@ VARIANTS = {
     "traced 1 %": AccessSettings("off", trace_sample=0.01),
     "all traced": AccessSettings("off", trace_sample=1.0),
 }
-LIMITED = {"failures, the default": MAX_RATIO, "sampled 1 %": MAX_RATIO, "traced 1 %": 1.05}
+LIMITED = {
+    "failures, the default": MAX_RATIO,
+    "sampled 1 %": MAX_RATIO,
+    "Server-Timing": MAX_RATIO,
+    "traced 1 %": 1.05,
+}
 
 
 class Transport:

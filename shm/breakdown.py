@@ -82,6 +82,11 @@ class Breakdown(NamedTuple):
         return phase
 
 
+def reason_name(reason: int) -> str:
+    """A `Reason` as clients know it; empty where there is no such."""
+    return _REASONS.get(reason, "")
+
+
 def breakdown(began_ns: int, accepted_ns: int, stamps: Answer | None, ended_ns: int) -> Breakdown:
     """The breakdown of a request.
 
@@ -113,6 +118,6 @@ def breakdown(began_ns: int, accepted_ns: int, stamps: Answer | None, ended_ns: 
         0,
         stamps.batch,
         stamps.batch_rows,
-        _REASONS.get(stamps.reason, "") if stamps.batch_rows else "",
+        reason_name(stamps.reason) if stamps.batch_rows else "",
         stamps.attempts,
     )

@@ -494,7 +494,5 @@ OUTCOME: Final = Struct("@3Q")
 """Of a slot, DONE to BATCH."""
 OUTCOME_DETAILS: Final = Struct("@24x8Q")
 """Of a slot from DONE on, what is behind an outcome: BATCH_ROWS to FINISHED_NS."""
-INSTANTS: Final = Struct("@16xQ24xQ24xQ")
-"""Of the same, BATCH, BEGAN_NS and FINISHED_NS."""
 RECENT_DETAILS: Final = Struct("@22Q128s")
 """Of a recent request, ENDED_NS to the last word of ID."""

@@ -23,7 +23,6 @@ from typing import Final
 
 from ringbatch.shm.counters import Counters, LaneCounter
 from ringbatch.shm.descriptors import (
-    INSTANTS,
     OUTCOME,
     OUTCOME_DETAILS,
     REQUEST_HEADER,
@@ -55,6 +54,8 @@ from ringbatch.shm.slot import (
 )
 from ringbatch.shm.slot_memory import SIZE_BITS, SlotMemory
 
+Stamps = tuple[int, int, int, int, int, int, int, int]
+"""Of a slot, BATCH_ROWS to FINISHED_NS, see `SlotWords`."""
 _store_header: Final = REQUEST_HEADER.pack_into
 _load_outcome: Final = OUTCOME.unpack_from
 _RING_COLLECTOR: Final = HeaderWords.RING_COLLECTOR
@@ -69,6 +70,10 @@ _SPOILT: Final = Answer(*_NO_OUTCOME, 0, 0, 0, 0, 0, 0, 0, 0)
 
 class Lane(SlotMemory):
     """One lane, for its owner.
+
+    Attributes:
+        words, memory: of the segment.
+        finished_words: of each slot, which word says when its answer stood there.
 
     Args:
         segment: where it lies.
@@ -91,10 +96,11 @@ class Lane(SlotMemory):
         "_submissions",
         "_unsubmitted",
         "_wake_collector",
-        "_words",
         "counters",
+        "finished_words",
         "index",
         "memory",
+        "words",
     )
 
     def __init__(self, segment: Segment, index: int, wake_collector: Callable[[], None]) -> None:
@@ -103,11 +109,13 @@ class Lane(SlotMemory):
         self.index = index
         self.memory = segment.memory
         self.counters = Counters(segment.words, layout.lane_counters(index))
-        self._words = self._load_acquire = self._store_release = segment.words
+        self.words = self._load_acquire = self._store_release = segment.words
         self._wake_collector = wake_collector
         self._own_words = layout.lane(index)
         self._first_slot = index * layout.slots
         self._first_answer = (self._first_word + SlotWords.DONE) * WORD
+        first = self._first_word + SlotWords.FINISHED_NS
+        self.finished_words = [first + slot * SlotWords.SIZE for slot in range(layout.slots)]
         self._submissions = Producer(segment.words, layout.submission_ring(index), layout.slots)
         self._completions = Inbox(
             segment.words,
@@ -164,7 +172,7 @@ class Lane(SlotMemory):
 
     def say_serving(self) -> None:
         """Tell the supervisor that this process accepts connections from now on."""
-        self._words[self._own_words + LaneWords.SERVING] = 1
+        self.words[self._own_words + LaneWords.SERVING] = 1
 
     @property
     def has_news(self) -> bool:
@@ -301,7 +309,7 @@ class Lane(SlotMemory):
                 self.counters.add(_REQUESTS, count)
                 self._unsubmitted.clear()
             full_fence()
-            if self._words[_RING_COLLECTOR]:
+            if self.words[_RING_COLLECTOR]:
                 self._wake_collector()
 
     def cancel(self, slot: int) -> None:
@@ -361,12 +369,11 @@ class Lane(SlotMemory):
         start = self._first_answer + slot * SLOT_BYTES
         return Answer(*outcome, *OUTCOME_DETAILS.unpack_from(self.memory, start))
 
-    def instants(self, slot: int) -> tuple[int, int, int]:
-        """Of `answer`, what tells batches and their times apart: `batch`, `began_ns` and
-        `finished_ns`, as they stand there."""
+    def stamps(self, slot: int) -> Stamps:
+        """Of `answer`, what is behind the first three, as it stands there."""
         start = self._first_answer + slot * SLOT_BYTES
-        batch, began_ns, finished_ns = INSTANTS.unpack_from(self.memory, start)
-        return batch, began_ns, finished_ns
+        found: Stamps = OUTCOME_DETAILS.unpack_from(self.memory, start)
+        return found
 
     def outcome(self, slot: int) -> tuple[Status, int, int]:
         """The first three of `answer`, and in half the time."""
@@ -381,7 +388,7 @@ class Lane(SlotMemory):
 
     def answer_start(self, slot: int) -> int:
         """Bytes in the result memory before the answer of a chain, or before its text."""
-        start: int = self._words[self._first_word + slot * SlotWords.SIZE + SlotWords.ANSWER_START]
+        start: int = self.words[self._first_word + slot * SlotWords.SIZE + SlotWords.ANSWER_START]
         # What a worker says is as good as its results, and must lie in the slot's memory.
         return min(start, self._result_capacity[slot])
 
@@ -393,12 +400,12 @@ class Lane(SlotMemory):
         have died between publishing and submitting it. Answers it did not collect are
         forgotten first, so that those to come find room.
         """
-        self._words[self._own_words + LaneWords.SERVING] = 0
+        self.words[self._own_words + LaneWords.SERVING] = 0
         self._completions.skip()
         for slot in reversed(range(self.capacity)):
             first = self._first_word + slot * SlotWords.SIZE
             control, done = (
-                self._words[first + SlotWords.CONTROL],
+                self.words[first + SlotWords.CONTROL],
                 self._load_acquire[first + SlotWords.DONE],
             )
             self._generation[slot] = generation_in(control)
@@ -406,7 +413,7 @@ class Lane(SlotMemory):
                 self._free.append(slot)
                 continue
             request, result, capacity = (
-                self._words[first + field]
+                self.words[first + field]
                 for field in (
                     SlotWords.REQUEST_OFFSET,
                     SlotWords.RESULT_OFFSET,

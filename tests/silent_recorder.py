@@ -1,5 +1,6 @@
 """A recorder for connections whose requests nobody counts."""
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 from ringbatch.frontend.access.choice import AccessSettings
@@ -16,6 +17,7 @@ class _NoEndings:
 
     notable = False
     traced = None
+    lane = SimpleNamespace(words=memoryview(b""), finished_words=())
 
     def __init__(self) -> None:
         self._nobody = Tally(memoryview(bytearray(1 << 12)).cast("Q"), 0, 0, "", "", Protocol.HTTP)

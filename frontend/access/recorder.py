@@ -1,5 +1,5 @@
-"""What the connections of a process do with the end of a request: its id, what its client is told
-of its time, its line in the log, its place among the slowest and among those that are traced.
+"""What the connections of a process do with the end of a request: its id, what its client is told,
+its line in the log, its place among the slowest and among those that are traced.
 
 Whoever writes an answer asks here, in the call that brought it: the end that `Endings` saw last is
 that request's then. Of most requests nothing is to be said.
@@ -20,10 +20,9 @@ from ringbatch.frontend.access.choice import (
     Samples,
 )
 from ringbatch.frontend.access.entry import Entry
+from ringbatch.frontend.access.told import Told
 from ringbatch.frontend.access.writer import Writer
 from ringbatch.frontend.codec.request_ids import RequestIds, parent_id, trace_id
-from ringbatch.frontend.codec.server_timing import MILLISECONDS, about_batch, header, in_worker
-from ringbatch.frontend.load.report import Form
 from ringbatch.frontend.load.reports import LoadReports
 from ringbatch.frontend.request.endings import Ending, Endings
 from ringbatch.frontend.request.task import Engine
@@ -59,8 +58,7 @@ class Recorder:
     Attributes:
         ids: makes those that clients have not chosen.
         endings: of the process; what is `notable` there is to be recorded.
-        server_timing: whether every client is told where the time went.
-        tells: whether every client is told anything beside the id.
+        told: what clients are told beside the id.
         draws: to be called for each request, once, with its ``traceparent``: of which samples it
             is, and so whether it is to be recorded; None where there are no samples.
 
@@ -89,19 +87,13 @@ class Recorder:
         self.ids = RequestIds(random.getrandbits(64))
         self.clock = clock
         self._choice = Choice(settings, clock())
-        self.server_timing = settings.server_timing
-        self._load_report = settings.load_report
-        self._reports = reports
-        self.tells = settings.server_timing or settings.load_report
+        self.told = Told(settings, endings, batch_ids, reports)
         samples = settings.scope == "all" and settings.sample > 0
         logged = Draw(settings.sample, chance) if samples else None
         traced = Draw(settings.trace_sample, chance) if endings.traced is not None else None
         self.draws = Samples(logged, traced).of if logged or traced else None
         if settings.scope != "off" and settings.slower_than_ms > 0:
             endings.log_slower_than(int(settings.slower_than_ms * 1e6))
-        self._batch = self._finished_ns = 0
-        """The batch, and when its answers stood in their slots, that the two texts are about."""
-        self._in_worker = self._about_batch = b""
         self.endings = endings
         self._batch_ids = batch_ids
         self._writer = writer
@@ -110,51 +102,6 @@ class Recorder:
     def drawn(self, trace: bytes) -> int:
         """`draws`, or 0 where there are no samples."""
         return 0 if self.draws is None else self.draws(trace)
-
-    def usual_timing(self) -> bytes:
-        """`timing` of the request that ended last, all of which came at once. What it has in common
-        with others of its batch is made once."""
-        accepted_ns, ended_ns, batch, taken_ns, finished_ns = self.endings.last_instants()
-        total_us = (ended_ns - accepted_ns) // 1000
-        if not (
-            accepted_ns <= taken_ns <= finished_ns <= ended_ns and total_us < len(MILLISECONDS)
-        ):
-            return self.timing(self.endings.last(), 0)
-        if finished_ns != self._finished_ns or batch != self._batch:
-            found = breakdown(0, accepted_ns, self.endings.last().stamps, ended_ns)
-            self._batch, self._finished_ns = batch, finished_ns
-            self._in_worker = b", " + in_worker(found).encode() + b"write;dur="
-            about = about_batch(found, self._batch_ids.text(batch))
-            self._about_batch = b", " + about.encode() + b"total;dur="
-        return (
-            b"queue;dur="
-            + MILLISECONDS[(taken_ns - accepted_ns) // 1000]
-            + self._in_worker
-            + MILLISECONDS[(ended_ns - finished_ns) // 1000]
-            + self._about_batch
-            + MILLISECONDS[total_us]
-        )
-
-    def timing(self, ending: Ending, began_ns: int) -> bytes:
-        """The value of the header ``Server-Timing``; arguments as of `record`."""
-        found = breakdown(began_ns, ending.accepted_ns, ending.stamps, ending.ended_ns)
-        return header(found, self._batch_id(found.batch_rows, found.batch)).encode()
-
-    def load_report(self, asked: Form) -> bytes:
-        """The value of the header ``endpoint-load-metrics``; empty where there is to be none.
-
-        Args:
-            asked: in which form the client wants one.
-        """
-        if self._reports is None or not (asked or self._load_report):
-            return b""
-        return self._reports.value(asked or "text")
-
-    def load_message(self, asked: Form) -> bytes:
-        """The same for the metadata ``endpoint-load-metrics-bin``."""
-        if self._reports is None or not (asked or self._load_report):
-            return b""
-        return self._reports.message()
 
     def record(self, ending: Ending, exchanged: Exchanged, take_ns: int = 0, *, drawn: int) -> None:
         """Log a request, keep and trace it, if it is one of those.
@@ -196,14 +143,11 @@ class Recorder:
             ending.code,
             found,
             ending.instances,
-            self._batch_id(found.batch_rows, found.batch),
+            self._batch_ids.text(found.batch) if found.batch_rows else "",
             exchanged.bytes_in,
             exchanged.bytes_out,
             exchanged.client,
         )
-
-    def _batch_id(self, rows: int, batch: int) -> str:
-        return self._batch_ids.text(batch) if rows else ""
 
 
 def _found(ending: Ending, exchanged: Exchanged, take_ns: int) -> Breakdown:

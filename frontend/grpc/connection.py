@@ -125,7 +125,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         recorder = self._recorder = settings.recorder
         self._endings = recorder.endings
         self._draws = recorder.draws
-        self._is_told = recorder.tells
+        self._is_told = recorder.told.anything
         self._make_id = recorder.ids.make
         self.budget = settings.budget
         self.max_request_bytes = settings.max_request_bytes

@@ -47,7 +47,7 @@ class WatchedCall:
 
     @property
     def _load_metadata(self) -> Metadata:
-        report = self._recorder.load_message(self._head.load)
+        report = self._recorder.told.load_message(self._head.load)
         return ((TRAILER, report),) if report else ()
 
     def ended(
@@ -74,6 +74,6 @@ class WatchedCall:
             drawn = recorder.drawn(trace)
         recorder.record(ending, exchanged, drawn=drawn)
         found: Metadata = self.id_metadata
-        if self._head.asks or recorder.server_timing:
-            found = (*found, (TIMING_HEADER, recorder.timing(ending, 0).decode()))
+        if self._head.asks or recorder.told.server_timing:
+            found = (*found, (TIMING_HEADER, recorder.told.timing(ending, 0).decode()))
         return (*found, *self._load_metadata)

@@ -51,15 +51,17 @@ class BodyBudget:
         try:
             yield holding
         finally:
-            self.give(holding.size)
+            holding.end()
 
 
 class Holding:
-    """What one body takes.
+    """What one body takes, or one after the other.
 
     Attributes:
         size: so much of the budget.
     """
+
+    __slots__ = ("_budget", "size")
 
     def __init__(self, budget: BodyBudget) -> None:
         self._budget = budget
@@ -69,3 +71,8 @@ class Holding:
         """The body has that size now; raises `Overloaded`."""
         self._budget.take(size - self.size)
         self.size = size
+
+    def end(self) -> None:
+        """The body is in use no more; another may follow."""
+        self._budget.give(self.size)
+        self.size = 0

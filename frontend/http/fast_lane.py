@@ -17,6 +17,7 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import JSON, Answer, Headers, error_body, outcome, status_of
+from ringbatch.frontend.http.body_budget import Holding
 from ringbatch.frontend.http.content_coding import (
     MIN_ENCODED_BYTES,
     SLOW_BYTES,
@@ -29,7 +30,7 @@ from ringbatch.frontend.http.head import MAX_HEAD_BYTES, RequestHead, head_size
 from ringbatch.frontend.http.lingering import linger
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http.receiver import Receiver
-from ringbatch.frontend.http.response_heads import whole
+from ringbatch.frontend.http.response_heads import LENGTHS, whole
 from ringbatch.frontend.http.watch import LARGE_ANSWER_BYTES, Watch
 from ringbatch.frontend.request.arrival import LARGE_BYTES
 from ringbatch.frontend.request.calls import Body, Call, Upload
@@ -47,9 +48,6 @@ _ANSWER: Final = State.ANSWER
 _ENDED: Final = State.ENDED
 _NO_TEXT: Final = b"\0"
 _NO_HEAD: Final = RequestHead("", 0, 0, 0, keep_alive=True)
-_LENGTHS: Final = tuple(
-    b"\r\ncontent-length: %d\r\n\r\n" % size for size in range(MIN_ENCODED_BYTES)
-)
 
 
 class FastLane(asyncio.Protocol):
@@ -71,8 +69,8 @@ class FastLane(asyncio.Protocol):
         "_endings",
         "_head",
         "_head_text",
+        "_holding",
         "_identity",
-        "_is_told",
         "_keep_alive",
         "_leaving",
         "_loop",
@@ -81,12 +79,12 @@ class FastLane(asyncio.Protocol):
         "_reading",
         "_receiver",
         "_request",
-        "_reserved_bytes",
         "_seen_bytes",
         "_server_state",
         "_settings",
         "_state",
         "_stopping",
+        "_told",
         "_transport",
         "_tried",
         "_upload",
@@ -119,7 +117,7 @@ class FastLane(asyncio.Protocol):
         recorder = settings.recorder
         self._endings = recorder.endings
         self._draws = recorder.draws
-        self._is_told = recorder.tells
+        self._told = recorder.told
         self._identity = b""
         """What the head of the next answer has from the id of its request on."""
         self._head_text = _NO_TEXT
@@ -141,7 +139,7 @@ class FastLane(asyncio.Protocol):
         self._reading = True
         self._writable = True
         self._clock = Clock(settings.idle_timeout_s)
-        self._reserved_bytes = 0
+        self._holding = Holding(settings.budget)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The transport's call: the connection is open."""
@@ -263,8 +261,8 @@ class FastLane(asyncio.Protocol):
             else:
                 body = bytes(memoryview(self._buffer)[: head.content_length])
                 del self._buffer[: head.content_length]
-            if self._reserved_bytes:
-                self._free()
+            if self._holding.size:
+                self._holding.end()
             self._begin(head, body)
 
     def _begin(self, head: RequestHead, body: Body) -> None:
@@ -297,7 +295,7 @@ class FastLane(asyncio.Protocol):
             self._read_with(self._receiver)
         self._receiver.receive_into(upload.memory, memoryview(buffer)[json_bytes:])
         self._buffer = bytearray()
-        self._free()
+        self._holding.end()
 
     def arrived(self) -> None:
         """The receiver's call: the body is where it belongs."""
@@ -343,18 +341,12 @@ class FastLane(asyncio.Protocol):
     def _reserve(self, size: int) -> None:
         # Of what has come, not of what was declared: to declare costs nothing.
         try:
-            self._settings.budget.take(size - self._reserved_bytes)
+            self._holding.grow(size)
         except Overloaded as error:
             self._keep_alive = False
             refusal = outcome(error)
             self._count(status_of(error), len(refusal.body))
             self._answer_unusually(*refusal)
-        else:
-            self._reserved_bytes = size
-
-    def _free(self) -> None:
-        self._settings.budget.give(self._reserved_bytes)
-        self._reserved_bytes = 0
 
     def _answer(self, answer: Answer) -> None:
         status, body, headers = answer
@@ -363,15 +355,23 @@ class FastLane(asyncio.Protocol):
         self._clock.age_s = 0
         size = len(body)
         head = self._request
-        watch, drawn = self._watch, 0 if self._draws is None else self._draws(head.trace)
-        if drawn or self._endings.notable or watch.began_ns or size >= LARGE_ANSWER_BYTES:
+        drawn = 0 if self._draws is None else self._draws(head.trace)
+        usual = headers is JSON and status == 200 and self._keep_alive and size < MIN_ENCODED_BYTES
+        told, is_timed = self._told, False
+        if drawn or self._endings.notable or self._watch.began_ns or size >= LARGE_ANSWER_BYTES:
             self._identify(head, size, drawn=drawn)
         else:
             self._identity = head.request_id or self._make_id()
-            if self._is_told or head.timing or head.load:
-                self._identity += watch.usual_lines(head)
-        if headers is JSON and status == 200 and self._keep_alive and size < MIN_ENCODED_BYTES:
-            self._write(self._usual_head() + self._identity + _LENGTHS[size] + body)
+            if told.anything or head.timing or head.load:
+                is_timed = told.server_timing or head.timing
+                if is_timed and not usual:
+                    self._identity = told.with_timing(b"", self._identity)
+                if told.load_report or head.load:
+                    self._identity += told.load_line(head.load)
+        if is_timed and usual:
+            self._write(told.with_timing(self._usual_head(), self._identity, LENGTHS[size], body))
+        elif usual:
+            self._write(self._usual_head() + self._identity + LENGTHS[size] + body)
         elif self._coding and status == 200 and size >= MIN_ENCODED_BYTES:
             self._encode(self._coding, body, headers)
         elif status == 200 and self._keep_alive:
@@ -466,7 +466,7 @@ class FastLane(asyncio.Protocol):
     def _end(self) -> None:
         self._state = _ENDED
         self._buffer.clear()
-        self._free()
+        self._holding.end()
         if self._upload is not None and self._receiver is not None:
             self._receiver.forget()
             self._upload.abandon()

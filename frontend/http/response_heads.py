@@ -8,7 +8,12 @@ from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import JSON, Headers
 from ringbatch.frontend.codec.request_ids import ID_HEADER, RequestIds
+from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES
 
+LENGTHS: Final = tuple(
+    b"\r\ncontent-length: %d\r\n\r\n" % size for size in range(MIN_ENCODED_BYTES)
+)
+"""Of answers that are too short to be encoded, what ends their heads, by the length of the body."""
 _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 """Other statuses have none, as a model server may answer with any."""
 _ID_NAME: Final = ID_HEADER.encode() + b": "

@@ -5,19 +5,12 @@ import asyncio
 from typing import Final
 
 from ringbatch.frontend.access.recorder import Exchanged, Recorder
-from ringbatch.frontend.codec.request_ids import TIMING_HEADER
 from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES
 from ringbatch.frontend.http.head import RequestHead
-from ringbatch.frontend.load.report import HEADER as LOAD_HEADER
-from ringbatch.frontend.load.report import Form
 from ringbatch.frontend.request.endings import Ending
 
 LARGE_ANSWER_BYTES: Final = 1 << 16
 """A smaller answer is the kernel's at once."""
-_TIMING_LINE: Final = b"\r\n%b: " % TIMING_HEADER.encode()
-"""Between the id of a request and what is told of its time."""
-_LOAD_LINE: Final = b"\r\n%b: " % LOAD_HEADER.encode()
-"""Before what is told of the engine's load."""
 
 
 class Watch:
@@ -86,21 +79,10 @@ class Watch:
         notable = recorder.endings.notable
         if drawn or notable or began_ns or bytes_out >= LARGE_ANSWER_BYTES:
             self._record(head, request_id, began_ns, bytes_out, drawn=drawn)
-        if head.timing or recorder.server_timing:
-            request_id += _TIMING_LINE + recorder.timing(recorder.endings.last(), began_ns)
-        return request_id + self._load_line(head.load)
-
-    def usual_lines(self, head: RequestHead) -> bytes:
-        """What the head of an answer has behind the id that all others do not, of the request that
-        ended last, all of which came at once."""
-        recorder, line = self._recorder, b""
-        if head.timing or recorder.server_timing:
-            line = _TIMING_LINE + recorder.usual_timing()
-        return line + self._load_line(head.load)
-
-    def _load_line(self, asked: Form) -> bytes:
-        report = self._recorder.load_report(asked)
-        return _LOAD_LINE + report if report else b""
+        told = recorder.told
+        if head.timing or told.server_timing:
+            request_id += told.timing_line(began_ns)
+        return request_id + told.load_line(head.load)
 
     def _record(
         self, head: RequestHead, request_id: bytes, began_ns: int, bytes_out: int, *, drawn: int

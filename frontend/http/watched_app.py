@@ -82,7 +82,7 @@ class _Watched:
             values.setdefault(name.lower(), []).append(value)
         self._id = taken(only(values, _ID)) or recorder.ids.make()
         self._trace = sound_trace(only(values, _TRACE))
-        self._told = recorder.server_timing or only(values, _ASK) == ASKED.encode()
+        self._told = recorder.told.server_timing or only(values, _ASK) == ASKED.encode()
         self._load = form_of(only(values, _LOAD_ASK))
         headers = [line for line in scope["headers"] if line[0].lower() not in (_ID, _TRACE)]
         headers.append((_ID, self._id))
@@ -103,8 +103,8 @@ class _Watched:
             own = [(_ID, self._id)]
             # One that the connection has refused is counted, and this goes nowhere.
             if self._told and not self._scope.get(REFUSED):
-                own.append((_TIMING, self._recorder.timing(self._ending(), self._began_ns)))
-            if report := self._recorder.load_report(self._load):
+                own.append((_TIMING, self._recorder.told.timing(self._ending(), self._began_ns)))
+            if report := self._recorder.told.load_value(self._load):
                 own.append((_LOAD, report))
             names = {name for name, _ in own}
             # Of a server whose answer is passed on, these would be about another request.

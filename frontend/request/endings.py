@@ -16,7 +16,6 @@ from ringbatch.shm.tallies import Tally
 from ringbatch.shm.traced import TracedRequests
 
 NO_SLOT: Final = -1
-_NONE: Final = (0, 0, 0)
 _NEVER: Final = 1 << 62
 
 
@@ -49,6 +48,10 @@ class Endings:
     Attributes:
         notable: whether the request that ended last was not answered with 200, or took so long that
             it may be one of the slowest, or one that is to be logged.
+        took_ns: of that request, from its acceptance to its end.
+        ended_ns: as in `Ending`.
+        batch_id, slot: of that request, if it is not notable: the id of its batch, and the slot
+            out of which its answer came.
         traced: where those are kept that are traced; None where none are.
 
     Args:
@@ -60,13 +63,19 @@ class Endings:
 
     __slots__ = (
         "_clock",
-        "_lane",
-        "_last",
+        "_code",
+        "_instances",
         "_logged_ns",
         "_quick_ns",
         "_slowest",
+        "_tally",
         "_unsettled",
+        "batch_id",
+        "ended_ns",
+        "lane",
         "notable",
+        "slot",
+        "took_ns",
         "traced",
     )
 
@@ -77,11 +86,15 @@ class Endings:
         clock: Callable[[], int],
         traced: TracedRequests | None = None,
     ) -> None:
-        self._lane = lane
+        self.lane = lane
         self._slowest = slowest
         self._clock = clock
         self._unsettled: list[Tally] = []
-        self._last: tuple[Tally, int, int, int, int, int] | None = None
+        self._tally: Tally | None = None
+        self._code = self._instances = 0
+        self.took_ns = self.ended_ns = 0
+        self.batch_id = ""
+        self.slot = NO_SLOT
         self.notable = False
         self.traced = traced
         self._logged_ns = _NEVER
@@ -93,41 +106,47 @@ class Endings:
         self._logged_ns = took_ns
         self._quick_ns = min(self._quick_ns, took_ns)
 
-    def answered(self, tally: Tally, accepted_ns: int, instances: int, slot: int) -> None:
+    def answered(
+        self, tally: Tally, accepted_ns: int, instances: int, batch_id: str, slot: int
+    ) -> None:
         """A request has its answer, with status 200; `settle` must follow.
 
         Args:
             tally: its own.
             accepted_ns: when it was accepted.
             instances: in it.
-            slot: out of which the answer came, the last of several.
+            batch_id: of the batch it was in.
+            slot: out of which the answer came; this and the batch are the last of several.
         """
-        ended_ns = self._clock()
-        took_ns = ended_ns - accepted_ns
+        self.ended_ns = ended_ns = self._clock()
+        self.took_ns = took_ns = ended_ns - accepted_ns
         pending_ns = tally.pending_ns
         if not pending_ns:
             self._unsettled.append(tally)
         pending_ns.append(took_ns)
         tally.pending_instances += instances
         self.notable = took_ns > self._quick_ns
-        self._last = tally, 200, accepted_ns, ended_ns, instances, slot
+        self._tally, self._code, self._instances = tally, 200, instances
+        self.batch_id, self.slot = batch_id, slot
 
     def settle(self) -> None:
         """Count all that were answered since the last call."""
         for tally in self._unsettled:
             tally.settle()
         self._unsettled.clear()
-        if self._last is not None and self._last[3] > self._slowest.look_ns:
-            self._slowest.look(self._last[3])
+        if self.ended_ns > self._slowest.look_ns:
+            self._slowest.look(self.ended_ns)
             self._quick_ns = min(self._slowest.floor_ns, self._logged_ns)
 
     def ended(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
         """A request has ended in another way; arguments as for `answered` and of `Ending`.
         `NO_SLOT` is the slot of one that was in none."""
-        ended_ns = self._clock()
-        tally.ended(code, ended_ns - accepted_ns)
+        self.ended_ns = ended_ns = self._clock()
+        self.took_ns = took_ns = ended_ns - accepted_ns
+        tally.ended(code, took_ns)
         self.notable = True
-        self._last = tally, code, accepted_ns, ended_ns, 0, slot
+        self._tally, self._code, self._instances = tally, code, 0
+        self.slot = slot
 
     def may_be_slowest(self, took_ns: int, now_ns: int) -> bool:
         """Whether a request that took so long and has ended now is to be given to `keep`."""
@@ -140,17 +159,12 @@ class Endings:
         self._slowest.put(request)
         self._quick_ns = min(self._slowest.floor_ns, self._logged_ns)
 
-    def last_instants(self) -> tuple[int, int, int, int, int]:
-        """Of `last`, in a fifth of the time: when it was accepted and when it ended; and as far as
-        it came out of a slot, its batch, when a worker took that up, and when it was answered."""
-        assert self._last is not None, "a request has ended"
-        _, _, accepted_ns, ended_ns, _, slot = self._last
-        return (accepted_ns, ended_ns, *(self._lane.instants(slot) if slot != NO_SLOT else _NONE))
-
     def last(self) -> Ending:
         """How the request ended that ended last. It is the one whose `reply` is called, while that
         call lasts, and its slot's words stand until another request is sent."""
-        assert self._last is not None, "a request has ended"
-        tally, code, accepted_ns, ended_ns, instances, slot = self._last
-        stamps = None if slot == NO_SLOT else self._lane.answer(slot)
-        return Ending(tally, code, accepted_ns, ended_ns, instances, stamps)
+        tally = self._tally
+        assert tally is not None, "a request has ended"
+        ended_ns, slot = self.ended_ns, self.slot
+        stamps = None if slot == NO_SLOT else self.lane.answer(slot)
+        accepted_ns = ended_ns - self.took_ns
+        return Ending(tally, self._code, accepted_ns, ended_ns, self._instances, stamps)

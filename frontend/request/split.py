@@ -66,13 +66,14 @@ class Split(Generic[A]):
             return None
         task, engine = self._task, self._engine
         rows = sum(piece.rows for piece in self._pieces)
+        batch_id = engine.batch_ids.text(batch)
         try:
-            answer = task.rendering.render(results, engine.batch_ids.text(batch))
+            answer = task.rendering.render(results, batch_id)
             self._over = True
         finally:
             results.clear()
             self._drop_pieces()
-        engine.endings.answered(task.tally, task.accepted_ns, rows, slot)
+        engine.endings.answered(task.tally, task.accepted_ns, rows, batch_id, slot)
         return answer
 
     def failed(self, error: RequestError, batch: int, slot: int) -> None:

@@ -253,17 +253,18 @@ class Task(SlotRequest[A]):
     def _take(self, slot: int, size: int, batch: int) -> A:
         engine = self._engine
         lane, rows = engine.lane, self._part[0]
+        batch_id = engine.batch_ids.text(batch)
         try:
             answer = self.rendering.render_in_place(
                 lane.memory,
                 rows,
                 lane.result_offset[slot] + self._before(slot),
                 size,
-                engine.batch_ids.text(batch),
+                batch_id,
             )
         finally:
             lane.release(slot)
-        engine.endings.answered(self.tally, self.accepted_ns, rows, slot)
+        engine.endings.answered(self.tally, self.accepted_ns, rows, batch_id, slot)
         return answer
 
     def _failed(self, error: RequestError, batch: int, slot: int) -> None:

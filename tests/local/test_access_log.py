@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from frontend_harness import FrontendHarness, untyped
 
 from ringbatch.frontend.access.choice import (
     BURST,
@@ -21,13 +20,10 @@ from ringbatch.frontend.access.choice import (
     Draw,
 )
 from ringbatch.frontend.access.entry import Entry, fields, line
-from ringbatch.frontend.access.recorder import recording
 from ringbatch.frontend.access.writer import MOST_WAITING, Writer
 from ringbatch.shm.breakdown import Breakdown
-from ringbatch.shm.engine_port import BatchMark
 from ringbatch.shm.host.log_handler import writing_to
 from ringbatch.shm.host.log_lines import LineFormatter
-from ringbatch.shm.slot import Reason, Status
 
 S = 1_000_000_000
 ENTRY = Entry(
@@ -270,31 +266,3 @@ def test_levels_are_not_asked_for() -> None:
     writer.put(ENTRY)
     writer.write_waiting()
     assert messages(target) == ["request answered"]
-
-
-def test_what_is_told_of_a_batch_at_once_is_what_is_told_of_each() -> None:
-    harness = FrontendHarness(untyped())
-    recorder, _ = recording(AccessSettings("off"), harness.service.engine, "f")
-    told: list[tuple[bytes, bytes]] = []
-
-    def reply(_answer: object) -> None:
-        told.append((recorder.usual_timing(), recorder.timing(recorder.endings.last(), 0)))
-
-    for turn in range(2):
-        for _ in range(3):
-            harness.service.predict(harness.name, b'{"instances":[1]}', reply)
-            harness.loop.now_ns += 2_000
-        harness.loop.turn()
-        now_ns = harness.loop.now_ns
-        stamps = (now_ns, now_ns + 4_000, now_ns + 9_000, now_ns + 70_000 * (turn + 1))
-        mark = BatchMark(turn, 3, Reason.FULL, *stamps, 1 + turn)
-        harness.loop.now_ns += 200_000
-        for request in harness.taken():
-            start, size = request.result_offset, request.request_bytes
-            harness.segment.memory[start : start + size] = harness.payload(request)
-            harness.port.answer(request.ref, Status.OK, size, mark, harness.loop.now_ns - 1_000)
-        harness.port.flush()
-        harness.gateway.collect()
-    assert recorder._batch == 1, "they were made at once"
-    assert len({usual for usual, _ in told}) == 6
-    assert all(usual == whole for usual, whole in told), told

@@ -432,10 +432,10 @@ class AsksFirst(Lane):
     """Wrong: sees whether it must ring, and publishes after that."""
 
     def submit(self) -> None:
-        ring = self._words[HeaderWords.RING_COLLECTOR]
+        ring = self.words[HeaderWords.RING_COLLECTOR]
         self._submissions.offer(self._unsubmitted)
         self._unsubmitted.clear()
-        fence(self._words)
+        fence(self.words)
         if ring:
             self._wake_collector()
 

@@ -22,8 +22,10 @@ class Watched(Endings):
 
     told: Callable[[Ending], None]
 
-    def answered(self, tally: Tally, accepted_ns: int, instances: int, slot: int) -> None:
-        super().answered(tally, accepted_ns, instances, slot)
+    def answered(
+        self, tally: Tally, accepted_ns: int, instances: int, batch_id: str, slot: int
+    ) -> None:
+        super().answered(tally, accepted_ns, instances, batch_id, slot)
         self.told(self.last())
 
     def ended(self, tally: Tally, code: int, accepted_ns: int, slot: int = NO_SLOT) -> None:
@@ -294,7 +296,7 @@ def test_a_request_is_notable_where_it_failed_or_was_slow() -> None:
 
     def seen_as_notable(took_ns: int) -> bool:
         harness.endings.clear()
-        endings.answered(tally, harness.loop.now_ns - took_ns, 1, NO_SLOT)
+        endings.answered(tally, harness.loop.now_ns - took_ns, 1, "", NO_SLOT)
         return endings.notable
 
     assert [seen_as_notable(took_ns) for took_ns in (49, 50, 51)] == [False, False, True]
@@ -303,6 +305,6 @@ def test_a_request_is_notable_where_it_failed_or_was_slow() -> None:
     endings.ended(tally, 400, harness.loop.now_ns)
     assert endings.notable
     harness.loop.now_ns += (WINDOW_S + 2) * SECOND_NS
-    endings.answered(tally, harness.loop.now_ns, 1, NO_SLOT)
+    endings.answered(tally, harness.loop.now_ns, 1, "", NO_SLOT)
     endings.settle()
     assert seen_as_notable(0), "those before are too old"

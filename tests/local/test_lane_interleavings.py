@@ -369,7 +369,7 @@ class ControlFirst(Lane):
 
     def publish(self, slot: int, *args: int) -> None:
         number = self._first_word + slot * SlotWords.SIZE
-        self._words[number] = self._generation[slot] + 1 << FLAG_BITS | WANTED
+        self.words[number] = self._generation[slot] + 1 << FLAG_BITS | WANTED
         self._unsubmitted.append(self._generation[slot] + 1 << SLOT_BITS | slot)
         self.submit()
         super().publish(slot, *args)

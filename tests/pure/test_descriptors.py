@@ -10,7 +10,6 @@ import pytest
 from ringbatch.shm import descriptors, own_metric_words
 from ringbatch.shm.descriptors import (
     ANSWER_DETAILS,
-    INSTANTS,
     LAYOUT_VERSION,
     MAGIC_VALUE,
     OUTCOME,
@@ -147,7 +146,6 @@ def test_a_profile_has_room_for_its_trials() -> None:
         (PACKED_DETAILS, SlotWords.RESULT_BYTES, SlotWords.FINISHED_NS),
         (OUTCOME, SlotWords.DONE, SlotWords.BATCH),
         (OUTCOME_DETAILS, SlotWords.DONE, SlotWords.FINISHED_NS),
-        (INSTANTS, SlotWords.DONE, SlotWords.FINISHED_NS),
         (RECENT_DETAILS, RecentWords.ENDED_NS, RecentWords.ID + 15),
     ],
 )
@@ -162,8 +160,6 @@ def test_what_is_behind_an_outcome_begins_with_the_next_word() -> None:
     names = [SlotWords.DONE + n for n in OUTCOME_DETAILS.unpack(packed)]
     assert names[0] == SlotWords.BATCH_ROWS
     assert names[-1] == SlotWords.FINISHED_NS
-    instants = [SlotWords.DONE + n for n in INSTANTS.unpack(packed)]
-    assert instants == [SlotWords.BATCH, SlotWords.BEGAN_NS, SlotWords.FINISHED_NS]
 
 
 def test_the_numbers_of_version_17() -> None:
