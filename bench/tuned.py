@@ -32,8 +32,10 @@ from ringbatch.bench.command.settings import Settings
 from ringbatch.bench.command.tune import FIRST_LEVEL, Throughput, Wish, ask_for_all, measured
 from ringbatch.bench.load.child import GeneratorDied
 from ringbatch.bench.served.failures import CannotMeasure
+from ringbatch.bench.tuning.candidate import Candidate, Values
 from ringbatch.bench.tuning.choices import choices_for, settings_of
-from ringbatch.bench.tuning.search import LONGEST, Candidate, Search, Trial, Values
+from ringbatch.bench.tuning.search import LONGEST, Search, Trial
+from ringbatch.engine.command.tune import present_in
 
 LEAST_SHARE: Final = 0.95
 MOST_TIME: Final = 0.1
@@ -157,7 +159,8 @@ def wish_for(name: str, folder: Path, options: argparse.Namespace) -> Wish:
         request = folder / "request.json"
         request.write_text(subject.request)
     settings = Settings(model=name, config=config, request=request, even_if_busy=True)
-    return Wish(config, settings, None, options.budget_s, options.keep, options.unit_s)
+    present = present_in(config, name)
+    return Wish(config, settings, None, options.budget_s, options.keep, present, options.unit_s)
 
 
 def grid(choices: Mapping[str, Sequence[Values]]) -> Iterator[Candidate]:
@@ -192,7 +195,7 @@ def words_of(candidate: Candidate) -> str:
 def tune_and_compare(name: str, wish: Wish, options: argparse.Namespace, report: Report) -> Found:
     """One model: the search, the grid, and what they found beside each other."""
     choices = choices_for(options.cpus, wish.keep)
-    search = Search(choices)
+    search = Search(choices, wish.present)
     began = time.monotonic()
     ask_for_all(wish, search)
     tune_s = time.monotonic() - began

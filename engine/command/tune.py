@@ -1,18 +1,23 @@
 """``ringbatch tune``: its arguments. What it does is another package, imported when asked for."""
 
 import argparse
+import os
 from pathlib import Path
 from typing import Final
 
 from ringbatch.engine.command import engine_arguments
 from ringbatch.engine.command.bench import add_request
+from ringbatch.engine.config.document import load
+from ringbatch.engine.config.problems import ConfigError
+from ringbatch.engine.config.settings import Config
 
 EXAMPLES: Final = """\
 Finds max_batch_size, workers, threads, frontends and the policy with which this host serves a model
 best, by measuring: the engine is started on free ports with one choice after the other, and asked
-by a closed loop. What helps is kept, then the next setting is tried, and once more from the
-beginning, as what limits a server changes. The best are measured for longer beside the
-configuration as it is. It prints what each choice brought, and the sections of TOML to paste. Where
+by a closed loop. What is tried next is the combination from which the most is expected, by what all
+trials so far say of those that are like it; a good one is tried again, as it may have been lucky.
+The choice is measured for longer beside the configuration as it is. It prints what each value comes
+to with all else as chosen, as estimated from all trials, and the sections of TOML to paste. Where
 nothing is better by 3 %, it says so.
 
 Progress goes to standard error. When --budget-s is over, what was found so far counts. With
@@ -83,8 +88,47 @@ def main(arguments: argparse.Namespace) -> int:
             p99_ms=arguments.p99_ms,
             budget_s=arguments.budget_s,
             keep=arguments.keep,
+            present=present_in(arguments.config, arguments.model),
         )
     )
+
+
+def present_in(path: Path, model: str | None) -> dict[str, int | float | str]:
+    """What a file sets of what is tuned, defaults included; nothing where it is no configuration.
+
+    Args:
+        path: of the file.
+        model: that is tuned; None for the only one.
+    """
+    try:
+        return present(load(path), model, len(os.sched_getaffinity(0)))
+    except ConfigError:
+        # The engine says what is wrong with it.
+        return {}
+
+
+def present(config: Config, model: str | None, cpus: int) -> dict[str, int | float | str]:
+    """What a configuration sets of what is tuned, as far as it is one value for the whole run.
+
+    Args:
+        config: the configuration.
+        model: that is tuned; None for the only one.
+        cpus: of the host.
+    """
+    found: dict[str, int | float | str] = {"frontends": config.server.frontends}
+    named = [one for one in config.models if model in (None, one.name)]
+    if len(named) != 1:
+        return found
+    one = named[0]
+    found |= {"max_batch_size": one.max_batch_size, "policy": one.policy}
+    if one.policy == "fixed":
+        found["max_latency_ms"] = one.max_latency_ms
+    threads = one.threads
+    if threads is None and isinstance(one.workers, int) and len(config.models) == 1:
+        threads = max(cpus // max(one.workers, 1), 1)
+    if threads is not None and isinstance(one.workers, int):
+        found |= {"workers": one.workers, "threads": threads}
+    return found
 
 
 def _keys(text: str) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +17,9 @@ from ringbatch.bench.load.outcome import Outcome, words_of
 from ringbatch.bench.report.words import number, table
 from ringbatch.bench.served.engine import started
 from ringbatch.bench.served.failures import CannotMeasure
+from ringbatch.bench.tuning.candidate import Values
 from ringbatch.bench.tuning.choices import choices_for, flags_of, settings_of, toml_of
-from ringbatch.bench.tuning.search import Search, Trial, Values
+from ringbatch.bench.tuning.search import Search, Trial
 
 _WARM_UP: Final = 0.5
 """Of a unit."""
@@ -47,6 +48,7 @@ class Wish:
         p99_ms: the limit; None for as many requests as possible, however long each takes.
         budget_s: after which no further trial begins.
         keep: settings that stay as they are.
+        present: the settings as they are, as far as they are known.
         unit_s: how long the shortest run is.
     """
 
@@ -55,6 +57,7 @@ class Wish:
     p99_ms: float | None
     budget_s: float
     keep: Sequence[str]
+    present: Values = field(default_factory=dict)
     unit_s: float = 1.0
 
 
@@ -88,7 +91,7 @@ def tune(wish: Wish) -> int:
     try:
         expect_readable(wish.bench.config)
         quiet(wish.bench)
-        search = Search(choices_for(len(os.sched_getaffinity(0)), wish.keep))
+        search = Search(choices_for(len(os.sched_getaffinity(0)), wish.keep), wish.present)
         say(f"this takes {wish.budget_s:.0f} s at most, and one trial more")
         model = ask_for_all(wish, search)
     finally:
@@ -102,11 +105,10 @@ def told(search: Search, model: str, p99_ms: float | None) -> str:
     best, ratio = search.best()
     target = "" if p99_ms is None else f" with a p99 within {p99_ms:g} ms"
     rows = [
-        (_in_words(gain.values), "" if gain.ratio is None else f"{gain.ratio:.2f}")
-        for gain in search.gains()
+        (_in_words(one.values), "cannot be measured" if one.ratio is None else f"{one.ratio:.2f}")
+        for one in search.estimates()
     ]
-    heading = ("tried", "requests/s by those without it")
-    lines = table(heading, [(name, value or "cannot be measured") for name, value in rows])
+    lines = table(("all else as chosen", "requests/s by the best, estimated"), rows)
     if not best:
         return "\n".join([*lines, "", "nothing that was tried is worth a change"])
     return "\n".join(
@@ -176,10 +178,10 @@ def ask_for_all(wish: Wish, search: Search) -> str:
         try:
             model, found = measured(wish, model, trial, level)
         except (CannotMeasure, GeneratorDied) as error:
-            if not trial.candidate:
+            if number_of == 1:
                 raise CannotMeasure(str(error)) from None
             found = Throughput(0.0, level, str(error).splitlines()[-1])
-        if not trial.candidate:
+        if number_of == 1:
             if not found.rate_per_s:
                 raise CannotMeasure(f"the configuration as it is: {found.words}")
             # What is tried then is like it, so that fewer connections need not be tried.

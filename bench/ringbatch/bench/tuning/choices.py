@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ringbatch.bench.tuning.search import Values
+from ringbatch.bench.tuning.candidate import Values
 
 _BATCH_SIZES: Final = (1, 4, 8, 16, 32, 64, 128)
 _WAITS_MS: Final = (1.0, 3.0)

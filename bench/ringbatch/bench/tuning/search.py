@@ -1,32 +1,39 @@
-"""The search: short trials of one factor after the other, then longer ones of the best. Pure.
+"""The search: Bayesian optimisation. Pure.
 
-Settings that share the CPUs are one factor. Each factor is varied alone, from the settings as they
-were, and what helps is kept before the next is varied. What limits a server changes once that is
-removed, so this is done again until a pass changes nothing, without values that were far behind.
-Of all that was tried a few of the best are measured for twice as long, beside the settings as they
-were, and fewer of these for four times.
+What is measured next is the combination from which the most is expected, by a Gaussian process over
+all of them (surface.py): one that may be better than the best so far, because it is like good ones
+or like none, or the best itself where it may have been lucky. First each factor is changed alone,
+so that what cannot be measured at all is known by its cause. Settings that share the CPUs are one
+factor. It ends once little is expected of any trial, or its time is over; last it measures its
+choice and the settings as they were for longer.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-Values = Mapping[str, int | float | str]
-"""Settings that are chosen together."""
-Candidate = Mapping[str, Values]
-"""What is chosen, by factor; of those that are left out the settings stay as they are."""
+from ringbatch.bench.tuning.candidate import Candidate, Values
+from ringbatch.bench.tuning.surface import Fit, Measured, Point, Surface
 
-_WORTH: Final = 1.03
+_WORTH: Final = math.log(1.03)
 """By which a change has to be better to be made: less may be chance."""
-_HOPE: Final = 0.5
-"""Of the best value of its factor: one that comes to less is not tried again in the next pass."""
-_PASSES: Final = 3
-_LATER: Final = 2
-"""That are measured for longer."""
-_FINALISTS: Final = 2
+_SAME: Final = math.log(1.02)
+"""What is apart by less is as good; the one of fewer changes is chosen."""
+_LITTLE: Final = 0.001
+"""Expected of a trial, below which no more are made."""
 _SHORT, _LONGER = 1, 2
+"""Effort of a trial, in units."""
 LONGEST: Final = 4
-"""Effort of what the search ends with, in units."""
+"""Effort of a trial of the whole grid, against which the search is held."""
+START: Final = 2
+"""What a trial costs beside its effort, in units: the engine's start and end, and its warm-up."""
+_SHARE: Final = 0.1
+"""Of the cost of the whole grid, that a search may cost."""
+_LEAST: Final = 60
+"""That it may cost though the grid is small."""
+_MOST: Final = 240
+"""That it may cost though the grid is large."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +50,13 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Gain:
-    """What one choice brought when it was tried.
+class Estimate:
+    """What a value comes to where all else is as chosen.
 
     Attributes:
-        factor: of it.
-        values: that were chosen.
-        ratio: of its score to that without it; None where it had none.
+        factor: whose value it is.
+        values: the settings.
+        ratio: of its score to that of the choice; None where it could never be measured.
     """
 
     factor: str
@@ -62,98 +69,142 @@ class Search:
 
     Args:
         choices: for each factor the values to try.
+        present: the settings as they are, as far as they are known.
+
+    Attributes:
+        cost: of what was tried, in units, starts included.
     """
 
-    def __init__(self, choices: Mapping[str, Sequence[Values]]) -> None:
-        self._choices = choices
-        self._scores: dict[tuple[str, int], float] = {}
-        self._known: dict[str, Candidate] = {}
-        self._tried: list[tuple[str, Values, Candidate]] = []
-        self._plan = self._trials()
-        self.units = 0
+    def __init__(
+        self, choices: Mapping[str, Sequence[Values]], present: Values | None = None
+    ) -> None:
+        self._factors = {
+            factor: _present_first(values, present or {}) for factor, values in choices.items()
+        }
+        self._surface = Surface(list(self._factors.values()))
+        self._first = [self._surface.points[0], *self._surface.far_alone()]
+        self._trials = list[Measured]()
+        self._last: list[Trial] | None = None
+        self._fitted: tuple[int, Fit] | None = None
+        self.cost = 0
+        combinations = math.prod(len(values) for values in choices.values())
+        grid = _SHARE * combinations * (START + LONGEST)
+        self.cost_max = min(max(grid, _LEAST), _MOST)
 
     def next(self) -> Trial | None:
         """What is to be measured now; None where all is done."""
-        for trial in self._plan:
-            if (_name(trial.candidate), trial.effort) not in self._scores:
+        if len(self._trials) < len(self._first):
+            return Trial(self._candidate(self._first[len(self._trials)]), _SHORT)
+        if self._last is None:
+            trial = self._promising()
+            if trial is not None:
                 return trial
-        return None
+            simple = self._candidate(self._simplest())
+            self._last = [Trial(one, _LONGER) for one in ({}, simple)] if simple else []
+        return self._last[0] if self._last else None
 
     def tell(self, trial: Trial, score: float) -> None:
-        """Say what a trial came to: more is better, 0 where it could not be measured."""
-        name = _name(trial.candidate)
-        self._known[name] = trial.candidate
-        self._scores[name, trial.effort] = score
-        self.units += trial.effort
+        """Say what a trial came to: more is better, 0 where it could not be measured.
+
+        The settings as they are have a score the first time.
+        """
+        self._trials.append(Measured(self._point(trial.candidate), trial.effort, score))
+        self.cost += START + trial.effort
+        if self._last and self._last[0] == trial:
+            self._last.pop(0)
 
     def best(self) -> tuple[Candidate, float]:
         """The best settings so far, and their score by that of the settings as they were.
 
         No change is the best where none is worth it.
         """
-        for effort in (LONGEST, _LONGER, _SHORT):
-            before = self._score({}, effort)
-            found = self._ranked(effort)
-            if before and found and found[0]:
-                ratio = self._score(found[0], effort) / before
-                if ratio >= _WORTH:
-                    return found[0], ratio
-            if before:
-                break
-        return {}, 1.0
+        if not self._trials:
+            return {}, 1.0
+        means, choice = self._fit().means, self._choice()
+        gain = float(means[self._surface.number(choice)] - means[0])
+        return (self._candidate(choice), math.exp(gain)) if gain >= _WORTH else ({}, 1.0)
 
-    def gains(self) -> list[Gain]:
-        """What each choice brought when it was tried, in that order."""
+    def estimates(self) -> list[Estimate]:
+        """What each value comes to beside the best settings so far."""
+        if not self._trials:
+            return []
+        means, choice = self._fit().means, self._point(self.best()[0])
+        chosen = means[self._surface.number(choice)]
         found = []
-        for factor, values, earlier in self._tried:
-            score = self._score({**earlier, factor: values}, _SHORT)
-            before = self._score(earlier, _SHORT)
-            if before and self._was_told({**earlier, factor: values}):
-                found.append(Gain(factor, values, score / before if score else None))
+        for place, (factor, values) in enumerate(self._factors.items()):
+            for number, value in enumerate(values):
+                point = (*choice[:place], number, *choice[place + 1 :])
+                gain = float(means[self._surface.number(point)] - chosen)
+                scores = [one.score for one in self._trials if one.point[place] == number]
+                failed = bool(scores) and not any(scores)
+                if value:
+                    found.append(Estimate(factor, value, None if failed else math.exp(gain)))
         return found
 
-    def _trials(self) -> Iterator[Trial]:
-        yield Trial({}, _SHORT)
-        current: Candidate = {}
-        hopeful = {factor: values for factor, values in self._choices.items() if len(values) > 1}
-        for _ in range(_PASSES):
-            before = current
-            for factor, choices in list(hopeful.items()):
-                scored = list[tuple[float, Values, Candidate]]()
-                for values in choices:
-                    candidate: Candidate = {**current, factor: values}
-                    if values != current.get(factor):
-                        self._tried.append((factor, values, current))
-                        yield Trial(candidate, _SHORT)
-                    scored.append((self._score(candidate, _SHORT), values, candidate))
-                score, _, best = max(scored, key=lambda entry: entry[0])
-                hopeful[factor] = [values for found, values, _ in scored if found >= _HOPE * score]
-                if score >= _WORTH * self._score(current, _SHORT):
-                    current = best
-            if current == before:
+    def _promising(self) -> Trial | None:
+        """What the most is expected of; None where that is little, or time is left for the last
+        trials alone."""
+        room = self.cost_max - self.cost - 2 * (START + _LONGER)
+        if len(self._surface.points) == 1 or room < START + _SHORT:
+            return None
+        tried = [self._surface.number(one.point) for one in self._trials]
+        gains = self._fit().expected_gains(tried)
+        most = int(gains.argmax())
+        if gains[most] < _LITTLE:
+            return None
+        return Trial(self._candidate(self._surface.points[most]), _SHORT)
+
+    def _choice(self) -> Point:
+        """The best of what was tried and has always had a score; of its like the nearest."""
+        means = self._fit().means
+        failed = {one.point for one in self._trials if not one.score}
+        tried = {one.point for one in self._trials} - failed
+        scores = {point: float(means[self._surface.number(point)]) for point in tried}
+        enough = max(scores.values()) - _SAME
+        return min(
+            (point for point in tried if scores[point] >= enough),
+            key=lambda point: (sum(map(bool, point)), -scores[point]),
+        )
+
+    def _simplest(self) -> Point:
+        """The choice without changes that seem to be of no use, be that tried or not."""
+        means, point = self._fit().means, self._choice()
+        enough = means[self._surface.number(point)] - _SAME
+        while any(point):
+            fewer = [
+                (*point[:place], 0, *point[place + 1 :])
+                for place, number in enumerate(point)
+                if number
+            ]
+            best = max(fewer, key=lambda one: float(means[self._surface.number(one)]))
+            if means[self._surface.number(best)] < enough:
                 break
-        for effort, count, ranked_by in (
-            (_LONGER, _LATER, _SHORT),
-            (LONGEST, _FINALISTS, _LONGER),
-        ):
-            best_ones = [candidate for candidate in self._ranked(ranked_by) if candidate]
-            for candidate in ({}, *best_ones[:count]):
-                yield Trial(candidate, effort)
+            point = best
+        return point
 
-    def _was_told(self, candidate: Candidate) -> bool:
-        return (_name(candidate), _SHORT) in self._scores
+    def _fit(self) -> Fit:
+        if self._fitted is None or self._fitted[0] != len(self._trials):
+            self._fitted = len(self._trials), self._surface.fit(self._trials)
+        return self._fitted[1]
 
-    def _ranked(self, effort: int) -> list[Candidate]:
-        """Those measured with that effort, the best first; without those that have no score."""
-        found = [(score, name) for (name, e), score in self._scores.items() if e == effort]
-        found.sort(key=lambda entry: -entry[0])
-        return [self._known[name] for score, name in found if score > 0]
+    def _candidate(self, point: Point) -> Candidate:
+        return {
+            factor: values[number]
+            for (factor, values), number in zip(self._factors.items(), point, strict=True)
+            if number
+        }
 
-    def _score(self, candidate: Candidate, effort: int) -> float:
-        return self._scores.get((_name(candidate), effort), 0.0)
+    def _point(self, candidate: Candidate) -> Point:
+        return tuple(
+            values.index(candidate[factor]) if factor in candidate else 0
+            for factor, values in self._factors.items()
+        )
 
 
-def _name(candidate: Candidate) -> str:
-    """The same for the same settings."""
-    parts = {factor: sorted(values.items()) for factor, values in candidate.items()}
-    return repr(sorted(parts.items()))
+def _present_first(choices: Sequence[Values], present: Values) -> list[Values]:
+    """A factor's value as it is, empty where it is not wholly known, and all others to try."""
+    for keys in dict.fromkeys(tuple(values) for values in choices):
+        now = {key: present[key] for key in keys if key in present}
+        if len(now) == len(keys) == len(present.keys() & {k for v in choices for k in v}):
+            return [now, *(values for values in choices if values != now)]
+    return [{}, *choices]
