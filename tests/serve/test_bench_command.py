@@ -200,7 +200,7 @@ def test_settings_are_tuned_until_the_time_is_over(
     assert "trial 1, " in told.err
     assert "as it is: " in told.err
     assert "the time is over" in told.err
-    assert "| tried | " in told.out
+    assert "| all else as chosen | " in told.out
     file.write_text("[models.mnist]\npath = 'missing.py'\n")
     assert cli.main(["tune", "--config", str(file), "--even-if-busy"]) == 2
     assert "missing.py" in capsys.readouterr().err
