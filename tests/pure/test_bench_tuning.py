@@ -14,7 +14,14 @@ import pytest
 from tiers import exhaustive
 
 from ringbatch.bench.command.settings import Settings
-from ringbatch.bench.command.tune import Wish, measured, throughput, told
+from ringbatch.bench.command.tune import (
+    Throughput,
+    Wish,
+    ask_for_all,
+    measured,
+    throughput,
+    told,
+)
 from ringbatch.bench.load.arrivals import Arrivals
 from ringbatch.bench.load.outcome import UNANSWERED, Outcome
 from ringbatch.bench.tuning.candidate import Candidate, Values
@@ -402,6 +409,25 @@ def test_what_was_found_is_told_with_what_each_value_comes_to() -> None:
     assert search.best()[1] == pytest.approx(2, rel=0.05)
     assert text.endswith("[models.mnist]\nworkers = 2\nthreads = 1")
     assert "worth a change" in told(Search(choices_for(2)), "mnist", None)
+
+
+def test_settings_as_they_are_may_miss_the_limit_in_a_later_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = list[Trial]()
+
+    def made_up(wish: Wish, model: str | None, trial: Trial, first: int) -> tuple[str, Throughput]:
+        missed = not trial.candidate and Trial({}, 1) in asked
+        asked.append(trial)
+        rate = 0.0 if missed else 1000.0 * int(settings_of(trial.candidate).get("workers", 1))
+        return "m", Throughput(rate, 16, "made up")
+
+    monkeypatch.setattr("ringbatch.bench.command.tune.measured", made_up)
+    config, search = Path("ringbatch.toml"), Search(choices_for(2), usual(2))
+    wish = Wish(config, Settings(config=config), 5, 600, ())
+    assert ask_for_all(wish, search) == "m"
+    assert Trial({}, 2) in asked
+    assert search.best()[1] > 1
 
 
 def test_a_candidate_is_flags_and_a_configuration() -> None:
