@@ -85,24 +85,27 @@ class Choice:
 class Draw:
     """Draws a sample, by how many are left out before the next: nearly free for these.
 
+    Attributes:
+        left_out: so many of those to come; below 0 where that is all.
+
     Args:
         share: of all, from 0 to 1.
         chance: random numbers, from 0 up to 1.
     """
 
-    __slots__ = ("_chance", "_left_out", "_share")
+    __slots__ = ("_chance", "_share", "left_out")
 
     def __init__(self, share: float, chance: Callable[[], float]) -> None:
         self._share = share
         self._chance = chance
-        self._left_out = self._gap()
+        self.left_out = self._gap()
 
     def hits(self) -> bool:
         """Whether this one is of the sample."""
-        if self._left_out:
-            self._left_out -= 1
+        if self.left_out:
+            self.left_out -= 1
             return False
-        self._left_out = self._gap()
+        self.left_out = self._gap()
         return True
 
     def _gap(self) -> int:
@@ -135,9 +138,13 @@ class Samples:
             trace: its sound ``traceparent``, which says whether it is traced; empty where there is
                 none.
         """
-        found = 0
-        if self._logged is not None and self._logged.hits():
-            found = LOGGED
+        found, logged = 0, self._logged
+        if logged is not None:
+            # As `hits` does: for most requests its call would be half of what this takes.
+            if logged.left_out:
+                logged.left_out -= 1
+            elif logged.hits():
+                found = LOGGED
         if self._traced is not None and (is_sampled(trace) if trace else self._traced.hits()):
             found |= TRACED
         return found
