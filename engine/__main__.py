@@ -2,9 +2,16 @@
 
 import sys
 
-from ringbatch.engine.command.cli import main
+from ringbatch.engine.command import cli
+from ringbatch.engine.command.reader import until_reader_leaves
 
 __all__ = ["main"]
+
+
+def main() -> int:
+    """Run the command that the program was given; its exit status."""
+    return until_reader_leaves(cli.main)
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -159,7 +159,7 @@ def test_an_imported_class_named_model_is_served_where_the_file_has_no_predict(
     tmp_model: WriteModel, own: str, answer: str
 ) -> None:
     path = tmp_model(f"from library_of_models import Model\n{own}\n")
-    library = 'class Model:\n    def predict(self, instances): return "the class\'s"\n'
+    library = "class Model:\n    def predict(self, instances): return 'library'\n"
     path.with_name("library_of_models.py").write_text(library)
     assert import_model(path).predict([1]) == answer
 
