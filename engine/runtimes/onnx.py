@@ -5,6 +5,7 @@ batch, and a dimension without a number is open. The file is loaded when it is o
 nothing else of it can be known before.
 """
 
+import os
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ _HINTS: Final = {
     "tensor(bfloat16)": "numpy has no bfloat16, so cast it to float in the model",
     "seq(map": "convert a scikit-learn model with the option zipmap=False",
 }
+_NO_TELEMETRY: Final = "ORT_DISABLE_TELEMETRY"
 _CPU: Final = "CPUExecutionProvider"
 _CUDA: Final = "CUDAExecutionProvider"
 _FATAL: Final = 4
@@ -43,6 +45,8 @@ _FATAL: Final = 4
 
 def open_onnx(path: Path, options: Options) -> Model:
     """Load an ONNX file; see `ringbatch.engine.runtimes.opening.open_model`."""
+    # Its import alone makes an id of this host and a database, below the home of the user.
+    os.environ.setdefault(_NO_TELEMETRY, "1")
     onnxruntime = required("onnxruntime", "onnx", path)
     onnxruntime.disable_telemetry_events()
     providers = _providers(path, options.device, onnxruntime.get_available_providers())

@@ -1,5 +1,6 @@
 """ONNX files: what is read from them, what goes in and out, and the words that bad ones get."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -302,3 +303,25 @@ def test_a_device_is_asked_for_by_its_number_and_its_failure_is_told(
 def test_a_model_runs_on_a_cuda_device(tmp_path: Path) -> None:
     model = opened(tmp_path, linear_onnx(), device="cuda:0")
     assert model.predict(np.zeros((2, 3), np.float32)).tolist() == [[10, -20]] * 2
+
+
+def test_onnxruntime_says_and_keeps_nothing_of_this_host(tmp_path: Path) -> None:
+    model, home = tmp_path / "model.onnx", tmp_path / "home"
+    model.write_bytes(linear_onnx())
+    home.mkdir()
+    code = (
+        "import sys\nfrom pathlib import Path\n"
+        "from ringbatch.engine.runtimes.model import Options\n"
+        "from ringbatch.engine.runtimes.opening import open_model\n"
+        "open_model('onnx', Path(sys.argv[1]), Options(max_batch_size=32, threads=1))\n"
+    )
+    for where in (home, tmp_path / "none"):
+        ended = subprocess.run(
+            [sys.executable, "-c", code, str(model)],
+            env={**os.environ, "HOME": str(where)},
+            capture_output=True,
+            check=True,
+            text=True,
+        )
+        assert (ended.stdout, ended.stderr) == ("", "")
+    assert list(home.rglob("*")) == []
