@@ -109,6 +109,7 @@ class Child:
                     self._process = subprocess.Popen(
                         [sys.executable, "-P", "-m", module, *arguments],
                         env=inherited | dict(environment),
+                        cwd=_working_directory(title),
                         stdin=subprocess.DEVNULL,
                         start_new_session=True,
                         pass_fds=pass_fds,
@@ -179,6 +180,18 @@ class Child:
     @property
     def _who(self) -> tuple[str, int]:
         return self.title, self.pid
+
+
+def _working_directory(title: str) -> str | None:
+    """Where a process starts: where this one is, for which None stands, or at the root where that
+    was removed, as by whoever installs a new release. Gunicorn starts in no place that is gone, nor
+    does much that models import."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        logger.warning("the working directory is gone; %s starts in /", title)
+        return "/"
+    return None
 
 
 def ending(status: int) -> str:

@@ -98,6 +98,23 @@ def test_a_signal_of_any_number_is_an_end_in_words(
     assert (death.pid, death.words, death.killed) == (child.pid, f"was killed by {name}", False)
 
 
+SAY_WHERE = """say('{"type": "Failed", "reason": "%s"}\\n' % os.getcwd()); rest()"""
+
+
+def test_it_starts_where_the_supervisor_is_or_at_the_root_where_that_is_gone(
+    start: Callable[..., Child],
+    wait_until: WaitUntil,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = tmp_path / "release"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    assert heard(start(SAY_WHERE), wait_until) == [Failed(str(place))]
+    place.rmdir()
+    assert heard(start(SAY_WHERE), wait_until) == [Failed("/")]
+
+
 @pytest.mark.parametrize("number", [*range(1, 65), 127])
 def test_every_signal_has_words(number: int) -> None:
     assert ending(-number).startswith("was killed by ")

@@ -357,6 +357,25 @@ def test_a_load_that_hangs_fails_its_reload_and_the_next_order_is_carried_out(
     assert own.stop() == 0
 
 
+@pytest.mark.parametrize(
+    "role", first_of(["frontends", WORKER, "collector", "grpc frontend 0", "control"], 1)
+)
+def test_where_its_working_directory_is_removed_its_processes_are_replaced_all_the_same(
+    server: Callable[..., Server], tmp_path: Path, wait_until: WaitUntil, role: str
+) -> None:
+    within = ("/bin/sh", "-c", 'mkdir release && cd release && exec "$@"', "sh", *COMMAND)
+    own = server(UNRULY, program=within, grpc_port=0, control_port=0).wait_ready()
+    (tmp_path / "release").rmdir()
+    pid = own.role(role)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: replaced(own, role, pid), "another process has the role")
+    wait_until(lambda: serves(own), "it serves")
+    words = f"the working directory is gone; {role} starts in /"
+    wait_until(lambda: words in own.stderr, "it says so")
+    assert own.stop() == 0
+    assert "Traceback" not in own.stderr
+
+
 @exhaustive
 @pytest.mark.parametrize("closed", ["<&- >&-", "<&-", ">&-"])
 def test_closed_standard_descriptors_are_no_descriptors_of_the_engines(
