@@ -1,0 +1,252 @@
+"""An answer over HTTP/2: its head, its windows, what is none, one that comes before the body."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from http2_client import GET, Client, Message, replying
+from http2_harness import data, frame, frames_of, headers, settings, widen
+from http_harness import Connection, scenario
+
+from ringbatch.frontend.http.phases import BODY_TIMEOUT_S
+from ringbatch.frontend.http2.frames import (
+    DATA,
+    END_STREAM,
+    INTERNAL_ERROR,
+    PING,
+    PREFACE,
+)
+from ringbatch.frontend.http2.outgoing import ANSWERS
+from ringbatch.frontend.streams.connection import Http2Connection
+from ringbatch.frontend.streams.served_connection import LEAVE_S
+
+
+@scenario
+async def test_an_answer_waits_for_the_clients_windows() -> None:
+    pieces = [bytes((number,)) * 40_000 for number in range(5)]
+    client = Client(served=replying(200, *pieces), window=1000)
+    answer = await client.ask()
+    for _ in range(300):
+        await client.take()
+    assert answer.ended
+    assert answer.body == b"".join(pieces)
+
+
+def test_answers_are_looked_at_only_where_something_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = 0
+    usual = Http2Connection._look_for_room
+
+    def counted(connection: Http2Connection) -> None:
+        nonlocal looks
+        looks += 1
+        usual(connection)
+
+    async def run() -> None:
+        nonlocal looks
+        connection = Connection(http2=True, served=replying(200, bytes(40), bytes(40)))
+        connection.feed(PREFACE + settings(window=10) + headers(1, 1))
+        await connection.settle()
+        looks = 0
+        connection.feed(frame(PING, 0, 0, bytes(8)))
+        assert looks == 0
+        connection.feed(widen(1, 30))
+        assert looks == 1
+        connection.feed(widen(1, 40))
+        await connection.settle()
+        assert frames_of(connection.transport.written)[-1].flags == END_STREAM
+
+    monkeypatch.setattr(Http2Connection, "_look_for_room", counted)
+    asyncio.run(run())
+
+
+@scenario
+async def test_while_answers_wait_for_their_client_no_more_is_begun() -> None:
+    connection = Connection(http2=True)
+    connection.feed(PREFACE + settings(window=0) + headers(1))
+    core = connection.transport.protocol.core
+    core.most_waiting_bytes = 1
+    for number in range(3, 33, 2):
+        connection.feed(headers(number, END_STREAM))
+        await connection.settle()
+    assert len(connection.seen) == ANSWERS + 1
+    # A body may take its time meanwhile, since its client may send no more of it.
+    for _ in range(BODY_TIMEOUT_S + 3):
+        connection.transport.protocol.tick()
+        connection.feed(frame(PING, 0, 0, bytes(8)))
+    connection.feed(settings(window=100))
+    await connection.settle()
+    assert (len(connection.seen), [*core.streams]) == (15, [1])
+    connection.feed(data(1, b"body", END_STREAM))
+    await connection.settle()
+    assert (connection.state.tasks, core.streams, core.waiting_bytes) == (set(), {}, 0)
+    said = frames_of(connection.transport.written)
+    assert sum(len(one.payload) for one in said if one.kind == DATA) == 16 * len(b"falcon")
+
+
+@scenario
+async def test_answers_without_a_body_have_none() -> None:
+    for status, method in ((204, "GET"), (304, "GET"), (200, "HEAD")):
+        client = Client(served=replying(status, b"not for you"))
+        fields = ((":method", method), *GET[1:])
+        answer = await client.ask(fields=fields)
+        assert (answer.status, answer.body, answer.ended) == (status, b"", True)
+
+
+@scenario
+async def test_a_head_of_many_kilobytes_is_sent_in_pieces() -> None:
+    client = Client(served=replying(200, b"x", long="y" * 60_000, connection="close"))
+    answer = await client.ask()
+    assert answer.fields["long"] == "y" * 60_000
+    assert "connection" not in answer.fields
+
+
+START: Message = {"type": "http.response.start", "status": 200}
+LAST: Message = {"type": "http.response.body", "body": b"body"}
+NO_HEADS: dict[str, list[Message]] = {
+    "value-lf": [{**START, "headers": [(b"a", b"b\nc: d")]}, LAST],
+    "value-cr": [{**START, "headers": [(b"a", b"b\r")]}, LAST],
+    "value-nul": [{**START, "headers": [(b"a", b"\0")]}, LAST],
+    "value-control": [{**START, "headers": [(b"a", b"\x07")]}, LAST],
+    "name-lf": [{**START, "headers": [(b"a\n", b"b")]}, LAST],
+    "name-none": [{**START, "headers": [(b"", b"b")]}, LAST],
+    "name-pseudo": [{**START, "headers": [(b":status", b"201")]}, LAST],
+    "length-word": [{**START, "headers": [(b"content-length", b"four")]}, LAST],
+    "length-below-0": [{**START, "headers": [(b"content-length", b"-1")]}, LAST],
+    "lengths": [{**START, "headers": [(b"content-length", b"4"), (b"Content-Length", b"5")]}, LAST],
+    "no-head": [LAST],
+}
+NO_BODIES: dict[str, list[Message]] = {
+    "long": [{**START, "headers": [(b"content-length", b"3")]}, LAST],
+    "longer": [{**START, "headers": [(b"content-length", b"7")]}, LAST | {"more_body": True}, LAST],
+    "short": [{**START, "headers": [(b"content-length", b"5")]}, LAST],
+    "long-again": [{**START, "headers": [(b"content-length", b"3")]}, LAST, LAST],
+    "two-heads": [START, START],
+}
+
+
+@pytest.mark.parametrize("caught", [False, True])
+@pytest.mark.parametrize("case", NO_HEADS | NO_BODIES)
+def test_what_is_no_answer_does_not_go_out(
+    case: str, caught: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As over HTTP/1, where uvicorn sees to it."""
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        for message in (NO_HEADS | NO_BODIES)[case]:
+            try:
+                await send(message)
+            except RuntimeError:
+                if not caught:
+                    raise
+
+    async def run() -> None:
+        client = Client(served=app)
+        answer = await client.ask(fields=GET)
+        if case in NO_HEADS:
+            assert (answer.status, answer.body) == (500, b"Internal Server Error")
+            assert (answer.fields.get("a"), answer.ended, answer.reset) == (None, True, None)
+        else:
+            assert (answer.ended, answer.reset) == (False, INTERNAL_ERROR)
+            assert len(answer.body) <= 4
+        assert not client.connection.state.tasks
+
+    asyncio.run(run())
+    assert caught or "the application has failed" in caplog.text
+
+
+@scenario
+async def test_an_answer_without_a_body_may_tell_the_length_of_one() -> None:
+    client = Client(served=replying(200, b"", **{"content-length": "5"}))
+    answer = await client.ask(fields=((":method", "HEAD"), *GET[1:]))
+    assert (answer.fields["content-length"], answer.ended) == ("5", True)
+
+
+@scenario
+async def test_blanks_around_a_value_are_no_part_of_it() -> None:
+    client = Client(served=replying(200, b"abc", blank=" a b\t", **{"content-length": "3"}))
+    answer = await client.ask(fields=GET)
+    assert (answer.fields["blank"], answer.body, answer.ended) == ("a b", b"abc", True)
+
+
+async def _failing(_scope: Any, _receive: Any, _send: Any) -> None:
+    raise KeyError("w")
+
+
+async def _failing_later(_scope: Any, _receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    raise KeyError("w")
+
+
+async def _silent(_scope: Any, _receive: Any, _send: Any) -> None:
+    """Returns, and has said nothing."""
+
+
+@scenario
+async def test_an_application_that_fails_is_500_or_the_end_of_its_stream() -> None:
+    for app in (_failing, _silent):
+        client = Client(served=app)
+        answer = await client.ask()
+        assert (answer.status, answer.body) == (500, b"Internal Server Error")
+    client = Client(served=_failing_later)
+    answer = await client.ask()
+    assert (answer.ended, answer.reset) == (False, 2)
+    assert not client.connection.transport.closed
+
+
+async def _early(_scope: Any, _receive: Any, send: Any) -> None:
+    """Answers before it has seen anything of the body."""
+    await send({"type": "http.response.start", "status": 413, "headers": []})
+    await send({"type": "http.response.body", "body": b"too much"})
+
+
+@scenario
+async def test_the_end_of_an_early_answer_waits_for_that_of_the_body() -> None:
+    client = Client(served=_early)
+    answer = await client.ask(bytes(5 << 20))
+    assert (answer.status, answer.body, answer.ended, answer.reset) == (
+        413,
+        b"too much",
+        True,
+        None,
+    )
+    assert not client.connection.state.tasks
+
+
+@scenario
+async def test_but_not_for_ever() -> None:
+    client = Client(served=_early)
+    number = client.begin()
+    await client.send()
+    answer = client.answers[number]
+    assert (answer.status, answer.body, answer.ended) == (413, b"too much", False)
+    for _ in range(BODY_TIMEOUT_S + 2):
+        await client.tick(1)
+        if not answer.ended:
+            client.h2.send_data(number, bytes(1000))
+            await client.send()
+    assert (answer.ended, answer.reset) == (True, 0)
+    assert (await client.ask(fields=GET)).status == 413
+
+
+@scenario
+async def test_a_stop_does_not_wait_for_the_rest_of_what_is_answered() -> None:
+    client = Client(served=_early)
+    client.begin()
+    await client.send()
+    client.connection.transport.protocol.shutdown()
+    await asyncio.sleep(LEAVE_S + 0.1)
+    assert client.connection.transport.closed
+
+
+@scenario
+async def test_who_goes_before_the_rest_has_come_leaves_nothing() -> None:
+    client = Client(served=_early)
+    number = client.begin()
+    await client.send()
+    protocol = client.connection.transport.protocol
+    assert protocol._serving
+    client.h2.reset_stream(number)
+    await client.send()
+    assert not protocol._serving
