@@ -2,21 +2,33 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
+from segment_harness import LAYOUT, MODELS, OWN, SHM
 
-from ringbatch.shm import engines, object_names
+from ringbatch.shm import object_names
 from ringbatch.shm.descriptors import LAYOUT_VERSION, HeaderWords
 from ringbatch.shm.engine_name import UNNAMED
 from ringbatch.shm.engines import attached, of_any_version, only
 from ringbatch.shm.errors import LayoutMismatch, SegmentGone, StartupError
-from ringbatch.shm.layout import PAGE, Layout
 from ringbatch.shm.object_names import made_and_locked
 from ringbatch.shm.object_names import unlink as unlink_object
 from ringbatch.shm.segment import Segment
 
 NAME = f"engines-{os.getpid()}"
-LAYOUT = Layout(lanes=1, slots=8, lane_bytes=16 * PAGE, workers=1, models=1, model_table_bytes=PAGE)
+
+
+@contextmanager
+def called(*names: str) -> Iterator[list[Segment]]:
+    """Engines with these names, none of them ready."""
+    made = [Segment.create(LAYOUT, MODELS, name) for name in names]
+    try:
+        yield made
+    finally:
+        for one in made:
+            one.detach()
+            one.unlink()
 
 
 class Made:
@@ -43,17 +55,22 @@ def held(name: str) -> str:
     return name
 
 
+@pytest.fixture(autouse=True)
+def _own_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_names, "PREFIX", OWN)
+
+
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
+def segment() -> Iterator[Segment]:
+    made = Segment.create(LAYOUT, MODELS)
+    yield made
+    made.detach()
+    made.unlink()
+
+
+@pytest.fixture
+def made() -> Iterator[Made]:
     made = Made()
-    usual = object_names.names
-
-    def ours(engine: str | int | None) -> Iterator[str]:
-        # Other tests run engines beside these.
-        known = {segment.name for segment in made.segments}
-        return (name for name in usual(engine) if name in known)
-
-    monkeypatch.setattr(engines, "names", ours)
     yield made
     for segment in list(made.segments):
         made.end(segment)
@@ -146,3 +163,58 @@ def test_the_name_of_those_that_were_given_none_says_not_which(made: Made) -> No
     assert only(UNNAMED) == of_any_version(UNNAMED) == first.name
     third = made.one(NAME, 3)
     assert only(NAME) == third.name
+
+
+def test_who_asks_for_another_users_engine_by_its_process_id_is_told_so(segment: Segment) -> None:
+    assert only(os.getpid()) == segment.name
+    (SHM / segment.name[1:]).chmod(0o666)
+    with pytest.raises(StartupError, match="belongs to another user"):
+        only(os.getpid())
+    with pytest.raises(StartupError, match="process id 4194305 is running"):
+        only(4194305)
+
+
+def test_an_engine_is_found_by_its_name_among_several() -> None:
+    with called("prod", "staging", "prod-2") as made:
+        for one in made:
+            assert only(one.engine) == one.name
+        shown = "; ".join(rf"{name} \(process \d+\) serves m" for name in ("prod", "prod-2"))
+        with pytest.raises(StartupError, match=f"^3 engines run, say which, by name .*: {shown}"):
+            only(None)
+        there = ", ".join(rf"{name} \(process \d+\)" for name in ("prod", "prod-2", "staging"))
+        with pytest.raises(StartupError, match=f"with the name pro is running; there is: {there}$"):
+            only("pro")
+        with pytest.raises(StartupError, match=f"id 4194305 is running; there is: {there}$"):
+            only(4194305)
+
+
+def test_of_one_name_the_newest_that_is_ready_is_found() -> None:
+    with called("prod", "prod", "prod") as (old, new, newest):
+        old.say_ready(1000)
+        assert [only("prod"), only(None)] == [old.name, old.name], "the others only start"
+        new.say_ready(2000)
+        assert only("prod") == new.name
+        with pytest.raises(StartupError, match="2 engines run"):
+            only(None)
+        old.drain()
+        assert only(None) == new.name
+        newest.say_ready(3000)
+        assert only("prod") == newest.name
+        newest.drain()
+        assert only("prod") == new.name
+        new.detach()
+        new.unlink()
+        assert only("prod") in (old.name, newest.name), "one that stops, where there is no other"
+
+
+def test_another_users_engine_is_found_by_its_name_and_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with called("prod") as _:
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "geteuid", lambda: os.getuid() + 1)
+            with pytest.raises(StartupError, match="with the name prod is this user's; there is"):
+                only("prod")
+            with pytest.raises(StartupError, match=r"with the name staging is running$"):
+                only("staging")
+        assert only("prod")
