@@ -1,4 +1,4 @@
-"""A segment with lanes for clients, and an engine that answers what a test tells it to.
+"""A segment with lanes for clients, an engine that answers as a test tells it, threads that ask.
 
 The engine is a holder in the place of collector and worker: it takes what clients have submitted,
 and answers one request after the other, without batches.
@@ -6,8 +6,14 @@ and answers one request after the other, without batches.
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Any, Self
 
+import numpy as np
+from numpy.typing import NDArray
+from segment_fixture import spec
+
+from ringbatch.frontend import Client
+from ringbatch.shm.counters import Counters, LaneCounter
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engine_port import BatchMark, EnginePort, Request
 from ringbatch.shm.lane import Lane
@@ -16,7 +22,21 @@ from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import PART, Reason, Status
+from ringbatch.shm.tensor import Tensor
 
+X = Tensor("x", "INT64", [])
+GROWING = Tensor("y", "INT64", [-1])
+DAY_NS = 24 * 3600 * 10**9
+FOREVER_NS = 1 << 50
+CAP = 4
+MODELS = (
+    spec(0, [X], [X], name="same", max_batch_size=CAP, timeout_ns=DAY_NS),
+    spec(1, [X], [GROWING], name="growing", max_batch_size=CAP, timeout_ns=DAY_NS),
+    spec(2, name="untyped", max_batch_size=CAP, timeout_ns=DAY_NS),
+)
+CLIENT_LANE = 1
+"""Of the first client, whose lane comes after that of the frontend."""
+WaitUntil = Callable[..., object]
 MARK = BatchMark(1, 1, Reason.IDLE, 1)
 Answer = bytes | tuple[Status, str]
 Predict = Callable[[bytes, Request], Answer]
@@ -136,3 +156,54 @@ class ClientHarness:
         heir = Lane(self.segment, lane, lambda: None)
         heir.collect()
         return heir.in_flight == 0
+
+
+def numbers(*values: int) -> NDArray[Any]:
+    """What the models take."""
+    return np.array(values, dtype=np.int64)
+
+
+class Asking(threading.Thread):
+    """A thread that asks once, and what came of it."""
+
+    def __init__(self, ask: Callable[[], Any]) -> None:
+        super().__init__(daemon=True)
+        self._ask = ask
+        self.answer: Any = None
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.answer = self._ask()
+        except BaseException as error:
+            self.error = error
+
+
+def taken(harness: ClientHarness, count: int, wait_until: WaitUntil) -> list[int]:
+    """References to the next `count` requests."""
+    found: list[int] = []
+
+    def enough() -> bool:
+        found.extend(harness.take())
+        return len(found) >= count
+
+    wait_until(enough, f"{count} requests are submitted")
+    assert len(found) == count
+    return found
+
+
+def counted(harness: ClientHarness, counter: LaneCounter) -> int:
+    """What the first client has counted."""
+    layout = harness.segment.layout
+    return Counters(harness.segment.words, layout.lane_counters(CLIENT_LANE))[counter]
+
+
+def own_threads() -> list[threading.Thread]:
+    """Those that clients have started."""
+    return [thread for thread in threading.enumerate() if thread.name == "ringbatch client"]
+
+
+def is_asleep(client: Client) -> bool:
+    """Whether a thread of the client sleeps at the doorbell."""
+    return client._session.channel._leader is not None

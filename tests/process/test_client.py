@@ -1,62 +1,47 @@
-"""The client beside an engine that does as it is told: threads, deadlines, ends, interruptions."""
+"""The client beside an engine that does as it is told: calls, many at once, and their deadlines."""
 
-import gc
-import os
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from client_harness import Answer, ClientHarness
-from numpy.typing import NDArray
-from segment_fixture import spec
+from client_harness import (
+    CAP,
+    CLIENT_LANE,
+    DAY_NS,
+    FOREVER_NS,
+    MODELS,
+    Answer,
+    Asking,
+    ClientHarness,
+    WaitUntil,
+    counted,
+    is_asleep,
+    numbers,
+    taken,
+)
 
 from ringbatch.frontend import (
     Client,
-    ClientClosed,
     DeadlineExceeded,
     Draining,
-    EngineGone,
-    Interrupted,
     InvalidRequest,
     ModelFailed,
     ModelNotFound,
     ModelNotReady,
-    NoFreeLane,
     Overloaded,
     RequestTooLarge,
-    StartupError,
 )
 from ringbatch.frontend.client import channel as channel_module
-from ringbatch.shm import engines as engines_module
-from ringbatch.shm.counters import Counters, LaneCounter
+from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.engine_port import Request
 from ringbatch.shm.errors import RequestError
-from ringbatch.shm.lane import Lane
-from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
 from ringbatch.shm.tallies import CODE_LABELS, Protocol, ends_of
-from ringbatch.shm.tensor import Tensor
-
-X = Tensor("x", "INT64", [])
-GROWING = Tensor("y", "INT64", [-1])
-DAY_NS = 24 * 3600 * 10**9
-FOREVER_NS = 1 << 50
-CAP = 4
-MODELS = (
-    spec(0, [X], [X], name="same", max_batch_size=CAP, timeout_ns=DAY_NS),
-    spec(1, [X], [GROWING], name="growing", max_batch_size=CAP, timeout_ns=DAY_NS),
-    spec(2, name="untyped", max_batch_size=CAP, timeout_ns=DAY_NS),
-)
-CLIENT_LANE = 1
-WaitUntil = Callable[..., object]
 
 
 @pytest.fixture
@@ -69,55 +54,6 @@ def harness() -> Iterator[ClientHarness]:
 def client(harness: ClientHarness, request: pytest.FixtureRequest) -> Iterator[Client]:
     with Client(segment=harness.name, spin_us=request.param) as made:
         yield made
-
-
-def numbers(*values: int) -> NDArray[Any]:
-    return np.array(values, dtype=np.int64)
-
-
-class Asking(threading.Thread):
-    """A thread that asks once, and what came of it."""
-
-    def __init__(self, ask: Callable[[], Any]) -> None:
-        super().__init__(daemon=True)
-        self._ask = ask
-        self.answer: Any = None
-        self.error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.answer = self._ask()
-        except BaseException as error:
-            self.error = error
-
-
-def taken(harness: ClientHarness, count: int, wait_until: WaitUntil) -> list[int]:
-    """References to the next `count` requests."""
-    found: list[int] = []
-
-    def enough() -> bool:
-        found.extend(harness.take())
-        return len(found) >= count
-
-    wait_until(enough, f"{count} requests are submitted")
-    assert len(found) == count
-    return found
-
-
-def counted(harness: ClientHarness, counter: LaneCounter) -> int:
-    layout = harness.segment.layout
-    return Counters(harness.segment.words, layout.lane_counters(CLIENT_LANE))[counter]
-
-
-def own_threads() -> list[threading.Thread]:
-    """Those that clients have started."""
-    return [thread for thread in threading.enumerate() if thread.name == "ringbatch client"]
-
-
-def is_asleep(client: Client) -> bool:
-    """Whether a thread of the client sleeps at the doorbell."""
-    return client._session.channel._leader is not None
 
 
 def test_an_array_comes_back_as_the_model_has_it(harness: ClientHarness, client: Client) -> None:
@@ -370,174 +306,6 @@ def test_a_timeout_beyond_the_models_is_the_models(harness: ClientHarness, clien
     future.cancel()
 
 
-def test_who_leads_passes_the_lead_on(
-    harness: ClientHarness, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
-) -> None:
-    """Answers come in the order of asking, so that it is the leader who leaves each time."""
-    monkeypatch.setattr(channel_module, "SWEEP_NS", FOREVER_NS)
-    asking = []
-    for number in range(5):
-        asking.append(Asking(partial(client.infer, "same", numbers(number))))
-        asking[-1].refs = taken(harness, 1, wait_until)  # type: ignore[attr-defined]
-    future = client.infer_async("same", numbers(9))
-    last = taken(harness, 1, wait_until)
-    for number, one in enumerate(asking):
-        harness.answer(one.refs)  # type: ignore[attr-defined]
-        one.join()
-        assert one.answer.tolist() == [number]
-    harness.answer(last)
-    assert future.result().tolist() == [9]
-    assert counted(harness, LaneCounter.MISSED_WAKEUPS) == 0
-
-
-def test_the_clients_own_thread_passes_the_lead_on(
-    harness: ClientHarness, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
-) -> None:
-    """It waits for futures; where their answers have come, somebody else still waits."""
-    monkeypatch.setattr(channel_module, "SWEEP_NS", FOREVER_NS)
-    future = client.infer_async("same", numbers(1))
-    deferred = taken(harness, 1, wait_until)
-    wait_until(lambda: is_asleep(client), "the client's own thread leads")
-    asking = Asking(lambda: client.infer("same", numbers(2)))
-    refs = taken(harness, 1, wait_until)
-    wait_until(lambda: client._session.channel._sleepers, "the other follows")
-    harness.answer(deferred)
-    assert future.result().tolist() == [1]
-    harness.answer(refs)
-    asking.join()
-    assert asking.answer.tolist() == [2]
-
-
-def test_threads_get_their_own_answers(harness: ClientHarness, client: Client) -> None:
-    thread = harness.serve()
-
-    def ask(first: int) -> bool:
-        for number in range(first, first + 60):
-            if number % 3:
-                answer = client.infer("same", numbers(number, -number))
-            elif number % 2:
-                answer = client.infer_async("same", numbers(number, -number)).result()
-            else:
-                answer = client.infer_many("same", numbers(number, -number)).outputs
-            if answer.tolist() != [number, -number]:
-                return False
-        return True
-
-    asking = [Asking(partial(ask, first)) for first in range(0, 6000, 1000)]
-    for one in asking:
-        one.join()
-    assert [(one.answer, one.error) for one in asking] == [(True, None)] * 6
-    harness.halt(thread)
-    client.close()
-    assert harness.everything_is_free(CLIENT_LANE)
-
-
-def test_a_function_added_to_a_future_may_send_the_next_request(
-    harness: ClientHarness, client: Client
-) -> None:
-    harness.serve()
-    done: Future[int] = Future()
-
-    def next_one(future: Future[Any]) -> None:
-        (number,) = future.result().tolist()
-        if number == 20:
-            done.set_result(number)
-        else:
-            client.infer_async("same", numbers(number + 1)).add_done_callback(next_one)
-
-    client.infer_async("same", numbers(0)).add_done_callback(next_one)
-    assert done.result() == 20
-
-
-def test_a_cancelled_future_abandons_its_request(
-    harness: ClientHarness, client: Client, wait_until: WaitUntil
-) -> None:
-    future = client.infer_async("same", numbers(1))
-    assert future.cancel()
-    with pytest.raises(CancelledError):
-        future.result()
-    (ref,) = taken(harness, 1, wait_until)
-    assert not harness._port.wanted(ref)
-    harness.answer([ref])
-    harness.serve()
-    answered = client.infer_async("same", numbers(2))
-    assert answered.result().tolist() == [2]
-    assert not answered.cancel()
-    assert client._session.channel.slots.lane.in_flight == 0
-
-
-def test_an_answered_request_is_kept_by_nothing(harness: ClientHarness, client: Client) -> None:
-    """Neither the arrays given nor those answered wait for the garbage collector."""
-    harness.serve()
-    gc.collect()
-    gc.disable()
-    try:
-        before = len([o for o in gc.get_objects() if type(o).__name__ == "DeferredCall"])
-        futures = [client.infer_async("same", numbers(n)) for n in range(10)]
-        for future in futures:
-            future.result()
-        after = len([o for o in gc.get_objects() if type(o).__name__ == "DeferredCall"])
-    finally:
-        gc.enable()
-    # The thread that resolved the last one may still have it in its hands.
-    assert after - before <= 1
-
-
-def test_closing_ends_every_wait_and_leaves_a_whole_lane(
-    harness: ClientHarness, client: Client, wait_until: WaitUntil
-) -> None:
-    asking = [Asking(lambda: client.infer("same", numbers(1))) for _ in range(3)]
-    asking.append(Asking(lambda: client.infer_many("same", numbers(1, 2))))
-    future = client.infer_async("same", numbers(1))
-    taken_refs = taken(harness, 6, wait_until)
-    client.close()
-    for one in asking:
-        one.join()
-    assert [type(one.error) for one in asking[:3]] == [ClientClosed] * 3
-    assert len({id(one.error) for one in asking[:3]}) == 3
-    assert [type(e) for e in asking[3].answer.errors.values()] == [ClientClosed] * 2
-    assert isinstance(future.exception(), ClientClosed)
-    with pytest.raises(ClientClosed, match="the client was closed"):
-        client.infer("same", numbers(1))
-    client.close()
-    harness.answer(taken_refs)
-    assert harness.everything_is_free(CLIENT_LANE)
-    wait_until(lambda: not own_threads(), "the client's own thread has ended")
-
-
-@pytest.mark.parametrize("ask", [Client.infer, Client.infer_async, Client.infer_many])
-def test_a_closed_client_says_so_whatever_it_is_asked(
-    harness: ClientHarness, client: Client, ask: Callable[..., Any]
-) -> None:
-    client.close()
-    for model, inputs in (
-        ("same", numbers(1)),
-        ("same", numbers()),
-        ("nobody", numbers(1)),
-        ("same", "wrong"),
-    ):
-        with pytest.raises(ClientClosed, match="the client was closed"):
-            ask(client, model, inputs)
-
-
-@pytest.mark.parametrize("ask", [Client.infer, Client.infer_async, Client.infer_many])
-@pytest.mark.parametrize("rows", [0, 2])
-def test_a_client_may_be_closed_amid_a_call(
-    harness: ClientHarness, client: Client, ask: Callable[..., Any], rows: int
-) -> None:
-    """Before anything was sent, as another thread may."""
-
-    class Closing(np.ndarray[Any, Any]):
-        @property  # type: ignore[misc]
-        def shape(self) -> Any:
-            client.close()
-            return super().shape
-
-    with pytest.raises(ClientClosed, match="the client was closed"):
-        ask(client, "same", numbers(*range(rows)).view(Closing))
-    assert harness.everything_is_free(CLIENT_LANE)
-
-
 @pytest.mark.parametrize("ask", [Client.infer, Client.infer_async, Client.infer_many])
 def test_no_instances_are_no_answer_of_a_model_that_serves_not(
     harness: ClientHarness, client: Client, ask: Callable[..., Any]
@@ -549,197 +317,3 @@ def test_no_instances_are_no_answer_of_a_model_that_serves_not(
     harness.segment.drain()
     with pytest.raises(Draining):
         ask(client, "same", numbers())
-
-
-def test_a_forgotten_client_leaves_its_lane(harness: ClientHarness) -> None:
-    client = Client(segment=harness.name)
-    client.infer_async("same", numbers(1)).cancel()
-    del client
-    gc.collect()
-    assert harness.everything_is_free(CLIENT_LANE)
-
-
-def test_each_client_takes_a_lane_and_leaves_those_of_frontends(harness: ClientHarness) -> None:
-    clients = [Client(segment=harness.name) for _ in range(2)]
-    assert [client._session.channel.slots.lane.index for client in clients] == [1, 2]
-    assert not harness.segment.lane_is_held(0)
-    with pytest.raises(NoFreeLane, match=r"all 2 lanes for clients are in use.*client_lanes"):
-        Client(segment=harness.name)
-    assert Lane.attach(harness.segment, lambda: None).index == 0
-    again = Segment.attach(harness.name)
-    clients[1].close()
-    with pytest.raises(NoFreeLane, match="a lane belongs to one frontend"):
-        Lane.attach(again, lambda: None)
-    again.detach()
-    clients[0].close()
-    with Client(segment=harness.name) as third:
-        assert third._session.channel.slots.lane.index == 1
-
-
-def test_without_lanes_for_clients_the_setting_is_named() -> None:
-    with (
-        ClientHarness(MODELS, lanes=0) as harness,
-        pytest.raises(NoFreeLane, match=r"no lanes for clients; set \[server\] client_lanes"),
-    ):
-        Client(segment=harness.name)
-
-
-def test_an_engine_that_stops_takes_nothing_new_and_answers_what_it_has(
-    harness: ClientHarness, client: Client, wait_until: WaitUntil
-) -> None:
-    future = client.infer_async("same", numbers(1))
-    harness.segment.drain()
-    for ask in (client.infer, client.infer_async, client.infer_many):
-        with pytest.raises(Draining, match="the server is stopping"):
-            ask("same", numbers(2))
-    harness.answer(taken(harness, 1, wait_until))
-    assert future.result().tolist() == [1]
-
-
-def test_the_end_of_the_engine_ends_every_wait(
-    harness: ClientHarness, wait_until: WaitUntil
-) -> None:
-    with Client(segment=harness.name) as client:
-        future = client.infer_async("same", numbers(1))
-        asking = [Asking(lambda: client.infer("same", numbers(1))) for _ in range(2)]
-        bulk = Asking(lambda: client.infer_many("same", numbers(1, 2)))
-        taken(harness, 5, wait_until)
-        harness.end()
-        for one in (*asking, bulk):
-            one.join()
-        assert [type(one.error) for one in asking] == [EngineGone] * 2
-        assert [type(error) for error in bulk.answer.errors.values()] == [EngineGone] * 2
-        assert isinstance(future.exception(), EngineGone)
-        with pytest.raises(EngineGone, match="the engine has stopped"):
-            client.infer("same", numbers(1))
-        client.close()
-        with pytest.raises(ClientClosed):
-            client.infer("same", numbers(1))
-
-
-@pytest.mark.parametrize("spin_us", [0, 200])
-def test_an_engine_whose_lock_is_free_has_ended_though_nothing_else_tells(
-    harness: ClientHarness, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil, spin_us: int
-) -> None:
-    """A descriptor that tells of its end is a hint, as every wake-up is."""
-    silent, keep = os.pipe()
-    monkeypatch.setattr(Segment, "watch_life", lambda _: os.dup(silent))
-    monkeypatch.setattr(channel_module, "SWEEP_NS", 1_000_000)
-    with Client(segment=harness.name, spin_us=spin_us) as client:
-        future = client.infer_async("same", numbers(1))
-        harness.end()
-        assert isinstance(future.exception(30), EngineGone)
-    os.close(silent)
-    os.close(keep)
-
-
-def test_a_client_goes_to_the_next_engine(
-    harness: ClientHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = [harness.name]
-    monkeypatch.setattr(engines_module, "names", lambda pid: iter(found))
-    with Client() as client, ClientHarness(MODELS) as other:
-        future = client.infer_async("same", numbers(1))
-        harness.end()
-        assert isinstance(future.exception(), EngineGone)
-        found.clear()
-        for _ in range(2):
-            with pytest.raises(EngineGone, match="no engine of ringbatch is running"):
-                client.infer("same", numbers(1))
-        found.append(other.name)
-        other.serve()
-        assert client.infer("same", numbers(5)).tolist() == [5]
-        assert client.infer_async("same", numbers(6)).result().tolist() == [6]
-        client.close()
-        with pytest.raises(ClientClosed):
-            client.infer("same", numbers(1))
-
-
-def test_of_several_engines_one_must_be_named(
-    harness: ClientHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with ClientHarness(MODELS[:1]) as other:
-        found = [harness.name, other.name]
-        monkeypatch.setattr(engines_module, "names", lambda pid: iter(found))
-        with pytest.raises(
-            StartupError, match=r"2 engines run, say which, by name .*\(process \d+\) ser"
-        ):
-            Client()
-        with Client(segment=other.name) as client:
-            assert client.models == ("same",)
-    with pytest.raises(StartupError, match="has the engine stopped"):
-        Client(segment=other.name)
-
-
-def test_without_an_engine_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StartupError, match="supervisor has process id 4194305 is running"):
-        Client(4194305)
-    monkeypatch.setattr(engines_module, "names", lambda pid: iter(()))
-    with pytest.raises(StartupError, match=r"^no engine of ringbatch is running$"):
-        Client()
-
-
-def test_a_thread_that_is_interrupted_asleep_abandons_its_request(
-    harness: ClientHarness, client: Client, monkeypatch: pytest.MonkeyPatch, wait_until: WaitUntil
-) -> None:
-    """As by Ctrl-C, amid the sleep of the one who leads."""
-    channel = client._session.channel
-    poll = channel._poll
-
-    class Interrupting:
-        def poll(self, *_: object) -> None:
-            channel._poll = poll
-            raise KeyboardInterrupt
-
-    other = Asking(lambda: client.infer("same", numbers(2)))
-    refs = taken(harness, 1, wait_until)
-    wait_until(lambda: is_asleep(client), "the other leads")
-    future = client.infer_async("same", numbers(3))
-    harness.answer([*refs, *taken(harness, 1, wait_until)])
-    other.join()
-    future.result()
-    wait_until(lambda: not is_asleep(client), "nobody leads")
-    monkeypatch.setattr(channel, "_poll", Interrupting())
-    with pytest.raises(KeyboardInterrupt):
-        client.infer("same", numbers(1))
-    harness.serve()
-    assert client.infer("same", numbers(4)).tolist() == [4]
-    wait_until(lambda: channel.slots.lane.in_flight == 0, "the abandoned slot came back")
-
-
-@pytest.mark.parametrize("where", ["claim", "publish", "submit"])
-def test_an_interruption_amid_the_use_of_the_lane_costs_what_is_in_flight_and_no_more(
-    harness: ClientHarness,
-    client: Client,
-    monkeypatch: pytest.MonkeyPatch,
-    wait_until: WaitUntil,
-    where: str,
-) -> None:
-    other = Asking(lambda: client.infer("same", numbers(1)))
-    future = client.infer_async("same", numbers(2))
-    refs = taken(harness, 2, wait_until)
-    channel = client._session.channel
-    usual = getattr(Lane, where)
-
-    def interrupted(lane: Lane, *arguments: Any) -> Any:
-        monkeypatch.setattr(Lane, where, usual)
-        usual(lane, *arguments)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Lane, where, interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        client.infer("same", numbers(3))
-    with pytest.raises(DeadlineExceeded):
-        client.infer("same", numbers(4), timeout_s=0.01)
-    other.join()
-    assert isinstance(other.error, Interrupted)
-    assert isinstance(future.exception(), Interrupted)
-    harness.answer(refs)
-    harness.serve()
-    assert client.infer("same", numbers(5)).tolist() == [5]
-    wait_until(lambda: _idle(client, channel), "every slot came back")
-
-
-def _idle(client: Client, channel: Any) -> bool:
-    client.infer("same", numbers(6))
-    return bool(channel.slots.lane.in_flight == 0)
