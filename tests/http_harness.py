@@ -312,3 +312,9 @@ def response(size: int, *, close: bool = False) -> bytes:
 
 ESCAPED = b"/v1/models/m%3Apredict"
 """The path of the same predictions, in a spelling that is Falcon's."""
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Waits, as long as the test may take."""
+    while not condition():
+        await asyncio.sleep(0.005)
