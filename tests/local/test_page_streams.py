@@ -1,0 +1,257 @@
+"""The streams of those who watch the page: what each is told, and how each ends."""
+
+import asyncio
+import os
+from typing import Any
+
+import pytest
+from falcon.testing import ASGIConductor
+from http_harness import Transport, uvicorn_config
+from page_harness import admitted, engine, run, told
+from uvicorn.server import ServerState
+
+from ringbatch.frontend.http.fallback import EXCHANGES, FallbackProtocol
+from ringbatch.frontend.http.phases import LIMITS, Phase
+from ringbatch.frontend.metrics.control_app import create_control_app
+from ringbatch.frontend.page import watchers as watchers_module
+from ringbatch.frontend.page.feed import BEGINNING, HEARTBEAT
+from ringbatch.frontend.page.history import History
+from ringbatch.frontend.page.watchers import MAX_LAG_S, PIECE_BYTES, Watchers
+from ringbatch.shm.segment import Segment
+
+
+@pytest.fixture(autouse=True)
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment of this process alone has no name to read these from, and no locks."""
+    monkeypatch.setattr(Segment, "engine", "prod")
+    monkeypatch.setattr(Segment, "pid", os.getpid())
+    monkeypatch.setattr(Segment, "serving_lanes", lambda _: 1)
+
+
+def test_who_comes_is_told_the_past_and_how_things_are_and_then_what_is_new() -> None:
+    async def test() -> None:
+        watchers = Watchers(History())
+        watchers.tell(10, b"one.", state=b"old;")
+        watchers.tell(20, b"two.", state=b"now;")
+        watcher = admitted(watchers)
+        assert await told(watcher) == BEGINNING + b"one.two.now;"
+        waiting = asyncio.create_task(told(watcher))
+        await asyncio.sleep(0)
+        watchers.tell(30, b"three.", state=b"now;")
+        assert await waiting == b"three.", "the state is the same"
+        watchers.tell(40, None, state=b"other;")
+        assert await told(watcher) == b"other;"
+
+    run(test())
+
+
+def test_who_comes_back_is_told_what_it_missed_alone() -> None:
+    async def test() -> None:
+        watchers = Watchers(History())
+        for at_ms in (10, 20, 30):
+            watchers.tell(at_ms, b"%d." % at_ms)
+        assert await told(admitted(watchers, 20)) == BEGINNING + b"30."
+        assert await told(admitted(watchers, 99)) == BEGINNING
+
+    run(test())
+
+
+def test_a_long_past_is_told_in_pieces() -> None:
+    async def test() -> None:
+        watchers = Watchers(History())
+        for at_ms in range(1, 10):
+            watchers.tell(at_ms, b"x" * (PIECE_BYTES // 4), state=b"s")
+        watcher = admitted(watchers)
+        pieces = [await told(watcher) for _ in range(3)]
+        assert all(len(piece) <= PIECE_BYTES + len(BEGINNING) for piece in pieces)
+        assert b"".join(pieces).count(b"x") == 9 * (PIECE_BYTES // 4)
+        assert pieces[-1].endswith(b"s")
+
+    run(test())
+
+
+def test_one_too_many_is_refused_in_words_and_one_that_left_makes_room() -> None:
+    async def test() -> None:
+        watchers = Watchers(History(), most=2)
+        first, _ = admitted(watchers), admitted(watchers)
+        assert watchers.admit(0, set()) is None
+        app = create_control_app(engine(), "1.2.3", watchers)
+        async with ASGIConductor(app) as conductor:
+            answer = await conductor.simulate_get("/live")
+            assert answer.status_code == 503
+            assert "16 pages are open already" in answer.json["error"]
+            assert int(answer.headers["retry-after"]) > 0
+            assert (await conductor.simulate_get("/metrics")).status_code == 200
+        first.gone()
+        assert len(watchers) == 1
+        admitted(watchers)
+
+    run(test())
+
+
+def test_a_connection_that_is_closed_is_told_to_its_watcher() -> None:
+    async def test() -> None:
+        watchers, exchanges = Watchers(History()), set[Any]()
+        watcher = watchers.admit(0, exchanges)
+        assert watcher is not None
+        assert exchanges == {watcher}
+        await told(watcher)
+        waiting = asyncio.create_task(told(watcher))
+        await asyncio.sleep(0)
+        for exchange in list(exchanges):
+            exchange.gone()
+        with pytest.raises(StopAsyncIteration):
+            await waiting
+        assert (len(watchers), exchanges) == (0, set())
+
+    run(test())
+
+
+def test_streams_end_with_the_keys_and_with_the_server() -> None:
+    async def test() -> None:
+        watchers = Watchers(History())
+        watcher = admitted(watchers)
+        watchers.drop_all()
+        with pytest.raises(StopAsyncIteration):
+            await told(watcher)
+        admitted(watchers)
+        watchers.close()
+        assert len(watchers) == 0
+        assert watchers.admit(0, set()) is None
+
+    run(test())
+
+
+def test_a_stream_without_news_shows_that_it_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchers_module, "HEARTBEAT_S", 0.0)
+
+    async def test() -> None:
+        watcher = admitted(Watchers(History()))
+        assert await told(watcher) == BEGINNING
+        assert await told(watcher) == HEARTBEAT
+
+    run(test())
+
+
+def test_a_watcher_that_takes_too_long_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        loop, watchers = asyncio.get_running_loop(), Watchers(History())
+        now_s = loop.time()
+        watcher = admitted(watchers)
+        watchers.tell(10, b"one.")
+        await told(watcher)
+        watchers.tell(20, b"two.")
+        monkeypatch.setattr(loop, "time", lambda: now_s + MAX_LAG_S - 1)
+        assert await told(watcher) == b"two."
+        monkeypatch.setattr(loop, "time", lambda: now_s + 3 * MAX_LAG_S)
+        watchers.tell(30, b"three.")
+        with pytest.raises(StopAsyncIteration):
+            await told(watcher)
+        assert len(watchers) == 0
+
+    run(test())
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def watching(watchers: Watchers) -> tuple[FallbackProtocol, Transport]:
+    """A browser's connection to the control address, which has asked for the stream."""
+    app = create_control_app(engine(), "1.2.3", watchers)
+    loop, transport = asyncio.get_running_loop(), Transport()
+    protocol = FallbackProtocol(uvicorn_config(app), ServerState(), {}, loop)
+    transport.protocol = protocol
+    protocol.connection_made(transport)
+    protocol.data_received(b"GET /live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+    return protocol, transport
+
+
+def test_one_that_takes_nothing_is_written_nothing_more_and_is_dropped_in_the_end() -> None:
+    async def test() -> None:
+        watchers = Watchers(History())
+        protocol, transport = watching(watchers)
+        await settled()
+        assert len(watchers) == 1
+        transport.left_bytes = 1 << 17
+        protocol.pause_writing()
+        for at_ms in range(1, 1000):
+            watchers.tell(at_ms, b"x" * 1000)
+        await settled()
+        assert len(transport.written) < 2 * PIECE_BYTES
+        for _ in range(int(LIMITS[Phase.TAKING].time_s) + 2):
+            protocol.tick()
+        assert transport.closed
+        assert len(watchers) == 0
+
+    run(test())
+
+
+def test_one_that_takes_all_of_it_is_never_dropped_for_its_age() -> None:
+    async def test() -> None:
+        watchers = Watchers(History())
+        protocol, transport = watching(watchers)
+        for at_ms in range(1, 4000):
+            watchers.tell(at_ms, b"%d." % at_ms)
+            await asyncio.sleep(0)
+            protocol.tick()
+        await settled()
+        assert not transport.closing
+        assert b"3999." in transport.written
+        transport.close()
+        await settled()
+        assert len(watchers) == 0
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("headers", "query", "known"),
+    [
+        ({}, "", "1.2.3."),
+        ({"Last-Event-ID": "1"}, "", "2.3."),
+        ({}, "after=2", "3."),
+        ({"Last-Event-ID": "2"}, "after=1", "3."),
+        ({"Last-Event-ID": "99"}, "", ""),
+        ({"Last-Event-ID": "-1"}, "", "1.2.3."),
+        ({"Last-Event-ID": "one"}, "", "1.2.3."),
+        ({"Last-Event-ID": "9" * 400}, "", "1.2.3."),
+        ({"Last-Event-ID": str(1 << 60)}, "", "1.2.3."),
+    ],
+)
+def test_the_stream_goes_on_from_what_is_known(
+    headers: dict[str, str], query: str, known: str
+) -> None:
+    async def test() -> None:
+        watchers = Watchers(History())
+        for at_ms in (1, 2, 3):
+            watchers.tell(at_ms, b"%d." % at_ms)
+        app = create_control_app(engine(), "1.2.3", watchers)
+        async with (
+            ASGIConductor(app) as conductor,
+            conductor.simulate_get_stream("/live", headers=headers, query_string=query) as answer,
+        ):
+            assert answer.headers["content-type"] == "text/event-stream"
+            assert answer.headers["cache-control"] == "no-store"
+            assert (await answer.stream.read()).decode() == BEGINNING.decode() + known
+            watchers.close()
+
+    run(test())
+
+
+def test_the_stream_is_one_of_its_connection_s_exchanges() -> None:
+    exchanges: set[Any] = set()
+
+    async def test() -> None:
+        watchers = Watchers(History())
+        app = create_control_app(engine(), "1.2.3", watchers)
+        conductor = ASGIConductor(app)
+        async with (
+            conductor,
+            conductor.simulate_get_stream("/live", extras={EXCHANGES: exchanges}),
+        ):
+            (watcher,) = exchanges
+            watcher.gone()
+
+    run(test())

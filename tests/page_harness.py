@@ -1,0 +1,43 @@
+"""The control address of an engine with one model, and those who watch its page."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from falcon.testing import TestClient
+from segment_fixture import local_segment, spec
+
+from ringbatch.frontend.metrics.control_app import create_control_app
+from ringbatch.frontend.page.history import History
+from ringbatch.frontend.page.watchers import Watcher, Watchers
+from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.segment import Segment
+
+
+def engine(*models: ModelSpec) -> Segment:
+    """The memory of one with these models, or with model `a`."""
+    return local_segment(*(models or (spec(0, name="a"),)), lanes=2)
+
+
+def client(keys: ApiKeys | None = None, watchers: Watchers | None = None) -> TestClient:
+    """Of the control address."""
+    watchers = watchers or Watchers(History())
+    return TestClient(create_control_app(engine(), "1.2.3", watchers, keys))
+
+
+def run(test: Coroutine[Any, Any, None]) -> None:
+    """On a loop of its own; the limit is a watchdog."""
+    asyncio.run(asyncio.wait_for(test, 60))
+
+
+async def told(watcher: Watcher) -> bytes:
+    """The next event of its stream."""
+    return (await anext(watcher)).serialize()
+
+
+def admitted(watchers: Watchers, after_ms: int = 0) -> Watcher:
+    """One for whom there is room, which has seen all that happened until then."""
+    watcher = watchers.admit(after_ms, set())
+    assert watcher is not None
+    return watcher
