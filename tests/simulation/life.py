@@ -8,7 +8,7 @@ What must hold:
     every request whose frontend lives is answered once, with its own values or an error that was
     its due, and no later than `TOLERANCE_NS` after its deadline, not counting what its frontend was
     stopped for
-    nobody sleeps beside work while time passes, see `Life._check_sleepers`
+    nobody sleeps beside work while time passes, see `rest.check_sleepers`
     no DONE is stored but by who holds the request, and no payload changes while it is in flight
     what a chain answers has passed its steps in their order, and where nothing happens each once
     in the end every slot and all memory is free, and each model answers as if nothing had been
@@ -18,20 +18,24 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
-from simulation.engine import (
-    FRONTENDS,
-    HOSTILE_LANE,
-    LANE_BYTES,
-    SLOTS,
-    Engine,
-    Frontend,
-    host,
+from simulation.asked import (
+    FATAL,
+    HANGING,
+    HARMLESS,
+    LARGE,
+    POISON,
+    REFUSED,
+    STATUSES,
+    TEXTS,
+    Asked,
 )
+from simulation.engine import FRONTENDS, HOSTILE_LANE, Engine, Frontend, host
 from simulation.hostile import HostileLane
-from simulation.machine import MICROSECOND_NS, MILLISECOND_NS, SECOND_NS, Machine, Process
+from simulation.machine import MILLISECOND_NS, SECOND_NS, Machine, Process
+from simulation.profiles import Profile
+from simulation.rest import check_conservation, check_sleepers, is_at_rest
 from simulation.served import (
     ADDED,
     CHAINED,
@@ -51,20 +55,14 @@ from simulation.served import (
 )
 
 from ringbatch.engine.collector.dead_batches import MAX_DEATHS
-from ringbatch.engine.collector.takeover import held
 from ringbatch.engine.runtimes.model import InvalidInput
 from ringbatch.frontend.codec.outcome import Answer
-from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.service import Service
-from ringbatch.shm.counters import CollectorCounter, Counters
-from ringbatch.shm.descriptors import ModelWords
-from ringbatch.shm.extents import RESERVE_SHARE
 from ringbatch.shm.model_spec import ModelSpec
 
 TOLERANCE_NS: Final = 100 * MILLISECOND_NS
 ASKED_A_CHAIN: Final = "asked a chain"
 """What is seen of that; all else that is seen is a misfortune."""
-HARMLESS, LARGE, REFUSED, POISON, FATAL, HANGING = range(6)
 SERVED_BY_NS: Final = 20 * MILLISECOND_NS
 _SETTLED_IN_NS: Final = 20 * SECOND_NS
 _MISFORTUNES_AT_MOST: Final = 8
@@ -73,184 +71,6 @@ _VICTIMS_AT_MOST: Final = 12
 _TURNS_AT_MOST: Final = 200_000
 _STRANGE_BYTES: Final = 6_000
 """More than there is room for at first."""
-_STATUSES: Final = {
-    HARMLESS: {200, 503, 504},
-    LARGE: {200, 503, 504},
-    REFUSED: {400, 503, 504},
-    POISON: {500, 503, 504},
-    FATAL: {503, 504},
-    HANGING: {503, 504},
-}
-
-
-_TEXTS: Final = {400: b"refused", 500: b"RuntimeError"}
-"""What a client must be told."""
-
-
-@dataclass(frozen=True)
-class Profile:
-    """What may happen in a life, and how often. Rates are chances at each pause of a process."""
-
-    requests: int = 10
-    stride: int = 12
-    loads: bool = False
-    """Whether processes give way before loads, too."""
-    gap_ns: int = MILLISECOND_NS
-    """Between two arrivals, about."""
-    run_ns: int = 3 * MILLISECOND_NS
-    """How long the model runs, about."""
-    kills_of_workers: float = 0.0
-    kills_of_collectors: float = 0.0
-    kills_of_frontends: float = 0.0
-    stops_of_workers: float = 0.0
-    stops_of_collectors: float = 0.0
-    stops_of_frontends: float = 0.0
-    lost_time: float = 0.0
-    """Chances at each arrival, from here on."""
-    cancels: float = 0.0
-    short_deadlines: float = 0.0
-    strange: float = 0.0
-    """Requests that are no harmless ones."""
-    fatal: float = 0.0
-    """Requests that end or occupy their worker."""
-    alike: float = 0.0
-    """Requests of one instance each to the typed model."""
-    hostile: float = 0.0
-    chained: bool = False
-    """Whether there is a chain among the models."""
-
-    @staticmethod
-    def of(chance: random.Random, chains: random.Random) -> "Profile":
-        """One of many; `chains` decides whether there is a chain."""
-        return replace(Profile._of(chance), chained=chains.random() < _CHAINED_SHARE)
-
-    @staticmethod
-    def _of(chance: random.Random) -> "Profile":
-        if chance.random() < _CROWDED_SHARE:
-            return chance.choice(CROWDED)
-
-        def sometimes(most: float, often: float = 0.35) -> float:
-            return most * chance.random() if chance.random() < often else 0.0
-
-        return Profile(
-            requests=chance.randrange(1, 9),
-            stride=chance.choice([3, 8, 20, 60]),
-            loads=chance.random() < _LOADS_SHARE,
-            gap_ns=chance.choice([50 * MICROSECOND_NS, MILLISECOND_NS, 20 * MILLISECOND_NS]),
-            run_ns=chance.choice([100 * MICROSECOND_NS, 3 * MILLISECOND_NS, 60 * MILLISECOND_NS]),
-            kills_of_workers=sometimes(0.3),
-            kills_of_collectors=sometimes(0.3),
-            kills_of_frontends=sometimes(0.2),
-            stops_of_workers=sometimes(0.1, 0.2),
-            stops_of_collectors=sometimes(0.1, 0.2),
-            stops_of_frontends=sometimes(0.2, 0.2),
-            lost_time=sometimes(0.03, 0.1),
-            cancels=sometimes(0.4),
-            short_deadlines=sometimes(0.6),
-            strange=sometimes(0.5),
-            fatal=sometimes(0.3, 0.25),
-            hostile=sometimes(0.8, 0.2),
-        )
-
-    def calm(self) -> "Profile":
-        """The same without any misfortune, and with no more requests than a lane has slots for,
-        though each is cut into three."""
-        return replace(
-            Profile(min(self.requests, SLOTS // 3), self.stride, self.loads),
-            gap_ns=self.gap_ns,
-            run_ns=self.run_ns,
-            chained=self.chained,
-        )
-
-    def simpler(self) -> "list[Profile]":
-        """Profiles with less in them, the simplest first."""
-        usual = Profile(requests=self.requests)
-        changed = [f.name for f in fields(self) if getattr(self, f.name) != getattr(usual, f.name)]
-        found = [replace(self, **{name: getattr(usual, name)}) for name in changed]
-        fewer = sorted({self.requests // 2, self.requests - 1} - {0, self.requests})
-        return found + [replace(self, requests=count) for count in fewer]
-
-
-CROWDED: Final = (
-    Profile(
-        requests=30,
-        stride=60,
-        gap_ns=5 * MILLISECOND_NS,
-        run_ns=MILLISECOND_NS // 10,
-        kills_of_collectors=0.3,
-        stops_of_frontends=0.3,
-    ),
-    Profile(
-        requests=20,
-        stride=8,
-        run_ns=MILLISECOND_NS,
-        kills_of_frontends=0.2,
-        stops_of_collectors=0.3,
-    ),
-    Profile(requests=30, stride=3, gap_ns=200 * MICROSECOND_NS, run_ns=100 * MICROSECOND_NS),
-    Profile(requests=16, stride=8, gap_ns=0, kills_of_workers=0.2, alike=1.0),
-)
-"""In the first two rings are full, of what is submitted twice; in the third nobody rests; in the
-last workers die amid large batches."""
-BROKEN_CHAINS: Final = Profile(
-    requests=8,
-    stride=8,
-    kills_of_workers=0.1,
-    kills_of_collectors=0.15,
-    strange=0.3,
-    chained=True,
-)
-"""Whoever holds a request of a chain dies between its steps, and some end before the last."""
-FAILING_CHAINS: Final = Profile(
-    requests=8,
-    stride=3,
-    kills_of_workers=0.03,
-    strange=0.8,
-    chained=True,
-)
-"""Many requests of a chain end before its last step, and now and then a worker dies saying so."""
-FATAL_CHAINS: Final = Profile(
-    requests=6,
-    stride=3,
-    gap_ns=20 * MILLISECOND_NS,
-    kills_of_collectors=0.03,
-    fatal=0.8,
-    chained=True,
-)
-"""Workers die of requests at all steps, and collectors while they give these up: requests come
-until then, as nothing happens to anybody once all have come."""
-_CROWDED_SHARE: Final = 0.08
-_CHAINED_SHARE: Final = 0.25
-_LOADS_SHARE: Final = 0.1
-
-
-@dataclass
-class Asked:
-    """A request, and how it ended."""
-
-    number: int
-    kind: int
-    model: ModelSpec
-    rows: int
-    frontend: Frontend
-    by: Process
-    deaths: int
-    timeout_ns: int
-    lost_ns: int
-    at: int = 0
-    """In which step it does what its kind does."""
-    due_ns: tuple[int, int] = (0, 0)
-    """Its deadline: between these, as the clock may move while it is accepted."""
-    body: bytes = b""
-    call: Call | None = None
-    victims: Counter[int] = field(default_factory=Counter)
-    """Workers that ran it, where that is fatal, for each collector's life."""
-    runs: Counter[int] = field(default_factory=Counter)
-    """How many of its rows each step was run for."""
-    status: int = 0
-    """0 while it has none."""
-    gone: bool = False
-    """Nobody waits for it any more."""
 
 
 class Life:
@@ -497,9 +317,9 @@ class Life:
         if last_ns:
             late_ns = now_ns - last_ns - (asked.by.lost_ns - asked.lost_ns)
             assert late_ns <= TOLERANCE_NS, f"request {asked.number} is late by {late_ns} ns"
-        allowed = _STATUSES[asked.kind]
+        allowed = STATUSES[asked.kind]
         assert status in allowed, f"request {asked.number} ends with {status}: {body!r}"
-        told = _TEXTS.get(status, b"") in body and rb"\u0000" not in body
+        told = TEXTS.get(status, b"") in body and rb"\u0000" not in body
         assert told, f"request {asked.number} ends with {status}, but {body!r}"
         if status == 200:
             assert self._values(asked, json.loads(body)) == [asked.number] * asked.rows
@@ -584,7 +404,7 @@ class Life:
                 continue
             assert not self._violation, self._violation
             self._note_cycles()
-            self._check_sleepers()
+            check_sleepers(self.engine)
             if done():
                 return
             next_ns = machine.next_ns()
@@ -604,54 +424,8 @@ class Life:
         return f"requests {waiting} wait, slots in flight {lanes}"
 
     def _at_rest(self) -> bool:
-        engine = self.engine
-        for model in self._specs:
-            word = engine.segment.layout.model(model.index) + ModelWords.READY
-            steps = [step for step in self._specs if step.name in steps_of(model)]
-            if engine.raw[word] != min(len(step.workers) for step in steps):
-                return False
-        if engine.collector is None or engine.collector.in_flight:
-            return False
-        if engine.unreclaimed or any(
-            process.stopped_until_ns > self.machine.now_ns for process in engine.machine.processes
-        ):
-            return False
-        lanes = [frontend.lane for frontend in engine.frontends]
-        if any(lane is None or lane.in_flight for lane in lanes):
-            return False
-        return all(asked.status or asked.gone for asked in self.asked)
-
-    def _is_anybody_stopped(self) -> bool:
-        machine = self.machine
-        return any(process.stopped_until_ns > machine.now_ns for process in machine.processes)
-
-    def _check_sleepers(self) -> None:
-        """Time is about to pass: nobody who is well sleeps beside something to do."""
-        engine, machine = self.engine, self.machine
-        if engine.unreclaimed or any(not process.asleep for process in machine.processes):
-            return
-        if self._is_anybody_stopped():
-            return
-        for frontend in engine.frontends:
-            if frontend.lane is not None:
-                assert not frontend.lane.has_news, f"frontend {frontend.number} sleeps on answers"
-        for number, process in engine.workers.items():
-            waits = process.bell is engine.worker_bells[number]
-            assert not (waits and held(engine.segment, number)), (
-                f"worker {number} sleeps beside a batch"
-            )
-        collector = engine.collector
-        if collector is None:
-            return
-        assert not collector._reports.waiting, "the collector sleeps on a report"
-        asked = collector._submissions.waiting
-        idle = any(model.idle for model in collector._models.values())
-        assert not (asked and idle), "the collector sleeps on requests while a worker is idle"
-        for model in collector._models.values():
-            eager = model.policy.eager and model.queues
-            assert not (model.idle and (eager or model.retries)), (
-                f"requests of model {model.spec.name} wait while a worker is idle"
-            )
+        answered = all(asked.status or asked.gone for asked in self.asked)
+        return answered and is_at_rest(self.engine, self._specs)
 
     # The end
 
@@ -659,19 +433,8 @@ class Life:
         answered = sum(bool(asked.status) for asked in self.asked)
         gone = sum(asked.gone for asked in self.asked)
         assert answered + gone == len(self.asked) == sum(self.ends.values()) + gone
-        for model in self._specs:
-            word = self.engine.segment.layout.model(model.index) + ModelWords.ANSWER_NS
-            wait_ns = self.engine.raw[word]
-            assert not wait_ns, f"with nothing to do, model {model.name} would take {wait_ns} ns"
-        if not self._stood_still and all(asked.kind != HANGING for asked in self.asked):
-            counters = Counters(self.engine.raw, self.engine.segment.layout.collector_counters())
-            assert not counters[CollectorCounter.WORKERS_HUNG], "one that moves is taken for hung"
-        largest = LANE_BYTES - LANE_BYTES // RESERVE_SHARE
-        for frontend in self.engine.frontends:
-            assert frontend.lane is not None
-            slot = frontend.lane.claim(largest, 0)
-            assert slot is not None, "memory of a lane is lost"
-            frontend.lane.abort(slot)
+        hangs = self._stood_still or any(asked.kind == HANGING for asked in self.asked)
+        check_conservation(self.engine, self._specs, hangs=hangs)
 
     def _probe(self) -> None:
         """Everything works as at first."""

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any, Final
 from unittest.mock import patch
 
-from simulation.life import BROKEN_CHAINS, CROWDED, FAILING_CHAINS, FATAL_CHAINS, Profile
+from simulation.profiles import BROKEN_CHAINS, CROWDED, FAILING_CHAINS, FATAL_CHAINS, Profile
 
 from ringbatch.engine.collector import takeover
 from ringbatch.engine.collector.collector import Collector

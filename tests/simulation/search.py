@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, fields
 from typing import Final
 
 from simulation.engine import installed
-from simulation.life import Life, Profile
+from simulation.life import Life
+from simulation.profiles import Profile
 
 COMMAND: Final = "python tests/simulation/run.py"
 _TRIES: Final = 200

@@ -1,0 +1,53 @@
+"""A request of a life: of which kind it is, what it meets, and how it ended."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Final
+
+from simulation.engine import Frontend
+from simulation.machine import Process
+
+from ringbatch.frontend.request.calls import Call
+from ringbatch.shm.model_spec import ModelSpec
+
+HARMLESS, LARGE, REFUSED, POISON, FATAL, HANGING = range(6)
+STATUSES: Final = {
+    HARMLESS: {200, 503, 504},
+    LARGE: {200, 503, 504},
+    REFUSED: {400, 503, 504},
+    POISON: {500, 503, 504},
+    FATAL: {503, 504},
+    HANGING: {503, 504},
+}
+"""With what a client may be answered."""
+TEXTS: Final = {400: b"refused", 500: b"RuntimeError"}
+"""What a client must be told."""
+
+
+@dataclass
+class Asked:
+    """A request, and how it ended."""
+
+    number: int
+    kind: int
+    model: ModelSpec
+    rows: int
+    frontend: Frontend
+    by: Process
+    deaths: int
+    timeout_ns: int
+    lost_ns: int
+    at: int = 0
+    """In which step it does what its kind does."""
+    due_ns: tuple[int, int] = (0, 0)
+    """Its deadline: between these, as the clock may move while it is accepted."""
+    body: bytes = b""
+    call: Call | None = None
+    victims: Counter[int] = field(default_factory=Counter)
+    """Workers that ran it, where that is fatal, for each collector's life."""
+    runs: Counter[int] = field(default_factory=Counter)
+    """How many of its rows each step was run for."""
+    status: int = 0
+    """0 while it has none."""
+    gone: bool = False
+    """Nobody waits for it any more."""

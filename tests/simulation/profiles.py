@@ -1,0 +1,146 @@
+"""What may happen in a life of an engine, and how often: drawn by chance, or given by name."""
+
+import random
+from dataclasses import dataclass, fields, replace
+from typing import Final
+
+from simulation.engine import SLOTS
+from simulation.machine import MICROSECOND_NS, MILLISECOND_NS
+
+_CROWDED_SHARE: Final = 0.08
+_CHAINED_SHARE: Final = 0.25
+_LOADS_SHARE: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What may happen in a life, and how often. Rates are chances at each pause of a process."""
+
+    requests: int = 10
+    stride: int = 12
+    loads: bool = False
+    """Whether processes give way before loads, too."""
+    gap_ns: int = MILLISECOND_NS
+    """Between two arrivals, about."""
+    run_ns: int = 3 * MILLISECOND_NS
+    """How long the model runs, about."""
+    kills_of_workers: float = 0.0
+    kills_of_collectors: float = 0.0
+    kills_of_frontends: float = 0.0
+    stops_of_workers: float = 0.0
+    stops_of_collectors: float = 0.0
+    stops_of_frontends: float = 0.0
+    lost_time: float = 0.0
+    """Chances at each arrival, from here on."""
+    cancels: float = 0.0
+    short_deadlines: float = 0.0
+    strange: float = 0.0
+    """Requests that are no harmless ones."""
+    fatal: float = 0.0
+    """Requests that end or occupy their worker."""
+    alike: float = 0.0
+    """Requests of one instance each to the typed model."""
+    hostile: float = 0.0
+    chained: bool = False
+    """Whether there is a chain among the models."""
+
+    @staticmethod
+    def of(chance: random.Random, chains: random.Random) -> "Profile":
+        """One of many; `chains` decides whether there is a chain."""
+        return replace(Profile._of(chance), chained=chains.random() < _CHAINED_SHARE)
+
+    @staticmethod
+    def _of(chance: random.Random) -> "Profile":
+        if chance.random() < _CROWDED_SHARE:
+            return chance.choice(CROWDED)
+
+        def sometimes(most: float, often: float = 0.35) -> float:
+            return most * chance.random() if chance.random() < often else 0.0
+
+        return Profile(
+            requests=chance.randrange(1, 9),
+            stride=chance.choice([3, 8, 20, 60]),
+            loads=chance.random() < _LOADS_SHARE,
+            gap_ns=chance.choice([50 * MICROSECOND_NS, MILLISECOND_NS, 20 * MILLISECOND_NS]),
+            run_ns=chance.choice([100 * MICROSECOND_NS, 3 * MILLISECOND_NS, 60 * MILLISECOND_NS]),
+            kills_of_workers=sometimes(0.3),
+            kills_of_collectors=sometimes(0.3),
+            kills_of_frontends=sometimes(0.2),
+            stops_of_workers=sometimes(0.1, 0.2),
+            stops_of_collectors=sometimes(0.1, 0.2),
+            stops_of_frontends=sometimes(0.2, 0.2),
+            lost_time=sometimes(0.03, 0.1),
+            cancels=sometimes(0.4),
+            short_deadlines=sometimes(0.6),
+            strange=sometimes(0.5),
+            fatal=sometimes(0.3, 0.25),
+            hostile=sometimes(0.8, 0.2),
+        )
+
+    def calm(self) -> "Profile":
+        """The same without any misfortune, and with no more requests than a lane has slots for,
+        though each is cut into three."""
+        return replace(
+            Profile(min(self.requests, SLOTS // 3), self.stride, self.loads),
+            gap_ns=self.gap_ns,
+            run_ns=self.run_ns,
+            chained=self.chained,
+        )
+
+    def simpler(self) -> "list[Profile]":
+        """Profiles with less in them, the simplest first."""
+        usual = Profile(requests=self.requests)
+        changed = [f.name for f in fields(self) if getattr(self, f.name) != getattr(usual, f.name)]
+        found = [replace(self, **{name: getattr(usual, name)}) for name in changed]
+        fewer = sorted({self.requests // 2, self.requests - 1} - {0, self.requests})
+        return found + [replace(self, requests=count) for count in fewer]
+
+
+CROWDED: Final = (
+    Profile(
+        requests=30,
+        stride=60,
+        gap_ns=5 * MILLISECOND_NS,
+        run_ns=MILLISECOND_NS // 10,
+        kills_of_collectors=0.3,
+        stops_of_frontends=0.3,
+    ),
+    Profile(
+        requests=20,
+        stride=8,
+        run_ns=MILLISECOND_NS,
+        kills_of_frontends=0.2,
+        stops_of_collectors=0.3,
+    ),
+    Profile(requests=30, stride=3, gap_ns=200 * MICROSECOND_NS, run_ns=100 * MICROSECOND_NS),
+    Profile(requests=16, stride=8, gap_ns=0, kills_of_workers=0.2, alike=1.0),
+)
+"""In the first two rings are full, of what is submitted twice; in the third nobody rests; in the
+last workers die amid large batches."""
+BROKEN_CHAINS: Final = Profile(
+    requests=8,
+    stride=8,
+    kills_of_workers=0.1,
+    kills_of_collectors=0.15,
+    strange=0.3,
+    chained=True,
+)
+"""Whoever holds a request of a chain dies between its steps, and some end before the last."""
+FAILING_CHAINS: Final = Profile(
+    requests=8,
+    stride=3,
+    kills_of_workers=0.03,
+    strange=0.8,
+    chained=True,
+)
+"""Many requests of a chain end before its last step, and now and then a worker dies saying so."""
+FATAL_CHAINS: Final = Profile(
+    requests=6,
+    stride=3,
+    gap_ns=20 * MILLISECOND_NS,
+    kills_of_collectors=0.03,
+    fatal=0.8,
+    chained=True,
+)
+"""Workers die of requests at all steps, and collectors while they give these up: requests come
+until then, as nothing happens to anybody once all have come."""

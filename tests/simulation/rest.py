@@ -1,0 +1,98 @@
+"""What must hold of an engine while time passes, and once nothing happens any more.
+
+It looks at the processes' own objects, past what they show each other, and changes nothing that
+it does not put back.
+"""
+
+from collections.abc import Sequence
+
+from simulation.engine import LANE_BYTES, Engine
+from simulation.served import steps_of
+
+from ringbatch.engine.collector.takeover import held
+from ringbatch.shm.counters import CollectorCounter, Counters
+from ringbatch.shm.descriptors import ModelWords
+from ringbatch.shm.extents import RESERVE_SHARE
+from ringbatch.shm.model_spec import ModelSpec
+
+
+def is_at_rest(engine: Engine, specs: Sequence[ModelSpec]) -> bool:
+    """Whether all workers are ready, nobody is stopped, and nothing is in flight."""
+    for model in specs:
+        word = engine.segment.layout.model(model.index) + ModelWords.READY
+        steps = [step for step in specs if step.name in steps_of(model)]
+        if engine.raw[word] != min(len(step.workers) for step in steps):
+            return False
+    if engine.collector is None or engine.collector.in_flight:
+        return False
+    if engine.unreclaimed or _is_anybody_stopped(engine):
+        return False
+    lanes = [frontend.lane for frontend in engine.frontends]
+    return not any(lane is None or lane.in_flight for lane in lanes)
+
+
+def _is_anybody_stopped(engine: Engine) -> bool:
+    machine = engine.machine
+    return any(process.stopped_until_ns > machine.now_ns for process in machine.processes)
+
+
+def check_sleepers(engine: Engine) -> None:
+    """Time is about to pass: nobody who is well sleeps beside something to do.
+
+    Raises:
+        AssertionError: somebody does.
+    """
+    if engine.unreclaimed or any(not process.asleep for process in engine.machine.processes):
+        return
+    if _is_anybody_stopped(engine):
+        return
+    for frontend in engine.frontends:
+        if frontend.lane is not None:
+            assert not frontend.lane.has_news, f"frontend {frontend.number} sleeps on answers"
+    for number, process in engine.workers.items():
+        waits = process.bell is engine.worker_bells[number]
+        assert not (waits and held(engine.segment, number)), (
+            f"worker {number} sleeps beside a batch"
+        )
+    _check_collectors_sleep(engine)
+
+
+def _check_collectors_sleep(engine: Engine) -> None:
+    collector = engine.collector
+    if collector is None:
+        return
+    assert not collector._reports.waiting, "the collector sleeps on a report"
+    asked = collector._submissions.waiting
+    idle = any(model.idle for model in collector._models.values())
+    assert not (asked and idle), "the collector sleeps on requests while a worker is idle"
+    for model in collector._models.values():
+        eager = model.policy.eager and model.queues
+        assert not (model.idle and (eager or model.retries)), (
+            f"requests of model {model.spec.name} wait while a worker is idle"
+        )
+
+
+def check_conservation(engine: Engine, specs: Sequence[ModelSpec], *, hangs: bool) -> None:
+    """In the end, nothing is expected to take any time and all memory of the lanes is free.
+
+    Args:
+        engine: at rest.
+        specs: what it serves.
+        hangs: whether a worker may have been taken for hung.
+
+    Raises:
+        AssertionError: something is lost.
+    """
+    for model in specs:
+        word = engine.segment.layout.model(model.index) + ModelWords.ANSWER_NS
+        wait_ns = engine.raw[word]
+        assert not wait_ns, f"with nothing to do, model {model.name} would take {wait_ns} ns"
+    if not hangs:
+        counters = Counters(engine.raw, engine.segment.layout.collector_counters())
+        assert not counters[CollectorCounter.WORKERS_HUNG], "one that moves is taken for hung"
+    largest = LANE_BYTES - LANE_BYTES // RESERVE_SHARE
+    for frontend in engine.frontends:
+        assert frontend.lane is not None
+        slot = frontend.lane.claim(largest, 0)
+        assert slot is not None, "memory of a lane is lost"
+        frontend.lane.abort(slot)
