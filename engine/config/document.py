@@ -385,7 +385,9 @@ def _resolve_path(
             if runtime is None or loader is None:
                 bare = isinstance(raw["path"], str) and lacks_scheme(raw["path"])
                 wanted = f"http://{raw['path']} for a model server there" if bare else _ENDING_WORDS
-                if (whole := _with_ending(base, raw["path"])) is not None:
+                if str(values["path"]).endswith(".toml"):
+                    wanted = "a model; a configuration is given with --config"
+                elif (whole := _with_ending(base, raw["path"])) is not None:
                     wanted = f"a file with its ending; {whole} is there"
                 report.refuse((*place, "path"), quoted(raw["path"]), wanted)
                 return

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from ringbatch.engine.runtimes.beside import import_afresh_from
-from ringbatch.engine.runtimes.model import Model, Options, refusing
+from ringbatch.engine.runtimes.model import Model, Options, failure, refusing
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
 
@@ -121,6 +121,13 @@ def _import(path: Path, content: Path) -> Any:
             # It may stand in a file that the model file imports.
             line = f"line {error.lineno}: " if error.lineno else ""
             raise StartupError(f"{error.filename or path}: {line}{error.msg}") from None
+        except ImportError as error:
+            if "no known parent package" not in str(error):
+                raise
+            raise StartupError(
+                f"{failure(path, error)}; a model file imports what lies beside it by its name "
+                "alone, without a dot"
+            ) from None
     return module
 
 

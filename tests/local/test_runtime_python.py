@@ -238,6 +238,10 @@ BAD = {
         "\nimport surely_not_installed_anywhere\n",
         r"model\.py: line 2: ModuleNotFoundError: No module named 'surely_not_installed_anywhere'",
     ),
+    "imports-what-lies-beside-it-with-a-dot": (
+        "\nfrom .helper import f\n",
+        r"model\.py: line 2: ImportError: attempted .* by its name alone, without a dot$",
+    ),
     "ends-the-process": (
         "import sys\nsys.exit('no weights')\n",
         r"model\.py: line 2: SystemExit: no weights",

@@ -315,6 +315,11 @@ REFUSED: dict[str, tuple[str | None, list[str], str]] = {
         'MODEL: found "localhost:8501", but it must be http://localhost:8501 for a model server '
         "there",
     ),
+    "a-configuration": (
+        None,
+        ["a.toml"],
+        'MODEL: found "a.toml", but it must be a model; a configuration is given with --config',
+    ),
     "ending-left-out": (
         None,
         ["{here}/model"],
@@ -675,8 +680,9 @@ def test_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"ringbatch (\d+\.\d+\.\d+.*|\(not installed\))\n", capsys.readouterr().out)
 
 
-def test_the_console_script_runs_the_same_function() -> None:
-    assert entry.main is cli.main
+def test_the_console_script_runs_the_same_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "main", lambda: STATUS)
+    assert entry.main() == STATUS
 
 
 def test_the_module_runs_as_a_program() -> None:
