@@ -10,7 +10,7 @@ from hpack import Decoder
 from http2_harness import GREETING, data, frame, frames_of, headers, settings
 
 from ringbatch.frontend.grpc.connection import GrpcConnection
-from ringbatch.frontend.http2.connection import STREAM_ROOM
+from ringbatch.frontend.http2.bodies import STREAM_ROOM
 from ringbatch.frontend.http2.frames import (
     ACK,
     CANCEL,
@@ -127,6 +127,9 @@ class Client(asyncio.Transport):
         connection: the server's.
         reading: whether the server reads.
         full: bytes that the socket does not take.
+        protocol: what the socket is read with.
+        read_bytes: at once, at most.
+        held: what is to be sent with the next, where it is not sent by itself.
         goaways: the last streams that the server has named.
 
     Args:
@@ -137,9 +140,12 @@ class Client(asyncio.Transport):
     def __init__(self, connection: GrpcConnection, greeting: bytes = GREETING) -> None:
         super().__init__()
         self.connection = connection
+        self.protocol: asyncio.BaseProtocol = connection
         self._gone = False
         self.reading = True
         self.full = 0
+        self.read_bytes = 1 << 20
+        self.held: bytearray | None = None
         self.goaways: list[int] = []
         self._calls: dict[int, Call] = {}
         self._decoder = Decoder()
@@ -151,8 +157,31 @@ class Client(asyncio.Transport):
 
     def send(self, given: bytes) -> None:
         """Send bytes."""
-        self.connection.data_received(given)
+        if self.held is not None:
+            self.held += given
+            return
+        self._receive(given)
         self.absorb()
+
+    def release(self) -> None:
+        """Send at once what was held."""
+        held, self.held = self.held, None
+        if held is not None:
+            self.send(bytes(held))
+
+    def _receive(self, given: bytes) -> None:
+        protocol = self.protocol
+        if not isinstance(protocol, asyncio.BufferedProtocol):
+            self.connection.data_received(given)
+            return
+        while given:
+            memory = memoryview(protocol.get_buffer(-1))
+            size = min(len(given), len(memory), self.read_bytes)
+            memory[:size] = given[:size]
+            given = given[size:]
+            protocol.buffer_updated(size)
+            # As the next read does, for whichever connection.
+            memory[:size] = bytes(size)
 
     def gone(self) -> bool:
         """Whether the server has closed it."""
@@ -228,7 +257,7 @@ class Client(asyncio.Transport):
             elif kind == PING and not flags & ACK:
                 self._pings.append(payload)
             elif kind == SETTINGS and not flags:
-                self.connection.data_received(frame(SETTINGS, ACK, 0))
+                self._receive(frame(SETTINGS, ACK, 0))
             elif stream:
                 self._calls[stream].take(kind, flags, payload, fields)
 
@@ -255,6 +284,9 @@ class Client(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.reading = True
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self.protocol = protocol
 
     def get_write_buffer_size(self) -> int:
         return self.full

@@ -17,6 +17,7 @@ from ringbatch.frontend.grpc.calls import Method
 from ringbatch.frontend.grpc.connection import GrpcConnection, GrpcSettings
 from ringbatch.frontend.grpc.inference import Inference
 from ringbatch.frontend.grpc.messages import inference
+from ringbatch.frontend.grpc.reading_in_place import IN_PLACE_BYTES
 from ringbatch.frontend.grpc.service import methods_of
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http2.frames import DATA
@@ -69,6 +70,7 @@ class Harness:
             age_s=lambda: 3600.0,
             stopping=self.stopping.is_set,
             connections=set(),
+            incoming=bytearray(IN_PLACE_BYTES),
         )
         self.client = self.connect()
         self.port = EnginePort(self.segment, 0, lambda _lane: None)

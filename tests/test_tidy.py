@@ -119,6 +119,7 @@ PURE_MODULES = (
     "ringbatch.frontend.grpc.message_reader",
     "ringbatch.frontend.http.body_budget",
     "ringbatch.frontend.http2",
+    "ringbatch.frontend.http2.bodies",
     "ringbatch.frontend.http2.connection",
     "ringbatch.frontend.http2.control_frames",
     "ringbatch.frontend.http2.frames",

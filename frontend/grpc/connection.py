@@ -26,6 +26,7 @@ from ringbatch.frontend.grpc.calls import Method, ServedCall
 from ringbatch.frontend.grpc.inference import Framing, GrpcAnswer, Inference
 from ringbatch.frontend.grpc.large_messages import ArrivingMessage, tensor_span
 from ringbatch.frontend.grpc.message_reader import PREFIX, PREFIX_BYTES
+from ringbatch.frontend.grpc.reading_in_place import ReadingInPlace
 from ringbatch.frontend.grpc.status import grpc_status
 from ringbatch.frontend.grpc.watch import WatchedCall
 from ringbatch.frontend.http.body_budget import BodyBudget
@@ -52,6 +53,7 @@ class GrpcSettings:
         age_s: draws after how long a client is asked to connect anew.
         stopping: whether the server is; connections may still come that were accepted before.
         connections: those that there are.
+        incoming: what connections with large messages are read into.
     """
 
     inference: Inference
@@ -63,6 +65,7 @@ class GrpcSettings:
     age_s: Callable[[], float]
     stopping: Callable[[], bool]
     connections: "set[GrpcConnection]"
+    incoming: bytearray
 
 
 class InferCall(Framing):
@@ -105,6 +108,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         "_draws",
         "_endings",
         "_heads",
+        "_in_place",
         "_inferring",
         "_is_told",
         "_make_id",
@@ -130,6 +134,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         self.budget = settings.budget
         self.max_request_bytes = settings.max_request_bytes
         self.client = ""
+        self._in_place = False
         self._inferring: dict[int, InferCall] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -178,6 +183,9 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         arrival = self._settings.inference.prepare(head, span.size, call)
         if arrival is None:
             return None
+        if not self._in_place:
+            self._in_place = True
+            self._read_with(ReadingInPlace(self, self._settings.incoming))
         return ArrivingMessage(arrival, call, PREFIX_BYTES + span.start)
 
     def arrived(
@@ -225,6 +233,16 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         else:
             body = PREFIX.pack(0, len(response)) + response
             self.core.answer(stream, HEAD, body, trailers(None, metadata))
+
+    def _read_with(self, protocol: asyncio.BufferedProtocol) -> None:
+        # uvloop asks for the kind of protocol when reading starts.
+        transport = self._transport
+        reading = transport.is_reading()
+        if reading:
+            transport.pause_reading()
+        transport.set_protocol(protocol)
+        if reading:
+            transport.resume_reading()
 
     def _told(self, call: InferCall, bytes_out: int, drawn: int | None) -> Metadata:
         watched = WatchedCall(call.stream.head, self.client, self._recorder)

@@ -27,6 +27,7 @@ from ringbatch.frontend.grpc.connection import GrpcSettings
 from ringbatch.frontend.grpc.connections import BACKLOG, Connections
 from ringbatch.frontend.grpc.inference import Inference
 from ringbatch.frontend.grpc.leaving import leave
+from ringbatch.frontend.grpc.reading_in_place import IN_PLACE_BYTES
 from ringbatch.frontend.grpc.service import methods_of
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.load.reports import LoadReports
@@ -123,6 +124,7 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
         age_s=lambda: options.connection_age_s * (1 + random.random() * _AGE_SPREAD),
         stopping=stopping.is_set,
         connections=set(),
+        incoming=bytearray(IN_PLACE_BYTES),
     )
     most = connections_allowed(options.max_connections)
     connections = Connections(listener, most, settings, security)

@@ -2,5 +2,5 @@
 
 Enters: the bytes that a client sent. Leaves: streams on which something has happened, and the bytes
 that are to be sent. Imports the standard library and hpack. Read first: connection.py, stream.py,
-then outgoing.py.
+then bodies.py and outgoing.py.
 """

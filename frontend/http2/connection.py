@@ -9,14 +9,13 @@ its stream or the connection, in the words of RFC 9113; no exception leaves.
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from ringbatch.frontend.http2.control_frames import ControlFrames
+from ringbatch.frontend.http2.bodies import CONNECTION_ROOM, STREAM_ROOM, Bodies, unpadded
 from ringbatch.frontend.http2.frames import (
     CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
     FIRST_WINDOW,
-    FLOW_CONTROL_ERROR,
     FRAME_HEAD,
     FRAME_HEAD_BYTES,
     FRAME_SIZE_ERROR,
@@ -40,19 +39,13 @@ from ringbatch.frontend.http2.frames import (
     window_frame,
 )
 from ringbatch.frontend.http2.header_memory import HeaderMemory
-from ringbatch.frontend.http2.header_rules import UNKNOWN, Request, expect_trailers
+from ringbatch.frontend.http2.header_rules import Request, expect_trailers
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
 from ringbatch.frontend.http2.patience import EACH_SECOND, FRAME, STREAM
 from ringbatch.frontend.http2.stream import Stream
 
 H = TypeVar("H")
 
-STREAM_ROOM: Final = 1 << 20
-"""Bytes of one stream that may come before any of them are taken."""
-CONNECTION_ROOM: Final = 1 << 24
-"""The same of a connection. It is given back as bytes come, so that no stream stands in the way of
-another: what is held is bounded for each stream, and by who takes them. While nothing more is begun
-because answers wait, it is not, and bounds what comes for streams that are not begun."""
 MOST_BLOCK_BYTES: Final = 1 << 16
 MOST_PIECES: Final = 32
 """Frames that one header block may come in."""
@@ -60,13 +53,13 @@ FIELDS_AT_ONCE: Final = 1000
 """Of header blocks; a few milliseconds of work, in which nobody else is served."""
 LIST_BYTES: Final = 1 << 14
 """What fields may count together, as clients are told; who sends more is refused by the server."""
-_SMALL_BYTES: Final = 32
-"""A piece of a body that is no longer leads to nothing."""
+_BEGUN_BYTES: Final = 1 << 10
+"""What begins a large body is no shorter."""
 _LEAVING: Final = b"leaving?"
 """In a ping: whoever answers it has read that no further stream is wanted."""
 
 
-class Connection(ControlFrames[H]):
+class Connection(Bodies[H]):
     """See the module.
 
     Args:
@@ -80,7 +73,6 @@ class Connection(ControlFrames[H]):
         behind: whether more has come than was read, and `receive` is to be called again.
         over: whether it is at its end: what is there to be sent is the last.
         closing: whether no further stream is served.
-        frames: how many came whole; those of one header block are one.
     """
 
     __slots__ = (
@@ -91,13 +83,10 @@ class Connection(ControlFrames[H]):
         "_greeted",
         "_last",
         "_rest",
-        "_room",
         "_streams",
         "_touched",
-        "_unreturned",
         "behind",
         "closing",
-        "frames",
         "headers",
         "over",
     )
@@ -114,11 +103,8 @@ class Connection(ControlFrames[H]):
         self.behind = False
         self.over = False
         self.closing = False
-        self.frames = 0
         self._greeted = False
         self._rest = b""
-        self._room = CONNECTION_ROOM
-        self._unreturned = 0
         self._last = 0
         self._touched: list[Stream[H]] = []
         self._block: bytearray | None = None
@@ -131,7 +117,8 @@ class Connection(ControlFrames[H]):
     @property
     def unfinished(self) -> bool:
         """Whether a frame, a header block or the greeting has begun and not ended."""
-        return bool(self._rest) or self._block is not None or not self._greeted
+        whole = self._greeted and self._block is None and not self._landing_bytes
+        return bool(self._rest) or not whole
 
     def receive(self, data: bytes) -> list[Stream[H]]:
         """Bytes have come, or more is to be read of those that have.
@@ -144,28 +131,69 @@ class Connection(ControlFrames[H]):
             return []
         touched: list[Stream[H]] = []
         self._touched = touched
-        rest, self._rest = self._rest, b""
         try:
-            at = self._missing(rest, data) if rest and self._greeted else 0
-            if at:
-                # So that of all that has come only this frame is copied.
-                self._cut(rest + data[:at], 0)
-            elif rest:
-                data = rest + data
-            if not self._greeted:
-                at = self._greet(data)
-            at = self._cut(data, at)
+            self._read(data)
         except ConnectionFault as fault:
             self._end(fault.code, fault.text)
-        else:
-            if at < len(data):
-                self._rest = data[at:]
         for stream in touched:
             stream.touched = False
         return touched
 
+    def receive_in_place(self, data: memoryview) -> tuple[int, list[Stream[H]]]:
+        """As `receive`, of bytes in memory that is another's afterwards: what has a sink is copied
+        from there to there.
+
+        Returns:
+            How many of them were read, and the streams. Where not all were, somebody may give
+            streams a sink before the rest is read.
+        """
+        self.behind = False
+        if self.over:
+            return len(data), []
+        touched: list[Stream[H]] = []
+        self._touched = touched
+        at = len(data)
+        try:
+            at = self._read_in_place(data)
+        except ConnectionFault as fault:
+            self._end(fault.code, fault.text)
+        for stream in touched:
+            stream.touched = False
+        return at, touched
+
+    def _read(self, data: bytes) -> None:
+        if self._landing_bytes:
+            data = data[self._land(memoryview(data), 0) :]
+        rest, self._rest = self._rest, b""
+        at = self._missing(rest, data) if rest and self._greeted else 0
+        if at:
+            # So that of all that has come only this frame is copied.
+            self._cut(rest + data[:at], 0)
+        elif rest:
+            data = rest + data
+        if not self._greeted:
+            at = self._greet(data)
+        at = self._cut(data, at)
+        if at < len(data):
+            self._rest = data[at:]
+
+    def _read_in_place(self, data: memoryview) -> int:
+        if self._rest and self._block is None and self._pour(memoryview(self._rest)):
+            self._rest = b""
+        if self._rest or self._block is not None or not self._greeted:
+            at, end = 0, self._missing(self._rest, data) or len(data)
+        else:
+            at = self._pour(data)
+            end = _next_sink(data, at)
+        if end > at:
+            self._read(bytes(data[at:end]))
+        if self.behind:
+            self._rest += data[end:]
+            end = len(data)
+        return end
+
     @staticmethod
-    def _missing(rest: bytes, data: bytes) -> int:
+    def _missing(rest: bytes, data: bytes | memoryview) -> int:
         """How many bytes end the one frame that has begun; 0 where there is more, or they have not
         all come."""
         head = rest[:FRAME_HEAD_BYTES]
@@ -198,14 +226,6 @@ class Connection(ControlFrames[H]):
         stream.ended = True
         self.streams[1] = stream
         return [stream]
-
-    def taken(self, stream: Stream[H], size: int) -> None:
-        """Bytes of a body were taken, and its client may send as many more."""
-        stream.unread += size
-        if stream.unread >= STREAM_ROOM // 2 and not stream.ended and not stream.gone:
-            self._out.append(window_frame(stream.number, stream.unread))
-            stream.room += stream.unread
-            stream.unread = 0
 
     def tick(self) -> None:
         """Another second has passed."""
@@ -303,58 +323,6 @@ class Connection(ControlFrames[H]):
             self._touch(stream)
         self._send_reset(number, code)
 
-    def _take_data(self, data: bytes, start: int, end: int, flags: int, number: int) -> None:
-        size = end - start
-        self._room -= size
-        if self._room < 0:
-            raise ConnectionFault(FLOW_CONTROL_ERROR, "more came than there was room for")
-        self._unreturned += size
-        if self._unreturned >= CONNECTION_ROOM // 2:
-            self._return_room()
-        if flags & PADDED:
-            start, end = _unpadded(data, start, end)
-        stream = self.streams.get(number)
-        if stream is None:
-            self._expect_late(number)
-            return
-        if stream.ended:
-            raise StreamFault(STREAM_CLOSED)
-        stream.room -= size
-        if stream.room < 0:
-            raise StreamFault(FLOW_CONTROL_ERROR)
-        if size > end - start:
-            self.taken(stream, size - (end - start))
-            size = end - start
-        if size <= _SMALL_BYTES and not flags & END_STREAM:
-            self.patience.spend(FRAME)
-        if size:
-            stream.received_bytes += size
-            sink, sunk_bytes = stream.sink, stream.sunk_bytes + size
-            if sink is not None and sunk_bytes <= len(sink):
-                sink[sunk_bytes - size : sunk_bytes] = memoryview(data)[start:end]
-                stream.sunk_bytes = sunk_bytes
-            else:
-                stream.pieces.append(data[start:end])
-        if stream.body_left != UNKNOWN:
-            stream.body_left -= size
-            if stream.body_left < 0:
-                raise StreamFault(PROTOCOL_ERROR)
-        if flags & END_STREAM:
-            self._ended(stream)
-        self._touch(stream)
-
-    def _return_room(self) -> None:
-        # Streams that are not begun while answers wait may send no more than there is room for now.
-        if self._unreturned >= CONNECTION_ROOM // 2 and not self.full:
-            self._out.append(window_frame(0, self._unreturned))
-            self._room += self._unreturned
-            self._unreturned = 0
-
-    def _ended(self, stream: Stream[H]) -> None:
-        if stream.body_left > 0:
-            raise StreamFault(PROTOCOL_ERROR)
-        stream.ended = True
-
     def _take_headers(self, block: bytes, flags: int, number: int) -> None:
         if not self.settled:
             raise ConnectionFault(PROTOCOL_ERROR, "settings come first")
@@ -362,7 +330,7 @@ class Connection(ControlFrames[H]):
             raise ConnectionFault(PROTOCOL_ERROR, "a stream of a client has an odd number")
         start, end = 0, len(block)
         if flags & PADDED:
-            start, end = _unpadded(block, start, end)
+            start, end = unpadded(block, start, end)
         if flags & PRIORITIZED:
             start += 5
             if start > end:
@@ -446,10 +414,13 @@ class Connection(ControlFrames[H]):
             self.close()
 
 
-def _unpadded(data: bytes, start: int, end: int) -> tuple[int, int]:
-    if start == end:
-        raise ConnectionFault(FRAME_SIZE_ERROR, "the length of the padding is missing")
-    padding = data[start]
-    if padding >= end - start:
-        raise ConnectionFault(PROTOCOL_ERROR, "there is more padding than frame")
-    return start + 1, end - padding
+def _next_sink(data: memoryview, at: int) -> int:
+    """Where the first of the frames ends that begin there which may have somebody give its stream a
+    sink; the end where there is none."""
+    end = len(data)
+    while end - at >= FRAME_HEAD_BYTES:
+        word, flags, _ = FRAME_HEAD.unpack_from(data, at)
+        at += FRAME_HEAD_BYTES + (word >> 8)
+        if word & 0xFF == DATA and word >> 8 >= _BEGUN_BYTES and not flags & END_STREAM:
+            return min(at, end)
+    return end

@@ -85,9 +85,23 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
 
     def data_received(self, data: bytes) -> None:
         """The transport's call: bytes have come."""
-        core = self.core
-        for stream in core.receive(data):
+        for stream in self.core.receive(data):
             self._look_at(stream)
+        self._received()
+
+    def received_in_place(self, data: memoryview) -> None:
+        """As `data_received`, of bytes in memory that is another's afterwards."""
+        at, end = 0, len(data)
+        while at < end:
+            size, streams = self.core.receive_in_place(data[at:])
+            at += size
+            for stream in streams:
+                self._look_at(stream)
+        self._received()
+
+    def _received(self) -> None:
+        """All that came was looked at."""
+        core = self.core
         if core.has_output or core.over or core.reliefs != self._reliefs:
             self._flush()
         if core.behind:

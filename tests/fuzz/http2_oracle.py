@@ -21,7 +21,8 @@ from fuzz.limits import Difference
 from hpack import Encoder
 from http2_harness import GREETING, USUAL, Served, data, frame, frames_of, settings, widen
 
-from ringbatch.frontend.http2.connection import LIST_BYTES, STREAM_ROOM
+from ringbatch.frontend.http2.bodies import STREAM_ROOM
+from ringbatch.frontend.http2.connection import LIST_BYTES
 from ringbatch.frontend.http2.frames import (
     ACK,
     CONTINUATION,

@@ -12,8 +12,11 @@ from grpc_service_harness import (
     numbers_in,
     on_loop,
 )
+from http2_harness import data
 from segment_fixture import spec
 
+from ringbatch.frontend.grpc.reading_in_place import ReadingInPlace
+from ringbatch.frontend.http2.frames import CANCEL
 from ringbatch.frontend.request.arrival import LARGE_BYTES
 from ringbatch.shm.engine_port import BatchMark
 from ringbatch.shm.slot import Reason, Status
@@ -220,5 +223,32 @@ def test_what_has_its_values_elsewhere_or_of_another_datatype_is_gathered() -> N
         call.send_bytes(rest)
         await answered(harness, call)
         assert is_whole(harness)
+
+    on_loop(test)
+
+
+@pytest.mark.parametrize("cut", [1000, 1 << 14, 100_000, 1 << 20])
+def test_a_connection_with_large_messages_is_read_in_place_whatever_else_comes(cut: int) -> None:
+    async def test() -> None:
+        harness = Harness(MODEL)
+        first, rest = begun(harness, large())
+        assert isinstance(harness.client.protocol, ReadingInPlace)
+        first.send_bytes(rest)
+        await answered(harness, first)
+        harness.client.read_bytes = cut
+        # One goes in the middle of a frame, and another comes behind it at once.
+        gone, _ = begun(harness, large())
+        harness.client.send(data(gone.number, bytes(1 << 14))[:9000])
+        harness.client.connection.core.reset(
+            harness.client.connection.core.streams[gone.number], CANCEL
+        )
+        harness.client.send(data(gone.number, bytes(1 << 14))[9000:])
+        for _ in range(2):
+            harness.client.held = bytearray()
+            call = harness.call(large())
+            harness.client.release()
+            await answered(harness, call)
+        gone.cancel()
+        assert not harness.client.gone()
 
     on_loop(test)

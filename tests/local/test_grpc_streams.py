@@ -4,7 +4,7 @@ from grpc_harness import STREAM
 from grpc_service_harness import Harness, message, numbers_in, on_loop, streamed
 
 from ringbatch.frontend.grpc.service import WINDOW
-from ringbatch.frontend.http2.connection import STREAM_ROOM
+from ringbatch.frontend.http2.bodies import STREAM_ROOM
 from ringbatch.frontend.http2.frames import CANCEL
 from ringbatch.shm.counters import LaneCounter
 

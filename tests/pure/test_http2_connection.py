@@ -16,7 +16,7 @@ from http2_harness import (
     widen,
 )
 
-from ringbatch.frontend.http2.connection import STREAM_ROOM
+from ringbatch.frontend.http2.bodies import STREAM_ROOM
 from ringbatch.frontend.http2.frames import (
     ACK,
     CANCEL,

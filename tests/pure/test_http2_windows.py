@@ -3,8 +3,8 @@
 import pytest
 from http2_harness import Served, call, data, headers, settings, widen
 
-from ringbatch.frontend.http2 import connection as http2_connection
-from ringbatch.frontend.http2.connection import CONNECTION_ROOM, STREAM_ROOM
+from ringbatch.frontend.http2 import bodies as http2_bodies
+from ringbatch.frontend.http2.bodies import CONNECTION_ROOM, STREAM_ROOM
 from ringbatch.frontend.http2.frames import (
     DATA,
     FLOW_CONTROL_ERROR,
@@ -196,7 +196,7 @@ def test_who_sends_more_than_the_connection_has_room_for_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # It comes back so soon that nobody can.
-    monkeypatch.setattr(http2_connection, "CONNECTION_ROOM", 1 << 30)
+    monkeypatch.setattr(http2_bodies, "CONNECTION_ROOM", 1 << 30)
     served = Served()
     served.connection._room = 100
     served.receive(headers(1))

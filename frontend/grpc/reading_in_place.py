@@ -1,0 +1,65 @@
+"""Reading a connection into memory that all connections of the process share.
+
+A transport makes a bytes object of what it has read, which takes as long as copying it to where it
+belongs. What is read here lies in the processor's caches when it is copied from there to its slot.
+"""
+
+import asyncio
+from typing import Final, Protocol
+
+IN_PLACE_BYTES: Final = 1 << 18
+"""How much is read at once. It is to stay in the caches of one core."""
+
+
+class Owner(Protocol):
+    """Whose connection it is."""
+
+    def received_in_place(self, data: memoryview) -> None:
+        """Bytes came, in memory that is another's afterwards."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed."""
+
+    def pause_writing(self) -> None:
+        """The client does not read."""
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+
+
+class ReadingInPlace(asyncio.BufferedProtocol):
+    """The protocol of a connection with large messages, from the first of them on.
+
+    Args:
+        owner: gets whatever comes.
+        memory: is read into, of whichever connection; nothing is left there between two reads.
+    """
+
+    __slots__ = ("_memory", "_owner")
+
+    def __init__(self, owner: Owner, memory: bytearray) -> None:
+        self._owner = owner
+        self._memory = memoryview(memory)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """The transport's call: where the next bytes go."""
+        return self._memory
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """The transport's call: bytes have come."""
+        self._owner.received_in_place(self._memory[:nbytes])
+
+    def eof_received(self) -> None:
+        """The transport's call: nothing more comes, and so nobody is there."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport's call: the connection is closed, by whomever."""
+        self._owner.connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The transport's call: the client does not read its answers."""
+        self._owner.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The transport's call: the client reads again."""
+        self._owner.resume_writing()
