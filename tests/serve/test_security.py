@@ -59,6 +59,14 @@ PATHS = {
     "health-of-others": ("GET", "/v2/health/../models"),
 }
 
+WIDE = """
+from ringbatch.engine import Tensor
+inputs = [Tensor("x", "FP32", [150_000])]
+outputs = [Tensor("y", "FP32", [150_000])]
+def predict(x):
+    return x + 1
+"""
+
 
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
@@ -80,8 +88,10 @@ def server(
     certificate, key = authority.certify()
     add = tmp_path_factory.mktemp("models") / "add.py"
     add.write_text(ADD)
+    wide = add.with_name("wide.py")
+    wide.write_text(WIDE)
     return start_for_module(
-        {"echo": {"path": "moody.py"}, "add": {"path": str(add)}},
+        {"echo": {"path": "moody.py"}, "add": {"path": str(add)}, "wide": {"path": str(wide)}},
         max_request_bytes=1 << 20,
         grpc_port=0,
         control_port=0,
@@ -233,6 +243,15 @@ def test_grpc_wants_the_key_in_its_metadata(triton: Any) -> None:
             with pytest.raises(InferenceServerException, match="an API key is needed") as caught:
                 call(headers=headers)
             assert caught.value.status() == "StatusCode.UNAUTHENTICATED"
+
+
+def test_large_tensors_over_grpc_are_whole(triton: Any) -> None:
+    for number in range(5):
+        numbers = np.arange(150_000, dtype=np.float32)[np.newaxis] + number
+        x = triton_grpc.InferInput("x", numbers.shape, "FP32")
+        x.set_data_from_numpy(numbers)
+        answer = triton.infer("wide", [x], headers={"x-api-key": KEY})
+        assert np.array_equal(answer.as_numpy("y"), numbers + 1)
 
 
 def test_a_stream_over_grpc_wants_it_too(server: Server, authority: Authority) -> None:
