@@ -67,7 +67,7 @@ def too_long_a_wait(
     """
     left = f"the {left_ns / 1e9:.3g} s that are left of " if left_ns < limit_ns else ""
     return Overloaded(
-        f"so many requests wait that an answer would take {answer_ns / 1e9:.1f} s, "
+        f"so many requests wait that an answer would take {round(answer_ns / 1e9, 3)} s, "
         f"too long for {left}{_wait(limit_ns, timeout_ns)}",
         retry_after_s=retry_after_s,
     )

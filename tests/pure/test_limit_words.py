@@ -90,6 +90,11 @@ OF_REQUESTS: dict[str, tuple[RequestError, str]] = {
         "so many requests wait that an answer would take 7.0 s, too long for the 0.5 s it asked "
         "for",
     ),
+    "a wait of milliseconds": (
+        of_request.too_long_a_wait(42 * S // 1000, S // 100, S // 100, 5 * S, 1),
+        "so many requests wait that an answer would take 0.042 s, too long for the 0.01 s it asked "
+        "for",
+    ),
     "a wait beyond what is left": (
         of_request.too_long_a_wait(7 * S, S // 3, 5 * S, 5 * S, 2),
         "so many requests wait that an answer would take 7.0 s, too long for the 0.333 s that are "
