@@ -16,6 +16,8 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
+from ringbatch.engine.runtimes.model import DeviceLost
+
 MICROSECOND_NS = 1_000
 MILLISECOND_NS = 1_000_000
 SECOND_NS = 1_000_000_000
@@ -24,8 +26,8 @@ _SLICE_NS = 20 * MICROSECOND_NS
 _FIRST_PID = 1_000
 
 
-class Killed(BaseException):
-    """Ends a process where it stands."""
+class Killed(DeviceLost):
+    """Ends a process where it stands, which a worker in its model takes for no failure of that."""
 
 
 class Process:
