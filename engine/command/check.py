@@ -15,8 +15,9 @@ EXAMPLES: Final = """\
 Prints the whole configuration, defaults included, and exits with status 0; or prints what serve
 would end with here, and exits with status 2: everything that is wrong with the configuration, then
 what the host lacks for it, such as a port, a CPU, room in /dev/shm, a package, or a key that can be
-read. Settings that have no effect together are told on standard error. Nothing is served. An engine
-of the same name that runs is no obstacle: it may have the ports, as it goes first.
+read. A MODEL and flags say what they say to serve; one of MODEL and --config is needed. Settings
+that have no effect together are told on standard error. Nothing is served. An engine of the same
+name that runs is no obstacle: it may have the ports, as it goes first.
 
 With --load each version of each model is loaded by a process of its own, with the limits on time
 and memory that it has, and warmed up, with ray_workers in the Ray cluster too; the steps of chains
@@ -33,6 +34,7 @@ a model's warm_up_file, or made up from its inputs.
 examples:
   ringbatch check --config ringbatch.toml
   ringbatch check --config ringbatch.toml --load
+  ringbatch check model.py --load
   ringbatch check --config ringbatch.toml --parity samples.json --tolerance 1e-5
 """
 

@@ -244,7 +244,9 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    config = load(arguments.config)
+    if arguments.config is None and not arguments.model:
+        raise ConfigError("check: say what to look at, --config FILE or a MODEL")
+    config = configure(arguments)
     _notify(config)
     return check.main(
         config,
@@ -340,9 +342,8 @@ def _parser() -> argparse.ArgumentParser:
         help="number of connections that send them at once (default: %(default)s)",
     )
     checker = add("check", "say what serve would refuse here", check.EXAMPLES, _check)
-    checker.add_argument(
-        "--config", type=Path, required=True, metavar="FILE", help="the configuration file, TOML"
-    )
+    _add_serve(checker)
+    checker.usage = "ringbatch check [MODEL ...] [--config FILE] [--load] [--parity] [options]"
     check.add_arguments(checker)
     doctor = add("doctor", "say what is wrong with this host", examples.DOCTOR, _doctor)
     _add_serve(doctor)

@@ -560,7 +560,6 @@ USAGE = {
     "one-word-too-many": (["demo", "x"], "x: nothing more is expected; `ringbatch demo --help`"),
     "several-model-files": (["serve", "a.py", "b.py"], "b.py: one MODEL can be served so; for"),
     "no-abbreviations": (["serve", "--max-batch", "1"], "--max-batch"),
-    "check-without-file": (["check"], "--config"),
     "zero-clients": (["demo", "--clients", "0"], "must be a whole number from 1"),
     "negative-pid": (["status", "--pid", "-1"], "must be a whole number from 1"),
     "no-name": (["status", "a.b"], "must be the name of an engine, 1 to 40 letters, digits,"),
@@ -577,6 +576,23 @@ def test_wrong_usage_exits_with_status_2(
         cli.main(argv)
     assert caught.value.code == 2
     assert words in capsys.readouterr().err
+
+
+def test_check_wants_to_know_of_what(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["check"]) == 2
+    assert "--config FILE or a MODEL" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("well")
+def test_check_takes_a_model_and_flags_as_serve_does(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    model = tmp_path / "mine.py"
+    model.write_text("def predict(x): return x\n")
+    assert cli.main(["check", str(model), "--max-batch-size", "7"]) == 0
+    told = capsys.readouterr().out
+    assert "[models.mine]\n" in told
+    assert "max_batch_size = 7\n" in told
 
 
 @pytest.mark.usefixtures("well")
