@@ -7,8 +7,9 @@ from typing import Final
 from ringbatch.frontend.access.choice import AccessSettings
 from ringbatch.frontend.codec.request_ids import TIMING_HEADER
 from ringbatch.frontend.codec.server_timing import (
+    BEFORE_ID,
     MILLISECONDS,
-    about_batch,
+    behind_id,
     header,
     in_worker,
     milliseconds,
@@ -44,15 +45,19 @@ class Told:
     """
 
     __slots__ = (
+        "_attempts",
         "_batch_id",
         "_batch_ids",
         "_before_total",
         "_before_write",
+        "_behind_id",
         "_endings",
         "_finished_ns",
         "_finished_words",
         "_lane",
+        "_reason",
         "_reports",
+        "_rows",
         "_words",
         "_worker_us",
         "anything",
@@ -80,6 +85,9 @@ class Told:
         """The batch, and when its answers stood in their slots, that the others are about."""
         self._worker_us = _FOREVER_US
         self._before_write = self._before_total = b""
+        self._rows = self._reason = self._attempts = -1
+        """Of the last batch; most are like the one before, and `_behind_id` tells of both."""
+        self._behind_id = b""
 
     def load_line(self, asked: Form) -> bytes:
         """What the head of an answer says of the engine's load; empty where that is nothing.
@@ -171,4 +179,7 @@ class Told:
             scatter_us = (finished_ns - ran_ns) // 1000
             self._worker_us = gather_us + run_us + scatter_us
             self._before_write = in_worker(gather_us, run_us, scatter_us)
-            self._before_total = about_batch(batch_id, rows, reason, attempts)
+            if rows != self._rows or reason != self._reason or attempts != self._attempts:
+                self._rows, self._reason, self._attempts = rows, reason, attempts
+                self._behind_id = behind_id(rows, reason, attempts)
+            self._before_total = BEFORE_ID + batch_id.encode() + self._behind_id

@@ -3,7 +3,6 @@
 The form is W3C's Server Timing, section 3.
 """
 
-from functools import lru_cache
 from typing import Final
 
 from ringbatch.shm.breakdown import PHASES, Breakdown, reason_name
@@ -11,8 +10,8 @@ from ringbatch.shm.breakdown import PHASES, Breakdown, reason_name
 MILLISECONDS: Final = tuple(b"%.3f" % (us / 1000) for us in range(10_000))
 """As they are written, by microseconds: to look them up takes a twentieth of writing them."""
 _IN_TABLE: Final = len(MILLISECONDS)
-_REMEMBERED: Final = 256
-"""Kinds of batches, by what is said of them beside their ids."""
+BEFORE_ID: Final = b', batch;desc="'
+"""What stands between the time of `write` and the id of the batch."""
 
 
 def header(found: Breakdown, batch_id: str) -> str:
@@ -45,16 +44,15 @@ def in_worker(gather_us: int, run_us: int, scatter_us: int) -> bytes:
     )
 
 
-def about_batch(batch_id: str, rows: int, reason: int, attempts: int) -> bytes:
-    """What stands between the times of `write` and of `total`, of a request that was in a batch.
+def behind_id(rows: int, reason: int, attempts: int) -> bytes:
+    """What stands between the id of the batch and the time of `total`.
 
     Args:
-        batch_id: what its client calls the batch.
-        rows: instances in it.
+        rows: instances in the batch.
         reason: the `Reason` it was closed for.
         attempts: how many times it was run.
     """
-    return b', batch;desc="' + batch_id.encode() + _behind_id(rows, reason, attempts)
+    return f'{_about(rows, reason_name(reason), attempts)}", total;dur='.encode()
 
 
 def milliseconds(us: int) -> bytes:
@@ -66,9 +64,3 @@ def _about(rows: int, reason: str, attempts: int) -> str:
     """What stands behind the id of a batch."""
     times = f", {attempts} attempts" if attempts > 1 else ""
     return f", {rows} instances, closed for {reason}{times}"
-
-
-@lru_cache(_REMEMBERED)
-def _behind_id(rows: int, reason: int, attempts: int) -> bytes:
-    """The same, and what stands behind that."""
-    return f'{_about(rows, reason_name(reason), attempts)}", total;dur='.encode()
