@@ -1,0 +1,438 @@
+"""The shape of the code as rules: each takes a module, as a syntax tree, and yields what it finds
+wrong; the tables say where something is allowed."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from typing import TypeGuard
+
+from sources import Module, calls, imported, is_under
+
+MAX_LINES = 500
+MAX_ATTRIBUTES = 29
+
+PURE_MODULES = (
+    "ringbatch.bench.load.answers",
+    "ringbatch.bench.load.arrivals",
+    "ringbatch.bench.load.exchange",
+    "ringbatch.bench.load.grpc_call",
+    "ringbatch.bench.load.http1",
+    "ringbatch.bench.load.http2",
+    "ringbatch.bench.load.infer_message",
+    "ringbatch.bench.load.outcome",
+    "ringbatch.bench.load.target",
+    "ringbatch.bench.loadgen.answers",
+    "ringbatch.bench.loadgen.judgement",
+    "ringbatch.bench.loadgen.logs",
+    "ringbatch.bench.loadgen.order",
+    "ringbatch.bench.loadgen.plan",
+    "ringbatch.bench.loadgen.queries",
+    "ringbatch.bench.command.settings",
+    "ringbatch.bench.report",
+    "ringbatch.bench.served.metrics",
+    "ringbatch.bench.served.signature",
+    "ringbatch.bench.statistics",
+    "ringbatch.bench.tuning",
+    "ringbatch.engine.config.addresses",
+    "ringbatch.frontend.access.choice",
+    "ringbatch.frontend.codec.request_ids",
+    "ringbatch.engine.config.serving",
+    "ringbatch.engine.config.batched",
+    "ringbatch.engine.config.chained",
+    "ringbatch.engine.supervisor.chains",
+    "ringbatch.shm.chain",
+    "ringbatch.engine.config.upstream_rules",
+    "ringbatch.engine.collector.backlog",
+    "ringbatch.engine.collector.batching",
+    "ringbatch.engine.supervisor.change_plan",
+    "ringbatch.engine.supervisor.model_diff",
+    "ringbatch.engine.supervisor.scaling",
+    "ringbatch.shm.scalings",
+    "ringbatch.engine.collector.costs",
+    "ringbatch.engine.collector.sides",
+    "ringbatch.engine.config.places",
+    "ringbatch.engine.worker.bisect",
+    "ringbatch.engine.config.declared",
+    "ringbatch.engine.doctor.case",
+    "ringbatch.engine.doctor.cpu_checks",
+    "ringbatch.engine.doctor.credential_checks",
+    "ringbatch.engine.doctor.engine_checks",
+    "ringbatch.engine.doctor.facts",
+    "ringbatch.engine.doctor.findings",
+    "ringbatch.engine.doctor.kernel_checks",
+    "ringbatch.engine.doctor.limit_checks",
+    "ringbatch.engine.doctor.memory_checks",
+    "ringbatch.engine.doctor.report",
+    "ringbatch.engine.doctor.software_checks",
+    "ringbatch.engine.demo.report",
+    "ringbatch.engine.command.completion",
+    "ringbatch.engine.command.examples",
+    "ringbatch.engine.command.manual",
+    "ringbatch.engine.command.usage",
+    "ringbatch.engine.config.definitions",
+    "ringbatch.engine.config.dimensions",
+    "ringbatch.engine.supervisor.model_versions",
+    "ringbatch.engine.collector.health",
+    "ringbatch.engine.config.kinds",
+    "ringbatch.engine.config.limit_words",
+    "ringbatch.engine.process.role_messages",
+    "ringbatch.engine.process.plan",
+    "ringbatch.engine.runtimes.predictions",
+    "ringbatch.engine.process.respawn",
+    "ringbatch.engine.systemd.units",
+    "ringbatch.engine.config.settings",
+    "ringbatch.engine.config.shape_rules",
+    "ringbatch.shm.engine_name",
+    "ringbatch.engine.batch.shaping",
+    "ringbatch.engine.runtimes.v2_messages",
+    "ringbatch.engine.supervisor.names_watch",
+    "ringbatch.engine.supervisor.watch",
+    "ringbatch.frontend.codec.model_address",
+    "ringbatch.frontend.security.api_keys",
+    "ringbatch.frontend.client.arrays",
+    "ringbatch.frontend.codec.bytes_tensor",
+    "ringbatch.frontend.codec.classification",
+    "ringbatch.frontend.http.content_coding",
+    "ringbatch.frontend.falcon.docs_page",
+    "ringbatch.frontend.v1.asked",
+    "ringbatch.frontend.v1.forwarded",
+    "ringbatch.frontend.grpc.answer",
+    "ringbatch.frontend.grpc.answer_blocks",
+    "ringbatch.frontend.grpc.call_head",
+    "ringbatch.frontend.streams.answer_head",
+    "ringbatch.frontend.streams.connection_clocks",
+    "ringbatch.frontend.streams.rest_head",
+    "ringbatch.frontend.streams.upgrade",
+    "ringbatch.frontend.grpc.message_reader",
+    "ringbatch.frontend.http.body_budget",
+    "ringbatch.frontend.http2",
+    "ringbatch.frontend.http2.bodies",
+    "ringbatch.frontend.http2.connection",
+    "ringbatch.frontend.http2.control_frames",
+    "ringbatch.frontend.http2.frames",
+    "ringbatch.frontend.http2.header_memory",
+    "ringbatch.frontend.http2.header_rules",
+    "ringbatch.frontend.http2.header_text",
+    "ringbatch.frontend.http2.outgoing",
+    "ringbatch.frontend.http2.patience",
+    "ringbatch.frontend.http2.stream",
+    "ringbatch.frontend.grpc.remembered_heads",
+    "ringbatch.frontend.grpc.messages",
+    "ringbatch.frontend.grpc.reflection",
+    "ringbatch.frontend.grpc.request",
+    "ringbatch.frontend.grpc.status",
+    "ringbatch.frontend.http.head",
+    "ringbatch.frontend.load.report",
+    "ringbatch.frontend.load.word",
+    "ringbatch.frontend.codec.defaults",
+    "ringbatch.frontend.codec.words",
+    "ringbatch.frontend.codec.json_to_tensor",
+    "ringbatch.frontend.v1.json_values",
+    "ringbatch.frontend.falcon.openapi",
+    "ringbatch.frontend.falcon.openapi_tensors",
+    "ringbatch.frontend.falcon.openapi_texts",
+    "ringbatch.frontend.codec.limit_words",
+    "ringbatch.frontend.codec.outcome",
+    "ringbatch.frontend.codec.payload",
+    "ringbatch.frontend.codec.ragged",
+    "ringbatch.frontend.http.phases",
+    "ringbatch.frontend.page.history",
+    "ringbatch.frontend.request.readiness",
+    "ringbatch.frontend.codec.rendering",
+    "ringbatch.frontend.codec.request_timeout",
+    "ringbatch.frontend.codec.result_sizes",
+    "ringbatch.frontend.codec.server_timing",
+    "ringbatch.frontend.codec.tensor_to_json",
+    "ringbatch.frontend.texts.bodies",
+    "ringbatch.frontend.texts.openai",
+    "ringbatch.frontend.texts.classifying",
+    "ringbatch.frontend.texts.reranking",
+    "ringbatch.frontend.texts.rows",
+    "ringbatch.frontend.v1.answer",
+    "ringbatch.frontend.v1.request",
+    "ringbatch.frontend.v2.protocol",
+    "ringbatch.frontend.v2.answer",
+    "ringbatch.frontend.v2.asked",
+    "ringbatch.frontend.v2.documents",
+    "ringbatch.frontend.v2.converted_input",
+    "ringbatch.frontend.v2.input",
+    "ringbatch.frontend.v2.model_configuration",
+    "ringbatch.frontend.v2.server_settings",
+    "ringbatch.frontend.request.load_override",
+    "ringbatch.frontend.v2.shared_memory",
+    "ringbatch.frontend.v2.request",
+    "ringbatch.frontend.v2.signature",
+    "ringbatch.frontend.v2.remembered_texts",
+    "ringbatch.frontend.v2.rendering",
+    "ringbatch.frontend.v2.requested_outputs",
+    "ringbatch.shm.host.key_headers",
+    "ringbatch.shm.brain_floats",
+    "ringbatch.shm.breakdown",
+    "ringbatch.shm.counters",
+    "ringbatch.shm.descriptors",
+    "ringbatch.shm.own_metric_words",
+    "ringbatch.shm.errors",
+    "ringbatch.shm.extents",
+    "ringbatch.shm.forward",
+    "ringbatch.shm.frame",
+    "ringbatch.shm.host.json_text",
+    "ringbatch.shm.host.messages",
+    "ringbatch.shm.layout",
+    "ringbatch.shm.model_spec",
+    "ringbatch.shm.ragged",
+    "ringbatch.shm.region",
+    "ringbatch.shm.ring",
+    "ringbatch.shm.slot",
+    "ringbatch.shm.default_values",
+    "ringbatch.shm.tensor",
+    "ringbatch.shm.words",
+    "ringbatch.shm.texts",
+    "ringbatch.shm.tuples",
+)
+ROLE_TOPS = (
+    "ringbatch.engine.__main__",
+    "ringbatch.engine.collector.collector",
+    "ringbatch.engine.doctor.examination",
+    "ringbatch.engine.supervisor.loop",
+    "ringbatch.engine.worker.role",
+    "ringbatch.frontend.request.pipeline",
+    "ringbatch.frontend.request.task",
+    "ringbatch.frontend.request.tokenizing",
+    "ringbatch.frontend.client.calls",
+    "ringbatch.frontend.grpc.service",
+    "ringbatch.frontend.page.live",
+    "ringbatch.frontend.streams.served_stream",
+)
+CALLERS_OF_MODELS = (
+    "ringbatch.engine.runtimes.model",
+    "ringbatch.engine.runtimes.ray_actor",
+    "ringbatch.engine.worker.costly",
+    "ringbatch.engine.worker.runner",
+    "ringbatch.engine.runtimes.sklearn",
+    "ringbatch.engine.worker.tensors",
+    "ringbatch.engine.worker.warmup",
+    # As a user's own application is.
+    "ringbatch.frontend.routes.loading",
+    "ringbatch.frontend.routes.mounted",
+    # What models log, they make themselves.
+    "ringbatch.shm.host.log_handler",
+)
+PRINTERS = (
+    "ringbatch.bench.command.main",
+    "ringbatch.bench.command.tune",
+    "ringbatch.engine.command.cli",
+    "ringbatch.engine.command.actors",
+    "ringbatch.engine.command.check",
+    "ringbatch.engine.command.reload",
+    "ringbatch.engine.command.units",
+    "ringbatch.engine.demo.*",
+    "ringbatch.engine.doctor.examination",
+    "ringbatch.engine.report.listing",
+    "ringbatch.engine.supervisor.supervisor",
+)
+
+IMPURE_IMPORTS = {
+    "asyncio",
+    "mmap",
+    "multiprocessing",
+    "os",
+    "posix_ipc",
+    "random",
+    "secrets",
+    "select",
+    "signal",
+    "socket",
+    "subprocess",
+    "threading",
+    "time",
+}
+BANNED_IMPORTS = {
+    "engine": "a bare import makes a second copy of every class",
+    "frontend": "a bare import makes a second copy of every class",
+    "shm": "a bare import makes a second copy of every class",
+    "marshal": "no Python object crosses between processes",
+    "pickle": "no Python object crosses between processes",
+    "shelve": "no Python object crosses between processes",
+    "multiprocessing.shared_memory": "its resource tracker unlinks live segments",
+}
+SHM_THIRD_PARTY = {"numpy", "posix_ipc"}
+VAGUE_NAMES = {"common", "helpers", "misc", "utils"}
+
+
+def imports_point_downwards(module: Module) -> Iterator[str]:
+    """`shm` imports neither of the others and nothing foreign; those two meet only in memory.
+
+    `bench` imports `shm` alone; `bench.client`, a program that uses the engine, the Client too."""
+    for line, name in imported(module):
+        if name.startswith("."):
+            yield f"line {line}: a relative import, {name}"
+        elif module.package == "bench" and not bench_may_import(module.room, name):
+            yield f"line {line}: bench imports {name}"
+        elif module.package == "engine" and is_under(name, "ringbatch.frontend"):
+            yield f"line {line}: engine imports {name}"
+        elif module.package == "frontend" and is_under(name, "ringbatch.engine"):
+            yield f"line {line}: frontend imports {name}"
+        elif module.package == "shm" and not shm_may_import(name):
+            yield f"line {line}: shm imports {name}"
+
+
+def bench_may_import(room: str, name: str) -> bool:
+    """It is a client, and knows nothing of what it measures but what is below that. One room is a
+    program that imports what programs do, which are public names."""
+    public = (
+        room == "bench.client" and name.count(".") == 2 and is_under(name, "ringbatch.frontend")
+    )
+    return (
+        public
+        or not is_under(name, "ringbatch")
+        or any(is_under(name, package) for package in ("ringbatch.bench", "ringbatch.shm"))
+    )
+
+
+def shm_may_import(name: str) -> bool:
+    top = name.split(".")[0]
+    return (
+        is_under(name, "ringbatch.shm") or top in sys.stdlib_module_names or top in SHM_THIRD_PARTY
+    )
+
+
+def imports_nothing_banned(module: Module) -> Iterator[str]:
+    """No bare package names, no object serialisation, no resource tracker."""
+    for line, name in imported(module):
+        for banned, reason in BANNED_IMPORTS.items():
+            if is_under(name, banned):
+                yield f"line {line}: {name}: {reason}"
+    for call, _ in calls(module):
+        for keyword in call.keywords:
+            allowed = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+            if keyword.arg == "allow_pickle" and not allowed:
+                yield f"line {call.lineno}: allow_pickle"
+
+
+def pure_stays_pure(module: Module) -> Iterator[str]:
+    """A pure module knows no time, chance, process or file, nor a module that does."""
+    if module.name not in PURE_MODULES:
+        return
+    for line, name in imported(module):
+        if name.split(".")[0] in IMPURE_IMPORTS:
+            yield f"line {line}: a pure module imports {name}"
+        elif is_under(name, "ringbatch") and not any(is_under(name, pure) for pure in PURE_MODULES):
+            yield f"line {line}: a pure module imports {name}, which is not listed as pure"
+    for call, called in calls(module):
+        if called in ("open", "input", "print") and isinstance(call.func, ast.Name):
+            yield f"line {call.lineno}: a pure module calls {called}()"
+
+
+def catches_everything_only_where_anything_can_come(module: Module) -> Iterator[str]:
+    """At the top of a role, and around a model, which is somebody else's code.
+
+    Elsewhere the errors that are expected are named. To undo and raise again is no catch.
+    """
+    if module.name in ROLE_TOPS + CALLERS_OF_MODELS:
+        return
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ExceptHandler) and swallows_all(node):
+            yield f"line {node.lineno}: catches everything"
+    for call, called in calls(module):
+        if called == "suppress" and any(map(names_all, call.args)):
+            yield f"line {call.lineno}: suppresses everything"
+
+
+def swallows_all(handler: ast.ExceptHandler) -> bool:
+    catches_all = handler.type is None or names_all(handler.type)
+    return catches_all and not always_raises_again(handler)
+
+
+def always_raises_again(handler: ast.ExceptHandler) -> bool:
+    last = handler.body[-1]
+    leaves = (ast.Return, ast.Break, ast.Continue)
+    return (
+        isinstance(last, ast.Raise)
+        and last.exc is None
+        and not any(isinstance(node, leaves) for node in ast.walk(handler))
+    )
+
+
+def names_all(caught: ast.expr) -> bool:
+    """Whether an expression names `Exception` or `BaseException`, alone or in a tuple."""
+    return any(
+        isinstance(node, ast.Name) and node.id in ("Exception", "BaseException")
+        for node in ast.walk(caught)
+    )
+
+
+def prints_only_where_a_person_reads(module: Module) -> Iterator[str]:
+    """Everything else goes through the log."""
+    if any(matches(module.name, pattern) for pattern in PRINTERS):
+        return
+    for call, called in calls(module):
+        if called == "print" and isinstance(call.func, ast.Name):
+            yield f"line {call.lineno}: print()"
+
+
+def matches(name: str, pattern: str) -> bool:
+    return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
+
+
+def is_short_enough_to_read(module: Module) -> Iterator[str]:
+    """A file that grew beyond this has more than one idea in it."""
+    lines = len(module.source.splitlines())
+    if lines > MAX_LINES:
+        yield f"{lines} lines, more than {MAX_LINES}"
+
+
+def says_what_it_is(module: Module) -> Iterator[str]:
+    """Module, public classes and public functions have a docstring."""
+    if not has_docstring(module.tree):
+        yield "the module has no docstring"
+    for node in module.tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            public = not node.name.startswith("_")
+            if public and not has_docstring(node):
+                yield f"line {node.lineno}: {node.name} has no docstring"
+
+
+def has_docstring(
+    node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
+) -> bool:
+    return bool((ast.get_docstring(node) or "").strip())
+
+
+def has_a_name_that_says_something(module: Module) -> Iterator[str]:
+    """What is in `utils`? Everything, so nothing is found there."""
+    if module.stem.strip("_") in VAGUE_NAMES:
+        yield "name it after what it does"
+
+
+def keeps_attributes_quick(module: Module) -> Iterator[str]:
+    """CPython keeps up to 29 attributes of an object beside it (SHARED_KEYS_MAX_SIZE), more in a
+    dictionary, where each look at one takes a fifth longer; slots have no such limit."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef) and "__slots__" not in map(ast.unparse, targets(node)):
+            count = len({found.attr for found in ast.walk(node) if is_stored_on_self(found)})
+            if count > MAX_ATTRIBUTES:
+                yield f"line {node.lineno}: {node.name} has {count} attributes and no __slots__"
+
+
+def targets(node: ast.ClassDef) -> Iterator[ast.expr]:
+    for statement in node.body:
+        if isinstance(statement, ast.Assign):
+            yield from statement.targets
+
+
+def is_stored_on_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and ast.unparse(node.value) == "self"
+    )
+
+
+def starts_python_away_from_the_folder(module: Module) -> Iterator[str]:
+    """`python -m` looks for modules in the working directory first, where a user's json.py or
+    tokenize.py takes the place of the standard library's; -P has it look elsewhere."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.List | ast.Tuple):
+            words = list(map(ast.unparse, node.elts))
+            if words[:2] == ["sys.executable", "'-m'"]:
+                yield f"line {node.lineno}: python -m without -P"
