@@ -261,6 +261,9 @@ class FallbackProtocol(HttpToolsProtocol):
             self._stop(400, f"this is not an HTTP/1.1 request: it has {hosts} Host lines, not one")
         if version == _OLD_VERSION and b"transfer-encoding" in names:
             self._stop(400, "there is no Transfer-Encoding in HTTP/1.0; send HTTP/1.1")
+        codings = (value for name, value in self.headers if name == b"transfer-encoding")
+        if any(coding.strip().lower() != b"chunked" for coding in codings):
+            self._stop(501, "Transfer-Encoding can be chunked here, and nothing else")
 
     def on_body(self, body: bytes) -> None:
         """The parser's call: more of the body is there."""

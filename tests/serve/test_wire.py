@@ -126,6 +126,22 @@ def test_chunks_over_http_1_0_are_refused_and_nothing_after_is_served(
         assert connection.ended()
 
 
+@pytest.mark.parametrize("coding", ["gzip, chunked", "Identity, chunked"])
+@both_paths
+def test_a_transfer_coding_that_nobody_undoes_is_refused_and_nothing_after_is_served(
+    server: Server, target: str, coding: str
+) -> None:
+    """RFC 9112, section 6.1."""
+    body = b"%x\r\n%b\r\n0\r\n\r\n" % (len(instances(1)), instances(1))
+    asked = request(target, body, headers={"Transfer-Encoding": coding})
+    with Connection(server.port) as connection:
+        connection.send(asked + fast("echo", instances(1)))
+        answer = connection.receive()
+        assert (answer.status, "Transfer-Encoding" in answer.error) == (501, True), answer.error
+        assert answer.headers["connection"] == "close"
+        assert connection.ended()
+
+
 @pytest.mark.parametrize("names", [[], ["a", "a"], ["a", "b"]], ids=["none", "same", "two"])
 @both_paths
 def test_what_does_not_say_once_which_host_it_is_for_is_refused(
