@@ -72,7 +72,9 @@ class House:
     def installed(self) -> Iterator[None]:
         """The supervisor's modules find all this."""
         kernel, clock = self.kernel, SimpleNamespace(monotonic_ns=lambda: self.kernel.now_ns)
-        played_os = SimpleNamespace(environ={}, pidfd_open=kernel.pidfd_open, close=kernel.close)
+        played_os = SimpleNamespace(
+            environ={}, getcwd=lambda: "/", pidfd_open=kernel.pidfd_open, close=kernel.close
+        )
         popen = SimpleNamespace(Popen=kernel.popen, DEVNULL=subprocess.DEVNULL)
         replaced: list[tuple[Any, dict[str, Any]]] = [
             (
