@@ -16,6 +16,8 @@ def until_reader_leaves(command: Callable[[], int]) -> int:
     Returns:
         Its exit status, or `READER_LEFT`.
     """
+    if sys.__stdout__ is None:  # Closed before the start: nobody reads, and nothing is printed.
+        return command()
     try:
         try:
             return command()

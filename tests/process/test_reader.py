@@ -26,6 +26,17 @@ def test_a_reader_who_leaves_ends_a_command_without_a_word(tmp_path: Path, argv:
     assert (ended.returncode, ended.stderr) == (READER_LEFT, "")
 
 
+@pytest.mark.parametrize(("argv", "status"), [(["--version"], 0), (["serve", "absent.py"], 2)])
+def test_a_command_without_standard_output_has_its_status(
+    tmp_path: Path, argv: list[str], status: int
+) -> None:
+    command = [sys.executable, "-m", "ringbatch.engine", *argv]
+    closed = ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *command]
+    ended = subprocess.run(closed, cwd=tmp_path, stderr=subprocess.PIPE, check=False, text=True)
+    assert ended.returncode == status
+    assert "Traceback" not in ended.stderr
+
+
 def test_another_pipe_that_breaks_is_no_readers() -> None:
     reading, writing = os.pipe()
     os.close(reading)
