@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from runner_harness import BEGAN_NS, TEXT, Harness, X, Y, failed, identity
 from segment_fixture import unpack
 
+from ringbatch.engine.worker.bisect import PROBES
 from ringbatch.shm.slot import Reason, Status
 from ringbatch.shm.tensor import Tensor
 from ringbatch.shm.uniform_batch import FEW
@@ -114,8 +115,10 @@ def test_whatever_the_batch_everyone_but_the_bad_gets_its_own(
         for i, (rows, lane) in enumerate(requests)
     ]
     replies = harness.run(*refs)
+    # Where so many fail alone that the model is blamed, the others may fail with them.
+    is_blamed = len(bad & set(range(len(requests)))) >= PROBES
     for number, (reply, (rows, _)) in enumerate(zip(replies, requests, strict=True)):
         if number in bad:
             assert reply.answer.status is Status.MODEL_FAILED
-        else:
+        elif not is_blamed or reply.answer.status is not Status.MODEL_FAILED:
             assert harness.value(reply, rows) == [[number + 0.5, r + 0.5] for r in range(rows)]
