@@ -11,7 +11,7 @@ from ringbatch.shm.descriptors import ModelCounterWords
 from ringbatch.shm.layout import WORD, Layout
 from ringbatch.shm.model_spec import INDEX_MASK
 from ringbatch.shm.slot import Reason
-from ringbatch.shm.tallies import BUCKETS, time_bucket, time_counts
+from ringbatch.shm.time_buckets import BUCKETS, time_bucket, time_counts
 
 _SINGLE: Final = 64
 """Batches of up to so many rows are counted for each size, larger ones by the power of two that

@@ -10,7 +10,6 @@ A request that was answered with 200 is counted by how long it took alone, all o
 status. Times are from acceptance to the answer, which is about to be written.
 """
 
-from bisect import bisect_left
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, Final
@@ -22,6 +21,7 @@ from ringbatch.shm.descriptors import TallyWords
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.model_spec import INDEX_MASK
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.time_buckets import BUCKETS, time_bucket, time_counts
 
 
 class Protocol(IntEnum):
@@ -47,12 +47,6 @@ CLIENT_GONE: Final = 499
 _PLACE_OF: Final = {code: place for place, code in enumerate(_CODES)}
 _OTHER_SUCCESS: Final = len(_CODES)
 
-FINEST_NS: Final = 50_000
-BUCKETS: Final = 22
-"""Of times: below `FINEST_NS`, below twice that, and so on; the last one has no bound."""
-BOUNDS_S: Final = tuple(FINEST_NS * (1 << bucket) / 1e9 for bucket in range(BUCKETS - 1))
-_LAST_BUCKET: Final = BUCKETS - 1
-
 _TIMES: Final = len(CODE_LABELS)
 _ANSWERED_NS: Final = _TIMES + BUCKETS
 _ENDED_NS: Final = _ANSWERED_NS + 1
@@ -61,25 +55,6 @@ _RUN: Final = _INSTANCES + 1
 _WORD_MASK: Final = (1 << 62) - 1
 
 assert TallyWords.PROTOCOLS + len(Protocol) * _RUN <= TallyWords.SIZE
-
-
-def time_bucket(took_ns: int) -> int:
-    """The bucket of a time."""
-    return min((took_ns // FINEST_NS).bit_length(), _LAST_BUCKET)
-
-
-def time_counts(times_ns: Iterable[int]) -> list[tuple[int, int]]:
-    """How many times are in each bucket: the buckets with any, and their counts."""
-    times = sorted(times_ns)
-    found, start, end = [], 0, len(times)
-    while start < end:
-        bucket = time_bucket(times[start])
-        stop = end
-        if bucket < _LAST_BUCKET:
-            stop = bisect_left(times, FINEST_NS << bucket, start)
-        found.append((bucket, stop - start))
-        start = stop
-    return found
 
 
 class Tally:

@@ -1,5 +1,5 @@
-"""What processes of the engine need to run: their start and signals, what they and the supervisor
-say to each other, CPUs, limits of memory, the delay before a restart.
+"""What processes of the engine need to run: who forks them, their start and signals, what they and
+the supervisor say to each other, CPUs, limits of memory, the delay before a restart.
 
 Enters: a configuration's plain values. Leaves: plans of CPUs, processes that are set up.
 supervisor, collector, worker and batch import it; it imports `ringbatch.shm` alone. Read first:

@@ -19,7 +19,7 @@ from ringbatch.shm.snapshot.between import (
     total,
 )
 from ringbatch.shm.snapshot.sample import ModelSample, Sample
-from ringbatch.shm.tallies import BOUNDS_S
+from ringbatch.shm.time_buckets import BOUNDS_S
 
 _NS: Final = 1e-9
 _GAP: Final = "  "

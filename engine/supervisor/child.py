@@ -7,8 +7,6 @@ import logging
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import Final, NamedTuple
@@ -16,6 +14,7 @@ from typing import Final, NamedTuple
 from ringbatch.engine.process.role_messages import FROM_FRONTEND, LOST_STATUS, FromRole, ToRole
 from ringbatch.engine.process.session import kill_session
 from ringbatch.engine.supervisor.channel import Channel, Unread
+from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.shm.errors import shortage
 from ringbatch.shm.host.messages import Vocabulary
 
@@ -75,6 +74,7 @@ class Child:
         module: what to run; it finds its own end of the control socket in ``--control-fd``.
         vocabulary: what it may say.
         told: the first message to it, if there is one.
+        launch: makes the process.
 
     Raises:
         CannotStart: no process can be started now; nothing is left of the attempt.
@@ -91,6 +91,7 @@ class Child:
         controlled: bool = True,
         vocabulary: Vocabulary[FromRole] = FROM_FRONTEND,
         told: ToRole | None = None,
+        launch: Launch = execute,
     ) -> None:
         self.title = title
         self.channel: Channel | None = None
@@ -106,13 +107,9 @@ class Child:
                         self.channel = Channel(ours)
                         arguments = ["--control-fd", str(theirs.fileno()), *arguments]
                         pass_fds = (theirs.fileno(), *pass_fds)
-                    self._process = subprocess.Popen(
-                        [sys.executable, "-P", "-m", module, *arguments],
-                        env=inherited | dict(environment),
-                        cwd=_working_directory(title),
-                        stdin=subprocess.DEVNULL,
-                        start_new_session=True,
-                        pass_fds=pass_fds,
+                    folder = _working_directory(title)
+                    self._process = launch(
+                        module, arguments, inherited | dict(environment), folder, pass_fds
                     )
                 self.pid = self._process.pid
                 undo.callback(self._end_at_once)

@@ -21,6 +21,7 @@ from ringbatch.engine.process.role_messages import (
 from ringbatch.engine.runtimes.model_file import ModelFile
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.frontends import LEAN
+from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.engine.supervisor.process_slot import Limit, Limits, ProcessSlot
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.model_spec import FIRST_VERSION
@@ -36,13 +37,15 @@ class CpuSets:
 
     Args:
         config: with which the engine was started.
+        launch: makes the processes.
 
     Raises:
         StartupError: it names CPUs that cannot be used.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, launch: Launch = execute) -> None:
         self.segment_name = ""
+        self._launch = launch
         self._host = placement.host()
         self._log_level = config.server.log_level
         self._engine = config.server.name
@@ -88,6 +91,7 @@ class CpuSets:
         version = "" if model.version == FIRST_VERSION else f":{model.version}"
         own = f"{model.name}{version}/{index}"
         title = f"worker {own}"
+        launch = self._launch
 
         def start(again: bool) -> Child:
             environment = placement.thread_environment(
@@ -104,7 +108,14 @@ class CpuSets:
             )
             module = "ringbatch.engine.worker.role"
             return Child(
-                title, module, [], environment, file.fds, vocabulary=FROM_WORKER, told=told
+                title,
+                module,
+                [],
+                environment,
+                file.fds,
+                vocabulary=FROM_WORKER,
+                told=told,
+                launch=launch,
             )
 
         limits = Limits(
@@ -119,6 +130,14 @@ class CpuSets:
         def start(_again: bool) -> Child:
             told = StartCollector(self.segment_name, self._log_level)
             module = "ringbatch.engine.collector.role"
-            return Child("collector", module, [], LEAN, vocabulary=FROM_COLLECTOR, told=told)
+            return Child(
+                "collector",
+                module,
+                [],
+                LEAN,
+                vocabulary=FROM_COLLECTOR,
+                told=told,
+                launch=self._launch,
+            )
 
         return ProcessSlot("collector", start, role=Role.COLLECTOR)

@@ -20,6 +20,7 @@ from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.engine.process.memory_limits import FRONTEND_HEAP, heap_environment
 from ringbatch.engine.supervisor.application import expect_importable
 from ringbatch.engine.supervisor.child import Child
+from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.engine.supervisor.listener import (
     BACKLOG,
     address,
@@ -69,6 +70,7 @@ class Frontends:
         server: what is configured.
         pass_through: the server to which they pass on requests with paths that are none of ours.
         predecessor: whose sockets they take, where these are at the configured addresses.
+        launch: makes the processes.
 
     Raises:
         StartupError: a port cannot be had, gRPC or tracing is wanted and not installed, a
@@ -80,8 +82,10 @@ class Frontends:
         server: ServerConfig,
         pass_through: str | None = None,
         predecessor: Predecessor | None = None,
+        launch: Launch = execute,
     ) -> None:
         self.segment_name = ""
+        self._launch = launch
         self.shared = False
         self._server = server
         self._pass_through = pass_through
@@ -277,7 +281,13 @@ class Frontends:
         words += [f"--app={self._server.app}"] * (self._server.app is not None)
         environment = LEAN | heap_environment(os.environ, FRONTEND_HEAP)
         return Child(
-            "frontends", "ringbatch.frontend", words, environment, pass_fds=fds, controlled=False
+            "frontends",
+            "ringbatch.frontend",
+            words,
+            environment,
+            pass_fds=fds,
+            controlled=False,
+            launch=self._launch,
         )
 
     def _grpc_slot(self, number: int) -> ProcessSlot:
@@ -290,7 +300,8 @@ class Frontends:
             words += [f"--leave-s={self._leave_s}"]
             words += [f"--processes={self._server.grpc_frontends}"]
             environment = LEAN | heap_environment(os.environ, FRONTEND_HEAP)
-            return Child(title, "ringbatch.frontend.grpc.server", words, environment)
+            module = "ringbatch.frontend.grpc.server"
+            return Child(title, module, words, environment, launch=self._launch)
 
         return ProcessSlot(title, start, role=Role.GRPC_FRONTEND)
 
@@ -309,7 +320,8 @@ class Frontends:
         endpoint = self._server.trace_endpoint
         words += [] if endpoint is None else [f"--trace-endpoint={endpoint}"]
         module = "ringbatch.frontend.metrics.control_server"
-        return Child("control", module, words, LEAN, pass_fds=tuple(fds.values()))
+        given = tuple(fds.values())
+        return Child("control", module, words, LEAN, pass_fds=given, launch=self._launch)
 
     def _words(self, **more: object) -> list[str]:
         server = self._server

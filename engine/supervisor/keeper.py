@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from ringbatch.engine.process import placement, respawn
 from ringbatch.engine.process.role_messages import FromRole
 from ringbatch.engine.supervisor.child import CannotStart, Child, Death
+from ringbatch.engine.supervisor.launching import wait_for_strangers
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.watch import Watch
@@ -105,6 +106,8 @@ class Keeper:
         for slot in self._owner.slots:
             self._loop.guard(partial(self._keep_time, slot, self._clock_ns()))
         self._loop.guard(self._look)
+        own = [slot.child.pid for slot in self._owner.slots if slot.child is not None]
+        self._loop.guard(partial(wait_for_strangers, own))
 
     def fill(self, slot: ProcessSlot) -> None:
         """Start a process in a slot, or plan to do so later where there is no room for it."""

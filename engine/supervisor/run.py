@@ -11,6 +11,7 @@ from setproctitle import setproctitle
 from ringbatch.engine.config.dimensions import fitted
 from ringbatch.engine.config.settings import Config
 from ringbatch.engine.process import placement
+from ringbatch.engine.supervisor.launching import ForkServer
 from ringbatch.engine.supervisor.succession import Predecessor
 from ringbatch.engine.supervisor.supervisor import Supervisor
 from ringbatch.shm.engines import namesake
@@ -41,6 +42,7 @@ def run(
     require_ordered_stores()
     _expect_working_directory()
     placement.wake_without_preempting()
+    launch = ForkServer()
     setproctitle("ringbatch: supervisor")
     # The watchdog of systemd ends one that hangs with SIGABRT.
     faulthandler.enable()
@@ -66,10 +68,11 @@ def run(
         words = "max_request_bytes = %d and lane_bytes = %d, derived from %d bytes free in /dev/shm"
         logger.info(words, fit.server.max_request_bytes, fit.server.lane_bytes, room)
     with ExitStack() as undo:
+        undo.enter_context(closing(launch))
         predecessor = None
         if replaces is not None:
             predecessor = undo.enter_context(closing(replaces()))
-        supervisor = Supervisor(fit, lambda: fitted(again(), room), predecessor)
+        supervisor = Supervisor(fit, lambda: fitted(again(), room), predecessor, launch)
         undo.enter_context(closing(supervisor.frontends))
         return supervisor.run()
 

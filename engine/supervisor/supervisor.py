@@ -44,6 +44,7 @@ from ringbatch.engine.supervisor.first_workers import FirstWorkers
 from ringbatch.engine.supervisor.frontends import Frontends
 from ringbatch.engine.supervisor.host_gauge import HostGauge
 from ringbatch.engine.supervisor.keeper import Keeper
+from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.engine.supervisor.loop import Loop
 from ringbatch.engine.supervisor.model_changes import Introduce, ModelChanges, ShowTable, Start
 from ringbatch.engine.supervisor.model_versions import Forwarding
@@ -85,6 +86,7 @@ class Supervisor:
         config: what it serves.
         reread: reads the configuration again.
         predecessor: the engine in whose stead it is to serve, if there is one.
+        launch: makes its processes.
 
     Attributes:
         frontends: its frontends, which hold the ports.
@@ -98,6 +100,7 @@ class Supervisor:
         config: Config,
         reread: Callable[[], Config],
         predecessor: Predecessor | None = None,
+        launch: Launch = execute,
     ) -> None:
         self._config = config
         self._predecessor = predecessor
@@ -105,7 +108,7 @@ class Supervisor:
         self._changes: ModelChanges | None = None
         self._served: ServedModels | None = None
         self._control: ControlServer | None = None
-        self.frontends = Frontends(config.server, config.passes_to, predecessor)
+        self.frontends = Frontends(config.server, config.passes_to, predecessor, launch)
         self._service = Service(os.environ, self.frontends.answer)
         self._segment: Segment | None = None
         self._loop = Loop()
@@ -117,7 +120,7 @@ class Supervisor:
         )
         self._signals = Signals()
         self._failure = ""
-        self._cpu_sets = CpuSets(config)
+        self._cpu_sets = CpuSets(config, launch)
         logger.info("placement: %s", self._cpu_sets.described)
         files = [ModelFile(model.path) for model in config.models]
         self._first = FirstWorkers(config, files, self._cpu_sets)
@@ -221,7 +224,8 @@ class Supervisor:
                 self._take(Order("reload", None), log_report)
             self._loop.guard(scaler.step, scaler.pause)
             self._loop.guard(partial(self._advance, changes), changes.break_off)
-            self._service.serves(self._status(served), segment.collector_ns)
+            status = serving_status(served.names, self.frontends.url, *self._pool.ready)
+            self._service.serves(status, segment.collector_ns)
             instants = (changes.limit_ns, self._service.next_ns, scaler.next_ns, names.next_ns)
             self._keeper.turn(None, min(filter(None, instants)))
 
@@ -238,12 +242,6 @@ class Supervisor:
         assert self._changes is not None, "orders are taken while the engine serves"
         self._service.begins_change()
         self._changes.take(order, answer)
-
-    def _status(self, served: ServedModels) -> str:
-        """What is served, in a line for people."""
-        lasting = [slot for slot in self._workers.values() if slot.lasting]
-        ready = sum(bool(slot.ready_ns and slot.child) for slot in lasting)
-        return serving_status(served.names, self.frontends.url, ready, len(lasting))
 
     def _advance(self, changes: ModelChanges) -> None:
         """Go on with what is being changed, and do what it takes."""

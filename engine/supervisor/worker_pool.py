@@ -26,6 +26,12 @@ class WorkerPool:
     def __init__(self) -> None:
         self.workers: dict[int, ProcessSlot] = {}
 
+    @property
+    def ready(self) -> tuple[int, int]:
+        """How many are ready of those that are to last, and how many these are."""
+        lasting = [slot for slot in self.workers.values() if slot.lasting]
+        return sum(bool(slot.ready_ns and slot.child) for slot in lasting), len(lasting)
+
     def add(self, number: int, slot: ProcessSlot) -> None:
         """A worker that is to be started while the engine serves, and not again where it dies,
         until its change is made."""

@@ -10,7 +10,8 @@ from ringbatch.shm.model_counters import Counted
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Reason
-from ringbatch.shm.tallies import BOUNDS_S, CODE_LABELS, Ends, Protocol, ends_of
+from ringbatch.shm.tallies import CODE_LABELS, Ends, Protocol, ends_of
+from ringbatch.shm.time_buckets import BOUNDS_S
 
 OF_MODEL: Final = ["model", "version"]
 _NS: Final = 1e-9

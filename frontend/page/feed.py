@@ -22,7 +22,7 @@ from ringbatch.shm.snapshot.between import (
 )
 from ringbatch.shm.snapshot.sample import ModelSample, Sample, WorkerSample
 from ringbatch.shm.snapshot.slow import SlowRequest
-from ringbatch.shm.tallies import BOUNDS_S
+from ringbatch.shm.time_buckets import BOUNDS_S
 
 Json = dict[str, Any]
 

@@ -5,7 +5,7 @@ from itertools import accumulate
 from typing import Final
 
 from ringbatch.shm.snapshot.sample import ModelSample, Sample, WorkerSample
-from ringbatch.shm.tallies import BOUNDS_S
+from ringbatch.shm.time_buckets import BOUNDS_S
 
 _NS: Final = 1e-9
 

@@ -9,7 +9,7 @@ from segment_fixture import local_segment, spec
 from ringbatch.shm.counters import ModelCounter
 from ringbatch.shm.model_counters import SIZES, Accounts, BatchStatistics, Counted, Spent
 from ringbatch.shm.slot import Reason
-from ringbatch.shm.tallies import FINEST_NS
+from ringbatch.shm.time_buckets import FINEST_NS
 
 
 def counted(harness: CollectorHarness) -> Counted:

@@ -11,18 +11,8 @@ from segment_fixture import local_segment
 
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.tallies import (
-    BOUNDS_S,
-    BUCKETS,
-    CODE_LABELS,
-    FINEST_NS,
-    Ends,
-    Protocol,
-    Tallies,
-    Tally,
-    ends_of,
-    time_bucket,
-)
+from ringbatch.shm.tallies import CODE_LABELS, Ends, Protocol, Tallies, Tally, ends_of
+from ringbatch.shm.time_buckets import BOUNDS_S, BUCKETS, FINEST_NS, time_bucket
 
 MODELS = typed(), typed(index=1, account=1, workers=(1,))
 

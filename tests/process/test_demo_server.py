@@ -26,11 +26,10 @@ def program(source: str) -> tuple[str, ...]:
 
 def test_the_port_is_read_from_the_ready_line_and_sigterm_ends_it() -> None:
     source = f"""
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         print("something else first")
         {READY}
-        while True:
-            signal.pause()
+        signal.sigwait([signal.SIGTERM])
     """
     with served(program(source)) as server:
         assert server.wait_ready(30) == 4711
@@ -60,10 +59,10 @@ def test_a_server_that_never_gets_ready_is_given_up_and_stopped() -> None:
 
 def test_an_exit_status_other_than_0_is_a_problem() -> None:
     source = f"""
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         {READY}
-        while True:
-            signal.pause()
+        signal.sigwait([signal.SIGTERM])
+        sys.exit(4)
     """
     with served(program(source)) as server:
         server.wait_ready(30)
@@ -104,12 +103,11 @@ def has_ended(pid: int) -> bool:
 
 def test_output_beyond_a_pipe_holds_nobody_up() -> None:
     source = f"""
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         for number in range(20000):
             print("line", number)
         {READY}
-        while True:
-            signal.pause()
+        signal.sigwait([signal.SIGTERM])
     """
     with served(program(source)) as server:
         assert server.wait_ready(30) == 4711

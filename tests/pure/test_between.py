@@ -14,7 +14,7 @@ from ringbatch.shm.snapshot.between import (
     same_worker,
     since,
 )
-from ringbatch.shm.tallies import BOUNDS_S, BUCKETS
+from ringbatch.shm.time_buckets import BOUNDS_S, BUCKETS
 
 
 def test_without_an_earlier_sample_nothing_is_known() -> None:

@@ -20,7 +20,7 @@ from ringbatch.shm.descriptors import CounterWords, ModelCounterWords
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.model_counters import SIZES
 from ringbatch.shm.slot import Reason
-from ringbatch.shm.tallies import BUCKETS
+from ringbatch.shm.time_buckets import BUCKETS
 
 
 def blocks(count: int) -> memoryview:

@@ -7,7 +7,7 @@ from samples import FIRST, MODEL, SECOND, WORKER, S, slow, times
 
 from ringbatch.engine.report.frame import page, percentile
 from ringbatch.shm.snapshot.sample import Sample
-from ringbatch.shm.tallies import BOUNDS_S
+from ringbatch.shm.time_buckets import BOUNDS_S
 
 
 def shown(before: Sample | None, now: Sample, width: int = 100, height: int | None = None) -> str:

@@ -376,6 +376,22 @@ def test_where_its_working_directory_is_removed_its_processes_are_replaced_all_t
     assert "Traceback" not in own.stderr
 
 
+@pytest.mark.parametrize("number", first_of([signal.SIGKILL, signal.SIGSTOP], 1))
+def test_without_the_fork_server_processes_are_replaced_all_the_same(
+    server: Callable[..., Server], wait_until: WaitUntil, number: signal.Signals
+) -> None:
+    own = server(UNRULY).wait_ready()
+    os.kill(own.role("fork server"), number)
+    for role in (WORKER, "collector", "frontends"):
+        pid = own.role(role)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda role=role, pid=pid: replaced(own, role, pid), "another has the role")
+        wait_until(lambda: serves(own), "it serves")
+    assert "the fork server is gone" in own.stderr
+    assert own.stop() == 0
+    assert "Traceback" not in own.stderr
+
+
 @exhaustive
 @pytest.mark.parametrize("closed", ["<&- >&-", "<&-", ">&-"])
 def test_closed_standard_descriptors_are_no_descriptors_of_the_engines(
@@ -443,7 +459,7 @@ def test_a_signal_that_means_something_to_other_servers_ends_nobody(
     """As from ``pkill -USR1 -f ringbatch``."""
     server = start(UNRULY, control_port=0, grpc_port=0)
     before = server.titles()
-    assert len(before) == 8
+    assert len(before) == 9
     # The supervisor comes last, so that it has seen the others' ends when it speaks.
     for title, pid in sorted(before.items(), key=lambda each: each[1] == server.pid):
         # Gunicorn's arbiter has its frontends replaced on SIGHUP, which another test looks at.

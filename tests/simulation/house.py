@@ -22,6 +22,8 @@ from ringbatch.engine.supervisor import (
     cpu_sets,
     first_workers,
     frontends,
+    keeper,
+    launching,
     model_changes,
     supervisor,
     worker_pool,
@@ -82,7 +84,6 @@ class House:
                 {
                     "os": played_os,
                     "socket": SimpleNamespace(socketpair=kernel.socketpair),
-                    "subprocess": popen,
                     "signal": SimpleNamespace(
                         SIGKILL=signal.SIGKILL,
                         Signals=signal.Signals,
@@ -91,6 +92,8 @@ class House:
                     "kill_session": kernel.kill_session,
                 },
             ),
+            (launching, {"subprocess": popen}),
+            (keeper, {"wait_for_strangers": lambda _: None}),
             (cpu_sets, {"Child": self._child, "ModelFile": self._file}),
             (
                 frontends,

@@ -1,0 +1,231 @@
+"""The two ways to make a process: to execute Python, or to have the fork server fork it.
+
+The second is quicker by all that is imported; see `ringbatch.engine.process.fork_server`. Nothing
+depends on it: where the fork server cannot be or is gone, processes are executed.
+"""
+
+import ctypes
+import importlib.util
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from ringbatch.engine.process import fork_server
+from ringbatch.engine.process.fork_server import MOST_DESCRIPTORS, Made, Wanted
+
+logger = logging.getLogger("ringbatch.supervisor")
+
+PRELOADED: Final = ("ringbatch.engine.collector.role", "ringbatch.engine.worker.role")
+"""What is imported once for all. Frontends import far more, but are few."""
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_PRELOADED_WITHIN_S: Final = 120.0
+_ANSWERS_WITHIN_S: Final = 5.0
+
+
+class Launched(Protocol):
+    """A process that is there."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    def poll(self) -> int | None:
+        """Its return code as `subprocess` has it, once it has ended; it is waited for then."""
+
+
+class Launch(Protocol):
+    """A way to make a process."""
+
+    def __call__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        folder: str | None,
+        descriptors: Sequence[int],
+    ) -> Launched:
+        """A process that leads a session and runs the `main` of a module.
+
+        Args:
+            module: which.
+            arguments: of its command line.
+            environment: all of it.
+            folder: where it runs; None for where this process does.
+            descriptors: that it inherits beside standard output and error.
+
+        Raises:
+            OSError: the kernel refuses it; nothing is left of the attempt.
+        """
+
+
+def execute(
+    module: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    folder: str | None,
+    descriptors: Sequence[int],
+) -> Launched:
+    """`Launch` by executing Python anew."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, *arguments],
+        env=environment,
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        pass_fds=descriptors,
+    )
+
+
+class Forked:
+    """A process that was forked elsewhere and is this one's child now."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def poll(self) -> int | None:
+        """As of `Launched`."""
+        with suppress(ChildProcessError):
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                return os.waitstatus_to_exitcode(status)
+        return None
+
+
+class ForkServer:
+    """`Launch` by the fork server, and by `execute` once that is gone.
+
+    Args:
+        preloaded: the modules that it imports.
+
+    Raises:
+        SystemExit: in the fork server, and in each process that it makes, at its end. So this is to
+            be made where nothing is held yet that an exception would let go.
+    """
+
+    def __init__(self, preloaded: Iterable[str] = PRELOADED) -> None:
+        self._line: socket.socket | None = None
+        self._pid = 0
+        self._numpy = _origin_of("numpy")
+        self._numpy_was = _version_of(self._numpy)
+        # A lock that another thread has would never be free again in who is forked.
+        if not _is_alone() or not _adopts_orphans():
+            return
+        ours, theirs = socket.socketpair()
+        supervisor = os.getpid()
+        try:
+            self._pid = os.fork()
+        except OSError as error:
+            logger.warning("no fork server: %s; processes are executed", error)
+            ours.close()
+            theirs.close()
+            return
+        if not self._pid:
+            ours.close()
+            fork_server.run(theirs, supervisor, preloaded)
+        theirs.close()
+        ours.settimeout(_PRELOADED_WITHIN_S)
+        self._line = ours
+
+    def __call__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        folder: str | None,
+        descriptors: Sequence[int],
+    ) -> Launched:
+        """As of `Launch`."""
+        if self._line is not None and _version_of(self._numpy) != self._numpy_was:
+            # What a model imports beside it may be newer too, and want it so.
+            logger.info("numpy was replaced since the start; processes are executed from now on")
+            self.close()
+        if self._line is not None and len(descriptors) <= MOST_DESCRIPTORS:
+            cpus = sorted(os.sched_getaffinity(0))
+            numbers = list(descriptors)
+            wanted = Wanted(module, [*arguments], {**environment}, folder, cpus, numbers)
+            made = self._ask(self._line, wanted)
+            if made is not None:
+                if not made.pid:
+                    raise OSError(made.errno, os.strerror(made.errno))
+                return Forked(made.pid)
+        return execute(module, arguments, environment, folder, descriptors)
+
+    def _ask(self, line: socket.socket, wanted: Wanted) -> Made | None:
+        """What became of a process that is wanted; None where the fork server is gone, and with it
+        what it may have begun."""
+        try:
+            made = fork_server.ask(line, wanted, wanted.descriptors)
+            line.settimeout(_ANSWERS_WITHIN_S)
+        except TimeoutError:
+            self._end()
+            # Whoever it has told of may go on; it has told of nobody else.
+            made = fork_server.answer(line)
+        if made is None:
+            logger.warning("the fork server is gone; processes are executed from now on")
+            self.close()
+        return made
+
+    def close(self) -> None:
+        """End the fork server."""
+        if self._line is not None:
+            self._end()
+            self._line.close()
+            self._line = None
+
+    def _end(self) -> None:
+        if self._pid:
+            with suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(self._pid, 0)
+            self._pid = 0
+
+
+def wait_for_strangers(own: Iterable[int]) -> None:
+    """Wait for those who have become this process's children as their own parents ended, and have
+    ended too.
+
+    Args:
+        own: the process ids of those that somebody else here waits for.
+    """
+    known = set(own)
+    with suppress(ChildProcessError):
+        while True:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None or found.si_pid in known:
+                return
+            os.waitpid(found.si_pid, 0)
+
+
+def _is_alone() -> bool:
+    """Whether this process is known to have one thread."""
+    with suppress(OSError):
+        return len(os.listdir("/proc/self/task")) == 1
+    return False
+
+
+def _adopts_orphans() -> bool:
+    """Be the parent of whoever of this process's descendants loses theirs; False where the kernel
+    refuses it."""
+    refused: int = ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    return refused == 0
+
+
+def _origin_of(package: str) -> str:
+    """The file that a package begins with; empty where there is none."""
+    found = importlib.util.find_spec(package)
+    return "" if found is None or found.origin is None else found.origin
+
+
+def _version_of(file: str) -> tuple[int, int] | None:
+    """What tells a file from another that takes its place; None where there is none."""
+    with suppress(OSError):
+        status = os.stat(file)
+        return status.st_ino, status.st_mtime_ns
+    return None

@@ -1,0 +1,30 @@
+"""The buckets that times are counted in: each is twice as wide as the one before it."""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Final
+
+FINEST_NS: Final = 50_000
+BUCKETS: Final = 22
+"""Of times: below `FINEST_NS`, below twice that, and so on; the last one has no bound."""
+BOUNDS_S: Final = tuple(FINEST_NS * (1 << bucket) / 1e9 for bucket in range(BUCKETS - 1))
+_LAST_BUCKET: Final = BUCKETS - 1
+
+
+def time_bucket(took_ns: int) -> int:
+    """The bucket of a time."""
+    return min((took_ns // FINEST_NS).bit_length(), _LAST_BUCKET)
+
+
+def time_counts(times_ns: Iterable[int]) -> list[tuple[int, int]]:
+    """How many times are in each bucket: the buckets with any, and their counts."""
+    times = sorted(times_ns)
+    found, start, end = [], 0, len(times)
+    while start < end:
+        bucket = time_bucket(times[start])
+        stop = end
+        if bucket < _LAST_BUCKET:
+            stop = bisect_left(times, FINEST_NS << bucket, start)
+        found.append((bucket, stop - start))
+        start = stop
+    return found

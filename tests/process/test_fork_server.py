@@ -1,0 +1,364 @@
+"""Processes that the fork server makes: as if they were executed, and nobody's where it dies."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ringbatch.engine.process.fork_server import _renumber
+from ringbatch.engine.process.late_environment import threads
+
+Drive = Callable[..., list[Any]]
+
+PROGRAM = """
+import gc, json, os, signal, sys
+def main():
+    out = int(sys.argv[1])
+    main_module = sys.modules["__main__"]
+    operators = (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM, signal.SIGCHLD)
+    told = {
+        "arguments": sys.argv[2:],
+        "environment": dict(os.environ),
+        "folder": os.getcwd(),
+        "has the parent": os.getppid() == int(os.environ["PARENT"]),
+        "leads its session": os.getsid(0) == os.getpid(),
+        "descriptors": [n for n in range(100) if os.path.exists(f"/proc/self/fd/{n}")],
+        "inherits": os.get_inheritable(out),
+        "input": sys.stdin.read(),
+        "signals": [str(signal.getsignal(n)) for n in operators],
+        "SIGINT": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
+        "blocked": [int(n) for n in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
+        "path": sys.path,
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "main": main_module.__spec__.name,
+        "argv[0]": os.path.realpath(sys.argv[0]),
+        "collects": gc.isenabled(),
+        "threads": len(os.listdir("/proc/self/task")),
+    }
+    os.write(out, json.dumps(told).encode())
+    return 7
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+HEAD = """
+import json, os, signal, subprocess, sys, threading, time
+from ringbatch.engine.process import fork_server
+from ringbatch.engine.supervisor import launching
+from ringbatch.engine.supervisor.launching import ForkServer, execute, wait_for_strangers
+
+def say(what):
+    print(json.dumps(what), flush=True)
+
+def end(process):
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    return process.poll()
+
+def told(launch, *, number=None, **more):
+    reading, writing = os.pipe()
+    if number is not None:
+        os.dup2(writing, number)
+        os.close(writing)
+        writing = number
+    environment = {**os.environ, "PARENT": str(os.getpid()), **more}
+    process = launch("program", [str(writing), "an argument"], environment, None, (writing,))
+    os.close(writing)
+    text = b"".join(iter(lambda: os.read(reading, 1 << 16), b""))
+    return end(process), json.loads(text or "null")
+"""
+
+
+@pytest.fixture
+def drive(tmp_path: Path) -> Drive:
+    """`drive(body)`: what a process says that has a fork server; it has one thread, as none here
+    can be sure to have."""
+
+    def run(body: str, *python: str) -> list[Any]:
+        (tmp_path / "program.py").write_text(PROGRAM)
+        (tmp_path / "driver.py").write_text(HEAD + body)
+        command = [sys.executable, *python, str(tmp_path / "driver.py")]
+        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+        done = subprocess.run(
+            command,
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return run
+
+
+BOTH = """
+launch = ForkServer(["json", "numpy"])
+os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+for way in (launch, execute):
+    say(told(way, number=57, OMP_NUM_THREADS="1", MALLOC_ARENA_MAX="2"))
+say([launching.fork_server is fork_server, launch._line is not None])
+launch.close()
+"""
+
+
+@pytest.mark.parametrize("python", [(), ("-P",)], ids=["with its folder", "without"])
+def test_who_is_forked_finds_all_as_if_it_were_executed(drive: Drive, python: tuple[str]) -> None:
+    forked, executed, there = drive(BOTH, *python)
+    assert forked == executed
+    status, told = forked
+    assert (status, there) == (7, [True, True])
+    assert told["has the parent"]
+    assert told["leads its session"]
+    assert told["descriptors"] == [0, 1, 2, 57]
+    assert told["collects"]
+    assert len(told["cpus"]) == 1
+
+
+MANY = """
+launch = ForkServer(["json"])
+pairs = [os.pipe() for _ in range(40)]
+numbers = tuple(writing for _, writing in pairs)
+environment = {**os.environ, "PARENT": str(os.getpid())}
+arguments = [str(numbers[-1])]
+for way in (launch, execute):
+    process = way("program", arguments, environment, "/", numbers)
+    text = os.read(pairs[-1][0], 1 << 16)
+    say([end(process), json.loads(text)["descriptors"], json.loads(text)["folder"]])
+say(list(numbers))
+launch.close()
+"""
+
+
+def test_each_descriptor_has_the_number_that_it_has_here(drive: Drive) -> None:
+    forked, executed, numbers = drive(MANY)
+    assert forked == executed == [7, [0, 1, 2, *numbers], "/"]
+
+
+ENDED = """
+launch = ForkServer(["json"])
+say(told(launch)[0])
+os.kill(launch._pid, signal.{signal})
+launching._ANSWERS_WITHIN_S = 0.5
+launch._line.settimeout(0.5)
+say(told(launch)[0])
+say(launch._line is None)
+say(told(launch)[0])
+wait_for_strangers([])
+try:
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG)
+except ChildProcessError:
+    say("nobody is left")
+"""
+
+
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGSTOP"])
+def test_where_the_fork_server_is_gone_or_hangs_processes_are_executed(
+    drive: Drive, how: str, tmp_path: Path
+) -> None:
+    quiet = "import logging\nlogging.disable()\n"
+    said = drive(quiet + ENDED.format(signal=how))
+    assert said == [7, 7, True, 7, "nobody is left"]
+
+
+UNHEARD = """
+launch = ForkServer(["json"])
+reading, writing = os.pipe()
+environment = {{**os.environ, "PARENT": str(os.getpid())}}
+wanted = fork_server.Wanted("program", [str(writing)], environment, None, [0], [writing])
+text = json.dumps(fork_server.asdict(wanted)).encode() + b"\\n"
+{before}
+fork_server.socket.send_fds(launch._line, [text], [writing])
+os.close(writing)
+{after}
+say(os.read(reading, 1 << 16).decode())
+os.waitpid(launch._pid, 0)
+while True:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    except ChildProcessError:
+        break
+    wait_for_strangers([])
+say("nobody is left")
+"""
+KILLED_BEFORE_IT_LETS_GO = """
+def die(self):
+    os.kill(os.getpid(), signal.SIGKILL)
+fork_server._Gate.open = die
+launch = ForkServer(["json"])
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        # What it answers is heard by nobody.
+        ("", "launch._line.close()"),
+        (KILLED_BEFORE_IT_LETS_GO, "assert fork_server.answer(launch._line).pid"),
+    ],
+    ids=["the supervisor hears nothing", "the fork server dies"],
+)
+def test_a_process_that_nobody_lets_go_on_does_nothing_and_ends(
+    drive: Drive, before: str, after: str
+) -> None:
+    assert drive(UNHEARD.format(before=before, after=after)) == ["", "nobody is left"]
+
+
+REFUSED = """
+fork_server._Gate.{what}
+launch = ForkServer(["json"])
+try:
+    told(launch)
+except OSError as error:
+    say(error.errno)
+launch.close()
+"""
+PIPE_FAILS = """__init__ = fork_server._Gate.__init__
+def refused():
+    raise OSError(24, "too many")
+fork_server.os = type("", (), {**vars(os), "pipe": staticmethod(refused)})"""
+SECOND_FORK_FAILS = """__init__ = fork_server._Gate.__init__
+real, calls = os.fork, []
+def once():
+    calls.append(None)
+    # The fork server itself is the first, and the process between is the second.
+    if len(calls) > 2:
+        raise OSError(12, "no memory")
+    return real()
+fork_server.os.fork = once"""
+
+
+@pytest.mark.parametrize(
+    ("what", "errno"), [(PIPE_FAILS, 24), (SECOND_FORK_FAILS, 12)], ids=["a pipe", "a fork"]
+)
+def test_what_the_kernel_refuses_there_is_told_here(drive: Drive, what: str, errno: int) -> None:
+    assert drive(REFUSED.format(what=what)) == [errno]
+
+
+THREADED = """
+stop = threading.Event()
+thread = threading.Thread(target=stop.wait)
+thread.start()
+launch = ForkServer(["json"])
+say(launch._line is None)
+say(told(launch)[0])
+stop.set()
+"""
+
+
+def test_who_has_threads_is_not_forked(drive: Drive) -> None:
+    assert drive(THREADED) == [True, 7]
+
+
+REPLACED = """
+open("numpy.py", "w").close()
+launch = ForkServer(["json"])
+say([launch._line is None, told(launch)[0]])
+os.replace("program.py", "numpy.py")
+open("program.py", "w").write(open("numpy.py").read())
+say([told(launch)[0], launch._line is None])
+"""
+
+
+def test_a_numpy_that_was_replaced_is_imported_anew(drive: Drive) -> None:
+    assert drive(REPLACED) == [[False, 7], [7, True]]
+
+
+STRANGERS = """
+launching._adopts_orphans()
+other = subprocess.Popen(["sleep", "60"])
+end_of = lambda pid: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+stranger = int(subprocess.run(["sh", "-c", "sleep 0 & echo $!"], capture_output=True).stdout)
+end_of(stranger)
+wait_for_strangers([])
+try:
+    end_of(stranger)
+except ChildProcessError:
+    say("was waited for")
+end = subprocess.Popen(["sh", "-c", "exit 3"])
+end_of(end.pid)
+wait_for_strangers([other.pid, end.pid])
+say(end.wait())
+other.kill()
+other.wait()
+"""
+
+
+def test_those_whose_parents_ended_are_waited_for_and_others_left_alone(drive: Drive) -> None:
+    assert drive(STRANGERS) == ["was waited for", 3]
+
+
+MATH = """
+launch = ForkServer(["numpy"])
+for way in (launch, execute):
+    for variables in ({"OPENBLAS_NUM_THREADS": "2"}, {"OMP_NUM_THREADS": "2,1"}, LEAN):
+        environment = {**os.environ, **variables}
+        reading, writing = os.pipe()
+        process = way("math_program", [str(writing)], environment, None, (writing,))
+        os.close(writing)
+        say([end(process), os.read(reading, 100).decode()])
+launch.close()
+"""
+MATH_PROGRAM = """
+import os, sys
+import numpy
+from threadpoolctl import threadpool_info
+def main():
+    found = [each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"]
+    assert (numpy.ones((300, 300)) @ numpy.ones((300, 300)) == 300).all()
+    os.write(int(sys.argv[1]), repr(found).encode())
+    return 0
+if __name__ == "__main__":
+    sys.exit(main())
+"""
+
+
+def test_math_libraries_have_the_threads_of_the_environment(drive: Drive, tmp_path: Path) -> None:
+    (tmp_path / "math_program.py").write_text(MATH_PROGRAM)
+    said = drive("LEAN = {'OPENBLAS_NUM_THREADS': '1', 'OMP_NUM_THREADS': '1'}\n" + MATH)
+    forked, executed = said[:3], said[3:]
+    assert forked == executed
+    assert [status for status, _ in said] == [0] * 6
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, 0),
+        ({"OMP_NUM_THREADS": "3"}, 3),
+        ({"OMP_NUM_THREADS": " 4,2"}, 4),
+        ({"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "3"}, 2),
+        ({"OPENBLAS_NUM_THREADS": "many", "OMP_NUM_THREADS": "3"}, 3),
+        ({"OPENBLAS_NUM_THREADS": "0"}, 0),
+    ],
+)
+def test_the_threads_that_an_environment_asks_for(
+    environment: dict[str, str], expected: int
+) -> None:
+    assert threads(environment, "OPENBLAS_NUM_THREADS") == expected
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [(0, 1, 2), (1, 0, 2), (1, 2, 0), (2, 0, 1), (5, 0, 6), (1, 5, 3), (4, 3, 5)],
+    ids=str,
+)
+def test_descriptors_get_their_numbers_whoever_has_those(numbers: tuple[int, ...]) -> None:
+    """The numbers are counted from that of the first one."""
+    first, files = 200, []
+    for name in range(3):
+        file = os.memfd_create(str(name))
+        os.write(file, str(name).encode())
+        files.append(os.dup2(file, first + name))
+        os.close(file)
+    wanted = [first + number for number in numbers]
+    _renumber(files, wanted)
+    assert [os.pread(number, 9, 0) for number in wanted] == [b"0", b"1", b"2"]
+    assert all(os.get_inheritable(number) for number in wanted)
+    for number in wanted:
+        os.close(number)
