@@ -40,6 +40,7 @@ MOST_DESCRIPTORS: Final = 250
 """That one process can be given: the kernel passes 253 at once (SCM_MAX_FD in unix(7))."""
 _FIRST_OF_OUR_OWN: Final = 3
 """The descriptors below are standard input, output and error."""
+_RESET: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGQUIT)
 _GO: Final = b"g"
 
 
@@ -115,8 +116,11 @@ def run(line: socket.socket, supervisor: int, preloaded: Iterable[str]) -> NoRet
         SystemExit: at its end, and at that of each process that it makes.
     """
     os.setsid()
-    numbers = (signal.SIGINT, *OPERATORS_SIGNALS)
-    inherited = [(number, signal.getsignal(number)) for number in numbers]
+    # Whoever started the engine may have had them blocked or ignored; with SIGCHLD ignored one waits
+    # in vain.
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in _RESET:
+        signal.signal(number, signal.SIG_DFL)
     leave_signals_to_supervisor()
     setproctitle("ringbatch: fork server")
     try:
@@ -129,8 +133,9 @@ def run(line: socket.socket, supervisor: int, preloaded: Iterable[str]) -> NoRet
     wanted = _serve(line)
     if wanted is None:
         raise SystemExit(0)
-    for number, handler in inherited:
-        signal.signal(number, handler)
+    for number in OPERATORS_SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     raise SystemExit(_become(wanted))
 
 

@@ -20,7 +20,7 @@ import gc, json, os, signal, sys
 def main():
     out = int(sys.argv[1])
     main_module = sys.modules["__main__"]
-    operators = (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM, signal.SIGCHLD)
+    operators = (signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM, signal.SIGQUIT, signal.SIGCHLD)
     told = {
         "arguments": sys.argv[2:],
         "environment": dict(os.environ),
@@ -30,7 +30,7 @@ def main():
         "descriptors": [n for n in range(100) if os.path.exists(f"/proc/self/fd/{n}")],
         "inherits": os.get_inheritable(out),
         "input": sys.stdin.read(),
-        "signals": [str(signal.getsignal(n)) for n in operators],
+        "signals": [signal.getsignal(n) is signal.SIG_DFL for n in operators],
         "SIGINT": signal.getsignal(signal.SIGINT) is signal.default_int_handler,
         "blocked": [int(n) for n in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
         "path": sys.path,
@@ -118,6 +118,28 @@ def test_who_is_forked_finds_all_as_if_it_were_executed(drive: Drive, python: tu
     assert told["descriptors"] == [0, 1, 2, 57]
     assert told["collects"]
     assert len(told["cpus"]) == 1
+
+
+SIGNALS = """
+numbers = (signal.SIGCHLD, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGINT)
+for number in numbers:
+    signal.signal(number, signal.SIG_IGN)
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+launch = ForkServer(["json"])
+signal.pthread_sigmask(signal.SIG_SETMASK, ())
+signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+say(told(launch))
+launch.close()
+"""
+
+
+def test_signals_that_were_ignored_or_blocked_at_the_start_are_not_in_who_is_forked(
+    drive: Drive,
+) -> None:
+    ((status, told),) = drive(SIGNALS)
+    assert status == 7
+    assert (told["blocked"], told["SIGINT"]) == ([], True)
+    assert all(told["signals"])
 
 
 MANY = """
