@@ -116,8 +116,8 @@ def run(line: socket.socket, supervisor: int, preloaded: Iterable[str]) -> NoRet
         SystemExit: at its end, and at that of each process that it makes.
     """
     os.setsid()
-    # Whoever started the engine may have had them blocked or ignored; with SIGCHLD ignored one waits
-    # in vain.
+    # Whoever started the engine may have had some blocked or ignored. Without SIGCHLD one waits for
+    # children in vain.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     for number in _RESET:
         signal.signal(number, signal.SIG_DFL)

@@ -153,8 +153,8 @@ def _settings(
 
 def _before_fork(arbiter: Any, worker: Any) -> None:
     setproctitle("ringbatch: frontends")
-    # The garbage collector would write to each page of what a frontend shares with this process, and
-    # so have it copied: at its first look, and again as the frontend ends.
+    # The garbage collector would write to every page that a frontend shares with this process, and
+    # so have it copied: at its first look, and as the frontend ends.
     gc.freeze()
     # With a queue of its own, a frontend gets its share of the connections. From a common one
     # whoever wakes first takes all there are, and one of two frontends is left with none.
