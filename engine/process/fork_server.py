@@ -136,7 +136,13 @@ def run(line: socket.socket, supervisor: int, preloaded: Iterable[str]) -> NoRet
     for number in OPERATORS_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    raise SystemExit(_become(wanted))
+    try:
+        status = _become(wanted)
+    except Exception:
+        # The supervisor's frames, through which it would pass, would take it for one of theirs.
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    raise SystemExit(status)
 
 
 def _let_go_of_all_but(kept: int) -> None:

@@ -110,7 +110,7 @@ class ForkServer:
 
     def __init__(self, preloaded: Iterable[str] = PRELOADED) -> None:
         self._line: socket.socket | None = None
-        self._pid = 0
+        self._pidfd = -1
         self._numpy = _origin_of("numpy")
         self._numpy_was = _version_of(self._numpy)
         # A lock that another thread has would never be free again in who is forked.
@@ -119,15 +119,19 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         supervisor = os.getpid()
         try:
-            self._pid = os.fork()
+            pid = os.fork()
         except OSError as error:
-            logger.warning("no fork server: %s; processes are executed", error)
-            ours.close()
-            theirs.close()
+            self._give_up(error, ours, theirs)
             return
-        if not self._pid:
+        if not pid:
             ours.close()
             fork_server.run(theirs, supervisor, preloaded)
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except OSError as error:
+            # It ends with the socket pair.
+            self._give_up(error, ours, theirs)
+            return
         theirs.close()
         ours.settimeout(_PRELOADED_WITHIN_S)
         self._line = ours
@@ -178,13 +182,20 @@ class ForkServer:
             self._line.close()
             self._line = None
 
+    def _give_up(self, error: OSError, *ends: socket.socket) -> None:
+        logger.warning("no fork server: %s; processes are executed", error)
+        for end in ends:
+            end.close()
+
     def _end(self) -> None:
-        if self._pid:
+        if self._pidfd >= 0:
+            # It may have ended, and been waited for as a stranger is.
             with suppress(ProcessLookupError):
-                os.kill(self._pid, signal.SIGKILL)
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
             with suppress(ChildProcessError):
-                os.waitpid(self._pid, 0)
-            self._pid = 0
+                os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
+            os.close(self._pidfd)
+            self._pidfd = -1
 
 
 def wait_for_strangers(own: Iterable[int]) -> None:

@@ -165,7 +165,7 @@ def test_each_descriptor_has_the_number_that_it_has_here(drive: Drive) -> None:
 ENDED = """
 launch = ForkServer(["json"])
 say(told(launch)[0])
-os.kill(launch._pid, signal.{signal})
+signal.pidfd_send_signal(launch._pidfd, signal.{signal})
 launching._ANSWERS_WITHIN_S = 0.5
 launch._line.settimeout(0.5)
 say(told(launch)[0])
@@ -199,7 +199,7 @@ fork_server.socket.send_fds(launch._line, [text], [writing])
 os.close(writing)
 {after}
 say(os.read(reading, 1 << 16).decode())
-os.waitpid(launch._pid, 0)
+os.waitid(os.P_PIDFD, launch._pidfd, os.WEXITED)
 while True:
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
@@ -260,6 +260,28 @@ fork_server.os.fork = once"""
 )
 def test_what_the_kernel_refuses_there_is_told_here(drive: Drive, what: str, errno: int) -> None:
     assert drive(REFUSED.format(what=what)) == [errno]
+
+
+RAISES = """
+open("raises.py", "w").write("def main():\\n    raise {what}('of the process')\\n")
+reading, writing = os.pipe()
+usual = os.dup(2)
+os.dup2(writing, 2)
+launch = ForkServer(["json"])
+for folder in (None, "/nowhere"):
+    status = end(launch("raises", [], dict(os.environ), folder, ()))
+    say([status, os.read(reading, 1 << 16).decode().splitlines()[-1]])
+os.dup2(usual, 2)
+launch.close()
+"""
+
+
+@pytest.mark.parametrize("what", ["OSError", "BrokenPipeError", "ValueError"])
+def test_what_is_raised_in_who_is_forked_ends_that_alone(drive: Drive, what: str) -> None:
+    raised, nowhere = drive(RAISES.format(what=what))
+    assert raised == [1, f"{what}: of the process"]
+    assert nowhere[0] == 1
+    assert nowhere[1].startswith("FileNotFoundError: ")
 
 
 THREADED = """
