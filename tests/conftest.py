@@ -21,6 +21,7 @@ import pytest
 from dealing import dealt
 from hypothesis import HealthCheck, settings
 from tiers import MARKER, OPTION
+from walking import Walk
 
 import ringbatch.engine
 from ringbatch.shm import object_names
@@ -61,6 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
         **({"database": None} if in_ci else {}),
     )
     settings.load_profile("ringbatch")
+    if walk := Walk.of(config):
+        config.pluginmanager.register(walk)
 
 
 def pytest_report_header() -> str:

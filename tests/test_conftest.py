@@ -235,3 +235,18 @@ def test_what_is_selected_is_dealt(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     run = run_pytest(tmp_path, nothing, "--collect-only", "-q", "--exhaustive", "-m", "exhaustive")
     files = re.findall(r"tests/\w+/test_(\w)\.py::test_second", run.stdout)
     assert files == ["b", "a", "a", "c", "a", "a"], run.stdout
+
+
+def test_each_process_begins_to_read_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has read, it has in the order in which one process alone reads."""
+    (tmp_path / "part").mkdir()
+    for name in ("test_a", "test_b", "test_c", "test_d", "part/test_e", "part/test_f"):
+        own = f"def test_{name[-1]}(): pass\nprint('read {name[-1]}')\n"
+        (tmp_path / f"{name}.py").write_text(own)
+    monkeypatch.setenv("PYTEST_XDIST_WORKER_COUNT", "2")
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw1")
+    run = run_pytest(tmp_path, "def test_g(): pass", "--collect-only", "-q", "-s")
+    assert re.findall(r"read (\w)", run.stdout) == [*"fecdab"], run.stdout
+    assert re.findall(r"::test_(\w)", run.stdout) == [*"efabcdg"], run.stdout
