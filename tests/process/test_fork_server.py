@@ -267,7 +267,10 @@ open("raises.py", "w").write("def main():\\n    raise {what}('of the process')\\
 reading, writing = os.pipe()
 usual = os.dup(2)
 os.dup2(writing, 2)
-launch = ForkServer(["json"])
+try:
+    launch = ForkServer(["json"])
+except Exception:
+    os._exit(3)
 for folder in (None, "/nowhere"):
     status = end(launch("raises", [], dict(os.environ), folder, ()))
     say([status, os.read(reading, 1 << 16).decode().splitlines()[-1]])
