@@ -39,6 +39,7 @@ from ringbatch.engine.systemd.sockets import expect, passed
 from ringbatch.shm.errors import StartupError, how_to_install
 from ringbatch.shm.host.credentials import key_digests, objection, server_tls
 from ringbatch.shm.restarts import Role
+from ringbatch.shm.segment import Segment
 
 logger = logging.getLogger("ringbatch.supervisor")
 
@@ -156,6 +157,13 @@ class Frontends:
         server = self._server
         assert server.grpc_port is not None, "there is one"
         return hold(server.host, server.grpc_port, beside=server.share_port)
+
+    def begun(self, slot: ProcessSlot, segment: Segment) -> bool:
+        """Whether the processes of a slot have imported what they need; beside another engine one
+        waits for the next until then, as it takes CPU time from who serves."""
+        if slot is self.http:
+            return segment.serving_lanes() >= self._server.frontends
+        return bool(slot.ready_ns)
 
     def all_serve(self, serving: int) -> bool:
         """Whether every frontend accepts connections, and the one that a connection comes to is

@@ -182,6 +182,8 @@ class Supervisor:
             self._until(lambda: all(slot.ready_ns for slot in workers))
         for slot in self.frontends.slots:
             self._keeper.fill(slot)
+            if self._predecessor is not None:
+                self._until(partial(self.frontends.begun, slot, segment), _PROBE_EVERY_S)
         self._until(lambda: all(slot.ready_ns for slot in workers))
         self.frontends.http.begins("its start", Limit(), time.monotonic_ns())
         self._until(lambda: self.frontends.all_serve(segment.serving_lanes()), _PROBE_EVERY_S)
