@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from tiers import exhaustive
 
 from ringbatch.frontend.grpc import messages
 from ringbatch.frontend.grpc.messages import (
@@ -139,12 +140,14 @@ def test_the_messages_stand_in_nobodys_way() -> None:
 
 def compiled(folder: Path, output: Path) -> bytes:
     """What protoc makes of the .proto files of a folder."""
+    pytest.importorskip("grpc_tools", reason="protoc is in the extra `test-exhaustive`")
     files = sorted(folder.glob("*.proto"))
     command = (sys.executable, "-m", "grpc_tools.protoc", "-I", folder)
     subprocess.run([*command, f"--descriptor_set_out={output}", *files], check=True)
     return output.read_bytes()
 
 
+@exhaustive
 def test_the_descriptors_are_what_protoc_makes_of_the_proto_files(tmp_path: Path) -> None:
     made = FileDescriptorSet.FromString(compiled(PROTOS, tmp_path / "messages.pb"))
     kept = FileDescriptorSet.FromString((PROTOS / "messages.pb").read_bytes())
@@ -165,6 +168,7 @@ def test_both_versions_of_reflection_are_the_same() -> None:
     assert declared.startswith(f"{second.package};")
 
 
+@exhaustive
 def test_a_schema_has_messages_and_methods_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "a.proto").write_text(
         'syntax = "proto3"; package a.b;'

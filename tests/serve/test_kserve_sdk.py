@@ -1,4 +1,8 @@
-"""The inference clients of the kserve SDK, unchanged, against a real server."""
+"""The inference clients of the kserve SDK, unchanged, against a real server.
+
+Of the second tier because the SDK takes long to install. What it asks, in V1, V2 and gRPC, others
+ask in the first: test_inputs.py, test_tritonclient.py, test_grpc.py.
+"""
 
 import importlib.util
 import json
@@ -10,6 +14,9 @@ from typing import Any
 
 import pytest
 from serve.server import Start
+from tiers import exhaustive
+
+pytestmark = exhaustive
 
 TWICE = """
 from ringbatch.engine import Tensor
@@ -35,7 +42,10 @@ def said(
 ) -> dict[str, Any]:
     """What the SDK's clients found."""
     if importlib.util.find_spec("kserve") is None:
-        pytest.skip("the kserve SDK is not installed; it has no release for Python 3.14")
+        pytest.skip(
+            "kserve is not installed; the extra `test-exhaustive` has it, but there is no release "
+            "for Python 3.14"
+        )
     folder = tmp_path_factory.mktemp("models")
     models = {"matmul": {"path": "matmul.py"}}
     for name, datatype, size in (

@@ -110,7 +110,7 @@ def test_schemathesis_finds_nothing(
     many elements as its shape.
     """
     if importlib.util.find_spec("schemathesis") is None:
-        pytest.skip("schemathesis is not installed; the extra `test` has it")
+        pytest.skip("schemathesis is not installed; the extra `test-exhaustive` has it")
     (tmp_path / "st.toml").write_text(CONFIGURATION)
     told = subprocess.run(
         [
