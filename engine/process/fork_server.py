@@ -205,14 +205,16 @@ def _serve(line: socket.socket) -> Wanted | None:
 
 
 def _receive(line: socket.socket) -> tuple[Wanted, list[int]] | None:
+    """What is asked for, and the descriptors that come with it; None where nobody asks any more."""
     text, descriptors = b"", list[int]()
-    while not text.endswith(b"\n"):
-        data, found, _, _ = socket.recv_fds(line, 1 << 16, MOST_DESCRIPTORS)
-        descriptors += found
-        if not data:
-            return None
-        text += data
-    return Wanted(**json.loads(text)), descriptors
+    with suppress(ConnectionError):
+        while not text.endswith(b"\n"):
+            data, found, _, _ = socket.recv_fds(line, 1 << 16, MOST_DESCRIPTORS)
+            descriptors += found
+            if not data:
+                break
+            text += data
+    return (Wanted(**json.loads(text)), descriptors) if text.endswith(b"\n") else None
 
 
 class _Gate:
