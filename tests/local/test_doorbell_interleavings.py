@@ -302,6 +302,7 @@ LARGE = {
     "two at once, two workers idle",
     "two apart, two workers idle",
     "two frontends, two workers idle",
+    "one request, a worker finishes",
     "two at once, a worker finishes",
     "two apart, a worker finishes",
     "two at once, a worker begins",

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from segment_fixture import Array, Client, local_segment, pack, spec, unpack
+from tiers import first_of
 
 from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker import tensors as tensors_module
@@ -82,7 +83,7 @@ SHAPES: list[tuple[int, ...]] = [(), (1,), (3,), (2, 3), (0,), (2, 0, 3), (-1,),
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize("name", DATATYPES)
-@pytest.mark.parametrize("rows", [[1], [1, 1, 1], [3, 3], [2, 1, 4]], ids=str)
+@pytest.mark.parametrize("rows", first_of([[1], [2, 1, 4], [1, 1, 1], [3, 3]], 2), ids=str)
 def test_every_datatype_and_shape_comes_out_as_it_went_in(
     name: str, shape: tuple[int, ...], rows: list[int]
 ) -> None:

@@ -197,6 +197,7 @@ def test_few_processes_are_found(anybodys_model: Path) -> None:
     assert told("--port", "0", preexec_fn=few)["processes"][0]["level"] == "ok"
 
 
+@exhaustive
 def test_threads_above_cores_are_found() -> None:
     for arguments, environment in (
         (("--threads", "1000"), {}),

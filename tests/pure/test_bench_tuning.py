@@ -132,12 +132,12 @@ def grid(cpus: int) -> list[Candidate]:
 @pytest.mark.parametrize(
     ("kind", "noise", "near"),
     [
-        (Formula, 0.02, 0.9),
+        pytest.param(Formula, 0.02, 0.9, marks=exhaustive),
         (Formula, 0.05, 0.9),
-        (Formula, 0.1, 0.75),
-        (Ridges, 0.02, 0.8),
+        pytest.param(Formula, 0.1, 0.75, marks=exhaustive),
+        pytest.param(Ridges, 0.02, 0.8, marks=exhaustive),
         (Ridges, 0.05, 0.7),
-        (Ridges, 0.1, 0.55),
+        pytest.param(Ridges, 0.1, 0.55, marks=exhaustive),
     ],
 )
 @pytest.mark.parametrize("cpus", [2, *(pytest.param(cpus, marks=exhaustive) for cpus in (16, 64))])

@@ -90,6 +90,7 @@ def test_a_stall_of_the_server_appears_in_its_percentiles(served: Server) -> Non
     assert found.lag_ms(0.9) < 0.2 * longest_ms
 
 
+@exhaustive
 def test_a_generator_that_stood_still_says_so_and_its_run_is_void(served: Server) -> None:
     found = seen_with_stop(served, "generator")
     assert found.lag_ms(0.99) > 0.8 * STALL_S * 1e3

@@ -33,7 +33,7 @@ STALLED = {
     Protocol.CLIENT: "collector",
 }
 every_protocol = pytest.mark.parametrize(
-    "protocol", only({str(one): one for one in Protocol}, "grpc", "client")
+    "protocol", only({str(one): one for one in Protocol}, "grpc")
 )
 
 

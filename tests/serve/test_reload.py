@@ -348,6 +348,7 @@ def test_a_worker_that_takes_the_place_of_another_serves_what_was_loaded(
     assert not site.says_another()
 
 
+@exhaustive
 def test_a_link_that_leads_elsewhere_is_another_file(site: Site, wait_until: WaitUntil) -> None:
     link = site.folder / "m.py"
     for number in (2, 3):
@@ -493,7 +494,9 @@ def predict(x):
 """
 
 
-@pytest.mark.parametrize("library", [tritonclient.http, tritonclient.grpc], ids=["http", "grpc"])
+@pytest.mark.parametrize(
+    "library", only({"http": tritonclient.http, "grpc": tritonclient.grpc}, "grpc")
+)
 def test_tritons_client_loads_versions_asks_for_them_and_unloads_them(
     site: Site, library: Any
 ) -> None:
