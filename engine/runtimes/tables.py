@@ -96,18 +96,23 @@ class Table:
     def _frame(self, arrays: Sequence[Array]) -> Any:
         given = dict(zip((column.name for column in self.columns), arrays, strict=True))
         nothing = np.full(len(arrays[0]), np.nan)
-        frame = self._pandas.DataFrame({name: given.get(name, nothing) for name in self._all})
+        values = {name: given.get(name, nothing) for name in self._all}
+        # pandas 3 would make texts of its own type of them, in which None is NaN.
+        series = self._pandas.Series
+        frame = self._pandas.DataFrame(
+            {name: series(array, dtype=array.dtype) for name, array in values.items()}
+        )
         for column in self.columns:
             if column.categories:
-                values = frame[column.name]
-                others = sorted(set(values[values.notna()]) - set(column.categories))
+                texts = frame[column.name]
+                others = sorted(set(texts[texts.notna()]) - set(column.categories))
                 if others and column.closed:
                     raise InvalidInput(
                         f'input "{column.name}" holds {others[0]!r}, which is none of the '
                         "categories that the model was trained with"
                     )
                 known = [*column.categories, *others]
-                frame[column.name] = self._pandas.Categorical(values, categories=known)
+                frame[column.name] = self._pandas.Categorical(texts, categories=known)
         return frame
 
 

@@ -183,8 +183,12 @@ def _drop_first_packets(listener: socket.socket) -> None:
 
 
 def half_open(ports: Container[int]) -> bool:
-    """Whether a client of one of these ports is in the midst of the handshake."""
-    return HALF_OPEN in tcp_states(ports)
+    """Whether a client of one of these ports is in the midst of the handshake; where that cannot be
+    seen, as without a descriptor to spare, none is."""
+    try:
+        return HALF_OPEN in tcp_states(ports)
+    except OSError:
+        return False
 
 
 def address(bound: socket.socket) -> str:

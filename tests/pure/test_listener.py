@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from ringbatch.engine.supervisor import listener as listener_module
 from ringbatch.engine.supervisor.listener import (
     address,
     close_to_newcomers,
@@ -224,6 +225,14 @@ def test_who_connects_to_another_port_or_by_another_protocol_is_told_apart() -> 
             stack.enter_context(socket.create_connection(listener.getsockname()[:2]))
             assert half_open({port, 1})
             assert not half_open({1})
+
+
+def test_nobody_is_waited_for_who_cannot_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(ports: object) -> list[bytes]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(listener_module, "tcp_states", refused)
+    assert not half_open({80})
 
 
 def hosts() -> list[str]:
