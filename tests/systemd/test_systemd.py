@@ -200,7 +200,7 @@ def start(operator: Operator) -> None:
     )
     operator.say(f"ready {(ready - began) / 1e6:.1f} s after its start")
     with operator.load("light load"):
-        wait_for(lambda: len(machine.processes(UNIT)) == 8, "all processes")
+        wait_for(lambda: len(machine.processes(UNIT)) == 9, "all processes")
 
 
 def kill_each_role(operator: Operator) -> None:
