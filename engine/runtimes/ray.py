@@ -140,7 +140,8 @@ class _Driver:
         )
         self._worker = uuid.uuid4().hex
         self._actor: Any = None
-        self._said_ns = 0
+        self._said = ""
+        self._say_ns = 0
 
     def open(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Find the actor or make it, and have it open the model: what that takes and returns.
@@ -149,6 +150,7 @@ class _Driver:
             StartupError: it cannot be had, or the model cannot be opened.
         """
         until_ns = _after_ns(self._limit_s)
+        self._say_ns = _after_ns(_LOOK_S)
         while True:
             try:
                 self._actor = self._found_or_made()
@@ -158,6 +160,8 @@ class _Driver:
                 break
             except self._errors as error:
                 self._expect_another_try(error, until_ns)
+                # An actor whose node has died may fail each call sooner than any wait ends.
+                self._say_what_is_missing()
                 time.sleep(_AGAIN_S)
         state = "found, with the model loaded" if about["loaded"] else "without a model"
         words = "actor %s on %s, process %d, %s"
@@ -303,13 +307,18 @@ class _Driver:
             left_s = max((until_ns - time.monotonic_ns()) / 1e9, 0)
             if ray.wait([reference], timeout=min(left_s, _LOOK_S))[0]:
                 return ray.get(reference)
-            words = waiting(self._place.needs, ray.nodes())
             if left_s == 0:
-                raise TimeoutError(words)
-            if time.monotonic_ns() - self._said_ns > _SAY_AGAIN_S * 1e9 or not self._said_ns:
-                self._said_ns = time.monotonic_ns()
-                logger.warning("%s", words)
-                self._options.waits()
+                raise TimeoutError(waiting(self._place.needs, ray.nodes()))
+            self._say_what_is_missing()
+
+    def _say_what_is_missing(self) -> None:
+        """Have the log say why the actor has no place yet: now and then, and when that changes."""
+        words = waiting(self._place.needs, self._ray.nodes())
+        changed = self._said not in ("", words)
+        if changed or time.monotonic_ns() >= self._say_ns:
+            self._said, self._say_ns = words, _after_ns(_SAY_AGAIN_S)
+            logger.warning("%s", words)
+            self._options.waits()
 
     def _restart(self) -> None:
         """Have the actor end whatever it is at, and start anew."""

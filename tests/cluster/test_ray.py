@@ -230,6 +230,7 @@ def test_what_no_node_has_is_said_and_waited_for(
     cluster.remove(cluster.nodes[-1])
     reason = "the cluster has no place for its actor yet; the log says what is missing"
     wait_until(lambda: reason in readiness(server), "readiness to say so too", 60)
+    wait_until(lambda: server.stderr.count(words) == 2, "the log to say so again", 60)
     cluster.add(resources={"rare": 1})
     wait_until(lambda: ask(server)[0] == 200, "answers from the new node", 60)
     assert reason not in readiness(server)
