@@ -7,6 +7,7 @@ let go of it at any time.
 The engine that is to serve asks for a handover at the control socket of the one that serves. It
 gets a report whose lines name the sockets, and the sockets themselves, and keeps the connection.
 Once it serves it says so, and the other one stops; where the connection ends before, nothing was.
+The other one ends the connection when it takes nothing more.
 """
 
 import array
@@ -45,7 +46,11 @@ _UNDER_WAY: Final = (
 )
 _SERVES: Final = b"serves\n"
 _ANSWERS_WITHIN_S: Final = 10.0
+_GIVES_WAY_WITHIN_S: Final = 10.0
+_LOOK_EVERY_S: Final = 0.01
 _LOOKS: Final = 3
+
+Wait = Callable[[Callable[[], bool], float, float], None]
 
 
 class Passed(NamedTuple):
@@ -120,12 +125,14 @@ class Succession:
         except OSError:
             said = b""
         self.complete = said == _SERVES
-        if not self.complete:
+        if self.complete:
+            self._loop.forget(successor)
+        else:
             logger.warning("the engine that was to serve in this one's stead is gone")
-        self.end()
+            self.end()
 
     def end(self) -> None:
-        """Wait for no other engine any more."""
+        """Wait for no other engine any more; the one that serves knows by that that it is alone."""
         if self._successor is not None:
             self._loop.forget(self._successor)
             self._successor.close()
@@ -186,15 +193,30 @@ class Predecessor:
         if time.monotonic_ns() >= self.limit_ns:
             raise StartupError(f"not ready within {self._timeout_s:g} s")
 
-    def replace(self) -> None:
-        """Have it stop, because another serves in its stead."""
+    def replace(self, wait: Wait) -> None:
+        """Have it stop, because another serves in its stead, and wait until it takes nothing more.
+
+        Args:
+            wait: for what a function says, so many seconds at most, looking every so many.
+        """
         self.serves = False
         for _, left in self._sockets:
             # At these addresses nobody will serve any more.
             close_to_newcomers(left)
         with suppress(OSError):
             self._connection.sendall(_SERVES)
+            self._connection.setblocking(False)
+        # Who asks for what only the new engine has would be refused there.
+        wait(self._gives_way, _GIVES_WAY_WITHIN_S, _LOOK_EVERY_S)
         self.close()
+
+    def _gives_way(self) -> bool:
+        try:
+            return not self._connection.recv(1)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def close(self) -> None:
         """Let go of it; it goes on where it was not replaced."""

@@ -150,7 +150,7 @@ class Supervisor:
         try:
             self._start()
             if self._predecessor is not None:
-                self._predecessor.replace()
+                self._predecessor.replace(self._keeper.wait)
             with suppress(OSError):  # nobody reads it any more
                 print(self.frontends.welcome(", ".join(self._config.names)), flush=True)
             self._service.is_ready()
@@ -440,7 +440,6 @@ class Supervisor:
         self.frontends.shared = self._superseded or self._succession.under_way
         delay_s = 0.0 if self._superseded else self._config.server.stop_delay_s
         drain_s = self.frontends.drain_s(superseded=self._superseded) + _KILL_AFTER_S
-        workers = list(self._workers.values())
         self._service.stops(self._failure or "stopping", delay_s + drain_s + _STOP_BEYOND_DRAIN_S)
         for step in (
             self._take_no_more_orders,
@@ -452,7 +451,7 @@ class Supervisor:
             self._drain,
             partial(end, self.frontends.slots, drain_s, at_once),
             partial(self._answer_clients, at_once),
-            partial(end, workers, _KILL_AFTER_S, at_once),
+            partial(end, list(self._workers.values()), _KILL_AFTER_S, at_once),
             partial(end, [self._collectors.standby], _KILL_AFTER_S, at_once),
             partial(end, [self._collectors.collector], _KILL_AFTER_S, at_once),
             self._unlink,
@@ -492,6 +491,7 @@ class Supervisor:
     def _drain(self) -> None:
         if self._segment is not None:
             self._segment.drain(superseded=self._superseded)
+            self._succession.end()
             # Any message makes it look; what it finds is that no further request will come.
             self._collectors.tell(Draining())
 

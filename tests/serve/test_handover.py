@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -23,9 +24,10 @@ from ringbatch.engine.supervisor.control import ask as order
 from ringbatch.frontend import Client, Draining
 from ringbatch.shm.descriptors import LAYOUT_VERSION, HeaderWords
 from ringbatch.shm.engines import only as only_engine
+from ringbatch.shm.engines import running
 from ringbatch.shm.host.control_socket import Order
 from ringbatch.shm.layout import WORD
-from ringbatch.shm.object_names import DIRECTORY
+from ringbatch.shm.object_names import DIRECTORY, engine_and_pid
 
 WaitUntil = Callable[..., Any]
 Replace = Callable[..., Server]
@@ -102,6 +104,11 @@ def over_grpc(stub: Stub) -> None:
     end = stub.start(WANTED, patient=False)()
     if end.code != "OK":
         raise AssertionError(end)
+
+
+def serves(name: str, pid: int) -> bool:
+    with running(name) as found:
+        return any(engine_and_pid(one.name)[1] == pid and one.ready_ns for one in found)
 
 
 def agent_port(server: Server) -> int:
@@ -192,6 +199,24 @@ def test_the_old_one_answers_what_it_has(start: Start, replace: Replace, name: s
         assert client.models == ("echo",)
         assert client.infer("echo", [3]) == [3]
     assert new.gone() is False
+
+
+def test_it_says_that_it_serves_once_the_old_one_takes_nothing(
+    start: Start, replace: Replace, name: str, wait_until: WaitUntil
+) -> None:
+    old = start(MODELS, name=name)
+    new = replace({"n": MODELS["m"]}, name=name)
+    with Client(name) as client:
+        wait_until(lambda: "another engine starts" in old.stderr, "the sockets to be passed on")
+        os.kill(old.pid, signal.SIGSTOP)
+        try:
+            wait_until(lambda: serves(name, new.pid), "the new one to serve")
+            assert "serving" not in new.stdout
+        finally:
+            os.kill(old.pid, signal.SIGCONT)
+        wait_until(lambda: "serving" in new.stdout, "it to say so")
+        assert client.infer("n", X).shape == (1, 10)
+    assert old.process.wait(30) == 0
 
 
 @exhaustive
