@@ -87,7 +87,9 @@ def reason_name(reason: int) -> str:
     return _REASONS.get(reason, "")
 
 
-def breakdown(began_ns: int, accepted_ns: int, stamps: Answer | None, ended_ns: int) -> Breakdown:
+def breakdown(
+    began_ns: int, accepted_ns: int, stamps: Answer | None, ended_ns: int, take_ns: int = 0
+) -> Breakdown:
     """The breakdown of a request.
 
     Args:
@@ -95,29 +97,35 @@ def breakdown(began_ns: int, accepted_ns: int, stamps: Answer | None, ended_ns: 
         accepted_ns: when all of it was there.
         stamps: of its slot; None where it was in none, or left it without an answer.
         ended_ns: when its answer was ready to be written.
+        take_ns: how long its client let the answer wait.
     """
     read = max(accepted_ns - began_ns, 0) if began_ns else 0
     if stamps is None:
-        return Breakdown(read, ended_ns - accepted_ns)
-    instants = [accepted_ns]
+        return Breakdown(read, ended_ns - accepted_ns, take=take_ns)
     # What did not happen took no time. A worker that lies harms its own model's figures only.
-    for instant in (stamps.began_ns, stamps.gathered_ns, stamps.ran_ns, stamps.finished_ns):
-        instants.append(min(max(instant, instants[-1]), ended_ns))
-    accepted, began, gathered, ran, finished = instants
+    began = _between(accepted_ns, stamps.began_ns, ended_ns)
+    gathered = _between(began, stamps.gathered_ns, ended_ns)
+    ran = _between(gathered, stamps.ran_ns, ended_ns)
+    finished = _between(ran, stamps.finished_ns, ended_ns)
     if not stamps.began_ns:
         # It came to no run; whoever answered it in its queue did so at the end of that.
         began = gathered = ran = finished
     return Breakdown(
         read,
         0,
-        began - accepted,
+        began - accepted_ns,
         gathered - began,
         ran - gathered,
         finished - ran,
         ended_ns - finished,
-        0,
+        take_ns,
         stamps.batch,
         stamps.batch_rows,
         reason_name(stamps.reason) if stamps.batch_rows else "",
         stamps.attempts,
     )
+
+
+def _between(least: int, instant: int, most: int) -> int:
+    """An instant, or that of the bounds it is beyond; where they cross, the last."""
+    return min(max(instant, least), most)

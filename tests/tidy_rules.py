@@ -48,6 +48,7 @@ PURE_MODULES = (
     "ringbatch.engine.supervisor.model_diff",
     "ringbatch.engine.supervisor.scaling",
     "ringbatch.shm.scalings",
+    "ringbatch.shm.host.logfmt",
     "ringbatch.engine.collector.costs",
     "ringbatch.engine.collector.sides",
     "ringbatch.engine.config.places",

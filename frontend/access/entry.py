@@ -9,6 +9,7 @@ from ringbatch.shm.host.log_lines import LineFormatter
 
 _SERVER_FAILED: Final = 500
 _LONGEST_TARGET: Final = 128
+_IN_MS: Final = tuple(f"{name}_ms" for name in PHASES)
 
 
 class Entry(NamedTuple):
@@ -48,30 +49,36 @@ class Entry(NamedTuple):
 def fields(entry: Entry) -> dict[str, Any]:
     """An entry by names, without what does not apply."""
     found = entry.found
-    said: dict[str, Any] = {
-        "id": entry.request_id,
-        "trace": entry.trace,
-        "target": entry.target[:_LONGEST_TARGET],
-        "model": entry.model,
-        "version": entry.version,
-        "protocol": entry.protocol,
-        "status": entry.status,
-        "ms": found.total / 1e6,
-        "cause": found.cause(entry.rows),
-    }
-    phases = zip(PHASES, found.phases, strict=True)
-    said |= {f"{name}_ms": ns / 1e6 for name, ns in phases if ns}
-    said |= {
-        "batch": entry.batch_id,
-        "batch_size": found.batch_rows if entry.batch_id else "",
-        "instances": entry.rows or "",
-        "reason": found.reason,
-        "attempts": found.attempts or "",
-        "bytes_in": entry.bytes_in,
-        "bytes_out": entry.bytes_out,
-        "client": entry.client,
-    }
-    return {name: value for name, value in said.items() if value != ""}
+    phases = found.phases
+    said: dict[str, Any] = {"id": entry.request_id}
+    if entry.trace:
+        said["trace"] = entry.trace
+    if entry.target:
+        said["target"] = entry.target[:_LONGEST_TARGET]
+    if entry.model:
+        said["model"] = entry.model
+        said["version"] = entry.version
+    said["protocol"] = entry.protocol
+    said["status"] = entry.status
+    said["ms"] = sum(phases) / 1e6
+    said["cause"] = found.cause(entry.rows)
+    for name, ns in zip(_IN_MS, phases, strict=True):
+        if ns:
+            said[name] = ns / 1e6
+    if entry.batch_id:
+        said["batch"] = entry.batch_id
+        said["batch_size"] = found.batch_rows
+    if entry.rows:
+        said["instances"] = entry.rows
+    if found.reason:
+        said["reason"] = found.reason
+    if found.attempts:
+        said["attempts"] = found.attempts
+    said["bytes_in"] = entry.bytes_in
+    said["bytes_out"] = entry.bytes_out
+    if entry.client:
+        said["client"] = entry.client
+    return said
 
 
 def line(entry: Entry, formatter: LineFormatter) -> str:

@@ -9,7 +9,7 @@ import os
 import random
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ringbatch.frontend.access.choice import (
     LOGGED,
@@ -33,6 +33,8 @@ from ringbatch.shm.host.log_lines import formatter
 from ringbatch.shm.host.process import STDERR
 from ringbatch.shm.recent import RecentRequest
 from ringbatch.shm.tallies import Protocol
+
+_PROTOCOL_NAMES: Final = tuple(protocol.name.lower() for protocol in Protocol)
 
 
 class Exchanged(NamedTuple):
@@ -59,8 +61,8 @@ class Recorder:
         ids: makes those that clients have not chosen.
         endings: of the process; what is `notable` there is to be recorded.
         told: what clients are told beside the id.
-        draws: to be called for each request, once, with its ``traceparent``: of which samples it
-            is, and so whether it is to be recorded; None where there are no samples.
+        samples: to be asked about each request, once: of which it is, and so whether it is to be
+            recorded; None where there are none.
 
     Args:
         settings: what is wanted.
@@ -91,7 +93,7 @@ class Recorder:
         samples = settings.scope == "all" and settings.sample > 0
         logged = Draw(settings.sample, chance) if samples else None
         traced = Draw(settings.trace_sample, chance) if endings.traced is not None else None
-        self.draws = Samples(logged, traced).of if logged or traced else None
+        self.samples = Samples(logged, traced) if logged or traced else None
         if settings.scope != "off" and settings.slower_than_ms > 0:
             endings.log_slower_than(int(settings.slower_than_ms * 1e6))
         self.endings = endings
@@ -100,8 +102,8 @@ class Recorder:
         self._wall_s = wall_s
 
     def drawn(self, trace: bytes) -> int:
-        """`draws`, or 0 where there are no samples."""
-        return 0 if self.draws is None else self.draws(trace)
+        """Of which samples the request is that has this ``traceparent``; see `Samples.of`."""
+        return 0 if self.samples is None else self.samples.of(trace)
 
     def record(self, ending: Ending, exchanged: Exchanged, take_ns: int = 0, *, drawn: int) -> None:
         """Log a request, keep and trace it, if it is one of those.
@@ -139,7 +141,7 @@ class Recorder:
             "" if tally.name else exchanged.target,
             tally.name,
             tally.version,
-            tally.protocol.name.lower(),
+            _PROTOCOL_NAMES[tally.protocol],
             ending.code,
             found,
             ending.instances,
@@ -152,8 +154,7 @@ class Recorder:
 
 def _found(ending: Ending, exchanged: Exchanged, take_ns: int) -> Breakdown:
     began_ns = exchanged.began_ns
-    found = breakdown(began_ns, ending.accepted_ns, ending.stamps, ending.ended_ns)
-    return found._replace(take=take_ns)
+    return breakdown(began_ns, ending.accepted_ns, ending.stamps, ending.ended_ns, take_ns)
 
 
 def _recent(ending: Ending, exchanged: Exchanged, take_ns: int) -> RecentRequest:

@@ -78,7 +78,11 @@ class Writer:
         while not (self._closing.is_set() and not self._waiting):
             self._news.wait(_LOOK_EVERY_S)
             self._closing.wait(GATHER_S)
-            self._news.clear()
+            if not self._waiting:
+                # Not before: to wait for each news too would be one more turn at the lock.
+                self._news.clear()
+                if self._waiting:
+                    self._news.set()
             self.write_waiting()
         self.write_waiting()
 

@@ -105,7 +105,6 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
     """
 
     __slots__ = (
-        "_draws",
         "_endings",
         "_heads",
         "_in_place",
@@ -113,6 +112,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         "_is_told",
         "_make_id",
         "_recorder",
+        "_samples",
         "_settings",
         "_start",
         "budget",
@@ -128,7 +128,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         self._start = settings.inference.start
         recorder = self._recorder = settings.recorder
         self._endings = recorder.endings
-        self._draws = recorder.draws
+        self._samples = recorder.samples
         self._is_told = recorder.told.anything
         self._make_id = recorder.ids.make
         self.budget = settings.budget
@@ -208,7 +208,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         head, number = stream.head, stream.number
         self._inferring.pop(number, None)
         response, error, trailing = answer
-        drawn = 0 if self._draws is None else self._draws(head.trace)
+        drawn = 0 if self._samples is None else self._samples.of(head.trace)
         told = self._is_told or head.asks or head.load
         if error is not None or drawn or self._endings.notable or told:
             self._answer_unusually(call, response, error, trailing, drawn)

@@ -65,7 +65,6 @@ class FastLane(asyncio.Protocol):
         "_clock",
         "_coding",
         "_config",
-        "_draws",
         "_endings",
         "_head",
         "_head_text",
@@ -79,6 +78,7 @@ class FastLane(asyncio.Protocol):
         "_reading",
         "_receiver",
         "_request",
+        "_samples",
         "_seen_bytes",
         "_server_state",
         "_settings",
@@ -116,7 +116,7 @@ class FastLane(asyncio.Protocol):
         self._make_id = settings.response_heads.ids.make
         recorder = settings.recorder
         self._endings = recorder.endings
-        self._draws = recorder.draws
+        self._samples = recorder.samples
         self._told = recorder.told
         self._identity = b""
         """What the head of the next answer has from the id of its request on."""
@@ -355,7 +355,7 @@ class FastLane(asyncio.Protocol):
         self._clock.age_s = 0
         size = len(body)
         head = self._request
-        drawn = 0 if self._draws is None else self._draws(head.trace)
+        drawn = 0 if self._samples is None else self._samples.of(head.trace)
         usual = headers is JSON and status == 200 and self._keep_alive and size < MIN_ENCODED_BYTES
         told, is_timed = self._told, False
         if drawn or self._endings.notable or self._watch.began_ns or size >= LARGE_ANSWER_BYTES:

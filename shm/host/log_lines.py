@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from ringbatch.shm.host.logfmt import as_words
+
 Form = Literal["text", "json"]
 FORM_VARIABLE: Final = "RINGBATCH_LOG_FORMAT"
 """In the environment, for all processes of an engine: the `Form`."""
@@ -34,8 +36,6 @@ _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 apart."""
 _BELOW: Final = "\n  "
 """What stands before each line of a traceback, which may hold what a client has sent."""
-_PLAIN: Final = re.compile(r"[!#-<>-~]+")
-"""A value that needs no quotes: neither blanks, nor quotes, nor another ``=``."""
 
 
 class LineFormatter(logging.Formatter):
@@ -141,21 +141,6 @@ def _instant(time_s: float) -> str:
 
 def _escaped(found: re.Match[str]) -> str:
     return f"\\x{ord(found[0]):02x}"
-
-
-def as_words(fields: Mapping[str, Any]) -> str:
-    """Fields as ``name=value``; what has other than visible characters of ASCII is quoted."""
-    return " ".join([f"{name}={_word(value)}" for name, value in fields.items()])
-
-
-def _word(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.3f}"
-    text = str(value)
-    if isinstance(value, int) or _PLAIN.fullmatch(text):
-        return text
-    # The one control character that JSON leaves as it is.
-    return json.dumps(text).replace("\x7f", r"\u007f")
 
 
 def priority(level: int) -> int:

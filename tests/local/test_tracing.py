@@ -132,7 +132,7 @@ def test_where_nothing_is_traced_nobody_draws_nor_looks() -> None:
     harness = FrontendHarness(untyped())
     recorder = recorder_of(harness, AccessSettings("failures", trace_sample=1.0))
     assert recorder.endings.traced is None
-    assert recorder.draws is None
+    assert recorder.samples is None
     end_one(harness, recorder, SAMPLED)
 
 

@@ -15,11 +15,11 @@ from ringbatch.shm.host.log_lines import (
     FORM_VARIABLE,
     Form,
     LineFormatter,
-    as_words,
     formatter,
     is_journal,
     priority,
 )
+from ringbatch.shm.host.logfmt import as_words
 
 
 def record(
