@@ -140,6 +140,7 @@ class _Driver:
         )
         self._worker = uuid.uuid4().hex
         self._actor: Any = None
+        self._released = threading.Event()
         self._said = ""
         self._say_ns = 0
 
@@ -213,6 +214,7 @@ class _Driver:
         Args:
             unwanted: whether no other one will come for the actor.
         """
+        self._released.set()
         if self._actor is None or not (unwanted or not self._place.keep_s):
             return
         with suppress(*self._errors):
@@ -328,13 +330,15 @@ class _Driver:
 
     def _keep(self) -> None:
         """Have the actor know that its worker is there, and look whether its model is."""
-        while True:
-            time.sleep(_PING_S)
+        while not self._released.wait(_PING_S):
+            why = "its actor was started again, and holds no model"
             try:
-                if not self._ray.get(self._actor.kept.remote()):
-                    self._options.lost("its actor was started again, and holds no model", False)
+                holds = self._ray.get(self._actor.kept.remote())
             except self._errors as error:
-                self._options.lost(lost(error) or str(error), False)
+                holds, why = False, lost(error) or str(error)
+            # Whoever has let go of it may have ended it.
+            if not holds and not self._released.is_set():
+                self._options.lost(why, False)
 
 
 def _own_options(options: Options) -> dict[str, Any]:
