@@ -8,6 +8,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +20,7 @@ from ringbatch.engine.runtimes import ubjson
 from ringbatch.engine.runtimes.extras import required
 from ringbatch.engine.runtimes.model import Model, Options, refusing
 from ringbatch.engine.runtimes.trees import Column, Trees, both_classes, served
+from ringbatch.engine.runtimes.xgboost_dense import Dense
 from ringbatch.shm.errors import StartupError
 
 logger = logging.getLogger("ringbatch.worker")
@@ -82,29 +84,27 @@ class _Run:
     def __init__(self, xgboost: Any, booster: Any, options: Options, *, in_place: bool) -> None:
         self._own_form = xgboost.DMatrix
         self._booster = booster
-        self._in_place = in_place
         self._features = {"feature_types": booster.feature_types, "nthread": options.threads}
         self._rounds = (0, options.iterations or _best(booster))
-
-    def values(self, matrix: Array) -> Array:
+        self.values: Callable[[Array], Array] = self._predicted
         """What the objective makes of the margins."""
-        if not self._in_place:
-            return self._predicted(matrix)
-        values: Array = self._booster.inplace_predict(matrix, iteration_range=self._rounds)
-        return values
-
-    def margins(self, matrix: Array) -> Array:
+        self.margins: Callable[[Array], Array] = partial(self._predicted, output_margin=True)
         """What the trees add up to."""
-        if not self._in_place:
-            return self._predicted(matrix, output_margin=True)
-        margins: Array = self._booster.inplace_predict(
-            matrix, iteration_range=self._rounds, predict_type="margin"
-        )
-        return margins
+        if in_place:
+            self.values = self._in_place(xgboost, "value")
+            self.margins = self._in_place(xgboost, "margin")
 
     def contributions(self, matrix: Array) -> Array:
         """What each feature adds."""
         return self._predicted(matrix, pred_contribs=True)
+
+    def _in_place(self, xgboost: Any, what: str) -> Callable[[Array], Array]:
+        try:
+            return Dense(xgboost, self._booster, self._rounds, margins=what == "margin")
+        except AttributeError:
+            # Where the module keeps its library is not promised; only the C API is.
+            inplace_predict: Callable[..., Array] = self._booster.inplace_predict
+            return partial(inplace_predict, iteration_range=self._rounds, predict_type=what)
 
     def _predicted(self, matrix: Array, **what: bool) -> Array:
         own = self._own_form(matrix, **self._features)

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ringbatch.engine.runtimes import xgboost as runtime
 from ringbatch.engine.runtimes.lightgbm_row import SingleRow
 from ringbatch.engine.runtimes.model import InvalidInput, Model, Options
 from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.engine.runtimes.trees import Column, Trees, served
+from ringbatch.engine.runtimes.xgboost_dense import Dense
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
 
@@ -258,6 +260,44 @@ def test_a_lightgbm_row_of_another_length_is_refused(tmp_path: Path) -> None:
     for shape in ((1, X.shape[1] - 1), (2, X.shape[1]), (X.shape[1],)):
         with pytest.raises(ValueError, match=f"a row of {X.shape[1]}, found"):
             row(np.zeros(shape))
+
+
+def test_an_xgboost_matrix_of_another_width_is_refused(tmp_path: Path) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    booster = xgboost.Booster(model_file=xgboost_file(tmp_path, "reg:squarederror", AMOUNT))
+    dense = Dense(xgboost, booster, (0, 0), margins=False)
+    for shape in ((1, X.shape[1] - 1), (X.shape[1],)):
+        with pytest.raises(ValueError, match=f"rows of {X.shape[1]}, found"):
+            dense(np.zeros(shape))
+
+
+def test_what_xgboost_refuses_has_its_words(tmp_path: Path) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    booster = xgboost.Booster(model_file=xgboost_file(tmp_path, "reg:squarederror", AMOUNT))
+    rounds = booster.num_boosted_rounds()
+    dense = Dense(xgboost, booster, (rounds + 7, rounds + 8), margins=False)
+    with pytest.raises(RuntimeError, match="Check failed"):
+        dense(X[:1])
+
+
+def test_what_xgboost_predicted_stays_when_it_predicts_again(tmp_path: Path) -> None:
+    xgboost = pytest.importorskip("xgboost")
+    booster = xgboost.Booster(model_file=xgboost_file(tmp_path, "reg:squarederror", AMOUNT))
+    dense = Dense(xgboost, booster, (0, 0), margins=False)
+    first, other = dense(X[:1]), dense(X[1:2])
+    assert first != other
+    assert np.array_equal(first, booster.inplace_predict(X[:1]))
+
+
+def test_xgboost_answers_alike_where_its_library_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("xgboost")
+    path = xgboost_file(tmp_path, "multi:softprob", KIND, num_class=3)
+    expected = asked(opened("xgboost", path, answers=EVERY), X)
+    monkeypatch.setattr(runtime, "Dense", lambda xgboost, *_, **__: xgboost.elsewhere)
+    found = asked(opened("xgboost", path, answers=EVERY), X)
+    assert all(np.array_equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
 def test_lightgbm_answers_alike_where_its_library_is_not_found(
