@@ -4,9 +4,8 @@ As in `steps.py`, the steps of all roles are called by hand, here from the bytes
 fast lane to those of their answers, and nothing sleeps or waits; only sockets are missing, which
 would make every share smaller. The settings take turns, batch by batch, and the best of many
 counts. Of the batches of which a sample of 1 % draws no request the better half counts, and that
-share of what those take that are all drawn is added. What the log's thread writes goes
-nowhere, but is made and counts. What the control process makes of traces is none of a request's
-way.
+share of what those take that are all drawn is added. What the log's thread writes goes nowhere, but
+is made and counts. What the control process makes of traces is none of a request's way.
 """
 
 import argparse

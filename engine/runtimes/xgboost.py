@@ -86,24 +86,26 @@ class _Run:
         self._booster = booster
         self._features = {"feature_types": booster.feature_types, "nthread": options.threads}
         self._rounds = (0, options.iterations or _best(booster))
-        self.values: Callable[[Array], Array] = self._predicted
-        """What the objective makes of the margins."""
-        self.margins: Callable[[Array], Array] = partial(self._predicted, output_margin=True)
-        """What the trees add up to."""
         if in_place:
-            self.values = self._in_place(xgboost, "value")
-            self.margins = self._in_place(xgboost, "margin")
+            values, margins = self._in_place(xgboost, False), self._in_place(xgboost, True)
+        else:
+            values, margins = self._predicted, partial(self._predicted, output_margin=True)
+        self.values: Callable[[Array], Array] = values
+        """What the objective makes of the margins."""
+        self.margins: Callable[[Array], Array] = margins
+        """What the trees add up to."""
 
     def contributions(self, matrix: Array) -> Array:
         """What each feature adds."""
         return self._predicted(matrix, pred_contribs=True)
 
-    def _in_place(self, xgboost: Any, what: str) -> Callable[[Array], Array]:
+    def _in_place(self, xgboost: Any, margins: bool) -> Callable[[Array], Array]:
         try:
-            return Dense(xgboost, self._booster, self._rounds, margins=what == "margin")
+            return Dense(xgboost, self._booster, self._rounds, margins=margins)
         except AttributeError:
             # Where the module keeps its library is not promised; only the C API is.
             inplace_predict: Callable[..., Array] = self._booster.inplace_predict
+            what = "margin" if margins else "value"
             return partial(inplace_predict, iteration_range=self._rounds, predict_type=what)
 
     def _predicted(self, matrix: Array, **what: bool) -> Array:

@@ -2,32 +2,16 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from ray_place import ANYWHERE
 
 from ringbatch.engine.runtimes import ray as runtime
-from ringbatch.engine.runtimes.model import Options
-from ringbatch.engine.runtimes.ray_terms import RayPlace
-
-PLACE = RayPlace(
-    engine="e",
-    version="1",
-    index=0,
-    loader="python",
-    threads=1,
-    address="",
-    namespace="e",
-    cpus=1.0,
-    gpus=0.0,
-    resources=(),
-    scheduling="default",
-    placement_group="",
-    keep_s=0.0,
-    load_timeout_s=60.0,
-)
+from ringbatch.engine.runtimes.model import DeviceLost, Options
 
 
 class Cluster:
@@ -57,16 +41,21 @@ def test_only_who_still_wants_its_actor_is_lost_without_it(
     (tmp_path / "model.py").write_text("def predict(x): return x\n")
     lost: list[str] = []
 
-    def end(why: str, _blames_batch: bool) -> None:
+    def end(why: str, _blames_batch: bool) -> NoReturn:
         lost.append(why)
-        driver._released.set()
+        raise DeviceLost(why)
 
-    options: Any = Options(max_batch_size=1, threads=1, name="m", ray=PLACE, lost=end)  # type: ignore[arg-type]
+    options = Options(max_batch_size=1, threads=1, name="m", ray=ANYWHERE, lost=end)
     cluster = Cluster()
-    driver = runtime._Driver(cluster, tmp_path / "model.py", options, PLACE)
+    driver = runtime._Driver(cluster, tmp_path / "model.py", options, ANYWHERE)
     calls = {name: SimpleNamespace(remote=lambda *_, name=name: name) for name in ("kept", "leave")}
     driver._actor = SimpleNamespace(**calls)
-    keeping = threading.Thread(target=driver._keep)
+
+    def keep() -> None:
+        with suppress(DeviceLost):
+            driver._keep()
+
+    keeping = threading.Thread(target=keep)
     keeping.start()
     wait_until(cluster.asked.is_set, "the actor is asked")
     if released:

@@ -148,6 +148,7 @@ def test_a_value_cannot_pass_for_a_field_of_its_own(value: str) -> None:
     else:
         assert shown == value
         assert not {" ", "=", '"'} & {*shown}
+        assert shown.isascii()
 
 
 def test_the_journal_is_told_by_the_device_and_inode_of_the_descriptor(tmp_path: Path) -> None:

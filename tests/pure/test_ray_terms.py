@@ -1,16 +1,17 @@
 """Names and digests of actors, Ray's errors in words, and what an actor ends by itself."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from ray_place import ANYWHERE
 
 from ringbatch.engine.runtimes.ray_actor import Holder, Overseer
 from ringbatch.engine.runtimes.ray_terms import (
     ActorName,
-    RayPlace,
     actor_name,
     another_version,
     digest,
@@ -148,22 +149,7 @@ def test_it_is_said_what_no_node_has() -> None:
 
 
 def test_needs_are_what_one_node_must_have() -> None:
-    place = RayPlace(
-        engine="e",
-        version="1",
-        index=0,
-        loader="python",
-        threads=1,
-        address="auto",
-        namespace="n",
-        cpus=0.5,
-        gpus=0.0,
-        resources=("tpu=2", "disk:nvme=0.5"),
-        scheduling="spread",
-        placement_group="",
-        keep_s=1.0,
-        load_timeout_s=1.0,
-    )
+    place = replace(ANYWHERE, cpus=0.5, resources=("tpu=2", "disk:nvme=0.5"), scheduling="spread")
     assert place.needs == {"CPU": 0.5, "tpu": 2.0, "disk:nvme": 0.5}
 
 
