@@ -78,13 +78,18 @@ class Writer:
         while not (self._closing.is_set() and not self._waiting):
             self._news.wait(_LOOK_EVERY_S)
             self._closing.wait(GATHER_S)
-            if not self._waiting:
-                # Not before: to wait for each news too would be one more turn at the lock.
-                self._news.clear()
-                if self._waiting:
-                    self._news.set()
+            self._rest()
             self.write_waiting()
         self.write_waiting()
+
+    def _rest(self) -> None:
+        """Where nothing has come since the last time, wait for news from now on. While lines come,
+        that would be one more turn at the lock for each gathering."""
+        if not self._waiting:
+            self._news.clear()
+            # Whoever put an entry here just before that saw that there were news already.
+            if self._waiting:
+                self._news.set()
 
     def write_waiting(self) -> None:
         """Write what waits, and how many are missing."""

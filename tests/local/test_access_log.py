@@ -175,6 +175,36 @@ def test_a_target_that_takes_nothing_holds_nobody_up_and_is_told_what_is_missing
     assert len(target.lines) == MOST_WAITING + 2
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_entry_that_comes_while_the_thread_goes_to_rest_wakes_it(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = Writer(LineFormatter("f"), lambda _line: None)
+    news, clear = writer._news, writer._news.clear
+
+    def beside_a_put() -> None:
+        if when == "before":
+            writer.put(ENTRY)
+        clear()
+        if when == "after":
+            writer.put(ENTRY)
+
+    monkeypatch.setattr(news, "clear", beside_a_put)
+    news.set()
+    writer._rest()
+    assert news.is_set()
+
+
+def test_the_thread_rests_once_nothing_has_come() -> None:
+    writer = Writer(LineFormatter("f"), lambda _line: None)
+    writer.put(ENTRY)
+    writer._rest()
+    assert writer._news.is_set(), "lines come"
+    writer.write_waiting()
+    writer._rest()
+    assert not writer._news.is_set()
+
+
 def test_a_target_that_fails_is_told_later_what_is_missing() -> None:
     target = Target()
     target.may.set()
