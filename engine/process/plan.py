@@ -126,11 +126,13 @@ def _shared_out(cpus: Sequence[int], host: Host, count: int) -> list[Cpus]:
     nodes = [own for own in nodes if own] or [tuple(cpus)]
     if count < len(nodes):
         return _blocks([cpu for own in nodes for cpu in own], count)
-    shares: list[list[Cpus]] = []
-    for number, own in enumerate(nodes):
-        # Nodes with lower numbers take what does not come out even.
-        shares.append(_blocks(own, -(-(count - number) // len(nodes))))
-    return [shares[number % len(nodes)][number // len(nodes)] for number in range(count)]
+    # One in each, and the next where most CPUs would be left for each: nodes may differ in size.
+    places = [*range(len(nodes))]
+    while len(places) < count:
+        left = [len(own) / (places.count(number) + 1) for number, own in enumerate(nodes)]
+        places.append(left.index(max(left)))
+    shares = [iter(_blocks(own, places.count(number))) for number, own in enumerate(nodes)]
+    return [next(shares[number]) for number in places]
 
 
 def _blocks(cpus: Sequence[int], count: int) -> list[Cpus]:

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ringbatch.engine.process.plan import (
@@ -52,7 +52,7 @@ def cpus(found: Plan) -> list[str | None]:
         pytest.param(EIGHT, 7, ["0-1"] + ["2-7"] * 7, [1] * 7, id="too-many-share-the-rest"),
         pytest.param(NUMA, 1, ["0-2", "3-15"], [13], id="one-worker-over-two-nodes"),
         pytest.param(NUMA, 2, ["0-2", "3-7", "8-15"], [5, 8], id="a-node-each"),
-        pytest.param(NUMA, 3, ["0-2", "3-4", "8-15", "5-7"], [2, 8, 3], id="two-in-the-first"),
+        pytest.param(NUMA, 3, ["0-2", "3-7", "8-11", "12-15"], [5, 4, 4], id="two-in-the-larger"),
         pytest.param(QUOTA, 2, [None] * 3, [2, 2], id="a-quota-is-not-divided"),
     ],
 )
@@ -148,6 +148,7 @@ def hosts(draw: st.DrawFn) -> Host:
 
 
 @given(hosts(), st.integers(1, 50), st.integers(1, 8), st.booleans())
+@example(Host((0, 1, 2, 3, 4, 5, 6), {0: (0, 1), 1: (2, 3, 4, 5, 6)}, 7), 5, 1, True)
 def test_every_plan_uses_cpus_there_are_and_no_more_threads_than_these_or_one_each(
     host: Host, workers: int, frontends: int, auto: bool
 ) -> None:
