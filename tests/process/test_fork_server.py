@@ -320,7 +320,10 @@ STRANGERS = """
 launching._adopts_orphans()
 other = subprocess.Popen(["sleep", "60"])
 end_of = lambda pid: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-stranger = int(subprocess.run(["sh", "-c", "sleep 0 & echo $!"], capture_output=True).stdout)
+reading, writing = os.pipe()
+shell = ["sh", "-c", "exec 3<&0; cat <&3 >/dev/null 2>&1 & echo $!"]
+stranger = int(subprocess.run(shell, stdin=reading, capture_output=True).stdout)
+os.close(writing)
 end_of(stranger)
 wait_for_strangers([])
 try:
