@@ -170,7 +170,7 @@ class Budget:
     """How many of the requests that wait fit into one batch of at most so many elements.
 
     Args:
-        max_elements: of the largest input in one batch, padding included.
+        max_elements: of the largest input in one batch, padding included; 0 where nothing is asked.
         sizes: the allowed batch sizes, ascending; none where every size is allowed.
         elements: of one row, by its open dimensions.
     """
@@ -199,3 +199,13 @@ class Budget:
                 break
             count += 1
         return count
+
+    def share(self, rows: int, dimensions: Dimensions) -> float:
+        """The part that one request takes of a batch's elements, 1 where it takes them all.
+
+        Args:
+            rows: its rows.
+            dimensions: those that it is run with at least.
+        """
+        wanted = padded_rows(rows, self._sizes) * self._elements(dimensions)
+        return min(wanted / self._max_elements, 1.0)

@@ -48,7 +48,8 @@ class Pending(NamedTuple):
             different.
         full: whether a batch is full before it has `max_batch_size` rows; read only while a worker
             is idle.
-        first: whether none of those that may not join is older.
+        first: whether none of those that may not join goes before these, see
+            `ringbatch.engine.collector.queues.Queues.in_turn`.
         retry: whether these were in a batch before, whose worker died.
     """
 
@@ -87,12 +88,12 @@ def decide(
 
         policy   a worker idle                          all workers busy
         -------  -------------------------------------  --------------------------------------
-        fixed    `max_latency_ns`, the rule of KServe's until a worker is idle and no older
-                 batcher; less where the batch is full  request is left to go before it, if
-                 before, a deadline is near, or the     that is after `max_latency_ns`
+        fixed    `max_latency_ns`, the rule of KServe's until a worker is idle and no request
+                 batcher; less where the batch is full  is left that goes before it, if that
+                 before, a deadline is near, or the     is after `max_latency_ns`
                  engine drains
-        eager    not at all; where clients are about    until a worker is idle and no older
-                 to come back until `linger_until_ns`   request is left to go before it
+        eager    not at all; where clients are about    until a worker is idle and no request
+                 to come back until `linger_until_ns`   is left that goes before it
         (retry)  not at all, under either policy        until a worker is idle and no group is
                                                         left that was to run again before it
 

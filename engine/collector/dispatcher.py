@@ -150,7 +150,7 @@ class Dispatcher:
     def _serve_queues(self, model: Model, now_ns: int) -> int | None:
         """Dispatch what can be of what waits for the first time; when to look again."""
         until_ns, first = None, True
-        for queue in model.queues:
+        for queue in model.queues.in_turn(now_ns):
             # Where more waits than one batch takes, none of its places is for an answer that
             # would come too late.
             crowded = queue.rows > model.policy.max_batch_size
@@ -170,7 +170,7 @@ class Dispatcher:
             model: whose queue it is.
             queue: of requests that may share a batch.
             now_ns: the time.
-            first: whether no older request waits in another.
+            first: whether none of another goes before it.
         """
         policy = model.policy
         cap = policy.max_batch_size

@@ -68,6 +68,10 @@ class Grouping:
         """How many of the oldest requests of one queue fit into the budget of elements."""
         return self._budget.fitting((request.rows, self._least(request)) for request in requests)
 
+    def share(self, request: Request) -> float:
+        """The part that a request takes of the budget of elements, up to 1."""
+        return self._budget.share(request.rows, self._least(request))
+
     def _least(self, request: Request) -> Dimensions:
         if request.key_bytes != self._key_bytes:
             return (0,) * (self._key_bytes // 8)

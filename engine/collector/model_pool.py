@@ -193,7 +193,7 @@ def _new_model(segment: Segment, spec: ModelSpec, counters: ModelCounters, now_n
         counters,
         spec.cap,
         grouping,
-        Queues(grouping.fitting if grouping.bounded else None),
+        Queues(grouping.fitting, grouping.share) if grouping.bounded else Queues(),
         ModelHealth(words, layout.model(spec.index), spec.workers, now_ns),
         layout.model(spec.index) + ModelWords.ANSWER_NS,
         layout.model(spec.index) + ModelWords.ROW_NS,

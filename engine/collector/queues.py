@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
+from typing import Final
 
 from ringbatch.engine.collector.batching import Pending, fitting
 from ringbatch.shm.engine_port import Request, columns
@@ -10,7 +11,12 @@ from ringbatch.shm.tuples import new_tuple
 
 Fitting = Callable[[Iterable[Request]], int]
 """How many of the oldest requests a batch may take, for another reason than their rows."""
+Share = Callable[[Request], float]
+"""The part of a batch that a request takes by itself, up to 1."""
 
+_CHEAPEST: Final = 0.5
+"""What a request costs of a batch at least. With less, what costs most would wait longer, and what
+costs least hardly shorter."""
 
 Key = bytes | tuple[int, bytes]
 """What is equal for all requests that may share a batch: their key, and at a step of a chain also
@@ -22,12 +28,16 @@ class Queue:
 
     Args:
         fitting: bounds a batch beside its rows; None where nothing else does.
+        share: by which `ratio` weighs a wait; None where all requests are alike.
     """
 
-    __slots__ = ("_earliest_ns", "_exact", "_fitting", "_requests", "rows")
+    __slots__ = ("_earliest_ns", "_exact", "_fitting", "_head", "_requests", "_share", "rows")
 
-    def __init__(self, fitting: Fitting | None = None) -> None:
+    def __init__(self, fitting: Fitting | None = None, share: Share | None = None) -> None:
         self._fitting = fitting
+        self._share = share
+        self._head: tuple[int, float] | None = None
+        """The oldest request and what its wait is divided by, where that was asked for."""
         self._requests: deque[Request] = deque()
         self._earliest_ns = 0
         """No request's deadline is before this; while `_exact`, one is at it."""
@@ -40,10 +50,15 @@ class Queue:
     def __iter__(self) -> Iterator[Request]:
         return iter(self._requests)
 
-    @property
-    def oldest_ns(self) -> int:
-        """When the oldest request was accepted."""
-        return self._requests[0].accepted_ns
+    def ratio(self, now_ns: int) -> float:
+        """By what the queues of a model take turns, the greatest first: how long the oldest request
+        has waited, by what it costs."""
+        head = self._requests[0]
+        if self._share is None:
+            return now_ns - head.accepted_ns
+        if self._head is None or self._head[0] != head.ref:
+            self._head = head.ref, _CHEAPEST + self._share(head)
+        return (now_ns - head.accepted_ns) / self._head[1]
 
     @property
     def earliest_ns(self) -> int:
@@ -175,19 +190,31 @@ class Queues:
 
     Args:
         fitting: of each queue.
+        share: of each queue.
     """
 
-    __slots__ = ("_fitting", "_queues")
+    __slots__ = ("_fitting", "_queues", "_share")
 
-    def __init__(self, fitting: Fitting | None = None) -> None:
+    def __init__(self, fitting: Fitting | None = None, share: Share | None = None) -> None:
         self._fitting = fitting
+        self._share = share
         self._queues: dict[Key, Queue] = {}
 
     def __iter__(self) -> Iterator[Queue]:
-        """The queues, none empty, the one with the oldest request first."""
+        """The queues, none empty, in any order."""
+        return iter([*self._queues.values()])
+
+    def in_turn(self, now_ns: int) -> Iterable[Queue]:
+        """The queues, none empty, by whose requests go first.
+
+        That is the queue with the oldest request, where all cost the same. Else it is the one
+        where that has waited longest by its cost, as in Brinch Hansen's highest response ratio
+        next (1971), so that short texts do not wait as long as long ones: what takes a whole batch
+        lets go before it what takes next to nothing and has waited a third as long.
+        """
         if len(self._queues) == 1:
-            return iter(self._queues.values())
-        return iter(sorted(self._queues.values(), key=lambda queue: queue.oldest_ns))
+            return self._queues.values()
+        return sorted(self._queues.values(), key=lambda queue: queue.ratio(now_ns), reverse=True)
 
     def __len__(self) -> int:
         """How many signatures wait."""
@@ -205,7 +232,7 @@ class Queues:
         """Take requests into the queue of their key; as `Queue.extend`."""
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = Queue(self._fitting)
+            queue = self._queues[key] = Queue(self._fitting, self._share)
         queue.extend(requests, rows, earliest_ns)
 
     def drop_empty(self) -> None:

@@ -28,9 +28,9 @@ def shaped(*, policy: str = "eager", max_batch_size: int = 4, **more: Any) -> Mo
     return replace(made, **more)
 
 
-def send(harness: CollectorHarness, length: int, rows: int = 1) -> int:
+def send(harness: CollectorHarness, length: int, rows: int = 1, accepted_ns: int = 0) -> int:
     payload, key_bytes = pack([IDS], [[[1] * length] * rows])
-    return harness.clients[0].send(payload, rows, key_bytes=key_bytes)
+    return harness.clients[0].send(payload, rows, accepted_ns=accepted_ns, key_bytes=key_bytes)
 
 
 def ran(harness: CollectorHarness) -> list[int]:
@@ -40,15 +40,15 @@ def ran(harness: CollectorHarness) -> list[int]:
     return [ref & SLOT_MASK for ref in task.references]
 
 
-def batches(harness: CollectorHarness, limit: int = 20) -> list[list[int]]:
+def batches(harness: CollectorHarness, now_ns: int = 0) -> list[list[int]]:
     """All batches until nothing waits."""
     found: list[list[int]] = []
-    for _ in range(limit):
-        harness.step(0)
+    for _ in range(20):
+        harness.step(now_ns)
         if not harness.clients[0].lane.in_flight:
             return found
         found.append(ran(harness))
-        harness.step(0)
+        harness.step(now_ns)
         harness.clients[0].collect()
     raise AssertionError("something waits for ever")
 
@@ -107,6 +107,24 @@ def test_under_fixed_a_batch_that_is_full_of_elements_waits_for_nothing() -> Non
     assert [ref & SLOT_MASK for ref in task.references] == [first, second]
     counters = Counted(harness.segment.words, harness.segment.layout, 0)
     assert counters[ModelCounterWords.BATCHES_BY_REASON + Reason.FULL] == 1
+
+
+@pytest.mark.parametrize(("at_ns", "shorts_first"), [(60, True), (1000, True), (45, False)])
+def test_short_requests_go_before_a_long_one_that_has_waited_little_longer(
+    at_ns: int, shorts_first: bool
+) -> None:
+    harness = CollectorHarness(
+        shaped(pad_variable_length=True, length_buckets=(8, 64), max_batch_elements=64)
+    ).begin()
+    long = [send(harness, 64) for _ in range(2)]
+    harness.step(0)
+    first = harness.workers[0].task()
+    short = [send(harness, 5, accepted_ns=30) for _ in range(2)]
+    harness.workers[0].finish(first)
+    harness.step(at_ns)
+    harness.clients[0].collect()
+    assert (ran(harness) == short) is shorts_first
+    assert batches(harness, at_ns) == [long[1:] if shorts_first else short]
 
 
 def warmed(model: ModelSpec, *tried: Trial) -> CollectorHarness:

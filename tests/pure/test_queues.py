@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -128,10 +129,57 @@ def test_queues_are_kept_apart_and_the_one_with_the_oldest_head_comes_first(
         add_of(queues, key, request(ref, accepted_ns=accepted_ns))
         expected.setdefault(key, []).append(ref)
     assert len(queues) == len(expected)
-    heads = [queue.oldest_ns for queue in queues]
+    heads = [next(iter(queue)).accepted_ns for queue in queues.in_turn(100)]
     assert heads == sorted(heads)
     found = [[r.ref for r in queue.take(1000)] for queue in queues]
     assert sorted(found) == sorted(expected.values())
+
+
+def by_hundredths(request: Request) -> float:
+    """The part of a batch that a request of so many rows takes."""
+    return request.rows / 100
+
+
+@pytest.mark.parametrize(
+    ("waits", "order"),
+    [
+        ([(100, 10), (1, 10)], [1, 0]),
+        ([(100, 29), (1, 10)], [1, 0]),
+        ([(100, 30), (1, 10)], [0, 1]),
+        ([(100, 20), (50, 14), (1, 6)], [1, 0, 2]),
+        ([(7, 5), (7, 5), (7, 6)], [2, 0, 1]),
+    ],
+)
+def test_who_has_waited_longest_by_what_it_costs_goes_first(
+    waits: list[tuple[int, int]], order: list[int]
+) -> None:
+    queues = Queues(share=by_hundredths)
+    for ref, (rows, waited_ns) in enumerate(waits):
+        add_of(queues, bytes([ref]), request(ref, rows, accepted_ns=1000 - waited_ns))
+    assert [next(iter(queue)).ref for queue in queues.in_turn(1000)] == order
+
+
+@given(st.lists(st.tuples(st.integers(1, 100), st.integers(0, 900)), min_size=2, max_size=8))
+def test_nobody_goes_before_whoever_has_waited_three_times_as_long(
+    waits: list[tuple[int, int]],
+) -> None:
+    queues = Queues(share=by_hundredths)
+    for ref, (rows, waited_ns) in enumerate(waits):
+        add_of(queues, bytes([ref]), request(ref, rows, accepted_ns=1000 - waited_ns))
+    waited = [1000 - next(iter(queue)).accepted_ns for queue in queues.in_turn(1000)]
+    for place, own in enumerate(waited):
+        assert all(own * 3 + 1e-6 >= later for later in waited[place:])
+
+
+def test_what_the_oldest_costs_is_asked_anew_once_it_is_another() -> None:
+    queues = Queues(share=by_hundredths)
+    for ref, rows in enumerate([1, 100]):
+        add_of(queues, b"a", request(ref, rows, accepted_ns=0))
+    add_of(queues, b"b", request(2, 50, accepted_ns=0))
+    first, second = queues.in_turn(1000)
+    assert [next(iter(first)).ref, next(iter(second)).ref] == [0, 2]
+    first.take(1)
+    assert [next(iter(queue)).ref for queue in queues.in_turn(1000)] == [2, 1]
 
 
 def test_a_signature_of_which_nothing_waits_is_forgotten() -> None:
@@ -152,7 +200,7 @@ def test_a_queue_may_be_emptied_while_the_queues_are_gone_through() -> None:
     for ref, key in enumerate([b"a", b"b", b"c"]):
         add_of(queues, key, request(ref, accepted_ns=ref))
     seen = []
-    for queue in queues:
+    for queue in queues.in_turn(0):
         seen += [r.ref for r in queue.take(CAP)]
         queues.drop_empty()
     assert seen == [0, 1, 2]

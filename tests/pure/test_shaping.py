@@ -210,6 +210,22 @@ def test_a_batch_holds_as_many_elements_as_it_may(
     assert budget.fitting((rows, (length,)) for rows, length in requests) == count
 
 
+@pytest.mark.parametrize(
+    ("sizes", "rows", "length", "share"),
+    [
+        ((), 1, 0, 0.0),
+        ((), 1, 25, 0.25),
+        ((), 3, 25, 0.75),
+        ((4,), 3, 25, 1.0),  # run as four
+        ((), 1, 500, 1.0),
+    ],
+)
+def test_the_part_that_a_request_takes_of_a_batch(
+    sizes: tuple[int, ...], rows: int, length: int, share: float
+) -> None:
+    assert Budget(100, sizes, tokens).share(rows, (length,)) == share
+
+
 @given(
     st.integers(1, 500),
     st.one_of(st.just([]), ascending),
