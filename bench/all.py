@@ -1,8 +1,9 @@
 """Run every scenario and write the report: report.json, report.md and README's tables.
 
 A scenario whose result is there is not run again, so that a run which was interrupted goes on where
-it ended; --again runs it anew. What fails stands in the report as failed. The exit status is 1
-where a limit was missed or a scenario failed.
+it ended; --again runs it anew. What is neither there nor asked for stays in the report as it is,
+with its own commit, machine and date. What fails stands in it as failed. The exit status is 1 where
+a limit was missed or a scenario failed.
 """
 
 import argparse
@@ -93,9 +94,20 @@ def found(scenario: Scenario, folder: Path) -> Summary:
     return summarize(scenario, outcome, record)
 
 
-def write(summaries: Mapping[str, Summary], command: str) -> None:
-    """Write the report and README's tables."""
-    peers: dict[str, Any] = {}
+def kept(summary: Summary, earlier: Summary | None) -> Summary:
+    """A scenario in the report: as it was there, where nothing new is known of it."""
+    return earlier if earlier is not None and summary["outcome"] == NOT_RUN else summary
+
+
+def write(summaries: Mapping[str, Summary], pins: Mapping[str, Any], command: str) -> None:
+    """Write the report and README's tables.
+
+    Args:
+        summaries: by scenario.
+        pins: what peers were made of in runs before.
+        command: that has made the report.
+    """
+    peers = dict(pins)
     for summary in summaries.values():
         peers |= summary.get("pins", {})
     scenarios = {
@@ -149,8 +161,12 @@ def main() -> int:
         print(f"  {told['outcome']} after {outcome.took_s / 60:.1f} minutes", flush=True)
         if told["outcome"] == FAILED:
             print(f"  {told['why']}\n  see {folders / one.name / LOG}", flush=True)
-    summaries = {one.name: found(one, folders / one.name) for one in SCENARIOS}
-    write(summaries, f"python bench/all.py{' --quick' * options.quick}")
+    report = json.loads(REPORT_JSON.read_text())
+    summaries = {
+        one.name: kept(found(one, folders / one.name), report["scenarios"].get(one.name))
+        for one in SCENARIOS
+    }
+    write(summaries, report["peers"], f"python bench/all.py{' --quick' * options.quick}")
     worse = {name: s["outcome"] for name, s in summaries.items() if s["outcome"] != MEASURED}
     for name, outcome_word in worse.items():
         print(f"{name}: {outcome_word}")

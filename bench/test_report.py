@@ -14,7 +14,7 @@ from readme_tables import BEGIN, END, NoMarkers, with_tables
 from report import Report
 from report_text import as_json, markdown
 from scenarios import SCENARIOS, Scenario, Shape
-from summary import FAILED, MISSED, NOT_RUN, Outcome, summarize, table
+from summary import FAILED, MEASURED, MISSED, NOT_RUN, Outcome, summarize, table
 
 SCRIPT = """
 import json, os, pathlib, sys
@@ -184,19 +184,30 @@ def test_results_are_kept_and_failures_are_run_again(
     monkeypatch.setattr(every, "REPORT_MD", tmp_path / "R.md")
     monkeypatch.setattr(every, "busy_share", lambda: 0.0)
     monkeypatch.setattr(readme_tables, "write", lambda: None)
+    (tmp_path / "R.json").write_text(
+        json.dumps({"peers": {"mosec": ["mosec==1"]}, "scenarios": {"gone": {}}})
+    )
     monkeypatch.setattr("sys.argv", ["all.py", "--quick"])
     for _ in range(2):
         assert every.main() == 1
     assert (tmp_path / "results/quick/calls").read_text() == "--short;--fail;--fail;"
-    outcomes = json.loads((tmp_path / "R.json").read_text())["scenarios"]
+    report = json.loads((tmp_path / "R.json").read_text())
+    outcomes = report["scenarios"]
+    assert report["peers"] == {"mosec": ["mosec==1"]} | RECORD["pins"]
+    assert outcomes.keys() == {"works", "fails"}
     assert outcomes["works"]["outcome"] == "measured"
     assert (outcomes["fails"]["outcome"], outcomes["fails"]["why"]) == (
         FAILED,
         "PeerGone: it went away",
     )
-    monkeypatch.setattr("sys.argv", ["all.py", "--write"])
-    assert every.main() == 1
-    assert json.loads((tmp_path / "R.json").read_text())["scenarios"]["works"]["outcome"] == NOT_RUN
+
+
+def test_what_was_not_run_anew_stays_in_the_report() -> None:
+    missing = {"about": "", "outcome": NOT_RUN}
+    earlier, later = {"about": "", "outcome": MISSED}, {"about": "", "outcome": MEASURED}
+    assert every.kept(missing, earlier) == earlier
+    assert every.kept(later, earlier) == later
+    assert every.kept(missing, None) == missing
 
 
 class Told(Report):
