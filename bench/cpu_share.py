@@ -1,11 +1,12 @@
-"""A share of a core for each of several processes, by control groups of the kernel's.
+"""A share of a core for each of several processes, or for some together, by the kernel's control
+groups.
 
 So there can be more such processes than cores, each as on a core of its own that is slower. It
 takes root, or the right to make groups.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -13,8 +14,9 @@ PERIOD_US = 100_000
 """The kernel's own default, and systemd's. In shorter ones a process of several threads is stopped
 more often while one of them holds what the others wait for."""
 
-Hold = Callable[[int, float], None]
-"""``hold(pid, share)``: from now on the process gets that part of one core and no more."""
+Hold = Callable[[Sequence[int], float], None]
+"""``hold(pids, share)``: from now on the processes together get that part of one core and no more,
+and so do those that they start."""
 
 
 class NoControlGroups(RuntimeError):
@@ -23,12 +25,12 @@ class NoControlGroups(RuntimeError):
 
 @contextmanager
 def cpu_shares(root: Path | None = None, period_us: int = PERIOD_US) -> Iterator[Hold]:
-    """Yield what holds a process to a share; every one must have ended when the context does.
+    """Yield what holds processes to a share; every one must have ended when the context does.
 
     Args:
         root: where groups for CPU time are made; found in /proc/mounts by default.
-        period_us: in which each gets its share. In one of 1 ms over the share or more: the kernel
-            gives no less than a millisecond.
+        period_us: in which each group gets its share. In one of 1 ms over the share or more: the
+            kernel gives no less than a millisecond.
 
     Raises:
         NoControlGroups: also from `Hold`.
@@ -36,8 +38,8 @@ def cpu_shares(root: Path | None = None, period_us: int = PERIOD_US) -> Iterator
     place = root or mounted(Path("/proc/mounts").read_text())
     with ExitStack() as undo:
 
-        def hold(pid: int, share: float) -> None:
-            group = place / f"ringbatch-bench-{os.getpid()}-{pid}"
+        def hold(pids: Sequence[int], share: float) -> None:
+            group = place / f"ringbatch-bench-{os.getpid()}-{pids[0]}"
             try:
                 group.mkdir()
             except OSError as error:
@@ -47,7 +49,9 @@ def cpu_shares(root: Path | None = None, period_us: int = PERIOD_US) -> Iterator
                 share, unified=_is_unified(place), period_us=period_us
             ).items():
                 (group / name).write_text(text)
-            (group / "cgroup.procs").write_text(str(pid))
+            for pid in pids:
+                with (group / "cgroup.procs").open("a") as members:
+                    members.write(f"{pid}\n")
 
         yield hold
 

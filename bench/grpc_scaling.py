@@ -31,7 +31,7 @@ def measure(frontends: int, share: float, seconds: float) -> grpc_unary.Run:
             if len(speakers) != frontends:
                 raise RuntimeError(f"{frontends} frontends were asked for, {len(speakers)} found")
             for pid in speakers:
-                hold(pid, share)
+                hold([pid], share)
 
         (found,) = grpc_unary.measure(f"ringbatch-{frontends}", seconds, confine, [SHAPE]).values()
     return found

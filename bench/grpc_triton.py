@@ -2,12 +2,15 @@
 
 `h2load` sends one message over and over, in a closed loop: a call sent, its answer read. Both
 servers have one model in Python, one instance of it, a cap of 32 and no wait for a batch, and share
-all cores with h2load.
+all cores with h2load. To send 602 KB takes it as long as ringbatch takes to answer, so that on two
+cores it is what a rate tells of; therefore each server is also held to a part of a core, all of its
+processes together, by control groups, which takes root.
 """
 
 import argparse
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,6 +19,7 @@ import h2load
 import numpy as np
 import procfs
 from answers import WrongAnswer
+from cpu_share import cpu_shares
 from entries import OWN, run_entries
 from harness import HOST, Command, Server, free_port
 from peers import MODELS, TRITON, Environment, Ringbatch, Section, Triton, install, triton_command
@@ -43,16 +47,19 @@ class Workload:
         subject: the model.
         shapes: connections, and calls under way on each; the first is a lone call.
         at_least: times Triton's calls a second, with many under way.
+        held: whether that holds where each server has the same part of a core, and not where all
+            share the cores with h2load.
     """
 
     subject: Subject
     shapes: tuple[tuple[int, int], ...]
     at_least: float
+    held: bool = False
 
 
 WORKLOADS = {
     "small": Workload(MATMUL16, ((1, 1), (1, 32), (8, 4), (32, 1)), 3.0),
-    "large": Workload(IMAGE, ((1, 1), (8, 1)), 2.0),
+    "large": Workload(IMAGE, ((1, 1), (8, 1)), 2.0, held=True),
 }
 
 
@@ -113,16 +120,16 @@ def checked_answer(subject: Subject, port: int, sent: bytes) -> bytes:
     return received
 
 
-def measure(workload: Workload, start: Start, seconds: float) -> dict[str, Run]:
-    """Start one server, check it, and drive it at each load."""
+def measure(workload: Workload, start: Start, seconds: float, share: float) -> dict[str, Run]:
+    """Start one server, check it, and drive it at each load; last at what it is held for, if so."""
     subject, port = workload.subject, free_port()
     sent, found = request(subject), {}
-    with (
-        tempfile.TemporaryDirectory(prefix="bench-") as folder,
-        Server(start(Path(folder), port)) as server,
-    ):
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as stack:
+        hold = stack.enter_context(cpu_shares()) if workload.held else None
+        server = stack.enter_context(Server(start(Path(folder), port)))
         answer = checked_answer(subject, port, sent)
-        for connections, streams in workload.shapes:
+
+        def drive(connections: int, streams: int) -> Run:
             before = procfs.sample_tree(server.pid)
             result = h2load.h2load(
                 f"http://{HOST}:{port}{METHOD}",
@@ -135,9 +142,21 @@ def measure(workload: Workload, start: Start, seconds: float) -> dict[str, Run]:
             after = procfs.sample_tree(server.pid)
             checked_answer(subject, port, sent)
             used = cpu_us(before, after, result.requests + h2load.WARM_UP_REQUESTS)
-            load_name = f"{connections} x {streams}"
-            found[load_name] = Run(result, sum(used.values()), used)
+            return Run(result, sum(used.values()), used)
+
+        for shape in workload.shapes:
+            found[named(shape)] = drive(*shape)
+        if hold is not None:
+            hold(procfs.tree(server.pid), share)
+            for shape in workload.shapes[1:]:
+                found[named(shape, share)] = drive(*shape)
     return found
+
+
+def named(shape: tuple[int, int], share: float = 0.0) -> str:
+    """A load in words."""
+    connections, streams = shape
+    return f"{connections} x {streams}" + (f" on {share:g} cores" if share else "")
 
 
 def cpu_us(
@@ -157,7 +176,7 @@ def cpu_us(
 
 
 def compare(
-    report: Report, name: str, servers: Sequence[str], rounds: int, seconds: float
+    report: Report, name: str, servers: Sequence[str], options: argparse.Namespace
 ) -> dict[str, list[dict[str, Run]]]:
     """Measure servers with one workload, and print what they reached."""
     workload = WORKLOADS[name]
@@ -165,13 +184,13 @@ def compare(
     report.say(f"{name}: one instance of {workload.subject.name} a call")
 
     def run(turn: int, server: str) -> dict[str, Run]:
-        found = measure(workload, begin[server], seconds)
+        found = measure(workload, begin[server], options.seconds, options.share)
         for load_name, one in found.items():
             report.run(round=turn, workload=name, peer=server, load=load_name, **asdict(one))
         return found
 
-    found = run_entries(report, servers, rounds, run)
-    loads = [f"{connections} x {streams}" for connections, streams in workload.shapes]
+    found = run_entries(report, servers, options.rounds, run)
+    loads = list(next(iter(found.values()))[0])
     rows = [
         [
             server,
@@ -202,6 +221,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=5.0, help="length of one run")
+    parser.add_argument("--share", type=float, default=0.5, help="of a core, for each server held")
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--servers", nargs="+", choices=NOTES, default=list(NOTES))
     options = parser.parse_args()
@@ -214,9 +234,9 @@ def main() -> int:
     report.peer_versions(ENVIRONMENTS[name] for name in servers)
     report.put("notes", NOTES)
     for name in options.workloads:
-        found = compare(report, name, servers, options.rounds, options.seconds)
+        found = compare(report, name, servers, options)
         if found.keys() == NOTES.keys():
-            limit(report, name, found[OWN], found["triton"])
+            limit(report, name, found[OWN], found["triton"], options.share)
     return report.finish()
 
 
@@ -225,11 +245,12 @@ def limit(
     name: str,
     own: Sequence[Mapping[str, Run]],
     triton: Sequence[Mapping[str, Run]],
+    share: float,
 ) -> None:
     """Hold ringbatch to its limits."""
     workload = WORKLOADS[name]
-    alone, *many = (f"{connections} x {streams}" for connections, streams in workload.shapes)
-    for at in many:
+    alone = named(workload.shapes[0])
+    for at in (named(shape, share * workload.held) for shape in workload.shapes[1:]):
         rates = [[turn[at].result.requests_per_s for turn in turns] for turns in (own, triton)]
         what = f"{name}, calls/s against Triton at {at}"
         report.limit(what, ratios(*rates).median, at_least=workload.at_least)

@@ -140,7 +140,7 @@ def measure(shape: Shape, share: float, seconds: float, connections: int) -> Run
     ):
         answers.check_one(server.port)
         for pid in await_all(server.pid, shape):
-            hold(pid, share)
+            hold([pid], share)
         load.wrk(server.url, post, connections, seconds, timeout_s=60)
         before, began_s = procfs.sample_tree(server.pid), time.monotonic()
         found = load.wrk(server.url, post, connections, seconds, timeout_s=60)

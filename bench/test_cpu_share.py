@@ -39,14 +39,14 @@ def test_a_share_is_a_quota_of_the_period() -> None:
     assert limits(0.05, unified=True, period_us=20_000) == {"cpu.max": "1000 20000"}
 
 
-def test_a_process_is_put_into_a_group_of_its_own(tmp_path: Path) -> None:
+def test_processes_are_put_into_a_group_of_their_own(tmp_path: Path) -> None:
     """A group goes when the context ends; here its files, which the kernel removes, go by hand."""
     with ExitStack() as stack:
         hold = stack.enter_context(cpu_shares(tmp_path))
-        hold(4711, 0.5)
+        hold([4711, 4712], 0.5)
         group = tmp_path / f"ringbatch-bench-{os.getpid()}-4711"
         assert (group / "cpu.cfs_quota_us").read_text() == "50000"
-        assert (group / "cgroup.procs").read_text() == "4711"
+        assert (group / "cgroup.procs").read_text().split() == ["4711", "4712"]
         for file in group.iterdir():
             file.unlink()
     assert not group.exists()
@@ -55,4 +55,4 @@ def test_a_process_is_put_into_a_group_of_its_own(tmp_path: Path) -> None:
 def test_who_may_make_no_groups_is_told(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     with pytest.raises(NoControlGroups, match="No such file"), cpu_shares(missing) as hold:
-        hold(4711, 0.5)
+        hold([4711], 0.5)
