@@ -19,12 +19,6 @@ _LONGEST: Final = 8
 """A wait counts as no longer than this many times the limit, so that it is soon forgotten."""
 
 
-_TURN_NS: Final = 100_000
-"""Whoever uses the core for longer than this, once it is given up, is none of those waited for."""
-_LEAVE_NS: Final = 100_000_000
-"""How long the core is left to others then."""
-
-
 def where_cpus_allow(limit_ns: int) -> int:
     """The limit of a `Patience`; 0 where there is but one CPU, which who is waited for needs."""
     return limit_ns if usable_cpus() > 1 else 0
@@ -50,39 +44,6 @@ class Patience:
         """Take a wait into account."""
         longest_ns = self.limit_ns * _LONGEST
         self._usual_ns += (min(waited_ns, longest_ns) - self._usual_ns) // _SHARE
-
-
-class Yielding:
-    """Lets others use the core at every look, unless they have much to do there.
-
-    To Linux from 6.6 on, who gives way has used up a time slice, 3 ms, where anybody took it. Two
-    processes that give way to one another some thousand times a second get so far ahead of their
-    shares that a third waits for tenths of a second. Who sleeps stays within its share.
-
-    Args:
-        clock_ns: the monotonic clock.
-        give_way: lets others use the core.
-    """
-
-    def __init__(
-        self,
-        clock_ns: Callable[[], int] = time.monotonic_ns,
-        give_way: Callable[[], object] = os.sched_yield,
-    ) -> None:
-        self._clock_ns = clock_ns
-        self._give_way = give_way
-        self._leaves_until_ns = 0
-
-    def once(self) -> bool:
-        """Give way, unless others had much to do a moment ago; whether to go on watching."""
-        before_ns = self._clock_ns()
-        if before_ns < self._leaves_until_ns:
-            return False
-        self._give_way()
-        if self._clock_ns() - before_ns <= _TURN_NS:
-            return True
-        self._leaves_until_ns = before_ns + _LEAVE_NS
-        return False
 
 
 class Watched:

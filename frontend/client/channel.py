@@ -32,7 +32,7 @@ from ringbatch.shm.bell import Bell
 from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.errors import Draining, RequestError
-from ringbatch.shm.spinning import Patience, Yielding
+from ringbatch.shm.spinning import Patience
 from ringbatch.shm.wakeup import Wakeup
 
 NEVER: Final = 1 << 63
@@ -84,7 +84,6 @@ class Channel:
         self._signs.register(life, select.POLLIN)
         self._checked_ns = clock()
         self._patience = Patience(spin_ns)
-        self._yielding = Yielding(clock)
         self._spinning = False
         self._lock = threading.Lock()
         self._busy = False
@@ -240,8 +239,7 @@ class Channel:
                     if self._refusal is None and self.slots.lane.has_news:
                         self.slots.collect()
                     self._busy = False
-                if not self._yielding.once():
-                    break
+                os.sched_yield()
         finally:
             self._spinning = False
         self._delivery.deliver()

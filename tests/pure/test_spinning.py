@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from ringbatch.shm import spinning
-from ringbatch.shm.spinning import Patience, Watched, Yielding, where_cpus_allow
+from ringbatch.shm.spinning import Patience, Watched, where_cpus_allow
 from ringbatch.shm.wakeup import Wakeup
 
 LIMIT_NS = 60_000
@@ -59,27 +59,6 @@ def test_after_the_limit_it_sleeps() -> None:
     scripted = Scripted(rings_ns=10 * LIMIT_NS)
     scripted.watched.wait()
     assert (scripted.looks, scripted.slept_ns) == (LIMIT_NS // LOOK_NS, [9 * LIMIT_NS])
-
-
-def test_where_others_have_much_to_do_the_core_is_left_to_them_for_a_while() -> None:
-    now_ns, took_ns, turns = 0, 100_000, 0
-
-    def give_way() -> None:
-        nonlocal now_ns, turns
-        turns += 1
-        now_ns += took_ns
-
-    yielding = Yielding(lambda: now_ns, give_way)
-    assert [yielding.once() for _ in range(50)] == [True] * 50, "short turns, however many"
-    took_ns, turns = 100_001, 0
-    began_ns = now_ns
-    assert not yielding.once()
-    now_ns = began_ns + 99_999_999
-    assert not yielding.once()
-    assert turns == 1, "nobody gives way meanwhile"
-    now_ns, took_ns = began_ns + 100_000_000, 0
-    assert yielding.once()
-    assert turns == 2
 
 
 def test_where_waits_are_long_it_watches_no_more_until_they_are_short_again() -> None:
