@@ -38,6 +38,22 @@ COLUMNS: Final = (
 )
 """Heading, scenario, what stands in its row beside the peer, figure, unit."""
 
+TREES: Final = (
+    *(("ringbatch, 1", "ringbatch", 1), ("FastAPI, 1", "fastapi", 1)),
+    *(("ringbatch, 32", "ringbatch", 32), ("FastAPI, 32", "fastapi", 32)),
+    *(("mosec, 32", "mosec", 32), ("LitServe, 32", "litserve", 32)),
+    *(("ringbatch, 128", "ringbatch", 128), ("FastAPI, 128", "fastapi", 128)),
+    *(("mosec, 128", "mosec", 128), ("LitServe, 128", "litserve", 128)),
+)
+"""Heading, peer, connections."""
+KINDS: Final = {
+    "xgboost": "XGBoost",
+    "lightgbm": "LightGBM",
+    "catboost": "CatBoost",
+    "histgb": "scikit-learn's HistGradientBoosting",
+    "forest": "scikit-learn's random forest",
+}
+
 Report = Mapping[str, Any]
 
 
@@ -69,7 +85,8 @@ def with_tables(readme: str, report: Report) -> str:
 def head(found: Mapping[str, Any]) -> Iterator[str]:
     """How a scenario was measured, and whether others disturbed it."""
     settings = found["settings"]
-    yield f"Medians of {settings['rounds']} interleaved rounds, {settings['seconds']:g} s each, on"
+    rounds, seconds = int(settings["rounds"]), float(settings["seconds"])
+    yield f"Medians of {rounds} interleaved rounds, {seconds:g} s each, on"
     yield f"{found['started_utc'][:10]}: {machine_words(found)}."
     if disturbed(found) > BUSY:
         yield f"**Others used up to {disturbed(found):.0%} of the machine meanwhile: provisional.**"
@@ -105,7 +122,25 @@ def comparison(scenarios: Mapping[str, Any]) -> Iterator[str]:
         yield from ("", f"Without {peer}: {why.splitlines()[0]}")
 
 
-TABLES: Final = {"speed": variants, "frameworks": comparison}
+def trees(scenarios: Mapping[str, Any]) -> Iterator[str]:
+    """The table of trees.py: a line for each kind, without columns that have no figure."""
+
+    def found(kind: str, peer: str, count: int) -> Sequence[float] | None:
+        return figures(scenarios, ("", "trees", (kind, count), "requests_per_s", ""), peer)
+
+    yield from head(scenarios["trees"])
+    rows = {
+        name: [found(kind, peer, count) for _, peer, count in TREES] for kind, name in KINDS.items()
+    }
+    known = [place for place, _ in enumerate(TREES) if any(row[place] for row in rows.values())]
+    yield f"| | {' | '.join(TREES[place][0] for place in known)} |"
+    yield "|---" * (len(known) + 1) + "|"
+    for name, row in rows.items():
+        if any(row):
+            yield f"| {name} | {' | '.join(cell(row[place], '') for place in known)} |"
+
+
+TABLES: Final = {"speed": variants, "frameworks": comparison, "trees": trees}
 """What makes each table, by its scenario."""
 
 

@@ -150,8 +150,8 @@ SCENARIOS: Final = (
         "trees",
         "300 trees, a row of 30 numbers, JSON.",
         [Shape(("model", "peer", "connections"), RATES)],
-        "--seconds 2 --models xgboost lightgbm --connections 1 32",
-        4,
+        "--rounds 2 --seconds 2",
+        9,
         25,
     ),
     Scenario(

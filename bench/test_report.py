@@ -49,7 +49,7 @@ FRAMEWORKS = Scenario(
 )
 README = "before\n" + "".join(
     f"{BEGIN.format(name)}\n{text}\n{END.format(name)}\nafter\n"
-    for name, text in (("speed", "unmeasured"), ("frameworks", "old"))
+    for name, text in (("speed", "unmeasured"), ("frameworks", "old"), ("trees", "unmeasured"))
 )
 RUN = {"p50_ms": 2.0, "p99_ms": 3.0, "requests_per_s": 4000.0}
 OUTCOME = Outcome(0, 60.0, 0.0, 0.01, "")
@@ -125,14 +125,28 @@ def test_the_table_of_speed_says_what_each_peer_is() -> None:
     text = with_tables(README, report_of(speed=summarize(shape, OUTCOME, record)))
     assert "| us: one frontend | 2 ms | 4,000 | 4,000 | 4,000 |" in text
     assert "old" in text
-    assert "unmeasured" not in text
+    assert text.count("unmeasured") == 1
+
+
+def test_the_table_of_trees_has_a_line_for_each_kind_that_was_measured() -> None:
+    measured = [("forest", "ringbatch", 1), ("forest", "fastapi", 32), ("xgboost", "fastapi", 32)]
+    runs = [
+        {"model": kind, "peer": peer, "result": {"connections": count, **RUN}}
+        for kind, peer, count in measured
+    ]
+    shape = next(scenario for scenario in SCENARIOS if scenario.name == "trees")
+    # As trees.py has its settings: texts.
+    record = RECORD | {"runs": runs, "settings": {"rounds": "1", "seconds": "2"}}
+    text = with_tables(README, report_of(trees=summarize(shape, OUTCOME, record)))
+    assert "| | ringbatch, 1 | FastAPI, 32 |\n|---|---|---|\n" in text
+    assert "| XGBoost | - | 4,000 |\n| scikit-learn's random forest | 4,000 | 4,000 |\n" in text
 
 
 def test_tables_go_between_the_markers_and_nowhere_else() -> None:
     report = report_of(frameworks=summarize(FRAMEWORKS, OUTCOME, RECORD))
     text = with_tables(README, report)
     assert text.startswith(f"before\n{BEGIN.format('speed')}\nunmeasured\n")
-    assert text.endswith(f"{END.format('frameworks')}\nafter\n")
+    assert f"{END.format('frameworks')}\nafter\n" in text
     assert "old" not in text
     assert "| us | 2 ms |" in text
     assert with_tables(text, report) == text
