@@ -47,8 +47,8 @@ class Workload:
         subject: the model.
         shapes: connections, and calls under way on each; the first is a lone call.
         at_least: times Triton's calls a second, with many under way.
-        held: whether that holds where each server has the same part of a core, and not where all
-            share the cores with h2load.
+        held: whether each server is also driven on the same part of a core, by all loads but the
+            lone call.
     """
 
     subject: Subject
@@ -121,7 +121,7 @@ def checked_answer(subject: Subject, port: int, sent: bytes) -> bytes:
 
 
 def measure(workload: Workload, start: Start, seconds: float, share: float) -> dict[str, Run]:
-    """Start one server, check it, and drive it at each load; last at what it is held for, if so."""
+    """Start one server, check it, and drive it at each load; last on its share of a core, if so."""
     subject, port = workload.subject, free_port()
     sent, found = request(subject), {}
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, ExitStack() as stack:
@@ -250,7 +250,10 @@ def limit(
     """Hold ringbatch to its limits."""
     workload = WORKLOADS[name]
     alone = named(workload.shapes[0])
-    for at in (named(shape, share * workload.held) for shape in workload.shapes[1:]):
+    many = [named(shape) for shape in workload.shapes[1:]]
+    if workload.held:
+        many += [named(shape, share) for shape in workload.shapes[1:]]
+    for at in many:
         rates = [[turn[at].result.requests_per_s for turn in turns] for turns in (own, triton)]
         what = f"{name}, calls/s against Triton at {at}"
         report.limit(what, ratios(*rates).median, at_least=workload.at_least)

@@ -31,13 +31,11 @@ class Queue:
         share: by which `ratio` weighs a wait; None where all requests are alike.
     """
 
-    __slots__ = ("_earliest_ns", "_exact", "_fitting", "_head", "_requests", "_share", "rows")
+    __slots__ = ("_earliest_ns", "_exact", "_fitting", "_requests", "_share", "rows")
 
     def __init__(self, fitting: Fitting | None = None, share: Share | None = None) -> None:
         self._fitting = fitting
         self._share = share
-        self._head: tuple[int, float] | None = None
-        """The oldest request and what its wait is divided by, where that was asked for."""
         self._requests: deque[Request] = deque()
         self._earliest_ns = 0
         """No request's deadline is before this; while `_exact`, one is at it."""
@@ -54,11 +52,8 @@ class Queue:
         """By what the queues of a model take turns, the greatest first: how long the oldest request
         has waited, by what it costs."""
         head = self._requests[0]
-        if self._share is None:
-            return now_ns - head.accepted_ns
-        if self._head is None or self._head[0] != head.ref:
-            self._head = head.ref, _CHEAPEST + self._share(head)
-        return (now_ns - head.accepted_ns) / self._head[1]
+        waited_ns = now_ns - head.accepted_ns
+        return waited_ns if self._share is None else waited_ns / (_CHEAPEST + self._share(head))
 
     @property
     def earliest_ns(self) -> int:
@@ -202,7 +197,7 @@ class Queues:
 
     def __iter__(self) -> Iterator[Queue]:
         """The queues, none empty, in any order."""
-        return iter([*self._queues.values()])
+        return iter(self._queues.values())
 
     def in_turn(self, now_ns: int) -> Iterable[Queue]:
         """The queues, none empty, by whose requests go first.
