@@ -9,6 +9,11 @@ The supervisor is to be the parent, as of those that it executes: it waits for t
 ends them with it. So the fork server forks twice. As the process in between ends, the kernel gives
 the other one to the supervisor, which has asked for such (PR_SET_CHILD_SUBREAPER, see prctl(2)).
 A process does nothing before the supervisor was told its id; where nobody is, it ends.
+
+Who runs other people's code leads a session, by which all that it starts can be found and ended.
+Who does not stays in the fork server's. Linux shares the cores out among sessions first and only
+then among a session's processes, where control groups do not say otherwise (autogroup, see
+sched(7)): with a session each, all frontends together would get no more than one worker.
 """
 
 import errno
@@ -54,6 +59,7 @@ class Wanted:
         environment: all of it.
         folder: where it is to run; None for where the fork server was started.
         cpus: on which it is to run.
+        own_session: whether it is to lead a session, and not only a process group.
         descriptors: the numbers that it is to have those under which come with this.
     """
 
@@ -62,6 +68,7 @@ class Wanted:
     environment: dict[str, str]
     folder: str | None
     cpus: list[int]
+    own_session: bool
     descriptors: list[int]
 
 
@@ -193,7 +200,7 @@ def _serve(line: socket.socket) -> Wanted | None:
                 made = Made(0, error.errno or errno.EAGAIN)
             if made is None:
                 line.close()
-                gate.wait()
+                gate.wait(own_session=wanted.own_session)
                 _renumber(descriptors, wanted.descriptors)
                 return wanted
             with suppress(ConnectionError):
@@ -246,11 +253,14 @@ class _Gate:
         _, status = os.waitpid(between, 0)
         return Made(int(said or 0), 0 if said else os.waitstatus_to_exitcode(status))
 
-    def wait(self) -> None:
-        """Say its id, in the process that was made, as the leader of a session that can be ended,
-        and wait; where the gate stays shut, end."""
+    def wait(self, *, own_session: bool) -> None:
+        """Say its id, in the process that was made, as the leader of a session or process group
+        that can be ended, and wait; where the gate stays shut, end."""
         self._heard, self._opening = _closed(self._heard), _closed(self._opening)
-        os.setsid()
+        if own_session:
+            os.setsid()
+        else:
+            os.setpgid(0, 0)
         os.write(self._saying, str(os.getpid()).encode())
         if os.read(self._seen, 1) != _GO:
             os._exit(1)

@@ -1,7 +1,8 @@
 """The processes that a process of the engine has started itself: they end with it.
 
-Each process of the engine leads a session. Whatever it starts is in that session too, unless it
-leaves it on purpose, and whatever of it is in the leader's own process group can be ended at once.
+Each process of the engine leads a process group, all of which can be ended at once. One that runs
+other people's code, which may start processes and give them groups of their own, leads a session
+too: whatever it starts is in that session, unless it leaves it on purpose.
 """
 
 import os
@@ -16,7 +17,7 @@ _SESSION_FIELD: Final = 6
 
 
 def kill_session(leader: int) -> None:
-    """SIGKILL for all processes of a session.
+    """SIGKILL for all processes of a process group, and of a session where its leader leads one.
 
     Args:
         leader: its process id; it must not have been waited for, or another may have that id.

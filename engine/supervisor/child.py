@@ -62,7 +62,8 @@ class CannotStart(Exception):
 
 
 class Child:
-    """One running process in a session of its own, so that Ctrl-C reaches the supervisor alone.
+    """One running process in a process group of its own, so that Ctrl-C reaches the supervisor
+    alone.
 
     Attributes:
         title: what it is called in `ps` and in messages.
@@ -74,6 +75,7 @@ class Child:
         module: what to run; it finds its own end of the control socket in ``--control-fd``.
         vocabulary: what it may say.
         told: the first message to it, if there is one.
+        own_session: as of `Launch`.
         launch: makes the process.
 
     Raises:
@@ -91,6 +93,7 @@ class Child:
         controlled: bool = True,
         vocabulary: Vocabulary[FromRole] = FROM_FRONTEND,
         told: ToRole | None = None,
+        own_session: bool = True,
         launch: Launch = execute,
     ) -> None:
         self.title = title
@@ -109,7 +112,12 @@ class Child:
                         pass_fds = (theirs.fileno(), *pass_fds)
                     folder = _working_directory(title)
                     self._process = launch(
-                        module, arguments, inherited | dict(environment), folder, pass_fds
+                        module,
+                        arguments,
+                        inherited | dict(environment),
+                        folder,
+                        pass_fds,
+                        own_session=own_session,
                     )
                 self.pid = self._process.pid
                 undo.callback(self._end_at_once)
@@ -142,7 +150,8 @@ class Child:
         return None if lines is None else [self._vocabulary.decode(line) for line in lines]
 
     def kill(self, number: signal.Signals) -> None:
-        """Send it a signal, and SIGKILL to all of its session; nothing happens where it is gone."""
+        """Send it a signal, or SIGKILL with all that it has started; nothing happens where it is
+        gone."""
         if number == signal.SIGKILL:
             kill_session(self.pid)
             return

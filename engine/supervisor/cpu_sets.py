@@ -137,6 +137,7 @@ class CpuSets:
                 LEAN,
                 vocabulary=FROM_COLLECTOR,
                 told=told,
+                own_session=False,
                 launch=self._launch,
             )
 

@@ -295,6 +295,7 @@ class Frontends:
             environment,
             pass_fds=fds,
             controlled=False,
+            own_session=self._server.app is not None,
             launch=self._launch,
         )
 
@@ -309,7 +310,7 @@ class Frontends:
             words += [f"--processes={self._server.grpc_frontends}"]
             environment = LEAN | heap_environment(os.environ, FRONTEND_HEAP)
             module = "ringbatch.frontend.grpc.server"
-            return Child(title, module, words, environment, launch=self._launch)
+            return Child(title, module, words, environment, own_session=False, launch=self._launch)
 
         return ProcessSlot(title, start, role=Role.GRPC_FRONTEND)
 
@@ -329,7 +330,7 @@ class Frontends:
         words += [] if endpoint is None else [f"--trace-endpoint={endpoint}"]
         module = "ringbatch.frontend.metrics.control_server"
         given = tuple(fds.values())
-        return Child("control", module, words, LEAN, pass_fds=given, launch=self._launch)
+        return Child("control", module, words, LEAN, given, own_session=False, launch=self._launch)
 
     def _words(self, **more: object) -> list[str]:
         server = self._server

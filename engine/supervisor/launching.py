@@ -49,8 +49,10 @@ class Launch(Protocol):
         environment: Mapping[str, str],
         folder: str | None,
         descriptors: Sequence[int],
+        *,
+        own_session: bool = True,
     ) -> Launched:
-        """A process that leads a session and runs the `main` of a module.
+        """A process that leads a process group and runs the `main` of a module.
 
         Args:
             module: which.
@@ -58,6 +60,7 @@ class Launch(Protocol):
             environment: all of it.
             folder: where it runs; None for where this process does.
             descriptors: that it inherits beside standard output and error.
+            own_session: whether it leads a session too, because what it starts may leave its group.
 
         Raises:
             OSError: the kernel refuses it; nothing is left of the attempt.
@@ -70,8 +73,14 @@ def execute(
     environment: Mapping[str, str],
     folder: str | None,
     descriptors: Sequence[int],
+    *,
+    own_session: bool = True,
 ) -> Launched:
-    """`Launch` by executing Python anew."""
+    """`Launch` by executing Python anew.
+
+    It leads a session in any case: in the supervisor's own it would have the terminal, which stops
+    who writes to it in the background where that is set so (``stty tostop``).
+    """
     return subprocess.Popen(
         [sys.executable, "-P", "-m", module, *arguments],
         env=environment,
@@ -143,6 +152,8 @@ class ForkServer:
         environment: Mapping[str, str],
         folder: str | None,
         descriptors: Sequence[int],
+        *,
+        own_session: bool = True,
     ) -> Launched:
         """As of `Launch`."""
         if self._line is not None and _version_of(self._numpy) != self._numpy_was:
@@ -152,7 +163,9 @@ class ForkServer:
         if self._line is not None and len(descriptors) <= MOST_DESCRIPTORS:
             cpus = sorted(os.sched_getaffinity(0))
             numbers = list(descriptors)
-            wanted = Wanted(module, [*arguments], {**environment}, folder, cpus, numbers)
+            wanted = Wanted(
+                module, [*arguments], {**environment}, folder, cpus, own_session, numbers
+            )
             made = self._ask(self._line, wanted)
             if made is not None:
                 if not made.pid:

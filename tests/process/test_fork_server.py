@@ -120,6 +120,43 @@ def test_who_is_forked_finds_all_as_if_it_were_executed(drive: Drive, python: tu
     assert len(told["cpus"]) == 1
 
 
+OURS = """
+from ringbatch.engine.process.session import kill_session
+launch = ForkServer(["json"])
+def stays():
+    reading, writing = os.pipe()
+    made = launch("stays", [str(writing)], dict(os.environ), None, (writing,), own_session=False)
+    os.close(writing)
+    return made, int(os.read(reading, 32)), reading
+first, child, reading = stays()
+second, _, _ = stays()
+say([os.getpgid(process.pid) == process.pid for process in (first, second)])
+say([os.getsid(first.pid) == os.getsid(pid) for pid in (second.pid, child, os.getpid())])
+for process in (first, second):
+    kill_session(process.pid)
+    say(end(process))
+say(os.read(reading, 1).decode())
+launch.close()
+"""
+STAYS = """
+import os, sys, time
+def main():
+    if os.fork() == 0:
+        os.write(int(sys.argv[1]), str(os.getpid()).encode())
+    time.sleep(600)
+"""
+
+
+def test_those_without_sessions_of_their_own_share_one_and_end_with_their_children(
+    drive: Drive, tmp_path: Path
+) -> None:
+    (tmp_path / "stays.py").write_text(STAYS)
+    groups, sessions, first, second, left = drive(OURS)
+    assert groups == [True, True]
+    assert sessions == [True, True, False]
+    assert (first, second, left) == (-9, -9, "")
+
+
 SIGNALS = """
 numbers = (signal.SIGCHLD, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGINT)
 for number in numbers:
@@ -192,7 +229,7 @@ UNHEARD = """
 launch = ForkServer(["json"])
 reading, writing = os.pipe()
 environment = {{**os.environ, "PARENT": str(os.getpid())}}
-wanted = fork_server.Wanted("program", [str(writing)], environment, None, [0], [writing])
+wanted = fork_server.Wanted("program", [str(writing)], environment, None, [0], True, [writing])
 text = json.dumps(fork_server.asdict(wanted)).encode() + b"\\n"
 {before}
 fork_server.socket.send_fds(launch._line, [text], [writing])

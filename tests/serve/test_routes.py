@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import os
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -26,6 +27,13 @@ MODELS: Final = {
 @pytest.fixture(scope="module")
 def server(start_for_module: Start) -> Server:
     return start_for_module(MODELS, app=FASTAPI, control_port=0)
+
+
+def test_frontends_with_an_application_lead_a_session(server: Server) -> None:
+    """It is other people's code: what it starts and gives another process group is found so."""
+    frontends = {t: pid for t, pid in server.titles().items() if t.startswith("ringbatch: fronte")}
+    assert len(frontends) > 1
+    assert set(map(os.getsid, frontends.values())) == {frontends["ringbatch: frontends"]}
 
 
 def ask(server: Server, path: str, value: Any = None, **headers: str) -> Response:

@@ -98,6 +98,20 @@ def test_children_of_a_killed_worker_go_with_it_and_keep_nothing_waiting(
     assert server.stop() == 0
 
 
+def test_only_workers_have_sessions_of_their_own(start: Start) -> None:
+    """Linux shares the cores out among sessions first (autogroup): with one each, a frontend waited
+    for hundreds of milliseconds beside a collector and a worker."""
+    server = start(UNRULY, control_port=0, grpc_port=0, frontends=2)
+    titles = server.titles()
+    leaders = {title: os.getsid(pid) for title, pid in titles.items()}
+    fork_server = titles.pop("ringbatch: fork server")
+    worker = titles.pop(f"ringbatch: {WORKER}")
+    assert leaders[f"ringbatch: {WORKER}"] == worker
+    del titles["ringbatch: supervisor"]
+    assert {"ringbatch: collector", "ringbatch: frontend 2", "ringbatch: control"} <= titles.keys()
+    assert {leaders[title] for title in titles} == {fork_server}, leaders
+
+
 @exhaustive
 def test_a_stop_ends_the_children_of_workers(start: Start) -> None:
     server = start(UNRULY)
