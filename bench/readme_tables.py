@@ -42,8 +42,10 @@ TREES: Final = (
     *(("ringbatch, 1", "ringbatch", 1), ("FastAPI, 1", "fastapi", 1)),
     *(("ringbatch, 32", "ringbatch", 32), ("FastAPI, 32", "fastapi", 32)),
     *(("mosec, 32", "mosec", 32), ("LitServe, 32", "litserve", 32)),
+    ("MLServer, 32", "mlserver", 32),
     *(("ringbatch, 128", "ringbatch", 128), ("FastAPI, 128", "fastapi", 128)),
     *(("mosec, 128", "mosec", 128), ("LitServe, 128", "litserve", 128)),
+    ("MLServer, 128", "mlserver", 128),
 )
 """Heading, peer, connections."""
 KINDS: Final = {
