@@ -107,9 +107,7 @@ class Engine:
         self.size = size
         self.answers: list[Any] = []
         self.loop = Loop()
-        self.gateway = Gateway(
-            Lane(segment, 0, _nobody), cast(Any, self.loop), time.monotonic_ns, give_way=_nobody
-        )
+        self.gateway = Gateway(Lane(segment, 0, _nobody), cast(Any, self.loop), time.monotonic_ns)
         self.collector = Collector(segment, _nobody, _nobody, end_worker=_nobody)
         self.collector.start(1)
         port = EnginePort(segment, 0, _nobody)

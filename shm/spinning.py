@@ -1,11 +1,11 @@
 """Watching for what usually comes soon, instead of sleeping: adaptive spinning.
 
 To wake a process on a core that idles takes several times as long as most of what is done here
-with one request, on a virtual machine above all. Whoever watches needs no waking; and it gives way
-to whatever else its core could do, at every look, or soon.
+with one request, on a virtual machine above all. Whoever watches needs no waking. Nobody watches
+for longer than a fraction of a millisecond, nor where that is of no use: Linux has others wait
+behind a process that asks for it again and again to let them go first (sched_yield).
 """
 
-import os
 import time
 from collections.abc import Callable
 from typing import Final
@@ -53,7 +53,6 @@ class Watched:
         doorbell: the waiter's.
         limit_ns: as of `Patience`.
         clock_ns: the monotonic clock.
-        give_way: lets others use the core.
     """
 
     def __init__(
@@ -61,12 +60,10 @@ class Watched:
         doorbell: Wakeup,
         limit_ns: int,
         clock_ns: Callable[[], int] = time.monotonic_ns,
-        give_way: Callable[[], object] = os.sched_yield,
     ) -> None:
         self._doorbell = doorbell
         self._patience = Patience(limit_ns)
         self._clock_ns = clock_ns
-        self._give_way = give_way
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """As `Wakeup.wait`; what is watched before counts for nothing of the timeout."""
@@ -74,7 +71,7 @@ class Watched:
         if self._patience.pays:
             until_ns = began_ns + self._patience.limit_ns
             while not self._doorbell.rung and self._clock_ns() < until_ns:
-                self._give_way()
+                pass
         rung = self._doorbell.wait(timeout_s)
         self._patience.learn(self._clock_ns() - began_ns)
         return rung

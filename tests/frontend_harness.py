@@ -138,13 +138,11 @@ class FrontendHarness:
         self.loop = SteppedLoop()
         self.wakes = 0
         self.lane = Lane(self.segment, 0, self._wake)
-        self.gave_way = 0
         self.gateway = Gateway(
             self.lane,
             self.loop,  # type: ignore[arg-type]
             lambda: self.loop.now_ns,
             spin_ns=spin_ns,
-            give_way=self._give_way,
         )
         self.service = Service(self.segment, self.gateway, lambda: self.loop.now_ns)
         self.name = spec.name
@@ -156,9 +154,6 @@ class FrontendHarness:
 
     def _wake(self) -> None:
         self.wakes += 1
-
-    def _give_way(self) -> None:
-        self.gave_way += 1
 
     def ready(self, workers: int) -> None:
         offset = self.segment.layout.model(0)

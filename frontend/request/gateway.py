@@ -18,7 +18,6 @@ missed wake-ups. With nothing in flight there is no timer, and nothing runs.
 """
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
@@ -35,9 +34,6 @@ RESWEEP_NS: Final = 250_000_000
 """The same, while answers stand there that nobody was told of."""
 BUNCH: Final = 8
 """The fewest requests for which a turn is cut."""
-GIVE_WAY_NS: Final = 60_000
-"""How long the loop stays awake for answers before it lets others use its core. With cores for all
-of them, those woken meanwhile then go to another one; without, they get this one soon enough."""
 SETTLED_TOGETHER: Final = 64
 """Answers that are passed on before they are counted, while others are to come."""
 _NEVER: Final = 1 << 63
@@ -70,7 +66,6 @@ class Gateway:
         clock: monotonic nanoseconds.
         spin_ns: how long the loop stays awake for answers, where they usually come as soon; 0 for
             never.
-        give_way: lets others use the core.
     """
 
     def __init__(
@@ -80,14 +75,12 @@ class Gateway:
         clock: Callable[[], int] = time.monotonic_ns,
         *,
         spin_ns: int = 0,
-        give_way: Callable[[], object] = os.sched_yield,
     ) -> None:
         self.lane = lane
         self._loop = loop
         self._call_soon = loop.call_soon
         self._clock = clock
         self._patience = Patience(spin_ns)
-        self._give_way = give_way
         self._waited_from_ns = clock()
         """Since when answers have been under way and none has come."""
         self._waiting: list[Waiter | None] = [None] * lane.capacity
@@ -181,10 +174,7 @@ class Gateway:
         patience = self._patience
         if not (patience.pays and self.lane.unanswered):
             return False
-        waited_ns = self._clock() - self._waited_from_ns
-        if waited_ns > GIVE_WAY_NS:
-            self._give_way()
-        return waited_ns < patience.limit_ns
+        return self._clock() - self._waited_from_ns < patience.limit_ns
 
     def collect(self) -> None:
         """Pass on every answer that has come."""

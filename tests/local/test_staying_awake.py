@@ -3,8 +3,6 @@
 import pytest
 from frontend_harness import FrontendHarness, predictions, untyped
 
-from ringbatch.frontend.request.gateway import GIVE_WAY_NS
-
 SPIN_NS = 200_000
 SOON_NS = 20_000
 LATE_NS = 5_000_000
@@ -103,17 +101,6 @@ def test_a_request_that_follows_is_submitted_in_the_same_turns() -> None:
     assert len(harness.loop.soon) == 1
     turn(harness, SOON_NS)
     assert len(harness.taken()) == 2
-
-
-def test_others_get_the_core_after_a_while() -> None:
-    harness = spinning()
-    harness.predict(0, [0])
-    turn(harness)
-    turn(harness, GIVE_WAY_NS)
-    assert harness.gave_way == 0
-    turn(harness, 1)
-    turn(harness, 1)
-    assert harness.gave_way == 2
 
 
 def test_after_a_long_wait_it_sleeps_at_once_until_answers_come_soon_again() -> None:

@@ -25,17 +25,15 @@ class Scripted:
         self.rings_ns = rings_ns
         self.looks = 0
         self.slept_ns: list[int] = []
-        self.watched = Watched(
-            cast(Wakeup, self), LIMIT_NS, clock_ns=lambda: self.now_ns, give_way=self._give_way
-        )
-
-    def _give_way(self) -> None:
-        self.looks += 1
-        self.now_ns += LOOK_NS
+        self.watched = Watched(cast(Wakeup, self), LIMIT_NS, clock_ns=lambda: self.now_ns)
 
     @property
     def rung(self) -> bool:
-        return self.now_ns >= self.rings_ns
+        if self.now_ns >= self.rings_ns:
+            return True
+        self.looks += 1
+        self.now_ns += LOOK_NS
+        return False
 
     def wait(self, timeout_s: float | None = None) -> bool:
         self.slept_ns.append(max(self.rings_ns - self.now_ns, 0))
