@@ -1,5 +1,5 @@
-"""A share of a core for each of several processes, or for some together, by the kernel's control
-groups.
+"""A share of a core for each of several processes, or for some together, or the cores for all as
+equals, by the kernel's control groups.
 
 So there can be more such processes than cores, each as on a core of its own that is slower. It
 takes root, or the right to make groups.
@@ -39,21 +39,56 @@ def cpu_shares(root: Path | None = None, period_us: int = PERIOD_US) -> Iterator
     with ExitStack() as undo:
 
         def hold(pids: Sequence[int], share: float) -> None:
-            group = place / f"ringbatch-bench-{os.getpid()}-{pids[0]}"
-            try:
-                group.mkdir()
-            except OSError as error:
-                raise NoControlGroups(f"{group} cannot be made: {error.strerror}") from None
+            group = _made(place / f"ringbatch-bench-{os.getpid()}-{pids[0]}")
             undo.callback(group.rmdir)
             for name, text in limits(
                 share, unified=_is_unified(place), period_us=period_us
             ).items():
                 (group / name).write_text(text)
             for pid in pids:
-                with (group / "cgroup.procs").open("a") as members:
-                    members.write(f"{pid}\n")
+                _put(pid, group)
 
         yield hold
+
+
+@contextmanager
+def as_equals(root: Path | None = None) -> Iterator[None]:
+    """Have this process and all that it starts share the cores as equals, whatever sessions they
+    lead.
+
+    Without control groups Linux shares the cores out among sessions first (autogroup, see
+    sched(7)). Then the load of a benchmark competes with what it measures as one group with others,
+    which load from another host does not.
+
+    Args:
+        root: as of `cpu_shares`.
+
+    Raises:
+        NoControlGroups
+    """
+    place = root or mounted(Path("/proc/mounts").read_text())
+    group = _made(place / f"ringbatch-bench-{os.getpid()}")
+    try:
+        _put(os.getpid(), group)
+        yield
+    finally:
+        # Helpers of multiprocessing's end only after this.
+        for pid in (group / "cgroup.procs").read_text().split():
+            _put(int(pid), place)
+        group.rmdir()
+
+
+def _made(group: Path) -> Path:
+    try:
+        group.mkdir()
+    except OSError as error:
+        raise NoControlGroups(f"{group} cannot be made: {error.strerror}") from None
+    return group
+
+
+def _put(pid: int, group: Path) -> None:
+    with (group / "cgroup.procs").open("a") as members:
+        members.write(f"{pid}\n")
 
 
 def mounted(mounts: str) -> Path:

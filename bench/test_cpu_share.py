@@ -1,11 +1,12 @@
 """What is told to the kernel so that a process gets a share of a core."""
 
 import os
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from cpu_share import NoControlGroups, cpu_shares, limits, mounted
+from cpu_share import NoControlGroups, as_equals, cpu_shares, limits, mounted
 
 
 def test_the_hierarchy_of_cpu_time_is_found() -> None:
@@ -52,7 +53,24 @@ def test_processes_are_put_into_a_group_of_their_own(tmp_path: Path) -> None:
     assert not group.exists()
 
 
+def test_this_process_and_those_it_starts_are_in_one_group_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A group goes with its files, which here are no kernel's.
+    monkeypatch.setattr(Path, "rmdir", shutil.rmtree)
+    group, members = tmp_path / f"ringbatch-bench-{os.getpid()}", "cgroup.procs"
+    with as_equals(tmp_path):
+        assert (group / members).read_text() == f"{os.getpid()}\n"
+        assert not (tmp_path / members).exists()
+        with (group / members).open("a") as started:
+            started.write("4711\n")
+    assert (tmp_path / members).read_text() == f"{os.getpid()}\n4711\n"
+    assert not group.exists()
+
+
 def test_who_may_make_no_groups_is_told(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     with pytest.raises(NoControlGroups, match="No such file"), cpu_shares(missing) as hold:
         hold([4711], 0.5)
+    with pytest.raises(NoControlGroups, match="No such file"), as_equals(missing):
+        pass
