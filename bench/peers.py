@@ -237,6 +237,31 @@ def triton_command(
     )
 
 
+def mlserver_command(
+    folder: Path, environment: Environment, model: Mapping[str, object], env: Mapping[str, str]
+) -> Command:
+    """Write the settings of an MLServer with one model into `folder`; return the command for it.
+
+    Args:
+        folder: for the settings.
+        environment: that has MLServer.
+        model: its model-settings.json.
+        env: on top of this process's environment.
+    """
+    port, other, third = free_port(), free_port(), free_port()
+    server = {"host": HOST, "http_port": port, "grpc_port": other, "metrics_port": third}
+    settings = {"settings.json": {**server, "parallel_workers": 0, "debug": False}}
+    for file, document in (settings | {"model-settings.json": model}).items():
+        (folder / file).write_text(json.dumps(document))
+    return Command(
+        argv=[str(environment.python.with_name("mlserver")), "start", str(folder)],
+        port=port,
+        ready_path=f"/v2/models/{model['name']}/ready",
+        env=env,
+        start_timeout_s=120,
+    )
+
+
 def ringbatch_command(
     folder: Path, models: Mapping[str, Section], frontends: int = 1, server: Section | None = None
 ) -> Command:
@@ -312,7 +337,8 @@ MOSEC = Environment("mosec", ("mosec==0.9.8", _NUMPY, _ORJSON))
 LITSERVE = Environment("litserve", ("litserve==0.2.19", _NUMPY))
 TRITON = Environment("triton", ("nvidia-pytriton==0.7.0", "numpy==1.26.4"))
 BENTOML = Environment("bentoml", ("bentoml==1.4.39", _NUMPY))
-MLSERVER = Environment("mlserver", ("mlserver==1.7.1",))
+MLSERVER_VERSION = "1.7.1"
+MLSERVER = Environment("mlserver", (f"mlserver=={MLSERVER_VERSION}",))
 RAY_SERVE = Environment("ray-serve", ("ray[serve]==2.60.0", _NUMPY, _ORJSON))
 FASTAPI = Environment(
     "fastapi",

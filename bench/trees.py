@@ -22,9 +22,8 @@ from peers import SERVICES, install
 from report import Report
 from rounds import ratios, run_rounds
 from speed import latency_table, rate_table, ratio_table
-from trees_servers import FILES, SERVERS, command, environments, label, post
+from trees_servers import KINDS, SERVERS, command, environments, label, post
 
-KINDS = tuple(FILES)
 GAINING = ("xgboost", "catboost", "histgb")
 """For which a batch costs far less than its rows do alone."""
 CLIENTS = 16
@@ -89,11 +88,14 @@ def main() -> int:
         known = json.loads((models / "rows.json").read_text())
         rows = known["rows"]
         for kind in options.models:
+            file = models / known["files"][kind]
 
-            def run(turn: int, name: str, kind: str = kind) -> dict[int, load.WrkRun]:
+            def run(
+                turn: int, name: str, kind: str = kind, file: Path = file
+            ) -> dict[int, load.WrkRun]:
                 with (
                     tempfile.TemporaryDirectory(prefix="bench-") as folder,
-                    Server(command(name, kind, models, Path(folder), options.processes)) as server,
+                    Server(command(name, kind, file, Path(folder), options.processes)) as server,
                 ):
                     check(name, server.port, rows, known["labels"][kind])
                     asked = post(name, rows[0])

@@ -11,29 +11,29 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from harness import HOST, Command, free_port
+from harness import Command, free_port
 from load import Post
-from peers import SERVICES, Environment, Ringbatch
+from peers import (
+    MLSERVER,
+    MLSERVER_VERSION,
+    SERVICES,
+    Environment,
+    Ringbatch,
+    mlserver_command,
+)
 
 V1_PATH = "/v1/models/trees:predict"
 V2_PATH = "/v2/models/trees/infer"
-FILES = {
-    "xgboost": "xgboost.ubj",
-    "lightgbm": "lightgbm.txt",
-    "catboost": "catboost.cbm",
-    "histgb": "histgb.joblib",
-    "forest": "forest.joblib",
-}
 SERVERS = ("ringbatch", "fastapi", "mosec", "litserve", "mlserver")
-_MLSERVER = "1.7.1"
-_RUNTIMES = {
+_MLSERVER_RUNTIMES = {
     "xgboost": "mlserver_xgboost.XGBoostModel",
     "lightgbm": "mlserver_lightgbm.LightGBMModel",
     "catboost": "mlserver_catboost.CatboostModel",
     "histgb": "mlserver_sklearn.SKLearnModel",
     "forest": "mlserver_sklearn.SKLearnModel",
 }
-"""MLServer's class for each model."""
+"""MLServer's class for each kind of model."""
+KINDS = tuple(_MLSERVER_RUNTIMES)
 
 
 def environments() -> dict[str, Environment]:
@@ -43,11 +43,9 @@ def environments() -> dict[str, Environment]:
     pinned = [f"{name}=={metadata.version(name)}" for name in libraries]
     servers = ("fastapi==0.165.0", "uvicorn[standard]==0.54.0", "mosec==0.9.8", "litserve==0.2.19")
     common = Environment("trees", (*pinned, *servers, "orjson==3.13.0", "joblib"))
-    packages = (
-        "mlserver",
-        *(f"mlserver-{n}" for n in ("xgboost", "lightgbm", "sklearn", "catboost")),
-    )
-    own = Environment("trees-mlserver", (*pinned, *(f"{name}=={_MLSERVER}" for name in packages)))
+    runtimes = ("xgboost", "lightgbm", "sklearn", "catboost")
+    packages = (f"mlserver-{name}=={MLSERVER_VERSION}" for name in runtimes)
+    own = Environment("trees-mlserver", (*pinned, *MLSERVER.requirements, *packages))
     return {**dict.fromkeys(("fastapi", "mosec", "litserve"), common), "mlserver": own}
 
 
@@ -58,17 +56,16 @@ def _installed(name: str) -> bool:
         return False
 
 
-def command(server: str, kind: str, models: Path, folder: Path, processes: int) -> Command:
+def command(server: str, kind: str, file: Path, folder: Path, processes: int) -> Command:
     """How a server of one model is started.
 
     Args:
         server: one of `SERVERS`.
         kind: of the model.
-        models: the folder with the models' files.
+        file: of the model.
         folder: for the server's own files, which outlives it.
         processes: of FastAPI.
     """
-    file = models / FILES[kind]
     if server == "ringbatch":
         return _ringbatch(kind, file, folder)
     if server == "mlserver":
@@ -112,25 +109,14 @@ def _ringbatch(kind: str, file: Path, folder: Path) -> Command:
 
 def _mlserver(kind: str, file: Path, folder: Path) -> Command:
     """MLServer's own runtime of the library, its adaptive batching, no parallel workers."""
-    port, other, third = free_port(), free_port(), free_port()
-    server = {"host": HOST, "http_port": port, "grpc_port": other, "metrics_port": third}
     model = {
         "name": "trees",
-        "implementation": _RUNTIMES[kind],
+        "implementation": _MLSERVER_RUNTIMES[kind],
         "max_batch_size": 32,
         "max_batch_time": 0.001,
         "parameters": {"uri": str(file)},
     }
-    settings = {"settings.json": {**server, "parallel_workers": 0, "debug": False}}
-    for name, document in (settings | {"model-settings.json": model}).items():
-        (folder / name).write_text(json.dumps(document))
-    return Command(
-        argv=[str(environments()["mlserver"].python.with_name("mlserver")), "start", str(folder)],
-        port=port,
-        ready_path="/v2/models/trees/ready",
-        env={"OMP_NUM_THREADS": "1"},
-        start_timeout_s=120,
-    )
+    return mlserver_command(folder, environments()["mlserver"], model, {"OMP_NUM_THREADS": "1"})
 
 
 def post(server: str, row: Sequence[float]) -> Post:

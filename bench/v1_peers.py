@@ -4,7 +4,6 @@ Each is one `Framework`: how it is started, how its requests are written, and wh
 lives in. What a scenario needs of a server is a `Setting`.
 """
 
-import json
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from peers import (
     Environment,
     PeerUnfit,
     Triton,
+    mlserver_command,
     ringbatch_command,
 )
 from tensors import AFFINE, MATMUL16, MATMUL784, NULL, V1_BARE, V1_JSON, V2_JSON, Format
@@ -179,25 +179,14 @@ def _bentoml(setting: Setting, folder: Path) -> Command:
 
 
 def _mlserver(setting: Setting, folder: Path) -> Command:
-    port, other, third = free_port(), free_port(), free_port()
     (name,) = setting.models
-    server = {"host": HOST, "http_port": port, "grpc_port": other, "metrics_port": third}
     model = {
         "name": name,
         "implementation": "v1_mlserver.Model",
         "max_batch_size": setting.cap,
         "max_batch_time": setting.wait_ms / 1e3,
     }
-    settings = {"settings.json": {**server, "parallel_workers": 0, "debug": False}}
-    for file, document in (settings | {"model-settings.json": model}).items():
-        (folder / file).write_text(json.dumps(document))
-    return Command(
-        argv=[str(MLSERVER.python.with_name("mlserver")), "start", str(folder)],
-        port=port,
-        ready_path=f"/v2/models/{name}/ready",
-        env=setting.environment,
-        start_timeout_s=120,
-    )
+    return mlserver_command(folder, MLSERVER, model, setting.environment)
 
 
 def _triton(setting: Setting, folder: Path) -> Command:

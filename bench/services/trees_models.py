@@ -1,6 +1,6 @@
 """Five models of trees, trained on made-up data and called as their own libraries are.
 
-    python trees_models.py FOLDER     trains all of them, and writes rows with their labels
+    python trees_models.py FOLDER     trains all, writes rows, their labels and the names of files
 
 Run by the interpreter of the peers, which has the libraries.
 """
@@ -88,7 +88,7 @@ def main() -> None:
     for kind, name in FILES.items():
         train(kind, folder / name, x, y)
         labels[kind] = [int(label) for label in load(kind, folder / name)(rows)]
-    (folder / "rows.json").write_text(json.dumps({"rows": rows, "labels": labels}))
+    (folder / "rows.json").write_text(json.dumps({"rows": rows, "labels": labels, "files": FILES}))
 
 
 if __name__ == "__main__":
