@@ -51,6 +51,10 @@ from ringbatch.engine.process import fork_server
 from ringbatch.engine.supervisor import launching
 from ringbatch.engine.supervisor.launching import ForkServer, execute, wait_for_strangers
 
+# A script's shell has what runs in its background ignore these, and so would who is executed here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
 def say(what):
     print(json.dumps(what), flush=True)
 
