@@ -11,12 +11,14 @@ the other one to the supervisor, which has asked for such (PR_SET_CHILD_SUBREAPE
 A process does nothing before the supervisor was told its id; where nobody is, it ends.
 
 Who runs other people's code leads a session, by which all that it starts can be found and ended.
-Who does not stays in the fork server's. Linux shares the cores out among sessions first and only
-then among a session's processes, where control groups do not say otherwise (autogroup, see
-sched(7)): with a session each, all frontends together would get no more than one worker.
+Who does not stays in that of whoever started the engine, without its terminal. Linux shares the
+cores out among sessions first and only then among a session's processes, where control groups do
+not say otherwise (autogroup, see sched(7)): with a session each, all frontends together would get
+no more than one worker, and a whole engine no more than one client beside it.
 """
 
 import errno
+import fcntl
 import gc
 import importlib
 import json
@@ -24,6 +26,7 @@ import os
 import signal
 import socket
 import sys
+import termios
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
@@ -122,7 +125,7 @@ def run(line: socket.socket, supervisor: int, preloaded: Iterable[str]) -> NoRet
     Raises:
         SystemExit: at its end, and at that of each process that it makes.
     """
-    os.setsid()
+    _leave_terminal()
     # Whoever started the engine may have had some blocked or ignored. Without SIGCHLD one waits for
     # children in vain.
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -150,6 +153,15 @@ def run(line: socket.socket, supervisor: int, preloaded: Iterable[str]) -> NoRet
         sys.excepthook(*sys.exc_info())
         status = 1
     raise SystemExit(status)
+
+
+def _leave_terminal() -> None:
+    """Get no signals from a terminal, and have none that stops who writes to it in the background
+    (``stty tostop``), in the session that is there: see ioctl_tty(2) on TIOCNOTTY."""
+    os.setpgid(0, 0)
+    # There may be none to leave.
+    with suppress(OSError), open("/dev/tty", "rb", 0) as terminal:
+        fcntl.ioctl(terminal, termios.TIOCNOTTY)
 
 
 def _let_go_of_all_but(kept: int) -> None:

@@ -125,7 +125,14 @@ def test_who_is_forked_finds_all_as_if_it_were_executed(drive: Drive, python: tu
 
 
 OURS = """
+import fcntl, pty, termios
 from ringbatch.engine.process.session import kill_session
+os.setsid()
+ours, theirs = pty.openpty()
+fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+def terminal_of(pid):
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[4])
 launch = ForkServer(["json"])
 def stays():
     reading, writing = os.pipe()
@@ -135,7 +142,8 @@ def stays():
 first, child, reading = stays()
 second, _, _ = stays()
 say([os.getpgid(process.pid) == process.pid for process in (first, second)])
-say([os.getsid(first.pid) == os.getsid(pid) for pid in (second.pid, child, os.getpid())])
+say([os.getsid(process.pid) == os.getpid() for process in (first, second)])
+say([terminal_of(pid) > 0 for pid in (os.getpid(), first.pid, second.pid)])
 for process in (first, second):
     kill_session(process.pid)
     say(end(process))
@@ -151,13 +159,14 @@ def main():
 """
 
 
-def test_those_without_sessions_of_their_own_share_one_and_end_with_their_children(
+def test_those_without_sessions_of_their_own_are_in_ours_without_its_terminal_and_end_with_children(
     drive: Drive, tmp_path: Path
 ) -> None:
     (tmp_path / "stays.py").write_text(STAYS)
-    groups, sessions, first, second, left = drive(OURS)
+    groups, sessions, terminals, first, second, left = drive(OURS)
     assert groups == [True, True]
-    assert sessions == [True, True, False]
+    assert sessions == [True, True]
+    assert terminals == [True, False, False]
     assert (first, second, left) == (-9, -9, "")
 
 
