@@ -5,6 +5,7 @@ number or a symbol with a range. torch itself does not hold a run to those range
 """
 
 import os
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -110,9 +111,12 @@ def _loaded(path: Path, options: Options, torch: Any) -> Any:
     with (
         refusing(path, "torch.export cannot load it"),
         _pickles(options.trust_pickle),
+        warnings.catch_warnings(),
         # By path it reads no file whose name does not end in .pt2.
         options.readable(path).open("rb") as file,
     ):
+        # Older versions of torch say so of how they read a file themselves.
+        warnings.filterwarnings("ignore", "The given buffer is not writable")
         try:
             return torch.export.load(file)
         except torch.serialization.pickle.UnpicklingError:

@@ -103,6 +103,10 @@ def main() -> int:
     except StartupError as error:
         control.send(Failed(str(error)))
         return 1
+    except DeviceLost as lost:
+        logger.critical("%s", lost)
+        # What lets go of a device in order aborts, as the device answers no more.
+        os._exit(1)
     return 0
 
 

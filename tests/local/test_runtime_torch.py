@@ -34,6 +34,10 @@ from torch_models import (  # noqa: E402
 )
 
 ON_CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+EXPORTED_LATELY = pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13),
+    reason="older versions of torch know no name for these in a file",
+)
 SIGNATURE = {"inputs": ["x FP32 [3]"], "outputs": ["y FP32 [2]"]}
 """The linear model's, for TorchScript."""
 
@@ -75,8 +79,8 @@ def test_torchscript_runs_with_what_the_configuration_says_of_it(tmp_path: Path,
         ("bool", "BOOL", np.array([True, False])),
         ("uint8", "UINT8", np.array([0, 255], "u1")),
         ("uint16", "UINT16", np.array([0, 65535], "u2")),
-        ("uint32", "UINT32", np.array([0, 2**32 - 1], "u4")),
-        ("uint64", "UINT64", np.array([0, 2**64 - 1], "u8")),
+        pytest.param("uint32", "UINT32", np.array([0, 2**32 - 1], "u4"), marks=EXPORTED_LATELY),
+        pytest.param("uint64", "UINT64", np.array([0, 2**64 - 1], "u8"), marks=EXPORTED_LATELY),
         ("int8", "INT8", np.array([-128, 127], "i1")),
         ("int16", "INT16", np.array([-(2**15), 2**15 - 1], "i2")),
         ("int32", "INT32", np.array([-(2**31), 2**31 - 1], "i4")),
@@ -500,16 +504,17 @@ def test_a_device_that_has_failed_for_good_ends_the_worker(tmp_path: Path) -> No
     path = tmp_path / "model.pt2"
     path.write_bytes(exported(Calling(lambda x: torch.ones(3)[x]), "x int64: batch"))
     program = (
-        "import numpy as np; from pathlib import Path\n"
-        "from ringbatch.engine.runtimes.model import Options\n"
+        "import os; import numpy as np; from pathlib import Path\n"
+        "from ringbatch.engine.runtimes.model import DeviceLost, Options\n"
         "from ringbatch.engine.runtimes.opening import open_model\n"
         "options = Options(max_batch_size=1, threads=1, device='cuda:0')\n"
         f"model = open_model('torch', Path({str(path)!r}), options)\n"
-        "model.predict(np.array([7]))"
+        "try: model.predict(np.array([7]))\n"
+        "except DeviceLost as lost: os.write(1, str(lost).encode()); os._exit(7)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert "CUDA error" in done.stderr.splitlines()[-1]
+    assert done.returncode == 7, done.stderr
+    assert "CUDA error" in done.stdout
 
 
 def test_a_failed_device_is_told_from_a_failed_run(

@@ -98,6 +98,22 @@ def test_children_of_a_killed_worker_go_with_it_and_keep_nothing_waiting(
     assert server.stop() == 0
 
 
+def test_a_worker_whose_device_is_lost_says_so_and_ends_without_being_killed_by_its_libraries(
+    start: Start, wait_until: WaitUntil
+) -> None:
+    server = start(UNRULY)
+    worker = server.role(WORKER)
+    with Connection(server.port) as connection:
+        answer = connection.ask(fast("unruly", instances("lose the device is gone")))
+    assert (answer.status, "died while it ran" in answer.error) == (503, True), answer.body
+    wait_until(lambda: replaced(server, WORKER, worker), "another worker is there")
+    wait_until(lambda: serves(server), "it serves")
+    assert server.stderr.count("CRITICAL the device is gone") == 2
+    assert server.stderr.count("ended with status 1") == 2
+    assert server.stop() == 0
+    assert "SIGABRT" not in server.stderr
+
+
 def test_only_workers_have_sessions_of_their_own(start: Start) -> None:
     """Linux shares the cores out among sessions first (autogroup): with one each, a frontend waited
     for hundreds of milliseconds beside a collector and a worker."""

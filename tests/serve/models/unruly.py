@@ -1,10 +1,13 @@
 """Has processes of its own, and says what no worker says, as its instances ask."""
 
+import atexit
 import os
 import signal
 import sys
 import time
 from pathlib import Path
+
+from ringbatch.engine.runtimes.model import DeviceLost
 
 HERE = Path(__file__).parent
 CONTROL = int(sys.argv[sys.argv.index("--control-fd") + 1])
@@ -27,6 +30,10 @@ def act(what: str, argument: str) -> int:
             os.write(CONTROL, b"x" * 4096)
     elif what == "fork":
         return forked(argument)
+    elif what == "lose":
+        # As the libraries of a device do that answers no more.
+        atexit.register(os.abort)
+        raise DeviceLost(argument)
     elif what == "signal":
         os.kill(os.getpid(), int(argument))
     return os.getpid()
