@@ -2,6 +2,7 @@
 
 import select
 import socket
+import tracemalloc
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -114,6 +115,23 @@ def test_what_is_not_answered_took_as_long_as_it_was_waited_for(world: World) ->
     assert outcome.took_ns.tolist() == [2 * SECOND, 2 * SECOND - 10]
     assert outcome.times().total == 2
     assert outcome.rate_per_s() == 0
+
+
+def test_an_answer_takes_no_more_memory_than_it_is_long(world: World) -> None:
+    """Much more would be mapped anew for each, which took half of a generator's time."""
+    generator = world.generator([0])
+    generator.send_due()
+    sock = world.accept(generator)
+    sock.sendall(ANSWER)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        world.turn(generator, lambda: generator.finished)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    generator.outcome(1.0)
+    assert most - before < 16384
 
 
 def test_an_answer_in_pieces_is_one(world: World) -> None:

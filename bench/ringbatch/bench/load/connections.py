@@ -15,7 +15,7 @@ from ringbatch.bench.load.answers import BadAnswer
 from ringbatch.bench.load.exchange import Exchange
 from ringbatch.bench.load.outcome import BROKEN
 
-_CHUNK: Final = 262144
+_RECEIVED_BYTES: Final = 1 << 18
 _IN: Final = select.EPOLLIN
 _OUT: Final = select.EPOLLOUT
 
@@ -78,6 +78,8 @@ class Connections:
         self._limit = limit
         self._poll, self._clock_ns, self._ended = poll, clock_ns, ended
         self._keeps_answers = keeps_answers
+        # One for all: recv() would map so much memory anew for every answer.
+        self._received = memoryview(bytearray(_RECEIVED_BYTES))
         self._open: dict[int, _Connection] = {}
         self._free: list[_Connection] = []
         self._waiting: deque[tuple[int, int]] = deque()
@@ -175,16 +177,17 @@ class Connections:
 
     def _receive(self, connection: _Connection) -> None:
         try:
-            data = connection.sock.recv(_CHUNK)
+            size = connection.sock.recv_into(self._received)
         except BlockingIOError:
             return
         except OSError as error:
             self._break(connection, error.strerror or str(error))
             return
-        if not data:
+        if not size:
             self._break(connection, "the server closed the connection")
             return
         now = self._clock_ns()
+        data = bytes(self._received[:size])
         exchange = connection.exchange
         try:
             status = exchange.take(data)
