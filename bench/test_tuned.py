@@ -67,6 +67,24 @@ def test_a_search_that_finds_nothing_misses_it(
     assert limits == [pytest.approx(0.375)]
 
 
+def test_a_grid_may_be_an_earlier_ones(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, tmp_path, "--keep", "frontends") == (0, [1.0])
+    (file,) = tmp_path.glob("tuned-*.json")
+    earlier = file.rename(tmp_path / "earlier.json")
+    monkeypatch.setattr(tuned, "screened", None)
+    words = ("--grid", str(earlier), "--keep")
+    assert run(monkeypatch, tmp_path, *words, "frontends") == (0, [1.0])
+    for other, said in (
+        (("policy",), "its keep is ['frontends'], but here it is ['policy']"),
+        (("frontends", "--models", "trees"), "it has no grid of trees with the same combinations"),
+    ):
+        with pytest.raises(SystemExit):
+            run(monkeypatch, tmp_path, *words, *other)
+        assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "limits"),
     [((), 2), (("--grid-effort", str(LONGEST - 1)), 1), (("--keep", "policy"), 1)],

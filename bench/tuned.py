@@ -6,11 +6,15 @@ first the command's own search; then every combination of its choices, each meas
 search measures what it ends with. Last the choice, the best few of the grid and the settings as
 they were are measured in turn, round after round: the best of many measurements is also the
 luckiest of them. The target is the most requests/s.
+
+A grid takes a quarter of an hour, and says the same whatever the search does: with `--grid FILE` it
+is taken from a result of this script, of the same machine and settings.
 """
 
 import argparse
 import importlib
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -21,11 +25,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from peers import BENCH, MODELS
-from report import Report
+from report import Report, machine
 from rounds import number, ratios, run_rounds, table
 
 from ringbatch.bench.command.settings import Settings
@@ -43,11 +47,20 @@ TREES: Final = 300
 FEATURES: Final = 30
 AS_IT_IS: Final = "as it is"
 TUNED: Final = "tuned"
+_OF_A_GRID: Final = (
+    *(("settings", key) for key in ("unit_s", "keep", "grid_effort", "cpus")),
+    *(("machine", key) for key in ("cpu", "cores", "kernel")),
+)
+"""What a grid depends on, and where a result says it."""
 TEXT: Final = '{"instances": ["the weather report of the small town by the river was late again"]}'
 
 
 class NotHere(RuntimeError):
     """A model cannot be made on this machine; the message says why."""
+
+
+class AnotherGrid(ValueError):
+    """A result has no grid that could be used; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +194,63 @@ def screened(wish: Wish, candidates: Iterable[Candidate], effort: int) -> Iterat
             yield Screened(candidate, 0.0)
 
 
+@dataclass(frozen=True)
+class Grid:
+    """All combinations of one model.
+
+    Attributes:
+        screened: each with its requests/s.
+        took_s: how long that took.
+    """
+
+    screened: list[Screened]
+    took_s: float
+
+
+def measured_grid(
+    name: str,
+    wish: Wish,
+    choices: Mapping[str, Sequence[Values]],
+    effort: int,
+    report: Report,
+) -> Grid:
+    """Measure it."""
+    began, found = time.monotonic(), list[Screened]()
+    for one in screened(wish, grid(choices), effort):
+        found.append(one)
+        report.run(model=name, grid=words_of(one.candidate), screened_per_s=one.rate_per_s)
+    return Grid(found, time.monotonic() - began)
+
+
+def earlier_grids(file: Path, settings: Mapping[str, Any]) -> dict[str, Grid]:
+    """Take the grids from a result of this script, in which the search may have been another.
+
+    Args:
+        file: the result.
+        settings: of this run.
+
+    Raises:
+        AnotherGrid: it is of another machine or of other settings, or not all of it is there.
+    """
+    result: dict[str, Any] = json.loads(file.read_text())
+    here = {"settings": settings, "machine": machine()}
+    for where, key in _OF_A_GRID:
+        then, now = result[where][key], here[where][key]
+        if then != now:
+            raise AnotherGrid(f"its {key} is {then}, but here it is {now}")
+    found, choices = {}, choices_for(settings["cpus"], settings["keep"])
+    by_words = {words_of(candidate): candidate for candidate in grid(choices)}
+    for name in settings["models"]:
+        runs = [run for run in result["runs"] if run["model"] == name]
+        rates = {run["grid"]: run["screened_per_s"] for run in runs if "grid" in run}
+        took_s = [run["grid_s"] for run in runs if "grid_s" in run]
+        if not took_s or rates.keys() != by_words.keys():
+            raise AnotherGrid(f"it has no grid of {name} with the same combinations")
+        screened = [Screened(by_words[words], rate) for words, rate in rates.items()]
+        found[name] = Grid(screened, took_s[0])
+    return found
+
+
 def rate(wish: Wish, candidate: Candidate, effort: int, first: int = FIRST_LEVEL) -> Throughput:
     """The requests/s with these settings."""
     return measured(wish, wish.bench.model, Trial(candidate, effort), first)[1]
@@ -192,7 +262,13 @@ def words_of(candidate: Candidate) -> str:
     return ", ".join(f"{key} {value}" for key, value in settings) or AS_IT_IS
 
 
-def tune_and_compare(name: str, wish: Wish, options: argparse.Namespace, report: Report) -> Found:
+def tune_and_compare(
+    name: str,
+    wish: Wish,
+    options: argparse.Namespace,
+    report: Report,
+    earlier: Grid | None,
+) -> Found:
     """One model: the search, the grid, and what they found beside each other."""
     choices = choices_for(options.cpus, wish.keep)
     search = Search(choices, wish.present)
@@ -201,13 +277,8 @@ def tune_and_compare(name: str, wish: Wish, options: argparse.Namespace, report:
     tune_s = time.monotonic() - began
     chosen = search.best()[0]
 
-    began, candidates = time.monotonic(), list[Screened]()
-    for found in screened(wish, grid(choices), options.grid_effort):
-        candidates.append(found)
-        report.run(model=name, grid=words_of(found.candidate), screened_per_s=found.rate_per_s)
-    grid_s = time.monotonic() - began
-
-    best = sorted(candidates, key=lambda one: -one.rate_per_s)[: options.finalists]
+    whole = earlier or measured_grid(name, wish, choices, options.grid_effort, report)
+    best = sorted(whole.screened, key=lambda one: -one.rate_per_s)[: options.finalists]
     entries: dict[str, Candidate] = {AS_IT_IS: {}, TUNED: chosen}
     entries |= {words_of(one.candidate): one.candidate for one in best}
 
@@ -220,10 +291,10 @@ def tune_and_compare(name: str, wish: Wish, options: argparse.Namespace, report:
     runs = run_rounds(list(entries), options.rounds, run)
     first = max((words_of(one.candidate) for one in best), key=lambda entry: median(runs[entry]))
     return Found(
-        choices=len(candidates),
-        grid_s=grid_s,
+        choices=len(whole.screened),
+        grid_s=whole.took_s,
         tune_s=tune_s,
-        of_grid_time=tune_s / grid_s,
+        of_grid_time=tune_s / whole.took_s,
         of_the_best=ratios(runs[TUNED], runs[first]).median,
         of_as_it_was=ratios(runs[TUNED], runs[AS_IT_IS]).median,
     )
@@ -265,9 +336,16 @@ def main() -> int:
     )
     parser.add_argument("--finalists", type=int, default=3, help="of the grid, measured again")
     parser.add_argument("--rounds", type=int, default=3, help="in which they are")
+    parser.add_argument("--grid", type=Path, metavar="FILE", help="a result that has the grid")
     parser.add_argument("--cpus", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()
-    report = Report("tuned", vars(options))
+    earlier: Mapping[str, Grid] = {}
+    if options.grid is not None:
+        try:
+            earlier = earlier_grids(options.grid, vars(options))
+        except (OSError, ValueError, KeyError) as error:
+            parser.error(f"--grid {options.grid}: {error}")
+    report = Report("tuned", {**vars(options), "grid": options.grid and str(options.grid)})
     all_found: dict[str, Found] = {}
     for name in options.models:
         with tempfile.TemporaryDirectory(prefix="bench-tuned-") as made:
@@ -276,7 +354,7 @@ def main() -> int:
             except NotHere as why:
                 report.without({name: str(why)})
                 continue
-            all_found[name] = tune_and_compare(name, wish, options, report)
+            all_found[name] = tune_and_compare(name, wish, options, report, earlier.get(name))
         report.run(model=name, **asdict(all_found[name]))
     report.say(show(all_found))
     for name, found in all_found.items():

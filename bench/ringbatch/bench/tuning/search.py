@@ -26,8 +26,10 @@ _SHORT, _LONGER = 1, 2
 """Effort of a trial, in units."""
 LONGEST: Final = 4
 """Effort of a trial of the whole grid, against which the search is held."""
-START: Final = 2
+START: Final = 2.5
 """What a trial costs beside its effort, in units: the engine's start and end, and its warm-up."""
+_CLIMB: Final = 3
+"""What the first trial may cost beside that: it finds with how many connections to ask."""
 _SHARE: Final = 0.1
 """Of the cost of the whole grid, that a search may cost."""
 _LEAST: Final = 60
@@ -86,7 +88,7 @@ class Search:
         self._trials = list[Measured]()
         self._last: list[Trial] | None = None
         self._fitted: tuple[int, Fit] | None = None
-        self.cost = 0
+        self.cost = 0.0
         combinations = math.prod(len(values) for values in choices.values())
         grid = _SHARE * combinations * (START + LONGEST)
         self.cost_max = min(max(grid, _LEAST), _MOST)
@@ -109,7 +111,7 @@ class Search:
         The settings as they are have a score the first time.
         """
         self._trials.append(Measured(self._point(trial.candidate), trial.effort, score))
-        self.cost += START + trial.effort
+        self.cost += START + trial.effort + (_CLIMB if len(self._trials) == 1 else 0)
         if self._last and self._last[0] == trial:
             self._last.pop(0)
 
