@@ -70,15 +70,15 @@ def test_a_search_that_finds_nothing_misses_it(
 def test_a_grid_may_be_an_earlier_ones(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, tmp_path, "--keep", "frontends") == (0, [1.0])
+    _, (of_the_best, _) = run(monkeypatch, tmp_path)
     (file,) = tmp_path.glob("tuned-*.json")
     earlier = file.rename(tmp_path / "earlier.json")
     monkeypatch.setattr(tuned, "screened", None)
-    words = ("--grid", str(earlier), "--keep")
-    assert run(monkeypatch, tmp_path, *words, "frontends") == (0, [1.0])
+    words = ("--grid", str(earlier))
+    assert run(monkeypatch, tmp_path, *words) == (0, [of_the_best])
     for other, said in (
-        (("policy",), "its keep is ['frontends'], but here it is ['policy']"),
-        (("frontends", "--models", "trees"), "it has no grid of trees with the same combinations"),
+        (("--keep", "policy"), "its keep is [], but here it is ['policy']"),
+        (("--models", "trees"), "it has no grid of trees with the same combinations"),
     ):
         with pytest.raises(SystemExit):
             run(monkeypatch, tmp_path, *words, *other)

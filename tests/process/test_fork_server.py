@@ -142,7 +142,7 @@ def stays():
 first, child, reading = stays()
 second, _, _ = stays()
 say([os.getpgid(process.pid) == process.pid for process in (first, second)])
-say([os.getsid(process.pid) == os.getpid() for process in (first, second)])
+say([os.getsid(pid) == os.getpid() for pid in (first.pid, second.pid, child)])
 say([terminal_of(pid) > 0 for pid in (os.getpid(), first.pid, second.pid)])
 for process in (first, second):
     kill_session(process.pid)
@@ -165,7 +165,7 @@ def test_those_without_sessions_of_their_own_are_in_ours_without_its_terminal_an
     (tmp_path / "stays.py").write_text(STAYS)
     groups, sessions, terminals, first, second, left = drive(OURS)
     assert groups == [True, True]
-    assert sessions == [True, True]
+    assert sessions == [True, True, True]
     assert terminals == [True, False, False]
     assert (first, second, left) == (-9, -9, "")
 
