@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from apart import Engine, obstacle, path_of
-from balancers import ACT_AT_S, SETUPS, Setup, configuration, summary
+from balancers import ACT_AT_S, ACTS, SETUPS, SLOWED, Run, Setup, configuration, gains, summary
 from open_loop import Answer
 
 
@@ -47,6 +47,18 @@ def test_times_are_those_after_the_act_and_failures_all() -> None:
     run = summary([*early, *late])
     assert (run.requests, run.failed) == (102, 1)
     assert (run.p50_ms, run.p99_ms, run.longest_ms) == (51.0, 100.0, 101.0)
+
+
+def test_what_the_agent_check_gains_is_told_for_each_algorithm() -> None:
+    p99s_ms = {("a", False): 90.0, ("a", True): 30.0, ("b", False): 50.0, ("b", True): 75.0}
+    runs = {
+        (Setup("haproxy", algorithm, agent), act): Run(1, 0, 1.0, p99_ms, p99_ms)
+        for (algorithm, agent), p99_ms in p99s_ms.items()
+        for act in ACTS
+        if act is SLOWED or agent
+    }
+    assert gains(runs) == {"a": pytest.approx(1 / 3), "b": 1.5}
+    assert gains({key: run for key, run in runs.items() if key[0].agent}) == {}
 
 
 def test_what_it_takes_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

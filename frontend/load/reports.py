@@ -7,8 +7,9 @@ two looks is the same bytes.
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from ringbatch.frontend.load.reading import engine_load
+from ringbatch.frontend.load.reading import LoadReader
 from ringbatch.frontend.load.report import Form, Report, encoded, message
+from ringbatch.frontend.load.window import Window
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_spec import SERVING
 from ringbatch.shm.segment import Segment
@@ -84,9 +85,8 @@ class LoadReports:
     def __init__(self, segment: Segment, clock: Callable[[], int]) -> None:
         self._segment = segment
         self._clock = clock
-        self._before: Counts | None = None
-        self._next: Counts | None = None
-        """What `_before` becomes once it is so old that `_next` will do."""
+        self._reader = LoadReader(segment)
+        self._window: Window[Counts] = Window(WINDOW_NS)
         self._looked_ns = -LOOK_NS
         self._report = Report(0.0, 0.0, 0.0, 0.0, 0.0)
         self._encoded: dict[Form, bytes] = {}
@@ -109,7 +109,7 @@ class LoadReports:
         if now_ns - self._looked_ns < LOOK_NS:
             return
         self._looked_ns = now_ns
-        load = engine_load(self._segment, now_ns)
+        load = self._reader.look(now_ns)
         found = rates(*self._counted(now_ns))
         self._report = Report(
             round(found.utilization, 4),
@@ -131,11 +131,7 @@ class LoadReports:
             sum(failures),
             {account: own.instances for account, own in ends.items()},
         )
-        before = self._before or now
-        then = self._next or now
-        if now_ns - then.at_ns >= WINDOW_NS:
-            before, then = then, now
-        self._before, self._next = before, then
+        before = self._window.look(now_ns, now)
         first = (segment.layout.model(spec.index) + ModelWords.ROW_NS for spec in specs)
         row_ns = {spec.account: segment.words[at] for spec, at in zip(specs, first, strict=True)}
         return before, now, row_ns

@@ -1,8 +1,8 @@
 """What HAProxy's agent-check is told: an engine's share of the requests, as a pure function.
 
-The share is inverse to the time that a request would take, as a multiple of what the model takes at
-its quickest. So engines of one kind get shares by which of them is quicker now, whatever the model;
-and the share of one that is slow falls before a queue is there to see.
+The share falls with how much slower than in warm-up batches have become, and with how many of them
+a request takes. Neither depends on the model, so engines of one kind get shares by which of them is
+quicker now; and the share of one that has become slow falls before a queue is there to see.
 """
 
 from typing import Final, NamedTuple
@@ -11,8 +11,13 @@ FULL: Final = 100
 """Percent of an engine in whose way nothing is."""
 LEAST: Final = 1
 """Of the slowest that serves. One that got no requests could not show that it is quick again."""
-UNKNOWN_NS: Final = 10_000_000
-"""For what a model takes at its quickest, where no warm-up has measured it."""
+SLOWDOWN_POWER: Final = 2.5
+"""A quick engine answers many requests in the batch after the one that runs, as soon as one; a slow
+one, which has its first alone, would let the second wait for a whole slow batch."""
+USUAL_BATCHES: Final = 2.0
+"""Until a request is answered: the one that runs, and its own. Only more than that is a queue."""
+QUEUE_POWER: Final = 2.0
+"""As one engine's queue grows, its share is to fall to that of a slow one before it is long."""
 
 
 class ModelLoad(NamedTuple):
@@ -21,27 +26,23 @@ class ModelLoad(NamedTuple):
     Attributes:
         name: of it.
         obstacle: why a request might not be answered; empty where nothing is known.
-        answer_ns: what a request that comes now would take; 0 where nothing is in its way.
-        cycle_ns: what a batch took of late; 0 before the first.
-        quickest_ns: what the quickest batch took in warm-up; 0 where there was none.
+        wait_ns: what a request takes that comes now, its own batch included; 0 where nothing is
+            known.
+        slowdown: what batches take, as a multiple of what they took in warm-up; at least 1.
+        batches: until a request that comes now is answered, of late; 0 where a worker is free.
     """
 
     name: str
-    obstacle: str
-    answer_ns: int
-    cycle_ns: int
-    quickest_ns: int
-
-    @property
-    def wait_ns(self) -> int:
-        """What a request takes that comes now, its own batch included; 0 where nothing is known."""
-        return max(self.answer_ns, self.cycle_ns)
+    obstacle: str = ""
+    wait_ns: int = 0
+    slowdown: float = 1.0
+    batches: float = 0.0
 
     @property
     def percent(self) -> int:
         """Its share, from `LEAST` to `FULL`."""
-        quickest_ns = self.quickest_ns or UNKNOWN_NS
-        return max(FULL * quickest_ns // max(self.wait_ns, quickest_ns), LEAST)
+        queue = max(self.batches / USUAL_BATCHES, 1.0)
+        return max(int(FULL / (self.slowdown**SLOWDOWN_POWER * queue**QUEUE_POWER)), LEAST)
 
 
 class EngineLoad(NamedTuple):

@@ -24,7 +24,7 @@ from ringbatch.frontend.http.connection_limit import at_most
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.server import TickingServer
 from ringbatch.frontend.load.agent import Agent
-from ringbatch.frontend.load.reading import engine_load
+from ringbatch.frontend.load.reading import LoadReader
 from ringbatch.frontend.metrics.control_app import create_control_app
 from ringbatch.frontend.page.history import History
 from ringbatch.frontend.page.live import Live
@@ -114,10 +114,11 @@ async def serve(
     tasks = [asyncio.create_task(own) for own in (supervisor.beat(), live.run())]
     tracing_task = None if tracing is None else asyncio.create_task(tracing.run())
     if agent_listener is not None:
+        reader = LoadReader(segment)
         agent = Agent(
             agent_listener,
             serves=lambda: bool(segment.ready_ns),
-            load=lambda: engine_load(segment, time.monotonic_ns()),
+            load=lambda: reader.look(time.monotonic_ns()),
         )
         tasks.append(asyncio.create_task(agent.run()))
     await server.serve(sockets=[] if listener is None else [listener])

@@ -12,7 +12,7 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.load import agent
 from ringbatch.frontend.load.agent import Agent
-from ringbatch.frontend.load.reading import engine_load
+from ringbatch.frontend.load.reading import LoadReader
 from ringbatch.frontend.load.reports import (
     LOOK_NS,
     WINDOW_NS,
@@ -25,6 +25,7 @@ from ringbatch.frontend.load.word import EngineLoad, ModelLoad, word
 from ringbatch.shm import cost_profile
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.descriptors import ModelWords
+from ringbatch.shm.model_counters import Accounts, Spent
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tallies import Protocol, Tallies
 
@@ -46,31 +47,62 @@ def served(answer_ms: int = 0, row_ns: int = 0, ready: int = 2) -> Segment:
     return segment
 
 
+def ran(segment: Segment, rows: int, batches: int, run_ms: int) -> None:
+    """Have the collector count batches."""
+    counters = Accounts(segment.words, segment.layout).of(0)
+    for _ in range(batches):
+        counters.ran(rows, rows, Spent(0, run_ms * MS, 0, 0, 0))
+
+
 def test_a_segment_says_what_stands_in_it() -> None:
     # Sixteen instances a cycle, by two workers.
-    load = engine_load(served(answer_ms=40, row_ns=MS), time.monotonic_ns())
-    assert load == EngineLoad(False, (ModelLoad("m", "", 40 * MS, 16 * MS, 4 * MS),))
-    assert load.percent == 10
+    segment = served(answer_ms=48, row_ns=MS)
+    reader = LoadReader(segment)
+    assert reader.look(S) == EngineLoad(False, (ModelLoad("m", "", 48 * MS, 1.0, 3.0),))
+    found = after_slow_batches(reader, segment)
+    # In warm-up the workers took 4 and 5 ms for one row, and one of them 9 for eight.
+    assert found.models == (ModelLoad("m", "", 48 * MS, 2.0, 3.0),)
+    assert found.percent == 7
+
+
+def test_what_a_model_did_is_not_held_against_the_next_of_its_name() -> None:
+    segment = served()
+    reader = LoadReader(segment)
+    assert after_slow_batches(reader, segment).percent == 17
+    segment.model_table.publish((replace(segment.models[0], generation=1),))
+    assert reader.look(20 * S).percent == 100
+
+
+def after_slow_batches(reader: LoadReader, segment: Segment) -> EngineLoad:
+    """What is said once the collector has counted some that took twice their time for a while."""
+    counters = Accounts(segment.words, segment.layout).of(0)
+    for second in range(2, 9):
+        found = reader.look(second * S)
+        for rows, run_ms in ((1, 9), (1, 9), (8, 18)):
+            counters.ran(rows, rows, Spent(0, run_ms * MS, 0, 0, 0))
+    return found
 
 
 def test_who_has_no_worker_is_down_and_who_stops_is_not() -> None:
     segment = served(ready=0)
-    assert word(engine_load(segment, time.monotonic_ns())) == b"down #m: no worker holds it now\n"
+    assert (
+        word(LoadReader(segment).look(time.monotonic_ns())) == b"down #m: no worker holds it now\n"
+    )
     segment.say_stopping()
-    assert word(engine_load(segment, time.monotonic_ns())) == b"up 0%\n"
+    assert word(LoadReader(segment).look(time.monotonic_ns())) == b"up 0%\n"
 
 
 def test_who_needs_no_worker_until_somebody_asks_is_up() -> None:
     segment = local_segment(replace(spec(workers=(0,)), least=0, most=4))
-    assert word(engine_load(segment, time.monotonic_ns())) == b"up 100%\n"
+    assert word(LoadReader(segment).look(time.monotonic_ns())) == b"up 100%\n"
 
 
 def test_an_engine_that_another_follows_gets_requests_to_its_end() -> None:
     segment = served()
     segment.drain(superseded=True)
-    assert word(engine_load(segment, time.monotonic_ns())) == b"up 100%\n"
+    assert word(LoadReader(segment).look(time.monotonic_ns())) == b"up 100%\n"
     segment.drain()
-    assert word(engine_load(segment, time.monotonic_ns())) == b"up 0%\n"
+    assert word(LoadReader(segment).look(time.monotonic_ns())) == b"up 0%\n"
 
 
 def test_rates_are_those_of_the_time_that_passed() -> None:

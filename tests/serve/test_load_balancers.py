@@ -293,9 +293,9 @@ backend engines
     default-server check weight 100 agent-check agent-port {port} agent-inter 50ms
     server one 127.0.0.1:{port}
 """
-SLOW: Final = ModelLoad("m", "", 0, 30, 10)
+SLOW: Final = ModelLoad("m", slowdown=2.0)
 LOADS: Final = (
-    (EngineLoad(draining=False, models=(SLOW,)), ("2", "33")),
+    (EngineLoad(draining=False, models=(SLOW,)), ("2", "17")),
     (EngineLoad(draining=True, models=(SLOW,)), ("2", "0")),
     (EngineLoad(draining=False, models=(SLOW._replace(obstacle="no worker"),)), ("0", "0")),
     (EngineLoad(draining=False, models=()), ("2", "100")),
@@ -325,7 +325,7 @@ def test_haproxy_understands_each_word_and_an_operator_has_the_last(tmp_path: Pa
                 await told(tmp_path, "set server engines/one state drain")
                 drained = await known(tmp_path)
                 load = LOADS[0][0]
-                while (await known(tmp_path))[1] != "33":
+                while (await known(tmp_path))[1] != "17":
                     await asyncio.sleep(0.01)
                 assert (await known(tmp_path))[2] == drained[2] != "0"
         finally:
