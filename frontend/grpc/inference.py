@@ -17,7 +17,7 @@ from ringbatch.frontend.codec.rendering import Results
 from ringbatch.frontend.codec.words import Heard
 from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field
 from ringbatch.frontend.grpc.messages import inference
-from ringbatch.frontend.grpc.remembered_heads import Heads
+from ringbatch.frontend.grpc.remembered_heads import Heads, Outlines
 from ringbatch.frontend.grpc.request import GrpcRequestedOutputs, requests_of
 from ringbatch.frontend.request.arrival import Arrival, Arrivals
 from ringbatch.frontend.request.calls import Call
@@ -255,6 +255,7 @@ class GrpcCodec:
         self._models: dict[ServedModel, _GrpcModel] = {}
         self._table_number = service.table_number
         self._heads: Heads[_Usual] = Heads()
+        self._outlines: Outlines[_Usual] = Outlines()
 
     def read(self, name: str, body: bytes, framing: Framing) -> Read[GrpcAnswer]:
         """As in `Codec`."""
@@ -270,26 +271,36 @@ class GrpcCodec:
         """As in `Codec`."""
         return _refused(error)
 
-    def outline(
-        self, head: bytes, tensor_bytes: int, framing: Framing
-    ) -> "tuple[_GrpcModel, int, GrpcRequestedOutputs] | None":
+    def outline(self, head: bytes, tensor_bytes: int, framing: Framing) -> _Usual | None:
         """What a request says of which only its tensor is to come; None where that cannot be its
         payload as it is. As `Inference.prepare`; raises what `GrpcRequests.outline` does."""
+        self._keep_up()
+        recalled = self._outlines.recall(head, tensor_bytes)
+        if recalled is not None:
+            said, framing.id = recalled
+            framing.model = said.own.model
+            return said
         request = _parsed(head)
         own = self._model_of(request, framing)
         if not own.plain or not own.model.sized:
             return None
-        rows, requested = own.requests.outline(request, tensor_bytes)
-        return own, rows, requested
+        said = _Usual(own, *own.requests.outline(request, tensor_bytes))
+        if said.requested.all_raw:
+            self._outlines.learn(head, tensor_bytes, said)
+        return said
 
-    def _read(
-        self, data: bytes, framing: Framing
-    ) -> tuple["_GrpcModel", Parts, GrpcRequestedOutputs]:
+    def _keep_up(self) -> None:
         service = self._service
         if service.table_number != self._table_number:
             # A name may stand for another model now.
             self._heads.clear()
+            self._outlines.clear()
             self._table_number = service.table_number
+
+    def _read(
+        self, data: bytes, framing: Framing
+    ) -> tuple["_GrpcModel", Parts, GrpcRequestedOutputs]:
+        self._keep_up()
         recalled = self._heads.recall(data)
         if recalled is not None:
             (own, rows, requested), framing.id, tensor = recalled

@@ -99,6 +99,45 @@ class Heads(Generic[T]):
             self._known[data[:start], len(rest) + len(tensor)] = rest, said
 
 
+class Outlines(Generic[T]):
+    """What large messages said before their tensor came."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, bytes, int], T] = {}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.clear()
+
+    def recall(self, head: bytes, tensor_bytes: int) -> tuple[T, bytes] | None:
+        """What a message says, and the field with its id; None where it is to be read.
+
+        Args:
+            head: the message up to the field with its one raw tensor.
+            tensor_bytes: of that.
+        """
+        try:
+            start, end = _id_span(head)
+        except IndexError:
+            return None
+        said = self._known.get((head[:start], head[end:], tensor_bytes))
+        identity = head[start:end]
+        return (said, identity) if said is not None and identity.isascii() else None
+
+    def learn(self, head: bytes, tensor_bytes: int, said: T) -> None:
+        """Remember what a message says, whatever its id; the arguments are those of `recall`."""
+        try:
+            start, end = _id_span(head)
+            request = _Request.FromString(b"%b%b%b" % (head[:start], _SOME_ID, head[end:]))
+        except (IndexError, DecodeError):
+            return
+        # There may be another id behind the first.
+        if request.id == "i" and len(head) <= _REMEMBERED_BYTES:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[head[:start], head[end:], tensor_bytes] = said
+
+
 def _id_span(data: bytes) -> tuple[int, int]:
     """Where the field with the id begins and ends, behind the name and the version.
 

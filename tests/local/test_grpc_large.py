@@ -1,5 +1,6 @@
 """Large requests over gRPC, whose tensor goes into its slot as it comes."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,8 @@ from grpc_service_harness import (
 from http2_harness import data
 from segment_fixture import spec
 
+from ringbatch.frontend.grpc import inference as grpc_inference
+from ringbatch.frontend.grpc.messages import inference
 from ringbatch.frontend.grpc.reading_in_place import ReadingInPlace
 from ringbatch.frontend.http2.frames import CANCEL
 from ringbatch.frontend.request.arrival import LARGE_BYTES
@@ -60,8 +63,8 @@ def begun(harness: Harness, data: bytes, part: float = 0.5, **more: Any) -> tupl
     return call, framed[at:]
 
 
-async def answered(harness: Harness, call: Call, rows: int = 1) -> None:
-    """What stands in the slot is the tensor, and its answer comes to the client."""
+async def answered(harness: Harness, call: Call, rows: int = 1, **said: str) -> None:
+    """What stands in the slot is the tensor, and its answer comes to the client and says this."""
     (request,) = await harness.taken(1)
     memory, start, end = harness.segment.memory, request.request_offset, request.result_offset
     assert request.rows == rows
@@ -70,7 +73,9 @@ async def answered(harness: Harness, call: Call, rows: int = 1) -> None:
     harness.port.answer(request.ref, Status.OK, 8 * rows, BatchMark(1, 1, Reason.IDLE, 0), 0)
     harness.port.flush()
     harness.gateway.collect()
-    assert numbers_in(await call.answer()) == [4711] * rows
+    answer = inference("ModelInferResponse").FromString(await call.answer())
+    assert numbers_in(answer) == [4711] * rows
+    assert {name: getattr(answer, name) for name in said} == said
 
 
 @pytest.mark.parametrize("cut", [100, 1 << 10, 5000, 1 << 14])
@@ -101,6 +106,39 @@ def test_a_request_of_several_rows_goes_into_one_slot() -> None:
         assert owed_bytes(harness)
         call.send_bytes(rest)
         await answered(harness, call, 2)
+
+    on_loop(test)
+
+
+def test_of_one_that_comes_again_only_what_differs_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test() -> None:
+        harness = Harness(MODEL)
+        for identity in ("a", "", "b" * 127):
+            call, rest = begun(harness, large(id=identity))
+            assert owed_bytes(harness)
+            call.send_bytes(rest)
+            await answered(harness, call, id=identity)
+            monkeypatch.setattr(grpc_inference, "_parsed", None)
+        assert is_whole(harness)
+
+    on_loop(test)
+
+
+def test_a_known_one_is_for_the_model_of_that_name_now() -> None:
+    async def test() -> None:
+        harness = Harness(MODEL)
+        for generation, version in enumerate(("1", "2")):
+            model = replace(MODEL, version=version, generation=generation)
+            harness.segment.model_table.publish((model,))
+            for _ in range(2):
+                call, rest = begun(harness, large())
+                call.send_bytes(rest)
+                await answered(harness, call, model_version=version)
+        harness.segment.model_table.publish(())
+        call, rest = begun(harness, large())
+        call.send_bytes(rest)
+        assert (await call.ended())[0] == "NOT_FOUND"
+        assert is_whole(harness)
 
     on_loop(test)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ringbatch.frontend.grpc.answer import id_field
 from ringbatch.frontend.grpc.messages import inference
-from ringbatch.frontend.grpc.remembered_heads import Heads
+from ringbatch.frontend.grpc.remembered_heads import Heads, Outlines
 
 Request = inference("ModelInferRequest")
 NAME, VERSION, ID, PARAMETERS, INPUT, OUTPUT, RAW, UNKNOWN = (
@@ -72,6 +72,21 @@ def expect_no_difference(messages: Sequence[bytes]) -> int:
     return count
 
 
+def expect_no_difference_before_tensors(asked: Sequence[tuple[bytes, int]]) -> int:
+    """The same of heads, each with the size of its tensor, of whose messages nothing else came."""
+    outlines: Outlines[tuple[bytes, int]] = Outlines()
+    count = 0
+    for head, tensor_bytes in asked:
+        recalled, request = outlines.recall(head, tensor_bytes), parsed(head)
+        if recalled is not None:
+            count += 1
+            assert request is not None, head
+            assert recalled == ((said(request), tensor_bytes), id_field(request.id))
+        elif request is not None:
+            outlines.learn(head, tensor_bytes, (said(request), tensor_bytes))
+    return count
+
+
 IDS = [b"", b"", b"a", b"b", b"\x1a", b"\x1a\x01b", b"x" * 127, b"x" * 128, "é".encode(), b"\xff"]
 DATA = [bytes(8), b"\x3a\x06abcdef", bytes(127), bytes(128), bytes(300), b"abcd", b""]
 ODD_FIELDS = [
@@ -112,6 +127,13 @@ def test_what_is_recalled_is_what_the_message_says(several: list[bytes]) -> None
     expect_no_difference([*several, *several])
 
 
+@given(st.lists(st.tuples(messages(), st.sampled_from([8, 9])), min_size=1, max_size=12))
+def test_what_is_recalled_before_a_tensor_came_is_what_the_head_says(
+    several: list[tuple[bytes, int]],
+) -> None:
+    expect_no_difference_before_tensors([*several, *several])
+
+
 @given(st.data())
 def test_what_is_cut_in_a_known_message_is_noticed(data: st.DataObject) -> None:
     message = bytearray(usual(bytes(8), b"abc", version=b"1"))
@@ -130,6 +152,13 @@ def test_the_same_with_other_values_and_another_id_is_recalled() -> None:
     ]
     assert expect_no_difference(asked) == 3
     assert expect_no_difference([usual(bytes(8)), usual(bytes(9)), usual(bytes(9))]) == 1
+
+
+def test_a_head_is_recalled_with_another_id_and_a_tensor_of_the_same_size() -> None:
+    plain, named, other = (usual(b"", identity)[:-2] for identity in (b"", b"a", b"b" * 127))
+    assert (
+        expect_no_difference_before_tensors([(plain, 8), (named, 8), (other, 8), (other, 9)]) == 2
+    )
 
 
 ODD = {
@@ -179,6 +208,7 @@ ODD = {
 @pytest.mark.parametrize("case", ODD)
 def test_what_only_looks_alike_is_told_apart(case: str) -> None:
     expect_no_difference(ODD[case] * 2)
+    expect_no_difference_before_tensors([(data, 8) for data in ODD[case]] * 2)
 
 
 def test_heads_are_remembered_but_not_for_ever_nor_long_ones() -> None:
@@ -193,3 +223,12 @@ def test_heads_are_remembered_but_not_for_ever_nor_long_ones() -> None:
     long = field(NAME, b"m") + field(PARAMETERS, b"\x0a\x01p\x12" + field(0x12, b"x" * 90)[1:])
     heads.learn(long + field(UNKNOWN, bytes(3000)) + usual(bytes(8))[3:], bytes(8), 1)
     assert heads.recall(long + field(UNKNOWN, bytes(3000)) + usual(bytes(8))[3:]) is None
+    outlines: Outlines[int] = Outlines()
+    for number in range(1000):
+        outlines.learn(usual(b"", name=b"%d" % number), 8, number)
+    found = [n for n in range(1000) if outlines.recall(usual(b"", name=b"%d" % n), 8) is not None]
+    assert 0 < len(found) <= 256
+    outlines.clear()
+    assert outlines.recall(usual(b"", name=b"999"), 8) is None
+    outlines.learn(long + field(UNKNOWN, bytes(3000)), 8, 1)
+    assert outlines.recall(long + field(UNKNOWN, bytes(3000)), 8) is None
