@@ -18,6 +18,9 @@ from ringbatch.shm.cost_profile import Trial
 Runs = Mapping[int, tuple[int, int]]
 """What has been counted: by rows, how many batches, and how long they ran in nanoseconds."""
 
+UNNOTICED_NS: Final = 250_000
+"""What is added to both sides of the comparison for each batch: a model of microseconds takes twice
+as long whenever caches are cold, and nobody waits longer for that."""
 WINDOW_NS: Final = 100_000_000
 """Over so long at least batches are compared with warm-up."""
 LOOKS: Final = 2
@@ -63,7 +66,7 @@ class Baseline:
         (less, less_ns), (more, more_ns) = points[place - 1 : place + 1]
         run_ns = less_ns + (rows - less) / (more - less) * (more_ns - less_ns)
         # By chance a line may fall, but nothing that is larger takes less than both.
-        return max(run_ns, min(less_ns, more_ns) or more_ns)
+        return max(run_ns, min(less_ns, more_ns))
 
     def slowdown(self, before: Runs, now: Runs) -> float:
         """What batches took between two instants, as a multiple of what they took in warm-up.
@@ -71,11 +74,14 @@ class Baseline:
         Returns:
             At least 1; 0 where no batch ran, or nothing is known of their sizes.
         """
+        if not self._points:
+            return 0.0
         took_ns = usual_ns = 0.0
         for rows, (batches, run_ns) in now.items():
             batches_before, run_ns_before = before.get(rows, (0, 0))
-            took_ns += run_ns - run_ns_before
-            usual_ns += (batches - batches_before) * self.run_ns(rows)
+            ran = batches - batches_before
+            took_ns += run_ns - run_ns_before + ran * UNNOTICED_NS
+            usual_ns += ran * (self.run_ns(rows) + UNNOTICED_NS)
         # Counts begin anew where another model takes over the place of one.
         return max(took_ns / usual_ns, 1.0) if usual_ns > 0 else 0.0
 

@@ -12,8 +12,8 @@ FULL: Final = 100
 LEAST: Final = 1
 """Of the slowest that serves. One that got no requests could not show that it is quick again."""
 SLOWDOWN_POWER: Final = 2.5
-"""A quick engine answers many requests in the batch after the one that runs, as soon as one; a slow
-one, which has its first alone, would let the second wait for a whole slow batch."""
+"""More than 1, as requests do not wait one for another: a quick engine answers many of them with
+the batch after the one that runs, where a slow one lets a second wait for a whole slow batch."""
 USUAL_BATCHES: Final = 2.0
 """Until a request is answered: the one that runs, and its own. Only more than that is a queue."""
 QUEUE_POWER: Final = 2.0

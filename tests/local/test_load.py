@@ -12,6 +12,7 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.load import agent
 from ringbatch.frontend.load.agent import Agent
+from ringbatch.frontend.load.pace import UNNOTICED_NS
 from ringbatch.frontend.load.reading import LoadReader
 from ringbatch.frontend.load.reports import (
     LOOK_NS,
@@ -61,14 +62,15 @@ def test_a_segment_says_what_stands_in_it() -> None:
     assert reader.look(S) == EngineLoad(False, (ModelLoad("m", "", 48 * MS, 1.0, 3.0),))
     found = after_slow_batches(reader, segment)
     # In warm-up the workers took 4 and 5 ms for one row, and one of them 9 for eight.
-    assert found.models == (ModelLoad("m", "", 48 * MS, 2.0, 3.0),)
-    assert found.percent == 7
+    slowdown = (36 * MS + 3 * UNNOTICED_NS) / (18 * MS + 3 * UNNOTICED_NS)
+    assert found.models == (ModelLoad("m", "", 48 * MS, slowdown, 3.0),)
+    assert found.percent == 8
 
 
 def test_what_a_model_did_is_not_held_against_the_next_of_its_name() -> None:
     segment = served()
     reader = LoadReader(segment)
-    assert after_slow_batches(reader, segment).percent == 17
+    assert after_slow_batches(reader, segment).percent == 18
     segment.model_table.publish((replace(segment.models[0], generation=1),))
     assert reader.look(20 * S).percent == 100
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ringbatch.frontend.load.pace import (
     FOLLOW_NS,
     LOOKS,
+    UNNOTICED_NS,
     WINDOW_NS,
     Baseline,
     Pace,
@@ -55,8 +56,16 @@ def test_a_slowdown_is_of_like_beside_like() -> None:
     before = {1: (5, 100 * MS), 8: (2, 40 * MS)}
     # Ten alone at their usual pace, and one of eight at a third of it.
     now = {1: (15, 210 * MS), 8: (3, 94 * MS)}
-    assert baseline.slowdown(before, now) == pytest.approx((110 + 54) / (110 + 18))
-    assert baseline.slowdown(NOTHING, {2: (3, 3 * 36 * MS)}) == pytest.approx(3.0)
+    free_ms = 11 * UNNOTICED_NS / MS
+    slowdown = (110 + 54 + free_ms) / (110 + 18 + free_ms)
+    assert baseline.slowdown(before, now) == pytest.approx(slowdown)
+    assert baseline.slowdown(NOTHING, {2: (3, 3 * 36_500_000)}) == pytest.approx(3.0)
+
+
+def test_some_microseconds_more_are_no_slowdown_worth_a_request() -> None:
+    baseline = Baseline([[Trial(1, 0, 10_000)]], padded=False)
+    assert baseline.slowdown(NOTHING, {1: (1000, 50_000_000)}) < 1.2
+    assert baseline.slowdown(NOTHING, {1: (10, 50_000_000)}) > 5
 
 
 @pytest.mark.parametrize(
@@ -97,7 +106,8 @@ def test_whatever_the_sizes_a_slowdown_is_what_the_model_is_slowed_by(
     runs: dict[int, tuple[int, int]] = {}
     for rows in ran:
         batches, run_ns = runs.get(rows, (0, 0))
-        runs[rows] = batches + 1, run_ns + int(factor * baseline.run_ns(rows))
+        slow_ns = factor * (baseline.run_ns(rows) + UNNOTICED_NS) - UNNOTICED_NS
+        runs[rows] = batches + 1, run_ns + int(slow_ns)
     assert baseline.slowdown(NOTHING, runs) == pytest.approx(factor, rel=1e-6)
 
 
@@ -111,14 +121,14 @@ def test_a_window_goes_back_once_or_twice_its_span_however_often_somebody_looks(
 
 def test_a_model_is_slow_once_it_has_shown_so_for_a_while_and_until_it_shows_otherwise() -> None:
     follower, baseline = PaceFollower(), Baseline([TRIED], padded=False)
-    batches = run_ms = 0
+    batches, run_ms = 0, 0.0
     found: list[float] = []
     # Each time a batch, but where it is 0: usual, one that stalls, slow ones, none, quick.
-    for took_ms in (11, 110, 11, 11, 33, 33, 33, 33, 0, 0, 11):
+    for took_ms in (11, 110, 11, 11, 33.5, 33.5, 33.5, 33.5, 0, 0, 11):
         batches += bool(took_ms)
         run_ms += took_ms
         at_ns = len(found) * 2 * WINDOW_NS
-        runs = {1: (batches, run_ms * MS)}
+        runs = {1: (batches, int(run_ms * MS))}
         found.append(round(follower.look(at_ns, baseline, runs, 0.0).slowdown, 6))
     assert LOOKS == 2
     assert found == [1, 1, 1, 1, 1, 3, 3, 3, 3, 3, 1]
