@@ -41,6 +41,8 @@ class Report(NamedTuple):
         eps: those of them that ended with a status of 500 or more.
         answer_seconds: what a request that comes now would take; 0 where nothing is known.
         percent: its share as HAProxy is told; 0 where it is to get no requests.
+        slowdown: what batches take, as a multiple of what they took in warm-up; 1 where they are
+            not known to be slow.
     """
 
     application_utilization: float
@@ -48,6 +50,7 @@ class Report(NamedTuple):
     eps: float
     answer_seconds: float
     percent: float
+    slowdown: float
 
 
 def form_of(asked: bytes) -> Form:

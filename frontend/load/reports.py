@@ -88,7 +88,7 @@ class LoadReports:
         self._reader = LoadReader(segment)
         self._window: Window[Counts] = Window(WINDOW_NS)
         self._looked_ns = -LOOK_NS
-        self._report = Report(0.0, 0.0, 0.0, 0.0, 0.0)
+        self._report = Report(0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
         self._encoded: dict[Form, bytes] = {}
 
     def value(self, form: Form) -> bytes:
@@ -117,6 +117,7 @@ class LoadReports:
             round(found.failures_per_s, 2),
             round(load.wait_ns / 1e9, 6),
             float(load.percent),
+            round(load.slowdown, 2),
         )
         self._encoded.clear()
 

@@ -62,6 +62,11 @@ class EngineLoad(NamedTuple):
         return max((model.wait_ns for model in self.models), default=0)
 
     @property
+    def slowdown(self) -> float:
+        """That of the model with the most."""
+        return max((model.slowdown for model in self.models), default=1.0)
+
+    @property
     def obstacle(self) -> str:
         """Of the first model that has one, with its name; empty where none has."""
         return next((f"{m.name}: {m.obstacle}" for m in self.models if m.obstacle), "")

@@ -75,6 +75,17 @@ def test_what_a_model_did_is_not_held_against_the_next_of_its_name() -> None:
     assert reader.look(20 * S).percent == 100
 
 
+def test_a_report_says_by_how_much_the_model_with_the_most_is_slow() -> None:
+    segment, now_ns = served(), 0
+    reports = LoadReports(segment, lambda: now_ns)
+    counters = Accounts(segment.words, segment.layout).of(0)
+    for second in range(5):
+        now_ns = second * S
+        assert reports.value("text").endswith(b"slowdown=1.0") == (second < 2)
+        counters.ran(8, 8, Spent(0, 27 * MS, 0, 0, 0))
+    assert reports.value("text").endswith(b"named_metrics.percent=6.0, named_metrics.slowdown=2.95")
+
+
 def after_slow_batches(reader: LoadReader, segment: Segment) -> EngineLoad:
     """What is said once the collector has counted some that took twice their time for a while."""
     counters = Accounts(segment.words, segment.layout).of(0)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ringbatch.frontend.load.report import Form, Report, encoded, form_of, message
 
-REPORT: Final = Report(0.25, 1234.5, 0.5, 0.0625, 33.0)
+REPORT: Final = Report(0.25, 1234.5, 0.5, 0.0625, 17.0, 2.0)
 FIELDS: Final = {"rps_fractional": 6, "eps": 7, "application_utilization": 9}
 """Of xds.data.orca.v3.OrcaLoadReport, with the map named_metrics, 8."""
 
@@ -48,7 +48,7 @@ def of_text(value: bytes) -> dict[str, float]:
 
 
 def test_all_forms_say_the_same() -> None:
-    named = {"answer_seconds": 0.0625, "percent": 33.0}
+    named = {"answer_seconds": 0.0625, "percent": 17.0, "slowdown": 2.0}
     own = {"application_utilization": 0.25, "rps_fractional": 1234.5, "eps": 0.5}
     text = own | {f"named_metrics.{name}": value for name, value in named.items()}
     assert of_text(encoded(REPORT, "text")) == text
@@ -65,7 +65,7 @@ def test_all_forms_say_the_same() -> None:
 figures = st.floats(0, 1e12)
 
 
-@given(st.builds(Report, figures, figures, figures, figures, figures))
+@given(st.builds(Report, *[figures] * 6))
 def test_any_figures_can_be_read(report: Report) -> None:
     told = parsed(message(report))
     assert told.rps_fractional == report.rps_fractional

@@ -71,7 +71,9 @@ def trailers(server: Server, method: str, *sent: tuple[str, str]) -> bytes:
 def test_who_asks_for_a_load_report_gets_it_in_that_form(server: Server, target: str) -> None:
     text = told(server, "text", target=target)
     assert text is not None
-    assert re.fullmatch(r"TEXT application_utilization=[\d.e-]+, .*percent=\d+\.0", text)
+    assert re.fullmatch(
+        r"TEXT application_utilization=[\d.e-]+, .*percent=\d+\.0, .*slowdown=[\d.]+", text
+    )
     found = told(server, "JSON", target=target)
     assert found is not None
     report = json.loads(found.removeprefix("JSON "))
