@@ -80,8 +80,9 @@ class Baseline:
         for rows, (batches, run_ns) in now.items():
             batches_before, run_ns_before = before.get(rows, (0, 0))
             ran = batches - batches_before
-            took_ns += run_ns - run_ns_before + ran * UNNOTICED_NS
-            usual_ns += ran * (self.run_ns(rows) + UNNOTICED_NS)
+            if ran:
+                took_ns += run_ns - run_ns_before + ran * UNNOTICED_NS
+                usual_ns += ran * (self.run_ns(rows) + UNNOTICED_NS)
         # Counts begin anew where another model takes over the place of one.
         return max(took_ns / usual_ns, 1.0) if usual_ns > 0 else 0.0
 
