@@ -179,8 +179,8 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         if span is None:
             return None
         call = InferCall(self, stream, size)
-        head = begun[PREFIX_BYTES : PREFIX_BYTES + span.head_bytes]
-        arrival = self._settings.inference.prepare(head, span.size, call)
+        told = begun[PREFIX_BYTES : PREFIX_BYTES + span.start]
+        arrival = self._settings.inference.prepare(told, span.head_bytes, span.size, call)
         if arrival is None:
             return None
         if not self._in_place:

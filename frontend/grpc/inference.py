@@ -17,9 +17,9 @@ from ringbatch.frontend.codec.rendering import Results
 from ringbatch.frontend.codec.words import Heard
 from ringbatch.frontend.grpc.answer import GrpcAnswers, batch_field, id_field
 from ringbatch.frontend.grpc.messages import inference
-from ringbatch.frontend.grpc.remembered_heads import Heads, Outlines
+from ringbatch.frontend.grpc.remembered_heads import Heads
 from ringbatch.frontend.grpc.request import GrpcRequestedOutputs, requests_of
-from ringbatch.frontend.request.arrival import Arrival, Arrivals
+from ringbatch.frontend.request.arrival import LARGE_BYTES, Arrival, Arrivals
 from ringbatch.frontend.request.calls import Call
 from ringbatch.frontend.request.codec import Parts, Read
 from ringbatch.frontend.request.endings import Ending
@@ -188,13 +188,14 @@ class Inference:
         return self._pipeline.start(self._codec, "", data, framing, reply, timeout_ns)
 
     def prepare(
-        self, head: bytes, tensor_bytes: int, framing: Framing
+        self, begun: bytes, head_bytes: int, tensor_bytes: int, framing: Framing
     ) -> Arrival[GrpcAnswer] | None:
         """Claim a slot for a request of which only the one raw tensor is to come.
 
         Args:
-            head: a ModelInferRequest without that tensor.
-            tensor_bytes: of it.
+            begun: a ModelInferRequest up to the first byte of that tensor.
+            head_bytes: of it, before the field with the tensor.
+            tensor_bytes: of that.
             framing: is told what is learnt of it.
 
         Returns:
@@ -202,7 +203,7 @@ class Inference:
         """
         self._service.keep_up()
         try:
-            outlined = self._codec.outline(head, tensor_bytes, framing)
+            outlined = self._codec.outline(begun, head_bytes, tensor_bytes, framing)
         except RequestError:
             return None
         if outlined is None:
@@ -255,7 +256,6 @@ class GrpcCodec:
         self._models: dict[ServedModel, _GrpcModel] = {}
         self._table_number = service.table_number
         self._heads: Heads[_Usual] = Heads()
-        self._outlines: Outlines[_Usual] = Outlines()
 
     def read(self, name: str, body: bytes, framing: Framing) -> Read[GrpcAnswer]:
         """As in `Codec`."""
@@ -271,22 +271,25 @@ class GrpcCodec:
         """As in `Codec`."""
         return _refused(error)
 
-    def outline(self, head: bytes, tensor_bytes: int, framing: Framing) -> _Usual | None:
+    def outline(
+        self, begun: bytes, head_bytes: int, tensor_bytes: int, framing: Framing
+    ) -> _Usual | None:
         """What a request says of which only its tensor is to come; None where that cannot be its
         payload as it is. As `Inference.prepare`; raises what `GrpcRequests.outline` does."""
         self._keep_up()
-        recalled = self._outlines.recall(head, tensor_bytes)
-        if recalled is not None:
-            said, framing.id = recalled
+        recalled = self._heads.recall(begun, tensor_bytes)
+        if recalled is not None and recalled.said.own.model.sized:
+            said, framing.id, _ = recalled
             framing.model = said.own.model
             return said
-        request = _parsed(head)
+        request = _parsed(begun[:head_bytes])
         own = self._model_of(request, framing)
         if not own.plain or not own.model.sized:
             return None
         said = _Usual(own, *own.requests.outline(request, tensor_bytes))
         if said.requested.all_raw:
-            self._outlines.learn(head, tensor_bytes, said)
+            tensor = bytes(tensor_bytes)
+            self._heads.learn(begun + tensor, tensor, said)
         return said
 
     def _keep_up(self) -> None:
@@ -294,7 +297,6 @@ class GrpcCodec:
         if service.table_number != self._table_number:
             # A name may stand for another model now.
             self._heads.clear()
-            self._outlines.clear()
             self._table_number = service.table_number
 
     def _read(
@@ -311,7 +313,8 @@ class GrpcCodec:
         parts, requested, as_it_is = own.requests.read(request, framing.heard)
         if own.plain and as_it_is and len(parts) == 1 and requested.all_raw:
             (part,) = parts
-            if not isinstance(part, LazyPart):
+            # Of a large one it does not matter what it takes to read beside its tensor.
+            if not isinstance(part, LazyPart) and len(part.payload) <= LARGE_BYTES:
                 self._heads.learn(data, part.payload, _Usual(own, part.rows, requested))
         return own, parts, requested
 

@@ -32,8 +32,6 @@ _OTHERS: Final = bytes(range(255, -1, -1))
 """For each byte another one."""
 _REMEMBERED: Final = 256
 _REMEMBERED_BYTES: Final = 2048
-_LARGE_BYTES: Final = 1 << 16
-"""From here on it does not matter what a message takes to read beside its tensor."""
 
 
 class Recalled(NamedTuple, Generic[T]):
@@ -43,7 +41,7 @@ class Recalled(NamedTuple, Generic[T]):
         said: by it.
         id: the field with its id as it is there, which is as it is in a response; empty where it
             has none.
-        tensor: the raw contents.
+        tensor: the raw contents, as far as they have come.
     """
 
     said: T
@@ -61,13 +59,18 @@ class Heads(Generic[T]):
         """Forget everything."""
         self._known.clear()
 
-    def recall(self, data: bytes) -> Recalled[T] | None:
-        """What a message says; None where it is to be read."""
+    def recall(self, data: bytes, owed_bytes: int = 0) -> Recalled[T] | None:
+        """What a message says; None where it is to be read.
+
+        Args:
+            data: of it, at least up to its tensor.
+            owed_bytes: of the tensor, that are still to come.
+        """
         try:
             start, end = _id_span(data)
         except IndexError:
             return None
-        known = self._known.get((data[:start], len(data) - end))
+        known = self._known.get((data[:start], len(data) + owed_bytes - end))
         if known is not None:
             rest, said = known
             identity = data[start:end]
@@ -86,7 +89,7 @@ class Heads(Generic[T]):
         try:
             start, end = _id_span(data)
             rest = data[end : len(data) - len(tensor)]
-            if start + len(rest) > _REMEMBERED_BYTES or len(tensor) > _LARGE_BYTES:
+            if start + len(rest) > _REMEMBERED_BYTES:
                 return
             # There may be another id behind the first, and the end may be that of something else.
             other = bytes(tensor).translate(_OTHERS)
@@ -97,45 +100,6 @@ class Heads(Generic[T]):
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[data[:start], len(rest) + len(tensor)] = rest, said
-
-
-class Outlines(Generic[T]):
-    """What large messages said before their tensor came."""
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[bytes, bytes, int], T] = {}
-
-    def clear(self) -> None:
-        """Forget everything."""
-        self._known.clear()
-
-    def recall(self, head: bytes, tensor_bytes: int) -> tuple[T, bytes] | None:
-        """What a message says, and the field with its id; None where it is to be read.
-
-        Args:
-            head: the message up to the field with its one raw tensor.
-            tensor_bytes: of that.
-        """
-        try:
-            start, end = _id_span(head)
-        except IndexError:
-            return None
-        said = self._known.get((head[:start], head[end:], tensor_bytes))
-        identity = head[start:end]
-        return (said, identity) if said is not None and identity.isascii() else None
-
-    def learn(self, head: bytes, tensor_bytes: int, said: T) -> None:
-        """Remember what a message says, whatever its id; the arguments are those of `recall`."""
-        try:
-            start, end = _id_span(head)
-            request = _Request.FromString(b"%b%b%b" % (head[:start], _SOME_ID, head[end:]))
-        except (IndexError, DecodeError):
-            return
-        # There may be another id behind the first.
-        if request.id == "i" and len(head) <= _REMEMBERED_BYTES:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[head[:start], head[end:], tensor_bytes] = said
 
 
 def _id_span(data: bytes) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ringbatch.frontend.grpc.answer import id_field
 from ringbatch.frontend.grpc.messages import inference
-from ringbatch.frontend.grpc.remembered_heads import Heads, Outlines
+from ringbatch.frontend.grpc.remembered_heads import Heads
 
 Request = inference("ModelInferRequest")
 NAME, VERSION, ID, PARAMETERS, INPUT, OUTPUT, RAW, UNKNOWN = (
@@ -73,17 +73,19 @@ def expect_no_difference(messages: Sequence[bytes]) -> int:
 
 
 def expect_no_difference_before_tensors(asked: Sequence[tuple[bytes, int]]) -> int:
-    """The same of heads, each with the size of its tensor, of whose messages nothing else came."""
-    outlines: Outlines[tuple[bytes, int]] = Outlines()
+    """The same of heads, each with the size of its tensor, of which nothing has come."""
+    heads: Heads[bytes] = Heads()
     count = 0
     for head, tensor_bytes in asked:
-        recalled, request = outlines.recall(head, tensor_bytes), parsed(head)
+        tensor = bytes(tensor_bytes)
+        begun = head + field(RAW, tensor)[:-tensor_bytes]
+        recalled, request = heads.recall(begun, tensor_bytes), parsed(head)
         if recalled is not None:
             count += 1
             assert request is not None, head
-            assert recalled == ((said(request), tensor_bytes), id_field(request.id))
+            assert recalled == (said(request), id_field(request.id), b"")
         elif request is not None:
-            outlines.learn(head, tensor_bytes, (said(request), tensor_bytes))
+            heads.learn(begun + tensor, tensor, said(request))
     return count
 
 
@@ -223,12 +225,12 @@ def test_heads_are_remembered_but_not_for_ever_nor_long_ones() -> None:
     long = field(NAME, b"m") + field(PARAMETERS, b"\x0a\x01p\x12" + field(0x12, b"x" * 90)[1:])
     heads.learn(long + field(UNKNOWN, bytes(3000)) + usual(bytes(8))[3:], bytes(8), 1)
     assert heads.recall(long + field(UNKNOWN, bytes(3000)) + usual(bytes(8))[3:]) is None
-    outlines: Outlines[int] = Outlines()
+    tensor = bytes(300)
     for number in range(1000):
-        outlines.learn(usual(b"", name=b"%d" % number), 8, number)
-    found = [n for n in range(1000) if outlines.recall(usual(b"", name=b"%d" % n), 8) is not None]
+        heads.learn(usual(tensor, name=b"%d" % number), tensor, number)
+    begun = [usual(tensor, name=b"%d" % n)[:-300] for n in range(1000)]
+    found = [n for n in range(1000) if heads.recall(begun[n], 300) is not None]
     assert 0 < len(found) <= 256
-    outlines.clear()
-    assert outlines.recall(usual(b"", name=b"999"), 8) is None
-    outlines.learn(long + field(UNKNOWN, bytes(3000)), 8, 1)
-    assert outlines.recall(long + field(UNKNOWN, bytes(3000)), 8) is None
+    assert heads.recall(begun[999], 299) is None
+    heads.clear()
+    assert heads.recall(begun[999], 300) is None
