@@ -52,21 +52,17 @@ class Baseline:
         self._padded = padded
 
     def run_ns(self, rows: int) -> float:
-        """Of a batch, on the straight line through the sizes next to it; 0 where none was tried."""
+        """Of a batch, on the straight line between the sizes next to it; beyond them all in
+        proportion, so that nobody is called slow for what was not tried. 0 where nothing was."""
         points = self._points
         place = bisect_left(points, (rows, 0.0))
-        if place < len(points) and (place == 0 or self._padded):
-            return points[place][1]
         if place == len(points):
-            # The last line goes on; where there is but one point, it comes from nothing.
-            points = [(0, 0.0), *points][-2:]
-            place = 1
-        if len(points) < 2:
-            return 0.0
-        (less, less_ns), (more, more_ns) = points[place - 1 : place + 1]
-        run_ns = less_ns + (rows - less) / (more - less) * (more_ns - less_ns)
-        # By chance a line may fall, but nothing that is larger takes less than both.
-        return max(run_ns, min(less_ns, more_ns))
+            return points[-1][1] * rows / points[-1][0] if points else 0.0
+        more, more_ns = points[place]
+        if place == 0 or self._padded:
+            return more_ns
+        less, less_ns = points[place - 1]
+        return less_ns + (rows - less) / (more - less) * (more_ns - less_ns)
 
     def slowdown(self, before: Runs, now: Runs) -> float:
         """What batches took between two instants, as a multiple of what they took in warm-up.

@@ -58,7 +58,7 @@ class LoadReader:
             spec.name,
             obstacle_of(words, layout, spec, now_ns),
             max(answer_ns, cycle_ns),
-            *pace,
+            pace,
         )
 
 

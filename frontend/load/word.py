@@ -7,6 +7,8 @@ quicker now; and the share of one that has become slow falls before a queue is t
 
 from typing import Final, NamedTuple
 
+from ringbatch.frontend.load.pace import Pace
+
 FULL: Final = 100
 """Percent of an engine in whose way nothing is."""
 LEAST: Final = 1
@@ -28,21 +30,20 @@ class ModelLoad(NamedTuple):
         obstacle: why a request might not be answered; empty where nothing is known.
         wait_ns: what a request takes that comes now, its own batch included; 0 where nothing is
             known.
-        slowdown: what batches take, as a multiple of what they took in warm-up; at least 1.
-        batches: until a request that comes now is answered, of late; 0 where a worker is free.
+        pace: how it fares.
     """
 
     name: str
-    obstacle: str = ""
-    wait_ns: int = 0
-    slowdown: float = 1.0
-    batches: float = 0.0
+    obstacle: str
+    wait_ns: int
+    pace: Pace
 
     @property
     def percent(self) -> int:
         """Its share, from `LEAST` to `FULL`."""
-        queue = max(self.batches / USUAL_BATCHES, 1.0)
-        return max(int(FULL / (self.slowdown**SLOWDOWN_POWER * queue**QUEUE_POWER)), LEAST)
+        slowdown, batches = self.pace
+        queue = max(batches / USUAL_BATCHES, 1.0)
+        return max(int(FULL / (slowdown**SLOWDOWN_POWER * queue**QUEUE_POWER)), LEAST)
 
 
 class EngineLoad(NamedTuple):
@@ -64,7 +65,7 @@ class EngineLoad(NamedTuple):
     @property
     def slowdown(self) -> float:
         """That of the model with the most."""
-        return max((model.slowdown for model in self.models), default=1.0)
+        return max((model.pace.slowdown for model in self.models), default=1.0)
 
     @property
     def obstacle(self) -> str:

@@ -12,7 +12,7 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.load import agent
 from ringbatch.frontend.load.agent import Agent
-from ringbatch.frontend.load.pace import UNNOTICED_NS
+from ringbatch.frontend.load.pace import UNNOTICED_NS, Pace
 from ringbatch.frontend.load.reading import LoadReader
 from ringbatch.frontend.load.reports import (
     LOOK_NS,
@@ -59,11 +59,11 @@ def test_a_segment_says_what_stands_in_it() -> None:
     # Sixteen instances a cycle, by two workers.
     segment = served(answer_ms=48, row_ns=MS)
     reader = LoadReader(segment)
-    assert reader.look(S) == EngineLoad(False, (ModelLoad("m", "", 48 * MS, 1.0, 3.0),))
+    assert reader.look(S) == EngineLoad(False, (ModelLoad("m", "", 48 * MS, Pace(1.0, 3.0)),))
     found = after_slow_batches(reader, segment)
     # In warm-up the workers took 4 and 5 ms for one row, and one of them 9 for eight.
     slowdown = (36 * MS + 3 * UNNOTICED_NS) / (18 * MS + 3 * UNNOTICED_NS)
-    assert found.models == (ModelLoad("m", "", 48 * MS, slowdown, 3.0),)
+    assert found.models == (ModelLoad("m", "", 48 * MS, Pace(slowdown, 3.0)),)
     assert found.percent == 8
 
 

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringbatch.frontend.load.pace import Pace
 from ringbatch.frontend.load.word import EngineLoad, ModelLoad, word
 
 
 def model(slowdown: float = 1.0, batches: float = 0.0, obstacle: str = "") -> ModelLoad:
-    return ModelLoad("m", obstacle, 0, slowdown, batches)
+    return ModelLoad("m", obstacle, 0, Pace(slowdown, batches))
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ def test_the_word_of_an_engine(case: Case) -> None:
 times = st.integers(0, 1 << 50)
 slowdowns = st.floats(1.0, 1e9)
 queues = st.floats(0.0, 1e9)
-models = st.builds(ModelLoad, st.just("m"), st.just(""), times, slowdowns, queues)
+paces = st.builds(Pace, slowdowns, queues)
+models = st.builds(ModelLoad, st.just("m"), st.just(""), times, paces)
 
 
 @given(st.lists(models, max_size=4))
@@ -62,7 +64,8 @@ def test_one_that_serves_gets_some_and_never_more_than_all(found: list[ModelLoad
 
 @given(models, slowdowns, queues)
 def test_who_is_slower_never_gets_more(found: ModelLoad, times: float, batches: float) -> None:
-    slower = found._replace(slowdown=found.slowdown * times, batches=found.batches + batches)
+    pace = Pace(found.pace.slowdown * times, found.pace.batches + batches)
+    slower = found._replace(pace=pace)
     assert slower.percent <= found.percent
 
 
@@ -76,7 +79,7 @@ def test_a_further_model_never_gets_it_more(found: ModelLoad, others: list[Model
 
 @given(
     st.lists(
-        st.builds(ModelLoad, st.just("m"), st.text(max_size=9), times, slowdowns, queues),
+        st.builds(ModelLoad, st.just("m"), st.text(max_size=9), times, paces),
         max_size=2,
     )
 )

@@ -68,7 +68,7 @@ class Engine:
         answer_ns = estimate(len(self.waiting), CAP, idle, 1, self.cycle_ns).answer_ns
         batches = answer_ns / self.cycle_ns if self.cycle_ns else 0.0
         pace = self.follower.look(now_ns, BASELINE, dict(self.runs), batches)
-        self.share = ModelLoad("m", "", 0, *pace).percent
+        self.share = ModelLoad("m", "", 0, pace).percent
 
 
 Choose = Callable[[list[Engine], random.Random], Engine]

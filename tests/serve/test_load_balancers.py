@@ -26,6 +26,7 @@ from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.dimensions import REQUEST_BYTES
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.frontend.load.agent import Agent
+from ringbatch.frontend.load.pace import Pace
 from ringbatch.frontend.load.word import FULL, EngineLoad, ModelLoad
 
 WaitUntil = Callable[..., Any]
@@ -293,7 +294,7 @@ backend engines
     default-server check weight 100 agent-check agent-port {port} agent-inter 50ms
     server one 127.0.0.1:{port}
 """
-SLOW: Final = ModelLoad("m", slowdown=2.0)
+SLOW: Final = ModelLoad("m", "", 0, Pace(2.0, 0.0))
 LOADS: Final = (
     (EngineLoad(draining=False, models=(SLOW,)), ("2", "17")),
     (EngineLoad(draining=True, models=(SLOW,)), ("2", "0")),
