@@ -13,8 +13,10 @@ from statistics import fmean
 from typing import Final, NamedTuple
 
 from ringbatch.frontend.load.window import Window
-from ringbatch.shm.cost_profile import Trial
 
+WarmUp = Sequence[tuple[int, int, int]]
+"""What a worker tried: rows, the size of the open dimensions and nanoseconds of each batch, as
+`ringbatch.shm.cost_profile` has them."""
 Runs = Mapping[int, tuple[int, int]]
 """What has been counted: by rows, how many batches, and how long they ran in nanoseconds."""
 
@@ -40,7 +42,7 @@ class Baseline:
         padded: whether batches are filled up to the next size that was tried.
     """
 
-    def __init__(self, warm_ups: Iterable[Sequence[Trial]], *, padded: bool) -> None:
+    def __init__(self, warm_ups: Iterable[WarmUp], *, padded: bool) -> None:
         found: dict[int, list[int]] = {}
         for trials in warm_ups:
             longest: dict[int, int] = {}
