@@ -36,6 +36,11 @@ class Datatype:
         """Whether every element takes the same number of bytes."""
         return self.size > 0
 
+    @property
+    def floating(self) -> bool:
+        """Whether its values are floating-point numbers, which NaN is one of."""
+        return self.name.startswith(("FP", "BF"))
+
 
 DATATYPES: Final = {
     d.name: d

@@ -28,6 +28,7 @@ _ABOUT_VALUES: Final = (
 )
 """What messages on values say that a model has no answer for."""
 _OF_NUMBERS: Final = "biuf"
+_PLAIN: Final = (str, bool, int, float)
 
 
 class Column(NamedTuple):
@@ -37,9 +38,10 @@ class Column(NamedTuple):
         name: of the feature.
         text: whether it holds texts.
         sample: a value that was seen in training.
-        missing: what stands for a missing text; numbers are NaN then.
+        missing: what stands for a missing text or object; numbers are NaN then.
         categories: what a column of pandas' type for these may hold; none of any other.
         closed: whether it may hold nothing else.
+        objects: whether its numbers, or booleans, are Python's, as pandas has them where some miss.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Column(NamedTuple):
     missing: Any = np.nan
     categories: tuple[str, ...] = ()
     closed: bool = False
+    objects: bool = False
 
     @property
     def tensor(self) -> Tensor:
@@ -82,7 +85,10 @@ class Table:
 
     def sample(self) -> Any:
         """A table of one row that the model should have an answer for."""
-        row = [np.array([c.sample], object if c.text else np.float64) for c in self.columns]
+        row = [
+            np.array([c.sample], object if c.text or c.objects else np.float64)
+            for c in self.columns
+        ]
         return self._frame(row)
 
     def frame(self, *arrays: Array) -> Any:
@@ -132,6 +138,12 @@ def answering(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _values(column: Column, array: Array) -> Array:
+    if column.objects:
+        # numpy would make numbers of booleans beside them.
+        of_kind = bool if isinstance(column.sample, bool) else float
+        found = np.empty(len(array), dtype=object)
+        found[:] = [of_kind(v) if v == v else column.missing for v in array.tolist()]
+        return found
     if not column.text:
         return array
     texts = decoded(column.name, array)
@@ -162,12 +174,17 @@ def _parts(part: Any) -> Iterator[Any]:
 def _encoded(part: Any) -> Iterator[Column]:
     for name, known in zip(_names(part), getattr(part, "categories_", ()), strict=False):
         values = np.asarray(known)
-        texts = [value for value in values.tolist() if isinstance(value, str)]
+        present = [v for v in values.tolist() if isinstance(v, _PLAIN) and v == v]
+        if not present:
+            continue
+        texts = [value for value in present if isinstance(value, str)]
+        missing = None if None in values.tolist() else np.nan
         if texts:
-            missing = None if None in values.tolist() else np.nan
             yield Column(name, text=True, sample=texts[0], missing=missing)
-        elif values.dtype.kind in _OF_NUMBERS and values.size:
+        elif values.dtype.kind in _OF_NUMBERS:
             yield Column(name, sample=values[0])
+        elif values.dtype == object:
+            yield Column(name, sample=present[0], missing=missing, objects=True)
 
 
 def _imputed(part: Any) -> Iterator[Column]:

@@ -58,7 +58,7 @@ class TensorReader:
     Args:
         tensor: what the signature says of it; any datatype but BF16.
         model: the model's name, for the texts of errors.
-        nulls: whether a null is a missing value, as in `ModelSpec`.
+        nulls: whether nulls and booleans are read as in a table, see `ModelSpec`.
     """
 
     pack: Callable[[Sequence[Any], int], bytes]
@@ -72,7 +72,8 @@ class TensorReader:
         self._owner = f'input "{tensor.name}" of model "{model}"'
         self._numeric = tensor.datatype.name not in ("BOOL", "BYTES")
         packed = _packer(tensor.datatype)
-        may_miss = nulls and (not self.fixed or tensor.datatype.name.startswith("FP"))
+        self._refuses_booleans = self._numeric and not (nulls and tensor.datatype.floating)
+        may_miss = nulls and (not self.fixed or tensor.datatype.floating)
         self.pack = _packer_of_nulls(packed, self.fixed) if may_miss else packed
 
     def open(self, instances: list[Any], *, booleans: bool) -> Opened:
@@ -102,7 +103,7 @@ class TensorReader:
                 width = size
             else:
                 level = list(chain.from_iterable(level))
-        if booleans and self._numeric and _has_booleans(level if width else [level]):
+        if booleans and self._refuses_booleans and _has_booleans(level if width else [level]):
             raise Misfit
         return Opened(tuple(dimensions), level, width)
 
@@ -116,7 +117,7 @@ class TensorReader:
         Raises:
             Misfit, struct.error, OverflowError: `UNFIT`; a value is not of the tensor's datatype.
         """
-        if booleans and self._numeric and _has_booleans([values]):
+        if booleans and self._refuses_booleans and _has_booleans([values]):
             raise Misfit
         return self.pack(values, 0)
 
@@ -168,7 +169,7 @@ class TensorReader:
             self.pack(values, 0)
         except UNFIT:
             return False
-        return not (self._numeric and _has_booleans([values]))
+        return not (self._refuses_booleans and _has_booleans([values]))
 
     def _instance(self) -> str:
         return _sizes(self._shape) if self._shape else f"one value: {self._values()}"

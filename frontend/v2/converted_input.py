@@ -1,5 +1,6 @@
 """One input of a V2 request in another datatype than the model's: floats that are made wider, by
-which nothing is lost, and those that the library of the model would make narrower itself.
+which nothing is lost, those that the library of the model would make narrower itself, and a table's
+booleans, which are numbers to such libraries.
 """
 
 from typing import Any, Final
@@ -9,7 +10,8 @@ from numpy.typing import NDArray
 
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes
 from ringbatch.frontend.v2.input import Input, Shape
-from ringbatch.shm.tensor import Tensor
+from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.tensor import Datatype, Tensor
 
 _WIDER: Final = {"FP32": ("FP16",), "FP64": ("FP16", "FP32")}
 """Of each datatype, those whose values it has too."""
@@ -17,9 +19,11 @@ _BY_LIBRARY: Final = {"sklearn": {"FP32": ("FP64",)}}
 """What a library converts itself, by platform."""
 
 
-def convertible(datatype: str, platform: str) -> tuple[str, ...]:
+def convertible(datatype: Datatype, spec: ModelSpec) -> tuple[str, ...]:
     """The datatypes in which values for one of that datatype may come, beside its own."""
-    return _WIDER.get(datatype, ()) + _BY_LIBRARY.get(platform, {}).get(datatype, ())
+    found: tuple[str, ...] = _WIDER.get(datatype.name, ())
+    found += _BY_LIBRARY.get(spec.platform, {}).get(datatype.name, ())
+    return (*found, "BOOL") if spec.nulls and datatype.floating else found
 
 
 class ConvertedInput(Input):
@@ -47,11 +51,11 @@ class ConvertedInput(Input):
 
     def unpacked(self, data: memoryview, shape: Shape) -> Bytes:
         """As in `Input`."""
-        return self._converted(data)
+        return self._converted(super().unpacked(data, shape))
 
     def settled(self, lazy: LazyBytes, shape: Shape) -> Bytes | LazyBytes:
         """As in `Input`."""
-        return self._converted(lazy.read())
+        return self.unpacked(memoryview(lazy.read()), shape)
 
     def _converted(self, data: Bytes) -> bytes:
         values: NDArray[Any] = np.frombuffer(data, self._from)

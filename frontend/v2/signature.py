@@ -227,6 +227,6 @@ class Signature:
 def _input(tensor: Tensor, spec: ModelSpec) -> Input:
     others = {
         other: ConvertedInput(tensor, other, spec.name, batched=spec.batched, nulls=spec.nulls)
-        for other in convertible(tensor.datatype.name, spec.platform)
+        for other in convertible(tensor.datatype, spec)
     }
     return Input(tensor, spec.name, batched=spec.batched, converted_from=others, nulls=spec.nulls)

@@ -171,6 +171,25 @@ def test_missing_texts_are_what_they_were_in_training(tmp_path: Path) -> None:
         assert_same(model, estimator, frame)
 
 
+@pytest.mark.parametrize("missing", [True, np.nan, None], ids=str)
+@pytest.mark.parametrize("kind", ["bool", "number"])
+@pytest.mark.parametrize("taken", ["passthrough", OneHotEncoder(), OrdinalEncoder()], ids=str)
+def test_columns_of_booleans_are_numbers(
+    tmp_path: Path, taken: Any, kind: str, missing: Any
+) -> None:
+    frame = TABLE[["class", "id"]].copy()
+    frame["member"] = KIND == 1 if kind == "bool" else KIND
+    if missing is not True:
+        frame["member"] = frame["member"].astype(object)
+        frame.loc[::7, "member"] = missing
+    columns = make_column_transformer((taken, ["member"]), remainder="passthrough")
+    model = HistGradientBoostingClassifier(max_iter=3)
+    estimator = make_pipeline(columns, model).fit(frame, WANTED)
+    served = opened(tmp_path, estimator)
+    assert [tensor.datatype.name for tensor in served.inputs] == ["FP64", "FP64", "FP64"]
+    assert_same(served, estimator, frame)
+
+
 def test_columns_of_pandas_categories_are_texts(tmp_path: Path) -> None:
     frame = TABLE[["age", "home city"]].astype({"home city": "category"})
     model = HistGradientBoostingClassifier(max_iter=3, categorical_features="from_dtype")

@@ -1,4 +1,4 @@
-"""A null in JSON where a model knows of missing values, and where it does not."""
+"""Nulls and booleans in JSON, for models of tables and for others."""
 
 import json
 import struct
@@ -45,7 +45,7 @@ def test_a_missing_number_is_nan(size: int) -> None:
     assert np.isnan(found).sum() == 1
 
 
-@pytest.mark.parametrize("bad", ["a", True, [1.0], {}, 1e300])
+@pytest.mark.parametrize("bad", ["a", [1.0], {}, 1e300])
 def test_what_does_not_fit_beside_a_null_is_still_refused(bad: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"instances\[0\]"):
         payloads(SPEC, [None, bad, 1.0])
@@ -84,3 +84,31 @@ def test_a_number_may_miss_whatever_datatype_it_comes_in(
     )
     with pytest.raises(InvalidRequest, match="is null, but"):
         requests_of_v2(replace(spec, nulls=False)).parse(body, None)
+
+
+def of_v2(spec: ModelSpec, entry: dict[str, Any], binary: bytes = b"") -> Any:
+    head = json.dumps({"inputs": [{"name": "x", "shape": [1, 3]} | entry]}).encode()
+    (part,) = requests_of_v2(spec).parse(head + binary, len(head) if binary else None).parts
+    return np.frombuffer(bytes(part.payload), spec.inputs[0].datatype.numpy).tolist()
+
+
+@pytest.mark.parametrize("own", ["FP32", "FP64"])
+@pytest.mark.parametrize("platform", ["sklearn", "xgboost", "lightgbm", "catboost"])
+def test_a_column_of_booleans_is_one_of_numbers(platform: str, own: str) -> None:
+    spec = replace(SPEC, platform=platform, inputs=(Tensor("x", own, [3]),))
+    wanted = [1.0, 0.0, 1.0]
+    found = payloads(spec, [True, False, 1.0])
+    assert np.frombuffer(found, spec.inputs[0].datatype.numpy).tolist() == wanted
+    assert of_v2(spec, {"datatype": own, "data": [True, False, 1.0]}) == wanted
+    assert of_v2(spec, {"datatype": "BOOL", "data": [True, False, True]}) == wanted
+    size = {"binary_data_size": 3}
+    sent = {"datatype": "BOOL", "parameters": size}
+    assert of_v2(spec, sent, b"\x01\x00\x07") == wanted
+
+
+def test_booleans_are_no_numbers_to_other_models_nor_whole_ones() -> None:
+    for spec in (replace(SPEC, nulls=False), replace(SPEC, inputs=(Tensor("x", "INT64", [3]),))):
+        with pytest.raises(InvalidRequest, match="is true, but"):
+            payloads(spec, [True, 1, 0])
+        with pytest.raises(InvalidRequest, match="is BOOL, but"):
+            of_v2(spec, {"datatype": "BOOL", "data": [True, False, True]})
