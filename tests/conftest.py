@@ -31,6 +31,9 @@ T = TypeVar("T")
 DEV_SHM = Path("/dev/shm")
 LEFTOVER_PREFIXES = ("ringbatch", "sem.ringbatch")
 LEFTOVER_GRACE_S = 10.0
+KEY_MARK: Final = b"a-key-of-the-tests"
+"""What every API key has in it that a test gives to an engine."""
+LOGS: Final = ("stdout", "stderr", "*.log")
 ROOT: Final = Path(__file__).resolve().parents[1]
 EXAMPLES: Final = 25
 EXAMPLES_IF_EXHAUSTIVE: Final = 100
@@ -109,7 +112,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """The run fails where it leaves a process, a segment or a semaphore of ringbatch behind.
+    """The run fails where it leaves a process, a segment or a semaphore of ringbatch behind, or an
+    API key in a log.
 
     A name that goes away within a few seconds was no leftover: it belonged to a process that
     was still ending, or to another test run on this machine.
@@ -121,7 +125,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     give_up_at = time.monotonic() + LEFTOVER_GRACE_S
     while (left := _leftovers(before, folder)) and time.monotonic() < give_up_at:
         time.sleep(0.1)
-    if left:
+    if left := left + _logs_with_keys(folder):
         session.config.stash[_left] = left
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     for pid in _processes_in(folder):
@@ -147,6 +151,12 @@ def pytest_terminal_summary(
 def _leftovers(before: set[str], folder: Path) -> list[str]:
     names = [f"in {DEV_SHM}: {name}" for name in sorted(_own_names() - before) if _is_dead(name)]
     return names + [f"process {pid}: {_title(pid)}" for pid in _processes_in(folder)]
+
+
+def _logs_with_keys(folder: Path) -> list[str]:
+    """What processes of the tests wrote, with an API key in it."""
+    logs = (path for pattern in LOGS for path in folder.rglob(pattern) if path.is_file())
+    return [f"an API key in {path}" for path in logs if KEY_MARK in path.read_bytes()]
 
 
 def _own_names() -> set[str]:

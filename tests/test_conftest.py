@@ -3,6 +3,7 @@
 import os
 import re
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -38,6 +39,13 @@ LEAVES_A_PROCESS = """
 
     def test_nothing():
         pass
+"""
+TELLS_A_KEY = """
+    import pytest
+
+    @pytest.mark.parametrize("name", ["stderr", "worker.log", "keys"])
+    def test_tells_it(tmp_path, name):
+        (tmp_path / name).write_text("it has a-key-of-the-" + "tests-1")
 """
 MAKES_A_SEGMENT = """
     import subprocess, sys
@@ -131,6 +139,15 @@ def test_a_run_that_leaves_a_process_fails_and_ends_it(
     left = re.findall(r"process (\d+): sleep 3600", run.stdout)
     assert (run.returncode, len(left)) == (1, 1), run.stdout
     assert start_time_of(int(left[0])) is None
+
+
+def test_a_run_with_an_api_key_in_a_log_fails_and_names_it(tmp_path: Path) -> None:
+    temporary = tmp_path / "temporary"
+    run = run_pytest(tmp_path, TELLS_A_KEY, f"--basetemp={temporary}", grace_s=0)
+    # This run would find it too.
+    shutil.rmtree(temporary)
+    logs = re.findall(r"an API key in \S+/(\S+)", run.stdout)
+    assert (run.returncode, sorted(logs)) == (1, ["stderr", "worker.log"]), run.stdout
 
 
 @exhaustive

@@ -50,7 +50,8 @@ class ServerConfig(ServingConfig):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         choice("debug", "info", "warning", "error"),
-        "the least severe messages that are logged: debug, info, warning or error",
+        "the least severe messages that are logged: debug, info, warning or error; debug is for "
+        "ringbatch alone, as libraries would log keys",
     ] = "info"
     log_format: Annotated[
         Literal["text", "json"],

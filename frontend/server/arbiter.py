@@ -34,8 +34,17 @@ class Log(Logger):  # type: ignore[misc]
     def setup(self, cfg: Any) -> None:
         """Gunicorn's call."""
         super().setup(cfg)
+        # The root's, as every library's.
+        self.error_log.setLevel(logging.NOTSET)
+        self.error_log.addFilter(_says_no_address)
         # A list of its own: to this one Gunicorn adds a handler when it is told to reload.
         self.error_log.handlers = list(logging.getLogger().handlers)
+
+
+def _says_no_address(record: logging.LogRecord) -> bool:
+    """Gunicorn takes what it listens on for plain HTTP, whatever the frontends speak there. The
+    supervisor says where they serve."""
+    return not str(record.msg).startswith("Listening at")
 
 
 class CountingArbiter(Arbiter):  # type: ignore[misc]
@@ -103,14 +112,11 @@ class Frontends(BaseApplication):  # type: ignore[misc]
         listen_fds: bound sockets; frontend i accepts from socket i, modulo their number, and
             from those beyond, where there are more of them.
         frontends: how many there are.
-        log_level: Gunicorn's name of it.
     """
 
-    def __init__(
-        self, options: FrontendOptions, listen_fds: Sequence[int], frontends: int, log_level: str
-    ) -> None:
+    def __init__(self, options: FrontendOptions, listen_fds: Sequence[int], frontends: int) -> None:
         self._options = options
-        self._settings = _settings(options, listen_fds, frontends, log_level)
+        self._settings = _settings(options, listen_fds, frontends)
         super().__init__()
 
     def load_config(self) -> None:
@@ -130,14 +136,13 @@ class Frontends(BaseApplication):  # type: ignore[misc]
 
 
 def _settings(
-    options: FrontendOptions, listen_fds: Sequence[int], frontends: int, log_level: str
+    options: FrontendOptions, listen_fds: Sequence[int], frontends: int
 ) -> dict[str, Any]:
     return {
         "bind": [f"fd://{fd}" for fd in listen_fds],
         "workers": frontends,
         "worker_class": FrontendWorker,
         "proc_name": "ringbatch",
-        "loglevel": log_level,
         "logger_class": Log,
         "accesslog": None,
         "keepalive": ceil(options.idle_timeout_s),
@@ -192,7 +197,7 @@ def run(
         listen_fds: bound sockets; where there are as many as frontends, bound to one address with
             SO_REUSEPORT, the kernel spreads the connections.
         frontends: how many.
-        log_level: Gunicorn's name of it.
+        log_level: of ringbatch's own loggers.
         parent_pid: whose death ends this process too.
 
     Raises:
@@ -201,4 +206,4 @@ def run(
     log_to_stderr(ROLE, log_level)
     die_with_parent(os.getppid() if parent_pid is None else parent_pid)
     setproctitle("ringbatch: frontends")
-    Frontends(options, listen_fds, frontends, log_level).run()
+    Frontends(options, listen_fds, frontends).run()

@@ -14,6 +14,8 @@ from ringbatch.shm.host.log_handler import LogHandler, writing_to
 from ringbatch.shm.host.log_lines import formatter
 
 STDERR: Final = 2
+OWN_LOGGERS: Final = "ringbatch"
+"""The logger above all of ringbatch's."""
 OPERATORS_SIGNALS: Final = (
     signal.SIGHUP,
     signal.SIGUSR1,
@@ -43,11 +45,19 @@ def hold_standard_descriptors() -> None:
 
 
 def log_to_stderr(role: str, level: str) -> None:
-    """Write what is logged, from that level on, to standard error, with the role in each line; what
-    it does not take, because nobody reads it or the disk is full, is given up."""
+    """Log to standard error, with the role in each line; lines that it does not take, because
+    nobody reads it or the disk is full, are given up.
+
+    Args:
+        role: of this process.
+        level: of ringbatch's loggers. Those of libraries never log below info: at debug they quote
+            what clients send, keys included.
+    """
     atexit.register(_give_up_unwritten)
     handler = LogHandler(formatter(role, os.environ, STDERR), writing_to(STDERR))
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    chosen = logging.getLevelNamesMapping()[level.upper()]
+    logging.basicConfig(level=max(chosen, logging.INFO), handlers=[handler])
+    logging.getLogger(OWN_LOGGERS).setLevel(chosen)
 
 
 def _give_up_unwritten() -> None:

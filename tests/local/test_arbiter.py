@@ -1,5 +1,6 @@
 """What Gunicorn's arbiter counts of the frontends that end."""
 
+import logging
 import signal
 import subprocess
 import sys
@@ -9,10 +10,11 @@ from typing import Any
 
 import pytest
 from gunicorn.arbiter import Arbiter
+from gunicorn.config import Config
 from gunicorn.errors import HaltServer
 from segment_fixture import local_segment, spec
 
-from ringbatch.frontend.server.arbiter import CountingArbiter, is_killed
+from ringbatch.frontend.server.arbiter import CountingArbiter, Log, is_killed
 from ringbatch.shm.restarts import EndReason, Restarts, Role, restarts_of
 from ringbatch.shm.segment import Segment
 
@@ -111,6 +113,18 @@ def test_who_is_gone_was_not_killed_as_far_as_one_knows(arbiter: Any) -> None:
     assert is_killed(process.pid)
     process.wait()
     assert not is_killed(process.pid)
+
+
+def test_gunicorns_log_says_no_address_and_nothing_below_info(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = Log(Config())
+    assert log.error_log.getEffectiveLevel() == logging.getLogger().level
+    log.error_log.addHandler(caplog.handler)
+    caplog.set_level(logging.INFO)
+    log.info("Listening at: %s (%s)", "http://127.0.0.1:8080", 1)
+    log.info("Using worker: %s", "one")
+    assert caplog.messages == ["Using worker: one"]
 
 
 def test_both_who_count_are_added_up(segment: Segment) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -171,3 +172,27 @@ def test_a_process_ends_though_nobody_reads_its_standard_error() -> None:
         os.close(writing)
         os.close(reading)
     assert (ended.returncode, ended.stdout) == (0, b"over")
+
+
+LEVELS = """
+import logging, sys
+from ringbatch.shm.host.process import log_to_stderr
+log_to_stderr("role", sys.argv[1])
+for name in ("ringbatch.frontend", "hpack.hpack", "asyncio", "model"):
+    for level in ("debug", "info", "warning", "error"):
+        getattr(logging.getLogger(name), level)("%s %s", name, level)
+"""
+
+
+@pytest.mark.parametrize(
+    ("level", "ours", "of_libraries"), [("debug", 4, 3), ("info", 3, 3), ("warning", 2, 2)]
+)
+def test_the_level_is_for_our_own_loggers_and_opens_none_of_a_library(
+    level: str, ours: int, of_libraries: int
+) -> None:
+    command = [sys.executable, "-c", LEVELS, level]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    assert said.count("ringbatch.frontend ") == ours
+    for library in ("hpack.hpack", "asyncio", "model"):
+        lines = re.findall(rf" {re.escape(library)} (?:debug|info|warning|error)$", said, re.M)
+        assert len(lines) == of_libraries

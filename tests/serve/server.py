@@ -245,11 +245,13 @@ def configured(
         folder: for the files.
         models: the keys of each model; `path` is a file of this folder's models.
         server: the keys of the server; by default any port, one frontend, and bodies of up to
-            64 KiB.
+            64 KiB. With API keys all is logged that can be: the test run looks for them there.
     """
     for source in MODELS.glob("*.py"):
         shutil.copy(source, folder)
-    keys = {"port": 0, "frontends": 1, "max_request_bytes": 1 << 16} | server
+    keys = {"port": 0, "frontends": 1, "max_request_bytes": 1 << 16}
+    keys |= {"log_level": "debug"} if "api_keys_file" in server else {}
+    keys |= server
     config = folder / "ringbatch.toml"
     config.write_text(toml(keys, models))
     return ("--config", str(config))

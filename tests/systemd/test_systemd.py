@@ -66,7 +66,7 @@ class Operator:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.figures: list[str] = []
-        self.key = "the-first-key-of-all"
+        self.key = "a-key-of-the-tests-for-systemd-1"
 
     def install(self) -> None:
         """As README says."""
@@ -306,7 +306,7 @@ def run_out_of_memory(operator: Operator) -> None:
 
 def rotate_credentials(operator: Operator) -> None:
     """Files that systemd loads are read at a start."""
-    operator.key = "the-second-key-of-all"
+    operator.key = "a-key-of-the-tests-for-systemd-2"
     operator.write_key()
     operator.machine.run("systemctl", "restart", UNIT)
     with operator.load("credentials rotated"):
