@@ -10,7 +10,6 @@ import falcon
 import falcon.asgi
 import orjson
 from falcon.asgi import Request, Response
-from falcon.routing import CompiledRouter
 
 from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.codec.outcome import InternalError, error_body, outcome
@@ -29,6 +28,7 @@ from ringbatch.frontend.falcon.counting import Counting
 from ringbatch.frontend.falcon.elsewhere import elsewhere, posted_elsewhere
 from ringbatch.frontend.falcon.exchange import Bodies, exchange
 from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.request.readiness import readiness
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.security.api_keys import ApiKeys
@@ -52,7 +52,7 @@ def create_app(
     compress_answers: bool = False,
     keys: ApiKeys | None = None,
     budget: BodyBudget | None = None,
-    router: CompiledRouter | None = None,
+    router: Router | None = None,
     settings: Callable[[], ServerSettings] = ServerSettings,
 ) -> falcon.asgi.App[Request, Response]:
     """The ASGI application.
@@ -68,7 +68,7 @@ def create_app(
     """
     budget = budget or BodyBudget.of(max_request_bytes)
     bodies = Bodies(max_request_bytes, compress_answers, budget=budget, last=service.last_ending)
-    app = falcon.asgi.App(media_type=falcon.MEDIA_JSON, router=router)
+    app = falcon.asgi.App(media_type=falcon.MEDIA_JSON, router=router or Router())
     app.add_middleware(Counting(service))
     if keys is not None:
         app.add_middleware(Authentication(keys))
@@ -157,6 +157,8 @@ class ModelList:
 class ModelState:
     """One model."""
 
+    refuses: Final = ("POST",)
+
     def __init__(self, service: Service) -> None:
         self._service = service
 
@@ -165,10 +167,6 @@ class ModelState:
         _send(resp, readiness(self._service.check(name, version)))
 
     on_head = on_get
-
-    async def on_options(self, _req: Request, resp: Response, **_names: str) -> None:
-        """What is posted is posted to a verb, whatever the method below says."""
-        resp.set_header("Allow", ", ".join(_READABLE))
 
     async def on_post(self, _req: Request, _resp: Response, name: str, version: str = "") -> None:
         """Nothing is posted to a model itself, only to its verbs."""

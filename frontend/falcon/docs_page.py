@@ -1,7 +1,8 @@
 """The OpenAPI document as a page to read, and to send a request from.
 
 One file without any other: style and script stand in it, and its headers allow nothing else. What
-can be read needs no script; only sending does.
+can be read needs no script; only sending does. Every address in it is relative to its own, which
+may have a proxy's prefix; the script puts that into the examples.
 """
 
 import json
@@ -34,6 +35,9 @@ summary { cursor: pointer; padding: .2rem 0; } output { display: block; white-sp
 """
 
 _SCRIPT: Final = """
+const here = new URL(".", location.href).href.slice(0, -1);
+for (const shown of document.querySelectorAll("pre[data-origin]"))
+  shown.textContent = shown.textContent.replace(shown.dataset.origin, () => here);
 document.addEventListener("submit", async (event) => {
   event.preventDefault();
   const form = event.target, shown = form.querySelector("output");
@@ -64,7 +68,8 @@ def page(document: Json, origin: str) -> str:
 
     Args:
         document: of `ringbatch.frontend.falcon.openapi`.
-        origin: where curl is to send its examples, such as ``http://127.0.0.1:8080``.
+        origin: where curl is to send its examples, such as ``http://127.0.0.1:8080``, where no
+            script runs.
     """
     info = document["info"]
     title = escape(f"{info['title']} {info['version']}")
@@ -74,7 +79,7 @@ def page(document: Json, origin: str) -> str:
             '<meta name="viewport" content="width=device-width, initial-scale=1">\n',
             f"<title>{title}</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n<main>\n",
             f"<h1>{title}</h1>\n<p>{escape(info['description'])}</p>\n",
-            '<p>The same for programs: <a href="/openapi.json">/openapi.json</a></p>\n',
+            '<p>The same for programs: <a href="openapi.json">openapi.json</a></p>\n',
             *_contents(document["tags"]),
             *(piece for tag in document["tags"] for piece in _section(document, tag, origin)),
             '<h2 id="schemas">Schemas</h2>\n',
@@ -138,8 +143,8 @@ def _example(
     words = ["curl", f"{origin}{path}"]
     if posts:
         words += ["-d", "@request.json" if example is None else example]
-    yield f"<pre>{escape(shlex.join(words))}</pre>\n"
-    yield f'<form data-method="{method.upper()}" data-path="{escape(path)}">\n'
+    yield f'<pre data-origin="{escape(origin)}">{escape(shlex.join(words))}</pre>\n'
+    yield f'<form data-method="{method.upper()}" data-path=".{escape(path)}">\n'
     if posts:
         label = escape(f"Body for {path}")
         yield f'<textarea name="body" rows="4" aria-label="{label}">{escape(example or "{}")}'

@@ -18,7 +18,7 @@ _ELSEWHERE: Final = (
     (r"/v[12]/models/.*/metadata/?", "a model's metadata is at /v2/models/NAME"),
     (r"/v1/?|/models/?", "the models are listed at /v1/models and /v2/models"),
     (r"/(docs|redoc|openapi|swagger)([./].*)?", "the documentation is at /docs"),
-    (r"/.+/", "no path here ends with a slash"),
+    (r"/.+/", "try it without the slash at the end"),
 )
 _KNOWN: Final = tuple((re.compile(path), words) for path, words in _ELSEWHERE)
 _POSTED_TO: Final = re.compile(r"/|/v[12](/models(/[^/]*)?(/versions(/[^/]*)?)?)?/?")

@@ -94,7 +94,7 @@ def document(
                 "too, for each version that model metadata names."
             ),
         },
-        "servers": [{"url": "/"}],
+        "servers": [{"url": "."}],
         "tags": [
             {"name": "server", "description": "The server as a whole."},
             *({"name": f"model {s.name}", "description": _summary(s)} for s in specs),

@@ -10,6 +10,7 @@ import orjson
 from falcon.asgi import Request, Response
 
 from ringbatch.frontend.codec.model_address import address
+from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.metrics.control_keys import KeysFromAfar
 from ringbatch.frontend.metrics.exposition import EngineMetrics
 from ringbatch.frontend.metrics.families import encoded
@@ -40,7 +41,7 @@ def create_control_app(
         keys: of which whoever asks from another host must send one; None where everybody is served.
         traces: counts of them; None where nothing is traced.
     """
-    app = falcon.asgi.App(media_type=falcon.MEDIA_JSON)
+    app = falcon.asgi.App(media_type=falcon.MEDIA_JSON, router=Router())
     if keys is not None:
         app.add_middleware(KeysFromAfar(keys))
     app.set_error_serializer(_serialize)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from falcon.routing import CompiledRouter
 from gunicorn.arbiter import Arbiter
 from setproctitle import setproctitle
 from uvicorn.config import Config
@@ -29,6 +28,7 @@ from ringbatch.frontend.http.fast_lane_settings import (
 )
 from ringbatch.frontend.http.head import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
+from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.http.server import TickingServer
 from ringbatch.frontend.http.watched_app import WatchedApp
 from ringbatch.frontend.load.reports import LoadReports
@@ -120,7 +120,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         self._install_sigquit_handler()
         config: Config = self.config
         budget = BodyBudget.of(options.max_request_bytes)
-        router = CompiledRouter()
+        router = Router()
         app = create_app(
             frontend.service,
             options.max_request_bytes,

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 import pytest
-from falcon.inspect import inspect_routes
+from falcon.inspect import inspect_compiled_router, inspect_routes, register_router
 from falcon.testing import Result, TestClient
 from http_harness import Transport
 from segment_fixture import local_segment, spec
@@ -19,6 +19,7 @@ from ringbatch.frontend.falcon import memory_resources, v2_resources
 from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.falcon.openapi import document
 from ringbatch.frontend.http.fallback import FallbackProtocol
+from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.request.calls import Body, Reply
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.texts import classifying
@@ -273,6 +274,29 @@ def test_a_wrong_method_is_told_the_right_ones(method: str, path: str, allowed: 
     assert got.json["error"].partition("; predictions are at")[0] == words
 
 
+register_router(Router)(inspect_compiled_router)
+ROUTES = [
+    route.path
+    for route in inspect_routes(create_app(ScriptedService(), MAX_REQUEST_BYTES))  # type: ignore[arg-type]
+    if route.path != classifying.PATH
+]
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_options_and_a_refusal_show_the_same_methods(route: str) -> None:
+    """All that is shown is taken, and nothing else."""
+    path = route.format(name="good", version="1")
+    shown = ask("OPTIONS", path)
+    assert shown.status_code == 200
+    methods = shown.headers["allow"].split(", ")
+    for method in ("DELETE", "GET", "POST", "PUT", "PATCH", "TRACE"):
+        if method not in methods:
+            refused = ask(method, path, body=b"{}")
+            assert (refused.status_code, refused.headers["allow"]) == (405, ", ".join(methods))
+    for method in methods:
+        assert ask(method, path, body=b"{}").status_code != 405
+
+
 def test_a_prediction_of_no_model_is_told_which_models_there_are() -> None:
     got = ask("POST", "/v1/models/:predict")
     assert got.status_code == 404
@@ -391,7 +415,9 @@ def test_the_document_has_every_route_and_no_other() -> None:
         (method.method.lower(), of_model_m(route.path))
         for route in inspect_routes(app)
         for method in route.methods
-        if method.method in ("GET", "POST") and not method.internal and is_described(route.path)
+        if method.function_name in ("on_get", "on_post")
+        and method.function_name.endswith(method.method.lower())
+        and is_described(route.path)
     }
     assert len(routes) > 20
     # It refuses in words whoever posts to a model itself.

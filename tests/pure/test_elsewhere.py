@@ -34,7 +34,7 @@ MODELS = "; the models are listed at /v1/models and /v2/models"
         ("/models", MODELS),
         ("/openapi.yaml", "; the documentation is at /docs"),
         ("/docs/", "; the documentation is at /docs"),
-        ("/v2/models/m/", "; no path here ends with a slash"),
+        ("/v2/models/m/", "; try it without the slash at the end"),
         ("/metricsx", ""),
         ("/", ""),
     ],

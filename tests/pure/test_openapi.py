@@ -1,9 +1,12 @@
 """The OpenAPI document and its page, as far as they can be judged without a server."""
 
+import html
 import json
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import Any, get_args
+from urllib.parse import urljoin
 
 import pytest
 from segment_fixture import spec
@@ -180,11 +183,24 @@ def read(text: str) -> Reader:
 def test_the_page_is_whole_and_needs_nothing_else() -> None:
     reader = read(page(described(), "http://h:1"))
     assert len(set(reader.ids)) == len(reader.ids)
-    links = set(reader.links) - {"/openapi.json"}
+    links = set(reader.links) - {"openapi.json"}
     assert {link.removeprefix("#") for link in links} <= set(reader.ids)
     assert all(link.startswith("#") for link in links)
     assert not reader.tags & {"link", "img", "iframe"}
     assert reader.unlabelled == 0
+
+
+def test_no_address_leads_outside_of_a_prefix() -> None:
+    """A proxy may serve all of it below one; what begins with a slash would leave it."""
+    found = described()
+    shown = page(found, "http://h:1")
+    addresses = re.findall(r'(?:href|src|action|data-path)="([^"]*)"', shown)
+    assert {address[:1] for address in addresses} == {"#", "o", "."}
+    sent = {f"http://h:1/below{path}" for path in found["paths"]}
+    relative = re.findall(r'data-path="([^"]*)"', shown)
+    assert {urljoin("http://h:1/below/docs", html.unescape(path)) for path in relative} <= sent
+    (server,) = found["servers"]
+    assert urljoin("http://h:1/below/openapi.json", server["url"]) == "http://h:1/below/"
 
 
 def test_every_endpoint_and_an_example_for_each_model_stand_in_the_page() -> None:

@@ -249,7 +249,7 @@ def configured(
     """
     for source in MODELS.glob("*.py"):
         shutil.copy(source, folder)
-    keys = {"port": 0, "frontends": 1, "max_request_bytes": 1 << 16}
+    keys: dict[str, Any] = {"port": 0, "frontends": 1, "max_request_bytes": 1 << 16}
     keys |= {"log_level": "debug"} if "api_keys_file" in server else {}
     keys |= server
     config = folder / "ringbatch.toml"
