@@ -3,7 +3,12 @@
 The values of these settings are no secret of the host's: whoever is refused may ask for another.
 """
 
+from typing import Final
+
 from ringbatch.shm.errors import DeadlineExceeded, ModelFailed, Overloaded, RequestTooLarge
+
+ANY_NUMBER: Final = 1 << 62
+"""Of batches, for programs that send as many as there is room for, one after the other."""
 
 
 def body_too_large(found: str, max_request_bytes: int) -> RequestTooLarge:
@@ -28,6 +33,21 @@ def answer_too_large(result_bytes: int, lane_bytes: int) -> ModelFailed:
         f"the model's answer takes {result_bytes} bytes, more than there is room for; a request "
         f"and its answer may take [server] lane_bytes = {lane_bytes} together"
     )
+
+
+def expect_batches(rows: int, cap: int, max_in_flight: int) -> None:
+    """Refuse a request whose batches are more than may be under way.
+
+    Args:
+        rows: instances in it.
+        cap: instances in the largest batch.
+        max_in_flight: batches that may be under way.
+
+    Raises:
+        RequestTooLarge
+    """
+    if rows > cap * max_in_flight:
+        raise too_many_parts(rows, -(-rows // cap), max_in_flight)
 
 
 def too_many_parts(rows: int, parts: int, max_in_flight: int) -> RequestTooLarge:

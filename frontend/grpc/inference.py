@@ -25,7 +25,6 @@ from ringbatch.frontend.request.codec import Parts, Read
 from ringbatch.frontend.request.endings import Ending
 from ringbatch.frontend.request.served_model import ServedModel
 from ringbatch.frontend.request.service import Service
-from ringbatch.frontend.v2.shared_memory import ClientMemory
 from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestError
 from ringbatch.shm.tallies import Protocol
 from ringbatch.shm.tuples import new_tuple
@@ -334,7 +333,7 @@ class GrpcCodec:
         longer is forgotten."""
         serving = {self._service.model(s.name, s.version) for s in self._service.specs}
         self._models = {known: own for known, own in self._models.items() if known in serving}
-        own = self._models[model] = _GrpcModel(model, self._service.regions)
+        own = self._models[model] = _GrpcModel(model, self._service)
         return own
 
 
@@ -345,10 +344,10 @@ class _GrpcModel:
         plain: whether a raw tensor is the payload of its slot, whatever its bytes are.
     """
 
-    def __init__(self, model: ServedModel, memory: ClientMemory) -> None:
+    def __init__(self, model: ServedModel, service: Service) -> None:
         spec = model.spec
         self.model = model
-        self.requests = requests_of(spec, memory)
+        self.requests = requests_of(spec, service.regions, service.engine.lane.capacity)
         self.answers = GrpcAnswers(spec)
         self.plain = (
             len(spec.inputs) == 1

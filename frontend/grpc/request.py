@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Protocol
 from ringbatch.frontend.codec.bytes_tensor import joined
 from ringbatch.frontend.codec.defaults import Default
 from ringbatch.frontend.codec.json_to_tensor import shown
+from ringbatch.frontend.codec.limit_words import ANY_NUMBER, expect_batches
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes, LazyPart, Part
 from ringbatch.frontend.codec.words import Heard, Words
 from ringbatch.frontend.grpc.messages import Message
@@ -156,14 +157,17 @@ class Requests(Protocol):
         """
 
 
-def requests_of(spec: ModelSpec, memory: ClientMemory = OFF) -> Requests:
+def requests_of(
+    spec: ModelSpec, memory: ClientMemory = OFF, max_in_flight: int = ANY_NUMBER
+) -> Requests:
     """What reads requests to this model.
 
     Args:
         spec: the model.
         memory: what of clients' memory requests may use.
+        max_in_flight: batches that one request may make.
     """
-    return GrpcRequests(spec, memory) if spec.typed else NoRequests(spec)
+    return GrpcRequests(spec, memory, max_in_flight) if spec.typed else NoRequests(spec)
 
 
 class NoRequests:
@@ -194,13 +198,15 @@ class GrpcRequests:
     Args:
         spec: the model, with declared inputs.
         memory: what of clients' memory requests may use.
+        max_in_flight: batches that one request may make.
     """
 
-    def __init__(self, spec: ModelSpec, memory: ClientMemory = OFF) -> None:
+    def __init__(self, spec: ModelSpec, memory: ClientMemory, max_in_flight: int) -> None:
         self._memory = memory
         self._model = spec.name
         self._cap = spec.cap
-        self._signature = Signature(spec)
+        self._max_in_flight = max_in_flight
+        self._signature = Signature(spec, max_in_flight)
         self._outputs_reader = RequestedOutputsReader(spec, memory)
         self._raw_only = {
             index for index, tensor in enumerate(spec.outputs) if tensor.datatype.name in RAW_ONLY
@@ -274,6 +280,7 @@ class GrpcRequests:
             wanted = self._signature.named(entry.name, index, found)
             reader = wanted.of_datatype(entry.datatype)
             shape, dimensions = reader.fitted(list(entry.shape))
+            expect_batches(shape[0], self._cap, self._max_in_flight)
             span = self._span(entry)
             tensor: Bytes | LazyBytes = b""
             place = _NOT_RAW

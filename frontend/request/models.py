@@ -92,13 +92,13 @@ class Models:
         if known is not None and known.spec == spec:
             return known
         start = self._segment.layout.model(spec.index)
-        texts = None if spec.tokens is None else TextModel(spec)
+        texts = None if spec.tokens is None else TextModel(spec, self._lane.capacity)
         if texts is not None:
             texts.load_soon()
         return ServedModel(
             spec,
-            V1Model(spec, self._strided),
-            V2Model(spec, self.regions),
+            V1Model(spec, self._strided, self._lane.capacity),
+            V2Model(spec, self.regions, self._lane.capacity),
             ready_word=start + ModelWords.READY,
             served_word=start + ModelWords.SERVED,
             answer_word=start + ModelWords.ANSWER_NS,

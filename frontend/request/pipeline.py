@@ -156,7 +156,7 @@ class Pipeline:
             return self._send_tokens(task, found)
 
         call = Tokenizing(self.engine, task, send)
-        call.begin(partial(texts.tokenized, asked), asked.characters, self._texts)
+        call.begin(partial(texts.tokenized, asked), asked.size, self._texts)
         return call
 
     def _send_tokens(self, task: Task[A], found: Tokenized) -> Call:

@@ -31,8 +31,8 @@ class Queue:
     """Requests that wait for the thread that makes tokens, and the one that it has.
 
     Attributes:
-        characters: of all of them, those included that have ended meanwhile and that the thread has
-            yet to pass over: until then their texts take memory.
+        size: of all of them, those included that have ended meanwhile and that the thread has yet
+            to pass over: until then their texts take memory.
 
     Args:
         thread: gives it.
@@ -40,21 +40,21 @@ class Queue:
 
     def __init__(self, thread: Callable[[], Executor]) -> None:
         self._thread = thread
-        self.characters = 0
+        self.size = 0
 
-    def has_room(self, characters: int) -> bool:
-        """Whether texts of so many may wait. One request alone always may."""
-        return not self.characters or self.characters + characters <= MOST_WAITING
+    def has_room(self, size: int) -> bool:
+        """Whether texts of that size may wait. One request alone always may."""
+        return not self.size or self.size + size <= MOST_WAITING
 
-    def submit(self, work: Callable[[], T], characters: int) -> asyncio.Future[T]:
+    def submit(self, work: Callable[[], T], size: int) -> asyncio.Future[T]:
         """Have the thread do it, on the running loop. The future is not to be cancelled."""
         future = asyncio.get_running_loop().run_in_executor(self._thread(), work)
-        self.characters += characters
-        future.add_done_callback(lambda _: self._done(characters))
+        self.size += size
+        future.add_done_callback(lambda _: self._done(size))
         return future
 
-    def _done(self, characters: int) -> None:
-        self.characters -= characters
+    def _done(self, size: int) -> None:
+        self.size -= size
 
 
 class Tokenizing(Generic[A]):
@@ -76,18 +76,18 @@ class Tokenizing(Generic[A]):
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
 
-    def begin(self, tokenized: Callable[[], Tokenized], characters: int, queue: Queue) -> None:
+    def begin(self, tokenized: Callable[[], Tokenized], size: int, queue: Queue) -> None:
         """Have a thread do it, on the running loop.
 
         Args:
             tokenized: makes the tokens.
-            characters: of the texts.
+            size: of the texts, as `Given` has it.
             queue: before the thread.
 
         Raises:
             Overloaded: too many wait already.
         """
-        if not queue.has_room(characters):
+        if not queue.has_room(size):
             self._engine.lane.counters.add(LaneCounter.REFUSED)
             raise too_many_texts(MOST_WAITING)
 
@@ -97,7 +97,7 @@ class Tokenizing(Generic[A]):
 
         task = self._task
         left_s = (task.deadline_ns - task.accepted_ns) / 1e9
-        queue.submit(work, characters).add_done_callback(self._done)
+        queue.submit(work, size).add_done_callback(self._done)
         self._timer = asyncio.get_running_loop().call_later(left_s, self._expired)
 
     def abandon(self) -> None:

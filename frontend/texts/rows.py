@@ -5,6 +5,7 @@ so that no list of texts makes a batch which others wait for longer than for any
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
@@ -25,6 +26,8 @@ Ids = NDArray[np.int32]
 
 _FRAME: Final = Frame((IDS,))
 _NO_EDGE: Final = 1 << 62
+_OF_EACH: Final = 16
+"""A text takes as long as so many characters beside its own."""
 
 
 class Given(LazyBytes):
@@ -55,9 +58,15 @@ class Given(LazyBytes):
         return len(self.texts) or len(self.ids)
 
     @property
-    def characters(self) -> int:
-        """Of all texts."""
-        return sum(len(t) if isinstance(t, str) else len(t[0]) + len(t[1]) for t in self.texts)
+    def size(self) -> int:
+        """The characters of all texts, or the tokens; each text or list counts `_OF_EACH` more, as
+        empty ones take time as well."""
+        each = _OF_EACH * len(self)
+        if self.ids:
+            return each + sum(map(len, self.ids))
+        return each + sum(
+            len(t) if isinstance(t, str) else len(t[0]) + len(t[1]) for t in self.texts
+        )
 
 
 def given(parts: Sequence[SlotPart], frame: Frame) -> Given:
@@ -126,6 +135,8 @@ class Shape:
 
     def _runs(self, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
         """Start and end of what makes one part each."""
+        # Of each row and all that follow it.
+        longest = [*accumulate(reversed(lengths), max)]
         start, edge, most = 0, 0, 0
         for place, length in enumerate(lengths):
             own = self._edge(length)
@@ -133,7 +144,7 @@ class Shape:
                 continue
             if place:
                 yield start, place
-            start, edge, most = place, own, self._most(own, lengths[place:])
+            start, edge, most = place, own, self._most(own, longest[-place - 1])
         yield start, len(lengths)
 
     def _edge(self, length: int) -> int:
@@ -142,11 +153,11 @@ class Shape:
                 return edge
         return _NO_EDGE
 
-    def _most(self, edge: int, lengths: Sequence[int]) -> int:
-        """The most rows of a part."""
+    def _most(self, edge: int, longest: int) -> int:
+        """The most rows of a part, where none of those that are left is longer."""
         if not self._budget:
             return self._cap
-        size = edge if edge < _NO_EDGE else max(lengths)
+        size = edge if edge < _NO_EDGE else longest
         return min(self._cap, max(self._budget // size, 1))
 
 

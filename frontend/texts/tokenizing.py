@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from ringbatch.frontend.codec.limit_words import ANY_NUMBER, expect_batches
 from ringbatch.frontend.codec.payload import Part, SlotPart
 from ringbatch.frontend.texts.rows import Given, Ids, Shape, Text, given
 from ringbatch.shm.errors import InvalidRequest, ModelNotReady, how_to_install
@@ -25,8 +26,8 @@ from ringbatch.shm.texts import SECOND, Tokens
 
 log = logging.getLogger("ringbatch.frontend")
 
-QUICK_CHARACTERS: Final = 4096
-"""A tokenizer takes a third of a microsecond for each."""
+QUICK_SIZE: Final = 4096
+"""A tokenizer takes a third of a microsecond for each character, and five for each text."""
 CHARACTERS_A_TOKEN: Final = 256
 """What a text has beyond so many for each token that the model takes is not looked at, so that
 nobody waits for a book of which a page counts."""
@@ -53,12 +54,15 @@ class TextModel:
 
     Args:
         spec: the model, with `tokens`.
+        max_in_flight: batches that one request may make.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, max_in_flight: int = ANY_NUMBER) -> None:
         assert spec.tokens is not None, "a model of texts"
         self.tokens = spec.tokens
         self._name = spec.name
+        self._cap = spec.cap
+        self._max_in_flight = max_in_flight
         self._frame = Frame(spec.inputs)
         self._shape = Shape(spec)
         self._loading = threading.Lock()
@@ -66,12 +70,18 @@ class TextModel:
         self._tokenizer: Tokenizer | None = None
 
     def given(self, parts: Sequence[SlotPart]) -> Given:
-        """The texts of a request; raises `InvalidRequest`."""
+        """The texts of a request.
+
+        Raises:
+            InvalidRequest: one is no UTF-8.
+            RequestTooLarge: they make too many batches.
+        """
+        expect_batches(sum(rows for rows, _, _ in parts), self._cap, self._max_in_flight)
         return given(parts, self._frame)
 
     def is_quick(self, asked: Given) -> bool:
         """Whether `tokenized` takes less time than anybody would notice."""
-        return self._tokenizer is not None and asked.characters <= QUICK_CHARACTERS
+        return self._tokenizer is not None and asked.size <= QUICK_SIZE
 
     def tokenized(self, asked: Given, *, in_order: bool = False) -> Tokenized:
         """The texts of a request as tokens, by any thread.

@@ -20,12 +20,13 @@ class AskedRequests:
 
     Args:
         spec: the model.
+        max_in_flight: batches that one request may make.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, max_in_flight: int) -> None:
         self._words = Words(spec)
-        self._typed = TypedRequests(spec) if spec.typed else None
-        self._untyped = UntypedRequests(spec)
+        self._typed = TypedRequests(spec, max_in_flight) if spec.typed else None
+        self._untyped = UntypedRequests(spec, max_in_flight)
 
     def parse(self, body: bytes | bytearray, heard: Heard = b"") -> Parsed:
         """Read a body.

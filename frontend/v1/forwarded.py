@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from ringbatch.frontend.codec.limit_words import ANY_NUMBER
 from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.codec.payload import Part
 from ringbatch.frontend.v1.answer import RowStarts
@@ -100,10 +101,11 @@ class ForwardedRequests(UntypedRequests):
     Args:
         spec: the model.
         forward: of that.
+        max_in_flight: batches that one request may make.
     """
 
-    def __init__(self, spec: ModelSpec, forward: Forward) -> None:
-        super().__init__(spec)
+    def __init__(self, spec: ModelSpec, forward: Forward, max_in_flight: int = ANY_NUMBER) -> None:
+        super().__init__(spec, max_in_flight)
         self._usual_origin = origin(forward, b"", {})
         self._usual: dict[tuple[bytes, bytes], _Beginning] = {}
         self._known: dict[tuple[bytes, bytes, bytes], bytes] = {}

@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol
 
+from ringbatch.frontend.codec.limit_words import ANY_NUMBER
 from ringbatch.frontend.v1.answer import NumberAnswers, answers_of
 from ringbatch.frontend.v1.asked import AskedRequests
 from ringbatch.frontend.v1.forwarded import ForwardedRequests
@@ -44,12 +45,19 @@ class V1Model:
     Args:
         spec: the model.
         windows: on the segment, where answers are to be written from where results lie.
+        max_in_flight: batches that one request may make.
     """
 
-    def __init__(self, spec: ModelSpec, windows: StridedView | None = None) -> None:
-        self.forwarded = None if spec.forward is None else ForwardedRequests(spec, spec.forward)
-        asked = None if spec.words is None else AskedRequests(spec)
-        self.requests: Requests = self.forwarded or asked or requests_of(spec)
+    def __init__(
+        self,
+        spec: ModelSpec,
+        windows: StridedView | None = None,
+        max_in_flight: int = ANY_NUMBER,
+    ) -> None:
+        forward = spec.forward
+        self.forwarded = forward and ForwardedRequests(spec, forward, max_in_flight)
+        asked = None if spec.words is None else AskedRequests(spec, max_in_flight)
+        self.requests: Requests = self.forwarded or asked or requests_of(spec, max_in_flight)
         self.heard: Hearing | None = self.forwarded or asked
         self.answers = self.forwarded or answers_of(spec)
         kserve_errors = spec.kserve_errors

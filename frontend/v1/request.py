@@ -24,6 +24,7 @@ from ringbatch.frontend.codec.json_to_tensor import (
     number_code,
     shown,
 )
+from ringbatch.frontend.codec.limit_words import ANY_NUMBER, expect_batches
 from ringbatch.frontend.codec.outcome import NO_INSTANCES, UNREADABLE
 from ringbatch.frontend.codec.payload import Part, RawPart, framed
 from ringbatch.shm.errors import InvalidRequest
@@ -32,7 +33,7 @@ from ringbatch.shm.host.json_text import (
     UnsoundText,
     Value,
     decoder_with,
-    elements,
+    in_runs,
     members,
     not_utf8,
     why_unreadable,
@@ -74,10 +75,15 @@ class Requests(Protocol):
         """Read a body; raises `InvalidRequest`."""
 
 
-def requests_of(spec: ModelSpec) -> Requests:
-    """What reads requests to this model."""
+def requests_of(spec: ModelSpec, max_in_flight: int = ANY_NUMBER) -> Requests:
+    """What reads requests to this model.
+
+    Args:
+        spec: the model.
+        max_in_flight: batches that one request may make.
+    """
     if not spec.typed:
-        return UntypedRequests(spec)
+        return UntypedRequests(spec, max_in_flight)
     for tensor in spec.inputs:
         if tensor.datatype.name == "BF16":
             return NoRequests(
@@ -87,8 +93,8 @@ def requests_of(spec: ModelSpec) -> Requests:
     numeric = first.datatype.name not in ("BOOL", "BYTES")
     plain = spec.words is None and numeric
     if len(spec.inputs) == len(first.shape) == 1 and first.shape[0] > 0 and plain:
-        return VectorRequests(spec)
-    return TypedRequests(spec)
+        return VectorRequests(spec, max_in_flight)
+    return TypedRequests(spec, max_in_flight)
 
 
 class NoRequests:
@@ -109,8 +115,9 @@ class NoRequests:
 class TypedRequests:
     """Requests to a model with declared inputs, none of them BF16."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, max_in_flight: int) -> None:
         self._cap = spec.cap
+        self._max_in_flight = max_in_flight
         self._frame = Frame(spec.carried)
         self._readers = [
             TensorReader(tensor, spec.name, nulls=spec.nulls) for tensor in spec.inputs
@@ -130,6 +137,7 @@ class TypedRequests:
 
         Raises:
             InvalidRequest: naming the instance, what was found and what would be right.
+            RequestTooLarge: it makes too many batches.
         """
         try:
             request = loads(body)
@@ -153,6 +161,8 @@ class TypedRequests:
         key, value = _choose(request)
         _expect_instances(key, value)
         in_columns = isinstance(value, dict)
+        if not in_columns:
+            expect_batches(len(value), self._cap, self._max_in_flight)
         columns = self._columns(value) if in_columns else self._rows(key, value)
         return self._parts(columns, booleans, words), in_columns
 
@@ -176,6 +186,7 @@ class TypedRequests:
             )
         if not lengths[0]:
             raise InvalidRequest(NO_INSTANCES)
+        expect_batches(lengths[0], self._cap, self._max_in_flight)
         return columns
 
     def _rows(self, key: str, entries: list[Any]) -> list[Column]:
@@ -256,8 +267,8 @@ class VectorRequests(TypedRequests):
     the long way.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
-        super().__init__(spec)
+    def __init__(self, spec: ModelSpec, max_in_flight: int) -> None:
+        super().__init__(spec, max_in_flight)
         (vector,) = spec.inputs
         self._pack_vector = struct.Struct(f"<{vector.shape[0]}{number_code(vector.datatype)}").pack
 
@@ -326,14 +337,16 @@ def _read_completed(
 class UntypedRequests:
     """Requests to a model that takes lists of JSON values; these pass as they were written."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, max_in_flight: int) -> None:
         self._cap = spec.cap
+        self._max_in_flight = max_in_flight
 
     def parse(self, body: bytes | bytearray) -> Parsed:
         """Read a body.
 
         Raises:
             InvalidRequest: it is no sound JSON object with a list of instances.
+            RequestTooLarge: it makes too many batches.
         """
         text, request, key = self.read(body)
         return self.parts(text, request[key]), False
@@ -359,16 +372,17 @@ class UntypedRequests:
 
     def parts(self, text: str, value: Value) -> tuple[Part, ...]:
         """What goes into slots, in order, of instances that stand in a text."""
-        rows = len(value.decoded)
-        if rows <= self._cap:
-            return (Part(rows, text[value.start : value.end].encode(), 0),)
-        spans = elements(text, value.start)
-        chunks = (spans[start : start + self._cap] for start in range(0, rows, self._cap))
-        return tuple(_list_of(text, chunk) for chunk in chunks)
-
-
-def _list_of(text: str, spans: list[tuple[int, int]]) -> Part:
-    return Part(len(spans), f"[{text[spans[0][0] : spans[-1][1]]}]".encode(), 0)
+        rows, cap = len(value.decoded), self._cap
+        own = text[value.start : value.end].encode()
+        if rows <= cap:
+            return (Part(rows, own, 0),)
+        expect_batches(rows, cap, self._max_in_flight)
+        runs = in_runs(own, cap)
+        last = len(runs) - 1
+        return tuple(
+            Part(cap if place < last else rows - last * cap, run, 0)
+            for place, run in enumerate(runs)
+        )
 
 
 def _choose(request: dict[str, T]) -> tuple[str, T]:

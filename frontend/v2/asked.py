@@ -8,9 +8,11 @@ from ringbatch.frontend.v2.shared_memory import ClientMemory
 from ringbatch.shm.model_spec import ModelSpec
 
 
-def asked_of(spec: ModelSpec, memory: ClientMemory) -> "AskedRequests | None":
+def asked_of(spec: ModelSpec, memory: ClientMemory, max_in_flight: int) -> "AskedRequests | None":
     """What reads requests to this model, where it asks and has tensors; None for others."""
-    return AskedRequests(spec, memory) if spec.typed and spec.words is not None else None
+    if not spec.typed or spec.words is None:
+        return None
+    return AskedRequests(spec, memory, max_in_flight)
 
 
 class AskedRequests(InferRequests):
@@ -18,13 +20,13 @@ class AskedRequests(InferRequests):
 
     Args:
         spec: the model, with declared inputs.
-        memory: where clients may have tensors.
+        memory, max_in_flight: as of `InferRequests`.
     """
 
     remembers = False
 
-    def __init__(self, spec: ModelSpec, memory: ClientMemory) -> None:
-        super().__init__(spec, memory)
+    def __init__(self, spec: ModelSpec, memory: ClientMemory, max_in_flight: int) -> None:
+        super().__init__(spec, memory, max_in_flight)
         self._words = Words(spec)
         self._heard: Heard = b""
         self._told = b""

@@ -1,5 +1,6 @@
 """The Open Inference Protocol V2 for one model: request bodies to slots, results to answers."""
 
+from ringbatch.frontend.codec.limit_words import ANY_NUMBER
 from ringbatch.frontend.v2.answer import InferResponse, answers_of
 from ringbatch.frontend.v2.asked import asked_of
 from ringbatch.frontend.v2.request import Request, requests_of
@@ -23,9 +24,12 @@ class V2Model:
     Args:
         spec: the model.
         memory: where clients may have tensors.
+        max_in_flight: batches that one request may make.
     """
 
-    def __init__(self, spec: ModelSpec, memory: ClientMemory = OFF) -> None:
-        self.asked = asked_of(spec, memory)
-        self.requests = self.asked or requests_of(spec, memory)
+    def __init__(
+        self, spec: ModelSpec, memory: ClientMemory = OFF, max_in_flight: int = ANY_NUMBER
+    ) -> None:
+        self.asked = asked_of(spec, memory, max_in_flight)
+        self.requests = self.asked or requests_of(spec, memory, max_in_flight)
         self.answers = answers_of(spec)

@@ -21,6 +21,7 @@ from orjson import JSONDecodeError, loads
 
 from ringbatch.frontend.codec.bytes_tensor import LENGTH_BYTES
 from ringbatch.frontend.codec.json_to_tensor import may_hold_booleans, number_code, shown
+from ringbatch.frontend.codec.limit_words import ANY_NUMBER
 from ringbatch.frontend.codec.payload import Bytes, LazyPart, Part
 from ringbatch.frontend.v2.input import IN_CLIENT_MEMORY, IN_JSON, LEFT_OUT, Input, Shape
 from ringbatch.frontend.v2.remembered_texts import Texts, around_values
@@ -120,6 +121,7 @@ class Requests(Protocol):
         Raises:
             InvalidRequest: naming what was found and what would be right.
             NotSupported: it asks for an extension that is not served.
+            RequestTooLarge: it makes too many batches.
             RequestError: `ClientMemory` does.
         """
 
@@ -136,15 +138,21 @@ class Requests(Protocol):
         """
 
 
-def requests_of(spec: ModelSpec, memory: ClientMemory = OFF) -> Requests:
-    """What reads requests to this model."""
+def requests_of(
+    spec: ModelSpec, memory: ClientMemory = OFF, max_in_flight: int = ANY_NUMBER
+) -> Requests:
+    """What reads requests to this model.
+
+    Args:
+        spec, memory, max_in_flight: as of `InferRequests`.
+    """
     if not spec.typed:
         return NoRequests(spec)
     first = spec.inputs[0]
     numbers = bool(first.datatype.code) and first.datatype.name != "BOOL"
     if len(spec.inputs) == 1 and numbers and first.static and 0 not in first.shape and spec.batched:
-        return NumberRequests(spec, memory)
-    return InferRequests(spec, memory)
+        return NumberRequests(spec, memory, max_in_flight)
+    return InferRequests(spec, memory, max_in_flight)
 
 
 class NoRequests:
@@ -175,12 +183,13 @@ class InferRequests:
     Args:
         spec: the model, with declared inputs.
         memory: where clients may have tensors.
+        max_in_flight: batches that one request may make.
     """
 
     remembers = True
 
-    def __init__(self, spec: ModelSpec, memory: ClientMemory = OFF) -> None:
-        self._signature = Signature(spec)
+    def __init__(self, spec: ModelSpec, memory: ClientMemory, max_in_flight: int) -> None:
+        self._signature = Signature(spec, max_in_flight)
         self._memory = memory
         self._outputs_reader = RequestedOutputsReader(spec, memory)
         self._texts: Texts[Described] = Texts()
@@ -333,8 +342,8 @@ class NumberRequests(InferRequests):
     wrong, goes the long way.
     """
 
-    def __init__(self, spec: ModelSpec, memory: ClientMemory = OFF) -> None:
-        super().__init__(spec, memory)
+    def __init__(self, spec: ModelSpec, memory: ClientMemory, max_in_flight: int) -> None:
+        super().__init__(spec, memory, max_in_flight)
         self._around: Texts[Outline] = Texts(lambda request: request["inputs"][0]["data"])
         self._cap = spec.max_batch_size
         (tensor,) = spec.inputs

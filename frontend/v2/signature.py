@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ringbatch.frontend.codec.defaults import Default
 from ringbatch.frontend.codec.json_to_tensor import shown
+from ringbatch.frontend.codec.limit_words import ANY_NUMBER, expect_batches
 from ringbatch.frontend.codec.payload import (
     Assembly,
     Bytes,
@@ -40,14 +41,16 @@ class Signature:
 
     Args:
         spec: the model, with declared inputs.
+        max_in_flight: batches that one request may make.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: ModelSpec, max_in_flight: int = ANY_NUMBER) -> None:
         self._by_name = {tensor.name: _input(tensor, spec) for tensor in spec.inputs}
         self.inputs = tuple(self._by_name.values())
         self.takes = f'model "{spec.name}" takes {quoted(self._by_name)}'
         self._name = spec.name
         self._cap = spec.cap
+        self._max_in_flight = max_in_flight
         self._frame = Frame(spec.carried)
         self._asks = spec.words is not None
         self._alone = len(spec.inputs) == 1 and self._frame.static
@@ -123,6 +126,7 @@ class Signature:
 
         Raises:
             InvalidRequest: they differ in it, or there are none or too many that have no elements.
+            RequestTooLarge: they make too many batches.
         """
         rows = shapes[0][0]
         if any(shape[0] != rows for shape in shapes):
@@ -142,6 +146,7 @@ class Signature:
                 f"the request has {rows} instances without any element; at most {self._cap} "
                 "such are accepted"
             )
+        expect_batches(rows, self._cap, self._max_in_flight)
         return rows
 
     def parts(

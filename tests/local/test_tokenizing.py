@@ -20,7 +20,7 @@ from ringbatch.frontend.request.tokenizing import Queue, Tokenizing
 from ringbatch.frontend.texts.rows import Given
 from ringbatch.frontend.texts.tokenizing import (
     CHARACTERS_A_TOKEN,
-    QUICK_CHARACTERS,
+    QUICK_SIZE,
     TextModel,
     Tokenized,
     thread,
@@ -104,7 +104,7 @@ def run(
             story.may_go_on.set()
             if busy is not None:
                 busy.set()
-            while queue.characters:
+            while queue.size:
                 await asyncio.sleep(0)
 
     asyncio.run(begun())
@@ -187,7 +187,7 @@ def test_what_has_ended_leaves_no_timer_behind() -> None:
                 if abandoned:
                     story.call.abandon()
                 story.may_go_on.set()
-                while queue.characters:
+                while queue.size:
                     await asyncio.sleep(0)
         return [timer.cancelled() for timer in timers]
 
@@ -206,10 +206,10 @@ def test_more_texts_than_may_wait_are_refused_and_one_request_alone_never_is() -
                 Story().call.begin(story.tokenized(), 1, queue)
             assert refused.value.retry_after_s > 0
             stories[0].call.abandon()
-            assert queue.characters == most, "the thread holds them yet"
+            assert queue.size == most, "the thread holds them yet"
             for story in stories:
                 story.may_go_on.set()
-            while queue.characters:
+            while queue.size:
                 await asyncio.sleep(0)
             story = Story()
             story.may_go_on.set()
@@ -245,8 +245,10 @@ def test_long_texts_and_those_before_the_tokenizer_is_there_are_a_thread_s(tmp_p
     assert not texts.is_quick(Given(["the cat"]))
     texts.load()
     assert texts.is_quick(Given(["the cat"]))
-    assert texts.is_quick(Given(["x" * QUICK_CHARACTERS]))
-    assert not texts.is_quick(Given(["x" * QUICK_CHARACTERS, "y"]))
+    assert texts.is_quick(Given(["x" * (QUICK_SIZE // 2)]))
+    assert not texts.is_quick(Given(["x" * QUICK_SIZE]))
+    assert not texts.is_quick(Given([""] * (QUICK_SIZE // 8))), "empty ones take time too"
+    assert not texts.is_quick(Given((), [[1]] * (QUICK_SIZE // 8))), "and so do a client's tokens"
 
 
 def test_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
@@ -302,7 +304,7 @@ def test_a_model_that_has_become_another_is_not_what_is_served(tmp_path: Path) -
     assert harness.service.serves(harness.service.model("m"))
 
 
-LONG = "the cat " * QUICK_CHARACTERS
+LONG = "the cat " * QUICK_SIZE
 
 
 @contextmanager

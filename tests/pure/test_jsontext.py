@@ -2,16 +2,20 @@
 
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ringbatch.shm.host import json_text
 from ringbatch.shm.host.json_text import (
+    MAX_MEMBERS,
     MAX_NESTING,
     UnsoundText,
     elements,
+    in_runs,
     lies_plainly,
     members,
     whole_list,
@@ -207,3 +211,28 @@ def test_what_is_nested_too_deep_is_always_seen(value: Any) -> None:
     for _ in range(MAX_NESTING):
         text = f"[{text},[]]"
     assert not plainly(text)
+
+
+@given(st.lists(JSON_VALUES, min_size=1), DUMPS, st.integers(1, 5))
+def test_runs_hold_all_elements_in_order_and_as_many_each(
+    values: list[Any], dumps: Callable[[Any], str], count: int
+) -> None:
+    runs = in_runs(dumps(values).strip().encode(), count)
+    found = [json.loads(run) for run in runs]
+    assert found == [values[start : start + count] for start in range(0, len(values), count)]
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+def test_runs_are_the_same_wherever_windows_end(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = rb'[1, "a,b", "\"," ,{"c":[1,2],"d\\\\":","}, [[],[3,4]],"\\\"]",5 ]'
+    whole = in_runs(text, 2)
+    assert [len(json.loads(run)) for run in whole] == [2, 2, 2, 1]
+    monkeypatch.setattr(json_text, "_WINDOW_BYTES", step)
+    assert in_runs(text, 2) == whole
+
+
+def test_members_beyond_the_most_are_not_looked_at() -> None:
+    text = "{" + ",".join(['"a":1'] * MAX_MEMBERS) + "}"
+    assert members(text)["a"].decoded == 1
+    with pytest.raises(UnsoundText, match=f"more than {MAX_MEMBERS} members"):
+        members(text[:-1] + ',"b":what follows is not looked at')

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -113,7 +114,7 @@ def bytes_part(*columns: Sequence[bytes]) -> Part:
 def test_texts_are_those_of_all_parts_in_order() -> None:
     parts = [bytes_part(["süß".encode(), b""]), bytes_part([b"c"])]
     found = given(parts, Frame((TEXT,)))
-    assert (found.texts, len(found), found.characters) == (["süß", "", "c"], 3, 4)
+    assert (found.texts, len(found), found.size) == (["süß", "", "c"], 3, 4 + 3 * 16)
 
 
 def test_pairs_are_a_query_and_a_text_each() -> None:
@@ -138,3 +139,22 @@ def test_no_utf_8_is_named_by_its_place() -> None:
 )
 def test_buckets_end_at_the_limit(edges: tuple[int, ...], expected: tuple[int, ...]) -> None:
     assert Tokens("", "", 24, True, False, 9).edges(edges) == expected
+
+
+class Looked(list[int]):
+    """Lengths of rows, of which it is counted how many were looked at."""
+
+    looks = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        self.looks += len(found) if isinstance(key, slice) else 1
+        return found
+
+
+@pytest.mark.parametrize("edges", [(), EDGES])
+def test_lengths_are_looked_at_a_bounded_number_of_times(edges: tuple[int, ...]) -> None:
+    lengths = Looked([1] * 1000)
+    runs = list(Shape(spec(4, 8, edges))._runs(lengths))
+    assert len(runs) == (250 if not edges else 500)
+    assert lengths.looks <= 2 * len(lengths)

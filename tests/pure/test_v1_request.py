@@ -515,7 +515,7 @@ def test_the_short_way_for_vectors_gives_what_the_long_way_gives(
 ) -> None:
     model = spec([Tensor("x", datatype, [size])], max_batch_size=3)
     text = json.dumps(request).encode()
-    short, long = VectorRequests(model).parse, TypedRequests(model).parse
+    short, long = VectorRequests(model, 8).parse, TypedRequests(model, 8).parse
     assert type(requests_of(model)) is VectorRequests
     assert outcome(short, text) == outcome(long, text)
 

@@ -104,8 +104,8 @@ def installed() -> Iterator[None]:
         patch.object(steps_module, "StridedView", ItemStridedView),
         patch.object(uniform_batch, "FEW", _FEW),
         patch.object(tensors, "FEW", _FEW),
-        patch.object(models_module, "V1Model", lambda spec, _windows: _v1_model(spec)),
-        patch.object(models_module, "V2Model", lambda _spec, _regions: None),
+        patch.object(models_module, "V1Model", lambda spec, *_: _v1_model(spec)),
+        patch.object(models_module, "V2Model", lambda *_: None),
     ):
         yield
 
