@@ -19,7 +19,7 @@ from told import NOTHING, VARIANTS, Connections
 from ringbatch.engine.collector.batching import Policy, decide
 from ringbatch.engine.collector.queues import Queue
 from ringbatch.engine.worker.tensors import Gatherer, Scatterer
-from ringbatch.frontend.http.head import read_head
+from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.frames import (
     DATA,
@@ -53,6 +53,7 @@ _HEAD = (
     b"User-Agent: python-httpx/0.28.1\r\nAccept: */*\r\nAccept-Encoding: gzip, deflate\r\n"
     b"Connection: keep-alive\r\nContent-Type: application/json\r\nContent-Length: 96\r\n\r\n"
 )
+_OWN_HEAD = _HEAD.replace(b"Accept:", b"traceparent: 00-%032x-00f067aa0ba902b7-01\r\nAccept:", 1)
 _POLICY = Policy(32, 5_000_000, eager=False)
 REPEATS = 64
 """Of what is too short to be measured by itself."""
@@ -151,6 +152,7 @@ def pieces() -> dict[str, Callable[[], Piece]]:
     """What makes each piece, by name."""
     found: dict[str, Callable[[], Piece]] = {
         f"read {REPEATS} heads not seen before": _head,
+        f"read {REPEATS} heads with a trace of their own": _own_head,
         f"parse {REPEATS} V1 bodies": _body,
         f"write {REPEATS} V1 answers' bodies": _answer_body,
         f"receive {REPEATS} calls over HTTP/2": _calls,
@@ -220,7 +222,23 @@ def _batch(size: int, row_bytes: int) -> tuple[Published, tuple[Tensor, ...]]:
 
 
 def _head() -> Piece:
-    return _repeated(lambda: read_head(_HEAD, 1 << 20))
+    reader = HeadReader(1 << 20)
+
+    def read() -> None:
+        reader.forget()
+        reader.read(_HEAD)
+
+    return _repeated(read)
+
+
+def _own_head() -> Piece:
+    """Heads of which each has a trace of its own."""
+    reader, numbers = HeadReader(1 << 20), count(1)
+
+    def read() -> None:
+        reader.read(_OWN_HEAD % next(numbers))
+
+    return _repeated(read)
 
 
 def _body() -> Piece:

@@ -27,7 +27,7 @@ from ringbatch.frontend.access.writer import Writer
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
-from ringbatch.frontend.http.head import HeadReader
+from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.shm.descriptors import TRACED_REQUESTS
 from ringbatch.shm.host.log_lines import LineFormatter

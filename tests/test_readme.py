@@ -30,7 +30,7 @@ from ringbatch.engine.runtimes import model_metrics
 from ringbatch.engine.runtimes.model_metrics import Book
 from ringbatch.frontend import Client
 from ringbatch.frontend.codec.outcome import RULES
-from ringbatch.frontend.http.head import read_head
+from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.metrics.exposition import LANE_NAMES
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.counters import LaneCounter
@@ -234,11 +234,12 @@ def test_what_leaves_the_fast_lane_is_what_is_said() -> None:
     keys = ApiKeys([hashlib.sha256(b"k" * 16).digest()])
     key = b"X-API-Key: " + b"k" * 16 + b"\r\n"
     told = section("What is served").partition("### The fast lane")[2].partition("\n### ")[0]
-    assert read_head(FAST + key + b"\r\n", 1000, True, keys) is not None
+    reader = HeadReader(1000, compress_answers=True, keys=keys)
+    assert reader.read(FAST + key + b"\r\n") is not None
     for word, head in LEAVES.items():
         assert word in told
         with_key = head if word == "wrong API key" else head + key
-        assert read_head(with_key + b"\r\n", 1000, True, keys) is None, word
+        assert reader.read(with_key + b"\r\n") is None, word
     name, _ = LANE_NAMES[LaneCounter.HANDED_OVER]
     assert f"`ringbatch_{name}`" in told
 

@@ -30,6 +30,7 @@ from ringbatch.frontend.grpc.reading_in_place import ReadingInPlace
 from ringbatch.frontend.grpc.status import grpc_status
 from ringbatch.frontend.grpc.watch import WatchedCall
 from ringbatch.frontend.http.body_budget import BodyBudget
+from ringbatch.frontend.http.receiver import read_with
 from ringbatch.frontend.http.watch import client_of
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.stream import Stream
@@ -185,7 +186,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
             return None
         if not self._in_place:
             self._in_place = True
-            self._read_with(ReadingInPlace(self, self._settings.incoming))
+            read_with(self._transport, ReadingInPlace(self, self._settings.incoming))
         return ArrivingMessage(arrival, call, PREFIX_BYTES + span.start)
 
     def arrived(
@@ -233,16 +234,6 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         else:
             body = PREFIX.pack(0, len(response)) + response
             self.core.answer(stream, HEAD, body, trailers(None, metadata))
-
-    def _read_with(self, protocol: asyncio.BufferedProtocol) -> None:
-        # uvloop asks for the kind of protocol when reading starts.
-        transport = self._transport
-        reading = transport.is_reading()
-        if reading:
-            transport.pause_reading()
-        transport.set_protocol(protocol)
-        if reading:
-            transport.resume_reading()
 
     def _told(self, call: InferCall, bytes_out: int, drawn: int | None) -> Metadata:
         watched = WatchedCall(call.stream.head, self.client, self._recorder)

@@ -26,10 +26,10 @@ from ringbatch.frontend.http.content_coding import (
 )
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
 from ringbatch.frontend.http.fast_lane_states import PHASE_OF, State
-from ringbatch.frontend.http.head import MAX_HEAD_BYTES, RequestHead, head_size
+from ringbatch.frontend.http.head import END, MAX_HEAD_BYTES, RequestHead, head_size
 from ringbatch.frontend.http.lingering import linger
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
-from ringbatch.frontend.http.receiver import Receiver
+from ringbatch.frontend.http.receiver import Receiver, read_with
 from ringbatch.frontend.http.response_heads import LENGTHS, whole
 from ringbatch.frontend.http.watch import LARGE_ANSWER_BYTES, Watch
 from ringbatch.frontend.request.arrival import LARGE_BYTES
@@ -46,8 +46,8 @@ _BODY: Final = State.BODY
 _RECEIVING: Final = State.RECEIVING
 _ANSWER: Final = State.ANSWER
 _ENDED: Final = State.ENDED
-_NO_TEXT: Final = b"\0"
-_NO_HEAD: Final = RequestHead("", 0, 0, 0, keep_alive=True)
+_NONE_HAS_AS_MANY: Final = -1
+_NO_HEAD: Final = RequestHead("", 0, 0, _NONE_HAS_AS_MANY, keep_alive=True)
 
 
 class FastLane(asyncio.Protocol):
@@ -59,13 +59,11 @@ class FastLane(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_app_state",
         "_buffer",
         "_call",
         "_clock",
-        "_coding",
-        "_config",
         "_endings",
+        "_given",
         "_head",
         "_head_text",
         "_holding",
@@ -77,7 +75,6 @@ class FastLane(asyncio.Protocol):
         "_predictions",
         "_reading",
         "_receiver",
-        "_request",
         "_samples",
         "_seen_bytes",
         "_server_state",
@@ -107,10 +104,9 @@ class FastLane(asyncio.Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         self._settings = settings
-        self._config = config
         self._server_state = server_state
-        self._app_state = app_state
         self._loop = _loop or asyncio.get_running_loop()
+        self._given = config, server_state, app_state, self._loop
         self._predictions = settings.predictions
         self._usual_head = settings.response_heads.usual
         self._make_id = settings.response_heads.ids.make
@@ -120,12 +116,10 @@ class FastLane(asyncio.Protocol):
         self._told = recorder.told
         self._identity = b""
         """What the head of the next answer has from the id of its request on."""
-        self._head_text = _NO_TEXT
+        self._head_text = b""
         self._head = _NO_HEAD
-        self._coding: str | None = None
+        """Of the request whose body is coming or that is answered, or of the last one."""
         self._state = _HEAD
-        self._request = _NO_HEAD
-        """Whose body is coming, or which is being answered."""
         self._tried = False
         self._buffer = bytearray()
         self._seen_bytes = 0
@@ -161,7 +155,7 @@ class FastLane(asyncio.Protocol):
         if self._call is not None:
             self._call.abandon()
             self._call = None
-            self._identify(self._request, 0)
+            self._identify(self._head, 0)
         self._watch.taken()
 
     def data_received(self, data: bytes) -> None:
@@ -178,6 +172,8 @@ class FastLane(asyncio.Protocol):
             self._begin(head, data[head.head_bytes :])
         elif self._state is not _ENDED:
             if self._state is _HEAD and not self._buffer:
+                if self._writable and self._serve_at_once(data):
+                    return
                 self._watch.begin()
             self._buffer += data
             self._advance()
@@ -227,7 +223,7 @@ class FastLane(asyncio.Protocol):
 
     def forget(self) -> None:
         """The server's call: what was said of the head that came last may not hold any more."""
-        self._head_text, self._head = _NO_TEXT, _NO_HEAD
+        self._head = self._head._replace(request_bytes=_NONE_HAS_AS_MANY)
 
     def leave(self) -> None:
         """The server's call: with the next answer, if there is one, the connection ends."""
@@ -248,7 +244,7 @@ class FastLane(asyncio.Protocol):
                 self._read_head()
             if self._state is not _BODY:
                 return
-            head = self._request
+            head = self._head
             if len(self._buffer) < head.content_length:
                 if head.json_bytes is not None:
                     self._prepare(head, head.json_bytes)
@@ -267,7 +263,6 @@ class FastLane(asyncio.Protocol):
 
     def _begin(self, head: RequestHead, body: Body) -> None:
         self._state = _ANSWER
-        self._request = head
         if head.infer:
             self._call = self._predictions.infer(
                 head.model, body, head.json_bytes, self._answer, head.timeout_ns, head.origin
@@ -292,7 +287,7 @@ class FastLane(asyncio.Protocol):
         self._state = _RECEIVING
         if self._receiver is None:
             self._receiver = Receiver(self)
-            self._read_with(self._receiver)
+            read_with(self._transport, self._receiver)
         self._receiver.receive_into(upload.memory, memoryview(buffer)[json_bytes:])
         self._buffer = bytearray()
         self._holding.end()
@@ -305,38 +300,41 @@ class FastLane(asyncio.Protocol):
         self._state = _ANSWER
         self._call = upload.arrived(self._answer)
 
-    def _read_with(self, protocol: asyncio.BaseProtocol) -> None:
-        # uvloop asks for the kind of protocol when reading starts.
-        if self._reading:
-            self._transport.pause_reading()
-        self._transport.set_protocol(protocol)
-        if self._reading:
-            self._transport.resume_reading()
+    def _serve_at_once(self, data: bytes) -> bool:
+        """Serve bytes that are one whole request, or none of the fast lane's; whether they are."""
+        end = data.find(END, 0, MAX_HEAD_BYTES)
+        head = None if end < 0 else self._take_head(data[: end + len(END)])
+        if end < 0 or (head is not None and head.request_bytes != len(data)):
+            return False
+        if head is not None:
+            self._begin(head, data[head.head_bytes :])
+        else:
+            self._buffer += data
+            self._hand_over()
+        return True
 
     def _read_head(self) -> None:
         buffer = self._buffer
         size = head_size(buffer, self._seen_bytes)
         self._seen_bytes = len(buffer)
-        if size is None:
-            self._hand_over()
-            return
         if size == 0:
             if len(buffer) >= MAX_HEAD_BYTES:
                 self._refuse(431, f"the head is longer than {MAX_HEAD_BYTES} bytes")
-            return
-        text = bytes(memoryview(buffer)[:size])
-        head = self._settings.heads.read(text)
-        if head is None:
+        elif size is None or self._take_head(bytes(memoryview(buffer)[:size])) is None:
             self._hand_over()
-            return
-        del buffer[:size]
-        self._seen_bytes = 0
-        self._state = _BODY
-        self._request = head
-        self._tried = False
-        self._head_text, self._head = text, head
-        self._coding = head.coding
-        self._keep_alive = head.keep_alive and not self._leaving
+        else:
+            del buffer[:size]
+            self._state = _BODY
+
+    def _take_head(self, text: bytes) -> RequestHead | None:
+        """Read a head, and keep it if the fast lane takes its request."""
+        head = self._settings.heads.read(text)
+        if head is not None:
+            self._seen_bytes = 0
+            self._tried = False
+            self._head_text, self._head = text, head
+            self._keep_alive = head.keep_alive and not self._leaving
+        return head
 
     def _reserve(self, size: int) -> None:
         # Of what has come, not of what was declared: to declare costs nothing.
@@ -354,7 +352,7 @@ class FastLane(asyncio.Protocol):
         self._call = None
         self._clock.age_s = 0
         size = len(body)
-        head = self._request
+        head = self._head
         drawn = 0 if self._samples is None else self._samples.of(head.trace)
         usual = headers is JSON and status == 200 and self._keep_alive and size < MIN_ENCODED_BYTES
         told, is_timed = self._told, False
@@ -372,8 +370,8 @@ class FastLane(asyncio.Protocol):
             self._write(told.with_timing(self._usual_head(), self._identity, LENGTHS[size], body))
         elif usual:
             self._write(self._usual_head() + self._identity + LENGTHS[size] + body)
-        elif self._coding and status == 200 and size >= MIN_ENCODED_BYTES:
-            self._encode(self._coding, body, headers)
+        elif head.coding and status == 200 and size >= MIN_ENCODED_BYTES:
+            self._encode(head.coding, body, headers)
         elif status == 200 and self._keep_alive:
             self._write(whole(self._settings.response_heads.success(headers), self._identity, body))
         else:
@@ -434,7 +432,7 @@ class FastLane(asyncio.Protocol):
             self._predictions.ended_outside(Protocol.HTTP, status)
             self._identify(_NO_HEAD, size)
             return
-        head = self._request
+        head = self._head
         protocol = Protocol.V1
         if head.infer:
             protocol = Protocol.V2 if head.json_bytes is None else Protocol.V2_BINARY
@@ -486,13 +484,12 @@ class FastLane(asyncio.Protocol):
         self._state = _ENDED
         data = bytes(self._buffer)
         self._buffer.clear()
-        given = self._config, self._server_state, self._app_state, self._loop
-        settings, refused = self._settings, self._refused_elsewhere
-        protocol, data = settings.successor(data, self._transport, given, refused)
-        protocol.connection_made(self._transport)
-        self._read_with(protocol)
+        transport, refused = self._transport, self._refused_elsewhere
+        protocol, data = self._settings.successor(data, transport, self._given, refused)
+        protocol.connection_made(transport)
+        read_with(transport, protocol)
         if not self._reading:
-            self._transport.resume_reading()
+            transport.resume_reading()
         protocol.data_received(data)
         if self._stopping:
             protocol.shutdown()

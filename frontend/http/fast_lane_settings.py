@@ -11,7 +11,7 @@ from uvicorn.server import ServerState
 from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fallback import FallbackProtocol
-from ringbatch.frontend.http.head import HeadReader
+from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Predictions
 

@@ -6,8 +6,7 @@ parser, the one that uvicorn uses, and anything that is not exactly of that kind
 lane's business. So the two can differ in speed alone: there is no second opinion on where a request
 ends.
 
-Clients on a kept connection send byte-identical heads, so what the parser said of exactly these
-bytes is remembered.
+`ringbatch.frontend.http.head_reader` remembers what the parser said of lines that come again.
 """
 
 import re
@@ -33,6 +32,7 @@ from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.frontend.v1.forwarded import Origins
 from ringbatch.shm.errors import InvalidRequest
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
+from ringbatch.shm.tuples import new_tuple
 
 START: Final = b"POST /v"
 """How a head of the fast lane begins."""
@@ -45,15 +45,13 @@ MAX_HEADERS: Final = 256
 _UNCLEAR: Final = b"PR"
 """PROPFIND or HTTP/2's greeting."""
 _BARE_LF: Final = re.compile(rb"(?<!\r)\n")
-_REMEMBERED: Final = 1024
-_REMEMBERED_BYTES: Final = 2048
+_MOST_DIGITS: Final = 18
 _MODEL: Final = rb"[A-Za-z0-9._-]{1,128}(?:/versions/[A-Za-z0-9._-]{1,64})?"
 _TARGET: Final = re.compile(
     rb"/(?:v1/models/(" + _MODEL + rb"):predict|v2/models/(" + _MODEL + rb")/infer)"
     rb"(?:\?[!-\"$-~]*)?"
 )
-_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
-_ONCE: Final = (b"content-length", b"host")
+_LENGTH: Final = b"content-length"
 _TIMEOUT: Final = TIMEOUT_HEADER.encode()
 _KEY_NAMES: Final = (AUTHORIZATION.encode(), KEY_HEADER.encode())
 _ID: Final = ID_HEADER.encode()
@@ -61,12 +59,29 @@ _TRACE: Final = TRACE_HEADER.encode()
 _ASK: Final = ASK_HEADER.encode()
 _LOAD: Final = LOAD_HEADER.encode()
 _JSON_LENGTH: Final = b"inference-header-content-length"
+_AT_MOST_ONCE: Final = (_LENGTH, _JSON_LENGTH, _TIMEOUT)
+VARYING: Final = frozenset({*_AT_MOST_ONCE, _ID, _TRACE})
+"""Headers of which each request may have a value of its own."""
 _NEVER: Final = frozenset({b"transfer-encoding", b"expect"})
 _NO_ORIGINS: Final = Origins(())
 _CLOSE: Final = b"close"
 _CONNECTION: Final = frozenset({b"keep-alive", _CLOSE, b"upgrade", b"http2-settings"})
 """What a client may say of its connection. That it would rather speak another protocol, as Java's
 client does with every request, is no reason not to answer in this one (RFC 9110, section 7.8)."""
+
+
+SERVING: Final = frozenset(
+    {
+        *(b"host", b"accept-encoding", b"content-encoding", b"content-type"),
+        *(b"connection", b"proxy-connection", b"upgrade", *_CONNECTION, *_NEVER),
+        *(*_KEY_NAMES, _ASK, _LOAD),
+    }
+)
+"""Headers that decide how a request is served, beside those in `VARYING`: all others that this
+module or the parser read."""
+
+Headers = Mapping[bytes, Sequence[bytes]]
+"""All values of each header, by its name in lower case."""
 
 
 class RequestHead(NamedTuple):
@@ -134,75 +149,45 @@ def head_size(begun: bytearray, seen_bytes: int) -> int | None:
     return 0 if begun == _UNCLEAR else None
 
 
-class HeadReader:
-    """Reads heads, and remembers what it read.
+class Meaning(NamedTuple):
+    """The meaning of all lines of a head but those in `VARYING`.
 
-    Args:
-        max_request_bytes: longer bodies are not for the fast lane.
-        compress_answers: whether it matters what a client accepts.
-        keys: those of which a client must send one; None where everybody is served.
-        origins: of requests to models that other servers run.
+    Attributes:
+        origin: as of `RequestHead`; None if that is the head itself.
+        model, keep_alive, infer, coding, timing, load: as of `RequestHead`.
     """
 
-    def __init__(
-        self,
-        max_request_bytes: int,
-        *,
-        compress_answers: bool = False,
-        keys: ApiKeys | None = None,
-        origins: Origins | None = None,
-    ) -> None:
-        self._max_request_bytes = max_request_bytes
-        self._compress_answers = compress_answers
-        self._keys = keys
-        self._origins = origins or Origins(())
-        self._known: dict[bytes, RequestHead] = {}
-
-    def forget(self) -> None:
-        """Remember nothing: the keys are others now."""
-        self._known.clear()
-
-    def read(self, text: bytes) -> RequestHead | None:
-        """What the fast lane needs of a head.
-
-        Args:
-            text: the head as it came, with its empty line.
-
-        Returns:
-            None where somebody else is to serve the request.
-        """
-        head = self._known.get(text)
-        if head is None:
-            head = read_head(
-                text, self._max_request_bytes, self._compress_answers, self._keys, self._origins
-            )
-            # An id is mostly another one with each request, and would drive out what comes again.
-            one_of_a_kind = head is not None and (head.request_id or head.trace)
-            if head is not None and not one_of_a_kind and len(text) <= _REMEMBERED_BYTES:
-                if len(self._known) >= _REMEMBERED:
-                    self._known.clear()
-                self._known[text] = head
-        return head
+    model: str
+    keep_alive: bool
+    infer: bool
+    coding: str | None
+    origin: bytes | None
+    timing: bool
+    load: Form
 
 
-def read_head(
+def parsed_head(
     text: bytes,
-    max_request_bytes: int,
-    compress_answers: bool = False,
-    keys: ApiKeys | None = None,
-    origins: Origins = _NO_ORIGINS,
-) -> RequestHead | None:
-    """As `HeadReader.read`, without memory."""
+    compress_answers: bool,
+    keys: ApiKeys | None,
+    origins: Origins,
+) -> tuple[Headers, Meaning | None]:
+    """Parse a head.
+
+    Returns:
+        Its headers, and the meaning of all lines but those in `VARYING`. That is None if the fast
+        lane does not take the request, whatever these say.
+    """
     if not text.startswith(START) or not _has_plain_lines(text):
-        return None
+        return {}, None
     seen = _Seen()
     parser = HttpRequestParser(seen)
     try:
         parser.feed_data(text)
     except HttpParserError:
-        return None
+        return {}, None
     except HttpParserUpgrade:
-        # Said at the end of a head that is sound.
+        # Raised at the end of a sound head.
         pass
     target = _TARGET.fullmatch(seen.url)
     headers = seen.headers
@@ -214,60 +199,108 @@ def read_head(
         or parser.get_method() != b"POST"
         or parser.get_http_version() != "1.1"
         or text.count(b"\r\n") > MAX_HEADERS + 2
-        or any(len(headers.get(name, ())) != 1 for name in _ONCE)
+        or len(headers.get(b"host", ())) != 1
         or not _NEVER.isdisjoint(headers)
         or any(value.lower() != b"identity" for value in headers.get(b"content-encoding", ()))
         or any(b"cloudevents" in value.lower() for value in headers.get(b"content-type", ()))
     ):
-        return None
-    length = headers[b"content-length"][0]
+        return headers, None
     connection = headers.get(b"connection", [b"keep-alive"])
     wishes = {token.strip(b" \t") for token in connection[0].lower().split(b",")}
     if len(connection) > 1 or not wishes <= _CONNECTION:
-        return None
-    if not _LENGTH.fullmatch(length) or int(length) > max_request_bytes:
-        return None
-    json_lengths = headers.get(_JSON_LENGTH, [])
-    if len(json_lengths) > 1 or not all(map(_LENGTH.fullmatch, json_lengths)):
-        return None
-    timeouts = headers.get(_TIMEOUT, [None])
-    try:
-        (timeout,) = timeouts
-        timeout_ns = timeout_ns_of(None if timeout is None else timeout.decode("latin-1"))
-    except (ValueError, InvalidRequest):
-        return None
+        return headers, None
     if keys is not None and not _allowed(headers, keys):
-        return None
+        return headers, None
     accepted = PLAIN
     if compress_answers:
         accepted = acceptance(b",".join(headers.get(b"accept-encoding", ())).decode("latin-1"))
     if not accepted.plain:
-        # Small answers too must be encoded, and here they are sent without a look at anything.
-        return None
+        # Small answers too must be encoded, and the fast lane sends them as they are.
+        return headers, None
     infer = target[1] is None
     model = (target[2] if infer else target[1]).decode()
     if infer and origins.has(model):
         # V2 is passed on as it is.
-        return None
-    return RequestHead(
+        return headers, None
+    return headers, Meaning(
         model=model,
-        head_bytes=len(text),
-        content_length=int(length),
-        request_bytes=len(text) + int(length),
         keep_alive=_CLOSE not in wishes,
         infer=infer,
-        json_bytes=int(json_lengths[0]) if infer and json_lengths else None,
         coding=accepted.coding,
-        timeout_ns=timeout_ns,
-        origin=(None if infer else origins.of(model, seen.url, headers)) or text,
-        request_id=taken(only(headers, _ID)),
-        trace=sound_trace(only(headers, _TRACE)),
+        origin=None if infer else origins.of(model, seen.url, headers),
         timing=only(headers, _ASK) == ASKED.encode(),
         load=form_of(only(headers, _LOAD)),
     )
 
 
-def only(headers: Mapping[bytes, Sequence[bytes]], name: bytes) -> bytes:
+def head_of(
+    text: bytes, headers: Headers, meaning: Meaning, max_request_bytes: int
+) -> RequestHead | None:
+    """Make the head of a request out of a parsed head; None as of `head_with`."""
+    if any(len(headers.get(name, ())) > 1 for name in _AT_MOST_ONCE):
+        return None
+    values = {name: only(headers, name) for name in VARYING if name in headers}
+    return head_with(text, meaning, values, max_request_bytes)
+
+
+def head_with(
+    text: bytes, meaning: Meaning, values: Mapping[bytes, bytes], max_request_bytes: int
+) -> RequestHead | None:
+    """Make the head of a request out of the meaning of its lines and the values that vary.
+
+    Args:
+        text: the head as it came.
+        meaning: of all lines but those of `values`.
+        values: of headers in `VARYING`, by name.
+        max_request_bytes: of a body; the fast lane takes no longer one.
+
+    Returns:
+        None if the fast lane does not take the request.
+    """
+    length = values.get(_LENGTH, b"")
+    # Python takes long over numbers of very many digits.
+    if not length.isdigit() or len(length) > _MOST_DIGITS:
+        return None
+    content_length = int(length)
+    if content_length > max_request_bytes:
+        return None
+    json_bytes = None
+    json_length = values.get(_JSON_LENGTH)
+    if json_length is not None:
+        if not json_length.isdigit() or len(json_length) > _MOST_DIGITS:
+            return None
+        json_bytes = int(json_length) if meaning.infer else None
+    timeout_ns = 0
+    timeout = values.get(_TIMEOUT)
+    if timeout is not None:
+        try:
+            timeout_ns = timeout_ns_of(timeout.decode("latin-1"))
+        except InvalidRequest:
+            return None
+    size = len(text)
+    request_id, trace = values.get(_ID), values.get(_TRACE)
+    return new_tuple(
+        RequestHead,
+        (
+            meaning.model,
+            size,
+            content_length,
+            size + content_length,
+            meaning.keep_alive,
+            meaning.infer,
+            json_bytes,
+            meaning.coding,
+            timeout_ns,
+            text if meaning.origin is None else meaning.origin,
+            b"" if request_id is None else taken(request_id),
+            b"" if trace is None else sound_trace(trace),
+            meaning.timing,
+            meaning.load,
+        ),
+    )
+
+
+def only(headers: Headers, name: bytes) -> bytes:
     """The value of a header; empty where it is not there, or not once."""
     values = headers.get(name, ())
     return values[0] if len(values) == 1 else b""

@@ -88,3 +88,13 @@ class Receiver(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The transport's call: the client reads again."""
         self._owner.resume_writing()
+
+
+def read_with(transport: asyncio.Transport, protocol: asyncio.BaseProtocol) -> None:
+    """Give a transport another protocol. uvloop asks for its kind only when reading starts."""
+    reading = transport.is_reading()
+    if reading:
+        transport.pause_reading()
+    transport.set_protocol(protocol)
+    if reading:
+        transport.resume_reading()

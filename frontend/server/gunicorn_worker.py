@@ -26,7 +26,7 @@ from ringbatch.frontend.http.fast_lane_settings import (
     HANDOVER_GRACE_S,
     FastLaneSettings,
 )
-from ringbatch.frontend.http.head import HeadReader
+from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.http.router import Router
 from ringbatch.frontend.http.server import TickingServer

@@ -47,6 +47,12 @@ class Origins:
         self._any = next((f for f in self._by_address.values() if f.any_path), None)
 
     @property
+    def header_names(self) -> frozenset[bytes]:
+        """Names of the headers that are passed on to any of these models, in lower case."""
+        forwards = self._by_address.values()
+        return frozenset(name.encode() for forward in forwards for name in forward.headers)
+
+    @property
     def any_path(self) -> bool:
         """Whether predictions of whatever model are taken."""
         return self._any is not None

@@ -45,7 +45,7 @@ from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_settings import CLOSE_GRACE_S, FastLaneSettings
-from ringbatch.frontend.http.head import HeadReader
+from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.http.response_heads import ResponseHeads
 from ringbatch.frontend.request.calls import Body, Reply
 from ringbatch.frontend.request.gateway import Gateway

@@ -179,11 +179,11 @@ def test_a_fast_lane_that_overlooks_a_header_is_caught(caught: Caught) -> None:
 
 
 def test_a_fast_lane_with_another_limit_is_caught(caught: Caught) -> None:
-    def read(data: bytes, most: int, *more: Any) -> object:
-        return original(data, 2 * most, *more)
+    def with_values(text: bytes, meaning: Any, values: Any, most: int) -> object:
+        return original(text, meaning, values, 2 * most)
 
-    original = head.read_head
-    what = caught(head, "read_head", read, [request(body=b"x" * (MAX_REQUEST_BYTES + 1))])
+    original = head.head_with
+    what = caught(head, "head_with", with_values, [request(body=b"x" * (MAX_REQUEST_BYTES + 1))])
     assert "past the fast lane" in what
 
 

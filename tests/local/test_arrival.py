@@ -21,7 +21,7 @@ from ringbatch.frontend.falcon.app import create_app
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_settings import CLOSE_GRACE_S, FastLaneSettings
-from ringbatch.frontend.http.head import HeadReader
+from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.http.phases import BODY_TIMEOUT_S, BODY_TOO_SLOW
 from ringbatch.frontend.http.receiver import HEAD_BYTES, Receiver
 from ringbatch.frontend.http.response_heads import ResponseHeads

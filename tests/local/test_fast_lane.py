@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 from collections.abc import Callable
+from unittest.mock import patch
 
 import pytest
 from http_harness import Connection, request, response, scenario
@@ -18,6 +19,7 @@ from ringbatch.frontend.access.writer import Writer
 from ringbatch.frontend.codec.outcome import JSON
 from ringbatch.frontend.http.content_coding import MIN_ENCODED_BYTES, SLOW_BYTES
 from ringbatch.frontend.http.fast_lane import MAX_WAITING_BYTES
+from ringbatch.frontend.http.watch import Watch
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.host.log_lines import LineFormatter
 
@@ -33,6 +35,21 @@ async def test_a_whole_request_goes_to_the_service_and_its_answer_to_the_client(
         assert connection.transport.written == response(len(body))
         connection.transport.written = b""
     assert len(connection.calls) == 4
+
+
+@scenario
+async def test_a_whole_request_takes_the_short_way_whatever_head_it_has() -> None:
+    connection = Connection()
+    with patch.object(Watch, "begin") as begin:
+        for number in range(3):
+            connection.feed(request(b"{}", b"X-Request-Id: %d" % number))
+            connection.calls[-1].answer()
+            assert b"x-request-id: %d\r\n" % number in connection.transport.written
+        begin.assert_not_called()
+        data = request(b"{}", b"X-Request-Id: 3")
+        connection.feed(data[:-1])
+        connection.feed(data[-1:])
+        begin.assert_called_once()
 
 
 @scenario

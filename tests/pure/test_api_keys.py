@@ -5,7 +5,7 @@ import hmac
 
 import pytest
 
-from ringbatch.frontend.http.head import HeadReader
+from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.frontend.security.api_keys import ApiKeys
 
 KEY, OTHER = "0123456789abcdef", "fedcba9876543210"

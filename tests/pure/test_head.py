@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ringbatch.frontend.http.head import MAX_HEADERS, HeadReader, RequestHead, read_head
+from ringbatch.frontend.http.head import MAX_HEADERS, RequestHead
+from ringbatch.frontend.http.head_reader import HeadReader
 
 LIMIT = 1000
 LINE = b"POST /v1/models/mnist:predict HTTP/1.1"
@@ -110,28 +111,28 @@ LEFT = {
 
 @pytest.mark.parametrize("text", TAKEN.values(), ids=TAKEN)
 def test_a_plain_request_is_taken(text: bytes) -> None:
-    assert read_head(text, LIMIT) == head_of(text)
+    assert HeadReader(LIMIT).read(text) == head_of(text)
 
 
 def test_an_upgrade_of_a_request_without_a_body_is_ignored_too() -> None:
     text = head(b"Host: x", b"Content-Length: 0", b"Connection: Upgrade", b"Upgrade: h2c")
-    assert read_head(text, LIMIT) == head_of(text, length=0)
+    assert HeadReader(LIMIT).read(text) == head_of(text, length=0)
 
 
 @pytest.mark.parametrize("text", LEFT.values(), ids=LEFT)
 def test_anything_else_is_left_to_the_other_path(text: bytes) -> None:
-    assert read_head(text, LIMIT) is None
+    assert HeadReader(LIMIT).read(text) is None
 
 
 @pytest.mark.parametrize("wishes", [b"Close", b"close, Upgrade", b"keep-alive ,\tclose"])
 def test_connection_close_is_understood(wishes: bytes) -> None:
     text = head(*PLAIN, b"Connection: " + wishes, b"Upgrade: h2c")
-    assert read_head(text, LIMIT) == head_of(text, keep_alive=False)
+    assert HeadReader(LIMIT).read(text) == head_of(text, keep_alive=False)
 
 
 def test_a_body_of_just_the_limit_is_taken() -> None:
     text = head(b"Host: x", b"Content-Length: 1000")
-    assert read_head(text, LIMIT) == head_of(text, length=1000)
+    assert HeadReader(LIMIT).read(text) == head_of(text, length=1000)
 
 
 @given(st.sampled_from(sorted(TAKEN)), st.integers(0, 200), st.binary(min_size=1, max_size=3))
@@ -140,43 +141,12 @@ def test_a_head_with_bytes_put_into_it_is_left_or_still_ends_where_it_ends(
 ) -> None:
     text = TAKEN[name]
     text = text[:place] + noise + text[place:]
-    found = read_head(text, LIMIT)
+    found = HeadReader(LIMIT).read(text)
     assert found is None or (
         found.head_bytes == len(text)
         and text.endswith(b"\r\n\r\n")
         and text.lower().count(b"content-length") == 1
     )
-
-
-def test_the_same_bytes_get_the_same_head_without_being_read_again() -> None:
-    reader = HeadReader(LIMIT)
-    text = head(*PLAIN)
-    first = reader.read(text)
-    assert first == head_of(text)
-    assert reader.read(bytes(bytearray(text))) is first
-
-
-def test_the_memory_of_heads_is_bounded() -> None:
-    reader = HeadReader(LIMIT)
-    kept = head(*PLAIN)
-    first = reader.read(kept)
-    for number in range(5000):
-        text = head(*PLAIN, b"X-Number: %d" % number)
-        assert reader.read(text) == head_of(text)
-    again = reader.read(kept)
-    assert again == first
-    assert again is not first
-
-
-def test_ten_thousand_ids_cost_no_other_client_its_place_in_the_memory_of_heads() -> None:
-    reader = HeadReader(LIMIT)
-    kept = head(*PLAIN)
-    first = reader.read(kept)
-    for number in range(10_000):
-        found = reader.read(head(*PLAIN, b"X-Request-Id: %d" % number))
-        assert found is not None
-        assert found.request_id == b"%d" % number
-    assert reader.read(kept) is first
 
 
 @pytest.mark.parametrize(
@@ -193,14 +163,6 @@ def test_what_is_no_id_is_as_if_there_were_none(lines: tuple[bytes, ...]) -> Non
     found = HeadReader(LIMIT).read(head(*PLAIN, *lines))
     assert found is not None
     assert found.request_id == b""
-
-
-def test_a_long_head_is_taken_but_not_remembered() -> None:
-    reader = HeadReader(LIMIT)
-    text = head(*PLAIN, b"X: " + b"a" * 4000)
-    first = reader.read(text)
-    assert first == head_of(text)
-    assert reader.read(text) is not first
 
 
 @pytest.mark.parametrize(

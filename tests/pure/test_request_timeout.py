@@ -3,7 +3,7 @@
 import pytest
 
 from ringbatch.frontend.codec.request_timeout import shortest_ns, timeout_ns_of
-from ringbatch.frontend.http.head import read_head
+from ringbatch.frontend.http.head_reader import HeadReader
 from ringbatch.shm.errors import InvalidRequest
 
 LONGEST_NS = 10**18
@@ -36,14 +36,14 @@ def head(*timeouts: str) -> bytes:
 @pytest.mark.parametrize(("text", "timeout_ns"), GOOD.items())
 def test_seconds_are_read(text: str, timeout_ns: int) -> None:
     assert timeout_ns_of(text) == timeout_ns
-    found = read_head(head(text), 100)
+    found = HeadReader(100).read(head(text))
     assert found is not None
     assert found.timeout_ns == timeout_ns
 
 
 def test_who_does_not_say_has_no_limit_of_its_own() -> None:
     assert timeout_ns_of(None) == 0
-    found = read_head(head(), 100)
+    found = HeadReader(100).read(head())
     assert found is not None
     assert found.timeout_ns == 0
 
@@ -52,11 +52,11 @@ def test_who_does_not_say_has_no_limit_of_its_own() -> None:
 def test_what_is_no_time_is_refused_in_words_and_left_by_the_fast_lane(text: str) -> None:
     with pytest.raises(InvalidRequest, match="not a number of seconds above 0"):
         timeout_ns_of(text)
-    assert read_head(head(text), 100) is None
+    assert HeadReader(100).read(head(text)) is None
 
 
 def test_two_of_them_are_left_by_the_fast_lane() -> None:
-    assert read_head(head("1", "1"), 100) is None
+    assert HeadReader(100).read(head("1", "1")) is None
 
 
 @pytest.mark.parametrize(

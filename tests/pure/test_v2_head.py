@@ -2,7 +2,7 @@
 
 import pytest
 
-from ringbatch.frontend.http.head import HeadReader, read_head
+from ringbatch.frontend.http.head_reader import HeadReader
 
 LIMIT = 1000
 LINE = b"POST /v2/models/mnist/infer HTTP/1.1"
@@ -28,7 +28,7 @@ def head(*lines: bytes, line: bytes = LINE) -> bytes:
 )
 def test_a_plain_infer_request_is_taken(text: bytes, json_bytes: int | None) -> None:
     reader = HeadReader(LIMIT)
-    for found in (read_head(text, LIMIT), reader.read(text), reader.read(text)):
+    for found in (reader.read(text), reader.read(text)):
         assert found is not None
         assert (found.model, found.infer, found.json_bytes) == ("mnist", True, json_bytes)
         assert (found.head_bytes, found.content_length) == (len(text), 12)
@@ -60,10 +60,11 @@ def test_a_plain_infer_request_is_taken(text: bytes, json_bytes: int | None) -> 
     ],
 )
 def test_anything_else_is_left_to_the_other_path(text: bytes) -> None:
-    assert read_head(text, LIMIT) is None
+    assert HeadReader(LIMIT).read(text) is None
 
 
 def test_a_v1_request_has_no_json_length() -> None:
-    found = read_head(head(NAME + b": 7", line=b"POST /v1/models/m:predict HTTP/1.1"), LIMIT)
+    text = head(NAME + b": 7", line=b"POST /v1/models/m:predict HTTP/1.1")
+    found = HeadReader(LIMIT).read(text)
     assert found is not None
     assert (found.infer, found.json_bytes) == (False, None)

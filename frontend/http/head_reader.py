@@ -1,0 +1,136 @@
+"""The heads of requests on the fast lane, read with a memory of their lines.
+
+Clients repeat most lines of a head. Gateways and tracers give each request lines of its own: an id,
+a trace, the client's address. So a head is cut in two:
+
+    kept      the request line, and the headers that decide how a request is served
+    cut out   headers that ringbatch does not read, and those in `VARYING`
+
+The memory holds the meaning of kept lines, as `ringbatch.frontend.http.head` parsed them once. The
+values of `VARYING` are read each time. Only a whole line of visible ASCII, blanks and tabs is cut
+out; every other line stays, so that the parser decides about it. Pure.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ringbatch.frontend.codec.remembered import Remembered
+from ringbatch.frontend.http.head import (
+    MAX_HEADERS,
+    SERVING,
+    VARYING,
+    Meaning,
+    RequestHead,
+    head_of,
+    head_with,
+    parsed_head,
+)
+from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.frontend.v1.forwarded import Origins
+
+_REMEMBERED: Final = 1024
+_MOST_CUT: Final = 64
+"""Lines that are cut out of one head."""
+_MOST_PIECES: Final = 3 * _MOST_CUT + 1
+_MOST_KEPT: Final = MAX_HEADERS + 2 - _MOST_CUT
+_NAME: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+
+
+class HeadReader:
+    """Reads heads; see the module.
+
+    Args:
+        max_request_bytes: longer bodies are not for the fast lane.
+        compress_answers: whether it matters what a client accepts.
+        keys: those of which a client must send one; None where everybody is served.
+        origins: of requests to models that other servers run.
+    """
+
+    def __init__(
+        self,
+        max_request_bytes: int,
+        *,
+        compress_answers: bool = False,
+        keys: ApiKeys | None = None,
+        origins: Origins | None = None,
+    ) -> None:
+        self._max_request_bytes = max_request_bytes
+        self._compress_answers = compress_answers
+        self._keys = keys
+        self._origins = origins or Origins(())
+        self._split = _cutter(self._origins.header_names).split
+        self._known: Remembered[bytes, Meaning] = Remembered(_REMEMBERED)
+
+    def forget(self) -> None:
+        """Remember nothing: the keys are others now."""
+        self._known.clear()
+
+    def read(self, text: bytes) -> RequestHead | None:
+        """Read a head.
+
+        Args:
+            text: the head as it came, with its empty line.
+
+        Returns:
+            None if the fast lane does not take the request.
+        """
+        # Kept lines, a name and its value, or None twice; and so on. Kept lines end it.
+        pieces: list[bytes] = self._split(text)
+        kept = b"".join(pieces[::3])
+        values = _values(pieces)
+        meaning = self._known.get(kept)
+        if meaning is None or values is None or len(pieces) > _MOST_PIECES:
+            return self._parse(text, kept, values)
+        return head_with(text, meaning, values, self._max_request_bytes)
+
+    def _parse(
+        self, text: bytes, kept: bytes, values: Mapping[bytes, bytes] | None
+    ) -> RequestHead | None:
+        headers, meaning = parsed_head(text, self._compress_answers, self._keys, self._origins)
+        if meaning is None:
+            return None
+        if (
+            values is not None
+            # In no kept line: these would count beside those of the next head.
+            and all(len(headers.get(name, ())) == (name in values) for name in VARYING)
+            and kept.count(b"\r\n") <= _MOST_KEPT
+        ):
+            self._known.put(kept, meaning, len(kept))
+        return head_of(text, headers, meaning, self._max_request_bytes)
+
+
+def _values(pieces: list[bytes]) -> dict[bytes, bytes] | None:
+    """Return the values of headers in `VARYING`, by name; None if one comes twice."""
+    values: dict[bytes, bytes] = {}
+    for at in range(1, len(pieces), 3):
+        name: bytes | None = pieces[at]
+        if name is not None:
+            name = name.lower()
+            if name in values:
+                return None
+            values[name] = pieces[at + 1]
+    return values
+
+
+def _cutter(forwarded: frozenset[bytes]) -> re.Pattern[bytes]:
+    """Return a pattern of the lines that are cut out of a head.
+
+    Args:
+        forwarded: names of headers that model servers read; their lines stay.
+    """
+    varying = rb"(%b):[ \t]*([!-~]*)[ \t]*" % _any_of(VARYING - forwarded)
+    kept = _any_of(SERVING | VARYING | forwarded)
+    unread = rb"(?!(?:%b):)%b:[\t -~]*" % (kept, _NAME)
+    return re.compile(rb"\r\n(?:%b|%b)(?=\r\n)" % (varying, unread))
+
+
+def _any_of(names: Iterable[bytes]) -> bytes:
+    """Return a pattern of names in any case. The first letter decides which are looked at."""
+    by_letter: dict[bytes, list[bytes]] = {}
+    for name in sorted(names):
+        by_letter.setdefault(name[:1], []).append(re.escape(name[1:]))
+    return b"|".join(
+        b"[%b%b](?i:%b)" % (letter, letter.upper(), b"|".join(rests))
+        for letter, rests in by_letter.items()
+    )
