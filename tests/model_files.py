@@ -17,6 +17,8 @@ from onnx import TensorProto, helper, numpy_helper
 from sklearn.linear_model import LinearRegression
 
 from ringbatch.engine.config.document import conclude
+from ringbatch.engine.runtimes.model import Model, Options
+from ringbatch.engine.runtimes.opening import open_model
 from ringbatch.shm.tensor import Tensor
 
 Array = NDArray[Any]
@@ -251,3 +253,14 @@ def snapshot(folder: Path, file: Path, *beside: Path) -> Path:
     document = {"models": {"m": {"path": f"snapshots/{file.name}"}}}
     (model,) = conclude(document, source="it", base=folder).models
     return Path(model.path)
+
+
+def copied_model(error: str, folder: Path) -> Model:
+    """The model of the model file that the text of an error ends with, loaded."""
+    lines = [line for line in error.splitlines()[1:] if line]
+    assert all(line.startswith("    ") for line in lines)
+    path = folder / "model.py"
+    path.write_text("\n".join(line[4:] for line in error.splitlines()[1:]))
+    model = open_model("python", path, Options(max_batch_size=32, threads=1))
+    model.load()
+    return model

@@ -67,11 +67,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         status: int = arguments.command(arguments)
     except StartupError as error:
         for line in str(error).splitlines():
-            print(f"ringbatch: {line}", file=sys.stderr)
+            print(_printed(line), file=sys.stderr)
         return STARTUP_ERROR
     except KeyboardInterrupt:
         return INTERRUPTED
     return status
+
+
+def _printed(line: str) -> str:
+    """A line of an error, or of what it ends with to be copied, which is indented."""
+    return line[4:] if line.startswith("    ") or not line else f"ringbatch: {line}"
 
 
 def configure(arguments: argparse.Namespace) -> Config:

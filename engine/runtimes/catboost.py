@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ringbatch.engine.runtimes import own_file
 from ringbatch.engine.runtimes.extras import required
 from ringbatch.engine.runtimes.model import Model, Options, refusing
 from ringbatch.engine.runtimes.trees import Column, Trees, served
@@ -48,10 +49,8 @@ def open_catboost(path: Path, options: Options) -> Model:
     with refusing(path, "CatBoost cannot load it"):
         model.load_model(blob=content)
     if model.get_text_feature_indices() or model.get_embedding_feature_indices():
-        raise StartupError(
-            f"{path}: takes texts to be cut into words, or embeddings, so it can be served from a "
-            "python model file only"
-        )
+        why = "takes texts to be cut into words, or embeddings, which this runtime cannot give it"
+        raise StartupError(own_file.refusal(path, why, own_file.CATBOOST))
     categorical = list(model.get_cat_feature_indices())
     if categorical and options.columns == "matrix":
         raise StartupError(

@@ -11,17 +11,18 @@ import logging
 import os
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ringbatch.engine.runtimes import own_file
 from ringbatch.engine.runtimes.extras import required
-from ringbatch.engine.runtimes.model import Model, Options, failure, refusing
+from ringbatch.engine.runtimes.model import InvalidInput, Model, Options, failure, refusing
 from ringbatch.engine.runtimes.ranked import is_ranked, labels
-from ringbatch.engine.runtimes.tables import Table, answering
+from ringbatch.engine.runtimes.tables import Table, answering, looks_by_name
 from ringbatch.engine.runtimes.texts import decoded
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.tensor import Tensor
@@ -56,6 +57,7 @@ def open_sklearn(path: Path, options: Options) -> Model:
     # At the end, so that nothing beside the model file stands in for an installed package.
     sys.path.append(str(path.parent))
     estimator = _read_skops(path, options) if is_skops else _unpickle(path, content)
+    reading = own_file.skops(options.trusted_types) if is_skops else own_file.JOBLIB
     if not callable(getattr(estimator, "predict", None)):
         raise StartupError(
             f"{path}: holds a {type(estimator).__name__}, but it must hold a model with a method "
@@ -65,16 +67,58 @@ def open_sklearn(path: Path, options: Options) -> Model:
         required("sklearn.utils.validation", "sklearn", path).check_is_fitted(estimator)
     if options.columns != "matrix" and _has_names(estimator, options.columns):
         table = Table(path, estimator, required("pandas", "sklearn", path))
-        outputs, predict = _outputs(path, estimator, table.sample(), options.answers)
+        found = _Found(path, estimator, reading, table.untold)
+        if table.dates:
+            columns = ", ".join(f'"{name}"' for name in table.dates)
+            raise found.refused(f"it has learned dates from its column {columns}", table.dates)
+        outputs, predict = _outputs(found, table.sample(), options.answers)
+        if table.untold:
+            logger.info(
+                "%s: %s, which does not say what it takes, so it gets numbers (FP64); if texts or "
+                "dates belong there, serve the model from a model.py",
+                path,
+                _going(table.untold),
+            )
         return Model(table.inputs, outputs, lambda: None, lambda *a: predict(table.frame(*a)))
     if options.columns == "named":
         raise StartupError(
             f"{path}: columns is named, but the model was not fitted on a DataFrame; leave it out"
         )
-    x = _input(path, estimator)
+    if looks_by_name(estimator):
+        raise StartupError(
+            f"{path}: columns is matrix, but this model looks for its columns by name; leave it out"
+        )
+    found = _Found(path, estimator, reading, {})
+    x = _input(found)
     row = np.zeros((1, *x.shape), x.datatype.numpy) if x.shape else np.array(["a"], dtype=object)
-    outputs, predict = _outputs(path, estimator, row, options.answers)
+    outputs, predict = _outputs(found, row, options.answers)
     return Model((x,), outputs, lambda: None, lambda values: predict(_taken(x, values)))
+
+
+class _Found(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        path: of the file.
+        estimator: in it.
+        reading: how a model file in Python reads it.
+        untold: columns whose values no part of it tells, and the type of the part that takes them.
+    """
+
+    path: Path
+    estimator: Any
+    reading: own_file.Reading
+    untold: Mapping[str, str]
+
+    def refused(self, why: str, dates: Sequence[str] = ()) -> StartupError:
+        """What to raise where only a model file in Python can serve it."""
+        table = hasattr(self.estimator, "feature_names_in_")
+        perhaps = [name for name in self.untold if name not in dates]
+        return StartupError(
+            own_file.refusal(
+                self.path, why, self.reading, table=table, dates=dates, perhaps=perhaps
+            )
+        )
 
 
 def _read_skops(path: Path, options: Options) -> Any:
@@ -111,7 +155,8 @@ def _has_names(estimator: Any, columns: str) -> bool:
     return columns == "named" or [*names] != made_up
 
 
-def _input(path: Path, estimator: Any) -> Tensor:
+def _input(found: _Found) -> Tensor:
+    estimator = found.estimator
     features = getattr(estimator, "n_features_in_", None)
     if features == 0:
         # CatBoost's own number is lost in a file, and its names are not.
@@ -120,9 +165,8 @@ def _input(path: Path, estimator: Any) -> Tensor:
         return Tensor(_INPUT, _input_datatype(estimator), [int(features)])
     if _takes_text(estimator):
         return Tensor(_INPUT, "BYTES", [])
-    raise StartupError(
-        f"{path}: the {type(estimator).__name__} does not say how many features it takes "
-        "(n_features_in_), so it can be served from a python model file only"
+    raise found.refused(
+        f"the {type(estimator).__name__} does not say how many features it takes (n_features_in_)"
     )
 
 
@@ -151,17 +195,15 @@ def _learned(part: Any) -> Iterator[Any]:
 
 
 def _outputs(
-    path: Path, estimator: Any, row: Any, answers: Sequence[str]
+    found: _Found, row: Any, answers: Sequence[str]
 ) -> tuple[tuple[Tensor, ...], Function]:
     """What it returns, as it does for that row, and the function that makes it."""
+    path, estimator = found.path, found.estimator
     classes = getattr(estimator, "classes_", None)
     if isinstance(classes, list):
-        raise StartupError(
-            f"{path}: predicts {len(classes)} labels at once, so it can be served from a python "
-            "model file only"
-        )
+        raise found.refused(f"it predicts {len(classes)} labels at once")
     if classes is not None and not _is_plain(classes):
-        raise StartupError(f"{path}: its labels (classes_) must be numbers or texts, all of a kind")
+        raise found.refused("its labels (classes_) are neither all numbers nor all texts")
     functions = {"y" if classes is None else "label": answering(estimator.predict)}
     if classes is not None and hasattr(estimator, "predict_proba"):
         functions["probabilities"] = answering(estimator.predict_proba)
@@ -170,7 +212,7 @@ def _outputs(
             has = " and ".join(functions)
             raise StartupError(f'{path}: answers has "{name}", but this model has {has}')
     wanted = tuple(answers) or tuple(functions)
-    outputs = tuple(_output(name, _tried(path, functions[name], row), classes) for name in wanted)
+    outputs = tuple(_output(name, _tried(found, functions[name], row), classes) for name in wanted)
     if len(wanted) == 1:
         return outputs, functions[wanted[0]]
     both = _both(
@@ -201,14 +243,30 @@ def _output(name: str, answer: Array | None, classes: Any) -> Tensor:
     return Tensor(name, "FP64" if answer is None else _datatype(answer), _shape(answer, ()))
 
 
-def _tried(path: Path, function: Function, row: Any) -> Array | None:
-    """What it answers for one row; None where it has no answer for that one."""
+def _tried(found: _Found, function: Function, row: Any) -> Array | None:
+    """What it answers for one row; None where it has no answer for that one.
+
+    Raises:
+        StartupError: numbers are not what a column holds that no part of the model tells of.
+    """
     try:
         return np.asarray(function(row))
     except Exception as error:
-        words = failure(path, error)
+        words = failure(found.path, error)
+        if found.untold and not isinstance(error, InvalidInput):
+            raise found.refused(
+                f"{_going(found.untold)}, which does not say whether it takes numbers, texts or "
+                f"dates; with numbers it fails: {words.removeprefix(f'{found.path}: ')}"
+            ) from None
         logger.warning("%s; so the shape of its answers is taken to be the usual one", words)
         return None
+
+
+def _going(untold: Mapping[str, str]) -> str:
+    """Where columns go."""
+    columns = ", ".join(f'"{name}"' for name in untold)
+    what = f"column {columns} goes" if len(untold) == 1 else f"columns {columns} go"
+    return f"its {what} into a {' and a '.join(dict.fromkeys(untold.values()))}"
 
 
 def _shape(answer: Array | None, usual: tuple[int, ...]) -> list[int]:

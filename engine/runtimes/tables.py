@@ -28,6 +28,9 @@ _ABOUT_VALUES: Final = (
 )
 """What messages on values say that a model has no answer for."""
 _OF_NUMBERS: Final = "biuf"
+_OF_DATES: Final = "mM"
+_LIBRARIES: Final = {"sklearn", "xgboost", "lightgbm", "catboost"}
+"""Whose estimators take numbers, where they have not learned what else."""
 _PLAIN: Final = (str, bool, int, float)
 
 
@@ -61,6 +64,12 @@ class Column(NamedTuple):
 class Table:
     """Makes a DataFrame of an array for each column that the model looks at.
 
+    Attributes:
+        columns: these.
+        untold: of these, those of which no part of the model says what they hold, because a part
+            takes them that takes anything; to the name of its type.
+        dates: those from which an encoder has learned dates.
+
     Args:
         path: of the model's file.
         estimator: fitted on a DataFrame.
@@ -77,6 +86,12 @@ class Table:
         ignored = _dropped(estimator, names)
         self._all = names
         self.columns = [known.get(n, Column(n)) for n in names if n not in ignored]
+        takers = dict(_takers(estimator, names))
+        self.untold = {
+            c.name: takers[c.name] for c in self.columns if c.name in takers and c.name not in known
+        }
+        dates = {name for part in _parts(estimator) for name in _dated(part)}
+        self.dates = [column.name for column in self.columns if column.name in dates]
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -187,6 +202,12 @@ def _encoded(part: Any) -> Iterator[Column]:
             yield Column(name, sample=present[0], missing=missing, objects=True)
 
 
+def _dated(part: Any) -> Iterator[str]:
+    for name, known in zip(_names(part), getattr(part, "categories_", ()), strict=False):
+        if np.asarray(known).dtype.kind in _OF_DATES:
+            yield name
+
+
 def _imputed(part: Any) -> Iterator[Column]:
     statistics = getattr(part, "statistics_", None)
     if isinstance(statistics, np.ndarray):
@@ -219,6 +240,41 @@ def _cut_up(part: Any) -> Iterator[Column]:
         first = steps[0][1] if steps else transformer
         if isinstance(columns, str) and hasattr(first, "build_analyzer"):
             yield Column(columns, text=True, sample="a", missing="")
+
+
+def looks_by_name(estimator: Any) -> bool:
+    """Whether a part of it picks its columns by their names, which an array has not."""
+    return any(
+        isinstance(columns, str) or (isinstance(columns, list) and isinstance(columns[0], str))
+        for part in _parts(estimator)
+        for _, _, columns in getattr(part, "transformers_", ())
+        if isinstance(columns, str) or len(columns)
+    )
+
+
+def _takers(part: Any, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The columns among these that go into a part that takes anything, and its type."""
+    steps = [step for _, step in getattr(part, "steps", ()) if hasattr(step, "get_params")]
+    first = steps[0] if steps else part
+    if steps:
+        yield from _takers(first, names)
+    elif hasattr(first, "transformers_"):
+        places = first._transformer_to_input_indices
+        for name, transformer, _ in first.transformers_:
+            if hasattr(transformer, "get_params"):
+                yield from _takers(transformer, [names[place] for place in places[name]])
+    elif hasattr(first, "transformer_list"):
+        for _, transformer in first.transformer_list:
+            yield from _takers(transformer, names)
+    elif _takes_anything(first):
+        yield from ((name, type(first).__name__) for name in names)
+
+
+def _takes_anything(part: Any) -> bool:
+    kind = type(part)
+    if kind.__module__.startswith("sklearn.") and kind.__name__ == "FunctionTransformer":
+        return part.func is not None and not part.validate
+    return kind.__module__.partition(".")[0] not in _LIBRARIES
 
 
 def _dropped(estimator: Any, names: Sequence[str]) -> set[str]:

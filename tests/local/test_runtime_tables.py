@@ -1,5 +1,7 @@
 """scikit-learn models fitted on DataFrames: an input for each column, and what it may hold."""
 
+import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +10,20 @@ from typing import Any
 import joblib
 import numpy as np
 import pytest
+from model_files import copied_model
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    StandardScaler,
+)
 
 from ringbatch.engine.runtimes.model import InvalidInput, Model, Options
 from ringbatch.engine.runtimes.opening import open_model
@@ -169,6 +178,89 @@ def test_missing_texts_are_what_they_were_in_training(tmp_path: Path) -> None:
         model = opened(tmp_path, estimator)
         assert model.inputs == (Tensor("home city", "BYTES", []),)
         assert_same(model, estimator, frame)
+
+
+def long(frame: Any) -> Any:
+    return frame.map(len)
+
+
+def years(frame: Any) -> Any:
+    return frame.apply(lambda column: column.dt.year)
+
+
+def doubled(frame: Any) -> Any:
+    return frame * 2
+
+
+class Cleaner(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    def fit(self, x: Any, _: Any = None) -> "Cleaner":
+        self.fitted_ = True
+        return self
+
+    def transform(self, x: Any) -> Any:
+        return x.map(len)
+
+
+def with_born() -> Any:
+    born = pandas.to_datetime("2000-01-01") + pandas.to_timedelta(TABLE["id"] * 100, unit="D")
+    return TABLE[["class", "note"]].assign(born=born)
+
+
+@pytest.mark.parametrize(
+    ("taken", "column", "why"),
+    [
+        (FunctionTransformer(long), "note", 'its column "note" goes into a FunctionTransformer'),
+        (FunctionTransformer(years), "born", 'its column "born" goes into a FunctionTransformer'),
+        (Cleaner(), "note", 'its column "note" goes into a Cleaner'),
+        (
+            make_pipeline(FunctionTransformer(long), StandardScaler()),
+            "note",
+            'its column "note" goes into a FunctionTransformer',
+        ),
+        (
+            make_union(FunctionTransformer(long), Cleaner()),
+            "note",
+            'its column "note" goes into a Cleaner',
+        ),
+        (OneHotEncoder(), "born", 'it has learned dates from its column "born"'),
+    ],
+    ids=lambda given: given if isinstance(given, str) else type(given).__name__,
+)
+def test_a_column_that_cannot_be_served_is_refused_with_a_model_file_that_serves_it(
+    tmp_path: Path, taken: Any, column: str, why: str
+) -> None:
+    frame = with_born()[["class", column]]
+    numbers = make_column_transformer((clone(taken), [column]), remainder="passthrough")
+    estimator = make_pipeline(numbers, FOREST).fit(frame, WANTED)
+    with pytest.raises(StartupError, match=re.escape(why)) as caught:
+        opened(tmp_path, estimator)
+    text = str(caught.value)
+    if column == "born":
+        text = text.replace("# table", "table")
+    own = copied_model(text, tmp_path)
+    records = json.loads(frame.to_json(orient="records", date_format="iso"))
+    assert own.predict(records) == estimator.predict(frame).tolist()
+
+
+def test_a_column_that_nothing_tells_of_holds_numbers_if_these_do(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "ringbatch.worker")
+    numbers = make_column_transformer((FunctionTransformer(doubled), ["class"]))
+    estimator = make_pipeline(numbers, FOREST).fit(TABLE[["class"]], WANTED)
+    assert_same(opened(tmp_path, estimator), estimator, TABLE[["class"]])
+    (told,) = caplog.messages
+    assert 'its column "class" goes into a FunctionTransformer, which does not say' in told
+    caplog.clear()
+    plain = make_column_transformer(("passthrough", ["class"]), (StandardScaler(), ["id"]))
+    opened(tmp_path, make_pipeline(plain, FOREST).fit(TABLE[["class", "id"]], WANTED))
+    assert not caplog.messages
+
+
+def test_a_model_that_looks_for_names_takes_no_matrix(tmp_path: Path) -> None:
+    estimator = columns("ignore").fit(TABLE, WANTED)
+    with pytest.raises(StartupError, match="looks for its columns by name; leave it out"):
+        opened(tmp_path, estimator, columns="matrix")
 
 
 @pytest.mark.parametrize("missing", [True, np.nan, None], ids=str)

@@ -1,0 +1,79 @@
+"""Words for a model that a runtime cannot serve, and a model file in Python that can. Pure."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Reading(NamedTuple):
+    """How Python reads a file with a model.
+
+    Attributes:
+        module: imported for it.
+        expression: its value is the model; `FILE` stands for the path in it.
+    """
+
+    module: str
+    expression: str
+
+
+JOBLIB = Reading("joblib", "joblib.load(FILE)")
+CATBOOST = Reading("catboost", "catboost.CatBoost().load_model(FILE)")
+
+
+def skops(trusted_types: Sequence[str]) -> Reading:
+    """How a skops file is read that may hold these types."""
+    names = ", ".join(map(_quoted, trusted_types))
+    return Reading("skops.io", f"skops.io.load(FILE, trusted=[{names}])")
+
+
+def refusal(
+    path: Path,
+    why: str,
+    reading: Reading,
+    *,
+    table: bool = False,
+    dates: Sequence[str] = (),
+    perhaps: Sequence[str] = (),
+) -> str:
+    """The text of an error that ends with a model file to copy, in indented lines.
+
+    Args:
+        path: of the file that cannot be served.
+        why: it cannot be.
+        reading: of that file.
+        table: whether the model takes a DataFrame.
+        dates: columns that hold dates.
+        perhaps: columns that may hold some.
+    """
+    place = f"Path(__file__).parent / {_quoted(path.name)}"
+    code = [
+        "from pathlib import Path",
+        "",
+        f"import {reading.module}",
+        *(["import pandas"] if table else []),
+        "",
+        "",
+        "def load():",
+        "    global model",
+        f"    model = {reading.expression.replace('FILE', place)}",
+        "",
+        "",
+        "def predict(instances):  # as they stand in JSON; returns a value for each",
+        *(["    table = pandas.DataFrame(instances)"] if table else []),
+        *(f"    {_dated(name)}" for name in dates),
+        *(f"    # {_dated(name)}  # if it holds dates" for name in perhaps),
+        f"    return model.predict({'table' if table else 'instances'}).tolist()",
+    ]
+    told = f"{path}: {why}; write a model.py beside it, such as this one, and serve that:"
+    return "\n".join([told, "", *(f"    {line}".rstrip() for line in code)])
+
+
+def _dated(column: str) -> str:
+    name = _quoted(column)
+    return f"table[{name}] = pandas.to_datetime(table[{name}])"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
