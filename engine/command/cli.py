@@ -8,7 +8,6 @@ import argparse
 import importlib.metadata
 import sys
 from collections.abc import Sequence
-from dataclasses import MISSING
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from ringbatch.engine.command import (
     bench,
     check,
     completion,
+    doors,
     engine_arguments,
     examples,
     handover,
@@ -25,29 +25,18 @@ from ringbatch.engine.command import (
     tune,
     units,
 )
+from ringbatch.engine.command.flags import add_flag, configure, given
 from ringbatch.engine.command.parser import Parser
 from ringbatch.engine.command.usage import usage_of
-from ringbatch.engine.config.addresses import lacks_scheme
-from ringbatch.engine.config.definitions import Setting, settings
+from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.document import (
-    ALIASES,
-    BUNDLED_NAME,
-    MODEL_FILES,
-    NAME_WORDS,
-    SERVER_FILES,
     Config,
     ConfigError,
     ModelConfig,
     Place,
     ServerConfig,
-    bundled_document,
-    conclude,
-    is_model_name,
     load,
-    read,
 )
-from ringbatch.engine.config.paths import absolute
-from ringbatch.shm.engine_name import UNNAMED, engine_name_of
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.platform import is_compiled
 from ringbatch.shm.host.process import hold_standard_descriptors
@@ -62,148 +51,21 @@ _ABOUT: Final = "Put concurrent prediction requests together into batches and ru
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return the exit status; `argv` is without the program's name."""
     hold_standard_descriptors()
+    arguments = argparse.Namespace()
     try:
-        arguments = _parser().parse_args(argv)
+        _parser().parse_args(argv, arguments)
         status: int = arguments.command(arguments)
     except StartupError as error:
-        for line in str(error).splitlines():
-            print(_printed(line), file=sys.stderr)
+        print(doors.printed(doors.words_for(arguments)(str(error))), file=sys.stderr)
         return STARTUP_ERROR
     except KeyboardInterrupt:
         return INTERRUPTED
     return status
 
 
-def _printed(line: str) -> str:
-    """A line of an error, or of what it ends with to be copied, which is indented."""
-    return line[4:] if line.startswith("    ") or not line else f"ringbatch: {line}"
-
-
-def configure(arguments: argparse.Namespace) -> Config:
-    """The configuration that the arguments of ``serve`` ask for.
-
-    Raises:
-        ConfigError: with every problem of the file and of the flags.
-    """
-    if arguments.config is not None:
-        document, source = read(arguments.config), str(arguments.config)
-        base, name = arguments.config.parent, engine_name_of(arguments.config)
-    else:
-        document, source, base, name = {}, "command line", Path(), UNNAMED
-        if not arguments.model:
-            document = bundled_document(BUNDLED_NAME if arguments.name is None else arguments.name)
-    origins: dict[Place, str] = {}
-    if arguments.name is not None:
-        origins["models", arguments.name] = "--name"
-    server = _given(ServerConfig, arguments)
-    for key in SERVER_FILES & server.keys():
-        flag, path = server[key]
-        server[key] = (flag, _from_here(path, arguments.config))
-    _lay_over(document, ("server",), server, origins)
-    values = _given(ModelConfig, arguments)
-    for key in values.keys() & {*MODEL_FILES}:
-        flag, path = values[key]
-        values[key] = (flag, _from_here(path, arguments.config))
-    if arguments.model:
-        values["path"] = ("MODEL", _path_of(arguments))
-    if values:
-        place = ("models", _target(document, arguments, next(iter(values.values()))[0]))
-        _lay_over(document, place, values, origins)
-    elif arguments.config is not None and arguments.name is not None:
-        raise ConfigError("--name: there is no MODEL and no flag for a model that it could be for")
-    return conclude(document, source=source, base=base, name=name, origins=origins)
-
-
-def _given(
-    section: type[ServerConfig] | type[ModelConfig], arguments: argparse.Namespace
-) -> dict[str, tuple[str, Any]]:
-    """The flags of a section that were given: their keys, to their own names and values."""
-    values = {key: getattr(arguments, _attribute(key), None) for key in settings(section)}
-    return {key: (_flag(key), value) for key, value in values.items() if value is not None}
-
-
-def _from_here(model: str, config: Path | None) -> str:
-    """MODEL as the path of a section: it starts at the working directory, even with a file."""
-    return model if config is None or "://" in model else str(absolute(Path(model)))
-
-
-def _path_of(arguments: argparse.Namespace) -> str | list[str]:
-    """The path that MODEL sets: a file or an address, or several addresses."""
-    found = [_from_here(model, arguments.config) for model in arguments.model]
-    return found if len(found) > 1 else found[0]
-
-
-def _target(document: dict[str, Any], arguments: argparse.Namespace, first: str) -> str:
-    """The name of the model that the flags are for; `first` names one of them in an error."""
-    models = document.get("models", {})
-    names = list(models) if isinstance(models, dict) else []
-    if arguments.name is not None:
-        if names and not arguments.model and arguments.name not in names:
-            raise ConfigError(
-                f'--name: found "{arguments.name}", but it must be the name of a model in '
-                f"{arguments.config}: {', '.join(names)}"
-            )
-        return str(arguments.name)
-    if len(names) > 1:
-        raise ConfigError(
-            f"{first}: {arguments.config} has several models; "
-            f"say with --name which one is meant: {', '.join(names)}"
-        )
-    if names:
-        return str(names[0])
-    if not arguments.model:
-        raise ConfigError(f"{first}: {arguments.config} has no model that it could be for")
-    is_file = "://" not in arguments.model[0] and not lacks_scheme(arguments.model[0])
-    path = Path(arguments.model[0])
-    stem = (absolute(path) if is_file else path).stem
-    if not is_model_name(stem) and is_file:
-        raise ConfigError(
-            f'MODEL: "{stem}" cannot be the name of a model; give one with --name; {NAME_WORDS}'
-        )
-    return stem if is_model_name(stem) else "model"
-
-
-def _lay_over(
-    document: dict[str, Any],
-    place: Place,
-    values: dict[str, tuple[str, Any]],
-    origins: dict[Place, str],
-) -> None:
-    """Put values into the section at `place`, in either spelling's stead and in that of a model's
-    versions, and note their origin.
-
-    What should be a table and is none stays as it is, for `conclude` to refuse.
-
-    Raises:
-        ConfigError: versions have files of their own.
-    """
-    section: Any = document
-    for name in place if values else ():
-        section = section.setdefault(name, {})
-        if not isinstance(section, dict):
-            return
-    versions = section.get("versions")
-    tables = versions.items() if isinstance(versions, dict) else ()
-    own = {name: table for name, table in tables if isinstance(table, dict)}
-    for key, (origin, value) in values.items():
-        aliases = [alias for alias, canonical in ALIASES.items() if canonical == key]
-        for version, table in own.items():
-            if key == "path" and key in table:
-                raise ConfigError(
-                    f"{origin}: version {version} of {place[-1]} has a path of its own; leave out "
-                    f"{origin}, or that path"
-                )
-            for said in (key, *aliases):
-                table.pop(said, None)
-        for alias in aliases:
-            section.pop(alias, None)
-        section[key] = value
-        origins[*place, key] = origin
-
-
 def _serve(arguments: argparse.Namespace) -> int:
     config = configure(arguments)
-    _notify(config)
+    _notify(config, arguments)
     from ringbatch.engine.supervisor.run import run
 
     return run(config, lambda: configure(arguments))
@@ -211,7 +73,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
 def _handover(arguments: argparse.Namespace) -> int:
     config = configure(arguments)
-    _notify(config)
+    _notify(config, arguments)
     return handover.main(arguments, config, lambda: configure(arguments))
 
 
@@ -222,12 +84,12 @@ def _sidecar(arguments: argparse.Namespace) -> int:
             (("server",), ServerConfig),
             (("models", sidecar.MODEL), ModelConfig),
         )
-        for key, value in _given(section, arguments).items()
+        for key, value in given(section, arguments).items()
     }
     config = sidecar.configuration(arguments, more)
     for line in sidecar.ignored(arguments):
         print(f"ringbatch: {line}", file=sys.stderr)
-    _notify(config)
+    _notify(config, arguments)
     from ringbatch.engine.supervisor.run import run
 
     return run(config)
@@ -238,8 +100,9 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
     sections = (ServerConfig, ModelConfig)
     said = arguments.model or arguments.config or arguments.name
-    asked = bool(said) or any(_given(section, arguments) for section in sections)
-    return run(lambda: configure(arguments), asked=asked, as_objects=arguments.json)
+    asked = bool(said) or any(given(section, arguments) for section in sections)
+    words = doors.words_for(arguments)
+    return run(lambda: configure(arguments), words, asked=asked, as_objects=arguments.json)
 
 
 def _demo(arguments: argparse.Namespace) -> int:
@@ -252,7 +115,7 @@ def _check(arguments: argparse.Namespace) -> int:
     if arguments.config is None and not arguments.model:
         raise ConfigError("check: say what to look at, --config FILE or a MODEL")
     config = configure(arguments)
-    _notify(config)
+    _notify(config, arguments)
     return check.main(
         config,
         load=arguments.load,
@@ -262,9 +125,10 @@ def _check(arguments: argparse.Namespace) -> int:
     )
 
 
-def _notify(config: Config) -> None:
+def _notify(config: Config, arguments: argparse.Namespace) -> None:
+    words = doors.words_for(arguments)
     for line in config.notices:
-        print(f"ringbatch: {line}", file=sys.stderr)
+        print(doors.printed(words(line)), file=sys.stderr)
 
 
 def _reload(arguments: argparse.Namespace) -> int:
@@ -409,7 +273,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     )
     server = parser.add_argument_group("the server")
     for setting in settings(ServerConfig).values():
-        _add_flag(server, setting)
+        add_flag(server, setting)
     model = parser.add_argument_group("the model")
     model.add_argument(
         "--name",
@@ -418,7 +282,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     )
     for setting in settings(ModelConfig).values():
         if setting.key not in _UNFIT_FOR_FLAGS:
-            _add_flag(model, setting)
+            add_flag(model, setting)
 
 
 def _add_units(parser: argparse.ArgumentParser) -> None:
@@ -443,44 +307,7 @@ def _add_sidecar(parser: argparse.ArgumentParser) -> None:
     for section in (ServerConfig, ModelConfig):
         for setting in settings(section).values():
             if setting.key in sidecar.KEYS:
-                _add_flag(ours, setting)
-
-
-def _add_flag(group: Any, setting: Setting) -> None:
-    # Values stay unchecked here, so that all problems are found in one place and at once.
-    default = (
-        "" if setting.default in (None, MISSING, ()) else f" (default: {_shown(setting.default)})"
-    )
-    help_text = setting.sentence + default
-    if not setting.kind.metavar:
-        action = argparse.BooleanOptionalAction
-        group.add_argument(_flag(setting.key), action=action, default=None, help=help_text)
-        return
-    read_value = setting.kind.spelled or (engine_arguments.number if setting.kind.numeric else str)
-    group.add_argument(
-        _flag(setting.key),
-        type=read_value,
-        action="append" if setting.kind.several else "store",
-        metavar=setting.kind.metavar,
-        help=help_text,
-    )
-
-
-def _flag(key: str) -> str:
-    return "--" + _attribute(key).replace("_", "-")
-
-
-def _attribute(key: str) -> str:
-    """What argparse calls the value of a flag; ``--name`` is the name of a model."""
-    return "engine_name" if key == "name" else key
-
-
-def _shown(default: object) -> str:
-    if isinstance(default, tuple):
-        return ", ".join(default)
-    if isinstance(default, bool):
-        return "yes" if default else "no"
-    return f"{default:g}" if isinstance(default, float) else str(default)
+                add_flag(ours, setting)
 
 
 class _Version(argparse.Action):

@@ -7,6 +7,7 @@ told the rest.
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from ringbatch.engine.config.document import ConfigError, bundled
@@ -51,11 +52,18 @@ _CONFIGURATION: Final = Topic("configuration", "an engine starts with a sound on
 _DOCTOR: Final = Topic("doctor", "the findings are not complete")
 
 
-def run(configure: Callable[[], Config], *, asked: bool, as_objects: bool) -> int:
+def run(
+    configure: Callable[[], Config],
+    words: Callable[[str], str],
+    *,
+    asked: bool,
+    as_objects: bool,
+) -> int:
     """Examine this host and print what was found; the exit status.
 
     Args:
         configure: what is to be served on it, or a `ConfigError`.
+        words: puts texts that name settings into those of their reader.
         asked: whether anything was said of that.
         as_objects: whether to print JSON.
     """
@@ -74,6 +82,10 @@ def run(configure: Callable[[], Config], *, asked: bool, as_objects: bool) -> in
         ]
     facts, faults = gather(config, HostFiles())
     findings += [*judge(facts, config, asked=asked), *faults]
+    findings = [
+        replace(one, found=words(one.found), why=words(one.why), do=words(one.do))
+        for one in findings
+    ]
     said = as_json(findings, facts) if as_objects else text(findings)
     # A process may have any bytes for a title, and the terminal may not have every letter.
     encoding = sys.stdout.encoding or "utf-8"

@@ -45,7 +45,7 @@ def test_it_is_not_the_model_server_of_its_own(
     assert calls == []
     assert capsys.readouterr().err == (
         "ringbatch: --component-port: http://127.0.0.1:8080 is this engine's own address, by "
-        "[server] host and port; requests would come back to it\n"
+        "--host and port; requests would come back to it\n"
     )
 
 
@@ -96,7 +96,10 @@ def test_flags_of_the_agents_other_parts_do_nothing_and_are_said_to(
         ("--enable-batcher=false", "--enable-batcher: this is nothing but a batcher, so it "),
         ("--port x", '--port: found "x", but it must be a whole number from 0 to 65535'),
         ("--max-batchsize -1", "--max-batchsize: found -1, but it must be a whole number from "),
-        ("--max-latency 70000", "--max-latency: found 70000 ms, but it must be at most timeout_s"),
+        (
+            "--max-latency 70000",
+            "--max-latency: found 70000 ms, but it must be at most --timeout-s",
+        ),
         ("--component-port x", '--component-port: found "http://127.0.0.1:x", but it must be '),
     ],
 )

@@ -216,7 +216,7 @@ def folder(tmp_path: Path) -> Path:
         ),
         (
             "fixed.onnx",
-            "{here}/fixed.onnx: input 'x' has a first dimension of 1, but max_batch_size is 32; ",
+            "{here}/fixed.onnx: input 'x' has a first dimension of 1, but --max-batch-size is 32; ",
         ),
         ("model.pkl", "{here}/model.pkl: a pickle or joblib file runs code while it is read; "),
         ("model.h5", 'MODEL: found "model.h5", but it must be a file whose ending says '),

@@ -76,7 +76,7 @@ CASES = {
         TYPED + "def predict(x):\n    raise RuntimeError('no such kernel')\n",
         None,
         r"\S+model\.py: line 4: warm-up of model with x FP32 \[1, 2\]: RuntimeError: no such "
-        r'kernel; the values were made up; .*; warm_up = "required" refuses a model that fails, .*',
+        r"kernel; the values were made up; .*; --warm-up required refuses a model that fails, .*",
     ),
     "loses-rows-when-warmed-up": Case(
         TYPED + "def predict(x):\n    return x[:2]\n",

@@ -11,6 +11,8 @@ from command_harness import ONE, STATUS, TWO, VERSIONS, Files, served
 
 from ringbatch.engine import __main__ as entry
 from ringbatch.engine.command import cli
+from ringbatch.engine.command.doors import ALL_FLAGS, in_flags
+from ringbatch.engine.command.flags import configure
 from ringbatch.engine.config.definitions import settings
 from ringbatch.engine.config.document import (
     BUNDLED_PATH,
@@ -235,7 +237,8 @@ def test_help_of_serve_names_every_flag_with_its_default(
             continue
         assert f"--{key.replace('_', '-')} " in text or f"--{key.replace('_', '-')}," in text
         if setting.default not in (None, ()) and not isinstance(setting.default, bool):
-            assert f"{setting.sentence} (default: {in_help(setting.default)})" in text
+            about = in_flags(setting.sentence, ALL_FLAGS, about=key)
+            assert f"{about} (default: {in_help(setting.default)})" in text
 
 
 def in_help(default: Any) -> str:
@@ -309,7 +312,7 @@ def test_an_engine_is_called_as_its_file_unless_it_is_said(files: Files) -> None
         (["serve", "--config", str(named)], "prod"),
         (["serve", "--config", str(named), "--engine-name", "demo"], "demo"),
     ):
-        assert cli.configure(cli._parser().parse_args(argv)).server.name == name
+        assert configure(cli._parser().parse_args(argv)).server.name == name
 
 
 def test_a_name_that_no_engine_can_have_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,12 +88,12 @@ REFUSED: dict[str, tuple[str | None, list[str], str]] = {
         "--drain-s: found nan, but it must be a number from 0 to 86400\n"
         '--policy: found "lazy", but it must be "eager" or "fixed"\n'
         "--workers: found 0, but it must be a whole number from 1 to 64, "
-        "or the fewest and the most, such as [1, 8] or [0, 8]",
+        "or the fewest and the most, such as 1-8 or 0-8",
     ),
     "relation-with-a-default": (
         None,
         ["--max-latency-ms", "70000"],
-        "--max-latency-ms: found 70000 ms, but it must be at most timeout_s, which is 60 s by "
+        "--max-latency-ms: found 70000 ms, but it must be at most --timeout-s, which is 60 s by "
         "default",
     ),
     "file-and-flag-wrong": (
@@ -101,7 +101,7 @@ REFUSED: dict[str, tuple[str | None, list[str], str]] = {
         ["--workers", "0"],
         "{config}: [server] port: found -1, but it must be a whole number from 0 to 65535\n"
         "--workers: found 0, but it must be a whole number from 1 to 64, "
-        "or the fewest and the most, such as [1, 8] or [0, 8]",
+        "or the fewest and the most, such as 1-8 or 0-8",
     ),
     "several-models-and-no-name": (
         TWO,
@@ -133,7 +133,7 @@ REFUSED: dict[str, tuple[str | None, list[str], str]] = {
         VERSIONS,
         ["--workers", "0"],
         "--workers: found 0, but it must be a whole number from 1 to 64, or the fewest and the "
-        "most, such as [1, 8] or [0, 8]",
+        "most, such as 1-8 or 0-8",
     ),
     "model-and-paths-of-versions": (
         VERSIONS + 'path = "other.py"\n',

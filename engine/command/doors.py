@@ -1,0 +1,114 @@
+"""Messages in the words of the door through which their reader came: a file or flags.
+
+Messages name settings as a file has them, ``trust_pickle = true``. Who typed flags is told
+``--trust-pickle``, for all settings where there is no file, else for those that flags set.
+"""
+
+import argparse
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from ringbatch.engine.command import sidecar
+from ringbatch.engine.config.definitions import settings
+from ringbatch.engine.config.settings import ModelConfig, ServerConfig
+
+_SETTINGS: Final = settings(ServerConfig) | settings(ModelConfig)
+_LEAST: Final = "max_batch_size"
+"""A setting that every command has a flag for that has flags for all."""
+_STRING: Final = r'"[^"]*"'
+_VALUE: Final = rf"true|false|-?[0-9][0-9.e-]*|{_STRING}|\[(?:{_STRING}|[^\]\"])*\]"
+_NAMED: Final = re.compile(
+    rf"(?<![\w./\"'=-])(?P<server>\[server\] )?(?P<key>{'|'.join(_SETTINGS)})"
+    rf"(?: = (?P<value>{_VALUE}))?(?![\w/\"'=-]|\.\w)"
+)
+_LIST: Final = re.compile(rf"\[(?:{_STRING}|[0-9]+)(?:, (?:{_STRING}|[0-9]+))*\]")
+_ABOUT: Final = re.compile(r"(--[a-z-]+): ")
+_INDENT: Final = "    "
+
+
+def flag_of(key: str) -> str:
+    """The flag of a setting."""
+    return "--" + attribute_of(key).replace("_", "-")
+
+
+def attribute_of(key: str) -> str:
+    """What argparse calls the value of a flag; ``--name`` is the name of a model."""
+    return "engine_name" if key == "name" else key
+
+
+ALL_FLAGS: Final = {key: flag_of(key) for key in _SETTINGS}
+"""Of every setting, by its key."""
+
+
+def words_for(arguments: argparse.Namespace) -> Callable[[str], str]:
+    """What puts a message into the words of whoever gave these arguments."""
+    flags = _flags(arguments)
+    return lambda text: in_flags(text, flags)
+
+
+def in_flags(text: str, flags: Mapping[str, str], *, about: str = "") -> str:
+    """A message that names settings by flags.
+
+    Args:
+        text: names them as a file does. Lines to copy, which are indented, stay as they are.
+        flags: of settings, by keys.
+        about: the setting that it is about; by default the one of the flag that a line begins with.
+    """
+    keys = {flag: key for key, flag in flags.items()}
+
+    def named(found: re.Match[str]) -> str:
+        key, value = found["key"], found["value"]
+        is_told = found["server"] or value is not None or "_" in key
+        if key not in flags or not is_told:
+            return found[0]
+        return flags[key] if value is None else _given(key, flags[key], json.loads(value))
+
+    def worded(line: str) -> str:
+        if line.startswith(_INDENT):
+            return line
+        line = _NAMED.sub(named, line)
+        begins = _ABOUT.match(line)
+        key = about or (keys.get(begins[1]) if begins else None)
+        if key is None:
+            return line
+        kept = "" if _SETTINGS[key].kind.several else f"{flags[key]} "
+        return _LIST.sub(
+            lambda found: _given(key, flags[key], json.loads(found[0])).removeprefix(kept), line
+        )
+
+    return "\n".join(map(worded, text.splitlines()))
+
+
+def printed(text: str) -> str:
+    """An error as it is printed; what it ends with to be copied stands there alone."""
+    return "\n".join(
+        one.removeprefix(_INDENT) if not one or one.startswith(_INDENT) else f"ringbatch: {one}"
+        for one in text.splitlines()
+    )
+
+
+def _flags(arguments: argparse.Namespace) -> dict[str, str]:
+    """The flags that settings came by, or would have, by key."""
+    if hasattr(arguments, "agent_port"):
+        agents = {flag.place[-1]: f"--{flag.name}" for flag in sidecar.FLAGS}
+        return {key: flag_of(key) for key in sidecar.KEYS} | agents
+    if not hasattr(arguments, _LEAST):
+        return {}
+    known = {key for key in _SETTINGS if hasattr(arguments, attribute_of(key))}
+    if arguments.config is not None:
+        known = {key for key in known if getattr(arguments, attribute_of(key)) is not None}
+    return {key: flag_of(key) for key in known}
+
+
+def _given(key: str, flag: str, value: Any) -> str:
+    """A flag with a value, as it is typed."""
+    if isinstance(value, bool):
+        return flag if value else flag.replace("--", "--no-", 1)
+    if not isinstance(value, list):
+        return f"{flag} {shlex.quote(str(value))}"
+    if not _SETTINGS[key].kind.several:
+        return f"{flag} {'-'.join(map(str, value))}"
+    return " ".join(f"{flag} {shlex.quote(str(one))}" for one in value)
