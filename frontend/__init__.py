@@ -8,6 +8,7 @@ from ringbatch.frontend.client.errors import ClientClosed, EngineGone, Interrupt
 from ringbatch.frontend.client.many import Many
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.codec.outcome import outcome as http_answer
+from ringbatch.frontend.routes.endpoints import endpoints
 from ringbatch.frontend.routes.models import models
 from ringbatch.shm.errors import (
     DeadlineExceeded,
@@ -51,6 +52,7 @@ __all__ = [
     "RingbatchError",
     "StartupError",
     "WorkerDied",
+    "endpoints",
     "http_answer",
     "models",
 ]

@@ -233,7 +233,7 @@ PRINTERS = (
     "ringbatch.engine.demo.*",
     "ringbatch.engine.doctor.examination",
     "ringbatch.engine.report.listing",
-    "ringbatch.engine.supervisor.supervisor",
+    "ringbatch.engine.supervisor.frontends",
 )
 
 IMPURE_IMPORTS = {

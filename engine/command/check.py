@@ -1,6 +1,7 @@
 """``ringbatch check``: what ``ringbatch serve`` would refuse, said without serving anything."""
 
 import argparse
+import os
 import sys
 from math import inf
 from typing import Final
@@ -100,6 +101,7 @@ def main(
         StartupError: an engine of that configuration would not start; a line for each reason.
     """
     from ringbatch.engine.doctor.obstacles import obstacles
+    from ringbatch.engine.doctor.probes import exposed
 
     if found := obstacles(config, passed=sockets_passed):
         raise StartupError("\n".join(found))
@@ -108,6 +110,8 @@ def main(
             f"--parity {parity}: there are {len(config.models)} models, and a file is for one; "
             "name the file of each in its warm_up_file, and give --parity none"
         )
+    for what, do in exposed(config.server, os.environ):
+        print(f"ringbatch: {what}; {do}", file=sys.stderr)
     print(describe(config), flush=True)
     wanted = load or parity is not None
     if wanted and (failures := _loaded(config, parity, tolerance)):

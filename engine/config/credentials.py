@@ -1,6 +1,6 @@
 """Where the files with credentials are: as configured, or where systemd has put them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -10,10 +10,14 @@ from ringbatch.shm.host.credentials import Credentials
 
 DIRECTORY_VARIABLE: Final = "CREDENTIALS_DIRECTORY"
 """Set by systemd for units with LoadCredential=, see systemd.exec(5)."""
+_TLS: Final = ("tls_certificate", "tls_key", "tls_client_ca")
+_KEYS: Final = "api_keys"
+_OF_CONTROL: Final = "control_"
 
 
 def credentials_of(server: ServerConfig, environment: Mapping[str, str]) -> Credentials:
-    """The files of a configuration; where it names none, those that systemd has loaded.
+    """The files of the frontends by a configuration; where it names none, those that systemd has
+    loaded.
 
     A file in the directory that the environment names is meant where it is called
     ``tls_certificate``, ``tls_key``, ``tls_client_ca`` or ``api_keys``.
@@ -21,20 +25,44 @@ def credentials_of(server: ServerConfig, environment: Mapping[str, str]) -> Cred
     Raises:
         StartupError: that directory cannot be read.
     """
-    configured = Credentials(
-        server.tls_certificate, server.tls_key, server.tls_client_ca, server.api_keys_file
-    )
+    tls = _tls(server, environment, _TLS)
+    keys = {_KEYS: server.api_keys_file} if server.api_keys_file is not None else {}
+    return Credentials(**tls, **(keys or _loaded(environment, (_KEYS,))))
+
+
+def control_credentials_of(server: ServerConfig, environment: Mapping[str, str]) -> Credentials:
+    """The same of the control address: a certificate of its own, ``control_tls_certificate`` and
+    ``control_tls_key``, or else that of the frontends, and their API keys. Its clients need no
+    certificate, as whoever scrapes metrics on this host has none.
+
+    Raises:
+        StartupError: as `credentials_of`.
+    """
+    shared = credentials_of(server, environment)
+    own = _tls(server, environment, [f"{_OF_CONTROL}{key}" for key in _TLS[:2]])
+    tls = {name.removeprefix(_OF_CONTROL): path for name, path in own.items()} or {
+        name: path for name, path in shared.files().items() if name in _TLS[:2]
+    }
+    return Credentials(**tls, api_keys=shared.api_keys)
+
+
+def _tls(
+    server: ServerConfig, environment: Mapping[str, str], names: Sequence[str]
+) -> dict[str, Path]:
+    """The files of these names, a certificate and its key first, that there are."""
+    given = {name: getattr(server, name) for name in names if getattr(server, name) is not None}
+    loaded = _loaded(environment, names)
+    # One of the two alone may well be somebody else's.
+    return loaded | given if {*names[:2]} <= loaded.keys() | given.keys() else given
+
+
+def _loaded(environment: Mapping[str, str], names: Sequence[str]) -> dict[str, Path]:
     directory = environment.get(DIRECTORY_VARIABLE)
-    loaded: dict[str, Path] = {}
-    if directory:
-        places = {name: Path(directory, name) for name in Credentials.__slots__}
-        try:
-            loaded = {name: path for name, path in places.items() if path.is_file()}
-        except OSError as error:
-            # To serve without them could be to serve everybody.
-            raise StartupError(f"{DIRECTORY_VARIABLE}: {directory}: {error.strerror}") from None
-    if not {"tls_certificate", "tls_key"} <= loaded.keys() | configured.files().keys():
-        # One of the two alone may well be somebody else's.
-        for name in ("tls_certificate", "tls_key", "tls_client_ca"):
-            loaded.pop(name, None)
-    return Credentials(**loaded | configured.files())
+    if not directory:
+        return {}
+    places = {name: Path(directory, name) for name in names}
+    try:
+        return {name: path for name, path in places.items() if path.is_file()}
+    except OSError as error:
+        # To serve without them could be to serve everybody.
+        raise StartupError(f"{DIRECTORY_VARIABLE}: {directory}: {error.strerror}") from None

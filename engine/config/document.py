@@ -79,7 +79,16 @@ _VERSIONS: Final = "versions"
 _VERSIONS_KEY: Final = "default_version"
 _SECTIONS: Final = ("server", "models")
 _HOMES: Final = {"[server]": ServerConfig, "[models.NAME]": ModelConfig}
-SERVER_FILES: Final = frozenset({"tls_certificate", "tls_key", "tls_client_ca", "api_keys_file"})
+SERVER_FILES: Final = frozenset(
+    {
+        "tls_certificate",
+        "tls_key",
+        "tls_client_ca",
+        "control_tls_certificate",
+        "control_tls_key",
+        "api_keys_file",
+    }
+)
 """Keys of the server whose values are paths; relative ones start beside the document."""
 MODEL_FILES: Final = ("warm_up_file", *upstream_rules.FILES)
 """The same of a model, beside its path."""
@@ -92,6 +101,8 @@ _ABSENT: Final = {
     "tls_certificate": "no TLS",
     "tls_key": "no TLS",
     "tls_client_ca": "clients need no certificate",
+    "control_tls_certificate": "tls_certificate",
+    "control_tls_key": "tls_key",
     "api_keys_file": "clients need no key",
     "app": "none",
     "pass_through": "the server of the runtime http, where all models are on one",

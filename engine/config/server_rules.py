@@ -9,6 +9,8 @@ _NEEDED: Final = {
     "tls_certificate": "tls_key",
     "tls_key": "tls_certificate",
     "tls_client_ca": "tls_certificate",
+    "control_tls_certificate": "control_tls_key",
+    "control_tls_key": "control_tls_certificate",
 }
 _TRACE_WORDS: Final = "needs control_port, because the process there sends the traces"
 _APP_WORDS: Final = "takes all paths but those of models; pass_through and sidecar have none then"
@@ -25,6 +27,8 @@ def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield key, f"is for {other}, which is missing"
     if values.get("trace_endpoint") is not None and values.get("control_port", 0) is None:
         yield "trace_endpoint", _TRACE_WORDS
+    if values.get("control_tls_key") is not None and values.get("control_port", 0) is None:
+        yield "control_tls_key", "is for control_port, which is missing"
     passes_to = values.get("pass_through")
     if passes_to is not None and (words := own_address(passes_to, values)):
         yield "pass_through", words
@@ -33,3 +37,5 @@ def problems(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     other_paths = passes_to is not None or values.get("sidecar")
     if values.get("app") is not None and other_paths:
         yield "app", _APP_WORDS
+    if values.get("own_paths", "keys") != "keys" and values.get("app", "") is None:
+        yield "own_paths", "is for app, which is missing"

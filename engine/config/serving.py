@@ -149,6 +149,16 @@ class ServingConfig:
         "TCP port on which metrics and the page are served, 0 takes any free one; by default "
         "they are not",
     ] = None
+    control_tls_certificate: Annotated[
+        Path | None,
+        FILE,
+        "certificate of the control address, as tls_certificate, which it has by default",
+    ] = None
+    control_tls_key: Annotated[
+        Path | None,
+        FILE,
+        "private key of control_tls_certificate, as tls_key",
+    ] = None
     agent_check_port: Annotated[
         int | None,
         whole(0, 65535),
@@ -175,6 +185,14 @@ class ServingConfig:
         "begin with /v1/models or /v2 and are not those of texts: the name of a module, which is "
         "looked for beside this file first, and of the application in it; see Routes of your own",
     ] = None
+    own_paths: Annotated[
+        Literal["keys", "app", "off"],
+        choice("keys", "app", "off"),
+        "where there is an app, who may use ringbatch's own paths over HTTP: keys, whoever has an "
+        "API key, and without api_keys_file everybody; app, whom it lets through to the "
+        "ringbatch.frontend.endpoints that it mounts; off, nobody; health is for everybody, and "
+        "gRPC for whoever has a key",
+    ] = "keys"
     placement: Annotated[
         Literal["shared", "auto"],
         choice("shared", "auto"),

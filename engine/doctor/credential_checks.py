@@ -1,4 +1,4 @@
-"""The check of certificates, keys and API keys. Pure."""
+"""The checks of certificates, keys and API keys, and of who can do without. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -9,6 +9,8 @@ from ringbatch.engine.doctor.findings import Finding
 _CREDENTIALS: Final = Topic(
     "credentials", "without a file that it is to use, an engine does not start"
 )
+
+_EXPOSED: Final = Topic("exposure", "whoever reads an API key can use the models by it")
 
 
 def credentials(case: Case) -> Iterator[Finding]:
@@ -24,4 +26,16 @@ def credentials(case: Case) -> Iterator[Finding]:
         yield _CREDENTIALS.ok("those that are configured can be used")
 
 
-CHECKS: Final = (credentials,)
+def exposure(case: Case) -> Iterator[Finding]:
+    """Whether keys can be read on their way, and whether somebody is served without one."""
+    found = case.facts.exposed
+    if found is None:
+        yield _EXPOSED.unknown("whether API keys are encrypted on their way")
+    elif not found:
+        yield _EXPOSED.ok("no API key travels unencrypted to another host")
+    else:
+        for what, do in found:
+            yield _EXPOSED.warning(what, do)
+
+
+CHECKS: Final = (credentials, exposure)

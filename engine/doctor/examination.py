@@ -28,7 +28,7 @@ from ringbatch.engine.doctor.findings import Finding, Level
 from ringbatch.engine.doctor.host_files import HostFiles, limits
 from ringbatch.engine.doctor.logins import login
 from ringbatch.engine.doctor.needs import needs
-from ringbatch.engine.doctor.probes import credentials, doors, features
+from ringbatch.engine.doctor.probes import credentials, doors, exposed, features
 from ringbatch.engine.doctor.report import as_json, text
 from ringbatch.engine.doctor.software import software
 from ringbatch.engine.doctor.wake_ups import measure
@@ -108,6 +108,7 @@ def gather(config: Config, files: HostFiles) -> tuple[Facts, list[Finding]]:
         "features": features,
         "doors": lambda: doors(config.server, files),
         "credentials": lambda: credentials(config.server, os.environ),
+        "exposed": lambda: exposed(config.server, os.environ),
         "engines": engines,
         "software": software,
         "wake_ups": lambda: measure(files),

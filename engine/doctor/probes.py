@@ -11,7 +11,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from ringbatch.engine.config.credentials import credentials_of
+from ringbatch.engine.config.credentials import control_credentials_of, credentials_of
+from ringbatch.engine.config.exposures import exposures
 from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.engine.doctor.facts import Door, Features
 from ringbatch.engine.doctor.host_files import HostFiles
@@ -180,11 +181,18 @@ def credentials(server: ServerConfig, environment: Mapping[str, str]) -> str:
     try:
         found = credentials_of(server, environment)
         server_tls(found)
+        server_tls(control_credentials_of(server, environment))
         if found.api_keys is not None:
             key_digests(found.api_keys)
     except StartupError as error:
         return str(error)
     return ""
+
+
+def exposed(server: ServerConfig, environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """What strangers may read or use, as `exposures` has it."""
+    clients = credentials_of(server, environment)
+    return tuple(exposures(server, clients, control_credentials_of(server, environment)))
 
 
 def _door(key: str, host: str, port: int, files: HostFiles, *, beside: bool) -> Door:

@@ -1,18 +1,44 @@
-"""The user's own application, tried before anything starts: whether the frontends can import it."""
+"""The user's own application: whether the frontends can import it, and whether it guards less than
+its user may think."""
 
+import http.client
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from ringbatch.engine.supervisor.child import ending
 from ringbatch.shm.errors import StartupError, shortage
 
+logger = logging.getLogger("ringbatch.supervisor")
+
 IMPORT_LIMIT_S: Final = 60.0
 _IMPORTS: Final = "ringbatch.frontend.routes.loading"
 _REFUSED: Final = 2
 """The status with which that says on standard error what is wrong."""
+
+_REFUSALS: Final = (http.client.UNAUTHORIZED, http.client.FORBIDDEN)
+
+
+def warn_if_unguarded(ask: Callable[[], int | None]) -> None:
+    """Warn if the application refuses strangers while ringbatch's own paths serve them; in a
+    thread, as the application may take its time.
+
+    Args:
+        ask: for `/`, as a stranger; returns the status of the answer.
+    """
+
+    def look() -> None:
+        if ask() in _REFUSALS:
+            logger.warning(
+                "app refuses / to strangers, but does not guard /v1/models and /v2, which serve "
+                'everybody: set [server] own_paths to "app" or "off", or api_keys_file'
+            )
+
+    threading.Thread(target=look, daemon=True).start()
 
 
 def expect_importable(target: str, environment: Mapping[str, str]) -> None:

@@ -12,13 +12,15 @@ import logging
 import os
 import socket
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 
-from ringbatch.engine.config.credentials import credentials_of
+from ringbatch.engine.config.credentials import control_credentials_of, credentials_of
 from ringbatch.engine.config.dimensions import request_limit_bytes
+from ringbatch.engine.config.exposures import exposures
 from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.engine.process.memory_limits import FRONTEND_HEAP, heap_environment
-from ringbatch.engine.supervisor.application import expect_importable
+from ringbatch.engine.supervisor.application import expect_importable, warn_if_unguarded
 from ringbatch.engine.supervisor.child import Child
 from ringbatch.engine.supervisor.launching import Launch, execute
 from ringbatch.engine.supervisor.listener import (
@@ -37,7 +39,7 @@ from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.succession import Passed, Predecessor
 from ringbatch.engine.systemd.sockets import expect, passed
 from ringbatch.shm.errors import StartupError, how_to_install
-from ringbatch.shm.host.credentials import key_digests, objection, server_tls
+from ringbatch.shm.host.credentials import Credentials, key_digests, objection, server_tls
 from ringbatch.shm.restarts import Role
 from ringbatch.shm.segment import Segment
 
@@ -94,6 +96,7 @@ class Frontends:
         self._control_listener: socket.socket | None = None
         self._agent_listener: socket.socket | None = None
         self._credentials = credentials_of(server, os.environ)
+        self._control_credentials = control_credentials_of(server, os.environ)
         self._expect_credentials()
         with ExitStack() as undo:
             self._listeners = passed(os.environ, os.getpid())
@@ -180,13 +183,27 @@ class Frontends:
         # Where clients need a certificate the supervisor has none to show.
         return self._credentials.tls_client_ca is not None or self._probe.says_yes()
 
+    def greet(self, models: str) -> None:
+        """Print what a person reads once they serve, and look from outside at what they serve.
+
+        Args:
+            models: their names.
+        """
+        with suppress(OSError):  # nobody reads it any more
+            print(self.welcome(models), flush=True)
+        server, guards = self._server, self._credentials
+        guarded = guards.api_keys is not None or guards.tls_client_ca is not None
+        if server.app is not None and server.own_paths == "keys" and not guarded:
+            warn_if_unguarded(partial(ask, self._listeners[0], "/", tls=self._tls))
+
     def welcome(self, models: str) -> str:
         """What a person reads once they serve, with the names of the models."""
         text = f"ringbatch: serving {models} on {self.url}"
         if self._grpc_port is not None:
             text += f"\nringbatch: serving gRPC on {address(self._grpc_port)}"
         if self._control_listener is not None:
-            url = f"http://{address(self._control_listener)}"
+            secure = self._control_credentials.tls_certificate is not None
+            url = f"{'https' if secure else 'http'}://{address(self._control_listener)}"
             text += f"\nringbatch: serving metrics on {url}/metrics, a page on {url}/"
         if self._agent_listener is not None:
             text += f"\nringbatch: answering agent-checks on {address(self._agent_listener)}"
@@ -215,12 +232,16 @@ class Frontends:
 
     def _expect_credentials(self) -> None:
         """Look at the files before models are loaded, which may take long."""
-        tls = server_tls(self._credentials)
-        if tls is not None and (why := objection(tls)) is not None:
-            certificate = self._credentials.tls_certificate
-            logger.warning("%s: clients may refuse this certificate: %s", certificate, why)
-        if self._credentials.api_keys is not None:
-            key_digests(self._credentials.api_keys)
+        clients, control = self._credentials, self._control_credentials
+        certificates = {found.tls_certificate: found for found in (control, clients)}
+        for certificate, found in certificates.items():
+            tls = server_tls(found)
+            if tls is not None and (why := objection(tls)) is not None:
+                logger.warning("%s: clients may refuse this certificate: %s", certificate, why)
+        if clients.api_keys is not None:
+            key_digests(clients.api_keys)
+        for exposed, do in exposures(self._server, clients, control):
+            logger.warning("%s; %s", exposed, do)
 
     def sockets(self) -> list[Passed]:
         """What another engine needs to listen where they do."""
@@ -286,6 +307,7 @@ class Frontends:
         words += ["--compress-answers"] * self._server.compress_answers
         words += ["--http2"] * self._server.http2
         words += [f"--pass-through={self._pass_through}"] * (self._pass_through is not None)
+        words += [f"--own-paths={self._server.own_paths}"]
         words += [f"--app={self._server.app}"] * (self._server.app is not None)
         environment = LEAN | heap_environment(os.environ, FRONTEND_HEAP)
         return Child(
@@ -324,8 +346,7 @@ class Frontends:
             f"--parent-pid={os.getpid()}",
             f"--public-url={self.url}",
         ]
-        if self._credentials.api_keys is not None:
-            words.append(f"--api-keys={self._credentials.api_keys}")
+        words += _files(self._control_credentials)
         endpoint = self._server.trace_endpoint
         words += [] if endpoint is None else [f"--trace-endpoint={endpoint}"]
         module = "ringbatch.frontend.metrics.control_server"
@@ -350,9 +371,12 @@ class Frontends:
         words = [f"--{key}={value}" for key, value in arguments.items()]
         words += ["--server-timing"] * server.server_timing
         words += ["--load-report"] * server.load_report
-        files = self._credentials.files()
-        words += [f"--{name.replace('_', '-')}={path}" for name, path in files.items()]
+        words += _files(self._credentials)
         return words + [f"--shared-memory-prefix={p}" for p in server.shared_memory_prefixes]
+
+
+def _files(credentials: Credentials) -> list[str]:
+    return [f"--{name.replace('_', '-')}={path}" for name, path in credentials.files().items()]
 
 
 def _taken(predecessor: Predecessor | None, use: str, host: str, port: int) -> list[socket.socket]:

@@ -39,12 +39,14 @@ def answers_ready(listener: socket.socket, *, tls: bool = False) -> bool:
     return ask(listener, tls=tls) in _ENGINE_READY
 
 
-def ask(listener: socket.socket, *, tls: bool = False) -> int | None:
-    """The status with which a frontend answers the question whether all workers are ready; None
-    where none answers.
+def ask(
+    listener: socket.socket, path: str = "/v2/health/ready", *, tls: bool = False
+) -> int | None:
+    """The status of a frontend's answer; None where none answers.
 
     Args:
         listener: bound; its address is asked.
+        path: that is asked for, by default whether all workers are ready.
         tls: whether it is asked over TLS, where any certificate will do.
     """
     host, port = listener.getsockname()[:2]
@@ -56,7 +58,7 @@ def ask(listener: socket.socket, *, tls: bool = False) -> int | None:
             host, port, timeout=_TIMEOUT_S, context=_unverified()
         )
     try:
-        connection.request("GET", "/v2/health/ready")
+        connection.request("GET", path)
         return connection.getresponse().status
     except (OSError, http.client.HTTPException):
         return None

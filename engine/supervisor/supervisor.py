@@ -12,7 +12,6 @@ import random
 import signal
 import time
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from functools import partial
 from typing import assert_never
 
@@ -151,8 +150,7 @@ class Supervisor:
             self._start()
             if self._predecessor is not None:
                 self._predecessor.replace(self._keeper.wait)
-            with suppress(OSError):  # nobody reads it any more
-                print(self.frontends.welcome(", ".join(self._config.names)), flush=True)
+            self.frontends.greet(", ".join(self._config.names))
             self._service.is_ready()
             self._serve()
         except _StopRequested:

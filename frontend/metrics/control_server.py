@@ -29,7 +29,7 @@ from ringbatch.frontend.metrics.control_app import create_control_app
 from ringbatch.frontend.page.history import History
 from ringbatch.frontend.page.live import Live
 from ringbatch.frontend.page.watchers import Watchers
-from ringbatch.frontend.security.credential_flags import add_key_flag, given_keys
+from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
 from ringbatch.frontend.security.credentials import Security
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.distribution import installed_version
@@ -82,7 +82,8 @@ async def serve(
         segment: attached.
         listener: of the control address, bound, and listening; None where there is no such address.
         supervisor: who is told that requests are served from now on, and that this process moves.
-        security: with the keys of which those on other hosts must send one, if there are any.
+        security: the certificate, and the keys of which those on other hosts must send one, if
+            there are any.
         public_url: where clients are served.
         trace_endpoint: to where traces are sent; None where nothing is traced.
         agent_listener: where HAProxy's agent-check is answered, likewise; None where it is not.
@@ -139,7 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--trace-endpoint", metavar="URL", help="to where traces are sent")
     parser.add_argument("--log-level", default="warning", metavar="L")
     parser.add_argument("--public-url", default="", metavar="URL", help="where clients are served")
-    add_key_flag(parser)
+    add_flags(parser)
     parser.add_argument("--parent-pid", required=True, type=int, metavar="PID")
     given = parser.parse_args(arguments)
     log_to_stderr("control", given.log_level)
@@ -152,7 +153,7 @@ def main(arguments: list[str] | None = None) -> int:
     leave_signals_to_supervisor()
     try:
         die_with_parent(given.parent_pid)
-        security = Security(given_keys(given))
+        security = Security(given_credentials(given))
         segment = Segment.attach(given.segment)
     except StartupError as error:
         supervisor.tell(Failed(str(error)))

@@ -1,35 +1,43 @@
 """ringbatch's application and the user's own, side by side.
 
 Paths under /v1/models and /v2 are ringbatch's, and where it serves texts those of embeddings and
-reranking; all others are the user's. What the user's application
-raises is answered as ringbatch answers errors, as long as it has not begun an answer itself.
+reranking; all others are the user's. By another `own_paths` than "keys" all are the user's but
+those of health. What the user's application raises is answered as ringbatch answers errors, as long
+as it has not begun an answer itself.
 """
 
 import asyncio
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from uvicorn.config import Config
 from uvicorn.lifespan.on import LifespanOn
 
-from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.codec.outcome import InternalError, error_body
 from ringbatch.frontend.http.asgi import App, Receive, Scope, Send, refuse
 from ringbatch.frontend.http.fallback import ENDING, REFUSED
+from ringbatch.frontend.request.endings import Ending
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.routes.codec import InProcessCodec
+from ringbatch.frontend.routes.endpoints import ENDINGS, endpoints
 from ringbatch.frontend.routes.loading import imported
 from ringbatch.frontend.routes.models import Call, Settled, models
-from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.frontend.security.api_keys import OPEN_PATHS, ApiKeys
 from ringbatch.shm.errors import RequestError, StartupError
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 from ringbatch.shm.tallies import CLIENT_GONE, Protocol
 
 log = logging.getLogger("ringbatch.frontend")
 
+OwnPaths = Literal["keys", "app", "off"]
+"""Who may use ringbatch's own paths: whoever has a key, whom the user's application lets through to
+`endpoints`, or nobody."""
+
 _SERVER: Final = "*"
 _ROOTS: Final = ("/v1/models", "/v2")
+_HEALTH: Final = OPEN_PATHS - {"/"}
 _PREFLIGHT: Final = {b"origin", b"access-control-request-method"}
 """Headers of the question in which a browser sends no key (the Fetch standard's CORS-preflight)."""
 _HEARTBEAT_S: Final = 1.0
@@ -44,15 +52,22 @@ class Mounted:
         service: the models.
         keys: those of which a client must send one, whatever it asks for but CORS' preflight; None
             where everybody is served.
+        own_paths: who may use ringbatch's own paths, as the setting says.
 
     Raises:
         StartupError: the user's application cannot be imported.
     """
 
     def __init__(
-        self, ours: App, target: str, service: Service, keys: ApiKeys | None = None
+        self,
+        ours: App,
+        target: str,
+        service: Service,
+        keys: ApiKeys | None = None,
+        own_paths: OwnPaths = "keys",
     ) -> None:
         self._ours = ours
+        self._own_paths = own_paths
         self._target = target
         self._service = service
         self._keys = keys
@@ -64,6 +79,7 @@ class Mounted:
             return service.pipeline.start(codec, name, inputs, None, reply, timeout_ns)
 
         models.bind(started, lambda: tuple(service.models))
+        endpoints.bind(_nothing if own_paths == "off" else ours)
         self._app = imported(target)
         config = Config(self._app, lifespan="auto", log_config=None, interface="asgi3")
         config.load()
@@ -90,6 +106,7 @@ class Mounted:
         """Have the application stop, which may use models until then."""
         await self._lifespan.shutdown()
         models.unbind()
+        endpoints.bind(None)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, as ASGI has it."""
@@ -99,6 +116,8 @@ class Mounted:
             await self._serve(scope, receive, send)
 
     def _is_ours(self, path: str) -> bool:
+        if self._own_paths != "keys":
+            return path == _SERVER or path in _HEALTH
         of_texts = self._service.serves_texts_at(path)
         return is_ours(path) if of_texts is None else of_texts
 
@@ -123,10 +142,17 @@ class Mounted:
             gone = gone or (message["type"] == "http.disconnect" and not begun)
             return message
 
+        endings: list[Ending] = []
+
         def ended(code: int) -> None:
             nonlocal begun
             begun = True
-            if not scope.get(REFUSED):
+            if scope.get(REFUSED):
+                return
+            if endings:
+                # It was counted by whoever serves `endpoints`.
+                scope[ENDING] = endings[0]
+            else:
                 self._service.ended_outside(Protocol.HTTP, code, accepted_ns=began_ns)
                 scope[ENDING] = self._service.last_ending()
 
@@ -138,6 +164,7 @@ class Mounted:
 
         # What an application keeps between its start and its requests, as its lifespan has it.
         scope["state"] = self._lifespan.state.copy()
+        scope[ENDINGS] = endings
         try:
             await self._app(scope, heard, watched)
         except RequestError as error:
@@ -154,6 +181,14 @@ class Mounted:
         finally:
             if not begun:
                 ended(CLIENT_GONE)
+
+
+async def _nothing(_scope: Scope, _receive: Receive, send: Send) -> None:
+    """Ringbatch's endpoints where they are off."""
+    body = error_body('nothing is here: [server] own_paths is "off"')
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": 404, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def is_ours(path: str) -> bool:

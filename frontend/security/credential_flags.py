@@ -14,16 +14,6 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{key.replace('_', '-')}", type=Path, metavar="FILE")
 
 
-def add_key_flag(parser: argparse.ArgumentParser) -> None:
-    """Add that for the API keys alone, for who serves no clients."""
-    parser.add_argument("--api-keys", type=Path, metavar="FILE")
-
-
-def given_keys(given: argparse.Namespace) -> Credentials:
-    """What `add_key_flag` says."""
-    return Credentials(api_keys=given.api_keys)
-
-
 def given_credentials(given: argparse.Namespace) -> Credentials:
     """What the flags say."""
     return Credentials(**{key: getattr(given, key) for key in _KEYS})

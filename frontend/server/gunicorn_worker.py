@@ -33,7 +33,7 @@ from ringbatch.frontend.http.server import TickingServer
 from ringbatch.frontend.http.watched_app import WatchedApp
 from ringbatch.frontend.load.reports import LoadReports
 from ringbatch.frontend.request.attachment import Attachment
-from ringbatch.frontend.routes.mounted import Mounted
+from ringbatch.frontend.routes.mounted import Mounted, OwnPaths
 from ringbatch.frontend.security.credentials import Security
 from ringbatch.frontend.v2.regions import SharedMemory
 from ringbatch.shm.counters import LaneCounter
@@ -68,6 +68,7 @@ class FrontendOptions:
         access: what is logged of requests.
         app: the user's own application, see `ringbatch.frontend.routes.loading`.
         http2: whether HTTP/2 is spoken too.
+        own_paths: who may use ringbatch's own paths where there is an application.
     """
 
     segment: str
@@ -82,6 +83,13 @@ class FrontendOptions:
     access: AccessSettings = field(default_factory=AccessSettings)
     app: str | None = None
     http2: bool = False
+    own_paths: OwnPaths = "keys"
+
+    @property
+    def fast_lane_bytes(self) -> int:
+        """The longest body of a request that the fast lane takes. Where the application decides
+        about predictions, it takes none, not even empty ones."""
+        return self.max_request_bytes if self.own_paths == "keys" else -1
 
 
 class FrontendWorker(UvicornWorker):  # type: ignore[misc]
@@ -142,7 +150,9 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         mounted = None
         if options.app is not None:
             try:
-                mounted = Mounted(app, options.app, frontend.service, security.keys)
+                mounted = Mounted(
+                    app, options.app, frontend.service, security.keys, options.own_paths
+                )
                 await mounted.start(self.notify)
             except StartupError as error:
                 self.log.error("a frontend cannot start: %s", error)
@@ -155,7 +165,7 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         # A little less than Gunicorn's own limit, after which it kills.
         config.timeout_graceful_shutdown = options.drain_s * 0.9  # type: ignore[assignment]
         heads = HeadReader(
-            options.max_request_bytes,
+            options.fast_lane_bytes,
             compress_answers=options.compress_answers,
             keys=security.keys,
             origins=frontend.service.origins,

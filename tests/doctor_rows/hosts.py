@@ -77,6 +77,7 @@ WELL: Final = Facts(
     features=Features(),
     doors=(Door(key="port", host="127.0.0.1", port=8080),),
     credentials="",
+    exposed=(),
     engines=Engines(),
     software=SOFTWARE,
     wake_ups=TRIPS,

@@ -314,6 +314,15 @@ SOFTWARE_ROWS: Final = (
         "let the engine's user read it",
         credentials="/k.pem: cannot be read: Permission denied",
     ),
+    row(credential_checks.exposure, NOTE, "cannot be known", "another user", exposed=None),
+    row(credential_checks.exposure, OK, "no API key travels"),
+    row(
+        credential_checks.exposure,
+        WARNING,
+        "keys travel in plain",
+        "set TLS",
+        exposed=(("keys travel in plain", "set TLS"),),
+    ),
     row(
         engine_checks.engines,
         NOTE,

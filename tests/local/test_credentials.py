@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from ringbatch.engine.config.credentials import credentials_of
+from ringbatch.engine.config.credentials import control_credentials_of, credentials_of
 from ringbatch.engine.config.settings import ServerConfig
 from ringbatch.frontend.security.credentials import Changes, Security, Watched
 from ringbatch.shm.errors import StartupError
@@ -169,6 +169,30 @@ def test_systemd_s_files_are_taken_where_none_are_configured(
     found = credentials_of(ServerConfig(), environment)
     assert (found.tls_certificate, found.tls_key) == (certificate, key)
     assert credentials_of(ServerConfig(), {}) == Credentials()
+
+
+def test_the_control_address_has_the_servers_certificate_or_its_own_and_its_keys(
+    tmp_path: Path,
+) -> None:
+    tls: dict[str, Any] = {"tls_certificate": Path("/c"), "tls_key": Path("/k")}
+    server = ServerConfig(**tls, tls_client_ca=Path("/a"), api_keys_file=Path("/keys"))
+    shared = Credentials(**tls, api_keys=Path("/keys"))
+    assert control_credentials_of(server, {}) == shared, "it asks nobody for a certificate"
+    own: dict[str, Any] = {
+        "control_tls_certificate": Path("/oc"),
+        "control_tls_key": Path("/ok"),
+    }
+    assert control_credentials_of(ServerConfig(**tls, **own), {}) == (
+        Credentials(Path("/oc"), Path("/ok"))
+    )
+    environment = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    certificate = private(tmp_path / "control_tls_certificate", "")
+    assert control_credentials_of(server, environment) == shared, "one of the two alone"
+    key = private(tmp_path / "control_tls_key", "")
+    assert control_credentials_of(server, environment) == (
+        Credentials(certificate, key, api_keys=Path("/keys"))
+    )
+    assert credentials_of(server, environment).tls_certificate == Path("/c")
 
 
 # Changes

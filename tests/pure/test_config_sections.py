@@ -110,6 +110,18 @@ WRONG: dict[str, tuple[str, str]] = {
         server('tls_certificate = "c.pem"'),
         "[server] tls_certificate: is for tls_key, which is missing",
     ),
+    "a-key-of-the-control-address-alone": (
+        server('control_port = 9\ncontrol_tls_key = "k.pem"'),
+        "[server] control_tls_key: is for control_tls_certificate, which is missing",
+    ),
+    "a-certificate-of-no-control-address": (
+        server('control_tls_certificate = "c.pem"\ncontrol_tls_key = "k.pem"'),
+        "[server] control_tls_key: is for control_port, which is missing",
+    ),
+    "own-paths-that-no-application-is-beside": (
+        server('own_paths = "off"'),
+        "[server] own_paths: is for app, which is missing",
+    ),
     "authorities-without-a-certificate": (
         server('tls_client_ca = "a.pem"'),
         "[server] tls_client_ca: is for tls_certificate, which is missing",

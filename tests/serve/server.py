@@ -25,7 +25,7 @@ COMMAND: Final = (sys.executable, "-m", "ringbatch.engine")
 
 _LAST: Final = "ringbatch: standby"
 """The process that is started when all others are there."""
-_CONTROL: Final = re.compile(r"serving metrics on http://\S+:(\d+)/metrics")
+_CONTROL: Final = re.compile(r"serving metrics on https?://\S+:(\d+)/metrics")
 _READY: Final = re.compile(
     r"^ringbatch: serving (.+) on https?://127\.0\.0\.1:(\d+)$", re.MULTILINE
 )

@@ -318,7 +318,9 @@ def test_a_configuration_with_tls_is_refused_in_words(
     arguments = configured(tmp_path, {"matmul": {"path": "matmul.py"}}, **more)
     config = tmp_path / arguments[arguments.index("--config") + 1]
     words = refused(capsys, tmp_path, "--config", config)
-    assert words.endswith("measure with a copy without tls_certificate and tls_key")
+    assert words.endswith(
+        "measure with a copy without tls_certificate, tls_key and control_tls_certificate"
+    )
 
 
 @exhaustive

@@ -182,8 +182,9 @@ def test_large_tensors_come_whole_over_tls(server: Server, connection: SecureCon
         assert np.array_equal(np.frombuffer(answer.body[start:], np.float32), x + 1)
 
 
-def test_who_speaks_no_tls_is_not_served(server: Server) -> None:
-    with Connection(server.port) as plain:
+@pytest.mark.parametrize("door", ["port", "control_port"])
+def test_who_speaks_no_tls_is_not_served(server: Server, door: str) -> None:
+    with Connection(getattr(server, door)) as plain:
         plain.send(request("/", method="GET"))
         with pytest.raises(Closed):
             plain.receive()
@@ -268,7 +269,11 @@ def test_a_stream_over_grpc_wants_it_too(server: Server, authority: Authority) -
 
 
 def got(server: Server, path: str, **headers: str) -> tuple[int, str, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.control_port)
+    """From the control address, by any certificate; `test_a_new_certificate` looks at that."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    port = server.control_port
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context)
     try:
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
@@ -331,7 +336,7 @@ def test_a_new_certificate_is_shown_once_it_is_there(
         with SecureConnection(port, authority.client_context()) as made:
             return made.tls.getpeercert(binary_form=True) or b""
 
-    ports = (server.port, grpc_port(server))
+    ports = (server.port, grpc_port(server), server.control_port)
     before = {port: shown(port) for port in ports}
     authority.certify()
     for port in ports:
@@ -396,18 +401,29 @@ def test_other_keys_are_in_force_once_they_are_there(
     assert KEY not in server.stderr
 
 
-def test_clients_may_have_to_show_a_certificate(start: Start, authority: Authority) -> None:
+def test_clients_may_have_to_show_a_certificate_but_not_at_the_control_address(
+    start: Start, authority: Authority
+) -> None:
     certificate, key = authority.certify("own")
+    own_certificate, own_key = authority.certify("of-control")
     server = start(
         {"echo": {"path": "moody.py"}},
         grpc_port=0,
         tls_certificate=str(certificate),
         tls_key=str(key),
         tls_client_ca=str(authority.file),
+        control_port=0,
+        control_tls_certificate=str(own_certificate),
+        control_tls_key=str(own_key),
     )
     context = authority.client_context(authority.certify("client"))
     with SecureConnection(server.port, context) as known:
         assert known.ask(request("/v1/models", method="GET")).status == 200
+    with SecureConnection(server.control_port, authority.client_context()) as made:
+        assert made.ask(request("/v2/health/live", method="GET")).status == 200
+        shown = made.tls.getpeercert(binary_form=True) or b""
+    pem = ssl.DER_cert_to_PEM_cert(shown).strip()
+    assert own_certificate.read_text().startswith(pem), "a certificate of its own"
     with (
         pytest.raises((ssl.SSLError, ConnectionError, Closed)),
         SecureConnection(server.port, authority.client_context()) as unknown,

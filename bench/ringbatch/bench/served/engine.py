@@ -22,7 +22,7 @@ NAME: Final = f"bench-{os.getpid()}"
 _SERVES: Final = re.compile(
     r"^ringbatch: serving (?!metrics on \S+/metrics, ).+ on (https?://\S+)$", re.MULTILINE
 )
-_METRICS: Final = re.compile(r"^ringbatch: serving metrics on (http://\S+)/metrics", re.MULTILINE)
+_METRICS: Final = re.compile(r"^ringbatch: serving metrics on (https?://\S+)/metrics", re.MULTILINE)
 _GRPC: Final = re.compile(r"^ringbatch: serving gRPC on (\S+)$", re.MULTILINE)
 _OTHER_PORTS: Final = ("grpc_port", "agent_check_port")
 _TAIL_LINES: Final = 15
@@ -127,10 +127,10 @@ def served_at(text: str, pid: int) -> Served | None:
     serves, metrics = _SERVES.search(text), _METRICS.search(text)
     if serves is None or metrics is None:
         return None
-    if serves[1].startswith("https:"):
+    if serves[1].startswith("https:") or metrics[1].startswith("https:"):
         raise CannotMeasure(
             "the configuration serves over TLS, in which load is not sent; measure with a copy "
-            "without tls_certificate and tls_key"
+            "without tls_certificate, tls_key and control_tls_certificate"
         )
     found = _GRPC.search(text)
     grpc = None if found is None else Address.of(f"http://{found[1]}")

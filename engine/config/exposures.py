@@ -1,0 +1,58 @@
+"""Settings by which strangers may read or use more than their user thinks. No file is read.
+
+They are legal, as a proxy or a firewall may be in front: so they are warned of.
+"""
+
+import ipaddress
+from collections.abc import Iterator
+from typing import Final
+
+from ringbatch.engine.config.settings import ServerConfig
+from ringbatch.shm.host.credentials import Credentials
+
+_ENCRYPT: Final = "set {}, or let a proxy on this host encrypt"
+
+
+def exposures(
+    server: ServerConfig, clients: Credentials, control: Credentials
+) -> Iterator[tuple[str, str]]:
+    """What is exposed, and what to do.
+
+    Args:
+        server: the settings.
+        clients: the files of the frontends.
+        control: those of the control address.
+    """
+    keys = clients.api_keys is not None
+    if keys and clients.tls_certificate is None and not is_loopback(server.host):
+        yield (
+            f"[server] host: API keys travel unencrypted from other hosts to {server.host}",
+            _ENCRYPT.format("tls_certificate and tls_key"),
+        )
+    if server.control_port is not None and not is_loopback(server.control_host):
+        if not keys:
+            yield (
+                f"[server] control_host: metrics and the page are shown to every host that reaches "
+                f"{server.control_host}",
+                "set api_keys_file, or let a firewall decide",
+            )
+        elif control.tls_certificate is None:
+            yield (
+                "[server] control_host: API keys, which predict too, travel unencrypted from other "
+                f"hosts to {server.control_host}",
+                _ENCRYPT.format("tls_certificate and tls_key, or control_tls_certificate"),
+            )
+    guarded = keys or clients.tls_client_ca is not None
+    if server.own_paths != "keys" and server.grpc_port is not None and not guarded:
+        yield (
+            "[server] own_paths does not hold for gRPC: grpc_port serves everybody",
+            "set api_keys_file or tls_client_ca, or leave grpc_port out",
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address on which something listens can be reached from this host alone."""
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return host.lower().rstrip(".") == "localhost"
