@@ -210,6 +210,11 @@ class OwnUpstreams(Upstreams):
         self._asking = layout.asking(number)
         self._places: Mapping[int, int] = {}
 
+    @property
+    def lane_bytes(self) -> int:
+        """The size of a lane, where answers go."""
+        return self._layout.lane_bytes
+
     @classmethod
     def alone(cls) -> "OwnUpstreams":
         """Records that no other process sees, for who has no segment yet."""

@@ -212,6 +212,7 @@ CALLERS_OF_MODELS = (
     "ringbatch.engine.runtimes.model",
     "ringbatch.engine.runtimes.ray_actor",
     "ringbatch.engine.worker.costly",
+    "ringbatch.engine.worker.forwarder",
     "ringbatch.engine.worker.runner",
     "ringbatch.engine.runtimes.sklearn",
     "ringbatch.engine.worker.tensors",

@@ -10,6 +10,7 @@ instance, the requests of the batch are asked for in halves until the one that f
 """
 
 import json
+import re
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -43,6 +44,7 @@ _ABOUT_THE_INPUT: Final = (400, 413, 422)
 """What a server answers because of what it was given: perhaps because of one request alone."""
 _START_S: Final = 10.0
 _JSON: Final = b"Content-Type: application/json\r\n"
+_LENGTH: Final = re.compile("[0-9]{1,15}")
 
 
 def open_http(path: str, options: Options) -> Model:
@@ -173,7 +175,7 @@ class V2Server:
         _expect_ok(answer, self._isolated)
         length = answer.headers.get(LENGTH_HEADER.lower())
         try:
-            if length is not None and not length.isdecimal():
+            if length is not None and not _LENGTH.fullmatch(length):
                 raise UnsoundAnswer(f"its header {LENGTH_HEADER} is {length[:20]!r}")
             outputs = answered(self._outputs, answer.body, None if length is None else int(length))
         except UnsoundAnswer as error:
@@ -220,8 +222,7 @@ def _expect_ok(answer: Answer, isolated: Sequence[int]) -> None:
     if status < _FIRST_REFUSAL:
         text = f"the model server answered {status}, but only 200 is an answer"
         raise ServerFailed(Status.SERVER_BROKEN, text)
-    retry_after = answer.headers.get("retry-after", "")
-    refusal = Refusal(status, retry_after, answer.body.decode(errors="replace"))
+    refusal = Refusal(status, answer.retry_after, answer.body.decode(errors="replace"))
     raise ServerFailed(Status.SERVER_ANSWERED, refusal_text(refusal), isolates=status in isolated)
 
 

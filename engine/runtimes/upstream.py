@@ -6,6 +6,7 @@ byte of an answer came, the request is sent once more over a new one. Nothing el
 server may have run the batch.
 """
 
+import re
 import select
 import socket
 import ssl
@@ -20,8 +21,13 @@ from ringbatch.engine.runtimes.model import ServerFailed
 from ringbatch.shm.slot import Status
 
 MAX_HEAD_BYTES: Final = 1 << 16
-MAX_BYTES: Final = 1 << 30
-"""Of a whole answer."""
+_LANES: Final = 4
+"""For an answer, in JSON too, that is to go to requests in several lanes."""
+_MEMORY_SHARE: Final = 64
+"""Decoded, a byte of JSON takes up to 40, and orjson ends the process where there is no memory."""
+_RETRY_AFTER: Final = re.compile("[ -~]{0,40}")
+_DIGITS: Final = 20
+"""Of a length that is too large in any case."""
 CONNECT_S: Final = 5.0
 """A server that does not take a connection in this time is taken for down."""
 _RECEIVE_BYTES: Final = 1 << 16
@@ -62,6 +68,35 @@ class Address(NamedTuple):
         return f"{self.scheme}://{self.authority}"
 
 
+class Bound(NamedTuple):
+    """How large an answer may be.
+
+    Attributes:
+        size: in bytes.
+        words: the setting that it follows from, to go behind the number in a message.
+    """
+
+    size: int
+    words: str = ""
+
+
+DESCRIPTION: Final = Bound(1 << 24)
+"""The bound of answers that hold no predictions."""
+
+
+def answer_bound(lane_bytes: int, memory_bytes: int) -> Bound:
+    """Return the bound of answers that hold predictions.
+
+    Args:
+        lane_bytes: the setting.
+        memory_bytes: `worker_memory_bytes`; negative for any amount.
+    """
+    size, of_memory = _LANES * lane_bytes, memory_bytes // _MEMORY_SHARE
+    if 0 <= of_memory < size:
+        return Bound(of_memory, f", a {_MEMORY_SHARE}th of worker_memory_bytes")
+    return Bound(size, f", {_LANES} times lane_bytes")
+
+
 class Unreached(ServerFailed):
     """The server was sent nothing: it takes no connection, or is not who it should be."""
 
@@ -73,12 +108,26 @@ class Lost(ServerFailed):
     """The server may have run what it was sent, and there is no answer of it."""
 
 
+class TooLarge(ServerFailed):
+    """The server answers with more than is taken; perhaps because of one request alone."""
+
+    def __init__(self, bound: Bound) -> None:
+        text = f"the model server's answer is over {bound.size} bytes{bound.words}"
+        super().__init__(Status.SERVER_BROKEN, text, isolates=True)
+
+
 class Answer(NamedTuple):
     """What the server said; the names of headers are in lower case, the last of several counts."""
 
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+    @property
+    def retry_after(self) -> str:
+        """The header of that name, where it may be seconds or a date; else empty."""
+        value = self.headers.get("retry-after", "")
+        return value if _RETRY_AFTER.fullmatch(value) else ""
 
 
 def address_of(url: str) -> Address:
@@ -114,6 +163,7 @@ class Upstream:
         hosts: addresses of its host, that none has to be looked up; they are tried in turn.
         tls: with which it is asked over TLS.
         given_up: whether an answer is not to be waited for any longer.
+        bound: of its answers.
     """
 
     def __init__(
@@ -122,8 +172,10 @@ class Upstream:
         hosts: Sequence[str],
         tls: ssl.SSLContext | None = None,
         given_up: Callable[[], bool] | None = None,
+        bound: Bound = DESCRIPTION,
     ) -> None:
         self.address = address
+        self._bound = bound
         self._hosts = hosts
         self._tls = tls
         self._given_up = given_up
@@ -166,7 +218,7 @@ class Upstream:
         return self._ask(head + body, until_ns)
 
     def _ask(self, request: bytes, until_ns: int) -> Answer:
-        reader = _Reader()
+        reader = _Reader(self._bound)
         try:
             if not self._asked_again(request, reader, until_ns):
                 self._exchange(self._connect(until_ns), request, reader, until_ns)
@@ -274,13 +326,15 @@ class Upstream:
 class _Reader:
     """Takes an answer in, as llhttp finds its parts."""
 
-    def __init__(self) -> None:
+    def __init__(self, bound: Bound) -> None:
+        self._bound = bound
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         self._head_bytes = 0
         self._pieces: list[bytes] = []
         self._in_head = True
         self._status = 0
+        self._length = 0
         self._keep_alive = False
         self.received = 0
         self.complete = False
@@ -307,15 +361,18 @@ class _Reader:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if isinstance(error.__context__, MemoryError):
+                # In one of the parser's calls; its own words would blame the answer.
+                raise MemoryError from None
             if not self.complete:
                 raise _broken(f"the model server's answer is not HTTP/1.1: {error}") from None
             self._keep_alive = False
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
             raise _broken(f"the head of the model server's answer is over {MAX_HEAD_BYTES} bytes")
-        if self.received > MAX_BYTES:
-            raise _broken(f"the model server's answer is over {MAX_BYTES} bytes")
         if not self._in_head and self._status not in _FINAL:
             raise _broken(f"the model server answered {self._status}, which is no status of HTTP")
+        if max(self.received, self._length) > self._bound.size:
+            raise TooLarge(self._bound)
 
     def answer(self) -> Answer:
         """The whole answer."""
@@ -336,6 +393,9 @@ class _Reader:
         self._status = self._parser.get_status_code()
         self._keep_alive = self._parser.should_keep_alive()
         self._in_head = self._status in _INTERIM
+        length = self._headers.get("content-length", "")
+        if length.isdecimal():
+            self._length = int(length.lstrip("0")[:_DIGITS] or 0)
 
     def on_body(self, piece: bytes) -> None:
         """The parser's call."""

@@ -17,6 +17,8 @@ from ringbatch.shm.upstreams import DOWN_AFTER, ServerState
 HOLD_S: Final = 1.0
 """For how long a server is left alone that turns a batch away and does not say until when."""
 LONGEST_HOLD_S: Final = 300.0
+_IMPOSSIBLE: Final = (ArithmeticError, LookupError, TypeError, ValueError)
+"""Raised for a date whose zone, year or time of day no calendar has."""
 PROBE_NS: Final = 2_000_000_000
 """What a probe may take."""
 _FIRST_NS: Final = 500_000_000
@@ -99,6 +101,6 @@ def held_s(retry_after: str, now: datetime) -> float:
     try:
         until = email.utils.parsedate_to_datetime(retry_after)
         left_s = (until - now).total_seconds()
-    except (TypeError, ValueError):
+    except _IMPOSSIBLE:
         return HOLD_S
     return min(max(left_s, 0.0), LONGEST_HOLD_S)

@@ -8,6 +8,7 @@ they are there; with one server at a fixed address there is no choice, and no th
 import logging
 import math
 import random
+import resource
 import ssl
 import threading
 import time
@@ -18,7 +19,15 @@ from functools import partial
 from typing import Final
 
 from ringbatch.engine.runtimes.model import ServerFailed
-from ringbatch.engine.runtimes.upstream import Answer, Lost, Unreached, Upstream
+from ringbatch.engine.runtimes.upstream import (
+    DESCRIPTION,
+    Answer,
+    Lost,
+    TooLarge,
+    Unreached,
+    Upstream,
+    answer_bound,
+)
 from ringbatch.engine.runtimes.upstream_choice import (
     PROBE_NS,
     chosen,
@@ -84,12 +93,15 @@ class Pool:
         self._records = OwnUpstreams.alone()
         self._known: tuple[Endpoint, ...] = ()
         self._connections: dict[int, Upstream] = {}
+        self._bound = DESCRIPTION
         self._following = threading.Lock()
 
     def share(self, records: OwnUpstreams) -> None:
         """From now on, write down for other workers what this one meets, and go by theirs."""
         self._records = records
-        self._known = ()
+        memory_bytes, _ = resource.getrlimit(resource.RLIMIT_DATA)
+        self._bound = answer_bound(records.lane_bytes, memory_bytes)
+        self._known, self._connections = (), {}
         self._follow(endpoints := self._names.endpoints)
         if len(endpoints) != 1 or not self._names.settled:
             threading.Thread(target=self._keep, daemon=True).start()
@@ -153,7 +165,9 @@ class Pool:
         finally:
             records.over()
         now_ns = self._clock_ns()
-        if isinstance(outcome, ServerFailed):
+        if isinstance(outcome, TooLarge):
+            self._heard_of(endpoint)
+        elif isinstance(outcome, ServerFailed):
             failures = DOWN_AFTER if isinstance(outcome, Unreached) else 1
             if now_ns >= until_ns:
                 # Of whoever waits for less than the server takes, it is no fault of the server's.
@@ -161,7 +175,7 @@ class Pool:
             self._failed(endpoint, str(outcome), failures, of_batch=True)
         elif outcome.status in REFUSALS:
             self._heard_of(endpoint)
-            wait_s = held_s(outcome.headers.get("retry-after", ""), datetime.now(UTC))
+            wait_s = held_s(outcome.retry_after, datetime.now(UTC))
             records.refused(tag, now_ns + int(wait_s * 1e9))
         elif outcome.status in _NO_GATEWAY:
             self._failed(endpoint, f"it answered {outcome.status}", 1, of_batch=True)
@@ -174,7 +188,8 @@ class Pool:
         found = self._connections.get(endpoint.tag)
         if found is None:
             given_up = partial(self._is_down, endpoint) if self._manner.always else None
-            found = Upstream(endpoint.address, endpoint.hosts, self._manner.tls, given_up)
+            tls, bound = self._manner.tls, self._bound
+            found = Upstream(endpoint.address, endpoint.hosts, tls, given_up, bound)
             self._connections[endpoint.tag] = found
         return found
 
@@ -225,7 +240,13 @@ class Pool:
 
     def _keep(self) -> None:
         while True:
-            self.turn()
+            try:
+                self.turn()
+            except (MemoryError, RuntimeError) as short:
+                # There is no memory, or no thread to look a name up in.
+                logger.warning(
+                    "model %s: its servers are not probed: %s", self._manner.model, short
+                )
             # Workers that started together need not all look at the same instant.
             time.sleep(_TURN_S * (0.5 + self._draw()))
 

@@ -104,6 +104,9 @@ def answered(outputs: Sequence[Tensor], body: bytes, json_bytes: int | None) -> 
 def _output(tensor: Tensor, datatype: str, shape: list[int], data: Any) -> Array:
     if datatype != tensor.datatype.name:
         raise ValueError(f"output {tensor.name} is {datatype}, not {tensor.datatype.name}")
+    if len(shape) > len(tensor.shape) + 1:
+        # Besides, a product of many sizes takes long.
+        raise ValueError(f"output {tensor.name} has {len(shape)} dimensions")
     count = prod(shape)
     if isinstance(data, memoryview):
         values = _unpacked(tensor, data, count)

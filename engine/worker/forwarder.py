@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from ringbatch.engine.process.memory_limits import memory_words
 from ringbatch.engine.runtimes.model import Remote, ServerFailed
 from ringbatch.engine.worker.retry import Retry
 from ringbatch.engine.worker.runs import Runs
@@ -120,6 +121,13 @@ class Forwarder:
             answers = self._remote.predictions(asked, lists, rows, until_ns)
         except ServerFailed as failure:
             return failure
+        except MemoryError:
+            text = f"there is no memory for the model server's answer{memory_words()}"
+            return ServerFailed(Status.SERVER_BROKEN, text, isolates=True)
+        except Exception as error:
+            logger.exception("model %s: the model server's answer", self._name)
+            text = f"the model server's answer led to {type(error).__name__}; see the server's log"
+            return ServerFailed(Status.SERVER_BROKEN, text)
         finally:
             now_ns = self._clock_ns()
             self.run_ns += now_ns - started_ns

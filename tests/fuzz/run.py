@@ -27,9 +27,11 @@ from fuzz.decoders import TARGETS, try_one
 from fuzz.http2 import GrpcTarget, RestTarget
 from fuzz.http2_oracle import compare
 from fuzz.limits import Difference, Endless, Overrun
+from fuzz.model_server import answer_one
 from fuzz.segment import live_beside_hostility
 
 CONNECTION, SEGMENT, ORACLE = "connection", "segment", "http2 beside h2"
+MODEL_SERVER = "model server"
 HTTP2: dict[str, type[GrpcTarget | RestTarget]] = {
     "http2 grpc": GrpcTarget,
     "http2 rest": RestTarget,
@@ -48,7 +50,7 @@ _KINDS = {
 
 def main() -> int:
     """Exit status 1 where something was found; it is printed with what repeats it."""
-    names = [CONNECTION, SEGMENT, *HTTP2, ORACLE, *TARGETS]
+    names = [CONNECTION, SEGMENT, MODEL_SERVER, *HTTP2, ORACLE, *TARGETS]
     parser = argparse.ArgumentParser(description="Fuzz whatever reads strangers' bytes.")
     parser.add_argument("--target", choices=names, help="one alone; by default all, in turn")
     parser.add_argument("--seconds", type=float, default=60, help="for all targets together")
@@ -105,6 +107,8 @@ def _too_long(_signal: int, _frame: object) -> None:
 def _attempts(target: str) -> Iterator[Callable[[int], Awaitable[object]]]:
     if target == SEGMENT:
         yield _awaitable(live_beside_hostility)
+    elif target == MODEL_SERVER:
+        yield _awaitable(answer_one)
     elif target == ORACLE:
         yield _awaitable(compare)
     elif target == CONNECTION:

@@ -4,6 +4,7 @@
 """
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from fuzz.decoders import TARGETS, try_one
 from fuzz.http2 import GrpcTarget, RestTarget
 from fuzz.http2_oracle import compare
 from fuzz.limits import Difference
+from fuzz.model_server import answer_one
 from fuzz.requests import BODY, CORPUS, IN_CHUNKS, SMUGGLED, bare, request
 from fuzz.segment import live_beside_hostility
 from fuzz.strict import check_head
@@ -31,6 +33,7 @@ from fuzz.talk import AGE_S, Flood, Keys, Seconds, Step
 from tiers import exhaustive, first_of
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from ringbatch.engine.runtimes import http, upstream, upstream_choice
 from ringbatch.frontend.falcon import exchange
 from ringbatch.frontend.http import fallback, head
 from ringbatch.frontend.http.fallback import FallbackProtocol
@@ -41,6 +44,7 @@ Caught = Callable[..., str]
 CONNECTIONS_EACH = 1_000
 INPUTS_OF_A_DECODER = 3_000
 HOSTILE_LIVES = 250
+HOSTILE_ANSWERS = 2_000
 HTTP2_CONNECTIONS = 300
 ORACLE_RUNS = 300
 NEVER_ACCEPTED = {"v2 untyped", "grpc untyped"}
@@ -121,6 +125,22 @@ def test_a_hostile_lane_harms_nobody_else() -> None:
         except Exception as failure:
             raise AssertionError(f"seed {seed}") from failure
     assert answered > HOSTILE_LIVES
+
+
+def answer_many(first: int = 0) -> int:
+    """Give workers what a hostile model server answers; how many answers were taken for one."""
+    taken = 0
+    for seed in range(first, first + HOSTILE_ANSWERS):
+        try:
+            taken += answer_one(seed)
+        except Exception as failure:
+            raise AssertionError(f"seed {seed}: {type(failure).__name__}: {failure}") from failure
+    return taken
+
+
+@pytest.mark.parametrize("part", first_of(range(10), 1))
+def test_whatever_a_model_server_answers_ends_no_worker(part: int) -> None:
+    assert answer_many(part * HOSTILE_ANSWERS) > HOSTILE_ANSWERS // 20
 
 
 @exhaustive
@@ -227,3 +247,21 @@ def test_a_connection_that_no_clock_ends_is_caught(caught: Caught) -> None:
 def test_a_model_asked_with_half_a_body_is_caught(caught: Caught) -> None:
     begun = bare(b"Transfer-Encoding: chunked", body=b"1\r\n[\r\n")
     assert "h11 sees no such request" in caught(exchange, "WHOLE", "ringbatch.none", [begun])
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "value", "words"),
+    [
+        (upstream_choice, "_IMPOSSIBLE", (TypeError, ValueError), "OverflowError"),
+        (upstream, "_LANES", 1 << 20, "Overrun"),
+        (http, "_LENGTH", re.compile("[0-9]*"), "ValueError"),
+        (upstream, "_RETRY_AFTER", re.compile(".*"), "AssertionError"),
+        (upstream_choice, "LONGEST_HOLD_S", 1e9, "Endless"),
+    ],
+)
+def test_a_worker_that_believes_its_model_server_is_caught(
+    monkeypatch: pytest.MonkeyPatch, owner: object, name: str, value: object, words: str
+) -> None:
+    monkeypatch.setattr(owner, name, value)
+    with pytest.raises(AssertionError, match=words):
+        answer_many()

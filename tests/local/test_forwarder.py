@@ -138,6 +138,40 @@ def test_a_failure_of_the_server_is_everybodys_and_asked_for_once(
     assert harness.forwarder.failed
 
 
+@pytest.mark.parametrize("kind", [OverflowError, SystemError, UnicodeDecodeError])
+def test_what_nobody_foresaw_of_an_answer_is_its_batchs_failure_and_no_more(
+    harness: Harness, kind: type[Exception]
+) -> None:
+    def fail(_lists: Sequence[bytes]) -> list[bytes]:
+        raise kind.__new__(kind)
+
+    harness.server.answer = fail
+    for _ in range(3):
+        harness.send(b'{"instances":[1]}')
+    replies = harness.run()
+    assert statuses(replies) == [Status.SERVER_BROKEN] * 3
+    text = f"the model server's answer led to {kind.__name__}; see the server's log"
+    assert {reply.data.decode() for reply in replies.values()} == {text}
+    assert len(harness.server.asked) == 1
+    harness.server.answer = list
+    harness.send(b'{"instances":[1]}')
+    assert statuses(harness.run()) == [Status.OK]
+
+
+def test_an_answer_that_there_is_no_memory_for_is_asked_for_in_halves(harness: Harness) -> None:
+    def fill(lists: Sequence[bytes]) -> list[bytes]:
+        if b"[13]" in lists:
+            raise MemoryError
+        return list(lists)
+
+    harness.server.answer = fill
+    slots = [harness.send(b'{"instances":[%d]}' % n) for n in (11, 12, 13, 14)]
+    replies = harness.run()
+    text = b"there is no memory for the model server's answer"
+    assert [replies[slot].data for slot in slots] == [b"[11]", b"[12]", text, b"[14]"]
+    assert replies[slots[2]].answer.status is Status.SERVER_BROKEN
+
+
 def test_an_instance_that_the_server_refuses_is_its_own_requests_failure(harness: Harness) -> None:
     def refuse(lists: Sequence[bytes]) -> list[bytes]:
         if b"[13]" in lists:

@@ -12,11 +12,15 @@ import pytest
 
 from ringbatch.engine.runtimes.model import ServerFailed
 from ringbatch.engine.runtimes.upstream import (
+    DESCRIPTION,
     MAX_HEAD_BYTES,
     Address,
     Answer,
+    Bound,
+    TooLarge,
     Upstream,
     address_of,
+    answer_bound,
 )
 from ringbatch.shm.slot import Status
 
@@ -71,10 +75,10 @@ class Script:
 
 
 @contextmanager
-def served(*handlers: Serve) -> Iterator[Upstream]:
+def served(*handlers: Serve, bound: Bound = DESCRIPTION) -> Iterator[Upstream]:
     """A connection to a server that behaves so."""
     script = Script(handlers)
-    upstream = Upstream(script.address, [script.address.host])
+    upstream = Upstream(script.address, [script.address.host], bound=bound)
     try:
         yield upstream
     except BaseException:
@@ -316,6 +320,65 @@ def test_an_answer_larger_than_one_look_is_whole() -> None:
     with served(answering(answer, OK)) as upstream:
         assert post(upstream).body == body
         assert post(upstream).body == b"ok"
+
+
+ENDLESS = b"8000\r\n" + bytes(0x8000) + b"\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begun", "drop"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 100001\r\n\r\n", b""),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: %b9\r\n\r\n" % (b"9" * 18), b""),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: %b100001\r\n\r\n" % (b"0" * 5000), b""),
+        (b"HTTP/1.1 200 OK\r\n\r\n", ENDLESS),
+        (CHUNKED, ENDLESS),
+        (CHUNKED + b"1;a=", b"b" * 1000),
+        (CHUNKED + b"0\r\na: ", b"b" * 1000),
+    ],
+    ids=["length", "longest length", "zeros", "to the end", "chunks", "extension", "trailer"],
+)
+def test_more_of_an_answer_than_may_be_is_not_taken(begun: bytes, drop: bytes) -> None:
+    """Where its length says so, nothing of it."""
+
+    def handle(connection: socket.socket) -> None:
+        request_of(connection)
+        connection.sendall(begun)
+        while drop:
+            connection.sendall(drop)
+        connection.recv(1)
+
+    with served(handle, answering(OK), bound=Bound(100_000, ", for a test")) as upstream:
+        error = failure(upstream)
+        assert isinstance(error, TooLarge)
+        assert (error.status, error.isolates) == (Status.SERVER_BROKEN, True)
+        assert str(error) == "the model server's answer is over 100000 bytes, for a test"
+        assert post(upstream).body == b"ok"
+
+
+@pytest.mark.parametrize(
+    ("lane_bytes", "memory_bytes", "bound"),
+    [
+        (1 << 20, -1, Bound(1 << 22, ", 4 times lane_bytes")),
+        (1 << 20, 1 << 30, Bound(1 << 22, ", 4 times lane_bytes")),
+        (1 << 25, 1 << 28, Bound(1 << 22, ", a 64th of worker_memory_bytes")),
+    ],
+)
+def test_an_answer_is_bounded_by_lanes_and_by_the_workers_memory(
+    lane_bytes: int, memory_bytes: int, bound: Bound
+) -> None:
+    assert answer_bound(lane_bytes, memory_bytes) == bound
+
+
+def test_no_memory_in_the_parsers_calls_is_no_fault_of_the_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fill(_reader: object, _piece: bytes) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("ringbatch.engine.runtimes.upstream._Reader.on_body", fill)
+    with served(answering(OK)) as upstream, pytest.raises(MemoryError):
+        post(upstream)
 
 
 @pytest.mark.parametrize(

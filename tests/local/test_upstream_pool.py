@@ -23,7 +23,7 @@ from ringbatch.shm.forward import read_refusal
 from ringbatch.shm.layout import Layout
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import Status
-from ringbatch.shm.upstreams import OwnUpstreams, ServerCounts
+from ringbatch.shm.upstreams import DOWN_AFTER, OwnUpstreams, ServerCounts
 
 FAR_NS = 20_000_000_000
 """Longer than any test, unless something hangs."""
@@ -191,6 +191,32 @@ def test_a_server_that_takes_no_connection_costs_no_batch(server: Make) -> None:
     assert [post(pool).body for _ in range(3)] == [b"ok"] * 3
     assert downs(pool) == [True, False]
     assert [one[1:4] for one in counts(pool)] == [(1, 1, 0), (3, 0, 0)]
+
+
+def test_an_answer_that_is_too_large_is_no_failure_of_its_server(server: Make) -> None:
+    large = server(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n")
+    pool, _ = shared(large.port, gone())
+    for _ in range(DOWN_AFTER):
+        assert str(failure(pool)).endswith(" is over 16384 bytes, 4 times lane_bytes")
+    assert downs(pool)[0] is False
+    assert large.posts == DOWN_AFTER
+
+
+@pytest.mark.parametrize("lacks", [MemoryError, RuntimeError])
+def test_servers_are_looked_after_again_once_there_are_memory_and_threads(
+    monkeypatch: pytest.MonkeyPatch, lacks: type[Exception]
+) -> None:
+    def turn(_pool: Pool) -> None:
+        turns.append(1)
+        # The second turn ends it.
+        raise lacks if len(turns) == 1 else SystemExit
+
+    turns: list[int] = []
+    monkeypatch.setattr(Pool, "turn", turn)
+    names = Names("m", [Address("127.0.0.1", port, "") for port in (1, 2)])
+    with pytest.raises(SystemExit):
+        Pool(names, Manner("m", "/up"), lambda: 0.0)._keep()
+    assert len(turns) == 2
 
 
 @pytest.mark.parametrize("always", [False, True])

@@ -177,6 +177,8 @@ def test_a_server_without_a_batch_is_never_late() -> None:
         ("Mon, 23 Nov 2026 11:00:00 GMT", 0.0),
         ("Mon, 23 Nov 2036 11:00:00 GMT", LONGEST_HOLD_S),
         ("Mon, 23 Nov 2026 12:00:05 -0000", HOLD_S),
+        ("Mon, 23 Nov 2026 12:00:05 -99999999999999999", HOLD_S),
+        ("Mon, 23 Nov 2026 99999999999999999999:00:05 GMT", HOLD_S),
     ],
 )
 def test_a_server_is_left_alone_for_as_long_as_it_says(header: str, expected: float) -> None:

@@ -104,6 +104,8 @@ def test_a_plain_answer_is_read() -> None:
         answer(data=None, parameters={"binary_data_size": -8}),
         answer(data=None, parameters={"binary_data_size": "x"}),
         answer(parameters=5),
+        answer(shape=[1, 2, 1]),
+        answer(shape=[(1 << 63) - 1] * 1000),
     ],
 )
 def test_what_is_no_answer_is_refused(body: bytes) -> None:

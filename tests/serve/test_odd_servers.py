@@ -188,6 +188,51 @@ def test_a_head_that_may_not_be_sent_is_a_failure_of_the_server(
         assert one.error.startswith("the model server")
 
 
+MEMORY_BYTES = 256 << 20
+BOUND = f"over {MEMORY_BYTES // 64} bytes, a 64th of worker_memory_bytes"
+
+
+@pytest.fixture(scope="module")
+def little(start_for_module: Start, odd: OddServer) -> Server:
+    model = {"workers": 2, "worker_memory_bytes": MEMORY_BYTES}
+    return start_for_module(
+        {
+            "any": {"path": odd.url, **model},
+            "tensors": {"path": f"{odd.url}/v2/models/tensors", "protocol": "v2", **model},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("odd_answer", "status", "words"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 600000000\r\n\r\n", 502, BOUND),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + bytes(8 << 20), 502, BOUND),
+        (answer(b"200 OK", body=b'{"outputs":[' + b"[]," * 1_390_000 + b"[]]}"), 502, ""),
+        (answer(b"200 OK", body=b'{"x":[' + b'{"a":0.5},' * 419_000 + b"[]]}"), 502, ""),
+        (answer(b"429 Many", b"retry-after: Fri, 27 Nov 2026 9:9:9 -" + b"9" * 20), 429, ""),
+        (answer(b"503 Busy", b"retry-after: Fri, 27 Nov 2026 " + b"9" * 20 + b":9:9 GMT"), 503, ""),
+        (answer(b"200 OK", b"inference-header-content-length: " + b"1" * 5000), 502, ""),
+    ],
+    ids=["long", "endless", "lists", "objects", "zone", "hours", "digits"],
+)
+def test_whatever_is_answered_ends_no_worker(
+    little: Server, odd: OddServer, odd_answer: bytes, status: int, words: str
+) -> None:
+    before = little.titles()
+    odd.answer = odd_answer
+    for path, body in (
+        ("/v1/models/any:predict", BODY),
+        ("/v1/models/tensors:predict", BODY),
+        ("/v2/models/tensors/infer", V2),
+    ):
+        with Connection(little.port) as connection:
+            told = connection.ask(request(path, body))
+        assert told.status == status
+        assert words in told.error
+    assert little.titles() == before
+
+
 def test_no_target_names_another_server(sidecar: Server, odd: OddServer) -> None:
     odd.answer = answer(b"200 OK")
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
