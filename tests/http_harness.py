@@ -14,6 +14,7 @@ from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.outcome import JSON
 from ringbatch.frontend.codec.request_ids import RequestIds
 from ringbatch.frontend.codec.words import Heard
+from ringbatch.frontend.http.answering import answered
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.fast_lane import FastLane
 from ringbatch.frontend.http.fast_lane_settings import CLOSE_GRACE_S, FastLaneSettings
@@ -148,7 +149,7 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
 @functools.cache
 def uvicorn_config(served: Any = app) -> Config:
     config = Config(
-        served,
+        functools.partial(answered, served),
         lifespan="off",
         ws="none",
         log_config=None,

@@ -219,7 +219,7 @@ CALLERS_OF_MODELS = (
     "ringbatch.engine.worker.warmup",
     # As a user's own application is.
     "ringbatch.frontend.routes.loading",
-    "ringbatch.frontend.routes.mounted",
+    "ringbatch.frontend.http.answering",
     # What models log, they make themselves.
     "ringbatch.shm.host.log_handler",
 )

@@ -212,6 +212,8 @@ class Predictions:
         """As the fast lane answers, byte for byte."""
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
         wanted = address(name, version)
+        # Before the body, which its client need not send then.
+        self._service.expect_known(name, version)
         origin = self._origin(req, wanted)
         start = partial(self._service.predict, wanted, timeout_ns=timeout_ns, origin=origin)
         await exchange(req, resp, self._bodies, start)

@@ -226,6 +226,8 @@ class Inferences(OfModel):
         wanted = address(name, version)
         json_bytes = _json_bytes(req.get_header(LENGTH_HEADER))
         timeout_ns = timeout_ns_of(req.get_header(TIMEOUT_HEADER))
+        # Before the body, which its client need not send then.
+        self._service.model(name, version)
 
         def start(body: Body, reply: Reply) -> Call | None:
             headers = req.scope["headers"]

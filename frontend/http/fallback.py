@@ -8,7 +8,7 @@ can learn that its client has gone.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn, Protocol
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
@@ -18,6 +18,7 @@ from uvicorn.server import ServerState
 
 from ringbatch.frontend.codec.outcome import error_body
 from ringbatch.frontend.codec.request_ids import ID_HEADER
+from ringbatch.frontend.http.asgi import Receive
 from ringbatch.frontend.http.head import MAX_HEAD_BYTES, MAX_HEADERS
 from ringbatch.frontend.http.lingering import linger
 from ringbatch.frontend.http.old_answers import without_chunks
@@ -26,7 +27,7 @@ from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, 
 MAX_PIPELINED: Final = 64
 """Requests of one connection that are read ahead of the first that is not answered."""
 EXCHANGES: Final = "ringbatch.exchanges"
-"""The key in an ASGI scope under which the connection's `Exchange` objects belong."""
+"""The key in an ASGI scope of the `Exchanges` of the connection, or of the stream."""
 WHOLE: Final = "ringbatch.whole"
 """The key in an ASGI scope of whether the end of the request's body has come; whoever reads a body
 in chunks cannot tell by itself."""
@@ -39,6 +40,8 @@ REFUSED: Final = "ringbatch.refused"
 """The key in an ASGI scope of whether the connection itself has refused the request, whose body was
 still coming."""
 
+NOTHING_YET: Final = {"type": "http.request", "body": b"", "more_body": True}
+"""What an application gets of a body of which nothing has come."""
 _OLD_VERSION: Final = "1.0"
 _VERSIONS: Final = (_OLD_VERSION, "1.1")
 _KEPT: Final = (b"connection", b"keep-alive")
@@ -53,6 +56,22 @@ class Exchange(Protocol):
 
     def gone(self) -> None:
         """The client has closed the connection."""
+
+
+class Exchanges(set[Exchange]):
+    """Those of one connection, or of one stream.
+
+    Attributes:
+        gone: whether their client has left.
+    """
+
+    gone = False
+
+    def end(self) -> None:
+        """The client has left."""
+        self.gone = True
+        for exchange in list(self):
+            exchange.gone()
 
 
 class _Answering:
@@ -90,7 +109,7 @@ class FallbackProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self._refused = refused
         self._close_grace_s = close_grace_s
-        self._exchanges: set[Exchange] = set()
+        self._exchanges = Exchanges()
         self._in_head = False
         self._in_body = False
         self._unanswered = 0
@@ -162,8 +181,7 @@ class FallbackProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         # The last cycle has it, and this connection that: the collector alone would free them.
         self._answering.close = self.transport.close
-        for exchange in list(self._exchanges):
-            exchange.gone()
+        self._exchanges.end()
 
     def tick(self) -> None:
         """The server's call: another second has passed."""
@@ -236,6 +254,8 @@ class FallbackProtocol(HttpToolsProtocol):
                 self.cycle.default_headers = [*self.cycle.default_headers, _KEPT]
             cycle: Any = self.cycle
             cycle.send = without_chunks(cycle, self.server_state.default_headers)
+        elif self.cycle.waiting_for_100_continue:
+            self.cycle.receive = _behind_head(self.cycle)  # type: ignore[method-assign,assignment]
         self.cycle.keep_alive &= not self._leaving
         self._in_head, self._in_body = False, True
         self._line_bytes = 0
@@ -380,6 +400,22 @@ class FallbackProtocol(HttpToolsProtocol):
 
     def _is_parting(self) -> bool:
         return self._parting or self.transport.is_closing()
+
+
+def _behind_head(cycle: Any) -> Receive:
+    """What stands before a cycle's own `receive`, which has the client send the body: the head
+    alone may decide, so the first call asks for nothing."""
+    receive, heard = cycle.receive, False
+
+    async def received() -> Mapping[str, Any]:
+        nonlocal heard
+        first, heard = not heard, True
+        if first and cycle.more_body and not (cycle.body or cycle.disconnected):
+            return NOTHING_YET
+        found: Mapping[str, Any] = await receive()
+        return found
+
+    return received
 
 
 def _parser(protocol: FallbackProtocol) -> HttpRequestParser:

@@ -14,8 +14,9 @@ from ringbatch.frontend.codec.request_ids import (
     sound_trace,
     taken,
 )
+from ringbatch.frontend.http.answering import answered
 from ringbatch.frontend.http.asgi import App, Receive, Scope, Send
-from ringbatch.frontend.http.fallback import BEGAN, ENDING, REFUSED
+from ringbatch.frontend.http.fallback import BEGAN, ENDING, EXCHANGES, REFUSED, Exchanges
 from ringbatch.frontend.http.head import only
 from ringbatch.frontend.load.report import ASK_HEADER as LOAD_ASK_HEADER
 from ringbatch.frontend.load.report import HEADER as LOAD_HEADER
@@ -29,8 +30,6 @@ _ASK: Final = ASK_HEADER.encode()
 _TIMING: Final = TIMING_HEADER.encode()
 _LOAD_ASK: Final = LOAD_ASK_HEADER.encode()
 _LOAD: Final = LOAD_HEADER.encode()
-_FAILED: Final = 500
-"""What a connection answers where an application has failed."""
 
 
 class WatchedApp:
@@ -52,10 +51,7 @@ class WatchedApp:
         """One request, as ASGI has it."""
         watched = _Watched(scope, receive, send, self._recorder, self._nobody)
         try:
-            await self._app(scope, watched.receive, watched.send)
-        except Exception:
-            watched.failed()
-            raise
+            await answered(self._app, scope, watched.receive, watched.send)
         finally:
             watched.ended()
 
@@ -71,6 +67,7 @@ class _Watched:
         self._send = send
         self._recorder = recorder
         self._nobody = nobody
+        self._exchanges: Exchanges = scope.get(EXCHANGES, Exchanges())
         self._target = f"{scope['method']} {scope['path']}"
         self._accepted_ns = recorder.clock()
         self._began_ns: int = scope.get(BEGAN, self._accepted_ns)
@@ -99,11 +96,14 @@ class _Watched:
     async def send(self, message: dict[str, Any]) -> None:
         """The application's call."""
         if message["type"] == "http.response.start":
-            self._status = message["status"]
+            # Nobody gets what an application says of a request that was cut off.
+            self._status = CLIENT_GONE if self._exchanges.gone else message["status"]
             own = [(_ID, self._id)]
             # One that the connection has refused is counted, and this goes nowhere.
-            if self._told and not self._scope.get(REFUSED):
-                own.append((_TIMING, self._recorder.told.timing(self._ending(), self._began_ns)))
+            if not self._scope.get(REFUSED):
+                ending = self._ending()
+                if self._told:
+                    own.append((_TIMING, self._recorder.told.timing(ending, self._began_ns)))
             if report := self._recorder.told.load_value(self._load):
                 own.append((_LOAD, report))
             names = {name for name, _ in own}
@@ -116,10 +116,6 @@ class _Watched:
         if message["type"] == "http.response.body" and not message.get("more_body", False):
             # What the application does afterwards, as Starlette's background tasks, is its own.
             self._taken_ns = self._recorder.clock()
-
-    def failed(self) -> None:
-        """The application has raised an error."""
-        self._status = self._status or _FAILED
 
     def ended(self) -> None:
         """The application has returned, which it does once the client takes the answer."""

@@ -196,6 +196,13 @@ class Outgoing(Generic[H]):
             self._send_end(stream.number, trailers)
             self._finished(stream)
 
+    def part(self, stream: Stream[H]) -> None:
+        """End a stream of which the answer has its end, or gets it once what waits is sent. A
+        client that still sends is told to stop."""
+        stream.lingers = False
+        if stream.answered:
+            self._close(stream)
+
     def reset(self, stream: Stream[H], code: int = CANCEL) -> None:
         """End a stream, whatever has come of it."""
         self._drop(stream)
@@ -278,9 +285,15 @@ class Outgoing(Generic[H]):
 
     def _finished(self, stream: Stream[H]) -> None:
         """The end of an answer is sent."""
+        stream.answered = True
+        self.patience.earn(ANSWER)
+        if stream.ended or not stream.lingers:
+            self._close(stream)
+
+    def _close(self, stream: Stream[H]) -> None:
+        """A stream is answered, and the rest of its body is not wanted."""
         stream.gone = True
         del self.streams[stream.number]
-        self.patience.earn(ANSWER)
         if not stream.ended:
             self._send_reset(stream.number, NO_ERROR)
 

@@ -4,10 +4,10 @@
     -------------------  ------------------------------------------------------------
     open                 neither `ended` nor `gone`
     half-closed, remote  `ended`: its client has sent everything
-    closed               `gone`: answered, or reset by either side
+    half-closed, local   `answered` and `lingers`: its client may send on, and nobody wants it
+    closed               `gone`: answered and no longer lingering, or reset by either side
 
-There is no state for one that has not begun: it has no object. Nor is there "half-closed, local": a
-server that has answered wants no more, and says so.
+There is no state for one that has not begun: it has no object.
 """
 
 from typing import Generic, TypeVar
@@ -33,6 +33,8 @@ class Stream(Generic[H]):
         gone: whether the stream has ended, and nothing can be sent on it any more.
         begun: whether somebody has begun to serve it; whoever serves it sees to that.
         told: whether the head of the answer is sent.
+        answered: whether the end of the answer is sent.
+        lingers: whether the client may send the rest of its body behind that.
         touched: whether it is among the streams on which something has just happened.
         room: how many bytes its client may send.
         unread: how many of those that came it was not yet given back.
@@ -46,11 +48,13 @@ class Stream(Generic[H]):
     """
 
     __slots__ = (
+        "answered",
         "begun",
         "body_left",
         "ended",
         "gone",
         "head",
+        "lingers",
         "number",
         "pieces",
         "queue",
@@ -77,6 +81,8 @@ class Stream(Generic[H]):
         self.gone = False
         self.begun = False
         self.told = False
+        self.answered = False
+        self.lingers = False
         self.touched = False
         self.room = room
         self.unread = 0

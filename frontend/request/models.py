@@ -125,6 +125,15 @@ class Models:
             raise self.not_found(wanted)
         return model
 
+    def expect_known(self, name: str, version: str = "") -> None:
+        """Return if there is a model for predictions of that name, or one for any name.
+
+        Raises:
+            ModelNotFound
+        """
+        if self.of_any_name is None:
+            self.model(name, version)
+
     @property
     def models(self) -> dict[str, ServedModel]:
         """By name, what serves requests that name no version."""

@@ -2,22 +2,19 @@
 
 Paths under /v1/models and /v2 are ringbatch's, and where it serves texts those of embeddings and
 reranking; all others are the user's. By another `own_paths` than "keys" all are the user's but
-those of health. What the user's application raises is answered as ringbatch answers errors, as long
-as it has not begun an answer itself.
+those of health.
 """
 
 import asyncio
-import logging
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
 from uvicorn.config import Config
 from uvicorn.lifespan.on import LifespanOn
 
-from ringbatch.frontend.codec.outcome import InternalError, error_body
-from ringbatch.frontend.http.asgi import App, Receive, Scope, Send, refuse
-from ringbatch.frontend.http.fallback import ENDING, REFUSED
+from ringbatch.frontend.codec.outcome import error_body
+from ringbatch.frontend.http.asgi import App, Receive, Scope, Send
+from ringbatch.frontend.http.fallback import ENDING
 from ringbatch.frontend.request.endings import Ending
 from ringbatch.frontend.request.service import Service
 from ringbatch.frontend.routes.codec import InProcessCodec
@@ -25,11 +22,8 @@ from ringbatch.frontend.routes.endpoints import ENDINGS, endpoints
 from ringbatch.frontend.routes.loading import imported
 from ringbatch.frontend.routes.models import Call, Settled, models
 from ringbatch.frontend.security.api_keys import OPEN_PATHS, ApiKeys
-from ringbatch.shm.errors import RequestError, StartupError
+from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
-from ringbatch.shm.tallies import CLIENT_GONE, Protocol
-
-log = logging.getLogger("ringbatch.frontend")
 
 OwnPaths = Literal["keys", "app", "off"]
 """Who may use ringbatch's own paths: whoever has a key, whom the user's application lets through to
@@ -133,54 +127,18 @@ class Mounted:
         return self._keys.allow(authorization, key)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began_ns = time.monotonic_ns()
-        begun = gone = False
-
-        async def heard() -> Mapping[str, Any]:
-            nonlocal gone
-            message = await receive()
-            gone = gone or (message["type"] == "http.disconnect" and not begun)
-            return message
-
         endings: list[Ending] = []
 
-        def ended(code: int) -> None:
-            nonlocal begun
-            begun = True
-            if scope.get(REFUSED):
-                return
+        async def told(message: dict[str, Any]) -> None:
             if endings:
                 # It was counted by whoever serves `endpoints`.
                 scope[ENDING] = endings[0]
-            else:
-                self._service.ended_outside(Protocol.HTTP, code, accepted_ns=began_ns)
-                scope[ENDING] = self._service.last_ending()
-
-        async def watched(message: dict[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                # Nobody gets what an application says of a request that was cut off.
-                ended(CLIENT_GONE if gone else message["status"])
             await send(message)
 
         # What an application keeps between its start and its requests, as its lifespan has it.
         scope["state"] = self._lifespan.state.copy()
         scope[ENDINGS] = endings
-        try:
-            await self._app(scope, heard, watched)
-        except RequestError as error:
-            if begun:
-                raise
-            await refuse(watched, error)
-        except Exception:
-            if begun:
-                raise
-            if gone:
-                return
-            log.exception("frontend: app: %s %s failed", scope["method"], scope["path"][:128])
-            await refuse(watched, InternalError())
-        finally:
-            if not begun:
-                ended(CLIENT_GONE)
+        await self._app(scope, receive, told)
 
 
 async def _nothing(_scope: Scope, _receive: Receive, send: Send) -> None:

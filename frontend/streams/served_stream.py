@@ -13,23 +13,26 @@ from typing import Any, Final, Protocol
 from ringbatch.frontend.codec.outcome import error_body, outcome
 from ringbatch.frontend.http.asgi import App, Scope
 from ringbatch.frontend.http.body_budget import BodyBudget
-from ringbatch.frontend.http.fallback import BEGAN, EXCHANGES, REFUSED, WHOLE, Exchange
+from ringbatch.frontend.http.fallback import (
+    BEGAN,
+    EXCHANGES,
+    NOTHING_YET,
+    REFUSED,
+    WHOLE,
+    Exchanges,
+)
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.frames import INTERNAL_ERROR
-from ringbatch.frontend.http2.header_rules import UNKNOWN
 from ringbatch.frontend.http2.stream import Stream
-from ringbatch.frontend.streams.answer_head import CONTINUE, answer_head, body_length
+from ringbatch.frontend.streams.answer_head import CONTINUE, answer_head
 from ringbatch.frontend.streams.rest_head import RestHead
 from ringbatch.shm.errors import Overloaded
 
 log = logging.getLogger("ringbatch.frontend")
 
 _ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
-_BODILESS: Final = (204, 304)
 _START: Final = "http.response.start"
-_BODY: Final = "http.response.body"
-_FAILED: Final = b"Internal Server Error"
 _GONE: Final = {"type": "http.disconnect"}
 
 
@@ -63,16 +66,15 @@ class ServedStream:
 
     __slots__ = (
         "_answered",
-        "_body_left",
         "_clock",
         "_continues",
         "_exchanges",
+        "_heard",
         "_held_bytes",
         "_news",
         "_owner",
         "_read_bytes",
         "_sending",
-        "_sends_body",
         "_stream",
         "_task",
         "_unwanted",
@@ -86,15 +88,13 @@ class ServedStream:
         self._stream = stream
         self._clock = Clock(0)
         self._continues = head.continues
-        self._exchanges: set[Exchange] = set()
+        self._exchanges = Exchanges()
+        self._heard = False
         self._held_bytes = 0
         self._read_bytes = 0
         self._whole = False
-        self._sends_body = head.method != "HEAD"
         self._sending = False
         self._answered = False
-        self._body_left = UNKNOWN
-        """What of the answer's body is to come, where its head has told."""
         self._unwanted = False
         self._news: list[asyncio.Future[None]] = []
         """An application may listen in one task and answer in another."""
@@ -116,7 +116,12 @@ class ServedStream:
         }
 
     def start(self, app: App, loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
-        """Have the application serve it."""
+        """Have the application serve it.
+
+        Args:
+            app: sends answers as `ringbatch.frontend.http.answering.answered` does.
+            loop: of the connection.
+        """
         self._task = loop.create_task(self._run(app))
         return self._task
 
@@ -150,7 +155,7 @@ class ServedStream:
             return
         # Where pieces lie here it is the application that takes its time; where answers wait, their
         # client is to take some before it may send on.
-        waits = _has_come(stream) or stream.told or stream.pieces or self.scope.get(REFUSED)
+        waits = _has_come(stream) or stream.pieces or self.scope.get(REFUSED)
         waits = waits or self._owner.core.full
         phase = Phase.ANSWER if waits else Phase.BODY
         if self._unwanted:
@@ -173,27 +178,18 @@ class ServedStream:
         self._wake()
         if self._answered:
             self._owner.let_go(self._stream)
-        for exchange in list(self._exchanges):
-            exchange.gone()
+        self._exchanges.end()
 
     async def _run(self, app: App) -> None:
-        stream, core = self._stream, self._owner.core
+        stream = self._stream
         try:
             await app(self.scope, self._receive, self._send)
-            failed = not stream.told
-        except Exception:
-            log.exception("the application has failed")
-            failed = True
-        finally:
-            self._hold(0)
-        if not stream.gone and not self.scope.get(REFUSED):
-            if failed and not stream.told:
-                headers = [(b"content-type", b"text/plain; charset=utf-8")]
-                core.begin(stream, answer_head(500, [*self._owner.default_headers(), *headers]))
-                core.send(stream, _FAILED if self._sends_body else b"")
-                self._finish()
-            elif stream.trailers is None and not self._unwanted:
-                core.reset(stream, INTERNAL_ERROR)
+        except BaseException:
+            # As uvicorn has it over HTTP/1; `answered` leaves no more than our own defects.
+            log.exception("frontend: a stream was not served")
+        self._hold(0)
+        if not stream.gone and stream.trailers is None and not self.scope.get(REFUSED):
+            self._owner.core.reset(stream, INTERNAL_ERROR)
         self._answered = True
         if stream.gone or not self._unwanted:
             self._owner.let_go(stream)
@@ -201,11 +197,15 @@ class ServedStream:
     async def _receive(self) -> Mapping[str, Any]:
         """The application's call: more of the body, or that nobody is there."""
         stream, core = self._stream, self._owner.core
-        begun = stream.told or stream.pieces or stream.ended or stream.gone
-        if self._continues and not begun:
-            core.inform(stream, CONTINUE)
-            self._owner.flush_soon()
-        self._continues = False
+        first, self._heard = not self._heard, True
+        if not (stream.told or stream.pieces or stream.ended or stream.gone):
+            if first:
+                # The head alone may decide, and a client may wait for that before it sends a body.
+                return NOTHING_YET
+            if self._continues:
+                core.inform(stream, CONTINUE)
+                self._owner.flush_soon()
+            self._continues = False
         while not (self._is_made() or stream.pieces or (_has_come(stream) and not self._whole)):
             await self._until_news()
         if self._is_made() or self.scope.get(REFUSED) or (self._whole and not stream.pieces):
@@ -220,30 +220,17 @@ class ServedStream:
         return {"type": "http.request", "body": body, "more_body": not self._whole}
 
     async def _send(self, message: dict[str, Any]) -> None:
-        """The application's call: a part of the answer; returns once there is room for more.
-
-        Raises:
-            RuntimeError: it is no part of an answer, as over HTTP/1; nothing of it goes out.
-        """
+        """The application's call: a part of the answer; returns once there is room for more."""
         stream, core = self._stream, self._owner.core
         if self._is_made() or self.scope.get(REFUSED):
             return
-        kind, more = message["type"], message.get("more_body", False)
-        if kind != (_BODY if stream.told else _START):
-            raise RuntimeError(f"ASGI message '{kind}' does not come next")
-        if kind == _START:
-            status, headers = message["status"], list(message.get("headers", ()))
-            head = answer_head(status, [*self._owner.default_headers(), *headers])
-            self._body_left = body_length(headers)
-            self._sends_body &= status not in _BODILESS
-            core.begin(stream, head)
-            return
-        if self._sends_body:
-            body = bytes(message.get("body", b""))
-            self._expect_fit(len(body), more)
-            core.send(stream, body)
-        if not more:
-            self._finish()
+        if message["type"] == _START:
+            own = self._owner.default_headers()
+            core.begin(stream, answer_head(message["status"], [*own, *message["headers"]]))
+        else:
+            core.send(stream, bytes(message["body"]))
+            if not message.get("more_body", False):
+                self._finish()
         self._owner.flush_soon()
         self._sending = True
         while stream.queue and not stream.gone:
@@ -254,34 +241,22 @@ class ServedStream:
         """Whether the answer is, or nobody wants it."""
         return self._stream.gone or self._stream.trailers is not None or self._unwanted
 
-    def _expect_fit(self, size: int, more: bool) -> None:
-        """Return where so much of a body, and more or nothing behind it, is what was told."""
-        if self._body_left == UNKNOWN:
-            return
-        left = self._body_left - size
-        if left < 0:
-            raise RuntimeError("Response content longer than Content-Length")
-        if left and not more:
-            raise RuntimeError("Response content shorter than Content-Length")
-        self._body_left = left
-
     def _finish(self) -> None:
-        """The answer is made. Where its client has yet to end the body, the end waits for that, for
-        a while: many clients take the end of a stream that they still send on for a failure."""
+        """The answer is made. Of a body that is still coming the rest is read and dropped for a
+        while: many clients take a reset for a failure of what they send, whatever came before."""
         stream, core = self._stream, self._owner.core
-        if stream.ended:
-            core.end(stream, b"")
-        else:
-            self._unwanted = True
+        if not stream.ended:
+            self._unwanted = stream.lingers = True
             self._hold(0)
             core.taken(stream, sum(map(len, stream.pieces)))
             stream.pieces.clear()
+        core.end(stream, b"")
         self._wake()
 
     def _end(self) -> None:
         """Nothing more is waited for; a client that still sends is told to stop."""
         self._unwanted = False
-        self._owner.core.end(self._stream, b"")
+        self._owner.core.part(self._stream)
         if self._answered:
             self._owner.let_go(self._stream)
         else:

@@ -63,6 +63,10 @@ class ScriptedService:
             raise ModelNotFound(f"no {name}")
         return spec(name=name)
 
+    def expect_known(self, name: str, version: str = "") -> None:
+        if name not in self.models:
+            self.check(name, version)
+
     def expect_ready(self) -> None:
         if self.stopping:
             raise Draining

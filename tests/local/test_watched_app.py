@@ -4,7 +4,6 @@ counted where nobody else has counted."""
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from segment_fixture import local_segment, spec
 
 from ringbatch.frontend.access.choice import AccessSettings
 from ringbatch.frontend.access.recorder import recording
-from ringbatch.frontend.http.fallback import ENDING, REFUSED
+from ringbatch.frontend.http.fallback import ENDING, EXCHANGES, REFUSED, Exchanges
 from ringbatch.frontend.http.watched_app import WatchedApp
 from ringbatch.frontend.load.reports import LoadReports
 from ringbatch.frontend.proxy.pass_through import READY_PATH, PassThrough
@@ -115,8 +114,7 @@ def ended(asked: Asked, *headers: tuple[bytes, bytes]) -> tuple[dict[str, int], 
         recorder, _ = recording(AccessSettings(), service.engine, "f")
         watched = WatchedApp(app, recorder, service.tallies.nobody[Protocol.HTTP])
         scope = {"type": "http", "method": "GET", "path": "/other", "headers": [*headers]}
-        with suppress(ZeroDivisionError):
-            await watched(scope, receive, send)
+        await watched(scope | {EXCHANGES: Exchanges()}, receive, send)
 
     asyncio.run(run())
     codes = ends_of(segment, [segment.layout.models])[segment.layout.models].codes
@@ -145,16 +143,20 @@ def test_a_request_that_is_passed_on_counts_once(
     assert ended(asked, *headers) == ({str(status): 1}, [status])
 
 
-def test_one_whose_client_leaves_before_the_answer_has_499() -> None:
-    async def asked(_service: Service, _scope: Any, _send: Any) -> None:
-        pass
+@pytest.mark.parametrize("answers", [False, True])
+def test_one_whose_client_leaves_before_the_answer_has_499(answers: bool) -> None:
+    async def asked(_service: Service, scope: Any, send: Any) -> None:
+        scope[EXCHANGES].end()
+        if answers:
+            await answer(send, 200)
 
     assert ended(asked) == ({"499": 1}, [499])
 
 
-def test_one_that_nobody_could_serve_has_500() -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, asyncio.CancelledError])
+def test_one_that_nobody_could_serve_has_500(error: type[BaseException]) -> None:
     async def asked(_service: Service, _scope: Any, _send: Any) -> None:
-        raise ZeroDivisionError
+        raise error
 
     assert ended(asked) == ({"500": 1}, [500])
 

@@ -1,0 +1,180 @@
+"""What an application answers and how it ends, the same over HTTP/1.1 and HTTP/2.
+
+An application may be anybody's, so nothing of it may end a process, leave a stream without an end,
+or go out if it is no answer.
+
+    the application                                     its client gets
+    --------------------------------------------------  -----------------------------------------
+    answers                                             the answer
+    ends without an answer                              500
+    raises anything without an answer                   500, or the answer to a `RequestError`
+    ends or raises in the middle of its answer          the beginning; the connection, or over
+                                                        HTTP/2 the stream, then ends with an error
+    sends an impossible head                            nothing of it; `send` raises
+    streams on after its client has left                `send` raises `ClientGone`
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from ringbatch.frontend.codec.outcome import InternalError
+from ringbatch.frontend.http.asgi import App, Receive, Scope, Send, refuse
+from ringbatch.frontend.http.fallback import EXCHANGES, REFUSED, Exchanges
+from ringbatch.shm.errors import RequestError
+
+log = logging.getLogger("ringbatch.frontend")
+
+Header = tuple[bytes, bytes]
+
+_START: Final = "http.response.start"
+_BODY: Final = "http.response.body"
+_STATUSES: Final = range(200, 600)
+"""Of final answers. A client takes a lower one for a word before the answer, and waits on."""
+_BODILESS: Final = (204, 304)
+_UNKNOWN: Final = -1
+_LENGTH: Final = b"content-length"
+_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+_CONTROL: Final = re.compile(rb"[\0-\x08\x0a-\x1f\x7f]")
+_DIGITS: Final = re.compile(rb"[0-9]{1,18}")
+
+
+class ClientGone(OSError):
+    """An application sends on although its client has left.
+
+    It is an `OSError`, as ASGI has it of `send` (HTTP, version 2.4).
+    """
+
+    def __init__(self) -> None:
+        super().__init__("the client has gone")
+
+
+async def answered(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+    """Run an application; whatever it does, its request is answered or cut off, and no error
+    leaves.
+
+    Args:
+        app: the application.
+        scope, receive, send: as ASGI has them. `send` gets sound answers alone: names are in lower
+            case, values without blanks around them, and bodies as long as their heads say, empty
+            where there may be none.
+    """
+    answer = _Answer(scope, send)
+    refusal: RequestError = InternalError()
+    try:
+        await app(scope, receive, answer.send)
+        if not answer.begun and not answer.is_gone():
+            log.error("frontend: %s: the application has not answered", _words(scope))
+    except RequestError as error:
+        refusal = error
+    except BaseException:
+        # `sys.exit` would end the process, and what cancels a task would leave a client waiting.
+        if answer.whole or not answer.is_gone():
+            log.exception("frontend: %s failed", _words(scope))
+    if not answer.begun and not answer.is_gone():
+        await refuse(answer.send, refusal)
+
+
+class _Answer:
+    """What an application answers to one request.
+
+    Attributes:
+        begun: whether its head is sent.
+        whole: whether all of it is.
+    """
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self._scope = scope
+        self._send = send
+        self._exchanges: Exchanges = scope.get(EXCHANGES, Exchanges())
+        self._is_bodiless = scope["method"] == "HEAD"
+        self._left = _UNKNOWN
+        """Bytes of the body that are to come."""
+        self.begun = self.whole = False
+
+    def is_gone(self) -> bool:
+        """Whether nobody takes the answer: its client has left, or was refused already."""
+        return self._exchanges.gone or bool(self._scope.get(REFUSED))
+
+    async def send(self, message: dict[str, Any]) -> None:
+        """The application's call: a part of the answer.
+
+        Raises:
+            RuntimeError, TypeError: it is no part of an answer, or does not come next.
+            ClientGone: nobody takes any more.
+        """
+        kind = message["type"]
+        if self.whole or kind != (_BODY if self.begun else _START):
+            raise RuntimeError(f"ASGI message '{kind}' does not come next")
+        if kind == _START:
+            await self._send(self._head(message))
+            self.begun = True
+            return
+        body, more = message.get("body", b""), bool(message.get("more_body", False))
+        if not isinstance(body, bytes | bytearray | memoryview):
+            raise TypeError(f"a body is bytes, not {type(body).__name__}")
+        if self._is_bodiless:
+            body = b""
+        elif self._left != _UNKNOWN:
+            self._expect_fit(len(body), more)
+        await self._send({"type": _BODY, "body": body, "more_body": more})
+        self.whole = not more
+        if more:
+            await self._pause()
+
+    async def _pause(self) -> None:
+        """Let others have their turn between two pieces, and end a stream that nobody takes. Who
+        listens for the end of the client has heard of it by then, and may end it in order."""
+        gone = self.is_gone()
+        await asyncio.sleep(0)
+        if gone:
+            raise ClientGone
+
+    def _head(self, message: dict[str, Any]) -> dict[str, Any]:
+        status = message["status"]
+        if not isinstance(status, int) or status not in _STATUSES:
+            raise RuntimeError(f"{status!r} is no status of an answer")
+        headers = list(_sound(message.get("headers", ())))
+        if status in _BODILESS:
+            self._is_bodiless = True
+            # It would be the length of a body that is elsewhere.
+            headers = [line for line in headers if line[0] != _LENGTH]
+        self._left = _length(headers)
+        return {"type": _START, "status": int(status), "headers": headers}
+
+    def _expect_fit(self, size: int, more: bool) -> None:
+        """Return if so much of a body, with more or nothing behind it, is as long as was said."""
+        left = self._left - size
+        if left < 0:
+            raise RuntimeError("Response content longer than Content-Length")
+        if left and not more:
+            raise RuntimeError("Response content shorter than Content-Length")
+        self._left = left
+
+
+def _sound(headers: Iterable[Header]) -> Iterable[Header]:
+    """Headers as both protocols take them; how a body is framed is the connection's to say."""
+    for name, value in headers:
+        name = name.lower()
+        if not _NAME.fullmatch(name):
+            raise RuntimeError("Invalid HTTP header name.")
+        if _CONTROL.search(value):
+            raise RuntimeError("Invalid HTTP header value.")
+        if name != b"transfer-encoding":
+            yield name, value.strip(b" \t")
+
+
+def _length(headers: Iterable[Header]) -> int:
+    lengths = {value for name, value in headers if name == _LENGTH}
+    if not lengths:
+        return _UNKNOWN
+    length = lengths.pop()
+    if lengths or not _DIGITS.fullmatch(length):
+        raise RuntimeError("Invalid Content-Length.")
+    return int(length)
+
+
+def _words(scope: Scope) -> str:
+    return f"{scope['method']} {scope['path'][:128]}"
