@@ -19,7 +19,7 @@ from uvicorn.server import ServerState
 from ringbatch.frontend.codec.outcome import error_body
 from ringbatch.frontend.codec.request_ids import ID_HEADER
 from ringbatch.frontend.http.asgi import Receive
-from ringbatch.frontend.http.head import MAX_HEAD_BYTES, MAX_HEADERS
+from ringbatch.frontend.http.head import HEAD_TOO_LONG, MAX_HEAD_BYTES, MAX_HEADERS
 from ringbatch.frontend.http.lingering import linger
 from ringbatch.frontend.http.old_answers import without_chunks
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
@@ -44,6 +44,9 @@ NOTHING_YET: Final = {"type": "http.request", "body": b"", "more_body": True}
 """What an application gets of a body of which nothing has come."""
 _OLD_VERSION: Final = "1.0"
 _VERSIONS: Final = (_OLD_VERSION, "1.1")
+_LINES_TOO_LONG: Final = (
+    f"what stands between or behind chunks is longer than {MAX_HEAD_BYTES} bytes"
+)
 _KEPT: Final = (b"connection", b"keep-alive")
 _HEAD_PIECE_BYTES: Final = 1 << 12
 """Parsed at once: a request of 20 bytes becomes objects of 2 KiB."""
@@ -151,8 +154,7 @@ class FallbackProtocol(HttpToolsProtocol):
             self._refuse(400, f"this is not an HTTP/1.1 request{reason}")
         # As long as a head may be the lines before a chunk, and those behind the last one.
         if self._line_bytes > MAX_HEAD_BYTES:
-            what = "what stands between or behind chunks" if self._in_body else "the head"
-            self._refuse(431, f"{what} is longer than {MAX_HEAD_BYTES} bytes")
+            self._refuse(431, _LINES_TOO_LONG if self._in_body else HEAD_TOO_LONG)
 
     def _feed(self, data: bytes) -> None:
         """Have the parser read on, past every wish for another protocol."""
@@ -233,6 +235,8 @@ class FallbackProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The parser's call: its head is there."""
+        if self._head_bytes() > MAX_HEAD_BYTES:
+            self._stop(431, HEAD_TOO_LONG)
         version = self.parser.get_http_version()
         if version not in _VERSIONS:
             self._stop(505, f"HTTP/{version} is not supported; send HTTP/1.1")
@@ -263,6 +267,11 @@ class FallbackProtocol(HttpToolsProtocol):
         # Falcon waits for something of the body before it looks at the head, but a client may wait
         # for the refusal of a body before it sends one.
         self.cycle.message_event.set()
+
+    def _head_bytes(self) -> int:
+        """How long the head is, if a single blank stands in each line."""
+        lines = sum(len(name) + len(value) + len(b": \r\n") for name, value in self.headers)
+        return len(b"%b %b HTTP/1.1\r\n\r\n" % (self.parser.get_method(), self.url)) + lines
 
     def _read_target(self) -> None:
         """A target that is more than a path, or less (RFC 9112, section 3.2)."""

@@ -26,7 +26,7 @@ from ringbatch.frontend.http.content_coding import (
 )
 from ringbatch.frontend.http.fast_lane_settings import FastLaneSettings
 from ringbatch.frontend.http.fast_lane_states import PHASE_OF, State
-from ringbatch.frontend.http.head import END, MAX_HEAD_BYTES, RequestHead, head_size
+from ringbatch.frontend.http.head import END, HEAD_TOO_LONG, MAX_HEAD_BYTES, RequestHead, head_size
 from ringbatch.frontend.http.lingering import linger
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, HEAD_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http.receiver import Receiver, read_with
@@ -319,7 +319,7 @@ class FastLane(asyncio.Protocol):
         self._seen_bytes = len(buffer)
         if size == 0:
             if len(buffer) >= MAX_HEAD_BYTES:
-                self._refuse(431, f"the head is longer than {MAX_HEAD_BYTES} bytes")
+                self._refuse(431, HEAD_TOO_LONG)
         elif size is None or self._take_head(bytes(memoryview(buffer)[:size])) is None:
             self._hand_over()
         else:

@@ -39,6 +39,7 @@ START: Final = b"POST /v"
 END: Final = b"\r\n\r\n"
 """How every head ends."""
 MAX_HEAD_BYTES: Final = 1 << 16
+HEAD_TOO_LONG: Final = f"the head is longer than {MAX_HEAD_BYTES} bytes"
 MAX_HEADERS: Final = 256
 """Of one request: a line of five bytes becomes objects of 150."""
 
