@@ -38,8 +38,9 @@ def run(*command: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def strays(names: list[str]) -> list[str]:
     """What a wheel of ringbatch must not hold."""
-    ours = re.compile(r"ringbatch(/(bench|engine|frontend|shm)|-[^/]+\.dist-info)/")
-    return [name for name in names if not ours.match(name)]
+    ours = re.compile(r"ringbatch(/(bench|engine|frontend|shm)|-[^/]+\.dist-info)/.+")
+    top = {"ringbatch/__init__.py", "ringbatch/py.typed"}
+    return [name for name in names if name not in top and not ours.fullmatch(name)]
 
 
 def readme_command(readme: str, mark: str) -> str:
@@ -124,13 +125,15 @@ def test_the_wheel_holds_every_module_of_the_tree(wheel_names: list[str]) -> Non
     }
     beside = ROOT / "bench"
     modules |= {str(path.relative_to(beside)) for path in (beside / "ringbatch").rglob("*.py")}
+    modules |= {f"ringbatch/{path.name}" for path in (ROOT / "top").glob("*.py")}
     assert modules - set(wheel_names) == set()
 
 
 @exhaustive
 def test_the_wheel_says_of_each_package_that_it_is_typed(wheel_names: list[str]) -> None:
     typed = {name for name in wheel_names if name.endswith("py.typed")}
-    assert typed == {f"{package.replace('.', '/')}/py.typed" for package in PACKAGES}
+    packages = ("ringbatch", *PACKAGES)
+    assert typed == {f"{package.replace('.', '/')}/py.typed" for package in packages}
 
 
 @exhaustive
@@ -171,13 +174,15 @@ def test_the_wheel_carries_the_licence(wheel_names: list[str]) -> None:
         "engine/collector/batching.py",
         "ringbatch/extra/x.py",
         "ringbatch/engine.py",
+        "ringbatch/top.py",
+        "ringbatch/__init__.pyi",
         "tests/conftest.py",
         "build/lib/ringbatch/shm/ring.py",
         "ringbatch_other/shm/ring.py",
     ],
 )
 def test_a_stray_file_in_a_wheel_is_reported(name: str) -> None:
-    ours = ["ringbatch/shm/ring.py", "ringbatch-0.1.0.dist-info/METADATA"]
+    ours = ["ringbatch/__init__.py", "ringbatch/shm/ring.py", "ringbatch-0.1.0.dist-info/METADATA"]
     assert strays([*ours, name]) == [name]
 
 

@@ -1,0 +1,32 @@
+"""Batches prediction requests, and runs each batch once, through shared memory.
+
+Here stands what a program on the same host needs first. Each name is looked up when it is used: the
+package is imported with each part of it, and so imports none of them itself.
+"""
+
+from typing import TYPE_CHECKING
+
+__all__ = ["Client", "__version__"]
+
+if TYPE_CHECKING:
+    from ringbatch.frontend import Client
+
+    __version__: str
+else:
+
+    def __getattr__(name):
+        if name == "Client":
+            from ringbatch import frontend
+
+            found = frontend.Client
+        elif name == "__version__":
+            from importlib.metadata import version
+
+            found = version(__name__)
+        else:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        globals()[name] = found
+        return found
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
