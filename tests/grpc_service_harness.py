@@ -49,17 +49,22 @@ BEGUN = frame(DATA, 0, 1, bytes(9))[:-1]
 class Harness:
     """The services and everything under them; within a running loop."""
 
-    def __init__(self, model: ModelSpec = IDENTITY, keys: ApiKeys | None = None) -> None:
+    def __init__(
+        self,
+        model: ModelSpec = IDENTITY,
+        keys: ApiKeys | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self.segment = local_segment(model, slots=SLOTS, lane_bytes=1 << 20)
         self.lane = Lane(self.segment, 0, lambda: None)
-        self.gateway = Gateway(self.lane, asyncio.get_running_loop())
-        self.service = Service(self.segment, self.gateway, time.monotonic_ns)
+        self.gateway = Gateway(self.lane, asyncio.get_running_loop(), clock)
+        self.service = Service(self.segment, self.gateway, clock)
         self.recorder, _ = recording(AccessSettings(), self.service.engine, "f")
         self.stopping = asyncio.Event()
         inference = Inference(self.service)
-        methods: dict[str, Method] = {}
-        heads = CallHeads(methods, keys)
-        methods |= methods_of(self.service, inference, self.stopping, heads, self.recorder)
+        self.methods: dict[str, Method] = {}
+        heads = CallHeads(self.methods, keys)
+        self.methods |= methods_of(self.service, inference, self.stopping, heads, self.recorder)
         self.settings = GrpcSettings(
             inference=inference,
             heads=heads,
@@ -104,12 +109,14 @@ class Harness:
         found: list[Request] = []
         while len(found) < count:
             await asyncio.sleep(0)
-            for ref in self._submitted.take():
-                request = self.port.read(ref & ~PART)
-                assert request is not None
-                found.append(request)
+            found += self.submitted()
         assert len(found) == count
         return found
+
+    def submitted(self) -> list[Request]:
+        """What the engine finds now, but for what nobody wants."""
+        found = [self.port.read(ref & ~PART) for ref in self._submitted.take()]
+        return [request for request in found if request is not None]
 
     async def quiet(self) -> None:
         """Until every task has run as far as it can."""
@@ -117,7 +124,12 @@ class Harness:
             await asyncio.sleep(0)
 
     def answer(self, *requests: Request, status: Status = Status.OK, text: str = "") -> None:
-        """Answer as one batch, with what each request holds."""
+        """Answer as one batch, with what each request holds, and have the answers looked for."""
+        self.publish(*requests, status=status, text=text)
+        self.gateway.collect()
+
+    def publish(self, *requests: Request, status: Status = Status.OK, text: str = "") -> None:
+        """Answer as one batch; nobody has looked for the answers yet."""
         self._batch += 1
         mark = BatchMark(self._batch, len(requests), Reason.IDLE, 0)
         for request in requests:
@@ -129,7 +141,6 @@ class Harness:
             else:
                 self.port.fail(request, status, text, mark, 0)
         self.port.flush()
-        self.gateway.collect()
 
 
 def on_loop(test: Callable[[], Coroutine[Any, Any, None]]) -> None:

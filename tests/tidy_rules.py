@@ -200,12 +200,16 @@ ROLE_TOPS = (
     "ringbatch.engine.process.fork_server",
     "ringbatch.engine.supervisor.loop",
     "ringbatch.engine.worker.role",
+    "ringbatch.frontend.request.gateway",
     "ringbatch.frontend.request.pipeline",
     "ringbatch.frontend.request.task",
     "ringbatch.frontend.request.tokenizing",
     "ringbatch.frontend.client.calls",
+    "ringbatch.frontend.grpc.connection",
     "ringbatch.frontend.grpc.service",
+    "ringbatch.frontend.http2.connection",
     "ringbatch.frontend.page.live",
+    "ringbatch.frontend.streams.served_connection",
     "ringbatch.frontend.streams.served_stream",
 )
 CALLERS_OF_MODELS = (

@@ -110,6 +110,9 @@ class Owner(Protocol):
     def let_go(self, stream: Stream[CallHead]) -> None:
         """A call has ended."""
 
+    def attempt(self, number: int, act: Callable[[], None]) -> None:
+        """Do something for the call on a stream, which alone ends if that raises."""
+
     def flush_soon(self) -> None:
         """There may be something to send."""
 
@@ -153,7 +156,7 @@ class ServedCall:
         if self.head.timeout_ns:
             timeout_s = self.head.timeout_ns / 1e9
             self._deadline_s = loop.time() + timeout_s
-            self._expiry = loop.call_later(timeout_s, self._expire)
+            self._expiry = loop.call_later(timeout_s, owner.attempt, stream.number, self._expire)
         if method.streams_requests:
             self._start(None)
 

@@ -94,7 +94,11 @@ class InferCall(Framing):
     def reply(self, answer: GrpcAnswer) -> None:
         """The answer is there."""
         self.call = None
-        self._owner.inferred(self, answer)
+        try:
+            self._owner.inferred(self, answer)
+        except Exception:
+            # It would reach whoever has looked for answers: another call, of another client.
+            self._owner.failed(self.stream.number)
 
 
 class GrpcConnection(ServedConnection[CallHead, ServedCall]):

@@ -6,6 +6,7 @@ or that they are gone. What is to be sent gathers until `take_output`. What a cl
 its stream or the connection, in the words of RFC 9113; no exception leaves.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -20,6 +21,7 @@ from ringbatch.frontend.http2.frames import (
     FRAME_HEAD_BYTES,
     FRAME_SIZE_ERROR,
     HEADERS,
+    INTERNAL_ERROR,
     LEAST_FRAME_BYTES,
     MAX_WINDOW,
     NO_ERROR,
@@ -43,6 +45,8 @@ from ringbatch.frontend.http2.header_rules import Request, expect_trailers
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
 from ringbatch.frontend.http2.patience import EACH_SECOND, FRAME, STREAM
 from ringbatch.frontend.http2.stream import Stream
+
+log = logging.getLogger("ringbatch.frontend")
 
 H = TypeVar("H")
 
@@ -133,8 +137,8 @@ class Connection(Bodies[H]):
         self._touched = touched
         try:
             self._read(data)
-        except ConnectionFault as fault:
-            self._end(fault.code, fault.text)
+        except Exception as error:
+            self._fail(error)
         for stream in touched:
             stream.touched = False
         return touched
@@ -155,8 +159,8 @@ class Connection(Bodies[H]):
         at = len(data)
         try:
             at = self._read_in_place(data)
-        except ConnectionFault as fault:
-            self._end(fault.code, fault.text)
+        except Exception as error:
+            self._fail(error)
         for stream in touched:
             stream.touched = False
         return at, touched
@@ -254,6 +258,15 @@ class Connection(Bodies[H]):
         if not self.over:
             self._end(code, text)
         return self._touched
+
+    def _fail(self, error: Exception) -> None:
+        """Reading has raised. Where that is no fault of the client's, it is one of the server's,
+        and what was read is as unsure."""
+        if isinstance(error, ConnectionFault):
+            self._end(error.code, error.text)
+        else:
+            log.error("http2: a connection ends, because reading it failed", exc_info=error)
+            self._end(INTERNAL_ERROR, "the server has failed")
 
     def _end(self, code: int, text: str) -> None:
         self.over = True

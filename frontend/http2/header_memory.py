@@ -95,8 +95,9 @@ class HeaderMemory(Generic[H]):
         count, room = len(entries), table.maxsize
         try:
             found: Fields = list(self._decoder.decode(block, raw=True))
-        except HPACKError as error:
-            raise ConnectionFault(COMPRESSION_ERROR, str(error)) from None
+        except HPACKError:
+            # The library's words may name addresses in memory.
+            raise ConnectionFault(COMPRESSION_ERROR, "a header block cannot be decoded") from None
         # What enters comes first, as an object of its own.
         now = entries[0] if entries else None
         self._changed = now is not first or len(entries) != count or table.maxsize != room

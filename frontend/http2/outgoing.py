@@ -43,7 +43,7 @@ _END: Final = END_HEADERS | END_STREAM
 
 
 class Outgoing(Generic[H]):
-    """The sending half of a connection.
+    """The sending half of a connection. What the state of a stream does not allow is not sent.
 
     Attributes:
         streams: those that are not gone, by number.
@@ -126,6 +126,8 @@ class Outgoing(Generic[H]):
             head, trailers: their blocks.
             body: is sent as it is.
         """
+        if not stream.takes_answer:
+            return
         size, number = len(body), stream.number
         if (
             size > self._frame_bytes
@@ -156,12 +158,14 @@ class Outgoing(Generic[H]):
 
     def begin(self, stream: Stream[H], head: bytes) -> None:
         """Send the head of an answer, more of which is to come."""
+        if not stream.takes_answer:
+            return
         stream.told = True
         self._send_block(stream.number, head, END_HEADERS)
 
     def send(self, stream: Stream[H], data: bytes) -> None:
         """Send a piece of the body, as soon as there is room for it."""
-        if not data:
+        if not data or not stream.takes_answer:
             return
         stream.queue.append(memoryview(data) if len(data) > LEAST_FRAME_BYTES else data)
         if len(stream.queue) == 1:
@@ -182,6 +186,8 @@ class Outgoing(Generic[H]):
 
     def inform(self, stream: Stream[H], head: bytes) -> None:
         """Send the head of an answer that is none yet, such as of status 100."""
+        if not stream.takes_answer:
+            return
         self._send_block(stream.number, head, END_HEADERS)
 
     def end(self, stream: Stream[H], trailers: bytes) -> None:
@@ -191,6 +197,8 @@ class Outgoing(Generic[H]):
             stream: of the answer.
             trailers: their block; empty where there are none.
         """
+        if not stream.takes_answer:
+            return
         stream.trailers = trailers
         if not stream.queue:
             self._send_end(stream.number, trailers)
@@ -200,11 +208,13 @@ class Outgoing(Generic[H]):
         """End a stream of which the answer has its end, or gets it once what waits is sent. A
         client that still sends is told to stop."""
         stream.lingers = False
-        if stream.answered:
+        if stream.answered and not stream.gone:
             self._close(stream)
 
     def reset(self, stream: Stream[H], code: int = CANCEL) -> None:
         """End a stream, whatever has come of it."""
+        if stream.gone:
+            return
         self._drop(stream)
         self._send_reset(stream.number, code)
 

@@ -1,11 +1,17 @@
 """A stream: one request and its answer.
 
-    state                what is so
-    -------------------  ------------------------------------------------------------
-    open                 neither `ended` nor `gone`
-    half-closed, remote  `ended`: its client has sent everything
-    half-closed, local   `answered` and `lingers`: its client may send on, and nobody wants it
-    closed               `gone`: answered and no longer lingering, or reset by either side
+    state                what is so                                         what may be sent
+    -------------------  -------------------------------------------------  ------------------
+    open                 neither `ended` nor `gone`                         an answer, a reset
+    half-closed, remote  `ended`: its client has sent everything            an answer, a reset
+    ending               `trailers`: the answer's end waits for room        a reset
+    half-closed, local   `answered` and `lingers`: its client may send on,  a reset
+                         and nobody wants it
+    closed               `gone`: answered and no longer lingering, or       nothing
+                         reset by either side
+
+What a state does not allow is not sent, and nothing else comes of it: an answer may be made in the
+very moment in which its client takes the call back.
 
 There is no state for one that has not begun: it has no object.
 """
@@ -93,3 +99,8 @@ class Stream(Generic[H]):
         self.trailers: bytes | None = None
         self.sent_bytes = 0
         self.received_bytes = 0
+
+    @property
+    def takes_answer(self) -> bool:
+        """Whether something of an answer may still be sent."""
+        return not self.gone and self.trailers is None

@@ -18,6 +18,7 @@ missed wake-ups. With nothing in flight there is no timer, and nothing runs.
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
@@ -27,6 +28,8 @@ from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.slot import Status
 from ringbatch.shm.spinning import Patience
+
+log = logging.getLogger("ringbatch.frontend")
 
 SWEEP_NS: Final = 1_000_000_000
 """The longest time between two looks at everything in flight."""
@@ -190,27 +193,22 @@ class Gateway:
             # Before the first call, because one waiter may cancel what another slot holds.
             for slot in found:
                 waiting[slot] = None
-            try:
-                self._tell(zip(calls, found, strict=True))
-            finally:
-                self._unsettled += len(found)
-                if self._unsettled >= SETTLED_TOGETHER or not self.lane.unanswered:
-                    self._settle()
+            self._tell(zip(calls, found, strict=True))
+            self._unsettled += len(found)
+            if self._unsettled >= SETTLED_TOGETHER or not self.lane.unanswered:
+                self._settle()
 
     def _settle(self) -> None:
         self._unsettled = 0
         self.settle()
 
     def _tell(self, calls: Iterable[tuple[Callable[[int], None], int]]) -> None:
-        remaining = iter(calls)
-        try:
-            for call, slot in remaining:
+        for call, slot in calls:
+            try:
                 call(slot)
-        except BaseException:
-            # A waiter that raises costs its own answer and nobody else's.
-            if rest := list(remaining):
-                self._call_soon(self._tell, rest)
-            raise
+            except Exception:
+                # Whoever looks for answers, perhaps another's request, has nothing to do with it.
+                log.exception("frontend: an answer was not passed on")
 
     def _rung(self) -> None:
         assert self._doorbell is not None

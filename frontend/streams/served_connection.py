@@ -6,12 +6,16 @@ are no timers but that of the stop: `tick` is called once a second for every con
 """
 
 import asyncio
+import logging
+from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
 from ringbatch.frontend.http2.connection import Connection
-from ringbatch.frontend.http2.frames import CANCEL, NO_ERROR
+from ringbatch.frontend.http2.frames import CANCEL, INTERNAL_ERROR, NO_ERROR
 from ringbatch.frontend.http2.stream import Stream
 from ringbatch.frontend.streams.connection_clocks import ConnectionClocks, Due
+
+log = logging.getLogger("ringbatch.frontend")
 
 H = TypeVar("H")
 
@@ -79,14 +83,12 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport's call: the connection is closed, by whomever."""
-        for stream in self.core.give_up(NO_ERROR, ""):
-            self._look_at(stream)
+        self._look_at_all(self.core.give_up(NO_ERROR, ""))
         self.core.take_output()
 
     def data_received(self, data: bytes) -> None:
         """The transport's call: bytes have come."""
-        for stream in self.core.receive(data):
-            self._look_at(stream)
+        self._look_at_all(self.core.receive(data))
         self._received()
 
     def received_in_place(self, data: memoryview) -> None:
@@ -95,8 +97,7 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         while at < end:
             size, streams = self.core.receive_in_place(data[at:])
             at += size
-            for stream in streams:
-                self._look_at(stream)
+            self._look_at_all(streams)
         self._received()
 
     def _received(self) -> None:
@@ -143,8 +144,8 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         """The server's call: another second has passed."""
         core = self.core
         core.tick()
-        for served in list(self._serving.values()):
-            served.tick()
+        for number, served in list(self._serving.items()):
+            self.attempt(number, served.tick)
         for stream in self._clocks.stalled(core):
             core.reset(stream, CANCEL)
             self._look_at(stream)
@@ -182,8 +183,41 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
             self._flushing = True
             self._loop.call_soon(self._flush)
 
+    def attempt(self, number: int, act: Callable[[], None]) -> None:
+        """Do something for one stream, which alone ends if that raises."""
+        try:
+            act()
+        except Exception:
+            self.failed(number)
+
+    def failed(self, number: int) -> None:
+        """Serving a stream has raised, which is being handled: its client is told so, and all other
+        streams go on."""
+        log.exception("a request over HTTP/2 has failed")
+        stream = self.core.streams.get(number)
+        if stream is None:
+            self._serving.pop(number, None)
+            return
+        self.core.reset(stream, INTERNAL_ERROR)
+        self._look_at(stream)
+        self.flush_soon()
+
+    def _look_at_all(self, touched: list[Stream[H]]) -> None:
+        """Something has happened on streams: first to those that are gone, because an answer may
+        come for these as soon as another one begins."""
+        for gone in (True, False):
+            for stream in touched:
+                if stream.gone is gone:
+                    self._look_at(stream)
+
     def _look_at(self, stream: Stream[H]) -> None:
         """Something has happened on a stream, by its client's doing or a clock's."""
+        try:
+            self._see_to(stream)
+        except Exception:
+            self.failed(stream.number)
+
+    def _see_to(self, stream: Stream[H]) -> None:
         if not stream.begun:
             if stream.gone:
                 self._held.pop(stream.number, None)
@@ -214,8 +248,8 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
     def _look_for_room(self) -> None:
         """There may be room for more of answers, and for more of them."""
         self._reliefs = self.core.reliefs
-        for served in list(self._serving.values()):
-            served.looked()
+        for number, served in list(self._serving.items()):
+            self.attempt(number, served.looked)
         while self._held and not self.core.full:
             self._look_at(self._held.pop(next(iter(self._held))))
 

@@ -24,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fuzz.connection import Pair, in_virtual_time, live
 from fuzz.corpora import mutator
 from fuzz.decoders import TARGETS, try_one
+from fuzz.grpc_life import live_over_grpc
 from fuzz.http2 import GrpcTarget, RestTarget
 from fuzz.http2_oracle import compare
 from fuzz.limits import Difference, Endless, Overrun
@@ -31,7 +32,7 @@ from fuzz.model_server import answer_one
 from fuzz.segment import live_beside_hostility
 
 CONNECTION, SEGMENT, ORACLE = "connection", "segment", "http2 beside h2"
-MODEL_SERVER = "model server"
+MODEL_SERVER, GRPC_LIFE = "model server", "grpc life"
 HTTP2: dict[str, type[GrpcTarget | RestTarget]] = {
     "http2 grpc": GrpcTarget,
     "http2 rest": RestTarget,
@@ -50,7 +51,7 @@ _KINDS = {
 
 def main() -> int:
     """Exit status 1 where something was found; it is printed with what repeats it."""
-    names = [CONNECTION, SEGMENT, MODEL_SERVER, *HTTP2, ORACLE, *TARGETS]
+    names = [CONNECTION, SEGMENT, MODEL_SERVER, GRPC_LIFE, *HTTP2, ORACLE, *TARGETS]
     parser = argparse.ArgumentParser(description="Fuzz whatever reads strangers' bytes.")
     parser.add_argument("--target", choices=names, help="one alone; by default all, in turn")
     parser.add_argument("--seconds", type=float, default=60, help="for all targets together")
@@ -111,6 +112,8 @@ def _attempts(target: str) -> Iterator[Callable[[int], Awaitable[object]]]:
         yield _awaitable(answer_one)
     elif target == ORACLE:
         yield _awaitable(compare)
+    elif target == GRPC_LIFE:
+        yield live_over_grpc
     elif target == CONNECTION:
         yield partial(live, {asks: Pair(asks_for_keys=asks) for asks in (False, True)})
     elif target in HTTP2:

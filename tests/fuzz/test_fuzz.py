@@ -22,6 +22,7 @@ from fuzz.connection import (
 )
 from fuzz.corpora import mutator
 from fuzz.decoders import TARGETS, try_one
+from fuzz.grpc_life import live_over_grpc
 from fuzz.http2 import GrpcTarget, RestTarget
 from fuzz.http2_oracle import compare
 from fuzz.limits import Difference
@@ -38,6 +39,8 @@ from ringbatch.frontend.falcon import exchange
 from ringbatch.frontend.http import fallback, head
 from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.fast_lane import FastLane
+from ringbatch.frontend.http2.stream import Stream
+from ringbatch.frontend.streams.served_connection import ServedConnection
 
 Caught = Callable[..., str]
 
@@ -45,6 +48,7 @@ CONNECTIONS_EACH = 1_000
 INPUTS_OF_A_DECODER = 3_000
 HOSTILE_LIVES = 250
 HOSTILE_ANSWERS = 2_000
+GRPC_LIVES = 300
 HTTP2_CONNECTIONS = 300
 ORACLE_RUNS = 300
 NEVER_ACCEPTED = {"v2 untyped", "grpc untyped"}
@@ -165,6 +169,25 @@ def test_a_path_that_is_not_utf_8_harms_nobody(tmp_path: Path) -> None:
         server.check()
 
 
+def live_all(seeds: range) -> int:
+    """Let frontends for gRPC live; how many calls they had."""
+    calls = 0
+    for seed in seeds:
+        try:
+            calls += in_virtual_time(live_over_grpc(seed))
+        except Exception as failure:
+            raise AssertionError(f"seed {seed}: {failure}") from failure
+    return calls
+
+
+@pytest.mark.parametrize("part", first_of(range(8), 1))
+def test_calls_over_grpc_that_begin_and_are_taken_back_in_any_order_harm_no_other(
+    part: int,
+) -> None:
+    seeds = range(part * GRPC_LIVES, (part + 1) * GRPC_LIVES)
+    assert live_all(seeds) > 50 * GRPC_LIVES
+
+
 def test_http2_is_read_as_h2_reads_it() -> None:
     frames = 0
     for seed in range(ORACLE_RUNS):
@@ -265,3 +288,14 @@ def test_a_worker_that_believes_its_model_server_is_caught(
     monkeypatch.setattr(owner, name, value)
     with pytest.raises(AssertionError, match=words):
         answer_many()
+
+
+def test_answers_to_calls_that_were_taken_back_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_order(connection: ServedConnection[Any, Any], touched: list[Stream[Any]]) -> None:
+        for stream in touched:
+            connection._look_at(stream)
+
+    monkeypatch.setattr(Stream, "takes_answer", True)
+    monkeypatch.setattr(ServedConnection, "_look_at_all", in_order)
+    with pytest.raises(AssertionError, match="KeyError"):
+        live_all(range(GRPC_LIVES))

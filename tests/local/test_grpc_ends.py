@@ -21,7 +21,7 @@ from ringbatch.frontend.grpc.messages import SCHEMA, inference
 from ringbatch.frontend.grpc.service import WINDOW, Control
 from ringbatch.frontend.http2.frames import CANCEL
 from ringbatch.shm.errors import ModelNotReady, Overloaded
-from ringbatch.shm.tallies import CODE_LABELS, Protocol, ends_of
+from ringbatch.shm.tallies import CLIENT_GONE, CODE_LABELS, Protocol, ends_of
 
 
 def test_a_stop_serves_what_comes_before_its_client_knows() -> None:
@@ -183,6 +183,27 @@ def test_an_inference_that_is_refused_before_it_is_read_counts_as_one() -> None:
         for _ in range(32):
             harness.client.connection.tick()
         assert counted(harness) == {(Protocol.GRPC, "504"): 1}
+
+    on_loop(test)
+
+
+def test_calls_that_are_taken_back_beside_new_ones_take_no_other_with_them() -> None:
+    async def test() -> None:
+        harness = Harness()
+        cancelled = [harness.call(message(number)) for number in range(40)]
+        harness.publish(*await harness.taken(40))
+        # The new ones come first, and have the gateway look for answers.
+        harness.client.held = bytearray()
+        new = [harness.call(message(number)) for number in range(120)]
+        for call in cancelled:
+            call.cancel()
+        harness.client.release()
+        harness.answer(*await harness.taken(120))
+        for number, call in enumerate(new):
+            assert numbers_in(await call.answer()) == [number]
+        assert not harness.client.gone()
+        codes = ends_of(harness.segment, [0])[0].codes[Protocol.GRPC]
+        assert (codes[0], codes[1 + CODE_LABELS.index(str(CLIENT_GONE))]) == (120, 40)
 
     on_loop(test)
 

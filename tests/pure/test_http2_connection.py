@@ -1,6 +1,7 @@
 """What a client may send on a connection of HTTP/2, and what becomes of it, by RFC 9113."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 from http2_harness import (
@@ -17,6 +18,7 @@ from http2_harness import (
 )
 
 from ringbatch.frontend.http2.bodies import STREAM_ROOM
+from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.frames import (
     ACK,
     CANCEL,
@@ -27,6 +29,7 @@ from ringbatch.frontend.http2.frames import (
     FRAME_SIZE_ERROR,
     GOAWAY,
     HEADERS,
+    INTERNAL_ERROR,
     MAX_WINDOW,
     NO_ERROR,
     PADDED,
@@ -42,10 +45,12 @@ from ringbatch.frontend.http2.frames import (
     STREAM_CLOSED,
     WINDOW_UPDATE,
 )
-from ringbatch.frontend.http2.header_rules import request_of
+from ringbatch.frontend.http2.header_memory import HeaderMemory
+from ringbatch.frontend.http2.header_rules import Request, request_of
 from ringbatch.frontend.http2.header_text import STATUS_200, field
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
 from ringbatch.frontend.http2.patience import STREAM
+from ringbatch.frontend.http2.stream import Stream
 
 HEAD = STATUS_200 + field(b"content-type", b"t")
 
@@ -103,6 +108,79 @@ def test_a_request_and_its_answer() -> None:
         (HEADERS, END_HEADERS | END_STREAM, 1, TRAILERS),
     ]
     assert (stream.gone, served.connection.streams) == (True, {})
+
+
+def answered(core: Connection[Request], stream: Stream[Request]) -> None:
+    core.answer(stream, HEAD, b"answer", TRAILERS)
+
+
+def cancelled(core: Connection[Request], stream: Stream[Request]) -> None:
+    core.receive(frame(RST_STREAM, 0, stream.number, CANCEL.to_bytes(4, "big")))
+
+
+def waiting(core: Connection[Request], stream: Stream[Request]) -> None:
+    core.receive(settings(window=0))
+    answered(core, stream)
+
+
+SENT: dict[str, Callable[[Connection[Request], Stream[Request]], None]] = {
+    "answer": answered,
+    "begin": lambda core, stream: core.begin(stream, HEAD),
+    "inform": lambda core, stream: core.inform(stream, HEAD),
+    "send": lambda core, stream: core.send(stream, b"more"),
+    "end": lambda core, stream: core.end(stream, TRAILERS),
+}
+
+
+@pytest.mark.parametrize("end", [answered, cancelled, waiting])
+@pytest.mark.parametrize("sent", SENT)
+def test_nothing_of_an_answer_is_sent_once_it_has_ended(
+    end: Callable[[Connection[Request], Stream[Request]], None], sent: str
+) -> None:
+    served = Served()
+    stream = served.one(call(1))
+    core = served.connection
+    end(core, stream)
+    served.said()
+    before = core.waiting_bytes, list(stream.queue), stream.gone
+    SENT[sent](core, stream)
+    assert served.said() == []
+    assert (core.waiting_bytes, list(stream.queue), stream.gone) == before
+
+
+@pytest.mark.parametrize(("end", "said"), [(answered, 0), (cancelled, 0), (waiting, 1)])
+def test_a_stream_is_reset_until_it_is_gone(
+    end: Callable[[Connection[Request], Stream[Request]], None], said: int
+) -> None:
+    served = Served()
+    stream = served.one(call(1))
+    end(served.connection, stream)
+    served.said()
+    served.connection.reset(stream)
+    assert [one.kind for one in served.said()] == said * [RST_STREAM]
+
+
+def test_a_failure_of_the_server_s_while_it_reads_ends_the_connection_in_words() -> None:
+    def read(_request: Request) -> Request:
+        raise ZeroDivisionError
+
+    served = Served()
+    first = served.one(call(1))
+    served.connection.headers = HeaderMemory(read, served.connection.patience)
+    touched = served.receive(frame(RST_STREAM, 0, 1, WORD) + call(3) + call(5))
+    assert [stream.number for stream in touched] == [1]
+    assert first.gone
+    assert served.connection.over
+    (said,) = served.said()
+    assert (said.kind, said.payload[4:8]) == (GOAWAY, INTERNAL_ERROR.to_bytes(4, "big"))
+    assert b"ZeroDivision" not in said.payload
+
+
+def test_no_words_of_the_library_s_reach_a_client() -> None:
+    served = Served()
+    served.receive(headers(1, data=b"\xff\xff\xff\xff\xff\xff\xff"))
+    (said,) = [one for one in served.said() if one.kind == GOAWAY]
+    assert said.payload[8:] == b"a header block cannot be decoded"
 
 
 def test_an_answer_before_the_end_of_the_body_tells_the_client_to_stop() -> None:

@@ -133,8 +133,9 @@ def test_what_waits_counts_until_the_last_of_it_is_sent() -> None:
     streams = [served.one(call(number)) for number in (1, 3, 5)]
     core.answer(streams[0], HEAD, bytes(10), TRAILERS)
     assert (core.waiting_bytes, core.reliefs) == (0, 0)
-    for stream in streams[1:]:
-        core.answer(stream, HEAD, bytes(30), TRAILERS)
+    core.answer(streams[1], HEAD, bytes(30), TRAILERS)
+    core.begin(streams[2], HEAD)
+    core.send(streams[2], bytes(30))
     core.send(streams[2], bytes(5))
     assert core.waiting_bytes == 65
     served.receive(widen(3, 19) + widen(5, 21))
