@@ -34,6 +34,8 @@ class LaneCounter(IntEnum):
     """Requests given up before their answer: the deadline came, or the client went."""
     HOLDERS = 9
     """Processes that took the lane, one after the other."""
+    TLS_FAILED = 10
+    """Connections to the lane's holder whose hand-shake over TLS failed."""
 
 
 class CollectorCounter(IntEnum):

@@ -35,6 +35,7 @@ from ringbatch.frontend.request.attachment import Attachment
 from ringbatch.frontend.security.credential_flags import add_flags, given_credentials
 from ringbatch.frontend.security.credentials import Security
 from ringbatch.frontend.v2.regions import SharedMemory
+from ringbatch.shm.counters import LaneCounter
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import Credentials
 from ringbatch.shm.host.descriptors import connections_allowed
@@ -106,6 +107,8 @@ async def serve(options: GrpcOptions, number: int, supervisor: SupervisorLine) -
     shared = SharedMemory(options.shared_memory_prefixes, options.max_request_bytes)
     listener = listen(options.address)
     attachment = Attachment.open(options.segment, shared)
+    counters = attachment.lane.counters
+    security.failed_handshakes.count = partial(counters.add, LaneCounter.TLS_FAILED)
     service = attachment.service
     reports = LoadReports(attachment.segment, time.monotonic_ns)
     recorder, writer = recording(options.access, service.engine, ROLE, reports)

@@ -19,6 +19,7 @@ from ringbatch.frontend.page.resources import add_routes
 from ringbatch.frontend.page.watchers import Watchers
 from ringbatch.frontend.request.readiness import obstacle_of
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.frontend.security.handshakes import FailedHandshakes
 from ringbatch.frontend.tracing.counts import TraceCounts
 from ringbatch.shm.descriptors import ModelWords
 from ringbatch.shm.model_spec import FIRST_VERSION, SERVING, ModelSpec
@@ -31,6 +32,7 @@ def create_control_app(
     watchers: Watchers,
     keys: ApiKeys | None = None,
     traces: TraceCounts | None = None,
+    failed_handshakes: FailedHandshakes | None = None,
 ) -> falcon.asgi.App[Request, Response]:
     """The ASGI application.
 
@@ -40,12 +42,15 @@ def create_control_app(
         watchers: of the page.
         keys: of which whoever asks from another host must send one; None where everybody is served.
         traces: counts of them; None where nothing is traced.
+        failed_handshakes: over TLS, with this process.
     """
     app = falcon.asgi.App(media_type=falcon.MEDIA_JSON, router=Router())
     if keys is not None:
         app.add_middleware(KeysFromAfar(keys))
     app.set_error_serializer(_serialize)
-    app.add_route("/metrics", Metrics(segment, version, traces))
+    app.add_route(
+        "/metrics", Metrics(EngineMetrics(segment, version, traces, failed_handshakes), segment.pid)
+    )
     app.add_route("/v2/health/live", Live())
     app.add_route("/v2/health/ready", Ready(segment))
     add_routes(app, watchers, segment)
@@ -55,15 +60,15 @@ def create_control_app(
 class Metrics:
     """Every counter and gauge of the engine."""
 
-    def __init__(self, segment: Segment, version: str, traces: TraceCounts | None) -> None:
-        self._segment = segment
-        self._metrics = EngineMetrics(segment, version, traces)
+    def __init__(self, metrics: EngineMetrics, pid: int) -> None:
+        self._metrics = metrics
+        self._pid = pid
 
     async def on_get(self, req: Request, resp: Response) -> None:
         """As text for Prometheus, or as OpenMetrics where that is accepted."""
         accepted = req.get_header("Accept") or ""
         # The kernel may take its time to say so, and others are served meanwhile.
-        used = await asyncio.to_thread(usage, self._segment.pid)
+        used = await asyncio.to_thread(usage, self._pid)
         resp.data, resp.content_type = encoded(self._metrics.collect(used), accepted)
 
     on_head = on_get

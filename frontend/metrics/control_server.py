@@ -97,7 +97,9 @@ async def serve(
 
         tracing = tracing_to(trace_endpoint, segment, version)
     config = Config(
-        create_control_app(segment, version, watchers, security.keys, tracing),
+        create_control_app(
+            segment, version, watchers, security.keys, tracing, security.failed_handshakes
+        ),
         loop="none",
         lifespan="off",
         ws="none",

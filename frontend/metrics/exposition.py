@@ -17,6 +17,7 @@ from ringbatch.frontend.metrics.processes import Usage
 from ringbatch.frontend.metrics.traces import trace_metrics
 from ringbatch.frontend.metrics.upstreams import upstream_metrics
 from ringbatch.frontend.request.readiness import obstacle_of
+from ringbatch.frontend.security.handshakes import FailedHandshakes
 from ringbatch.frontend.tracing.counts import TraceCounts
 from ringbatch.shm.counters import (
     CollectorCounter,
@@ -46,6 +47,7 @@ LANE_NAMES: Final = {
     LaneCounter.CORRUPT_RINGS: ("lane_corrupt_rings", "Rings that claimed the impossible."),
     LaneCounter.CANCELLED: ("lane_cancelled", "Requests given up before their answer."),
     LaneCounter.HOLDERS: ("lane_holders", "Processes that took the lane, one after the other."),
+    LaneCounter.TLS_FAILED: ("lane_tls_failed", "TLS hand-shakes that failed."),
 }
 """By counter, the name behind ``ringbatch_`` and what it says."""
 COLLECTOR_NAMES: Final = {
@@ -124,10 +126,18 @@ class EngineMetrics:
         segment: attached.
         version: of ringbatch.
         traces: counts of them; None where nothing is traced.
+        failed_handshakes: over TLS, with this process.
     """
 
-    def __init__(self, segment: Segment, version: str, traces: TraceCounts | None = None) -> None:
+    def __init__(
+        self,
+        segment: Segment,
+        version: str,
+        traces: TraceCounts | None = None,
+        failed_handshakes: FailedHandshakes | None = None,
+    ) -> None:
         self._segment = segment
+        self._failed = failed_handshakes or FailedHandshakes()
         self._version = version
         self._traces = traces
         self._serving: list[ModelSpec] = []
@@ -161,6 +171,10 @@ class EngineMetrics:
         yield from upstream_metrics(segment, self._serving)
         yield from own_metrics(segment, self._accounts)
         yield from _of_processes(used)
+        failed = "TLS hand-shakes at the control address that failed."
+        family = Family("counter", "ringbatch_control_tls_failed", failed)
+        family.add((), self._failed.total)
+        yield family
         if self._traces is not None:
             yield from trace_metrics(self._traces)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from ringbatch.frontend.security.api_keys import ApiKeys
+from ringbatch.frontend.security.handshakes import FailedHandshakes, Handshake
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.credentials import Credentials, Tls, key_digests, server_tls
 
@@ -87,13 +88,19 @@ class ContextInForce(ssl.SSLContext):
 
     Attributes:
         current: that context.
+        failed: who is told of hand-shakes that fail.
     """
 
     current: ssl.SSLContext
+    failed: FailedHandshakes
 
     def wrap_bio(self, *arguments: Any, **named: Any) -> ssl.SSLObject:
         """The event loop's call: a connection has come."""
-        return self.current.wrap_bio(*arguments, **named)
+        self.current.sslobject_class = Handshake
+        made = self.current.wrap_bio(*arguments, **named)
+        assert isinstance(made, Handshake), "contexts make what they are told to"
+        made.failed = self.failed
+        return made
 
 
 class Changes(NamedTuple):
@@ -114,6 +121,7 @@ class Security:
     Attributes:
         keys: those of which a client must send one; None where everybody is served.
         context: for listening sockets; None where connections are plain.
+        failed_handshakes: over TLS.
 
     Args:
         credentials: the files.
@@ -126,6 +134,7 @@ class Security:
     def __init__(self, credentials: Credentials, protocols: Sequence[str] = ("http/1.1",)) -> None:
         self.keys: ApiKeys | None = None
         self.context: ContextInForce | None = None
+        self.failed_handshakes = FailedHandshakes()
         self._digests: Watched[frozenset[bytes]] | None = None
         if credentials.api_keys is not None:
             path = credentials.api_keys
@@ -137,9 +146,11 @@ class Security:
         if self._tls.value is not None:
             self.context = ContextInForce(ssl.PROTOCOL_TLS_SERVER)
             self.context.current = self._tls.value.context
+            self.context.failed = self.failed_handshakes
 
     def look(self) -> Changes:
-        """Notice changed files, and put into force what they hold."""
+        """Notice changed files, and put into force what they hold; count what has failed."""
+        self.failed_handshakes.look()
         return Changes(keys=self._look_at_keys(), authorities=self._look_at_certificates())
 
     def _look_at_keys(self) -> bool:

@@ -124,6 +124,8 @@ class FrontendWorker(UvicornWorker):  # type: ignore[misc]
         except StartupError as error:
             self.log.error("a frontend cannot start: %s", error)
             sys.exit(Arbiter.WORKER_BOOT_ERROR)
+        counters = frontend.lane.counters
+        security.failed_handshakes.count = partial(counters.add, LaneCounter.TLS_FAILED)
         setproctitle(f"ringbatch: frontend {frontend.lane.index}")
         self._install_sigquit_handler()
         config: Config = self.config

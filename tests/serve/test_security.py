@@ -190,6 +190,44 @@ def test_who_speaks_no_tls_is_not_served(server: Server, door: str) -> None:
             plain.receive()
 
 
+@pytest.mark.parametrize("door", ["http", "grpc", "control"])
+def test_hand_shakes_that_fail_are_counted_and_logged(
+    start: Start, authority: Authority, door: str, wait_until: WaitUntil
+) -> None:
+    """Each of its own kind: plain HTTP, a client that does not trust the certificate, and one that
+    hangs up amid its words. A port that is only looked at is no failure."""
+    certificate, key = authority.certify("failing")
+    server = start(
+        {"echo": {"path": "moody.py"}},
+        grpc_port=0,
+        control_port=0,
+        tls_certificate=str(certificate),
+        tls_key=str(key),
+    )
+    ports = {"http": server.port, "grpc": grpc_port(server), "control": server.control_port}
+    name = "ringbatch_control_tls_failed" if door == "control" else "ringbatch_lane_tls_failed"
+
+    def counted() -> float:
+        return sum(n for key, n in samples(server).items() if key[0] == f"{name}_total")
+
+    assert counted() == 0
+    with Connection(ports[door]):
+        """Nothing is said."""
+    with Connection(ports[door]) as plain:
+        plain.send(request("/", method="GET"))
+        with pytest.raises(Closed):
+            plain.receive()
+    wait_until(lambda: counted() == 1, "plain HTTP is counted")
+    words = "TLS hand-shakes failed: the client spoke plain HTTP (1)"
+    wait_until(lambda: words in server.stderr, "its reason is logged")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        SecureConnection(ports[door], ssl.create_default_context())
+    with Connection(ports[door]) as broken:
+        broken.send(b"\x16\x03\x01\x02\x00\x01")
+    wait_until(lambda: counted() == 3, "the others are counted")
+    assert server.stderr.count("TLS hand-shakes failed") == 1, "once in a while"
+
+
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
 def test_tls_before_1_2_is_refused(server: Server, authority: Authority) -> None:
     context = authority.client_context()

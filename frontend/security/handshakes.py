@@ -1,0 +1,102 @@
+"""TLS hand-shakes that fail: how many, and why.
+
+Event loops close such a connection and say nothing: no protocol of ours has seen it yet. So each
+hand-shake is watched where OpenSSL makes it.
+"""
+
+import logging
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+log = logging.getLogger("ringbatch.frontend")
+
+LOG_EVERY_S: Final = 60.0
+_CUT_OFF: Final = "the client hung up, or took too long"
+_WORDS: Final = {
+    "HTTP_REQUEST": "the client spoke plain HTTP",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client showed no certificate",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust this certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not trust this certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not trust this certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "the client takes this certificate for expired",
+    "UNSUPPORTED_PROTOCOL": "the client speaks no TLS 1.2 or 1.3",
+}
+"""Of OpenSSL's reasons, those with a cause that can be named."""
+
+
+class FailedHandshakes:
+    """Counts hand-shakes that fail, and logs why, at most once in `LOG_EVERY_S`.
+
+    Attributes:
+        total: since the process began.
+        count: is called with how many there are since its last call; until it is set, nobody is.
+
+    Args:
+        clock: in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.total = 0
+        self.count: Callable[[int], None] = lambda _failed: None
+        self._clock = clock
+        self._counted = 0
+        self._reasons: Counter[str] = Counter()
+        self._quiet_until_s = 0.0
+
+    def add(self, reason: str) -> None:
+        """Note one. Nothing else is done: the garbage collector may be who calls."""
+        self.total += 1
+        self._reasons[reason] += 1
+
+    def look(self) -> None:
+        """The server's call, once a second: count and log those that are new."""
+        if self.total > self._counted:
+            new, self._counted = self.total - self._counted, self.total
+            self.count(new)
+        if self._reasons and self._clock() >= self._quiet_until_s:
+            reasons, self._reasons = self._reasons, Counter()
+            self._quiet_until_s = self._clock() + LOG_EVERY_S
+            told = ", ".join(f"{reason} ({count})" for reason, count in reasons.most_common())
+            log.warning("TLS hand-shakes failed: %s", told)
+
+
+class Handshake(ssl.SSLObject):
+    """One connection's TLS, which tells how its hand-shake fails.
+
+    Attributes:
+        failed: who is told; it is set before the hand-shake begins.
+    """
+
+    failed: FailedHandshakes
+    _steps = 0
+    _over = False
+
+    def do_handshake(self) -> None:
+        """The event loop's call, whenever bytes have come."""
+        self._steps += 1
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            self._over = True
+            self.failed.add(reason_of(error))
+            raise
+        self._over = True
+
+    def __del__(self) -> None:
+        # The first step is made before anything has come; a port that is only looked at has no
+        # other, and that is no failure.
+        if self._steps > 1 and not self._over:
+            self.failed.add(_CUT_OFF)
+
+
+def reason_of(error: ssl.SSLError) -> str:
+    """Why a hand-shake failed, in words; none of them are the client's."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the client's certificate is not good: {error.verify_message}"
+    reason: str = getattr(error, "reason", None) or "unknown"
+    return _WORDS.get(reason, reason.lower().replace("_", " "))
