@@ -72,7 +72,7 @@ def create_app(
     app.add_middleware(Counting(service))
     if keys is not None:
         app.add_middleware(Authentication(keys))
-    app.add_middleware(OwnPagesOnly())
+    app.add_middleware(OwnPagesOnly(by_key=keys is not None))
     app.set_error_serializer(_serialize)
     app.add_error_handler(Exception, _handle_defect)
     app.add_error_handler(RequestError, _handle_request_error)

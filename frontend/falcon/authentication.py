@@ -1,7 +1,9 @@
 """Who is refused on the Falcon path before anything else is looked at: whoever has no API key, and
 pages of other sites that would change something here."""
 
+import ipaddress
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import falcon
 from falcon.asgi import Request, Response
@@ -12,6 +14,10 @@ from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
 
 _READING: Final = ("GET", "HEAD", "OPTIONS")
 _OWN_SITES: Final = ("same-origin", "none")
+_UNVERIFIED: Final = "http"
+"""The scheme of origins whose name no certificate vouches for."""
+_PRIVATE: Final = (".localhost", ".local", ".internal", ".test", ".home.arpa")
+"""What names end with that nobody can register (RFC 6761, RFC 6762, RFC 8375, ICANN)."""
 
 
 class Authentication:
@@ -35,7 +41,15 @@ class Authentication:
 class OwnPagesOnly:
     """Falcon's middleware: a browser sends what any page asks it to, from within the network in
     which it is, and with the certificate that its user has. So what a page of another site sends
-    changes nothing here. Resources whose `answers_only` is true change nothing anyway."""
+    changes nothing here. Resources whose `answers_only` is true change nothing anyway.
+
+    Args:
+        by_key: whether a request needs a key. Without one, a page of another site also counts as
+            foreign if the site's own name leads here (DNS rebinding).
+    """
+
+    def __init__(self, *, by_key: bool) -> None:
+        self._by_key = by_key
 
     async def process_resource(
         self, req: Request, _resp: Response, resource: object, _params: dict[str, Any]
@@ -43,11 +57,17 @@ class OwnPagesOnly:
         """After routing; raises `falcon.HTTPForbidden`."""
         if req.method in _READING or getattr(resource, "answers_only", False):
             return
-        if is_foreign(
-            req.get_header("Sec-Fetch-Site"), req.get_header("Origin"), req.get_header("Host") or ""
-        ):
+        site, origin = req.get_header("Sec-Fetch-Site"), req.get_header("Origin")
+        host = req.get_header("Host") or ""
+        if is_foreign(site, origin, host):
             raise falcon.HTTPForbidden(
                 description="this was sent by a page of another site, which may change nothing here"
+            )
+        if not self._by_key and site is None and is_rebindable(origin, host):
+            raise falcon.HTTPForbidden(
+                description=f'this was sent by a page of "{host[:80]}", a name that another site '
+                "may have and let lead here; ask by the server's address, over TLS, or with API "
+                "keys"
             )
 
 
@@ -63,3 +83,25 @@ def is_foreign(site: str | None, origin: str | None, host: str) -> bool:
     if site is not None:
         return site.lower() not in _OWN_SITES
     return origin is not None and origin.lower().partition("://")[2] != host.lower()
+
+
+def is_rebindable(origin: str | None, host: str) -> bool:
+    """Return whether a page's own host may be a name that somebody registered and let lead here.
+
+    Args:
+        origin: the request's header Origin; None where there is none, as of whatever is no browser.
+        host: its header Host.
+    """
+    if origin is None or origin.lower().partition("://")[0] != _UNVERIFIED:
+        return False
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        return True
+    if name.endswith(_PRIVATE) or not {".", ":"} & set(name):
+        return False
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return True
+    return False

@@ -1,6 +1,7 @@
 """Every endpoint on Falcon, with a service whose answers are scripted."""
 
 import asyncio
+import hashlib
 import zlib
 from dataclasses import replace
 from typing import Any
@@ -159,6 +160,43 @@ def test_pages_of_other_sites_change_nothing(path: str) -> None:
         assert "another site" in got.json["error"]
     for case, headers in OWN.items():
         assert ask("POST", path, headers=headers, **HERE).status_code != 403, case
+
+
+@pytest.mark.parametrize(
+    ("host", "refused"),
+    [
+        ("attacker.example", True),
+        ("10.0.0.1.attacker.example", True),
+        ("localhost.attacker.example", True),
+        ("attacker.example.", True),
+        ("[::1", True),
+        ("127.0.0.1", False),
+        ("[::1]", False),
+        ("localhost", False),
+        ("engine", False),
+        ("engine.default.svc.cluster.local", False),
+    ],
+)
+def test_without_keys_no_page_changes_anything_under_a_name_that_others_may_have(
+    host: str, refused: bool
+) -> None:
+    """The page's host and the request's are the same then (DNS rebinding)."""
+
+    def status(keys: ApiKeys | None, **headers: str) -> int:
+        service = ScriptedService()
+        app = create_app(service, MAX_REQUEST_BYTES, keys=keys)  # type: ignore[arg-type]
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        got = TestClient(app).simulate_post("/v2/logging", headers=sent, host=host, port=8080)
+        return got.status_code
+
+    own = f"http://{host}:8080"
+    assert (status(None, Origin=own) == 403) is refused
+    # A browser says so under a name that a certificate vouches for.
+    assert status(None, Origin=own, Sec_Fetch_Site="same-origin") != 403
+    assert status(None, Origin=f"https://{host}:8080") != 403
+    assert status(None) != 403
+    keys = ApiKeys([hashlib.sha256(b"key").digest()])
+    assert status(keys, Origin=own, X_API_Key="key") != 403
 
 
 @pytest.mark.parametrize("path", CHANGES[:5])
