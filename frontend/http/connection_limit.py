@@ -57,7 +57,10 @@ class TurnedAway(asyncio.Protocol):
 
 
 def at_most(
-    connections: int, served: Callable[..., asyncio.BaseProtocol], state: ServerState
+    connections: int,
+    served: Callable[..., asyncio.BaseProtocol],
+    state: ServerState,
+    make_room: Callable[[], bool] = lambda: False,
 ) -> Callable[..., asyncio.BaseProtocol]:
     """What makes the protocol of every connection.
 
@@ -66,12 +69,13 @@ def at_most(
         served: makes the protocol of one of these, as uvicorn does; it puts itself among the
             connections of `state`.
         state: the server's.
+        make_room: called for a connection beyond these; whether it is served in another's place.
     """
     others: set[TurnedAway] = set()
     heads = ResponseHeads(state)
 
     def make(*arguments: Any) -> asyncio.BaseProtocol:
-        if len(state.connections) < connections:
+        if len(state.connections) < connections or make_room():
             return served(*arguments)
         status, body, headers = outcome(too_many_connections(connections))
         head = heads.other(status, headers, keep_alive=False)

@@ -21,11 +21,15 @@ from setproctitle import setproctitle
 from uvicorn.config import Config
 
 from ringbatch.frontend.http.connection_limit import at_most
-from ringbatch.frontend.http.fallback import FallbackProtocol
 from ringbatch.frontend.http.server import TickingServer
 from ringbatch.frontend.load.agent import Agent
 from ringbatch.frontend.load.reading import LoadReader
 from ringbatch.frontend.metrics.control_app import create_control_app
+from ringbatch.frontend.metrics.control_connections import (
+    MAX_CONNECTIONS,
+    ControlConnection,
+    make_room,
+)
 from ringbatch.frontend.page.history import History
 from ringbatch.frontend.page.live import Live
 from ringbatch.frontend.page.watchers import Watchers
@@ -43,7 +47,6 @@ from ringbatch.shm.host.process import (
 from ringbatch.shm.host.supervisor_line import SupervisorLine
 from ringbatch.shm.segment import Segment
 
-MAX_CONNECTIONS: Final = 64
 _IDLE_TIMEOUT_S: Final = 75
 """Longer than Prometheus waits between two looks, by default a minute."""
 
@@ -111,7 +114,10 @@ async def serve(
         timeout_keep_alive=_IDLE_TIMEOUT_S,
     )
     server = ControlServer(config, security, watchers)
-    config.http = at_most(MAX_CONNECTIONS, FallbackProtocol, server.server_state)  # type: ignore[assignment]
+    state: Any = server.server_state
+    config.http = at_most(  # type: ignore[assignment]
+        MAX_CONNECTIONS, ControlConnection, state, partial(make_room, state.connections)
+    )
     settle()
     asyncio.get_running_loop().call_soon(partial(supervisor.tell, Ready()))
     tasks = [asyncio.create_task(own) for own in (supervisor.beat(), live.run())]

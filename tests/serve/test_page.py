@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from serve.secure import KEY, OTHER_KEY, bearer, write_private
 from serve.server import Server, Start
 from tiers import exhaustive
 
+from ringbatch.frontend.metrics.control_connections import MAX_CONNECTIONS
 from ringbatch.frontend.page.watchers import MAX_WATCHERS
 
 WaitUntil = Callable[..., Any]
@@ -312,3 +313,15 @@ def test_beyond_this_host_a_key_is_asked_for_and_the_file_of_keys_is_followed(
         wait_until(lambda: status("/", bearer(OTHER_KEY)) == 200, "the other key")
         assert status("/", bearer()) == 401
         stream.wait_end()
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET /metrics HT", b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n"]
+)
+def test_connections_that_ask_for_nothing_keep_nobody_out(port: int, said: bytes) -> None:
+    with Stream(port) as stream, ExitStack() as stack:
+        for _ in range(2 * MAX_CONNECTIONS):
+            stack.enter_context(Connection(port)).send(said)
+            with Connection(port) as connection:
+                assert connection.ask(asking("/metrics")).status == 200
+        stream.event()
