@@ -11,7 +11,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import inf
 from typing import Final, Self, TypeVar
@@ -78,6 +78,13 @@ class _Metric:
                 _say_full(self.metric.name)
         return series
 
+    def _number(self, value: object, wanted: str = "a number") -> float:
+        """A value as a float, before anything is counted of it."""
+        if not isinstance(value, str | bytes | bytearray):
+            with suppress(OverflowError, TypeError, ValueError):
+                return float(value)  # type: ignore[arg-type]
+        raise ValueError(f"metric {self.metric.name}: wants {wanted}, not {value!r:.80}")
+
     def _add(self, at: int, amount: float) -> None:
         """Add to one of its values; the caller has the lock."""
         if self._wants_labels:
@@ -94,8 +101,9 @@ class Counter(_Metric):
         """Count.
 
         Raises:
-            ValueError: the amount is negative or not finite, or labels are not said.
+            ValueError: the amount is no number, negative or not finite, or labels are not said.
         """
+        amount = self._number(amount)
         if not 0 <= amount < inf:
             name = self.metric.name
             raise ValueError(f"metric {name}: a counter goes up by 0 or more, not by {amount!r}")
@@ -107,20 +115,26 @@ class Gauge(_Metric):
     """What goes up and down. Each worker's value is shown by itself, until the worker ends."""
 
     def set(self, value: float) -> None:
-        """Have it be that from now on."""
+        """Have it be that from now on.
+
+        Raises:
+            ValueError: it is no number, or labels are not said.
+        """
+        value = self._number(value)
         with self._book.lock:
             self._add(0, 0)
             if self.place >= 0:
                 self._book.values[self.place] = value
 
     def inc(self, amount: float = 1) -> None:
-        """Have it be so much more."""
+        """Have it be so much more; raises as `set`."""
+        amount = self._number(amount)
         with self._book.lock:
             self._add(0, amount)
 
     def dec(self, amount: float = 1) -> None:
-        """Have it be so much less."""
-        self.inc(-amount)
+        """Have it be so much less; raises as `set`."""
+        self.inc(-self._number(amount))
 
 
 class Histogram(_Metric):
@@ -130,12 +144,13 @@ class Histogram(_Metric):
         """Count a value in its bucket.
 
         Raises:
-            ValueError: it is not finite, or labels are not said.
+            ValueError: it is no finite number, or labels are not said.
         """
         bounds = self.metric.bounds
+        value = self._number(value, "a finite number")
         if not -inf < value < inf:
             name = self.metric.name
-            raise ValueError(f"metric {name}: a finite number is observed, not {value!r}")
+            raise ValueError(f"metric {name}: wants a finite number, not {value!r}")
         with self._book.lock:
             self._add(bisect_left(bounds, value), 1)
             self._add(len(bounds) + 1, value)

@@ -19,6 +19,13 @@ _SUFFIXES: Final[dict[Kind, str]] = {
 }
 
 
+class _FallingSum(str):
+    """Lines of a sum that may fall, which is no counter: OpenMetrics has none beside such
+    buckets."""
+
+    __slots__ = ()
+
+
 class Family:
     """One metric, with a line for each combination of labels.
 
@@ -60,7 +67,9 @@ class Family:
             below += count
             self._lines.append(f'{start}{bound}"}} {below}\n')
         braced = _braced(pairs)
-        self._lines.append(f"{name}_count{braced} {below}\n{name}_sum{braced} {total!r}\n")
+        sums = f"{name}_count{braced} {below}\n{name}_sum{braced} {total!r}\n"
+        falls = total < 0 or float(bounds[0]) < 0
+        self._lines.append(_FallingSum(sums) if falls else sums)
 
     def take(self, other: "Family") -> None:
         """Say what another says as well, which may have other labels."""
@@ -72,11 +81,13 @@ class Family:
 
     def text(self, *, as_open: bool) -> str:
         """All of it; in OpenMetrics, or else in Prometheus' own format."""
-        name, kind = self.name, self.kind
+        name, kind, lines = self.name, self.kind, self._lines
+        if as_open and kind == "histogram":
+            lines = [line for line in lines if not isinstance(line, _FallingSum)]
         if not as_open:
             name, kind = self._sample, "gauge" if kind == "info" else kind
         says = self.says.replace("\\", r"\\").replace("\n", r"\n")
-        return f"# HELP {name} {says}\n# TYPE {name} {kind}\n{''.join(self._lines)}"
+        return f"# HELP {name} {says}\n# TYPE {name} {kind}\n{''.join(lines)}"
 
 
 def gauge(name: str, says: str, value: float) -> Family:

@@ -40,7 +40,8 @@ async def opened(hosts: Sequence[str], sent: Sequence[bytes]) -> list[Transport]
     for host, data in zip(hosts, sent, strict=True):
         transport = Transport()
         transport.extra["peername"] = (host, 1)
-        transport.protocol = protocol = make()
+        protocol: Any = make()
+        transport.protocol = protocol
         protocol.connection_made(transport)
         if data and not isinstance(protocol, TurnedAway):
             protocol.data_received(data)

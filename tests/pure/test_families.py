@@ -57,3 +57,30 @@ def test_whatever_a_model_is_called_its_label_says_so(name: str) -> None:
     counter.add([name], 1)
     (family,) = read_text(encoded([counter], "")[0].decode())
     assert [sample.labels for sample in family.samples] == [{"model": name}]
+
+
+@given(
+    st.sets(st.floats(-9, 9), min_size=1, max_size=4),
+    st.lists(st.integers(0, 9), min_size=5, max_size=5),
+    st.floats(-1e9, 1e9),
+)
+def test_every_distribution_is_read_by_a_strict_parser(
+    bounds: set[float], counts: list[int], total: float
+) -> None:
+    """OpenMetrics has no sum where values below 0 may make it fall."""
+    ascending = [*map(repr, sorted(bounds)), "+Inf"]
+    times = Family("histogram", "ringbatch_times", "How long.", ["model"])
+    times.add_histogram(["m"], ascending, counts[: len(ascending)], total)
+    other = Family("histogram", "ringbatch_times", "How long.", ["model"])
+    other.add_histogram(["n"], ascending, counts[: len(ascending)], abs(total))
+    times.take(other)
+    (open_,) = read_openmetrics(  # type: ignore[no-untyped-call]
+        encoded([times], OPENMETRICS)[0].decode()
+    )
+    (plain,) = read_text(encoded([times], "")[0].decode())
+    falls = total < 0 or min(bounds) < 0
+    names = [sample.name for sample in open_.samples if sample.labels["model"] == "m"]
+    assert ("ringbatch_times_sum" in names) is not falls
+    assert names.count("ringbatch_times_bucket") == len(ascending)
+    sums = [sample.value for sample in plain.samples if sample.name == "ringbatch_times_sum"]
+    assert sums == [total, abs(total)]

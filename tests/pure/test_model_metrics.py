@@ -5,6 +5,7 @@ import os
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ringbatch.engine.metrics import counter, gauge, histogram
@@ -58,6 +59,32 @@ def test_each_kind_counts_as_its_name_says(book: Book) -> None:
         ("seconds",): (2.0, 1.0, 1.0, 12.0),
     }
     assert {one.metric.account for one in own.read()} == {5}
+
+
+@pytest.mark.parametrize(
+    "value", ["text", "7", b"7", None, [1], {}, 1 + 2j, 10**400, np.array([1.0, 2.0])]
+)
+def test_what_is_no_number_is_refused_before_anything_is_counted_of_it(
+    book: Book, value: Any
+) -> None:
+    made = counter("n", "h"), gauge("g", "h"), histogram("s", "h", buckets=[1])
+    own = block()
+    book.open(own, 0, set())
+    made[1].set(5)
+    before = counted(own)
+    calls = made[0].inc, made[1].set, made[1].inc, made[1].dec, made[2].observe
+    for call in calls:
+        with pytest.raises(ValueError, match=r"metric [ngs]: wants a (finite )?number, not "):
+            call(value)
+    assert counted(own) == before
+
+
+@pytest.mark.parametrize("value", [2, 2.0, True + 1, np.float32(2), np.int64(2), np.array(2)])
+def test_whatever_python_takes_for_a_number_is_one(book: Book, value: Any) -> None:
+    gauge("g", "h").set(value)
+    own = block()
+    book.open(own, 0, set())
+    assert counted(own) == {("g",): (2.0,)}
 
 
 def test_the_time_of_what_raises_is_observed_too(book: Book) -> None:
@@ -117,7 +144,7 @@ def test_what_cannot_be_counted_is_refused() -> None:
         with pytest.raises(ValueError, match="a counter goes up by 0 or more"):
             cut.labels("x").inc(amount)
     for value in (float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="a finite number is observed"):
+        with pytest.raises(ValueError, match="wants a finite number"):
             spread.observe(value)
     with pytest.raises(ValueError, match=r"say labels\(a\) first"):
         cut.inc()
