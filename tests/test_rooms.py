@@ -56,7 +56,7 @@ ARROWS = {
         "shm shm.host frontend.codec frontend.v1 frontend.request frontend.load frontend.security "
         "frontend.access"
     ),
-    "frontend.http2": "",
+    "frontend.http2": "frontend.codec",
     "frontend.streams": ("shm frontend.codec frontend.http frontend.http2"),
     "frontend.grpc": (
         "shm shm.host frontend.codec frontend.v2 frontend.request frontend.load frontend.security "

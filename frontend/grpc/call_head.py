@@ -1,7 +1,7 @@
 """What the head of a call says: which method, until when, with which key, and how it is encoded.
 
-Clients mostly send the same head with every call, so what it says is remembered by the connection
-(`ringbatch.frontend.http2.header_memory`), the key's worth included, until the keys change. Pure.
+Clients repeat most of a head with every call. The connection remembers what was read of that, and
+whether the key is good, until the keys change (`ringbatch.frontend.http2.header_memory`). Pure.
 """
 
 import re
@@ -25,19 +25,25 @@ from ringbatch.frontend.grpc.status import (
     grpc_status,
 )
 from ringbatch.frontend.http2.connection import LIST_BYTES
+from ringbatch.frontend.http2.header_memory import Varying
 from ringbatch.frontend.http2.header_rules import Request
 from ringbatch.frontend.load.report import ASK_HEADER as LOAD_HEADER
 from ringbatch.frontend.load.report import Form, form_of
 from ringbatch.frontend.security.api_keys import ApiKeys
 from ringbatch.shm.errors import Unauthenticated
 from ringbatch.shm.host.key_headers import AUTHORIZATION, KEY_HEADER
+from ringbatch.shm.tuples import new_tuple
 
 OPEN_METHODS: Final = tuple(
     f"/{INFERENCE_SERVICE}/{method}" for method in ("ServerLive", "ServerReady")
 )
 """What whoever watches the server asks for, without a key; gRPC's own health is open as well."""
 IDENTITY: Final = "identity"
-_TIMEOUT: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_TIMEOUT: Final = b"grpc-timeout"
+_ID: Final = ID_HEADER.encode()
+_TRACE: Final = TRACE_HEADER.encode()
+_UNIQUE: Final = frozenset({_ID, _TRACE})
+_TIME: Final = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _UNITS_NS: Final = {
     b"H": 3_600_000_000_000,
     b"M": 60_000_000_000,
@@ -47,6 +53,14 @@ _UNITS_NS: Final = {
     b"n": 1,
 }
 _CONTENT_TYPE: Final = re.compile(rb"application/grpc(?:[+;].*)?")
+_KEPT: Final = frozenset(
+    name.encode()
+    for name in (
+        *(":method", ":scheme", ":path", ":authority", "host", "te"),
+        *("content-type", "content-length", AUTHORIZATION, KEY_HEADER, ASK_HEADER, LOAD_HEADER),
+        *("user-agent", "grpc-encoding", "grpc-accept-encoding"),
+    )
+)
 _METHOD_NOT_ALLOWED: Final = 405
 _UNSUPPORTED_MEDIA_TYPE: Final = 415
 
@@ -96,6 +110,11 @@ class CallHeads:
         self._methods = methods
         self._keys = keys
 
+    @property
+    def varying(self) -> Varying[CallHead]:
+        """The fields in which calls of one client differ."""
+        return Varying(_KEPT, _UNIQUE | {_TIMEOUT}, _UNIQUE, with_values)
+
     def read(self, request: Request) -> CallHead:
         """Read the head of a call."""
         # What comes twice is nobody's key, id or trace.
@@ -105,8 +124,6 @@ class CallHeads:
         path = request.path.decode("latin-1")
         authorization, key = _text(sent, AUTHORIZATION), _text(sent, KEY_HEADER)
         method = self._methods.get(path)
-        timeout = sent.get(b"grpc-timeout")
-        timeout_ns = 0 if timeout is None else _timeout_ns(timeout)
         refusal, http_status = self._refusal(request), 200
         denied = False
         if not _CONTENT_TYPE.fullmatch(sent.get(b"content-type", b"")):
@@ -117,15 +134,12 @@ class CallHeads:
             refusal, denied = grpc_status(Unauthenticated()), True
         elif refusal is None and method is None:
             refusal = GrpcStatus(UNIMPLEMENTED, "there is no such method here")
-        elif refusal is None and timeout is not None and timeout_ns < 0:
-            refusal = GrpcStatus(INTERNAL, "grpc-timeout is no time")
-        return CallHead(
+        head = CallHead(
             method if refusal is None else None,
-            # A client that waits no more is told so when its request is there.
-            timeout_ns,
+            0,
             _text(sent, "grpc-encoding") or IDENTITY,
-            taken(sent.get(ID_HEADER.encode(), b"")),
-            sound_trace(sent.get(TRACE_HEADER.encode(), b"")),
+            b"",
+            b"",
             _text(sent, ASK_HEADER) == ASKED,
             form_of(sent.get(LOAD_HEADER.encode(), b"")),
             authorization,
@@ -133,8 +147,8 @@ class CallHeads:
             refusal,
             http_status,
             denied,
-            request.fields,
         )
+        return with_values(head, sent, request.fields)
 
     def allow(self, authorization: str | None, key: str | None) -> bool:
         """Whether somebody with these may be served now."""
@@ -155,9 +169,46 @@ class CallHeads:
         return None
 
 
+def with_values(
+    head: CallHead, values: Mapping[bytes, bytes], fields: Sequence[tuple[bytes, bytes]]
+) -> CallHead:
+    """Return the head of a call with the id, the trace and the time limit that are its own.
+
+    Args:
+        head: without these.
+        values: of metadata, by name.
+        fields: all metadata of the call.
+    """
+    timeout, request_id, trace = values.get(_TIMEOUT), values.get(_ID), values.get(_TRACE)
+    method, refusal, timeout_ns = head.method, head.refusal, 0
+    if timeout is not None:
+        timeout_ns = _timeout_ns(timeout)
+        if timeout_ns < 0 and refusal is None:
+            method, refusal = None, GrpcStatus(INTERNAL, "grpc-timeout is no time")
+    return new_tuple(
+        CallHead,
+        (
+            method,
+            # A client that waits no more is told so when its request is there.
+            timeout_ns,
+            head.coding,
+            b"" if request_id is None else taken(request_id),
+            b"" if trace is None else sound_trace(trace),
+            head.asks,
+            head.load,
+            head.authorization,
+            head.key,
+            refusal,
+            head.http_status,
+            head.denied,
+            fields,
+        ),
+    )
+
+
 def _timeout_ns(value: bytes) -> int:
     """At least 1, because 0 is for no time at all; -1 where it is no time."""
-    found = _TIMEOUT.fullmatch(value)
+    found = _TIME.fullmatch(value)
     return -1 if found is None else max(1, int(found[1]) * _UNITS_NS[found[2]])
 
 

@@ -127,7 +127,8 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
 
     def __init__(self, settings: GrpcSettings, loop: asyncio.AbstractEventLoop) -> None:
         clocks = ConnectionClocks(settings.idle_timeout_s, settings.age_s())
-        super().__init__(Connection(settings.heads.read), clocks, loop)
+        heads = settings.heads
+        super().__init__(Connection(heads.read, varying=heads.varying), clocks, loop)
         self._settings = settings
         self._heads = settings.heads
         self._start = settings.inference.start

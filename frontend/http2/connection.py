@@ -40,7 +40,7 @@ from ringbatch.frontend.http2.frames import (
     settings_frame,
     window_frame,
 )
-from ringbatch.frontend.http2.header_memory import HeaderMemory
+from ringbatch.frontend.http2.header_memory import HeaderMemory, Varying
 from ringbatch.frontend.http2.header_rules import Request, expect_trailers
 from ringbatch.frontend.http2.outgoing import MOST_STREAMS
 from ringbatch.frontend.http2.patience import EACH_SECOND, FRAME, STREAM
@@ -71,6 +71,7 @@ class Connection(Bodies[H]):
             request at all.
         streams: of it that are served at once.
         list_bytes: what the fields of a request may count, as clients are told.
+        varying: as of `HeaderMemory`.
 
     Attributes:
         headers: what header blocks said.
@@ -100,10 +101,11 @@ class Connection(Bodies[H]):
         read: Callable[[Request], H],
         streams: int = MOST_STREAMS,
         list_bytes: int = LIST_BYTES,
+        varying: Varying[H] | None = None,
     ) -> None:
         super().__init__()
         self._streams = streams
-        self.headers: HeaderMemory[H] = HeaderMemory(read, self.patience)
+        self.headers: HeaderMemory[H] = HeaderMemory(read, self.patience, varying)
         self.behind = False
         self.over = False
         self.closing = False

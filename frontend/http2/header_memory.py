@@ -1,18 +1,28 @@
-"""Header blocks to what they say: hpack decodes them, and what it said of a block is remembered.
+"""The heads of requests on one connection, read with a memory of their fields.
 
-What a block says depends on its bytes and on the dynamic table. Clients soon send their fields as
-indices into that table, and then the same bytes with every call. So what a block said holds until
-another changes the table, and then all of it is forgotten. There is no second opinion on HPACK
-(RFC 7541).
+Clients repeat most fields of a head, and give each request some of its own: an id, a trace, a
+deadline. Two memories save most of the reading:
+
+    blocks    whole blocks that brought no field of their own, until the dynamic table changes
+    heads     what the server made of the fields that clients repeat; the others are checked, and
+              read each time
+
+The second needs a server that knows which fields its requests repeat (`Varying`). Pure.
 """
 
-from collections.abc import Callable
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, NamedTuple, TypeVar
 
-from hpack import Decoder, HPACKError
-
-from ringbatch.frontend.http2.frames import COMPRESSION_ERROR, ConnectionFault
-from ringbatch.frontend.http2.header_rules import Fields, Request, request_of
+from ringbatch.frontend.codec.remembered import Remembered
+from ringbatch.frontend.http2.header_decoder import HeaderDecoder
+from ringbatch.frontend.http2.header_rules import (
+    Fields,
+    Request,
+    expect_sound,
+    expect_sound_value,
+    request_of,
+    size_of,
+)
 from ringbatch.frontend.http2.patience import (
     FIELD,
     FREE_FIELDS,
@@ -23,86 +33,120 @@ from ringbatch.frontend.http2.patience import (
 )
 
 H = TypeVar("H")
+Key = tuple[tuple[bytes, bytes], ...]
 
-MOST_LIST_BYTES: Final = 1 << 16
-"""Of one block, as SETTINGS_MAX_HEADER_LIST_SIZE counts: more is not decoded."""
 _REMEMBERED: Final = 64
-_REMEMBERED_BYTES: Final = 2048
-_MOST_RESIZES: Final = 2
-"""The smallest size that the table had since the last block, and the one that it has (RFC 7541,
-section 4.2)."""
+_PSEUDO: Final = b":"
+
+
+class Varying(NamedTuple, Generic[H]):
+    """The fields of a server's requests that may differ while the rest of a head is the same.
+
+    Attributes:
+        kept: names of the fields by which a head is remembered, pseudo-headers included: all that
+            decide how a request is served, and those that clients repeat.
+        read: names of other fields, whose values `made` takes.
+        unique: those of `read` that are mostly other ones in each request.
+        made: makes the head of a request out of that of its kept fields, the values of `read`, and
+            all its fields but pseudo-headers.
+    """
+
+    kept: frozenset[bytes]
+    read: frozenset[bytes]
+    unique: frozenset[bytes]
+    made: Callable[[H, Mapping[bytes, bytes], Fields], H]
+
+
+class _Known(NamedTuple, Generic[H]):
+    """A head of which every field was kept.
+
+    Attributes:
+        head: of the request.
+        content_length: of its body.
+        pseudo_headers: how many of the fields these are; all others come behind them.
+    """
+
+    head: H
+    content_length: int
+    pseudo_headers: int
 
 
 class HeaderMemory(Generic[H]):
-    """What the header blocks of one connection said.
+    """See the module.
 
     Args:
         read: what the server makes of a request.
         patience: of the connection, of which long blocks take.
+        varying: None if every field may decide.
 
     Attributes:
-        decoded: how many fields were; those of what is remembered are not.
+        decoded: how many fields were; those of blocks that are remembered are not.
     """
 
-    __slots__ = ("_changed", "_decoder", "_known", "_patience", "_read", "decoded")
+    __slots__ = (
+        "_blocks",
+        "_decoder",
+        "_heads",
+        "_patience",
+        "_read",
+        "_varying",
+        "decoded",
+    )
 
-    def __init__(self, read: Callable[[Request], H], patience: Patience) -> None:
+    def __init__(
+        self, read: Callable[[Request], H], patience: Patience, varying: Varying[H] | None = None
+    ) -> None:
         self.decoded = 0
         self._patience = patience
-        self._decoder = Decoder(MOST_LIST_BYTES)
+        self._decoder = HeaderDecoder()
         self._read = read
-        self._known: dict[bytes, tuple[H, int]] = {}
-        self._changed = False
-        """Whether the last block changed the table."""
+        self._varying = varying
+        self._blocks: Remembered[bytes, tuple[H, int]] = Remembered(_REMEMBERED)
+        self._heads: Remembered[Key, _Known[H]] = Remembered(_REMEMBERED)
 
     def request(self, block: bytes) -> tuple[H, int]:
-        """The head of a request, and the length of its body.
+        """Return the head of a request, and the length of its body.
 
         Raises:
             ConnectionFault: the block cannot be decoded, or was one too many that says much.
             StreamFault: what it says is malformed.
         """
-        known = self._known.get(block)
+        known = self._blocks.get(block)
         if known is not None:
             return known
-        request = request_of(self.fields(block))
-        made = self._read(request), request.content_length
-        excess = request.size - FREE_LIST_BYTES - MOST_PACKED * len(block)
+        changes = self._decoder.changes
+        fields = self.fields(block)
+        list_bytes = self._decoder.list_bytes
+        excess = list_bytes - FREE_LIST_BYTES - MOST_PACKED * len(block)
         if excess > 0:
+            made = self._whole(fields)
             self._patience.spend(excess // LIST_BYTES)
-        # What changes the table has to do so every time that it comes, and what is paid for too.
-        elif not self._changed and len(block) <= _REMEMBERED_BYTES:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[block] = made
+            return made
+        varying = self._varying
+        unique = False
+        if varying is not None and list_bytes <= FREE_LIST_BYTES:
+            made, unique = self._varied(fields, varying)
+        else:
+            made = self._whole(fields)
+        # A block that changes the table has to do so every time that it comes.
+        if not unique and changes == self._decoder.changes:
+            self._blocks.put(block, made, len(block))
         return made
 
     def made(self, request: Request) -> H:
-        """What the server makes of a request that no block has said."""
+        """Return what the server makes of a request that no block has said."""
         return self._read(request)
 
     def fields(self, block: bytes) -> Fields:
-        """The fields of a block.
+        """Return the fields of a block.
 
         Raises:
             ConnectionFault: it cannot be decoded, or was one too many that is too long.
         """
-        if resizes(block) > _MOST_RESIZES:
-            raise ConnectionFault(COMPRESSION_ERROR, "the header table is resized too often")
-        table = self._decoder.header_table
-        entries = table.dynamic_entries
-        first = entries[0] if entries else None
-        count, room = len(entries), table.maxsize
-        try:
-            found: Fields = list(self._decoder.decode(block, raw=True))
-        except HPACKError:
-            # The library's words may name addresses in memory.
-            raise ConnectionFault(COMPRESSION_ERROR, "a header block cannot be decoded") from None
-        # What enters comes first, as an object of its own.
-        now = entries[0] if entries else None
-        self._changed = now is not first or len(entries) != count or table.maxsize != room
-        if self._changed:
-            self._known.clear()
+        changes = self._decoder.changes
+        found = self._decoder.decode(block)
+        if changes != self._decoder.changes:
+            self._blocks.clear()
         count = len(found)
         self.decoded += count
         if count > FREE_FIELDS:
@@ -110,19 +154,45 @@ class HeaderMemory(Generic[H]):
         return found
 
     def forget(self) -> None:
-        """What the server made of requests holds no longer."""
-        self._known.clear()
+        """Forget what the server made of requests: it would make other things of them now."""
+        self._blocks.clear()
+        self._heads.clear()
 
+    def _whole(self, fields: Fields) -> tuple[H, int]:
+        request = request_of(fields)
+        return self._read(request), request.content_length
 
-def resizes(block: bytes) -> int:
-    """How often a block gives the dynamic table another size before its fields (RFC 7541, section
-    6.3); what comes behind them, the decoder refuses. Pure."""
-    at, end, count = 0, len(block), 0
-    while at < end and block[at] & 0xE0 == 0x20:
-        count += 1
-        long = block[at] & 0x1F == 0x1F
-        at += 1
-        while long and at < end:
-            long = block[at] >= 0x80
-            at += 1
-    return count
+    def _varied(self, fields: Fields, varying: Varying[H]) -> tuple[tuple[H, int], bool]:
+        """Return as `request` does, and whether a field is likely not to come again."""
+        kept: Fields = []
+        values: dict[bytes, bytes] = {}
+        before_others = -1
+        names, read = varying.kept, varying.read
+        for field in fields:
+            name, value = field
+            if name in names:
+                kept.append(field)
+                continue
+            if before_others < 0:
+                before_others = len(kept)
+            if name not in read:
+                expect_sound(name, value)
+            elif name in values:
+                return self._whole(fields), True
+            else:
+                expect_sound_value(value)
+                values[name] = value
+        key = tuple(kept)
+        known = self._heads.get(key)
+        if known is None or 0 <= before_others < known.pseudo_headers:
+            request = request_of(fields)
+            pseudo_headers = len(fields) - len(request.fields)
+            if not all(name.startswith(_PSEUDO) for name, _ in fields[:pseudo_headers]):
+                # One of the others was left out.
+                return self._whole(fields), True
+            kept = [field for field in request.fields if field[0] in names]
+            head = self._read(request._replace(fields=kept))
+            known = _Known(head, request.content_length, pseudo_headers)
+            self._heads.put(key, known, size_of(key))
+        made = varying.made(known.head, values, fields[known.pseudo_headers :])
+        return (made, known.content_length), not varying.unique.isdisjoint(values)

@@ -1,6 +1,7 @@
 """What the fields of a request may be (RFC 9113, sections 8.2 and 8.3). Pure."""
 
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from ringbatch.frontend.http2.frames import PROTOCOL_ERROR, StreamFault
@@ -16,7 +17,7 @@ _OF_ONE_CONNECTION: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
 _PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
-_FIELD_BYTES: Final = 32
+FIELD_BYTES: Final = 32
 """What a field counts beside its name and its value."""
 UNKNOWN: Final = -1
 
@@ -51,7 +52,7 @@ def request_of(found: Fields) -> Request:
     content_length = UNKNOWN
     for name, value in found:
         if not name.startswith(b":"):
-            _expect_sound(name, value)
+            expect_sound(name, value)
             if name == b"content-length":
                 known, content_length = content_length, _length(value, content_length)
                 if known != UNKNOWN:
@@ -79,15 +80,30 @@ def expect_trailers(found: Fields) -> None:
         StreamFault: they may not.
     """
     for name, value in found:
-        _expect_sound(name, value)
+        expect_sound(name, value)
 
 
-def size_of(found: Fields) -> int:
+def size_of(found: Sequence[tuple[bytes, bytes]]) -> int:
     """What fields count, as SETTINGS_MAX_HEADER_LIST_SIZE does."""
-    return sum(len(name) + len(value) + _FIELD_BYTES for name, value in found)
+    return sum(len(name) + len(value) + FIELD_BYTES for name, value in found)
 
 
-def _expect_sound(name: bytes, value: bytes) -> None:
+def expect_sound_value(value: bytes) -> None:
+    """Return if a field of a sound name may have a value.
+
+    Raises:
+        StreamFault: it may not.
+    """
+    if not _VALUE.fullmatch(value):
+        raise StreamFault(PROTOCOL_ERROR)
+
+
+def expect_sound(name: bytes, value: bytes) -> None:
+    """Return if a field may stand in a request, behind the pseudo-headers.
+
+    Raises:
+        StreamFault: it may not.
+    """
     if (
         not NAME.fullmatch(name)
         or not _VALUE.fullmatch(value)
