@@ -201,7 +201,7 @@ def decision(waiting: int) -> Piece:
     queue.extend(requests, waiting, now_ns + FAR_NS)
 
     def run() -> None:
-        pending = queue.pending(_POLICY.max_batch_size, others=False, first=True, idle=True)
+        pending = queue.pending(_POLICY.max_batch_size, others=False, idle=True)
         decide(pending, now_ns, _POLICY, 1)
 
     return _repeated(run)

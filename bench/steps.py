@@ -23,23 +23,33 @@ from typing import Any, cast
 from report import Report
 from rounds import run_rounds, table
 
+from ringbatch.engine.batch.messages import ReportKind, report_words, task_size, tasks
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.runtimes.model import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
-from ringbatch.shm.descriptors import WorkerState, WorkerWords
+from ringbatch.shm.descriptors import REPORT_WORDS, TASK_WORDS, WorkerState, WorkerWords
 from ringbatch.shm.engine_port import EnginePort
 from ringbatch.shm.lane import Lane
 from ringbatch.shm.layout import PAGE, Layout
+from ringbatch.shm.model_counters import Spent
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.ring import Consumer, Producer
 from ringbatch.shm.segment import Segment
+from ringbatch.shm.slot import Status
 from ringbatch.shm.tensor import Tensor
 
 SIZES = (1, 8, 32)
 """Requests in a batch."""
 MAX_RATIO = 1.03
+MANY = 1_000
+"""Models that have nothing to do, or signatures that wait."""
+MAX_MANY_RATIO = 1.3
+LONE = "collector, a lone request"
+WAITS = "collector, to have a request wait"
+NEXT = "collector, to dispatch the next"
 REPETITIONS = 300
 _LANE_BYTES = 64 * PAGE
 FAR_NS = 3_600_000_000_000
@@ -90,20 +100,30 @@ class Timer:
 
 
 class Engine:
-    """A frontend, a collector and a worker on one segment, none of which runs by itself."""
+    """A frontend, a collector and a worker on one segment, none of which runs by itself.
 
-    def __init__(self, size: int, traced: int = 0) -> None:
+    Args:
+        size: requests in a batch.
+        traced: places for requests that are traced.
+        models: so many are served. Of those beside the one that is asked, each second has a worker.
+    """
+
+    def __init__(self, size: int, traced: int = 0, models: int = 1) -> None:
+        spec = replace(SPEC, max_batch_size=size)
+        others = [
+            replace(SPEC, index=n, account=n, name=f"other {n}", workers=(n,) * (n % 2))
+            for n in range(1, models)
+        ]
         layout = Layout(
             lanes=1,
             slots=64,
             lane_bytes=_LANE_BYTES,
-            workers=1,
-            models=1,
-            model_table_bytes=PAGE,
+            workers=models,
+            models=models,
+            model_table_bytes=models * PAGE,
             traced=traced,
         )
-        spec = replace(SPEC, max_batch_size=size)
-        segment = Segment.local(layout, (spec,))
+        segment = Segment.local(layout, (spec, *others))
         self.size = size
         self.answers: list[Any] = []
         self.loop = Loop()
@@ -117,6 +137,9 @@ class Engine:
         segment.words[layout.worker(0) + WorkerWords.MODEL] = spec.reference
         segment.words[layout.worker(0) + WorkerWords.STATE] = WorkerState.READY
         self.worker.begin()
+        for other in others:
+            for number in other.workers:
+                _say_ready(segment, number)
         self.collector.step(time.monotonic_ns())
         self.service = Service(segment, self.gateway, time.monotonic_ns)
 
@@ -141,6 +164,11 @@ class Engine:
     def collect(self) -> None:
         """The collector looks for something to do."""
         self.collector.step(time.monotonic_ns())
+
+    def collect_and_sleep(self) -> None:
+        """The same, until it would sleep."""
+        self.collector.step(time.monotonic_ns())
+        self.collector.prepare_to_sleep()
 
     def run(self) -> None:
         """The worker runs the batch."""
@@ -167,6 +195,74 @@ class Engine:
         return took_ns
 
 
+class Crowd:
+    """A collector whose only worker is busy while requests of many signatures wait.
+
+    Args:
+        signatures: so many.
+    """
+
+    def __init__(self, signatures: int) -> None:
+        slots = 1 << (2 * signatures + 2).bit_length()
+        layout = Layout(
+            lanes=1,
+            slots=slots,
+            lane_bytes=slots * PAGE,
+            workers=1,
+            models=1,
+            model_table_bytes=PAGE,
+        )
+        shapes = Tensor("x", "FP32", [-1])
+        spec = replace(SPEC, inputs=(shapes,), outputs=(shapes,), max_batch_size=1)
+        self._segment = Segment.local(layout, (spec,))
+        self._lane = Lane(self._segment, 0, _nobody)
+        self._port = EnginePort(self._segment, 0, _nobody)
+        self._signatures = signatures
+        self._next = 0
+        self.collector = Collector(self._segment, _nobody, _nobody, end_worker=_nobody)
+        self.collector.start(1)
+        self._tasks = Consumer(self._segment.words, layout.task_ring(0), TASK_WORDS)
+        self._report = _say_ready(self._segment, 0)
+        for _ in range(signatures + 1):
+            self.send()
+            self.collect()
+
+    def send(self) -> None:
+        """A request comes, of the next signature in turn."""
+        lane, length = self._lane, 1 + self._next % self._signatures
+        self._next += 1
+        slot = lane.claim(16, 16)
+        assert slot is not None, "there are slots for all that wait"
+        start = lane.request_offset[slot]
+        self._segment.memory[start : start + 8] = length.to_bytes(8, "little")
+        lane.publish(slot, SPEC.reference, 1, time.monotonic_ns(), FAR_NS * 1_000, 16, 8)
+        lane.submit()
+
+    def collect(self) -> None:
+        """The collector looks for something to do, until it would sleep."""
+        self.collector.step(time.monotonic_ns())
+        self.collector.prepare_to_sleep()
+
+    def run(self) -> None:
+        """The worker answers the batch that it runs, and reports that."""
+        task = tasks(self._tasks.peek())[0]
+        for ref in task.references:
+            self._port.answer(ref, Status.OK, 0, task.mark, 0)
+        self._port.flush()
+        self._tasks.release(task_size(task.references))
+        for slot in self._lane.collect():
+            self._lane.release(slot)
+        spent = Spent(1, 1, 1, 0, 0)
+        self._report.offer(report_words(ReportKind.DONE, task.mark.batch, 1, spent))
+
+
+def _say_ready(segment: Segment, number: int) -> Producer:
+    """A worker says that it takes tasks; the ring of its reports."""
+    ring = Producer(segment.words, segment.layout.report_ring(number), REPORT_WORDS)
+    ring.offer(report_words(ReportKind.READY, 0, 0, Spent(0, 0, 0, 0, 0)))
+    return ring
+
+
 def _nobody(*_: object) -> None:
     """Takes the place of whoever would be woken."""
 
@@ -182,7 +278,43 @@ def figures(repetitions: int) -> Figures:
                 best[name] = min(best.get(name, math.inf), took_ns / size)
         whole = sum(ns for name, ns in best.items() if name.endswith(f" batch of {size}"))
         best[f"all, batch of {size}"] = whole
+    for many in (1, MANY):
+        best |= beside_models(many, repetitions) | beside_signatures(many, repetitions)
     return best
+
+
+def beside_models(models: int, repetitions: int) -> dict[str, float]:
+    """What the collector's steps of a lone request take if so many models are served."""
+    engine, best = Engine(1, models=models), math.inf
+    for _ in range(repetitions):
+        engine.send()
+        took_ns = _took_ns(engine.collect_and_sleep)
+        engine.run()
+        took_ns += _took_ns(engine.collect_and_sleep)
+        engine.answer()
+        engine.check()
+        best = min(best, took_ns)
+    return {f"{LONE}, {models:,} models": best}
+
+
+def beside_signatures(signatures: int, repetitions: int) -> dict[str, float]:
+    """What the collector's steps take if so many signatures wait behind a busy worker."""
+    crowd, to_wait, to_dispatch = Crowd(signatures), math.inf, math.inf
+    for _ in range(repetitions):
+        crowd.send()
+        to_wait = min(to_wait, _took_ns(crowd.collect))
+        crowd.run()
+        to_dispatch = min(to_dispatch, _took_ns(crowd.collect))
+    return {
+        f"{WAITS}, {signatures:,} signatures": to_wait,
+        f"{NEXT}, {signatures:,} signatures": to_dispatch,
+    }
+
+
+def _took_ns(call: Callable[[], object]) -> int:
+    began_ns = time.perf_counter_ns()
+    call()
+    return time.perf_counter_ns() - began_ns
 
 
 def figures_of(python: str, repetitions: int) -> Figures:
@@ -227,6 +359,10 @@ def main() -> int:
         columns.append([f"{quotients[what]:.3f}" for what in names])
     head = ["ns for a request", *best, *["after / before"] * bool(options.before)]
     report.say(table(head, [list(line) for line in zip(names, *columns, strict=True)]))
+    after = best["after"]
+    for what, unit in ((LONE, "models"), (WAITS, "signatures"), (NEXT, "signatures")):
+        ratio = after[f"{what}, {MANY:,} {unit}"] / after[f"{what}, 1 {unit}"]
+        report.limit(f"{what}, {MANY:,} {unit} / 1", ratio, at_most=MAX_MANY_RATIO)
     if options.before:
         for size in SIZES:
             what = f"all, batch of {size}"

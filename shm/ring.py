@@ -22,7 +22,7 @@ Agrona's OneToOneRingBuffer, which keep the other side's position.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import compress
 from operator import ne
 from typing import Final
@@ -179,7 +179,7 @@ class Inbox:
         capacity: how many words each holds, a power of two.
     """
 
-    __slots__ = ("_load_acquire", "_numbered", "_positions", "_tails")
+    __slots__ = ("_load_acquire", "_numbered", "_positions", "_stride", "_tail", "_tails")
 
     def __init__(
         self, words: memoryview, first: int, stride: int, count: int, capacity: int
@@ -187,7 +187,8 @@ class Inbox:
         self._load_acquire = words
         self._numbered = [(i, Consumer(words, first + i * stride, capacity)) for i in range(count)]
         self._positions = [consumer.position for _, consumer in self._numbered]
-        tail = first + RingWords.TAIL
+        self._tail = tail = first + RingWords.TAIL
+        self._stride = stride
         self._tails = slice(tail, tail + count * stride, stride)
 
     def take(self) -> list[tuple[int, list[int] | None]]:
@@ -200,20 +201,42 @@ class Inbox:
         tails = self._load_acquire[self._tails].tolist()
         if tails == positions:
             return []
-        found: list[tuple[int, list[int] | None]] = []
-        for index, consumer in compress(self._numbered, map(ne, tails, positions)):
-            try:
-                found.append((index, consumer.take_up_to(tails[index])))
-            except CorruptRingError:
-                consumer.skip()
-                found.append((index, None))
-            positions[index] = consumer.position
+        return [
+            self._taken(index, consumer, tails[index])
+            for index, consumer in compress(self._numbered, map(ne, tails, positions))
+        ]
+
+    def take_from(self, indices: Iterable[int]) -> list[tuple[int, list[int] | None]]:
+        """As `take`, from some of the rings: at the cost of a look for each of these."""
+        found = []
+        for index in indices:
+            end = self._load_acquire[self._tail + index * self._stride]
+            if end != self._positions[index]:
+                found.append(self._taken(index, self._numbered[index][1], end))
         return found
+
+    def _taken(self, index: int, consumer: Consumer, end: int) -> tuple[int, list[int] | None]:
+        items: list[int] | None
+        try:
+            items = consumer.take_up_to(end)
+        except CorruptRingError:
+            consumer.skip()
+            items = None
+        self._positions[index] = consumer.position
+        return index, items
 
     @property
     def waiting(self) -> bool:
         """Whether `take` would return something."""
         return bool(self._load_acquire[self._tails].tolist() != self._positions)
+
+    def waits_in(self, indices: Iterable[int]) -> bool:
+        """Whether `take_from` would return something."""
+        load_acquire, positions = self._load_acquire, self._positions
+        for index in indices:
+            if load_acquire[self._tail + index * self._stride] != positions[index]:
+                return True
+        return False
 
     def skip(self) -> None:
         """Forget everything published so far, whatever it is."""

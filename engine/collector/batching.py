@@ -48,8 +48,6 @@ class Pending(NamedTuple):
             different.
         full: whether a batch is full before it has `max_batch_size` rows; read only while a worker
             is idle.
-        first: whether none of those that may not join goes before these, see
-            `ringbatch.engine.collector.queues.Queues.in_turn`.
         retry: whether these were in a batch before, whose worker died.
     """
 
@@ -59,7 +57,6 @@ class Pending(NamedTuple):
     deadline_ns: int
     others: bool = False
     full: bool = False
-    first: bool = True
     retry: bool = False
 
 
@@ -116,7 +113,7 @@ def decide(
             were just answered, see `ringbatch.engine.collector.lingering`; past where it does not.
     """
     if not idle_workers:
-        ahead = takes_next and pending.first and not pending.retry
+        ahead = takes_next and not pending.retry
         return Reason.FULL if ahead and pending.rows >= policy.max_batch_size else _FOR_A_WORKER
     if pending.retry:
         return Reason.RETRY

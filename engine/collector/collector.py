@@ -9,17 +9,19 @@ from collections.abc import Callable
 
 from ringbatch.engine.batch.messages import ReportKind, reports
 from ringbatch.engine.collector import takeover
+from ringbatch.engine.collector.changeover import Changeover
 from ringbatch.engine.collector.dead_batches import DeadBatches
 from ringbatch.engine.collector.dispatcher import NO_BATCH, UNLOADED, Dispatcher
 from ringbatch.engine.collector.lingering import COSTLY_NS
 from ringbatch.engine.collector.model_pool import ModelPool
-from ringbatch.engine.collector.models import Batch, Model, Worker
+from ringbatch.engine.collector.models import Batch, Worker
 from ringbatch.engine.collector.quarantine import Quarantine
-from ringbatch.engine.process.role_messages import Drained, Loaded, ModelNews, Released
+from ringbatch.engine.collector.reports import Reports
+from ringbatch.engine.process.role_messages import Loaded, ModelNews, Released
 from ringbatch.shm import cost_profile
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import CollectorCounter, Counters, ModelCounter
-from ringbatch.shm.descriptors import REPORT_WORDS, HeaderWords
+from ringbatch.shm.descriptors import HeaderWords
 from ringbatch.shm.engine_port import EnginePort, Request, columns
 from ringbatch.shm.fence import full_fence
 from ringbatch.shm.layout import ring_size
@@ -32,6 +34,7 @@ from ringbatch.shm.slot import State, Status, is_part, without_part
 RETRY_NS = 10_000_000
 """How soon answers are posted again that found no room in a lane's ring."""
 _STEPS = int(CollectorCounter.STEPS)
+_DRAINING = HeaderWords.DRAINING
 _COLLECTOR_NS = HeaderWords.COLLECTOR_NS
 _FEW = 4
 """Fewer requests than this are looked at one by one sooner than together."""
@@ -71,22 +74,27 @@ class Collector:
         self._wake_lane = wake_lane
         self._port = EnginePort(segment, layout.workers, wake_lane)
         self._counters = Counters(words, layout.collector_counters())
-        slots, lanes, workers = layout.slots, layout.lanes, layout.workers
+        slots, lanes = layout.slots, layout.lanes
         self._submissions = Inbox(words, layout.submissions, ring_size(slots), lanes, slots)
-        self._reports = Inbox(words, layout.reports, ring_size(REPORT_WORDS), workers, REPORT_WORDS)
         self._known: dict[int, int] = {}
         """By reference, the requests taken in and not yet answered: what deaths they are suspected
         of, see `ringbatch.engine.collector.quarantine`."""
-        self._dispatcher = Dispatcher(segment, self._port, self._known)
+        self._pool = ModelPool(segment, wake_worker)
+        self._models = self._pool.models
+        self._workers = self._pool.workers
+        self._agenda = self._pool.agenda
+        self._dispatcher = Dispatcher(segment, self._port, self._known, self._agenda)
+        self._limits = self._dispatcher.limits
+        self._reports = Reports(words, layout, self._limits.at_ns, self._pool.expected)
         self._quarantine = Quarantine(segment.memory)
         self._dead = DeadBatches(self._port, self._known, self._quarantine, self._dispatcher)
+        self._changeover = Changeover(self._pool, self._dispatcher, self._dead, say)
         self._adopted: list[int] = []
         """What an earlier collector had not given to a worker, to be taken in by the next step."""
         self._unclear: set[int] = set()
         """Workers of which one cannot tell what they hold; nothing is done before they are dead."""
-        self._pool = ModelPool(segment, wake_worker)
-        self._models = self._pool.models
-        self._workers = self._pool.workers
+        self._draining = 0
+        """What the segment said of that when the models were looked at for it last."""
         self.rung_for_requests = True
         """Whether frontends have been told to ring."""
 
@@ -102,6 +110,7 @@ class Collector:
         for model in self._models.values():
             self._dispatcher.begin(model)
             self._dispatcher.tell_backlog(model)
+        self._agenda.add_all(self._models)
 
     def step(self, now_ns: int) -> int | None:
         """Do everything there is to do; the instant by which to call again, None for never."""
@@ -114,7 +123,7 @@ class Collector:
             self._follow(now_ns)
         # Before submissions are taken: what was sent until then is among them.
         acknowledged = bool(pool.retiring) and pool.acknowledged(now_ns)
-        for number, words in self._reports.take():
+        for number, words in self._reports.take(now_ns):
             self._take_reports(number, words, now_ns)
         while self._adopted:
             self._take_adopted(self._adopted.pop(), now_ns)
@@ -122,19 +131,27 @@ class Collector:
             self._take_submissions(lane, references, now_ns)
         if self._quarantine.count:
             self._quarantine.tick(now_ns)
-        for model in pool.retiring:
-            if not model.ready:
-                # Those that die while they retire are not started again.
-                self._move_on(model, now_ns)
-        wanted = [self._dispatcher.serve(model, now_ns) for model in self._models.values()]
-        workers = self._workers.values()
-        wanted += [self._watch(worker, now_ns) for worker in workers if worker.batches]
+        if pool.retiring:
+            self._changeover.move_on_from_retiring(now_ns)
+        draining: int = self._words[_DRAINING]
+        if draining != self._draining:
+            self._draining = draining
+            self._agenda.add_all(self._models)
+        limits = self._limits
+        if limits.at_ns and limits.first()[0] <= now_ns:
+            self._watch(now_ns)
+        self._dispatcher.serve_all(self._models, now_ns)
         if pool.retiring or pool.leaving:
-            self._let_go(acknowledged)
+            self._changeover.let_go(acknowledged=acknowledged)
         port.flush()
+        until_ns = self._agenda.until_ns
+        if limits.at_ns:
+            limit_ns = limits.first()[0]
+            until_ns = limit_ns if until_ns is None else min(until_ns, limit_ns)
         if port.delayed or pool.retiring:
-            wanted.append(now_ns + RETRY_NS)
-        return min([until_ns for until_ns in wanted if until_ns is not None], default=None)
+            retry_ns = now_ns + RETRY_NS
+            until_ns = retry_ns if until_ns is None else min(until_ns, retry_ns)
+        return until_ns
 
     @property
     def in_flight(self) -> int:
@@ -151,9 +168,7 @@ class Collector:
         Returns:
             False where there is something to do before sleeping.
         """
-        self.rung_for_requests = any(
-            model.idle or model.wants_next for model in self._models.values()
-        )
+        self.rung_for_requests = self._agenda.rings
         if self._words[HeaderWords.RING_COLLECTOR] != self.rung_for_requests:
             # Every store takes the word out of the caches of the frontends.
             self._words[HeaderWords.RING_COLLECTOR] = self.rung_for_requests
@@ -184,7 +199,7 @@ class Collector:
         return explained
 
     def _reclaim(self, worker: Worker, now_ns: int, *, killed: bool) -> bool:
-        for reporter, words in self._reports.take():
+        for reporter, words in self._reports.inbox.take():
             self._take_reports(reporter, words, now_ns)
         self._counters.add(CollectorCounter.WORKER_DEATHS)
         hung, worker.ending = worker.ending, False
@@ -192,14 +207,16 @@ class Collector:
         model.counters.worker_died(hung=hung, killed=killed)
         model.health.worker_died(worker.number, now_ns)
         self._ready_no_more(worker)
+        self._agenda.add(model.reference)
         explained = bool(worker.batches) and self._dead.take_back(
             worker, now_ns, hung=hung, killed=killed
         )
         if self._models.get(model.spec.reference) is not model:
-            self._move_on(model, now_ns)
+            self._changeover.move_on(model, now_ns)
         return explained
 
     def _ready_no_more(self, worker: Worker) -> None:
+        self._pool.expected.add(worker.number)
         if worker.ready:
             worker.ready = False
             if not worker.leaving:
@@ -207,52 +224,23 @@ class Collector:
 
     def _follow(self, now_ns: int) -> None:
         """Take over what the supervisor has changed in the model table."""
-        gone = self._pool.follow(now_ns)
-        while self._pool.replaced:
-            worker = self._pool.replaced.pop()
-            if worker.batches:
-                self._dead.take_back(worker, now_ns, hung=False, killed=True)
-                if self._models.get(worker.model.spec.reference) is not worker.model:
-                    gone.append(worker.model)
-        for model in gone:
-            self._move_on(model, now_ns)
-        for model in self._models.values():
-            self._dispatcher.tell_backlog(model)
+        self._changeover.follow(now_ns)
         if self._pool.retiring:
             for lane in range(self._segment.layout.frontend_lanes):
                 self._wake_lane(lane)
 
-    def _move_on(self, model: Model, now_ns: int) -> None:
-        """Give what waits for a model that will not run it to the one in its place."""
-        successor = self._pool.successor(model.spec)
-        for request in model.empty():
-            if successor is None:
-                self._dispatcher.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
-            else:
-                successor.retries.add([[request]])
-
-    def _let_go(self, acknowledged: bool) -> None:
-        """Tell the supervisor of retiring models and leaving workers that are done."""
-        for model in self._pool.retiring:
-            if acknowledged and not model.drained and not self._pool.busy(model):
-                model.drained = True
-                self._say(Drained(model.spec.reference))
-        for worker in [worker for worker in self._pool.leaving if not worker.batches]:
-            self._pool.remove(worker)
-            self._say(Released(worker.number))
-
-    def _watch(self, worker: Worker, now_ns: int) -> int | None:
-        """Have a worker ended whose batch runs too long; when to look again."""
-        if worker.ending:
-            return None
-        if now_ns < worker.limit_ns:
-            return worker.limit_ns
-        worker.ending = True
-        self._ready_no_more(worker)
-        self._counters.add(CollectorCounter.WORKERS_HUNG)
-        self._end_worker(worker.number)
-        # A spare may go on at once.
-        return self._dispatcher.serve(worker.model, now_ns)
+    def _watch(self, now_ns: int) -> None:
+        """Have workers ended whose batches run too long."""
+        for number in self._limits.take(now_ns):
+            worker = self._workers.get(number)
+            if worker is None or worker.ending:
+                continue
+            worker.ending = True
+            self._ready_no_more(worker)
+            self._counters.add(CollectorCounter.WORKERS_HUNG)
+            self._end_worker(number)
+            # A spare may go on at once.
+            self._agenda.add(worker.model.reference)
 
     def _adopt(self, now_ns: int) -> None:
         """Take over where an earlier collector of this segment stopped, whose workers go on.
@@ -344,6 +332,7 @@ class Collector:
                 # The table had it once, and no longer by the time this collector began.
                 self._say(Released(number))
             return
+        self._agenda.add(worker.model.reference)
         for kind, first, second, spent in told:
             if kind is ReportKind.READY:
                 if not worker.ready:
@@ -357,6 +346,8 @@ class Collector:
                 worker.left_out += second
             else:
                 self._batch_done(worker, kind, second, spent, now_ns)
+        if worker.ready:
+            self._pool.expected.discard(number)
 
     def _worker_ready(self, worker: Worker, now_ns: int) -> None:
         worker.ready = True
@@ -401,12 +392,14 @@ class Collector:
         model.let_go(worker)
         if worker.batches:
             self._dispatcher.begins(worker, now_ns)
-        elif not worker.ending and not worker.leaving:
-            model.rest(worker)
-            model.health.moves()
-        elif not model.ready:
-            # Nobody is left of whom something could be expected.
-            model.health.moves()
+        else:
+            self._limits.drop(worker.number)
+            idles = not worker.ending and not worker.leaving
+            if idles:
+                model.rest(worker)
+            # With nobody left, nothing could be expected of anybody.
+            if idles or not model.ready:
+                model.health.moves()
         if kind is ReportKind.FAILED:
             model.counters.add(ModelCounter.FAILED)
 

@@ -48,6 +48,7 @@ class DeadBatches:
         model, known = worker.model, self._known
         running, *behind = worker.batches
         worker.batches = []
+        self._dispatcher.limits.drop(worker.number)
         left = self._unanswered(running)
         first = not any(known[request.ref] for request in left)
         for request in left:
@@ -61,8 +62,8 @@ class DeadBatches:
             text = "the worker process died while it ran this request, and so did a second one"
             self._dispatcher.fail(fatal, Status.WORKER_DIED, text, running.mark, now_ns)
         death_ns = REPLACED_NS + hung * model.spec.batch_timeout_ns
-        model.retries.add(regroup(left, first=first, run_ns=model.cycle_ns, death_ns=death_ns))
-        model.retries.add(filter(None, map(self._unanswered, behind)))
+        model.run_again(regroup(left, first=first, run_ns=model.cycle_ns, death_ns=death_ns))
+        model.run_again(filter(None, map(self._unanswered, behind)))
         return explained
 
     def _unanswered(self, batch: Batch) -> list[Request]:

@@ -1,16 +1,19 @@
 """Which of the requests that wait go to which worker now.
 
-`serve` is asked for each model whenever anything may have changed. When a batch closes is decided
+`serve` is asked for each model of which anything has changed. When a batch closes is decided
 in `ringbatch.engine.collector.batching` alone; here it is carried out: a batch goes to a worker,
 what is too late or no longer wanted is answered without one, and the time that a further request
 would take is told.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 from ringbatch.engine.batch.messages import TOO_LATE, task_words
+from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import Backlog, estimate
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
+from ringbatch.engine.collector.instants import Instants
 from ringbatch.engine.collector.models import Batch, ChainModel, Model, Worker
 from ringbatch.engine.collector.queues import Queue
 from ringbatch.engine.collector.sides import Sides, kept_until
@@ -35,15 +38,21 @@ class Dispatcher:
         segment: the memory.
         port: the collector's.
         known: the collector's: by reference, the requests taken in and not yet answered.
+        agenda: where to note when to look at a model again.
     """
 
-    def __init__(self, segment: Segment, port: EnginePort, known: dict[int, int]) -> None:
+    def __init__(
+        self, segment: Segment, port: EnginePort, known: dict[int, int], agenda: Agenda
+    ) -> None:
         self._segment = segment
+        self._agenda = agenda
         self._words = segment.words
         self._port = port
         self._known = known
         self.next_batch = 0
         """The number of the batch that is dispatched next."""
+        self.limits = Instants()
+        """When workers that hold a batch have run for too long, by their numbers."""
 
     def begin(self, model: Model) -> None:
         """Say of a model how many workers it has, before the first step."""
@@ -52,22 +61,46 @@ class Dispatcher:
         else:
             model.health.ready(model.ready)
 
-    def serve(self, model: Model, now_ns: int) -> int | None:
-        """Dispatch what can be; the instant by which something else must happen."""
-        if isinstance(model, ChainModel):
-            self._serve_chain(model, now_ns)
-            return None
+    def serve_all(self, models: Mapping[int, Model], now_ns: int) -> None:
+        """Serve the models that have something to do, and chains after the models of their steps.
+
+        Args:
+            models: by reference.
+            now_ns: the time.
+        """
+        chains: dict[int, None] = {}
+        for reference in self._agenda.take(now_ns):
+            model = models.get(reference)
+            if isinstance(model, ChainModel):
+                chains[reference] = None
+            elif model is not None:
+                self._serve(model, now_ns)
+                if model.chains:
+                    chains.update(dict.fromkeys(model.chains))
+        for reference in chains:
+            chain = models[reference]
+            assert isinstance(chain, ChainModel), "models know chains of the same table"
+            self._serve_chain(chain, now_ns)
+
+    def _serve(self, model: Model, now_ns: int) -> None:
+        """Dispatch what can be, and note by when something else must happen."""
         if model.taken_requests:
             model.counters.add(_REQUESTS, model.taken_requests)
             model.counters.add(_ROWS, model.taken_rows)
             model.taken_requests = model.taken_rows = 0
         until_ns = self._serve_retries(model, now_ns) if model.retries else None
-        if model.queues:
+        if model.queues.rows:
             waits_ns = self._serve_queues(model, now_ns)
             if until_ns is None or (waits_ns is not None and waits_ns < until_ns):
                 until_ns = waits_ns
         self._publish_backlog(model)
-        return until_ns
+        if until_ns != model.until_ns:
+            model.until_ns = until_ns
+            self._agenda.wait(model.reference, until_ns)
+        rings = bool(model.idle) or model.wants_next
+        if rings != model.rings:
+            model.rings = rings
+            self._agenda.ring(model.reference, rings=rings)
 
     def _publish_backlog(self, model: Model) -> None:
         idle, ready = len(model.idle), model.ready
@@ -108,7 +141,7 @@ class Dispatcher:
             self.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
 
     def _serve_chain(self, chain: ChainModel, now_ns: int) -> None:
-        """Count what came for a chain, and say how its steps are; after these were served."""
+        """Count what came for a chain, and say how its steps are."""
         for request in chain.empty() if chain.queues else ():
             self.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
         if chain.taken_requests:
@@ -148,41 +181,70 @@ class Dispatcher:
         return model.retries.earliest_ns
 
     def _serve_queues(self, model: Model, now_ns: int) -> int | None:
-        """Dispatch what can be of what waits for the first time; when to look again."""
-        until_ns, first = None, True
-        for queue in model.queues.in_turn(now_ns):
-            # Where more waits than one batch takes, none of its places is for an answer that
-            # would come too late.
-            crowded = queue.rows > model.policy.max_batch_size
-            for request in queue.expire(now_ns + model.cycle_ns * crowded):
+        """Dispatch what can be of what waits for the first time; when to look again.
+
+        Queues are looked at for a worker that would take a batch now, and else for deadlines alone.
+        """
+        queues = model.queues
+        earliest_ns = queues.earliest_ns
+        if earliest_ns is not None and earliest_ns <= now_ns:
+            for request in queues.expire(now_ns):
                 self._drop_expired(model, request, now_ns)
-            wait_ns = self._serve_queue(model, queue, now_ns, first=first)
-            if wait_ns is not None:
-                first = False
-                until_ns = wait_ns if until_ns is None else min(until_ns, wait_ns)
-        model.queues.drop_empty()
+        until_ns: int | None = None
+        while queues.rows and (model.idle or model.takes_next):
+            wait = self._close(model, queues.first(now_ns), now_ns)
+            if wait is not None and model.idle and len(queues) > 1:
+                wait = self._close_another(model, wait, now_ns)
+            if wait is not None:
+                until_ns = wait.until_ns
+                break
+        if not queues.rows:
+            return None
+        earliest_ns = queues.earliest_ns
+        if until_ns is None or (earliest_ns is not None and earliest_ns < until_ns):
+            return earliest_ns
         return until_ns
 
-    def _serve_queue(self, model: Model, queue: Queue, now_ns: int, *, first: bool) -> int | None:
-        """Dispatch what can be of one queue; when to look again, None once it is empty.
+    def _close_another(self, model: Model, wait: Wait, now_ns: int) -> Wait | None:
+        """Dispatch a batch of a queue that does not go first; as `_close`.
+
+        None closes but of a queue that is full, has the oldest request or the earliest deadline.
+        """
+        queues, until_ns = model.queues, wait.until_ns
+        while (grown := queues.take_grown()) is not None:
+            if self._close(model, grown, now_ns) is None:
+                return None
+        for queue in (queues.oldest(), queues.most_urgent()):
+            other = self._close(model, queue, now_ns)
+            if other is None:
+                return None
+            if until_ns is None or (other.until_ns is not None and other.until_ns < until_ns):
+                until_ns = other.until_ns
+        return Wait(until_ns)
+
+    def _close(self, model: Model, queue: Queue, now_ns: int) -> Wait | None:
+        """Dispatch a batch of a queue, if it closes now; else how long it waits.
 
         Args:
             model: whose queue it is.
-            queue: of requests that may share a batch.
+            queue: one that is not empty.
             now_ns: the time.
-            first: whether none of another goes before it.
         """
-        policy = model.policy
+        queues, policy = model.queues, model.policy
         cap = policy.max_batch_size
-        while queue.rows:
-            others, idle = len(model.queues) > 1, bool(model.idle)
-            pending = queue.pending(cap, others=others, first=first, idle=idle)
-            decision = self._decide(model, pending, now_ns)
-            if isinstance(decision, Wait):
-                until_ns = decision.until_ns
-                return queue.earliest_ns if until_ns is None else min(until_ns, queue.earliest_ns)
-            taken = queue.take(taking(queue.rows, policy))
-            self._dispatch(model, taken, decision, now_ns)
+        if queue.rows > cap:
+            # Where more waits than one batch takes, none of its places is for an answer that
+            # would come too late.
+            for request in queues.expire_in(queue, now_ns + model.cycle_ns):
+                self._drop_expired(model, request, now_ns)
+            if not queue.rows:
+                return None
+        pending = queue.pending(cap, others=len(queues) > 1, idle=bool(model.idle))
+        decision = self._decide(model, pending, now_ns)
+        if isinstance(decision, Wait):
+            return decision
+        taken = queues.take(queue, taking(queue.rows, policy))
+        self._dispatch(model, taken, decision, now_ns)
         return None
 
     def _decide(self, model: Model, pending: Pending, now_ns: int) -> Reason | Wait:
@@ -258,7 +320,7 @@ class Dispatcher:
     def runs(self, worker: Worker, now_ns: int) -> None:
         """A worker begins a run of its batch."""
         model = worker.model
-        worker.limit_ns = now_ns + model.spec.batch_timeout_ns
+        self.limits.put(worker.number, now_ns + model.spec.batch_timeout_ns)
         if not model.idle:
             model.health.all_busy(now_ns, model.cycle_ns, model.spec.batch_timeout_ns)
 

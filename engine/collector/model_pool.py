@@ -10,10 +10,18 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.batching import Policy
 from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
-from ringbatch.engine.collector.models import ChainModel, Model, Worker, bounded, has_both
+from ringbatch.engine.collector.models import (
+    ChainModel,
+    Model,
+    Worker,
+    bounded,
+    has_both,
+    serving,
+)
 from ringbatch.engine.collector.queues import Queues
 from ringbatch.engine.collector.sides import Sides
 from ringbatch.shm.chain import reference_in
@@ -41,6 +49,9 @@ class ModelPool:
         leaving: those of the workers that leave.
         replaced: workers whose numbers others have; so they have died, and what they held is to be
             taken back.
+        expected: workers that may report though they hold no batch: those that are not ready, and
+            those of which an earlier collector may not have heard.
+        agenda: the models that have something to do.
     """
 
     def __init__(self, segment: Segment, wake_worker: Callable[[int], None]) -> None:
@@ -51,11 +62,14 @@ class ModelPool:
         self._gone: dict[int, ModelSpec] = {}
         self._accounts = Accounts(segment.words, segment.layout)
         self._patient_until_ns = 0
+        self._serving: dict[tuple[str, str], list[Model]] = {}
+        self.agenda = Agenda()
         self.models: dict[int, Model] = {}
         self.workers: dict[int, Worker] = {}
         self.retiring: list[Model] = []
         self.leaving: list[Worker] = []
         self.replaced: list[Worker] = []
+        self.expected: set[int] = set()
 
     @property
     def outdated(self) -> bool:
@@ -70,14 +84,21 @@ class ModelPool:
         gone = [self.models.pop(reference) for reference in self.models.keys() - specs.keys()]
         for model in gone:
             self._remember(model.spec)
+            self.agenda.forget(model.reference)
         for reference, spec in specs.items():
             if reference in self.models:
                 self.models[reference].adjust(spec)
             else:
                 self.models[reference] = _new_model(
-                    self._segment, spec, self._accounts.of(spec.account), now_ns
+                    self._segment, spec, self.agenda, self._accounts.of(spec.account), now_ns
                 )
         self._follow_chains()
+        self._serving.clear()
+        for model in self.models.values():
+            # Requests at a step of a chain are for that chain alone.
+            if model.spec.state == SERVING and model.spec.chain is None:
+                name = model.spec.name, model.spec.version
+                self._serving.setdefault(name, []).append(model)
         holders = {n: self.models[spec.reference] for spec in specs.values() for n in spec.workers}
         for number, worker in list(self.workers.items()):
             if worker.leaving or holders.get(number) is not worker.model:
@@ -96,10 +117,13 @@ class ModelPool:
     def _follow_chains(self) -> None:
         """Find the models of all steps. Chains stand behind the models that run them."""
         chains = [model for model in self.models.values() if isinstance(model, ChainModel)]
+        models = [model for model in self.models.values() if not isinstance(model, ChainModel)]
+        for model in models:
+            model.chains = ()
         if chains:
-            models = [model for model in self.models.values() if not isinstance(model, ChainModel)]
+            of_version = serving(models)
             for chain in chains:
-                chain.follow([model for model in models if model.spec.state == SERVING])
+                chain.follow(of_version)
                 self.models[chain.spec.reference] = self.models.pop(chain.spec.reference)
 
     def chain(self, word: int) -> ChainModel | None:
@@ -123,8 +147,10 @@ class ModelPool:
         """Whether requests to a model wait or run."""
         if isinstance(model, ChainModel):
             return self._on_their_way(model.spec.reference)
-        held = (worker.batches for worker in self.workers.values() if worker.model is model)
-        return bool(model.queues or model.retries) or any(held)
+        if model.queues or model.retries:
+            return True
+        own = [self.workers[n] for n in model.spec.workers if n in self.workers]
+        return any(w.batches for w in own + self.leaving if w.model is model)
 
     def _on_their_way(self, reference: int) -> bool:
         """Whether requests for a chain wait or run at any of its steps."""
@@ -139,7 +165,8 @@ class ModelPool:
 
     def successor(self, spec: ModelSpec) -> Model | None:
         """The model that serves in the place of one that does so no longer."""
-        return next((m for m in self.models.values() if _succeeds(m.spec, spec)), None)
+        found = self._serving.get((spec.name, spec.version), ()) if spec.chain is None else ()
+        return next((model for model in found if _takes_the_same(model.spec, spec)), None)
 
     def left_over(self, number: int, reference: int) -> Worker | None:
         """A worker that the table has no longer, and that still lives or has yet to be reclaimed.
@@ -159,6 +186,7 @@ class ModelPool:
         """Forget a worker that leaves and holds no batch."""
         self.leaving.remove(worker)
         del self.workers[worker.number]
+        self.expected.discard(worker.number)
 
     def _dismiss(self, worker: Worker) -> None:
         if not worker.leaving:
@@ -169,6 +197,7 @@ class ModelPool:
 
     def _new_worker(self, number: int, model: Model) -> Worker:
         layout, words = self._segment.layout, self._segment.words
+        self.expected.add(number)
         return Worker(
             number,
             model,
@@ -183,12 +212,16 @@ class ModelPool:
             del self._gone[next(iter(self._gone))]
 
 
-def _new_model(segment: Segment, spec: ModelSpec, counters: ModelCounters, now_ns: int) -> Model:
+def _new_model(
+    segment: Segment, spec: ModelSpec, agenda: Agenda, counters: ModelCounters, now_ns: int
+) -> Model:
     words, layout = segment.words, segment.layout
     grouping = Grouping(spec, segment.memory)
     kind = Model if spec.chain is None else ChainModel
     return kind(
         spec,
+        spec.reference,
+        agenda,
         bounded(_UNBOUNDED, spec),
         counters,
         spec.cap,
@@ -202,11 +235,9 @@ def _new_model(segment: Segment, spec: ModelSpec, counters: ModelCounters, now_n
     )
 
 
-def _succeeds(spec: ModelSpec, other: ModelSpec) -> bool:
-    if spec.chain is not None or other.chain is not None:
-        # A request at one of its steps is for that chain alone.
-        return False
-    return spec.state == SERVING and all(
-        getattr(spec, what) == getattr(other, what)
-        for what in ("name", "version", "inputs", "outputs", "batched")
+def _takes_the_same(spec: ModelSpec, other: ModelSpec) -> bool:
+    return (
+        spec.inputs == other.inputs
+        and spec.outputs == other.outputs
+        and spec.batched == other.batched
     )

@@ -2,10 +2,11 @@
 who runs its batches, and how long these have taken.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import NOTHING, Backlog
 from ringbatch.engine.collector.batching import Policy
 from ringbatch.engine.collector.costs import costs_ns, full_batch_ns
@@ -13,13 +14,14 @@ from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
 from ringbatch.engine.collector.lingering import Lingering
 from ringbatch.engine.collector.passing import at_step
-from ringbatch.engine.collector.queues import Key, Queues, RetryQueue
+from ringbatch.engine.collector.queues import Key, Queues
+from ringbatch.engine.collector.retries import RetryQueue
 from ringbatch.engine.collector.sides import Sides
 from ringbatch.shm.chain import asked, step_in
 from ringbatch.shm.cost_profile import Trial
 from ringbatch.shm.engine_port import BatchMark, Request
 from ringbatch.shm.model_counters import ModelCounters
-from ringbatch.shm.model_spec import RETIRING, ModelSpec, defaults
+from ringbatch.shm.model_spec import RETIRING, SERVING, ModelSpec, defaults
 from ringbatch.shm.ring import Producer
 
 NEXT_UP_TO_NS: Final = 20_000_000
@@ -51,7 +53,6 @@ class Worker:
         batches: what it holds: the one it runs, and perhaps one to run next.
         left_out: requests of the one it runs that it has answered without running them.
         began_ns: when it began with the first.
-        limit_ns: when that has run too long.
     """
 
     number: int
@@ -65,7 +66,6 @@ class Worker:
     batches: list[Batch] = field(default_factory=list)
     left_out: int = 0
     began_ns: int = 0
-    limit_ns: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +74,8 @@ class Model:
 
     Attributes:
         spec: the entry.
+        reference: of the entry.
+        agenda: where to note that something of it has changed.
         policy: how its batches are formed.
         counters: its block.
         most_rows: of any request; frontends may still cut by a larger limit of before.
@@ -95,10 +97,15 @@ class Model:
         row_word: where its time for every instance stands.
         taken_requests: requests taken in since they were last counted.
         taken_rows: instances in them.
+        until_ns: when the agenda has it looked at again though nothing of it changes.
+        rings: whether the agenda has its requests wake the collector.
+        chains: references of the chains of which it runs a step.
         drained: whether the supervisor was told that nothing of it is left.
     """
 
     spec: ModelSpec
+    reference: int
+    agenda: Agenda
     policy: Policy
     counters: ModelCounters
     most_rows: int
@@ -120,6 +127,9 @@ class Model:
     backlog: Backlog = NOTHING
     taken_requests: int = 0
     taken_rows: int = 0
+    until_ns: int | None = None
+    rings: bool = False
+    chains: tuple[int, ...] = ()
     drained: bool = False
 
     @property
@@ -142,6 +152,7 @@ class Model:
 
     def take_in(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
         """Have requests wait; the arguments are those of `Queues.extend`."""
+        self.agenda.add(self.reference)
         self.queues.extend(key, requests, rows, earliest_ns)
         if self.lingering.watching:
             self.lingering.came(requests)
@@ -151,8 +162,14 @@ class Model:
     def turned_away(self, rows: int) -> None:
         """A request came and is refused. It is counted as well: of what came, the further parts are
         subtracted, of which it may be one."""
+        self.agenda.add(self.reference)
         self.taken_requests += 1
         self.taken_rows += rows
+
+    def run_again(self, groups: Iterable[list[Request]]) -> None:
+        """Have groups of requests wait for another run; none is empty."""
+        self.agenda.add(self.reference)
+        self.retries.add(groups)
 
     def join(self, worker: Worker) -> None:
         """A worker has loaded the model."""
@@ -214,7 +231,7 @@ class Model:
     @property
     def wants_next(self) -> bool:
         """Whether that pays so much that requests are to ring for it."""
-        return self.takes_next and self.cycle_ns >= NEXT_FROM_NS
+        return self.cycle_ns >= NEXT_FROM_NS and self.takes_next
 
     def learn(self, tried: list[Trial]) -> None:
         """Take what a worker's warm-up took for what batches take, until they are measured."""
@@ -235,10 +252,7 @@ class Model:
         waiting = []
         while self.retries:
             waiting += self.retries.take()
-        for queue in self.queues:
-            waiting += queue.empty()
-        self.queues.drop_empty()
-        return waiting
+        return waiting + self.queues.empty()
 
 
 @dataclass(slots=True, eq=False)
@@ -257,20 +271,21 @@ class ChainModel(Model):
     key_starts: tuple[int, ...] = ()
     key_bytes: list[int] = field(default_factory=list)
 
-    def follow(self, models: Sequence[Model]) -> None:
-        """Take the models that serve now for its steps."""
+    def follow(self, of_version: Mapping[tuple[str, str], Model]) -> None:
+        """Take the models that serve now for its steps, see `serving`."""
         found = self.spec.chain
         assert found is not None, "only a chain has steps"
-        of_version = {(m.spec.name, m.spec.version): m for m in models}
-        for name, spec in defaults(model.spec for model in models).items():
-            of_version[name, ""] = of_version[name, spec.version]
         self.steps = [of_version.get((step.model, step.version)) for step in found.steps]
         self.words = [asked(self.spec.reference, n) for n in range(len(found.steps))]
         self.key_starts = found.key_starts
         self.key_bytes = [step.key_bytes for step in found.steps]
+        for step in self.steps:
+            if step is not None:
+                step.chains += (self.reference,)
 
     def take_in(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
         """As in `Model`: they wait for the first step. The key is not looked at."""
+        self.agenda.add(self.reference)
         self.taken_requests += len(requests)
         self.taken_rows += rows
         size = self.key_bytes[0]
@@ -290,6 +305,7 @@ class ChainModel(Model):
     def _enter(self, number: int, requests: Sequence[Request]) -> None:
         model, word = self.steps[number], self.words[number]
         if model is None:
+            self.agenda.add(self.reference)
             for request in requests:
                 self.queues.extend(b"", [request], request.rows, request.deadline_ns)
             return
@@ -303,6 +319,15 @@ class ChainModel(Model):
         for key, own in groups.items():
             rows = sum([request.rows for request in own])
             model.take_in((word, key), own, rows, min([request.deadline_ns for request in own]))
+
+
+def serving(models: Iterable[Model]) -> dict[tuple[str, str], Model]:
+    """The models that serve, by name and version; the default of each name also without one."""
+    found = [model for model in models if model.spec.state == SERVING]
+    of_version = {(model.spec.name, model.spec.version): model for model in found}
+    for name, spec in defaults(model.spec for model in found).items():
+        of_version[name, ""] = of_version[name, spec.version]
+    return of_version
 
 
 def has_both(spec: ModelSpec) -> bool:

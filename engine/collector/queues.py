@@ -2,11 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from itertools import islice
 from typing import Final
 
 from ringbatch.engine.collector.batching import Pending, fitting
-from ringbatch.shm.engine_port import Request, columns
+from ringbatch.engine.collector.instants import Instants
+from ringbatch.shm.engine_port import Request
 from ringbatch.shm.tuples import new_tuple
 
 Fitting = Callable[[Iterable[Request]], int]
@@ -17,6 +18,8 @@ Share = Callable[[Request], float]
 _CHEAPEST: Final = 0.5
 """What a request costs of a batch at least. With less, what costs most would wait longer, and what
 costs least hardly shorter."""
+_COSTS: Final = 16
+"""Costs are rounded to this part of a batch, so that few of them are to be compared."""
 
 Key = bytes | tuple[int, bytes]
 """What is equal for all requests that may share a batch: their key, and at a step of a chain also
@@ -26,20 +29,42 @@ what is `asked`."""
 class Queue:
     """Requests that may share a batch, oldest first.
 
+    Attributes:
+        rows: instances in all of them.
+        earliest_ns: an instant before which no request expires.
+        key: of all its requests.
+        number: the queue's own, which grows with each new one of a model.
+        cost: of the oldest request when the queue was ranked last.
+        ranked: whether it has ever been ranked among others.
+        changed: whether it is noted to be ranked anew.
+
     Args:
         fitting: bounds a batch beside its rows; None where nothing else does.
-        share: by which `ratio` weighs a wait; None where all requests are alike.
+        key: see above.
     """
 
-    __slots__ = ("_earliest_ns", "_exact", "_fitting", "_requests", "_share", "rows")
+    __slots__ = (
+        "_exact",
+        "_fitting",
+        "_requests",
+        "changed",
+        "cost",
+        "earliest_ns",
+        "key",
+        "number",
+        "ranked",
+        "rows",
+    )
 
-    def __init__(self, fitting: Fitting | None = None, share: Share | None = None) -> None:
+    def __init__(self, fitting: Fitting | None = None, key: Key = b"") -> None:
         self._fitting = fitting
-        self._share = share
+        self.key = key
+        self.number = self.cost = 0
+        self.ranked = self.changed = False
         self._requests: deque[Request] = deque()
-        self._earliest_ns = 0
-        """No request's deadline is before this; while `_exact`, one is at it."""
+        self.earliest_ns = 0
         self._exact = True
+        """Whether a request expires at that instant."""
         self.rows = 0
 
     def __len__(self) -> int:
@@ -48,17 +73,10 @@ class Queue:
     def __iter__(self) -> Iterator[Request]:
         return iter(self._requests)
 
-    def ratio(self, now_ns: int) -> float:
-        """By what the queues of a model take turns, the greatest first: how long the oldest request
-        has waited, by what it costs."""
-        head = self._requests[0]
-        waited_ns = now_ns - head.accepted_ns
-        return waited_ns if self._share is None else waited_ns / (_CHEAPEST + self._share(head))
-
     @property
-    def earliest_ns(self) -> int:
-        """An instant before which no request expires."""
-        return self._earliest_ns
+    def oldest(self) -> Request:
+        """The request that has waited longest; there is one."""
+        return self._requests[0]
 
     def extend(self, requests: Iterable[Request], rows: int, earliest_ns: int) -> None:
         """Take requests in, behind the others.
@@ -69,13 +87,13 @@ class Queue:
             earliest_ns: the earliest of their deadlines.
         """
         if not self._requests:
-            self._earliest_ns, self._exact = earliest_ns, True
-        elif earliest_ns < self._earliest_ns:
-            self._earliest_ns = earliest_ns
+            self.earliest_ns, self._exact = earliest_ns, True
+        elif earliest_ns < self.earliest_ns:
+            self.earliest_ns = earliest_ns
         self._requests.extend(requests)
         self.rows += rows
 
-    def pending(self, max_batch_size: int, *, others: bool, first: bool, idle: bool) -> Pending:
+    def pending(self, max_batch_size: int, *, others: bool, idle: bool) -> Pending:
         """The queue, not empty, as the batching decision sees it.
 
         The earliest deadline, and whether the batch is full of something else than rows, matter
@@ -85,16 +103,14 @@ class Queue:
         Args:
             max_batch_size: of one batch.
             others: see `Pending`.
-            first: see `Pending`.
             idle: whether a worker is.
         """
         requests, full = self._requests, False
         if idle and self.rows < max_batch_size:
-            if not self._exact:
-                self._refresh()
+            self.refresh()
             full = self._fitting is not None and self._fitting(requests) < len(requests)
-        oldest_ns, deadline_ns = requests[0].accepted_ns, self._earliest_ns
-        fields = (len(requests), self.rows, oldest_ns, deadline_ns, others, full, first, False)
+        oldest_ns, deadline_ns = requests[0].accepted_ns, self.earliest_ns
+        fields = (len(requests), self.rows, oldest_ns, deadline_ns, others, full, False)
         return new_tuple(Pending, fields)
 
     def take(self, max_batch_size: int) -> list[Request]:
@@ -124,113 +140,229 @@ class Queue:
 
     def expire(self, now_ns: int) -> list[Request]:
         """Remove the requests whose deadline has come."""
-        if not self._requests or now_ns < self._earliest_ns:
+        if not self._requests or now_ns < self.earliest_ns:
             return []
         expired = [request for request in self._requests if request.deadline_ns <= now_ns]
         self._requests = deque(r for r in self._requests if r.deadline_ns > now_ns)
         self.rows -= sum(request.rows for request in expired)
+        self._exact = False
         if self._requests:
-            self._refresh()
+            self.refresh()
         return expired
 
-    def _refresh(self) -> None:
-        self._earliest_ns = min(request.deadline_ns for request in self._requests)
-        self._exact = True
-
-
-class RetryQueue:
-    """Groups of requests that were in a batch and are to be in another, first come first."""
-
-    __slots__ = ("_groups",)
-
-    def __init__(self) -> None:
-        self._groups: deque[list[Request]] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._groups)
-
-    def __iter__(self) -> Iterator[Request]:
-        return chain.from_iterable(self._groups)
-
-    def add(self, groups: Iterable[list[Request]]) -> None:
-        """Take groups in, behind the others; none is empty."""
-        self._groups += groups
-
-    def pending(self) -> Pending:
-        """The first group, as the batching decision sees it; there is one."""
-        group = self._groups[0]
-        _, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(group)
-        return Pending(len(group), sum(rows), min(accepted_ns), min(deadlines_ns), retry=True)
-
-    def take(self) -> list[Request]:
-        """Remove the first group."""
-        return self._groups.popleft()
-
-    @property
-    def earliest_ns(self) -> int | None:
-        """The earliest deadline among them; None where there are none."""
-        return min((r.deadline_ns for requests in self._groups for r in requests), default=None)
-
-    def expire(self, now_ns: int) -> list[Request]:
-        """Remove the requests whose deadline has come."""
-        expired = [r for requests in self._groups for r in requests if r.deadline_ns <= now_ns]
-        if expired:
-            left = ([r for r in requests if r.deadline_ns > now_ns] for requests in self._groups)
-            self._groups = deque(requests for requests in left if requests)
-        return expired
+    def refresh(self) -> None:
+        """Make `earliest_ns` exact; for a queue that is not empty."""
+        if not self._exact:
+            self.earliest_ns = min([request.deadline_ns for request in self._requests])
+            self._exact = True
 
 
 class Queues:
     """All queues of one model, by what must be equal within a batch.
 
+    While there are several, they are ranked by their oldest requests and by their earliest
+    deadlines, so that the one that goes first is found without a look at the others. A change of a
+    queue is noted, and its ranks follow when they are asked for. One queue alone has no ranks, so
+    that a model of one signature does not pay for them.
+
+    Attributes:
+        rows: instances in all of them.
+
     Args:
         fitting: of each queue.
-        share: of each queue.
+        share: by which a wait is weighed; None where all requests are alike.
     """
 
-    __slots__ = ("_fitting", "_queues", "_share")
+    __slots__ = (
+        "_changed",
+        "_deadlines",
+        "_fitting",
+        "_grown",
+        "_next",
+        "_numbered",
+        "_oldest",
+        "_only",
+        "_queues",
+        "_share",
+        "_spare",
+        "rows",
+    )
 
     def __init__(self, fitting: Fitting | None = None, share: Share | None = None) -> None:
         self._fitting = fitting
         self._share = share
         self._queues: dict[Key, Queue] = {}
-
-    def __iter__(self) -> Iterator[Queue]:
-        """The queues, none empty, in any order."""
-        return iter(self._queues.values())
-
-    def in_turn(self, now_ns: int) -> Iterable[Queue]:
-        """The queues, none empty, by whose requests go first.
-
-        That is the queue with the oldest request, where all cost the same. Else it is the one
-        where that has waited longest by its cost, as in Brinch Hansen's highest response ratio
-        next (1971), so that short texts do not wait as long as long ones: what takes a whole batch
-        lets go before it what takes next to nothing and has waited a third as long.
-        """
-        if len(self._queues) == 1:
-            return self._queues.values()
-        return sorted(self._queues.values(), key=lambda queue: queue.ratio(now_ns), reverse=True)
+        self._only: Queue | None = None
+        """The queue, if it is alone."""
+        self._spare = Queue(fitting)
+        """An empty one, which the next request needs that has its key."""
+        self._numbered: dict[int, Queue] = {}
+        self._next = 0
+        self._changed: list[Queue] = []
+        self._grown: dict[int, Queue] = {}
+        """Queues that have changed and were not looked at since, in case they are full."""
+        self._deadlines = Instants()
+        self._oldest = [Instants() for _ in range(1 if share is None else _COSTS + 1)]
+        """When the oldest requests were accepted, by what they cost."""
+        self.rows = 0
 
     def __len__(self) -> int:
         """How many signatures wait."""
         return len(self._queues)
 
-    @property
-    def rows(self) -> int:
-        """Instances in all of them."""
-        rows = 0
-        for queue in self._queues.values():
-            rows += queue.rows
-        return rows
+    def __iter__(self) -> Iterator[Queue]:
+        """The queues, none empty, in any order."""
+        return iter(self._queues.values())
 
     def extend(self, key: Key, requests: Iterable[Request], rows: int, earliest_ns: int) -> None:
         """Take requests into the queue of their key; as `Queue.extend`."""
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = Queue(self._fitting, self._share)
+            queue = self._begin(key)
         queue.extend(requests, rows, earliest_ns)
+        self.rows += rows
+        if queue is not self._only:
+            self._note(queue)
 
-    def drop_empty(self) -> None:
-        """Forget the signatures of which nothing waits; after every removal."""
-        for key in [key for key, queue in self._queues.items() if not queue.rows]:
-            del self._queues[key]
+    def _begin(self, key: Key) -> Queue:
+        """Add an empty queue."""
+        queue, only = self._spare, self._only
+        if queue.key != key or queue.rows or queue.ranked or queue.changed:
+            queue = Queue(self._fitting, key)
+        queue.number = self._next
+        self._next += 1
+        if only is not None:
+            self._note(only)
+        self._only = None if self._queues else queue
+        self._queues[key] = queue
+        return queue
+
+    def take(self, queue: Queue, max_batch_size: int) -> list[Request]:
+        """Remove requests from one of the queues; as `Queue.take`."""
+        before = queue.rows
+        taken = queue.take(max_batch_size)
+        self._removed(queue, before)
+        return taken
+
+    def expire(self, now_ns: int) -> list[Request]:
+        """Remove the requests of all queues whose deadline has come."""
+        if self._only is not None:
+            return self.expire_in(self._only, now_ns)
+        self._rank()
+        expired: list[Request] = []
+        for number in self._deadlines.take(now_ns):
+            expired += self.expire_in(self._numbered[number], now_ns)
+        return expired
+
+    def expire_in(self, queue: Queue, now_ns: int) -> list[Request]:
+        """Remove requests from one of the queues; as `Queue.expire`."""
+        before = queue.rows
+        expired = queue.expire(now_ns)
+        self._removed(queue, before)
+        return expired
+
+    def empty(self) -> list[Request]:
+        """Remove everything."""
+        taken: list[Request] = []
+        for queue in [*self._queues.values()]:
+            before = queue.rows
+            taken += queue.empty()
+            self._removed(queue, before)
+        return taken
+
+    @property
+    def earliest_ns(self) -> int | None:
+        """An instant before which no request expires; None if there are none."""
+        if self._only is not None:
+            return self._only.earliest_ns
+        if not self._queues:
+            return None
+        self._rank()
+        return self._deadlines.first()[0]
+
+    def first(self, now_ns: int) -> Queue:
+        """The queue, of one at least, whose requests go first.
+
+        That is the queue with the oldest request, if all cost the same. Else it is the one
+        whose oldest has waited longest by its cost, as in Brinch Hansen's highest response ratio
+        next (1971), so that short texts do not wait as long as long ones: what takes a whole batch
+        lets go before it what takes next to nothing and has waited a third as long. Of equal ones
+        it is the queue that is there longest.
+        """
+        if self._only is not None:
+            return self._only
+        self._rank()
+        best, best_number = -1.0, 0
+        for cost, oldest in enumerate(self._oldest):
+            if oldest.at_ns:
+                accepted_ns, number = oldest.first()
+                ratio = max(now_ns - accepted_ns, 0) / (_CHEAPEST + cost / _COSTS)
+                if ratio > best or (ratio == best and number < best_number):
+                    best, best_number = ratio, number
+        return self._numbered[best_number]
+
+    def oldest(self) -> Queue:
+        """The queue, of several, whose oldest request was accepted first."""
+        self._rank()
+        found = [oldest.first() for oldest in self._oldest if oldest.at_ns]
+        return self._numbered[min(found)[1]]
+
+    def most_urgent(self) -> Queue:
+        """The queue, of several, with the earliest deadline, which its `earliest_ns` is."""
+        self._rank()
+        while True:
+            first = self._deadlines.first()
+            queue = self._numbered[first[1]]
+            queue.refresh()
+            if queue.earliest_ns == first[0]:
+                return queue
+            self._deadlines.put(first[1], queue.earliest_ns)
+
+    def take_grown(self) -> Queue | None:
+        """Of several queues one that has changed and was not given by this since; None if there is
+        none left."""
+        self._rank()
+        return self._grown.popitem()[1] if self._grown else None
+
+    def _note(self, queue: Queue) -> None:
+        if not queue.changed:
+            queue.changed = True
+            self._changed.append(queue)
+
+    def _removed(self, queue: Queue, before: int) -> None:
+        """Note that requests may have left a queue that had so many rows."""
+        self.rows -= before - queue.rows
+        if queue.rows:
+            if queue is not self._only:
+                self._note(queue)
+            return
+        del self._queues[queue.key]
+        if queue.ranked:
+            number = queue.number
+            del self._numbered[number]
+            self._deadlines.drop(number)
+            self._oldest[queue.cost].drop(number)
+            self._grown.pop(number, None)
+        if queue is self._only:
+            self._only = None
+            self._changed.clear()
+            self._spare = queue
+        elif len(self._queues) == 1:
+            self._only = next(iter(self._queues.values()))
+
+    def _rank(self) -> None:
+        """Have the ranks follow what has changed."""
+        for queue in self._changed:
+            queue.changed = False
+            if not queue.rows:
+                continue
+            number, oldest = queue.number, queue.oldest
+            cost = 0 if self._share is None else round(self._share(oldest) * _COSTS)
+            if cost != queue.cost:
+                self._oldest[queue.cost].drop(number)
+                queue.cost = cost
+            self._oldest[cost].put(number, oldest.accepted_ns)
+            self._deadlines.put(number, queue.earliest_ns)
+            self._grown[number] = self._numbered[number] = queue
+            queue.ranked = True
+        self._changed.clear()

@@ -284,7 +284,7 @@ def test_requests_of_different_signature_never_share_a_batch() -> None:
             assert request is not None
             found.add(bytes(harness.segment.memory[request.request_offset :][:1]))
         keys.append(found)
-        assert task.mark.reason is Reason.SHAPE
+    assert [task.mark.reason for task in batches] == [Reason.IDLE, Reason.SHAPE]
     assert sorted(map(sorted, keys)) == [[b"1"], [b"2"]]
     assert sorted(len(task.references) for task in batches) == [2, 3]
 

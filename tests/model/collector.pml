@@ -269,7 +269,7 @@ end:
             chosen = 0
         }
 
-    /* engine/collector/dispatcher.py: Dispatcher._serve_queue, Dispatcher._dispatch */
+    /* engine/collector/dispatcher.py: Dispatcher._close, Dispatcher._dispatch */
     :: atomic {
             collector_at == STEPPING && (idle[0] || idle[1]) && !again[0] && !again[1] &&
                 (CAN_RUN(0) || CAN_RUN(1)) ->
@@ -285,7 +285,7 @@ end:
             chosen = 0
         }
 
-    /* engine/collector/dispatcher.py: Dispatcher._serve_queue, Dispatcher._dispatch; engine/collector/models.py:
+    /* engine/collector/dispatcher.py: Dispatcher._close, Dispatcher._dispatch; engine/collector/models.py:
      * Model.takes_next */
     :: atomic {
             collector_at == STEPPING && !again[0] && !again[1] &&

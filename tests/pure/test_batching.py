@@ -26,11 +26,10 @@ def pending(
     oldest_ns: int = ACCEPTED,
     deadline_ns: int = FAR,
     others: bool = False,
-    first: bool = True,
     retry: bool = False,
 ) -> Pending:
     rows = requests if rows is None else rows
-    return Pending(requests, rows, oldest_ns, deadline_ns, others, first=first, retry=retry)
+    return Pending(requests, rows, oldest_ns, deadline_ns, others, retry=retry)
 
 
 BUSY = {"idle_workers": 0}
@@ -106,10 +105,6 @@ CASES = {
         Wait(None)),
     "full-of-elements-does-not-go-ahead": (EAGER, pending()._replace(full=True), DUE, AHEAD,
         Wait(None)),
-    "none-goes-ahead-of-an-older-one": (EAGER, pending(rows=MAX, first=False), DUE, AHEAD,
-        Wait(None)),
-    "a-newer-one-goes-to-an-idle-worker": (EAGER, pending(rows=MAX, first=False), ACCEPTED, {},
-        Reason.FULL),
     "retried-at-once-eager": (EAGER, pending(retry=True), ACCEPTED, {}, Reason.RETRY),
     "retried-at-once-fixed": (FIXED, pending(retry=True), ACCEPTED, {}, Reason.RETRY),
     "retry-is-the-reason-even-when-full": (FIXED, pending(rows=MAX, retry=True), DUE, {},
@@ -144,7 +139,6 @@ waiting_queues = st.builds(
     deadline_ns=instants,
     others=st.booleans(),
     full=st.booleans(),
-    first=st.booleans(),
     retry=st.booleans(),
 )
 workers = st.integers(1, 4)
@@ -234,7 +228,7 @@ def test_without_an_idle_worker_only_the_oldest_closes_where_full_and_no_instant
         draining=draining,
     )
     full = waiting.rows >= policy.max_batch_size
-    if takes_next and full and waiting.first and not waiting.retry:
+    if takes_next and full and not waiting.retry:
         assert decision is Reason.FULL
     else:
         assert decision == Wait(None)

@@ -38,7 +38,7 @@ def add_of(queues: Queues, key: bytes, added: Request) -> None:
 
 
 def seen(queue: Queue, cap: int = CAP, *, others: bool = False, idle: bool = True) -> Pending:
-    return queue.pending(cap, others=others, first=True, idle=idle)
+    return queue.pending(cap, others=others, idle=idle)
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -119,20 +119,14 @@ def test_a_full_queue_does_not_look_for_its_earliest_deadline() -> None:
     assert seen(queue, cap=16).deadline_ns == 70
 
 
-@given(st.lists(st.tuples(st.sampled_from([b"", b"a", b"b"]), st.integers(0, 50)), min_size=1))
-def test_queues_are_kept_apart_and_the_one_with_the_oldest_head_comes_first(
-    arrivals: list[tuple[bytes, int]],
-) -> None:
-    queues = Queues()
-    expected: dict[bytes, list[int]] = {}
-    for ref, (key, accepted_ns) in enumerate(arrivals):
-        add_of(queues, key, request(ref, accepted_ns=accepted_ns))
-        expected.setdefault(key, []).append(ref)
-    assert len(queues) == len(expected)
-    heads = [next(iter(queue)).accepted_ns for queue in queues.in_turn(100)]
-    assert heads == sorted(heads)
-    found = [[r.ref for r in queue.take(1000)] for queue in queues]
-    assert sorted(found) == sorted(expected.values())
+def in_turn(queues: Queues, now_ns: int) -> list[int]:
+    """The oldest requests of all queues, each time that of the first, which is taken."""
+    found = []
+    while queues:
+        first = queues.first(now_ns)
+        found.append(first.oldest.ref)
+        queues.take(first, 1000)
+    return found
 
 
 def by_hundredths(request: Request) -> float:
@@ -156,7 +150,7 @@ def test_who_has_waited_longest_by_what_it_costs_goes_first(
     queues = Queues(share=by_hundredths)
     for ref, (rows, waited_ns) in enumerate(waits):
         add_of(queues, bytes([ref]), request(ref, rows, accepted_ns=1000 - waited_ns))
-    assert [next(iter(queue)).ref for queue in queues.in_turn(1000)] == order
+    assert in_turn(queues, 1000) == order
 
 
 @given(st.lists(st.tuples(st.integers(1, 100), st.integers(0, 900)), min_size=2, max_size=8))
@@ -166,7 +160,7 @@ def test_nobody_goes_before_whoever_has_waited_three_times_as_long(
     queues = Queues(share=by_hundredths)
     for ref, (rows, waited_ns) in enumerate(waits):
         add_of(queues, bytes([ref]), request(ref, rows, accepted_ns=1000 - waited_ns))
-    waited = [1000 - next(iter(queue)).accepted_ns for queue in queues.in_turn(1000)]
+    waited = [waits[ref][1] for ref in in_turn(queues, 1000)]
     for place, own in enumerate(waited):
         assert all(own * 3 + 1e-6 >= later for later in waited[place:])
 
@@ -176,34 +170,134 @@ def test_what_the_oldest_costs_is_asked_anew_once_it_is_another() -> None:
     for ref, rows in enumerate([1, 100]):
         add_of(queues, b"a", request(ref, rows, accepted_ns=0))
     add_of(queues, b"b", request(2, 50, accepted_ns=0))
-    first, second = queues.in_turn(1000)
-    assert [next(iter(first)).ref, next(iter(second)).ref] == [0, 2]
-    first.take(1)
-    assert [next(iter(queue)).ref for queue in queues.in_turn(1000)] == [2, 1]
+    first = queues.first(1000)
+    assert first.oldest.ref == 0
+    queues.take(first, 1)
+    assert in_turn(queues, 1000) == [2, 1]
 
 
-def test_a_signature_of_which_nothing_waits_is_forgotten() -> None:
+class QueuesMachine(RuleBasedStateMachine):
+    """The queues of a model, and the lists that they should be; the ranks against a look at all."""
+
+    keys = st.sampled_from([b"", b"a", b"b", b"c"])
+
+    def __init__(self, *, by_cost: bool) -> None:
+        super().__init__()
+        self.by_cost = by_cost
+        self.queues = Queues(share=by_hundredths if by_cost else None)
+        self.model: dict[bytes, list[Request]] = {}
+        """In the order in which the queues began."""
+        self.count = 0
+
+    @rule(key=keys, rows=st.integers(1, 100), accepted=st.integers(0, 30), left=st.integers(0, 40))
+    def extend(self, key: bytes, rows: int, accepted: int, left: int) -> None:
+        self.count += 1
+        added = request(self.count, rows, accepted, accepted + left)
+        add_of(self.queues, key, added)
+        self.model.setdefault(key, []).append(added)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data(), cap=st.integers(1, 150))
+    def take(self, data: st.DataObject, cap: int) -> None:
+        queue = data.draw(st.sampled_from([*self.queues]))
+        own = self.model[queue.key]
+        count = fitting([r.rows for r in own], cap)
+        assert self.queues.take(queue, cap) == own[:count]
+        self._keep({id(r) for r in own[:count]})
+
+    @rule(now_ns=st.integers(0, 70))
+    def expire(self, now_ns: int) -> None:
+        expected = [r for own in self.model.values() for r in own if r.deadline_ns <= now_ns]
+        assert sorted(self.queues.expire(now_ns)) == sorted(expected)
+        self._keep({id(r) for r in expected})
+
+    @rule()
+    def empty(self) -> None:
+        assert self.queues.empty() == [r for own in self.model.values() for r in own]
+        self.model.clear()
+
+    def _keep(self, gone: set[int]) -> None:
+        left = {key: [r for r in own if id(r) not in gone] for key, own in self.model.items()}
+        self.model = {key: own for key, own in left.items() if own}
+
+    def _ratio(self, own: list[Request], now_ns: int) -> float:
+        cost = 0.5 + round(by_hundredths(own[0]) * 16) / 16 if self.by_cost else 0.5
+        return max(now_ns - own[0].accepted_ns, 0) / cost
+
+    @precondition(lambda self: self.model)
+    @rule(now_ns=st.integers(0, 60))
+    def look_for_the_first(self, now_ns: int) -> None:
+        best = max(self.model, key=lambda key: self._ratio(self.model[key], now_ns))
+        first = self.queues.first(now_ns)
+        if self.by_cost or now_ns >= 30:
+            assert first.key == best
+        else:
+            assert first.oldest.accepted_ns == min(o[0].accepted_ns for o in self.model.values())
+
+    @precondition(lambda self: len(self.model) > 1)
+    @rule()
+    def look_for_the_oldest_and_the_most_urgent(self) -> None:
+        oldest_ns = min(own[0].accepted_ns for own in self.model.values())
+        assert self.queues.oldest().oldest.accepted_ns == oldest_ns
+        deadline_ns = min(r.deadline_ns for own in self.model.values() for r in own)
+        assert self.queues.most_urgent().earliest_ns == deadline_ns
+
+    @precondition(lambda self: len(self.model) > 1)
+    @rule()
+    def look_at_what_has_grown(self) -> None:
+        grown = []
+        while (queue := self.queues.take_grown()) is not None:
+            grown.append(queue.key)
+        assert len(set(grown)) == len(grown)
+        assert set(grown) <= set(self.model)
+
+    @precondition(lambda self: len(self.model) > 1)
+    @rule(key=keys, rows=st.integers(1, 100))
+    def grow_alone(self, key: bytes, rows: int) -> None:
+        self.look_at_what_has_grown()
+        self.extend(key, rows, 0, 0)
+        grown = self.queues.take_grown()
+        assert grown is not None
+        assert grown.key == key
+        assert self.queues.take_grown() is None
+
+    @invariant()
+    def they_hold_what_they_should(self) -> None:
+        assert {queue.key: [*queue] for queue in self.queues} == self.model
+        assert len(self.queues) == len(self.model)
+        assert self.queues.rows == sum(r.rows for own in self.model.values() for r in own)
+
+    @rule()
+    def look_for_the_earliest(self) -> None:
+        deadlines = [r.deadline_ns for own in self.model.values() for r in own]
+        earliest_ns = self.queues.earliest_ns
+        assert (earliest_ns is None) is (not deadlines)
+        assert earliest_ns is None or earliest_ns <= min(deadlines)
+
+
+class QueuesByAge(QueuesMachine):
+    def __init__(self) -> None:
+        super().__init__(by_cost=False)
+
+
+class QueuesByCost(QueuesMachine):
+    def __init__(self) -> None:
+        super().__init__(by_cost=True)
+
+
+TestQueuesByAge = QueuesByAge.TestCase
+TestQueuesByCost = QueuesByCost.TestCase
+
+
+def test_a_queue_that_empties_before_it_was_ranked_is_ranked_when_it_is_back() -> None:
     queues = Queues()
     for ref, key in enumerate([b"a", b"b"]):
-        add_of(queues, key, request(ref, accepted_ns=ref))
-    first, second = queues
-    first.take(CAP)
-    queues.drop_empty()
-    assert list(queues) == [second]
-    second.take(CAP)
-    queues.drop_empty()
-    assert len(queues) == 0
-
-
-def test_a_queue_may_be_emptied_while_the_queues_are_gone_through() -> None:
-    queues = Queues()
-    for ref, key in enumerate([b"a", b"b", b"c"]):
-        add_of(queues, key, request(ref, accepted_ns=ref))
-    seen = []
-    for queue in queues.in_turn(0):
-        seen += [r.ref for r in queue.take(CAP)]
-        queues.drop_empty()
-    assert seen == [0, 1, 2]
+        add_of(queues, key, request(ref))
+    for queue in [*queues][::-1]:
+        queues.take(queue, CAP)
+    for ref, key in enumerate([b"a", b"b"]):
+        add_of(queues, key, request(ref))
+    assert in_turn(queues, 1000) == [0, 1]
 
 
 def in_pairs(requests: Iterable[Request]) -> int:
@@ -219,12 +313,12 @@ def test_a_queue_is_full_where_a_further_request_would_not_fit() -> None:
 
 
 def test_another_bound_takes_fewer_than_the_rows_would() -> None:
-    queue = Queues(in_pairs)
+    queues = Queues(in_pairs)
     for number in range(1, 6):
-        add_of(queue, b"", request(number, rows=2))
-    (only,) = queue
-    assert [r.ref for r in only.take(CAP)] == [1, 2]
+        add_of(queues, b"", request(number, rows=2))
+    (only,) = queues
+    assert [r.ref for r in queues.take(only, CAP)] == [1, 2]
     assert only.rows == 6
-    assert [r.ref for r in only.take(3)] == [3], "the rows bind as well"
-    assert [r.ref for r in only.take(CAP)] == [4, 5]
-    assert (len(only), only.rows) == (0, 0)
+    assert [r.ref for r in queues.take(only, 3)] == [3], "the rows bind as well"
+    assert [r.ref for r in queues.take(only, CAP)] == [4, 5]
+    assert (len(queues), queues.rows) == (0, 0)

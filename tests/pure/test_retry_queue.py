@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.engine.collector.batching import Pending
-from ringbatch.engine.collector.queues import RetryQueue
+from ringbatch.engine.collector.retries import RetryQueue
 from ringbatch.shm.engine_port import Request
 
 

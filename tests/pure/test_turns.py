@@ -69,8 +69,7 @@ def play(
             tokens = clients[client]()
             key = b"%d" % bucket(tokens, edges)
             queues.extend(key, [request(client, tokens, at_ns)], 1, 1 << 62)
-        batch = next(iter(queues.in_turn(now_ns))).take(32)
-        queues.drop_empty()
+        batch = queues.take(queues.first(now_ns), 32)
         longest = max(one.request_bytes for one in batch)
         now_ns += FIXED_NS + TOKEN_NS * len(batch) * longest
         for one in batch:

@@ -22,6 +22,7 @@ from simulation.memory import Items, ItemStridedView, Memory, Packed, WordItems,
 from simulation.served import FORWARDED
 
 from ringbatch.engine.collector import loop as collector_loop
+from ringbatch.engine.collector import reports as reports_module
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.loop import Loop
 from ringbatch.engine.runtimes.model import InvalidInput, Model, ServerFailed
@@ -70,6 +71,10 @@ _RESTART_NS: Final = 30 * MILLISECOND_NS
 _FEW: Final = 3
 """Requests up to which a worker looks at each; batches here are small, and it must do both."""
 
+_LOOKS: Final = 1
+"""Rings of workers up to which a collector looks at all of them; here are few, and it must do
+both."""
+
 Predict = Callable[..., Any]
 
 
@@ -95,6 +100,7 @@ def installed() -> Iterator[None]:
     time = SimpleNamespace(monotonic_ns=lambda: host.machine.now_ns)
     with (
         patch.object(collector_loop, "time", time),
+        patch.object(reports_module, "_LOOKS", _LOOKS),
         patch.object(lane_module, "_store_header", Packed(REQUEST_HEADER).pack_into),
         patch.object(holder_module, "_store_details", Packed(ANSWER_DETAILS).pack_into),
         patch.object(holder_module, "PACKED_DETAILS", Packed(PACKED_DETAILS)),

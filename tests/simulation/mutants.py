@@ -18,9 +18,11 @@ from unittest.mock import patch
 from simulation.profiles import BROKEN_CHAINS, CROWDED, FAILING_CHAINS, FATAL_CHAINS, Profile
 
 from ringbatch.engine.collector import takeover
+from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.collector import Collector
 from ringbatch.engine.collector.dead_batches import DeadBatches
 from ringbatch.engine.collector.dispatcher import Dispatcher
+from ringbatch.engine.collector.models import Model
 from ringbatch.engine.worker.runner import Runner
 from ringbatch.engine.worker.worker import Worker
 from ringbatch.frontend.request.gateway import Gateway
@@ -227,7 +229,7 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "what a dead worker was to go on with is forgotten": Mutant(
         DeadBatches,
         "take_back",
-        "model.retries.add(filter(None, map(self._unanswered, behind)))",
+        "model.run_again(filter(None, map(self._unanswered, behind)))",
         "for request in (r for batch in behind for r in batch.requests):\n"
         "        del known[request.ref]",
     ),
@@ -298,6 +300,36 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     ),
     "what found no room is submitted only with the next answer": Mutant(
         Gateway, "sweep", "if self.lane.held_back:", "if False:"
+    ),
+    "requests of a model that has nothing to do starve": Mutant(
+        Model, "take_in", "self.agenda.add(self.reference)", "pass"
+    ),
+    "requests behind a batch starve": Mutant(
+        Collector, "_take_reports", "self._agenda.add(worker.model.reference)", "pass"
+    ),
+    "a model is not looked at when its instant comes": Mutant(
+        Agenda, "wait", "self._until_ns.put(reference, until_ns)", "pass"
+    ),
+    "a model is looked at only when its instant comes": Mutant(
+        Agenda, "take", "found[reference] = None", "found = {reference: None}"
+    ),
+    "requests do not ring for a model that is idle again": Mutant(
+        Agenda, "ring", "self._ringing.add(reference)", "pass"
+    ),
+    "a new collector looks at no model": Mutant(
+        Collector, "start", "self._agenda.add_all(self._models)", "pass"
+    ),
+    "a worker that hangs is waited for": Mutant(
+        Dispatcher,
+        "runs",
+        "self.limits.put(worker.number, now_ns + model.spec.batch_timeout_ns)",
+        "pass",
+    ),
+    "a worker that has reported is watched": Mutant(
+        Collector, "_batch_done", "self._limits.drop(worker.number)", "pass"
+    ),
+    "nobody expects a worker in place of a dead one": Mutant(
+        Collector, "_ready_no_more", "self._pool.expected.add(worker.number)", "pass"
     ),
     "no timer for a deadline": Mutant(
         Gateway, "wait_for", "if waiter.deadline_ns < self._timer_ns:", "if False:"

@@ -61,7 +61,7 @@ def _check_collectors_sleep(engine: Engine) -> None:
     collector = engine.collector
     if collector is None:
         return
-    assert not collector._reports.waiting, "the collector sleeps on a report"
+    assert not collector._reports.inbox.waiting, "the collector sleeps on a report"
     asked = collector._submissions.waiting
     idle = any(model.idle for model in collector._models.values())
     assert not (asked and idle), "the collector sleeps on requests while a worker is idle"

@@ -1,0 +1,80 @@
+"""How the collector follows a change of the model table, and says what has become of it."""
+
+from collections.abc import Callable
+
+from ringbatch.engine.collector.dead_batches import DeadBatches
+from ringbatch.engine.collector.dispatcher import NO_BATCH, UNLOADED, Dispatcher
+from ringbatch.engine.collector.model_pool import ModelPool
+from ringbatch.engine.collector.models import Model
+from ringbatch.engine.process.role_messages import Drained, ModelNews, Released
+from ringbatch.shm.slot import Status
+
+
+class Changeover:
+    """The collector's hand that lets models and workers come and go.
+
+    Args:
+        pool: the models and workers.
+        dispatcher: answers what nobody can run.
+        dead: takes back what replaced workers held.
+        say: tells the supervisor.
+    """
+
+    def __init__(
+        self,
+        pool: ModelPool,
+        dispatcher: Dispatcher,
+        dead: DeadBatches,
+        say: Callable[[ModelNews], object],
+    ) -> None:
+        self._pool = pool
+        self._dispatcher = dispatcher
+        self._dead = dead
+        self._say = say
+
+    def follow(self, now_ns: int) -> None:
+        """Take over what the supervisor has changed in the model table."""
+        pool = self._pool
+        gone = pool.follow(now_ns)
+        while pool.replaced:
+            worker = pool.replaced.pop()
+            if worker.batches:
+                self._dead.take_back(worker, now_ns, hung=False, killed=True)
+                if pool.models.get(worker.model.reference) is not worker.model:
+                    gone.append(worker.model)
+        for model in gone:
+            self.move_on(model, now_ns)
+        for model in pool.models.values():
+            self._dispatcher.tell_backlog(model)
+        pool.agenda.add_all(pool.models)
+
+    def move_on(self, model: Model, now_ns: int) -> None:
+        """Give what waits for a model that will not run it to the one in its place."""
+        successor = self._pool.successor(model.spec)
+        self._pool.agenda.add(model.reference)
+        for request in model.empty():
+            if successor is None:
+                self._dispatcher.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
+            else:
+                successor.run_again([[request]])
+
+    def move_on_from_retiring(self, now_ns: int) -> None:
+        """The same for models that retire and have no worker left: those that die meanwhile are
+        not started again."""
+        for model in self._pool.retiring:
+            if not model.ready and (model.queues.rows or model.retries):
+                self.move_on(model, now_ns)
+
+    def let_go(self, *, acknowledged: bool) -> None:
+        """Tell the supervisor of retiring models and leaving workers that are done.
+
+        Args:
+            acknowledged: whether no frontend sends anything to retiring models any more.
+        """
+        for model in self._pool.retiring:
+            if acknowledged and not model.drained and not self._pool.busy(model):
+                model.drained = True
+                self._say(Drained(model.reference))
+        for worker in [worker for worker in self._pool.leaving if not worker.batches]:
+            self._pool.remove(worker)
+            self._say(Released(worker.number))

@@ -1,0 +1,63 @@
+"""The rings of workers' reports, of which the collector looks at those that may have something."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from ringbatch.shm.descriptors import REPORT_WORDS
+from ringbatch.shm.layout import Layout, ring_size
+from ringbatch.shm.ring import Inbox
+
+SWEEP_NS: Final = 1_000_000_000
+"""How often the rings of all workers are looked at."""
+_LOOKS: Final = 16
+"""A look at one ring costs as much as a look at so many together."""
+
+
+class Reports:
+    """What workers have reported.
+
+    A worker reports the batches that it holds, and once that it is ready. Where there are places
+    for many workers, the rings of all others are looked at only once in a while: a worker that the
+    table has no longer may still say that it is ready.
+
+    Attributes:
+        inbox: all rings.
+
+    Args:
+        words: the segment as a memoryview of format ``Q``.
+        layout: of it.
+        holding: the workers that hold a batch, by number.
+        expected: the workers that may report though they hold none.
+    """
+
+    def __init__(
+        self, words: memoryview, layout: Layout, holding: Mapping[int, int], expected: set[int]
+    ) -> None:
+        self._places = places = layout.workers
+        self._few = places <= _LOOKS
+        self._holding = holding
+        self._expected = expected
+        self._sweep_ns = 0
+        self.inbox = Inbox(words, layout.reports, ring_size(REPORT_WORDS), places, REPORT_WORDS)
+
+    def take(self, now_ns: int) -> list[tuple[int, list[int] | None]]:
+        """The reports of the workers that may have some; as `Inbox.take`."""
+        if self._few:
+            return self.inbox.take()
+        among = self._among()
+        if among is not None and now_ns < self._sweep_ns:
+            return self.inbox.take_from(among)
+        self._sweep_ns = now_ns + SWEEP_NS
+        return self.inbox.take()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether one of these workers has reported."""
+        among = None if self._few else self._among()
+        return self.inbox.waiting if among is None else self.inbox.waits_in(among)
+
+    def _among(self) -> list[int] | None:
+        """The workers that may have reported; None if a look at all costs no more."""
+        if (len(self._holding) + len(self._expected)) * _LOOKS >= self._places:
+            return None
+        return [*self._holding, *self._expected]

@@ -1,0 +1,159 @@
+"""How much the collector does in a step: no more if more is idle, waits or runs.
+
+The work is counted in bytecodes, which every loop in Python takes more of, and which do not depend
+on the machine.
+"""
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+from collector_harness import CollectorHarness, eager, fixed
+
+from ringbatch.shm.host.platform import is_compiled
+from ringbatch.shm.model_spec import ModelSpec
+
+MANY = 128
+SLACK = 1.15
+
+pytestmark = pytest.mark.skipif(is_compiled(), reason="machine code has no bytecodes")
+
+
+def bytecodes(call: Callable[[], object]) -> int:
+    """How many are executed by a call."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def test_bytecodes_show_a_loop() -> None:
+    assert bytecodes(lambda: [None for _ in range(MANY)]) > bytecodes(lambda: [None]) + MANY
+
+
+def work(harness: CollectorHarness, now_ns: int) -> int:
+    """Of a step, until the collector would sleep."""
+
+    def turn() -> None:
+        harness.step(now_ns)
+        harness.collector.prepare_to_sleep()
+
+    return bytecodes(turn)
+
+
+def harness_of(*models: ModelSpec) -> CollectorHarness:
+    return CollectorHarness(*models, slots=4 * MANY).begin()
+
+
+def models(count: int, **more: Any) -> list[ModelSpec]:
+    """The first has a worker, and of the others each second."""
+    first = eager(**more)
+    others = [eager(index=n, name=f"m{n}", workers=(n,) * (n % 2), **more) for n in range(1, count)]
+    return [first, *others]
+
+
+def beside_idle_models(count: int) -> int:
+    harness = harness_of(*models(count))
+    harness.step(1)
+    harness.send()
+    done = work(harness, 2)
+    harness.workers[0].finish(harness.workers[0].task())
+    return done + work(harness, 3)
+
+
+def beside_busy_models(count: int) -> int:
+    """All of them run a batch, and have requests that wait for the next."""
+    harness = harness_of(*models(count, batch_timeout_ns=10_000))
+    for _ in range(2):
+        for number in range(1, count):
+            harness.send(model=number, deadline_ns=5_000 + number, result_bytes=64)
+        harness.step(1)
+    harness.send()
+    done = work(harness, 2)
+    harness.workers[0].finish(harness.workers[0].task())
+    return done + work(harness, 3)
+
+
+def send_signature(harness: CollectorHarness, number: int, deadline_ns: int) -> None:
+    key = number.to_bytes(8, "little")
+    harness.clients[0].send(key, key_bytes=8, deadline_ns=deadline_ns, result_bytes=64)
+
+
+def behind_a_busy_worker(signatures: int) -> int:
+    harness = harness_of(eager())
+    harness.send()
+    harness.step(1)
+    for number in range(signatures):
+        send_signature(harness, number, 1_000 + number)
+    harness.step(2)
+    send_signature(harness, 0, 2_000)
+    done = work(harness, 3)
+    harness.workers[0].finish(harness.workers[0].task())
+    done += work(harness, 4)
+    return done + work(harness, 5)
+
+
+def with_an_idle_worker(signatures: int) -> int:
+    """All signatures wait for company."""
+    harness = harness_of(fixed())
+    for number in range(signatures):
+        send_signature(harness, number, 10_000 + number)
+    harness.step(2)
+    send_signature(harness, 0, 2_000)
+    return work(harness, 3)
+
+
+def with_a_long_queue(requests: int) -> int:
+    harness = harness_of(eager())
+    harness.send()
+    harness.step(1)
+    for number in range(requests + 8):
+        harness.send(deadline_ns=1_000 + number)
+    harness.step(2)
+    harness.send(deadline_ns=2_000)
+    done = work(harness, 3)
+    harness.workers[0].finish(harness.workers[0].task())
+    return done + work(harness, 4)
+
+
+def with_many_to_run_again(requests: int) -> int:
+    """A worker has died of a batch, and the other is busy."""
+    harness = harness_of(eager(workers=(0, 1), max_batch_size=MANY))
+    for count in (1, requests):
+        for number in range(count):
+            harness.send(deadline_ns=1_000 + number)
+        harness.step(1)
+    harness.dies(0 if len(harness.workers[0].task().references) == requests else 1, 2)
+    harness.step(2)
+    harness.send(deadline_ns=2_000)
+    return work(harness, 3)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        beside_idle_models,
+        beside_busy_models,
+        behind_a_busy_worker,
+        with_an_idle_worker,
+        with_a_long_queue,
+        with_many_to_run_again,
+    ],
+)
+def test_a_step_does_not_grow_with_what_is_not_its_own(case: Callable[[int], int]) -> None:
+    few, many = case(2), case(MANY)
+    print(few, many)
+    assert many < SLACK * few
