@@ -8,6 +8,7 @@
 
 An array has the batch dimension in front, if the model has one, and after it the shape of one
 instance. Nothing is converted: an array of another dtype is refused, as V2 does, in the same words.
+So is a masked array that masks elements, as a slot has no mask.
 """
 
 from collections.abc import Mapping, Sequence
@@ -256,6 +257,11 @@ def _datatype(array: Array, tensor: Tensor) -> str:
 
 
 def _bytes(array: Array, tensor: Tensor, wanted: Input, shape: Shape) -> Bytes:
+    if type(array) is not np.ndarray and np.ma.is_masked(array):
+        raise InvalidRequest(
+            f'input "{tensor.name}" is a masked array that masks elements; fill them, as with '
+            "filled(), for no mask reaches the model"
+        )
     if tensor.datatype.fixed:
         data: NDArray[np.uint8] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return wanted.unpacked(data.data, shape)

@@ -323,3 +323,22 @@ def test_rows_that_do_not_fit_are_refused_in_words() -> None:
     ):
         with pytest.raises(InvalidRequest, match=words):
             mine.rows(rows)
+
+
+@pytest.mark.parametrize("datatype", ["INT16", "FP32", "BOOL", "BYTES"])
+def test_no_mask_is_lost(datatype: str) -> None:
+    """Nor is an array refused that could mask elements and masks none."""
+    values: Any = sample(datatype, (2, 2)) if datatype != "BYTES" else np.array([[b"a"] * 2] * 2)
+    tensor = Tensor("x", datatype, [2])
+    parsers: list[Any] = [codec(tensor).parse]
+    if datatype != "BYTES":
+        parsers.append(RowCodec(spec(0, [tensor], [Tensor("y", "INT8", [])])).rows)
+    for parse in parsers:
+        # A shape that was found right is no excuse.
+        parse(values)
+        parse(np.ma.masked_array(values, np.zeros((2, 2), bool)))
+        for mask in (np.eye(2, dtype=bool), np.ones((2, 2), bool)):
+            with pytest.raises(InvalidRequest, match=r'input "x" is a masked array .* filled\(\)'):
+                parse(np.ma.masked_array(values, mask))
+    with pytest.raises(InvalidRequest, match="masked"):
+        codec(tensor).parse({"x": np.ma.masked_array(values, np.eye(2, dtype=bool))})
