@@ -251,6 +251,48 @@ def test_dashboard_and_rules_ask_for_what_there_is(
     )
 
 
+def test_engines_of_different_jobs_are_never_added_up() -> None:
+    shown = [(MONITORING / "alerts.yml").read_text(), *expressions()]
+    kept = re.findall(r"\b(?:sum|max|min|avg|count)(?: by \(([^)]*)\))? ?\(", " ".join(shown))
+    assert len(kept) > len(shown)
+    assert [labels for labels in kept if "job" not in labels.split(", ")] == []
+
+
+JOBS = """
+rule_files: [{rules}]
+evaluation_interval: 1m
+tests:
+  - interval: 1m
+    input_series:
+      - series: 'ringbatch_requests_total{{job="live",model="m",version="1",code="200"}}'
+        values: '0+100000x400'
+      - series: 'ringbatch_requests_total{{job="staging",model="m",version="1",code="500"}}'
+        values: '0+1x400'
+    alert_rule_test:
+      - eval_time: 390m
+        alertname: RingbatchErrorsBurnFast
+        exp_alerts:
+          - exp_labels: {{job: staging, model: m, version: "1", severity: page}}
+            exp_annotations: {{summary: {summary!r}, description: {description!r}}}
+"""
+
+
+@needs("promtool")
+def test_a_jobs_failures_are_not_hidden_by_another_jobs_successes(tmp_path: Path) -> None:
+    rules = tmp_path / "test.yml"
+    text = JOBS.format(
+        rules=MONITORING / "alerts.yml",
+        summary="staging: m 1 fails requests so fast that a month's budget is gone in two days",
+        description="Of an objective of 99.9 % of the requests, over one hour and still over the "
+        "last five minutes.",
+    )
+    rules.write_text(text)
+    checked = subprocess.run(
+        ["promtool", "test", "rules", str(rules)], capture_output=True, text=True
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
 @needs("promtool")
 def test_the_rules_are_as_promtool_wants_them() -> None:
     checked = subprocess.run(
