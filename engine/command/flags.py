@@ -15,7 +15,6 @@ from ringbatch.engine.config.document import (
     ALIASES,
     BUNDLED_NAME,
     MODEL_FILES,
-    NAME_WORDS,
     SERVER_FILES,
     Config,
     ConfigError,
@@ -24,9 +23,9 @@ from ringbatch.engine.config.document import (
     ServerConfig,
     bundled_document,
     conclude,
-    is_model_name,
     read,
 )
+from ringbatch.engine.config.model_names import NAME_WORDS, is_model_name
 from ringbatch.engine.config.paths import absolute
 from ringbatch.shm.engine_name import UNNAMED, engine_name_of
 

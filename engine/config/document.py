@@ -7,7 +7,6 @@ the rules between keys, and the words.
 
 import json
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
 from itertools import filterfalse
@@ -28,6 +27,7 @@ from ringbatch.engine.config.addresses import lacks_scheme, written
 from ringbatch.engine.config.definitions import Setting, settings
 from ringbatch.engine.config.dimensions import REQUEST_BYTES, lane_bytes, request_limit_bytes
 from ringbatch.engine.config.kinds import RUNTIMES, VERSION_WORDS, is_version, runtime_of
+from ringbatch.engine.config.model_names import NAME_WORDS, is_model_name
 from ringbatch.engine.config.paths import absolute, resolved
 from ringbatch.engine.config.problems import (
     ConfigError,
@@ -49,7 +49,6 @@ __all__ = [
     "BUNDLED_NAME",
     "BUNDLED_PATH",
     "MODEL_FILES",
-    "NAME_WORDS",
     "SERVER_FILES",
     "Config",
     "ConfigError",
@@ -60,7 +59,6 @@ __all__ = [
     "bundled_document",
     "conclude",
     "describe",
-    "is_model_name",
     "load",
     "read",
 ]
@@ -120,11 +118,6 @@ _ABSENT: Final = {
     "ray_workers": "none",
 }
 """What it means that a key has no value."""
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
-NAME_WORDS: Final = (
-    "a model's name must be 1 to 128 letters of ASCII, digits, dots, dashes or underscores, "
-    "and not . or .."
-)
 _ENDING_WORDS: Final = (
     "a file whose ending says what runs it, "
     + ", ".join(f"{' or '.join(endings)} ({name})" for name, endings in RUNTIMES.items() if endings)
@@ -160,11 +153,6 @@ def _with_ending(base: Path, path: object) -> str | None:
         return None
     every = (path + ending for endings in RUNTIMES.values() for ending in endings)
     return next((whole for whole in every if os.path.isfile(base / whole)), None)
-
-
-def is_model_name(name: str) -> bool:
-    """Whether a model may be called that, in a URL and in a file alike."""
-    return _NAME.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def conclude(

@@ -15,6 +15,7 @@ from segment_fixture import local_segment, spec
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from ringbatch.engine.config.model_names import TAKEN_NAMES
 from ringbatch.frontend.codec.outcome import JSON, outcome
 from ringbatch.frontend.falcon import memory_resources, v2_resources
 from ringbatch.frontend.falcon.app import create_app
@@ -322,6 +323,17 @@ ROUTES = [
     for route in inspect_routes(create_app(ScriptedService(), MAX_REQUEST_BYTES))  # type: ignore[arg-type]
     if route.path != classifying.PATH
 ]
+
+
+def test_no_model_can_be_called_what_another_path_has_in_its_place() -> None:
+    before = {route.partition("{name}")[0] for route in ROUTES if "{name}" in route}
+    beside = {
+        route.removeprefix(start).partition("/")[0]
+        for start in before
+        for route in ROUTES
+        if route.startswith(start)
+    }
+    assert {name for name in beside if "{" not in name} == TAKEN_NAMES - {".", ".."}
 
 
 @pytest.mark.parametrize("route", ROUTES)

@@ -15,10 +15,10 @@ from ringbatch.engine.config.document import (
     ServerConfig,
     bundled,
     conclude,
-    is_model_name,
     load,
     read,
 )
+from ringbatch.engine.config.model_names import is_model_name
 
 
 def test_a_model_with_a_path_takes_every_default() -> None:

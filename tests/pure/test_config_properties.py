@@ -15,8 +15,8 @@ from ringbatch.engine.config.document import (
     ServerConfig,
     conclude,
     describe,
-    is_model_name,
 )
+from ringbatch.engine.config.model_names import is_model_name
 from ringbatch.shm.layout import Layout
 
 legal_servers = st.fixed_dictionaries(

@@ -267,7 +267,14 @@ WRONG: dict[str, tuple[str, str]] = {
     "name-with-a-space": (
         '[models."a b"]\npath = "m.py"',
         '[models] "a b": found "a b", but a model\'s name must be 1 to 128 letters of ASCII, '
-        "digits, dots, dashes or underscores, and not . or ..",
+        "digits, dots, dashes or underscores, "
+        "and not ., .. or stats, which /v2/models/stats has taken",
+    ),
+    "name-that-a-path-has-taken": (
+        '[models.stats]\npath = "m.py"',
+        '[models] stats: found "stats", but a model\'s name must be 1 to 128 letters of ASCII, '
+        "digits, dots, dashes or underscores, "
+        "and not ., .. or stats, which /v2/models/stats has taken",
     ),
     "name-with-a-dot-without-quotes": (
         '[models.v1.2]\npath = "m.py"\n[models.v1]\npath = "m.py"',

@@ -67,19 +67,20 @@ REFUSED: dict[str, tuple[str | None, list[str], str]] = {
         None,
         ["a b.py"],
         'MODEL: "a b" cannot be the name of a model; give one with --name; a model\'s name must be '
-        "1 to 128 letters of ASCII, digits, dots, dashes or underscores, and not . or ..",
+        "1 to 128 letters of ASCII, digits, dots, dashes or underscores, "
+        "and not ., .. or stats, which /v2/models/stats has taken",
     ),
     "name-unfit": (
         None,
         ["model.py", "--name", "a/b"],
         '--name: found "a/b", but a model\'s name must be 1 to 128 letters of ASCII, digits, '
-        "dots, dashes or underscores, and not . or ..",
+        "dots, dashes or underscores, and not ., .. or stats, which /v2/models/stats has taken",
     ),
     "name-of-bundled-unfit": (
         None,
         ["--name", ""],
         '--name: found "", but a model\'s name must be 1 to 128 letters of ASCII, digits, '
-        "dots, dashes or underscores, and not . or ..",
+        "dots, dashes or underscores, and not ., .. or stats, which /v2/models/stats has taken",
     ),
     "several-flags-at-once": (
         None,

@@ -1,0 +1,17 @@
+"""What a model may be called, in a URL and in a file alike. Pure."""
+
+import re
+from typing import Final
+
+TAKEN_NAMES: Final = frozenset({".", "..", "stats"})
+"""Names that no model can have, because paths have another meaning with them."""
+NAME_WORDS: Final = (
+    "a model's name must be 1 to 128 letters of ASCII, digits, dots, dashes or underscores, "
+    "and not ., .. or stats, which /v2/models/stats has taken"
+)
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+
+
+def is_model_name(name: str) -> bool:
+    """Return whether a model may be called that."""
+    return _NAME.fullmatch(name) is not None and name not in TAKEN_NAMES
