@@ -106,6 +106,25 @@ def test_large_bodies_are_taken_and_larger_ones_refused(client: httpx.Client) ->
     assert client.get("/v1/models").status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "fields", "status"),
+    [
+        ("POST", "/nothing", {}, 404),
+        ("POST", "/v1/models/none:predict", {}, 404),
+        ("POST", "/v2/models/none/infer", {}, 404),
+        ("PUT", "/v1/models/echo:predict", {}, 405),
+        ("POST", "/v1/models/echo:predict", {"Content-Encoding": "br"}, 415),
+    ],
+)
+def test_a_body_that_is_refused_by_its_head_may_be_sent_whole(
+    client: httpx.Client, method: str, path: str, fields: dict[str, str], status: int
+) -> None:
+    for _ in range(3):
+        answer = client.request(method, path, headers=fields, content=bytes(3 << 20), timeout=20)
+        assert (answer.status_code, "error" in answer.json()) == (status, True)
+    assert client.get("/v1/models").status_code == 200
+
+
 def test_a_body_without_a_length_is_taken(client: httpx.Client) -> None:
     def pieces() -> Iterator[bytes]:
         yield V1[:10]

@@ -1,7 +1,8 @@
 """REST over HTTP/2 by what stands in front of it and what loads it: nginx, HAProxy, Chromium,
-h2load."""
+h2load, Go."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from typing import Any, Final
 import httpx
 import pytest
 from serve.browser import Browser
-from serve.secure import Authority
+from serve.secure import KEY, Authority, write_private
 from serve.server import Server, Start
 from tiers import exhaustive
 
@@ -63,6 +64,63 @@ backend engine
     server one 127.0.0.1:{server} proto h2
 """
 
+GO: Final = """
+package main
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+)
+
+// Arguments: the authority's file, the size of bodies, and for each request its method, address,
+// key and type. Writes for each its protocol, status, and how many seconds it took.
+func main() {
+	authority, _ := os.ReadFile(os.Args[1])
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(authority)
+	client := &http.Client{Transport: &http.Transport{
+		ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{RootCAs: pool},
+	}}
+	var size int
+	fmt.Sscan(os.Args[2], &size)
+	for at := 3; at < len(os.Args); at += 4 {
+		began := time.Now()
+		asked, _ := http.NewRequest(os.Args[at], os.Args[at+1], bytes.NewReader(make([]byte, size)))
+		asked.Header.Set("X-API-Key", os.Args[at+2])
+		if os.Args[at+3] != "" {
+			asked.Header.Set("Content-Type", os.Args[at+3])
+		}
+		answer, err := client.Do(asked)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		_, err = io.ReadAll(answer.Body)
+		if err != nil {
+			fmt.Println(err)
+			continue
+		}
+		fmt.Println(answer.Proto, answer.StatusCode, int(time.Since(began).Seconds()))
+	}
+}
+"""
+REFUSED: Final = [
+    ("POST", PREDICT, "", "", 401),
+    ("POST", "/nothing", KEY, "", 404),
+    ("POST", "/v1/models/none:predict", KEY, "", 404),
+    ("PUT", PREDICT, KEY, "", 405),
+    ("POST", PREDICT, KEY, "", 413),
+    ("POST", PREDICT, KEY, "application/cloudevents+json", 415),
+    ("GET", "/v2/health/ready", KEY, "", 200),
+]
+"""What the head of a request decides alone, and one that is served in spite of its body."""
+
 
 @pytest.fixture(scope="module")
 def server(start_for_module: Start) -> Server:
@@ -73,7 +131,8 @@ def program(name: str) -> str:
     """Its path; skips the test where it is not installed."""
     found = shutil.which(name, path="/usr/sbin:/usr/bin:/usr/local/bin")
     if found is None:
-        pytest.skip(f"{name} is not installed (Debian: nginx-light, haproxy, nghttp2-client)")
+        packages = "nginx-light, haproxy, nghttp2-client, golang-go"
+        pytest.skip(f"{name} is not installed (Debian: {packages})")
     return found
 
 
@@ -153,6 +212,30 @@ def test_h2load_is_answered_and_nothing_else(server: Server, tmp_path: Path) -> 
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     assert re.search(r"status codes: 2000 2xx, 0 3xx, 0 4xx, 0 5xx", done.stdout), done.stdout
     assert "2000 succeeded, 0 failed, 0 errored, 0 timeout" in done.stdout
+
+
+@pytest.mark.parametrize("size", [2 << 20, 20 << 20])
+def test_gos_client_waits_for_no_answer_that_comes_before_the_end_of_its_body(
+    start: Start, tmp_path: Path, size: int
+) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.certify()
+    keys = write_private(tmp_path / "keys", f"{KEY}\n")
+    own = {"tls_certificate": str(certificate), "tls_key": str(key), "api_keys_file": str(keys)}
+    server = start(MODELS, http2=True, max_request_bytes=99, **own)
+    (tmp_path / "early.go").write_text(GO)
+    words = [str(authority.file), str(size)]
+    for method, path, key_sent, kind, _ in REFUSED:
+        words += [method, f"https://localhost:{server.port}{path}", key_sent, kind]
+    done = subprocess.run(
+        [program("go"), "run", str(tmp_path / "early.go"), *words],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+        env=os.environ | {"GO111MODULE": "off", "GOCACHE": str(tmp_path / "cache")},
+    )
+    assert done.stdout.splitlines() == [f"HTTP/2.0 {status} 0" for *_, status in REFUSED], done
 
 
 def test_chromium_speaks_it_over_tls(start: Start, tmp_path: Path, wait_until: WaitUntil) -> None:
