@@ -70,6 +70,8 @@ async def answered(app: App, scope: Scope, receive: Receive, send: Send) -> None
     except RequestError as error:
         refusal = error
     except BaseException:
+        if _is_cancelled():
+            raise
         # `sys.exit` would end the process, and what cancels a task would leave a client waiting.
         if answer.whole or not answer.is_gone():
             log.exception("frontend: %s failed", _words(scope))
@@ -115,9 +117,8 @@ class _Answer:
         body, more = message.get("body", b""), bool(message.get("more_body", False))
         if not isinstance(body, bytes | bytearray | memoryview):
             raise TypeError(f"a body is bytes, not {type(body).__name__}")
-        if self._is_bodiless:
-            body = b""
-        elif self._left != _UNKNOWN:
+        body = b"" if self._is_bodiless else bytes(body)
+        if self._left != _UNKNOWN and not self._is_bodiless:
             self._expect_fit(len(body), more)
         await self._send({"type": _BODY, "body": body, "more_body": more})
         self.whole = not more
@@ -174,6 +175,12 @@ def _length(headers: Iterable[Header]) -> int:
     if lengths or not _DIGITS.fullmatch(length):
         raise RuntimeError("Invalid Content-Length.")
     return int(length)
+
+
+def _is_cancelled() -> bool:
+    """Whether the server ends this very task, and not the application one that it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _words(scope: Scope) -> str:

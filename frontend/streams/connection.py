@@ -27,6 +27,10 @@ from ringbatch.shm.tallies import Protocol
 
 MOST_STREAMS: Final = 128
 """Requests of one connection that are served at once."""
+_GUESS_BYTES: Final = 1 << 20
+"""Of an answer, as long as the connection has had none."""
+_FORGETTING: Final = 8
+"""An answer that is smaller than was expected has the next expected so many parts smaller."""
 _ID: Final = ID_HEADER.encode()
 
 
@@ -61,7 +65,9 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
     """
 
     __slots__ = (
+        "_answer_bytes",
         "_app_state",
+        "_begun",
         "_config",
         "_scope",
         "_server_state",
@@ -87,6 +93,10 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         self._app_state = app_state
         self._upgrade = upgrade
         self.budget: BodyBudget = settings.budget
+        self._answer_bytes = _GUESS_BYTES
+        """What is expected of an answer."""
+        self._begun = 0
+        """Streams that were begun in this second, and have no answer yet."""
         self._scope: dict[str, Any] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -134,9 +144,34 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         self.core.end(stream, b"")
         self.flush_soon()
 
+    def made(self, size: int) -> None:
+        """A `ServedStream`'s: an answer of so many bytes is made."""
+        expected = self._answer_bytes
+        self._answer_bytes = max(size, expected - expected // _FORGETTING)
+        self._begun = max(self._begun - 1, 0)
+        self._look_again()
+
+    def tick(self) -> None:
+        """The server's call: another second has passed, and who takes longer to answer may be
+        waiting for something that is to happen."""
+        self._begun = 0
+        self._look_again()
+        super().tick()
+
     def default_headers(self) -> list[tuple[bytes, bytes]]:
         """As uvicorn has them."""
         return self._server_state.default_headers
+
+    def _is_full(self) -> bool:
+        # Many that begin at once would be answered before any of them is seen to wait.
+        begun, core = self._begun, self.core
+        coming = begun * self._answer_bytes
+        return core.full or (begun > 0 and coming > core.most_waiting_bytes - core.waiting_bytes)
+
+    def _look_again(self) -> None:
+        """There may be room for more streams at the next flush."""
+        if self._held:
+            self._reliefs = -1
 
     def _begin(self, stream: Stream[RestHead]) -> None:
         head = stream.head
@@ -145,6 +180,7 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
             self.refuse(stream, head.status, error_body(head.refusal))
             return
         scope = self._scope | {"state": self._app_state.copy()}
+        self._begun += 1
         served = self._serving[stream.number] = ServedStream(self, stream, scope)
         task = served.start(self._config.loaded_app, self._loop)
         task.add_done_callback(self._server_state.tasks.discard)

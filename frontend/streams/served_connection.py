@@ -221,7 +221,7 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         if not stream.begun:
             if stream.gone:
                 self._held.pop(stream.number, None)
-            elif self.core.full:
+            elif self._is_full():
                 self._held[stream.number] = stream
             else:
                 stream.begun = True
@@ -250,8 +250,12 @@ class ServedConnection(asyncio.Protocol, Generic[H, S]):
         self._reliefs = self.core.reliefs
         for number, served in list(self._serving.items()):
             self.attempt(number, served.looked)
-        while self._held and not self.core.full:
+        while self._held and not self._is_full():
             self._look_at(self._held.pop(next(iter(self._held))))
+
+    def _is_full(self) -> bool:
+        """Whether so much of answers waits that no more is to be begun."""
+        return self.core.full
 
     def _under_way(self) -> int:
         """How many streams are served."""

@@ -51,6 +51,9 @@ class Owner(Protocol):
     def refuse(self, stream: Stream[RestHead], status: int, body: bytes) -> None:
         """A stream is refused by the connection itself, with that JSON."""
 
+    def made(self, size: int) -> None:
+        """An answer of so many bytes is made."""
+
     def default_headers(self) -> list[tuple[bytes, bytes]]:
         """Of every answer."""
 
@@ -75,6 +78,7 @@ class ServedStream:
         "_owner",
         "_read_bytes",
         "_sending",
+        "_sent_bytes",
         "_stream",
         "_task",
         "_unwanted",
@@ -92,6 +96,7 @@ class ServedStream:
         self._heard = False
         self._held_bytes = 0
         self._read_bytes = 0
+        self._sent_bytes = 0
         self._whole = False
         self._sending = False
         self._answered = False
@@ -228,7 +233,8 @@ class ServedStream:
             own = self._owner.default_headers()
             core.begin(stream, answer_head(message["status"], [*own, *message["headers"]]))
         else:
-            core.send(stream, bytes(message["body"]))
+            core.send(stream, message["body"])
+            self._sent_bytes += len(message["body"])
             if not message.get("more_body", False):
                 self._finish()
         self._owner.flush_soon()
@@ -251,6 +257,7 @@ class ServedStream:
             core.taken(stream, sum(map(len, stream.pieces)))
             stream.pieces.clear()
         core.end(stream, b"")
+        self._owner.made(self._sent_bytes)
         self._wake()
 
     def _end(self) -> None:

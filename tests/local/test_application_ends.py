@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 import h11
 import pytest
 from http2_client import GET, Client, Message
+from http2_harness import GREETING, headers, settings, widen
 from http_harness import Connection, scenario
 from hypothesis import given
 from hypothesis import strategies as st
@@ -198,8 +199,6 @@ def ask_http1(connection: Connection) -> None:
 
 
 def ask_http2(connection: Connection) -> None:
-    from http2_harness import GREETING, headers, settings, widen
-
     connection.feed(GREETING + settings(window=(1 << 31) - 1) + widen(0, (1 << 30)))
     connection.feed(headers(1, 1))
 
@@ -300,3 +299,25 @@ def test_one_that_answers_whole_after_its_client_has_left_goes_on(ask: Ask) -> N
 
     asyncio.run(run())
     assert done == [True]
+
+
+@pytest.mark.parametrize("ask", [ask_http1, ask_http2])
+def test_a_task_that_the_server_cancels_ends_and_waits_for_no_client(ask: Ask) -> None:
+    """As a stop does, once its time is over."""
+
+    async def app(scope: Any, _receive: Any, _send: Any) -> None:
+        await scope["state"]["may_answer"].wait()
+
+    async def run() -> None:
+        connection = Connection(served=app, http2=ask is ask_http2)
+        if ask is ask_http2:
+            connection.feed(GREETING + settings(window=0) + headers(1, 1))
+        else:
+            ask(connection)
+        await connection.settle()
+        (task,) = connection.state.tasks
+        task.cancel()
+        await connection.settle()
+        assert not connection.state.tasks
+
+    asyncio.run(run())

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from http2_client import GET, Client, Message, replying
+from http2_client import GET, Client, Message, replying, stuck
 from http2_harness import data, frame, frames_of, headers, settings, widen
 from http_harness import Connection, scenario
 
@@ -18,7 +18,7 @@ from ringbatch.frontend.http2.frames import (
     PREFACE,
 )
 from ringbatch.frontend.http2.outgoing import ANSWERS
-from ringbatch.frontend.streams.connection import Http2Connection
+from ringbatch.frontend.streams.connection import MOST_STREAMS, Http2Connection
 from ringbatch.frontend.streams.served_connection import LEAVE_S
 
 
@@ -68,14 +68,16 @@ async def test_while_answers_wait_for_their_client_no_more_is_begun() -> None:
     connection.feed(PREFACE + settings(window=0) + headers(1))
     core = connection.transport.protocol.core
     core.most_waiting_bytes = 1
+    connection.transport.protocol._answer_bytes = 0
     for number in range(3, 33, 2):
         connection.feed(headers(number, END_STREAM))
         await connection.settle()
-    assert len(connection.seen) == ANSWERS + 1
+    assert len(connection.seen) == ANSWERS
     # A body may take its time meanwhile, since its client may send no more of it.
     for _ in range(BODY_TIMEOUT_S + 3):
         connection.transport.protocol.tick()
         connection.feed(frame(PING, 0, 0, bytes(8)))
+        await connection.settle()
     connection.feed(settings(window=100))
     await connection.settle()
     assert (len(connection.seen), [*core.streams]) == (15, [1])
@@ -84,6 +86,62 @@ async def test_while_answers_wait_for_their_client_no_more_is_begun() -> None:
     assert (connection.state.tasks, core.streams, core.waiting_bytes) == (set(), {}, 0)
     said = frames_of(connection.transport.written)
     assert sum(len(one.payload) for one in said if one.kind == DATA) == 16 * len(b"falcon")
+
+
+LARGE_BYTES = 1 << 20
+
+
+@scenario
+async def test_large_answers_to_many_that_begin_at_once_wait_in_bounds() -> None:
+    made = 0
+
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        nonlocal made
+        made += 1
+        await send(START)
+        await send(LAST | {"body": bytes(LARGE_BYTES)})
+
+    connection = Connection(http2=True, served=app)
+    numbers = range(1, 201, 2)
+    connection.feed(PREFACE + settings(window=0))
+    connection.feed(b"".join(headers(number, END_STREAM) for number in numbers))
+    protocol = connection.transport.protocol
+    for _ in range(5):
+        await connection.settle()
+        protocol.tick()
+        connection.feed(frame(PING, 0, 0, bytes(8)))
+    assert made <= (1 << 24) // LARGE_BYTES + 1
+    assert protocol.core.waiting_bytes == made * LARGE_BYTES
+    connection.feed(settings(window=LARGE_BYTES) + widen(0, 200 * LARGE_BYTES))
+    for _ in numbers:
+        await connection.settle()
+    assert (made, protocol.core.streams, protocol.core.waiting_bytes) == (len(numbers), {}, 0)
+
+
+@scenario
+async def test_small_answers_to_many_that_begin_at_once_wait_for_no_second() -> None:
+    connection = Connection(http2=True)
+    connection.feed(PREFACE + settings())
+    connection.feed(b"".join(headers(number, END_STREAM) for number in range(1, 256, 2)))
+    for _ in range(10):
+        await connection.settle()
+    assert len(connection.seen) == MOST_STREAMS
+
+
+@scenario
+async def test_applications_that_wait_are_begun_all_the_same() -> None:
+    """Each may wait for what another of the connection does."""
+    connection = Connection(http2=True, served=stuck)
+    connection.feed(PREFACE + settings())
+    connection.feed(b"".join(headers(number, END_STREAM) for number in range(1, 256, 2)))
+    await connection.settle()
+    assert len(connection.state.tasks) < MOST_STREAMS
+    for _ in range(10):
+        connection.transport.protocol.tick()
+        await connection.settle()
+    assert len(connection.state.tasks) == MOST_STREAMS
+    connection.transport.abort()
+    await connection.settle()
 
 
 @scenario
