@@ -10,6 +10,7 @@ from importlib.resources import files as resources
 from pathlib import Path
 from typing import Final
 
+from ringbatch.engine.config.credentials import NAMES
 from ringbatch.engine.config.document import Config
 from ringbatch.engine.config.paths import absolute
 from ringbatch.engine.config.problems import heading
@@ -22,14 +23,13 @@ from ringbatch.engine.systemd.units import (
     is_unseen,
 )
 from ringbatch.shm.errors import StartupError
-from ringbatch.shm.host.credentials import Credentials
 
 EXAMPLES: Final = """\
 Writes a template for engines, ringbatch@NAME.service with /etc/ringbatch/NAME.toml, their sockets,
 a slice for all of them, and the user ringbatch. With --config, also what the engine of that file
 needs beside: the address of its sockets, the time of its stop, and the credentials that lie beside
-the file: NAME.credentials with tls_certificate, tls_key, tls_client_ca or api_keys. Nothing is
-started.
+the file: NAME.credentials with tls_certificate, tls_key, tls_client_ca, control_tls_certificate,
+control_tls_key or api_keys. Nothing is started.
 
 examples:
   ringbatch units                                        print them
@@ -38,8 +38,6 @@ examples:
   ringbatch units --install --user                       for systemctl --user
 """
 
-
-CREDENTIALS: Final = tuple(Credentials.__slots__)
 _UNIT_NAME: Final = re.compile(r"[A-Za-z0-9:_.-]+")
 
 
@@ -97,7 +95,7 @@ def _engine(config: Config, path: Path, root: Path) -> Engine:
     gpu = any(device.startswith("cuda") for device in devices)
     host = str(found[0][4][0])
     folder = path.with_suffix(".credentials")
-    present = [name for name in CREDENTIALS if (folder / name).is_file()]
+    present = [name for name in NAMES if (folder / name).is_file()]
     credentials = {name: _on_host(folder / name, root) for name in present}
     stop_s = server.stop_delay_s + server.drain_s
     return Engine(path.stem, host, server.port, server.frontends, stop_s, gpu, credentials)

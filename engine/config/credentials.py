@@ -13,6 +13,8 @@ DIRECTORY_VARIABLE: Final = "CREDENTIALS_DIRECTORY"
 _TLS: Final = ("tls_certificate", "tls_key", "tls_client_ca")
 _KEYS: Final = "api_keys"
 _OF_CONTROL: Final = "control_"
+NAMES: Final = (*_TLS, *(f"{_OF_CONTROL}{name}" for name in _TLS[:2]), _KEYS)
+"""Of the files that systemd may load."""
 
 
 def credentials_of(server: ServerConfig, environment: Mapping[str, str]) -> Credentials:

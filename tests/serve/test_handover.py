@@ -17,6 +17,7 @@ from serve.client import Connection, fast, instances, request
 from serve.grpc_stub import Stub, grpc_port, infer_request
 from serve.load import Load
 from serve.raw_http2 import Load as Http2Load
+from serve.secure import Authority, SecureConnection
 from serve.server import Server, Start, configured
 from tiers import exhaustive, only
 
@@ -273,6 +274,30 @@ def test_where_the_new_one_never_serves_the_old_one_does(
     assert (load.failures, load.retried, load.refused) == ([], 0, 0)
     assert "the engine that was to serve in this one's stead is gone" in old.stderr
     assert old.stop() == 0
+
+
+@exhaustive
+@pytest.mark.parametrize("secure", [False, True])
+def test_the_control_address_is_answered_over_tls_by_either_that_has_it(
+    start: Start, replace: Replace, name: str, tmp_path: Path, secure: bool
+) -> None:
+    """The new one takes its socket, whether the old one had TLS there or not."""
+    authority = Authority(tmp_path)
+    certificate, key = authority.certify()
+    tls = {"tls_certificate": str(certificate), "tls_key": str(key)}
+    asked = request("/v2/health/ready", method="GET")
+    old = start(MODELS, name=name, control_port=0, **(tls if secure else {}))
+    if secure:
+        with SecureConnection(old.control_port, authority.client_context()) as connection:
+            assert connection.ask(asked).status == 200
+    else:
+        with Connection(old.control_port) as connection:
+            assert connection.ask(asked).status == 200
+    new = replace(MODELS, name=name, control_port=old.control_port, **tls).wait_ready()
+    assert old.process.wait(30) == 0
+    assert new.control_port == old.control_port
+    with SecureConnection(new.control_port, authority.client_context()) as connection:
+        assert connection.ask(asked).status == 200
 
 
 def test_there_must_be_one_to_replace(replace: Replace, name: str) -> None:

@@ -78,6 +78,18 @@ def test_the_application_decides_about_every_path(server: Server, case: str, htt
     assert asked(server, case, {}, http2=http2) == [403] * ROUNDS, "nothing was remembered"
 
 
+@pytest.mark.parametrize("http2", [False, True])
+def test_no_path_that_is_described_is_open_but_those_of_health(server: Server, http2: bool) -> None:
+    url = f"http://127.0.0.1:{server.port}"
+    with httpx.Client(http1=not http2, http2=http2, base_url=url) as client:
+        paths = client.get("/below/openapi.json", headers=TOKEN).json()["paths"]
+        for path, methods in paths.items():
+            for method in {"get", "post"} & methods.keys():
+                answer = client.request(method, path, json={} if method == "post" else None)
+                assert (answer.status_code == 403) is ("/health/" not in path), path
+    assert len(paths) > 10
+
+
 def test_heads_of_before_are_asked_about_again_on_one_connection(server: Server) -> None:
     body = instances(1)
     with Connection(server.port) as connection:

@@ -12,6 +12,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import grpc
+import httpx
 import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
@@ -31,6 +32,8 @@ from serve.secure import KEY, OTHER_KEY, Authority, SecureConnection, bearer, wr
 from serve.server import COMMAND, Server, Start, configured
 from tiers import exhaustive
 from tritonclient.utils import InferenceServerException
+
+from ringbatch.frontend.security.api_keys import OPEN_PATHS
 
 WaitUntil = Callable[..., Any]
 WATCHDOG_S = 60
@@ -95,6 +98,7 @@ def server(
         max_request_bytes=1 << 20,
         grpc_port=0,
         control_port=0,
+        http2=True,
         tls_certificate=str(certificate),
         tls_key=str(key),
         api_keys_file=str(keys),
@@ -128,6 +132,25 @@ def test_nothing_is_told_without_a_key(connection: SecureConnection, case: str) 
         assert (answer.status, answer.error) == (401, "an API key is needed")
         assert answer.headers["www-authenticate"].startswith("Bearer ")
     assert asked(connection, case, bearer()).status != 401
+
+
+@pytest.mark.parametrize("http2", [False, True])
+def test_every_path_that_is_described_needs_a_key_but_those_that_say_so(
+    server: Server, authority: Authority, http2: bool
+) -> None:
+    context, url = authority.client_context(), f"https://localhost:{server.port}"
+    with httpx.Client(http1=not http2, http2=http2, verify=context, base_url=url) as client:
+        paths = client.get("/openapi.json", headers=bearer()).json()["paths"]
+        operations = [
+            (method, path, described.get("security") == [])
+            for path, methods in paths.items()
+            for method, described in methods.items()
+            if method in ("get", "post")
+        ]
+        assert {path for _, path, is_open in operations if is_open} == OPEN_PATHS
+        for method, path, is_open in operations:
+            answer = client.request(method, path, json={} if method == "post" else None)
+            assert (answer.status_code != 401) is is_open, path
 
 
 def test_a_key_given_twice_is_none(connection: SecureConnection) -> None:
