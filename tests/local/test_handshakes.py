@@ -150,6 +150,7 @@ def test_each_is_counted_with_its_reason(
         (b"GET / HTTP/1.1\r\n\r\n", ["the client spoke plain HTTP"]),
         (b"\xff" * 100, ["wrong version number"]),
     ],
+    ids=["silent", "cut off", "plain", "noise"],
 )
 def test_a_connection_that_ends_amid_its_hand_shake_is_counted_unless_it_said_nothing(
     files: Credentials, sent: bytes, reasons: list[str], caplog: pytest.LogCaptureFixture

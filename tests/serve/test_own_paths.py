@@ -13,6 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from serve.client import Connection, fast, instances, request
 from serve.grpc_stub import grpc_port
+from serve.secure import KEY, bearer, write_private
 from serve.server import Server, Start
 from tiers import exhaustive
 
@@ -140,6 +141,16 @@ def test_paths_that_are_off_are_nobodys(start: Start) -> None:
         off = connection.ask(request("/v1/models", method="GET", headers=TOKEN))
         assert off.error == 'nothing is here: [server] own_paths is "off"'
         assert connection.ask(request("/v2/health/ready", method="GET")).status == 200
+
+
+@exhaustive
+def test_with_api_keys_both_are_asked(start: Start, tmp_path: Path) -> None:
+    keys = write_private(tmp_path / "keys", f"{KEY}\n")
+    server = start(MODELS, app=GUARDED, own_paths="app", http2=True, api_keys_file=str(keys))
+    for http2 in (False, True):
+        for headers, status in ((TOKEN, 401), (bearer(), 403), (TOKEN | bearer(), 200)):
+            assert asked(server, "fast", headers, http2=http2) == [status] * ROUNDS
+    assert WARNING not in server.stderr
 
 
 def test_a_start_warns_where_the_application_refuses_strangers_and_nothing_else_does(
