@@ -134,7 +134,7 @@ def _notify(config: Config, arguments: argparse.Namespace) -> None:
 def _reload(arguments: argparse.Namespace) -> int:
     from ringbatch.engine.command.reload import main as reload_main
 
-    return reload_main(arguments.engine, arguments.name)
+    return reload_main(arguments.engine, arguments.word, arguments.model)
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -237,9 +237,8 @@ def _parser() -> argparse.ArgumentParser:
     top.add_argument("--once", action="store_true", help="print the first interval, and end")
     engine_arguments.add_flags_and_word(top, "the one engine that runs")
     reload = add("reload", "load models again while they serve", examples.RELOAD, _reload)
-    reload.add_argument(
-        "name", nargs="?", metavar="MODEL", help="a model (default: all that changed)"
-    )
+    reload.add_argument("word", nargs="?", metavar="ENGINE", help="the same as --engine ENGINE")
+    reload.add_argument("--model", metavar="MODEL", help="a model (default: all that changed)")
     shells = add("completion", "print a script for a shell", examples.COMPLETION, _completion)
     shells.add_argument("shell", choices=completion.SHELLS, help="for which shell")
     add("manual", "print its manual page", examples.MANUAL, _manual)

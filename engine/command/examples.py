@@ -61,18 +61,18 @@ examples:
 """
 
 RELOAD: Final = """\
-Without MODEL, the engine reads its configuration again and serves what it says now: models that are
-new, changed, or whose files changed are loaded, others go. With MODEL, that model is loaded again
-whatever changed. What is new takes the requests once it is ready, and what it replaces finishes
-those that it has. Where a model cannot be loaded, what served before serves on, and the exit
-status is 1. So it is, without MODEL, where settings in [server] differ from those that the engine
-was started with, such as the port; they are named, and ringbatch handover or a restart takes
+Without --model, the engine reads its configuration again and serves what it says now: models that
+are new, changed, or whose files changed are loaded, others go. With --model, that model is loaded
+again whatever changed. What is new takes the requests once it is ready, and what it replaces
+finishes those that it has. Where a model cannot be loaded, what served before serves on, and the
+exit status is 1. So it is, without --model, where settings in [server] differ from those that the
+engine was started with, such as the port; they are named, and ringbatch handover or a restart takes
 them.
 
 examples:
   ringbatch reload
-  ringbatch reload mnist
-  ringbatch reload mnist --engine prod
+  ringbatch reload prod
+  ringbatch reload prod --model mnist
 """
 
 COMPLETION: Final = """\

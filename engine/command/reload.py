@@ -3,23 +3,51 @@
 import sys
 
 from ringbatch.engine.supervisor.control import ask
-from ringbatch.shm.engines import only
+from ringbatch.shm.engine_name import is_engine_name
+from ringbatch.shm.engines import only, running
+from ringbatch.shm.errors import StartupError
 from ringbatch.shm.host.control_socket import Order
 
 
-def main(engine: str | int | None, model: str | None) -> int:
+def main(engine: str | int | None, word: str | None, model: str | None) -> int:
     """Wait until it is done, and print what was; the exit status is 1 where anything failed, or is
     left as it was because only another engine can have it, as a port.
 
     Args:
         engine: its name, or the process id of its supervisor; None for the only one of this user.
+        word: the same, given without a flag; or the model, as it was once given.
         model: to be loaded again; None for all that changed.
 
     Raises:
         StartupError: no such engine runs, or several do.
     """
+    if word is not None and engine is None and (model is not None or _runs(word)):
+        engine = int(word) if word.isdecimal() else word
+    elif word is not None and model is None:
+        why = "" if engine is not None else "no engine is called that, so "
+        _note(f"{word}: {why}it is taken for a model; write --model {word}")
+        model = word
+    elif word is not None:
+        raise StartupError(f"{word}: an engine and a model are named by flags; leave out {word}")
     report = ask(only(engine), Order("reload", model))
     done = report.end == "done"
     for line in report.lines:
         print(f"ringbatch: {line}", file=sys.stdout if done else sys.stderr)
     return 0 if done else 1
+
+
+def _runs(word: str) -> bool:
+    """Whether an engine is meant by a word. One that has a model of its name is, and says so."""
+    if not is_engine_name(word) and not word.isdecimal():
+        return False
+    try:
+        with running(int(word) if word.isdecimal() else word) as found:
+            if any(model.name == word for segment in found for model in segment.models):
+                _note(f"{word}: is taken for the engine; for its model alone, write --model {word}")
+    except StartupError:
+        return False
+    return True
+
+
+def _note(text: str) -> None:
+    print(f"ringbatch: {text}", file=sys.stderr)

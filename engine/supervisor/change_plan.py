@@ -209,7 +209,7 @@ class ChangePlan:
             if any(signature != signatures[0] for signature in signatures):
                 raise ChangeFailed(
                     "the model file now declares other inputs or outputs; "
-                    f"run ringbatch reload {model.name}"
+                    f"run ringbatch reload --model {model.name}"
                 )
 
     def loading(

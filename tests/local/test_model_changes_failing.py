@@ -53,7 +53,7 @@ def test_new_workers_that_find_another_signature_are_not_mixed_with_the_old_ones
     engine.order()
     engine.open(1, says=TENSORS)
     assert engine.reports[0].end == "failed"
-    assert "other inputs or outputs; run ringbatch reload m" in engine.reports[0].lines[0]
+    assert "other inputs or outputs; run ringbatch reload --model m" in engine.reports[0].lines[0]
     assert engine.table() == [("m", "1", SERVING, (0,))]
 
 

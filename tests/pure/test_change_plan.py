@@ -178,7 +178,7 @@ def test_workers_of_one_version_must_find_the_same(
     if agrees:
         plan.expect_agreement({"1": found})
         return
-    with pytest.raises(ChangeFailed, match="other inputs or outputs; run ringbatch reload m"):
+    with pytest.raises(ChangeFailed, match="outputs; run ringbatch reload --model m"):
         plan.expect_agreement({"1": found})
 
 

@@ -249,7 +249,7 @@ def test_a_step_that_is_loaded_again_serves_the_chain_from_then_on(
 ) -> None:
     load.factors = {1, 2}
     site.rank(2)
-    assert site.command("reload", "rank")[0]
+    assert site.command("reload", "--model", "rank")[0]
     load.goes_on(wait_until)
     load.factors = {2}
     load.goes_on(wait_until)
@@ -263,7 +263,7 @@ def test_a_step_that_would_not_fit_is_refused_and_what_served_goes_on(
     (site.folder / "rank.py").write_text(
         RANK.format(factor=3).replace('"vector", "FP32", [2]', '"vector", "FP32", [3]')
     )
-    done, said = site.command("reload", "rank")
+    done, said = site.command("reload", "--model", "rank")
     assert not done
     assert (
         "rank would take or return other tensors than chain 'search', whose step 3 it is, was "
@@ -292,12 +292,15 @@ def test_chains_come_change_and_go_with_a_reload(
     assert site.repository("short", "load")[0]
     assert site.ask("ab", "short") == [195.0, 2.0]
     site.configure(short={"steps": ["tokenize", "rank"]})
-    done, said = site.command("reload", "short")
+    done, said = site.command("reload", "--model", "short")
     assert not done
     assert "short: step 2 (rank): nothing gives its input 'vector'" in said
     assert site.ask("ab", "short") == [195.0, 2.0]
     site.configure(short={"path": str(site.folder / "encode.py")})
-    assert site.command("reload", "short") == (True, "ringbatch: short: version 1 loaded\n")
+    assert site.command("reload", "--model", "short") == (
+        True,
+        "ringbatch: short: version 1 loaded\n",
+    )
     assert site.ask([97, 98], "short") == [195.0, 2.0]
     site.configure(short=short)
     assert site.command("reload") == (True, "ringbatch: short: loaded\n")

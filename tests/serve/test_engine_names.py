@@ -54,10 +54,25 @@ def test_status_and_models_are_those_of_the_engine_named(pair: tuple[Server, Ser
 
 
 def test_a_reload_is_for_the_engine_named(pair: tuple[Server, Server]) -> None:
-    assert told("reload", "b", "--engine", TWO).returncode == 0
-    wrong = told("reload", "b", "--engine", ONE)
+    for words in ([TWO], ["--engine", TWO], [str(pair[1].pid)]):
+        assert told("reload", *words, "--model", "b").returncode == 0
+        assert told("reload", *words).returncode == 0
+    wrong = told("reload", ONE, "--model", "b")
     assert wrong.returncode == 1
     assert "b" in wrong.stderr
+
+
+def test_a_reload_takes_a_word_that_is_no_engine_for_a_model(pair: tuple[Server, Server]) -> None:
+    done = told("reload", "b", "--engine", TWO)
+    assert done.returncode == 0
+    assert done.stderr == "ringbatch: b: it is taken for a model; write --model b\n"
+    several = told("reload", "b")
+    assert several.returncode == 2
+    assert "b: no engine is called that, so it is taken for a model;" in several.stderr
+    assert "engines run, say which" in several.stderr
+    twice = told("reload", "b", "--engine", TWO, "--model", "b")
+    assert twice.returncode == 2
+    assert "leave out b" in twice.stderr
 
 
 def test_a_client_opens_the_engine_named(pair: tuple[Server, Server]) -> None:
@@ -70,7 +85,7 @@ def test_a_client_opens_the_engine_named(pair: tuple[Server, Server]) -> None:
 def test_an_unknown_name_is_told_with_those_that_run(pair: tuple[Server, Server]) -> None:
     unknown = f"none-{os.getpid()}"
     there = [f"{ONE} (process {pair[0].pid})", f"{TWO} (process {pair[1].pid})"]
-    for words in (["status", unknown], ["models", unknown], ["reload", "--engine", unknown]):
+    for words in (["status", unknown], ["models", unknown], ["reload", unknown, "--model", "b"]):
         answer = told(*words)
         assert answer.returncode != 0
         assert f"no engine of ringbatch with the name {unknown} is running" in answer.stderr

@@ -113,7 +113,7 @@ def test_with_a_fault_it_serves_or_is_gone(
     if not ended(server):
         server.wait_ready()
         os.kill(server.role("worker echo/0"), signal.SIGKILL)
-        order = [*COMMAND, "reload", "echo", "--pid", str(server.pid)]
+        order = [*COMMAND, "reload", "--model", "echo", "--pid", str(server.pid)]
         subprocess.run(order, capture_output=True, check=False, timeout=LIMIT_S)
         wait_until(lambda: ended(server) or serves(server), "it serves or is gone", LIMIT_S)
     server.watch()

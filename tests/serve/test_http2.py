@@ -215,7 +215,7 @@ def test_a_reload_and_a_stop_under_load_fail_no_request(
     load = Load(server.port, connections)
     try:
         wait_until(lambda: load.answered > 200, "answers")
-        command = [*COMMAND, "reload", "echo", "--pid", str(server.pid)]
+        command = [*COMMAND, "reload", "--model", "echo", "--pid", str(server.pid)]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         assert "loaded" in done.stdout
         before = load.answered

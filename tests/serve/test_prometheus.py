@@ -157,7 +157,9 @@ def test_prometheus_finds_what_the_clients_counted(
 ) -> None:
     script.run()
     reloaded = subprocess.run(
-        [*COMMAND, "reload", "m", "--pid", str(server.pid)], capture_output=True, text=True
+        [*COMMAND, "reload", "--model", "m", "--pid", str(server.pid)],
+        capture_output=True,
+        text=True,
     )
     assert reloaded.returncode == 0, reloaded.stderr
     script.run()

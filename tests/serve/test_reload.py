@@ -66,10 +66,11 @@ class Site:
         }
         self.server.config.write_text(toml(SERVER | more, placed))
 
-    def reload(self, *names: str) -> subprocess.CompletedProcess[str]:
+    def reload(self, *models: str) -> subprocess.CompletedProcess[str]:
         """``ringbatch reload``, and what it came to."""
+        flags = [word for model in models for word in ("--model", model)]
         return subprocess.run(
-            [*COMMAND, "reload", *names, "--pid", str(self.server.pid)],
+            [*COMMAND, "reload", *flags, "--pid", str(self.server.pid)],
             capture_output=True,
             text=True,
             check=False,

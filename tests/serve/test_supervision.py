@@ -374,7 +374,7 @@ def test_a_load_that_hangs_fails_its_reload_and_the_next_order_is_carried_out(
     folder = own.config.parent
 
     def reload(model: str) -> subprocess.CompletedProcess[str]:
-        command = [*COMMAND, "reload", model, "--pid", str(own.pid)]
+        command = [*COMMAND, "reload", "--model", model, "--pid", str(own.pid)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     (folder / "hold").touch()

@@ -292,10 +292,15 @@ def test_nothing_heavy_is_loaded_before_the_configuration_is_checked() -> None:
 
 def test_reload_names_a_model_and_an_engine(calls: list[tuple[Any, ...]]) -> None:
     assert cli.main(["reload"]) == STATUS
-    assert cli.main(["reload", "mnist", "--pid", "7"]) == STATUS
+    assert cli.main(["reload", "prod"]) == STATUS
+    assert cli.main(["reload", "--model", "mnist", "--pid", "7"]) == STATUS
     assert cli.main(["reload", "mnist", "--engine", "prod"]) == STATUS
-    assert cli.main(["reload", "--engine", "prod"]) == STATUS
-    assert calls == [(None, None), (7, "mnist"), ("prod", "mnist"), ("prod", None)]
+    assert calls == [
+        (None, None, None),
+        (None, "prod", None),
+        (7, None, "mnist"),
+        ("prod", "mnist", None),
+    ]
 
 
 def test_an_engine_is_called_as_its_file_unless_it_is_said(files: Files) -> None:
