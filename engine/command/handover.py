@@ -1,6 +1,7 @@
 """``ringbatch handover``: serve in the stead of a running engine."""
 
 import argparse
+import sys
 from collections.abc import Callable
 from typing import Final
 
@@ -12,9 +13,12 @@ _TIMEOUT_S: Final = 600.0
 
 EXAMPLES: Final = """\
 Starts an engine with this code and configuration beside the one that serves under its name, on the
-same listening sockets. Once the new one is ready it serves, here, as after serve; the other one
-answers what it has and ends. No request fails for it. Where the new one does not get ready, the
-other one serves on, the reason is printed, and the exit status is 2.
+same listening sockets. Once the new one is ready, the other one answers what it has and ends. No
+request fails for it. Where the new one does not get ready, the other one serves on, the reason is
+printed, and the exit status is 2.
+
+This command does not return after that: it is the new engine, and stays in the foreground as serve
+does, until it is stopped. Start it the way that serve was started, such as nohup ... &.
 
 Both need memory for as long as both run: that of all models, and lanes in /dev/shm. Clients over
 gRPC stay with the old engine until their connections have grpc_connection_age_s. An engine that
@@ -23,7 +27,7 @@ systemd runs is not replaced; restart its unit, whose sockets keep connections m
 examples:
   ringbatch handover --config ringbatch.toml
   ringbatch handover --config ringbatch.toml --timeout 120
-  ringbatch handover --config new.toml --engine prod
+  nohup ringbatch handover --config new.toml --engine prod >>prod.log 2>&1 &
 """
 
 
@@ -55,6 +59,11 @@ def main(arguments: argparse.Namespace, config: Config, reread: Callable[[], Con
     from ringbatch.engine.supervisor.succession import Predecessor
 
     engine = arguments.engine or config.server.name
+    print(
+        f"ringbatch: starting an engine in the place of {engine}; once it serves, this command is "
+        "that engine, and stays in the foreground until it is stopped",
+        file=sys.stderr,
+    )
     try:
         return run(config, reread, lambda: Predecessor(engine, arguments.timeout))
     except StartupError as error:

@@ -332,3 +332,15 @@ def test_several_addresses_are_one_model(calls: list[tuple[Any, ...]]) -> None:
     assert cli.main(["serve", "http://a:1", "http://b:1", "--name", "m"]) == 7
     (config, _), *_ = calls
     assert [(model.name, model.path) for model in config.models] == [("m", "http://a:1 http://b:1")]
+
+
+def test_handover_says_that_it_stays(
+    calls: list[tuple[Any, ...]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["handover", "--engine", "prod"]) == STATUS
+    assert capsys.readouterr().err == (
+        "ringbatch: starting an engine in the place of prod; once it serves, this command is that "
+        "engine, and stays in the foreground until it is stopped\n"
+    )
+    assert len(calls) == 1
+    assert "stays in the foreground" in help_of(capsys, "handover")
