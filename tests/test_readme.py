@@ -321,7 +321,7 @@ def test_the_configuration_example_is_sound(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(example("model.py"))
     (tmp_path / "ringbatch.toml").write_text(example("ringbatch.toml"))
     told = subprocess.run(
-        [*COMMAND, "check", "--config", "ringbatch.toml"],
+        [*COMMAND, "check", "--settings", "--config", "ringbatch.toml"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

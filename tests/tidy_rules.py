@@ -236,6 +236,7 @@ PRINTERS = (
     "ringbatch.engine.command.cli",
     "ringbatch.engine.command.actors",
     "ringbatch.engine.command.check",
+    "ringbatch.engine.command.handover",
     "ringbatch.engine.command.reload",
     "ringbatch.engine.command.units",
     "ringbatch.engine.demo.*",

@@ -6,14 +6,14 @@ import sys
 from math import inf
 from typing import Final
 
-from ringbatch.engine.config.document import describe
+from ringbatch.engine.config.description import describe
 from ringbatch.engine.config.settings import Config
 from ringbatch.shm.errors import StartupError
 from ringbatch.shm.model_spec import FIRST_VERSION
 
 TOLERANCE: Final = 1e-4
 EXAMPLES: Final = """\
-Prints the whole configuration, defaults included, and exits with status 0; or prints what serve
+Prints what is configured, all of it with --settings, and exits with status 0; or prints what serve
 would end with here, and exits with status 2: everything that is wrong with the configuration, then
 what the host lacks for it, such as a port, a CPU, room in /dev/shm, a package, or a key that can be
 read. A MODEL and flags say what they say to serve; one of MODEL and --config is needed. Settings
@@ -38,10 +38,17 @@ examples:
   ringbatch check model.py --load
   ringbatch check --config ringbatch.toml --parity samples.json --tolerance 1e-5
 """
+_WELL: Final = "nothing would keep serve from starting here"
+_NOT_LOADED: Final = (
+    "; --load loads the models too, --settings prints all settings with their defaults"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what it takes beside the configuration file."""
+    parser.add_argument(
+        "--settings", action="store_true", help="print every setting, not only those that are set"
+    )
     parser.add_argument(
         "--load", action="store_true", help="load and warm up every model, import app"
     )
@@ -79,6 +86,7 @@ def _tolerance(text: str) -> float:
 def main(
     config: Config,
     *,
+    every: bool,
     load: bool,
     sockets_passed: bool,
     parity: str | None = None,
@@ -88,6 +96,7 @@ def main(
 
     Args:
         config: that is looked at.
+        every: whether settings are printed that have their defaults.
         load: whether models are loaded.
         sockets_passed: whether systemd passes the sockets for HTTP.
         parity: the file with samples with which answers are compared; empty where these are made
@@ -112,10 +121,11 @@ def main(
         )
     for what, do in exposed(config.server, os.environ):
         print(f"ringbatch: {what}; {do}", file=sys.stderr)
-    print(describe(config), flush=True)
+    print(describe(config, defaults=every), flush=True)
     wanted = load or parity is not None
     if wanted and (failures := _loaded(config, parity, tolerance)):
         raise StartupError("\n".join(failures))
+    print(f"# {_WELL}{'' if wanted else _NOT_LOADED}", flush=True)
     return 0
 
 

@@ -118,6 +118,7 @@ def _check(arguments: argparse.Namespace) -> int:
     _notify(config, arguments)
     return check.main(
         config,
+        every=arguments.settings,
         load=arguments.load,
         sockets_passed=arguments.sockets_passed,
         parity=arguments.parity,

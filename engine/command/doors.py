@@ -107,8 +107,8 @@ def _given(key: str, flag: str, value: Any) -> str:
     """A flag with a value, as it is typed."""
     if isinstance(value, bool):
         return flag if value else flag.replace("--", "--no-", 1)
-    if not isinstance(value, list):
-        return f"{flag} {shlex.quote(str(value))}"
-    if not _SETTINGS[key].kind.several:
-        return f"{flag} {'-'.join(map(str, value))}"
-    return " ".join(f"{flag} {shlex.quote(str(one))}" for one in value)
+    if isinstance(value, list) and not _SETTINGS[key].kind.several:
+        value = "-".join(map(str, value))
+    words = map(str, value if isinstance(value, list) else [value])
+    # What begins as a flag does would be taken for one.
+    return " ".join(f"{flag}{'=' if w.startswith('-') else ' '}{shlex.quote(w)}" for w in words)

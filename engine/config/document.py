@@ -5,7 +5,6 @@ mistake tries patience. What a key may hold stands in `ringbatch.engine.config.s
 the rules between keys, and the words.
 """
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
@@ -23,9 +22,9 @@ from ringbatch.engine.config import (
     unknown_keys,
     upstream_rules,
 )
-from ringbatch.engine.config.addresses import lacks_scheme, written
+from ringbatch.engine.config.addresses import lacks_scheme
 from ringbatch.engine.config.definitions import Setting, settings
-from ringbatch.engine.config.dimensions import REQUEST_BYTES, lane_bytes, request_limit_bytes
+from ringbatch.engine.config.dimensions import REQUEST_BYTES
 from ringbatch.engine.config.kinds import RUNTIMES, VERSION_WORDS, is_version, runtime_of
 from ringbatch.engine.config.model_names import NAME_WORDS, is_model_name
 from ringbatch.engine.config.paths import absolute, resolved
@@ -58,7 +57,6 @@ __all__ = [
     "bundled",
     "bundled_document",
     "conclude",
-    "describe",
     "load",
     "read",
 ]
@@ -90,34 +88,6 @@ SERVER_FILES: Final = frozenset(
 """Keys of the server whose values are paths; relative ones start beside the document."""
 MODEL_FILES: Final = ("warm_up_file", *upstream_rules.FILES)
 """The same of a model, beside its path."""
-_DERIVED: Final = {"max_request_bytes": request_limit_bytes, "lane_bytes": lane_bytes}
-_ABSENT: Final = {
-    "grpc_port": "no gRPC",
-    "control_port": "no metrics, and no page",
-    "agent_check_port": "no answers to HAProxy's agent-check",
-    "trace_endpoint": "nothing is traced",
-    "tls_certificate": "no TLS",
-    "tls_key": "no TLS",
-    "tls_client_ca": "clients need no certificate",
-    "control_tls_certificate": "tls_certificate",
-    "control_tls_key": "tls_key",
-    "api_keys_file": "clients need no key",
-    "app": "none",
-    "pass_through": "the server of the runtime http, where all models are on one",
-    "threads": "the CPUs divided by the workers",
-    "target_wait_ms": "what three batches take",
-    "upstream_ca": "those of the system",
-    "upstream_certificate": "none",
-    "upstream_key": "none",
-    "worker_memory_bytes": "no limit",
-    "frontend_cpus": "those of placement",
-    "spare_workers": "as many as are configured, at least 2",
-    "warm_up_file": "values are made up",
-    "lengths_input": "none",
-    "ray_placement_group": "none",
-    "ray_workers": "none",
-}
-"""What it means that a key has no value."""
 _ENDING_WORDS: Final = (
     "a file whose ending says what runs it, "
     + ", ".join(f"{' or '.join(endings)} ({name})" for name, endings in RUNTIMES.items() if endings)
@@ -214,44 +184,6 @@ def conclude(
         chains=chained,
         notices=tuple(report.notices),
     )
-
-
-def describe(config: Config) -> str:
-    """The whole configuration as TOML, defaults included; read again, it is the same."""
-    lines = ["[server]", *_described(config.server)]
-    for model in config.models:
-        lines += ["", *_headed(model, config)]
-    for chain in config.chains:
-        lines += ["", heading(("models", chain.name)), *chains.described(chain)]
-    return "\n".join(lines)
-
-
-def _headed(model: ModelConfig, config: Config) -> list[str]:
-    place: Place = ("models", model.name)
-    described = list(_described(model))
-    versions = [other.version for other in config.models if other.name == model.name]
-    if versions == [FIRST_VERSION]:
-        return [heading(place), *described]
-    of_all = [line for line in described if line.startswith(_VERSIONS_KEY)]
-    own = [line for line in described if line not in of_all]
-    first = [heading(place), *of_all, ""] if model.version == versions[0] else []
-    return [*first, heading((*place, _VERSIONS, model.version)), *own]
-
-
-def _described(section: ServerConfig | ModelConfig) -> Iterable[str]:
-    for key in settings(type(section)):
-        value = getattr(section, key)
-        if value is not None:
-            text = written(value) if isinstance(value, Path) or key == "path" else value
-            unused = key == "max_latency_ms" and getattr(section, "policy", "") == "eager"
-            remark = "  # has no effect under policy eager" if unused else ""
-            yield f"{key} = {json.dumps(text, ensure_ascii=False)}{remark}"
-        elif key in _DERIVED and isinstance(section, ServerConfig):
-            yield f"# {key} = {_DERIVED[key](section)}, derived"
-        elif key == "batch_timeout_s" and isinstance(section, ModelConfig):
-            yield f"# {key} = {section.batch_limit_s}, derived"
-        elif key != _VERSIONS_KEY:
-            yield f"# {key}: {_ABSENT.get(key, 'not set')}"
 
 
 def _server(

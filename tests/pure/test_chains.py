@@ -12,7 +12,8 @@ from chain_harness import chain, step
 from segment_fixture import spec
 
 from ringbatch.engine.config.chained import ChainConfig, StepConfig
-from ringbatch.engine.config.document import Config, ConfigError, conclude, describe
+from ringbatch.engine.config.description import describe
+from ringbatch.engine.config.document import Config, ConfigError, conclude
 from ringbatch.engine.supervisor.chains import Unfit, broken, first_chains, fitted, with_limits
 from ringbatch.engine.supervisor.model_diff import ChainChange, Change, with_chains
 from ringbatch.shm.chain import REQUEST, Source, asked, reference_in, step_in

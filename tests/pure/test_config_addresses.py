@@ -3,7 +3,7 @@
 import pytest
 from config_documents import concluded, problems
 
-from ringbatch.engine.config.document import describe
+from ringbatch.engine.config.description import describe
 
 
 def test_several_addresses_are_one_model() -> None:

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ringbatch.engine.config.definitions import settings
+from ringbatch.engine.config.description import describe
 from ringbatch.engine.config.dimensions import lane_bytes
 from ringbatch.engine.config.document import (
     ConfigError,
     ModelConfig,
     ServerConfig,
     conclude,
-    describe,
 )
 from ringbatch.engine.config.model_names import is_model_name
 from ringbatch.shm.layout import Layout

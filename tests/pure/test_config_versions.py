@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from config_documents import BASE, WHOLE_64, concluded, problems
 
-from ringbatch.engine.config.document import conclude, describe
+from ringbatch.engine.config.description import describe
+from ringbatch.engine.config.document import conclude
 
 VERSIONS = """
 [models.m]

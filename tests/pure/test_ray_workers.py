@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ringbatch.engine.batch import instructions
-from ringbatch.engine.config.document import Config, ConfigError, conclude, describe
+from ringbatch.engine.config.description import describe
+from ringbatch.engine.config.document import Config, ConfigError, conclude
 from ringbatch.engine.config.limit_words import batch_timeout
 from ringbatch.engine.config.settings import ModelConfig
 from ringbatch.engine.process.plan import Host

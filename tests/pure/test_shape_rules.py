@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from ringbatch.engine.config.document import Config, ConfigError, conclude, describe
+from ringbatch.engine.config.description import describe
+from ringbatch.engine.config.document import Config, ConfigError, conclude
 from ringbatch.engine.config.settings import ModelConfig
 
 

@@ -1,5 +1,6 @@
 """`ringbatch check`, and settings that are said to have no effect."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from command_harness import ONE, Files, served
 
 from ringbatch.engine.command import cli
+from ringbatch.engine.config.document import conclude, load
 
 
 def test_check_wants_to_know_of_what(capsys: pytest.CaptureFixture[str]) -> None:
@@ -28,12 +30,22 @@ def test_check_takes_a_model_and_flags_as_serve_does(
 
 @pytest.mark.usefixtures("well")
 def test_check_prints_the_configuration(capsys: pytest.CaptureFixture[str], files: Files) -> None:
-    assert cli.main(["check", "--config", str(files(ONE))]) == 0
+    path = str(files(ONE))
+    assert cli.main(["check", "--config", path]) == 0
     captured = capsys.readouterr()
     assert captured.err == ""
-    assert "[models.mnist]\n" in captured.out
+    model = Path(path).with_name("model.py").resolve()
+    assert captured.out == (
+        f'[server]\n\n[models.mnist]\nruntime = "python"\npath = "{model}"\nmax_batch_size = 5\n'
+        "# nothing would keep serve from starting here; --load loads the models too, --settings "
+        "prints all settings with their defaults\n"
+    )
+    assert cli.main(["check", "--config", path, "--settings"]) == 0
+    captured = capsys.readouterr()
     assert "max_batch_size = 5\n" in captured.out
     assert "port = 8080\n" in captured.out
+    document = conclude(tomllib.loads(captured.out), source="printed", base=Path())
+    assert document == load(Path(path))
 
 
 NO_WAIT = "has no effect, because policy is eager; it is for policy fixed\n"

@@ -24,7 +24,7 @@ PICKLE = (
     "/m/a.joblib: a pickle runs code; if you trust it, set trust_pickle = true, or raise "
     "[server] port, max_batch_size or threads = 2"
 )
-WORDS = st.text(alphabet="abcXYZ019 .:/_=-[],%", min_size=1, max_size=12)
+WORDS = st.just("-x") | st.text(alphabet="abcXYZ019 .:/_=-[],%", min_size=1, max_size=12)
 
 
 def values(setting: Setting) -> st.SearchStrategy[Any]:
