@@ -248,9 +248,9 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a hung worker's batch is taken back before its death": Mutant(
         Collector,
         "_watch",
-        "self._end_worker(worker.number)",
-        "self._end_worker(worker.number)\n"
-        "    self._dead.take_back(worker, now_ns, hung=True, killed=False)",
+        "self._end_worker(number)",
+        "self._end_worker(number)\n"
+        "        self._dead.take_back(worker, now_ns, hung=True, killed=False)",
     ),
     "a collector takes in what workers hold": Mutant(
         Collector, "_adopt_worker", "held = takeover.held(self._segment, number)", "held = []"
