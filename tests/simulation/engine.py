@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final, NoReturn, cast
 from unittest.mock import patch
 
 import numpy as np
@@ -33,6 +33,7 @@ from ringbatch.engine.worker.forwarder import Forwarder
 from ringbatch.engine.worker.runner import Runner, TensorCodec
 from ringbatch.engine.worker.steps import Steps
 from ringbatch.engine.worker.worker import RETRY_S, Worker
+from ringbatch.frontend.request import gateway as gateway_module
 from ringbatch.frontend.request import models as models_module
 from ringbatch.frontend.request.gateway import Gateway
 from ringbatch.frontend.request.service import Service
@@ -110,10 +111,16 @@ def installed() -> Iterator[None]:
         patch.object(steps_module, "StridedView", ItemStridedView),
         patch.object(uniform_batch, "FEW", _FEW),
         patch.object(tensors, "FEW", _FEW),
+        patch.object(gateway_module, "log", SimpleNamespace(exception=_raise_again)),
         patch.object(models_module, "V1Model", lambda spec, *_: _v1_model(spec)),
         patch.object(models_module, "V2Model", lambda *_: None),
     ):
         yield
+
+
+def _raise_again(_: str) -> NoReturn:
+    """No answer may be lost, nor what a life has found wrong with it."""
+    raise
 
 
 _v1_model = functools.cache(V1Model)
