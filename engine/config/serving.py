@@ -188,10 +188,10 @@ class ServingConfig:
     own_paths: Annotated[
         Literal["keys", "app", "off"],
         choice("keys", "app", "off"),
-        "where there is an app, who may use ringbatch's own paths over HTTP: keys, whoever has an "
-        "API key, and without api_keys_file everybody; app, whom it lets through to the "
-        "ringbatch.frontend.endpoints that it mounts; off, nobody; health is for everybody, and "
-        "gRPC for whoever has a key",
+        "where there is an app, who decides about ringbatch's own paths over HTTP: keys, the API "
+        "keys, and without api_keys_file everybody is served; app, the application, which mounts "
+        "ringbatch.frontend.endpoints; off, nobody is served; health is open to everybody, and for "
+        "gRPC API keys decide alone",
     ] = "keys"
     placement: Annotated[
         Literal["shared", "auto"],

@@ -7,11 +7,9 @@ workers inherit listening sockets. gRPC opens its own, on the port that is held 
 lets several do so, and the kernel spreads the connections among them.
 """
 
-import importlib.util
 import logging
 import os
 import socket
-from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from functools import partial
 
@@ -34,11 +32,11 @@ from ringbatch.engine.supervisor.listener import (
     listen_for_agent,
     listen_for_control,
 )
+from ringbatch.engine.supervisor.packages import expect_installed
 from ringbatch.engine.supervisor.probe import Probe, answers_ready, ask
 from ringbatch.engine.supervisor.process_slot import ProcessSlot
 from ringbatch.engine.supervisor.succession import Passed, Predecessor
 from ringbatch.engine.systemd.sockets import expect, passed
-from ringbatch.shm.errors import StartupError, how_to_install
 from ringbatch.shm.host.credentials import Credentials, key_digests, objection, server_tls
 from ringbatch.shm.restarts import Role
 from ringbatch.shm.segment import Segment
@@ -115,19 +113,19 @@ class Frontends:
                     undo.enter_context(listener)
             if pass_through is not None:
                 user = "requests that are passed on to a model server"
-                _expect_installed(user, "http", _PASSING_PACKAGES)
+                expect_installed(user, "http", _PASSING_PACKAGES)
             if server.http2:
                 user = "[server] http2: connections over HTTP/2"
-                _expect_installed(user, "http2", _HTTP2_PACKAGES)
+                expect_installed(user, "http2", _HTTP2_PACKAGES)
             if server.app is not None:
                 expect_importable(server.app, LEAN)
             if server.grpc_port is not None:
-                _expect_installed("[server] grpc_port: calls over gRPC", "grpc", _GRPC_PACKAGES)
+                expect_installed("[server] grpc_port: calls over gRPC", "grpc", _GRPC_PACKAGES)
                 held = _taken(predecessor, "grpc", server.host, server.grpc_port)
                 self._grpc_port = held[0] if held else self._held()
                 undo.enter_context(self._grpc_port)
             if server.trace_endpoint is not None:
-                _expect_installed("[server] trace_endpoint: traces", "otel", _OTEL_PACKAGES)
+                expect_installed("[server] trace_endpoint: traces", "otel", _OTEL_PACKAGES)
             if server.control_port is not None:
                 host, port = server.control_host, server.control_port
                 control = _taken(predecessor, "control", host, port)
@@ -383,27 +381,3 @@ def _taken(predecessor: Predecessor | None, use: str, host: str, port: int) -> l
     if predecessor is None:
         return []
     return predecessor.take(use, lambda bound: is_at(bound, host, port))
-
-
-def _expect_installed(user: str, extra: str, packages: Iterable[str]) -> None:
-    """Look whether there is what an extra installs.
-
-    Args:
-        user: what needs it, for people.
-        extra: its name.
-        packages: that it has.
-
-    Raises:
-        StartupError: one is missing.
-    """
-    for package in filter(_is_missing, packages):
-        raise StartupError(
-            f"{user} need the package {package}, which is not installed; {how_to_install(extra)}"
-        )
-
-
-def _is_missing(package: str) -> bool:
-    try:
-        return importlib.util.find_spec(package) is None
-    except ModuleNotFoundError:  # what it would lie in is missing
-        return True
