@@ -76,6 +76,7 @@ class Harness:
             stopping=self.stopping.is_set,
             connections=set(),
             incoming=bytearray(IN_PLACE_BYTES),
+            unfinished={},
         )
         self.client = self.connect()
         self.port = EnginePort(self.segment, 0, lambda _lane: None)

@@ -13,16 +13,26 @@ from ringbatch.frontend.grpc.answer_blocks import HEAD, Metadata, trailers, trai
 from ringbatch.frontend.grpc.call_head import CallHead
 from ringbatch.frontend.grpc.large_messages import ArrivingMessage
 from ringbatch.frontend.grpc.message_reader import MessageReader, framed
-from ringbatch.frontend.grpc.status import OK, GrpcStatus, grpc_status
+from ringbatch.frontend.grpc.status import OK, RESOURCE_EXHAUSTED, GrpcStatus, grpc_status
 from ringbatch.frontend.http.body_budget import BodyBudget
 from ringbatch.frontend.http.phases import BODY_TOO_SLOW, Clock, Phase
 from ringbatch.frontend.http2.connection import Connection
 from ringbatch.frontend.http2.stream import Stream
-from ringbatch.shm.errors import DeadlineExceeded, Draining, InvalidRequest, RequestError
+from ringbatch.shm.errors import (
+    DeadlineExceeded,
+    Draining,
+    InvalidRequest,
+    RequestError,
+    RequestTooLarge,
+)
 
 _NO_END: Final = "the call ended in the middle of its message"
 _BEGUN_BYTES: Final = 1 << 10
 """Of a message; what stands before its tensor is mostly no longer."""
+_OPEN_BYTES: Final = 1 << 12
+"""Of a message to a method that serves anybody: the name of a model, and little else."""
+MOST_UNFINISHED: Final = 1024
+"""Calls of such methods whose message has not come, in the process."""
 _MORE_MESSAGES: Final = "a call of this method has one message"
 """UNIMPLEMENTED, as gRPC's table of status codes has it."""
 
@@ -43,11 +53,13 @@ class Context(Protocol):
     """A call as it is seen by what serves it.
 
     Attributes:
+        connection: tells the calls of one connection from those of others.
         head: of the call.
         client: the address of whoever made it.
         trailing: metadata that stand behind its answer.
     """
 
+    connection: object
     head: CallHead
     client: str
     trailing: Metadata
@@ -78,20 +90,28 @@ class Method(NamedTuple):
         streams_requests: whether any number of messages come.
         serve: is given the one message, or None where they stream, and the call; returns how that
             ended, None where it is well. It raises nothing.
+        is_open: whether anybody is served, without a key.
     """
 
     infers: bool
     streams_requests: bool
     serve: Callable[[bytes | None, Any], Awaitable[GrpcStatus | None]]
+    is_open: bool = False
 
 
 class Owner(Protocol):
-    """The connection of a call."""
+    """The connection of a call.
+
+    Attributes:
+        unfinished: the calls of the process that came without a key and are not whole, the oldest
+            first.
+    """
 
     client: str
     core: Connection[CallHead]
     budget: BodyBudget
     max_request_bytes: int
+    unfinished: "dict[ServedCall, None]"
 
     def infer(self, stream: Stream[CallHead], data: bytes, timeout_ns: int) -> None:
         """The message of a ModelInfer is there; the call is no more the caller's."""
@@ -134,6 +154,7 @@ class ServedCall:
         method: Method,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
+        self.connection: object = owner
         self.head = stream.head
         self.client = owner.client
         self.trailing: Metadata = ()
@@ -219,7 +240,14 @@ class ServedCall:
             for piece in pieces:
                 self._reader.feed(piece)
             if self._task is None:
+                is_open = self._method.is_open
+                if is_open and self._reader.held_bytes > _OPEN_BYTES:
+                    raise RequestTooLarge(
+                        f"a message to this method has at most {_OPEN_BYTES} bytes"
+                    )
                 self._gather()
+                if is_open and self._task is None:
+                    self._queue_up()
         except RequestError as error:
             self.fail(error)
             return
@@ -306,6 +334,22 @@ class ServedCall:
         else:
             self._start(data)
 
+    def _queue_up(self) -> None:
+        """Wait for the message of a call without a key; of too many, the one that waits longest
+        ends."""
+        unfinished = self._owner.unfinished
+        unfinished[self] = None
+        if len(unfinished) > MOST_UNFINISHED:
+            # Who means well has sent its message by now.
+            oldest = next(iter(unfinished))
+            del unfinished[oldest]
+            oldest.crowd_out()
+
+    def crowd_out(self) -> None:
+        """Another's call: too many wait for their messages, and this one waits longest."""
+        text = f"{MOST_UNFINISHED} other calls wait for their messages, and this one waits longest"
+        self._end(GrpcStatus(RESOURCE_EXHAUSTED, text))
+
     def _look_into(self, pieces: list[bytes]) -> list[bytes]:
         """See whether the tensor of a message can go to its slot as it comes; what has come and is
         to be gathered, or is more than the message."""
@@ -339,6 +383,7 @@ class ServedCall:
             raise InvalidRequest(_NO_END)
 
     def _start(self, data: bytes | None) -> None:
+        self._owner.unfinished.pop(self, None)
         self._task = self._loop.create_task(self._method.serve(data, self))  # type: ignore[arg-type]
         self._task.add_done_callback(self._served)
 
@@ -364,6 +409,7 @@ class ServedCall:
 
     def _close(self) -> None:
         self._reader.close()
+        self._owner.unfinished.pop(self, None)
         # Its memory is another's from here on.
         self._stream.sink = None
         if self._message is not None:

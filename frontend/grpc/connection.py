@@ -55,6 +55,7 @@ class GrpcSettings:
         stopping: whether the server is; connections may still come that were accepted before.
         connections: those that there are.
         incoming: what connections with large messages are read into.
+        unfinished: calls of methods that serve anybody, whose message has not come.
     """
 
     inference: Inference
@@ -67,6 +68,7 @@ class GrpcSettings:
     stopping: Callable[[], bool]
     connections: "set[GrpcConnection]"
     incoming: bytearray
+    unfinished: dict[ServedCall, None]
 
 
 class InferCall(Framing):
@@ -123,6 +125,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         "budget",
         "client",
         "max_request_bytes",
+        "unfinished",
     )
 
     def __init__(self, settings: GrpcSettings, loop: asyncio.AbstractEventLoop) -> None:
@@ -139,6 +142,7 @@ class GrpcConnection(ServedConnection[CallHead, ServedCall]):
         self._make_id = recorder.ids.make
         self.budget = settings.budget
         self.max_request_bytes = settings.max_request_bytes
+        self.unfinished = settings.unfinished
         self.client = ""
         self._in_place = False
         self._inferring: dict[int, InferCall] = {}

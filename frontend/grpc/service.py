@@ -7,7 +7,6 @@ function from one to the other, or writes to its call.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
@@ -17,6 +16,7 @@ from ringbatch.frontend.access.recorder import Recorder
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.outcome import InternalError
 from ringbatch.frontend.grpc.answer import infer_response_field
+from ringbatch.frontend.grpc.call_head import OPEN_METHODS
 from ringbatch.frontend.grpc.calls import CallEnded, Context, Method
 from ringbatch.frontend.grpc.inference import Inference, Pending
 from ringbatch.frontend.grpc.messages import (
@@ -31,6 +31,7 @@ from ringbatch.frontend.grpc.reflection import REFLECTION_SERVICES, reflected
 from ringbatch.frontend.grpc.shared_memory import Fields, MemoryControl
 from ringbatch.frontend.grpc.status import INVALID_ARGUMENT, NOT_FOUND, GrpcStatus, grpc_status
 from ringbatch.frontend.grpc.watch import WatchedCall
+from ringbatch.frontend.grpc.watches import Watches
 from ringbatch.frontend.request.model_control import control_model
 from ringbatch.frontend.request.model_index import index_of
 from ringbatch.frontend.request.service import Service
@@ -53,8 +54,6 @@ log = logging.getLogger("ringbatch.frontend")
 WINDOW: Final = 64
 """Requests of one stream that are on their way at once; the next one is read when the first of
 them is answered, and until then HTTP/2 makes the client wait."""
-_LOOK_EVERY_S: Final = 1.0
-"""How soon a watcher of health hears of a change."""
 _StreamResponse: Final = inference("ModelStreamInferResponse")
 _FINAL: Final = inference("ModelInferResponse")(
     parameters={"triton_final_response": inference("InferParameter")(bool_param=True)}
@@ -285,6 +284,7 @@ class Health:
     def __init__(self, service: Service, stopping: asyncio.Event) -> None:
         self._service = service
         self._stopping = stopping
+        self._watches = Watches(self._status, stopping)
 
     async def check(self, request: Message, call: Context) -> None:
         """Check: how the service is."""
@@ -296,17 +296,16 @@ class Health:
 
     async def watch(self, request: Message, call: Context) -> None:
         """Watch: how it is, and then every change."""
-        told = ""
-        while True:
-            status = self._status(request.service)
-            if status != told:
-                await call.write(_Health(status=status).SerializeToString())
-                told = status
-            if self._stopping.is_set():
-                return
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_EVERY_S):
-                    await self._stopping.wait()
+        with self._watches.admitted(call.connection):
+            told = ""
+            while True:
+                status = self._status(request.service)
+                if status != told:
+                    await call.write(_Health(status=status).SerializeToString())
+                    told = status
+                if self._stopping.is_set():
+                    return
+                await self._watches.change(request.service, told)
 
     def _status(self, service: str) -> str:
         expect: Callable[[], object] = self._service.expect_ready
@@ -363,6 +362,8 @@ def methods_of(
     request = SCHEMA.services[HEALTH_SERVICE]["Check"].request
     found[f"/{HEALTH_SERVICE}/Check"] = _unary(request, health.check)
     found[f"/{HEALTH_SERVICE}/Watch"] = _unary(request, health.watch)
+    for path in (*OPEN_METHODS, f"/{HEALTH_SERVICE}/Check", f"/{HEALTH_SERVICE}/Watch"):
+        found[path] = found[path]._replace(is_open=True)
     for name in REFLECTION_SERVICES:
         request = SCHEMA.services[name]["ServerReflectionInfo"].request
         found[f"/{name}/ServerReflectionInfo"] = _streaming(partial(reflect, request, keys))

@@ -194,6 +194,11 @@ def _flood(chance: random.Random, asked: Asked) -> list[bytes]:
             for stream in streams
         ],
         lambda: [frame(HEADERS, END_HEADERS, stream, second) for stream in streams],
+        lambda: [
+            frame(HEADERS, END_HEADERS, stream, asked.head(asked.paths[3]))
+            + frame(DATA, END_STREAM, stream, message(b""))
+            for stream in streams[:1024]
+        ],
         lambda: [call] + [frame(WINDOW, 0, 1, struct.pack(">I", 1)) * 1000] * 20,
         lambda: [call, frame(RESET, 0, 1, bytes(4))] + [frame(DATA, 0, 1, bytes(1 << 14))] * 200,
         lambda: [call] + [frame(DATA, 0, 1, b"")] * 20_000,

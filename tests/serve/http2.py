@@ -53,6 +53,10 @@ class Http2:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
         self._socket.close()
 
     def begin(self, method: str, *metadata: tuple[str, str]) -> int:

@@ -13,7 +13,9 @@ from serve.http2 import NO_WINDOW, Http2
 from serve.server import Start
 from tiers import exhaustive, first_of
 
-from ringbatch.frontend.grpc.messages import INFERENCE_SERVICE
+from ringbatch.frontend.grpc.messages import HEALTH_SERVICE, INFERENCE_SERVICE
+from ringbatch.frontend.grpc.watches import MOST_OF_CONNECTION
+from ringbatch.frontend.http2.outgoing import MOST_STREAMS
 
 WaitUntil = Callable[..., Any]
 
@@ -145,3 +147,27 @@ def test_a_connection_that_says_nothing_is_ended(start: Start, stalled: list[Htt
     while not idle.closed:
         idle.take(1.0)
         assert time.monotonic() - began < 30
+
+
+@exhaustive
+def test_watches_of_anybody_hold_up_nobody(start: Start, stalled: list[Http2]) -> None:
+    server = start({"echo": {"path": "moody.py"}}, grpc_port=0)
+    pid = server.role("grpc frontend 0")
+    path = f"/{HEALTH_SERVICE}/Watch"
+    for _ in range(40):
+        connection = Http2(grpc_port(server))
+        stalled.append(connection)
+        for _ in range(MOST_STREAMS):
+            stream = connection.begin(path)
+            connection.send(stream, bytes(5))
+            connection.end(stream)
+    for connection in stalled:
+        while connection.take(0.1):
+            pass
+        # Those beyond the bound have been told so.
+        assert len(connection.ended) == MOST_STREAMS - MOST_OF_CONNECTION
+    for connection in stalled:
+        connection.close()
+    with Stub(grpc_port(server)) as stub:
+        assert stub.health().response.status == 1
+    assert server.role("grpc frontend 0") == pid
