@@ -18,6 +18,7 @@ from ringbatch.shm.model_spec import INDEX_MASK
 from ringbatch.shm.ring import Producer
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import (
+    DROPPED,
     FLAG_BITS,
     SLOT_BITS,
     Reason,
@@ -69,6 +70,12 @@ class Request(NamedTuple):
     result_offset: int
     accepted_ns: int
     deadline_ns: int
+
+
+Opened = tuple[list[Request], list[int], list[int], int]
+"""What references name: requests that can be read; the references of those whose words make no
+sense; the references of those that can be read and are cancelled already; and how many references
+name no slot of the lane that submitted them."""
 
 
 def columns(requests: Sequence[Request]) -> tuple[tuple[int, ...], ...]:
@@ -138,17 +145,12 @@ class EnginePort:
         low = self._payload + (slot >> self._lane_shift) * self._lane_bytes
         return self._request(ref, header, low, low + self._lane_bytes)
 
-    def read_open(self, lane: int, references: list[int]) -> tuple[list[Request], list[int], int]:
-        """The requests that a lane has submitted, as far as they are not answered yet.
-
-        Returns:
-            Those that can be read; the references of those whose words make no sense; and how many
-            references name no slot of that lane.
-        """
+    def read_open(self, lane: int, references: list[int]) -> Opened:
+        """The requests that a lane has submitted, as far as they are not answered yet."""
         words, load_acquire, shift = self._words, self._load_acquire, self._lane_shift
         low = self._payload + lane * self._lane_bytes
         high = low + self._lane_bytes
-        requests, spoilt, strays = [], [], 0
+        requests, spoilt, flags, strays = [], [], 0, 0
         for ref, slot in zip(references, slots_of(references), strict=True):
             if slot >> shift != lane:
                 strays += 1
@@ -163,7 +165,11 @@ class EnginePort:
                     spoilt.append(ref)
                 else:
                     requests.append(request)
-        return requests, spoilt, strays
+                    flags |= control
+        cancelled = []
+        if flags & DROPPED:
+            cancelled = [request.ref for request in requests if not self.wanted(request.ref)]
+        return requests, spoilt, cancelled, strays
 
     def _request(self, ref: int, header: list[int], low: int, high: int) -> Request | None:
         """A header as a request, whose memory must lie between two bounds."""

@@ -14,7 +14,8 @@ A request goes through it like this:
     release   the slot and the extent are free again
 
 Whoever wants no answer any more calls `cancel`. That frees nothing: a worker may be writing. The
-slot comes back through `collect` once its holder is done with it.
+next `submit` tells the collector, and rings it even where no worker is idle. The slot comes back
+through `collect` once its holder is done with it: soon where that is the collector.
 """
 
 from collections.abc import Callable, Sequence
@@ -96,6 +97,7 @@ class Lane(SlotMemory):
         "_submissions",
         "_unsubmitted",
         "_wake_collector",
+        "_withdraws",
         "counters",
         "finished_words",
         "index",
@@ -127,6 +129,8 @@ class Lane(SlotMemory):
         self._unsubmitted: list[int] = []
         self._held_back = False
         """Whether the submission ring had no room for what is unsubmitted."""
+        self._withdraws = False
+        """Whether something cancelled is among the unsubmitted, or may be."""
         self._cancelled: set[int] = set()
         self._parts: set[int] = set()
         """Slots whose requests belong to one that is counted already."""
@@ -296,27 +300,45 @@ class Lane(SlotMemory):
         self._parts.add(slot)
 
     def submit(self) -> None:
-        """Tell the collector of everything published since the last call."""
+        """Tell the collector of everything published or cancelled since the last call."""
         if self._unsubmitted:
+            if self._withdraws:
+                self._leave_out_the_needless()
             # The ring has a word for every slot, and is full only where some are for requests
-            # answered already: submitted by a dead owner and again by the next, or found in their
-            # slots by a new collector before. What found no room goes with the next call.
+            # answered already, submitted by a dead owner and again by the next, or found in their
+            # slots by a new collector before; or where requests are cancelled that it has not
+            # taken, which it answers as it does. What found no room goes with the next call.
             self._held_back = not self._submissions.offer(self._unsubmitted)
             if not self._held_back:
                 count = len(self._unsubmitted)
-                if self._parts:
+                if self._parts or self._withdraws:
                     count -= sum(map(is_part, self._unsubmitted))
                 self.counters.add(_REQUESTS, count)
                 self._unsubmitted.clear()
             full_fence()
-            if self.words[_RING_COLLECTOR]:
+            if self._withdraws or self.words[_RING_COLLECTOR]:
                 self._wake_collector()
+            self._withdraws = self._withdraws and self._held_back
+
+    def _leave_out_the_needless(self) -> None:
+        """Submit one word for each slot at most, so that there are never more than an empty ring
+        has room for: one of two, where a request was cancelled before it was submitted, and none
+        where it was answered since."""
+        self._forget_answered()
+        words = dict.fromkeys(self._unsubmitted)
+        self._unsubmitted = [
+            ref for ref in words if not is_part(ref) or without_part(ref) not in words
+        ]
 
     def cancel(self, slot: int) -> None:
-        """Want no answer any more; the slot stays in flight until its holder is done."""
-        control = control_word(self._generation[slot], DROPPED)
+        """Want no answer any more; `submit` must follow. The slot stays in flight until its holder
+        is done."""
+        generation = self._generation[slot]
+        control = control_word(generation, DROPPED)
         self._store_release[self._first_word + slot * SlotWords.SIZE + SlotWords.CONTROL] = control
         self._cancelled.add(slot)
+        self._unsubmitted.append(as_part(reference(generation, self._first_slot + slot)))
+        self._withdraws = True
         self.counters.add(LaneCounter.CANCELLED)
 
     def collect(self) -> list[int]:
@@ -357,9 +379,10 @@ class Lane(SlotMemory):
         return wanted
 
     def _forget_answered(self) -> None:
-        """Submit no longer what a takeover left unsubmitted and was answered since."""
+        """Submit no longer what was answered since."""
         expected = self._expected
         self._unsubmitted = [r for r in self._unsubmitted if without_part(r) in expected]
+        self._held_back = self._held_back and bool(self._unsubmitted)
 
     def answer(self, slot: int) -> Answer:
         """What stands beside the answer of a collected slot, checked against its memory."""
@@ -396,8 +419,8 @@ class Lane(SlotMemory):
         """Go on where an earlier owner of the lane stopped.
 
         Requests of a dead owner that the engine still holds keep their slot and their memory
-        until they are answered. Each is cancelled and submitted again, because the owner may
-        have died between publishing and submitting it. Answers it did not collect are
+        until they are answered. Each is cancelled, and so submitted again: the owner may have
+        died before it had submitted it. Answers it did not collect are
         forgotten first, so that those to come find room.
         """
         self.words[self._own_words + LaneWords.SERVING] = 0
@@ -422,7 +445,5 @@ class Lane(SlotMemory):
             )
             self._reserve(slot, request, result, capacity)
             self.cancel(slot)
-            ref = reference(self._generation[slot], self._first_slot + slot)
-            self._expected[ref] = slot
-            self._unsubmitted.append(ref)
+            self._expected[reference(self._generation[slot], self._first_slot + slot)] = slot
         self.submit()

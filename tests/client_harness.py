@@ -21,7 +21,7 @@ from ringbatch.shm.layout import PAGE, Layout, aligned
 from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slot import PART, Reason, Status
+from ringbatch.shm.slot import Reason, Status, without_part
 from ringbatch.shm.tensor import Tensor
 
 X = Tensor("x", "INT64", [])
@@ -75,6 +75,7 @@ class ClientHarness:
         self.segment = Segment.create(layout, tuple(models))
         self._bells = [self.segment.lane_doorbell(lane) for lane in range(layout.lanes)]
         self._port = EnginePort(self.segment, 0, lambda lane: self._bells[lane].wake())
+        self._taken: set[int] = set()
         self._submissions = [
             Consumer(self.segment.words, layout.submission_ring(lane), layout.slots)
             for lane in range(layout.lanes)
@@ -104,8 +105,11 @@ class ClientHarness:
         return self.segment.name
 
     def take(self) -> list[int]:
-        """References to the requests submitted since the last call."""
-        return [ref & ~PART for ring in self._submissions for ref in ring.take()]
+        """References to the requests submitted since the last call, each the first time."""
+        submitted = [without_part(ref) for ring in self._submissions for ref in ring.take()]
+        new = dict.fromkeys(ref for ref in submitted if ref not in self._taken)
+        self._taken.update(new)
+        return [*new]
 
     def payload(self, ref: int) -> tuple[bytes, Request]:
         """A request and its header."""

@@ -19,7 +19,7 @@ from ringbatch.shm.layout import Layout
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slot import PART, Reason, Status
+from ringbatch.shm.slot import Reason, Status, without_part
 from ringbatch.shm.tensor import Tensor
 
 SECOND_NS = 1_000_000_000
@@ -167,7 +167,8 @@ class FrontendHarness:
 
     def taken(self) -> list[Request]:
         """What the engine finds."""
-        found = [self.port.read(ref & ~PART) for ref in self.submitted.take()]
+        references = dict.fromkeys(map(without_part, self.submitted.take()))
+        found = [self.port.read(ref) for ref in references]
         assert None not in found
         return [request for request in found if request is not None]
 

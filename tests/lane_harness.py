@@ -11,6 +11,7 @@ from ringbatch.shm.segment import Segment
 from ringbatch.shm.slot import (
     Reason,
     Status,
+    without_part,
 )
 
 MODEL = ModelSpec(0, "m", "python", (), (), 1, 0, 1, "eager", (0,))
@@ -57,7 +58,8 @@ class Harness:
         return Lane(self.segment, self.index, lambda: self.collector_wakes.append(None))
 
     def requests(self) -> list[Request]:
-        found = [self.worker.read(ref) for ref in self.submissions.take()]
+        references = dict.fromkeys(map(without_part, self.submissions.take()))
+        found = [self.worker.read(ref) for ref in references]
         return [request for request in found if request is not None]
 
     def serve(self) -> None:

@@ -22,7 +22,7 @@ from ringbatch.shm import cost_profile
 from ringbatch.shm.chain import step_in
 from ringbatch.shm.counters import CollectorCounter, Counters, ModelCounter
 from ringbatch.shm.descriptors import HeaderWords
-from ringbatch.shm.engine_port import EnginePort, Request, columns
+from ringbatch.shm.engine_port import EnginePort, Opened, Request, columns
 from ringbatch.shm.fence import full_fence
 from ringbatch.shm.layout import ring_size
 from ringbatch.shm.model_counters import Spent
@@ -76,11 +76,9 @@ class Collector:
         self._counters = Counters(words, layout.collector_counters())
         slots, lanes = layout.slots, layout.lanes
         self._submissions = Inbox(words, layout.submissions, ring_size(slots), lanes, slots)
-        self._known: dict[int, int] = {}
-        """By reference, the requests taken in and not yet answered: what deaths they are suspected
-        of, see `ringbatch.engine.collector.quarantine`."""
         self._pool = ModelPool(segment, wake_worker)
         self._models = self._pool.models
+        self._known = self._pool.known
         self._workers = self._pool.workers
         self._agenda = self._pool.agenda
         self._dispatcher = Dispatcher(segment, self._port, self._known, self._agenda)
@@ -276,7 +274,7 @@ class Collector:
                 # what their steps have kept. They begin anew, as what no worker holds.
                 references = []
             requests = [self._request(ref, asked, now_ns) for ref in references]
-            self._known.update(dict.fromkeys(references, 0))
+            self._known.update(dict.fromkeys(references))
             worker.batches.append(Batch(mark, requests))
         if ready:
             self._worker_ready(worker, now_ns)
@@ -316,6 +314,7 @@ class Collector:
             self._refuse_spoilt(ref)
         else:
             self._take_in(request, now_ns)
+            self._dispatcher.give_back([ref], now_ns)
 
     def _take_reports(self, number: int, words: list[int] | None, now_ns: int) -> None:
         told = None if words is None else reports(words)
@@ -410,12 +409,14 @@ class Collector:
         if self._pool.outdated:
             # Who sent them may know the other table.
             self._follow(now_ns)
-        requests, spoilt, strays = self._read_new(lane, references)
-        if len(requests) < len(references) and is_part(max(references)):
-            parts = {without_part(ref) for ref in references if is_part(ref)}
-            references = [*map(without_part, references)]
-            requests, spoilt, strays = self._read_new(lane, references)
-            self._count_parts([request for request in requests if request.ref in parts])
+        requests, spoilt, cancelled, strays = self._read_new(lane, references)
+        if len(requests) < len(references):
+            if is_part(max(references)):
+                submitted = set(references)
+                references = [*dict.fromkeys(map(without_part, references))]
+                requests, spoilt, cancelled, strays = self._read_new(lane, references)
+                self._count_parts([r for r in requests if r.ref not in submitted])
+            cancelled += self._known.keys() & references
         if strays or spoilt:
             self._counters.add(CollectorCounter.CORRUPT_SLOTS, strays)
             for ref in spoilt:
@@ -424,8 +425,9 @@ class Collector:
             for request in requests:
                 if request.ref not in self._known:
                     self._take_in(request, now_ns)
+        self._dispatcher.give_back(cancelled, now_ns)
 
-    def _read_new(self, lane: int, references: list[int]) -> tuple[list[Request], list[int], int]:
+    def _read_new(self, lane: int, references: list[int]) -> Opened:
         """`EnginePort.read_open` of those that are not known; of one with PART it finds nothing."""
         if not self._known.keys().isdisjoint(references):
             references = [ref for ref in references if ref not in self._known]
@@ -442,10 +444,8 @@ class Collector:
         and nothing was done."""
         refs, models, rows, _, keys, _, starts, _, accepted_ns, deadlines_ns = columns(requests)
         model = self._models.get(models[0])
-        fresh = dict.fromkeys(refs, 0)
         if (
             model is None
-            or len(fresh) < len(refs)
             or models.count(models[0]) < len(models)
             or keys.count(keys[0]) < len(keys)
             or max(rows) > model.most_rows
@@ -453,6 +453,7 @@ class Collector:
             or min(accepted_ns) < now_ns - model.spec.timeout_ns
             or max(accepted_ns) > now_ns
             or (key := model.grouping.shared_key(starts, keys[0])) is None
+            or len(fresh := dict.fromkeys(refs, model.place(key))) < len(refs)
         ):
             return False
         self._known.update(fresh)
@@ -464,7 +465,7 @@ class Collector:
         self._port.answer(ref, Status.CORRUPT, 0, NO_BATCH, 0)
 
     def _take_in(self, request: Request, now_ns: int) -> None:
-        self._known[request.ref] = 0
+        self._known[request.ref] = None
         model = self._models.get(request.model) or self._pool.heir(request.model)
         if model is None:
             self._dispatcher.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
@@ -488,4 +489,5 @@ class Collector:
                 accepted_ns=min(max(request.accepted_ns, accepted_ns), now_ns)
             )
         key = model.grouping.key(request) if request.key_bytes else b""
+        self._known[request.ref] = model.place(key)
         model.take_in(key, [request], request.rows, request.deadline_ns)

@@ -1,7 +1,7 @@
 """What becomes of the batches that a worker held when it died."""
 
 from ringbatch.engine.collector.dispatcher import Dispatcher
-from ringbatch.engine.collector.models import Batch, Worker
+from ringbatch.engine.collector.models import Batch, Known, Worker
 from ringbatch.engine.collector.quarantine import CRASHED, KILLED, REPLACED_NS, Quarantine, regroup
 from ringbatch.shm.engine_port import EnginePort, Request
 from ringbatch.shm.slot import Status
@@ -15,7 +15,7 @@ class DeadBatches:
 
     Args:
         port: the collector's.
-        known: the collector's: by reference, what deaths the requests are suspected of.
+        known: the collector's.
         quarantine: remembers those that killed.
         dispatcher: answers them.
     """
@@ -23,7 +23,7 @@ class DeadBatches:
     def __init__(
         self,
         port: EnginePort,
-        known: dict[int, int],
+        known: Known,
         quarantine: Quarantine,
         dispatcher: Dispatcher,
     ) -> None:
@@ -31,6 +31,8 @@ class DeadBatches:
         self._known = known
         self._quarantine = quarantine
         self._dispatcher = dispatcher
+        self._deaths: dict[int, int] = {}
+        """By reference, what deaths requests are suspected of; some may be answered since."""
 
     def take_back(self, worker: Worker, now_ns: int, *, hung: bool, killed: bool) -> bool:
         """Have the requests of a dead worker run again: those of its batch in groups that find the
@@ -50,10 +52,12 @@ class DeadBatches:
         worker.batches = []
         self._dispatcher.limits.drop(worker.number)
         left = self._unanswered(running)
-        first = not any(known[request.ref] for request in left)
+        deaths = self._deaths = {ref: n for ref, n in self._deaths.items() if ref in known}
+        first = deaths.keys().isdisjoint([request.ref for request in left])
         for request in left:
-            known[request.ref] += KILLED if killed and not hung else CRASHED
-        explained = len(left) == 1 and known[left[0].ref] >= MAX_DEATHS * CRASHED
+            weight = KILLED if killed and not hung else CRASHED
+            deaths[request.ref] = deaths.get(request.ref, 0) + weight
+        explained = len(left) == 1 and deaths[left[0].ref] >= MAX_DEATHS * CRASHED
         if explained:
             fatal = left.pop()
             # As it was sent; at a later step of a chain, it is looked at elsewhere.
@@ -63,7 +67,12 @@ class DeadBatches:
             self._dispatcher.fail(fatal, Status.WORKER_DIED, text, running.mark, now_ns)
         death_ns = REPLACED_NS + hung * model.spec.batch_timeout_ns
         model.run_again(regroup(left, first=first, run_ns=model.cycle_ns, death_ns=death_ns))
-        model.run_again(filter(None, map(self._unanswered, behind)))
+        for batch in behind:
+            if requests := self._unanswered(batch):
+                model.run_again([requests])
+                left += requests
+        # Only now, because what is cancelled may be what the worker died of.
+        self._dispatcher.give_back([request.ref for request in left], now_ns)
         return explained
 
     def _unanswered(self, batch: Batch) -> list[Request]:

@@ -6,7 +6,7 @@ what is too late or no longer wanted is answered without one, and the time that 
 would take is told.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ringbatch.engine.batch.messages import TOO_LATE, task_words
@@ -14,7 +14,7 @@ from ringbatch.engine.collector.agenda import Agenda
 from ringbatch.engine.collector.backlog import Backlog, estimate
 from ringbatch.engine.collector.batching import Pending, Wait, decide, taking
 from ringbatch.engine.collector.instants import Instants
-from ringbatch.engine.collector.models import Batch, ChainModel, Model, Worker
+from ringbatch.engine.collector.models import Batch, ChainModel, Known, Model, Worker
 from ringbatch.engine.collector.queues import Queue
 from ringbatch.engine.collector.sides import Sides, kept_until
 from ringbatch.shm.chain import step_in
@@ -37,13 +37,11 @@ class Dispatcher:
     Args:
         segment: the memory.
         port: the collector's.
-        known: the collector's: by reference, the requests taken in and not yet answered.
+        known: the collector's.
         agenda: where to note when to look at a model again.
     """
 
-    def __init__(
-        self, segment: Segment, port: EnginePort, known: dict[int, int], agenda: Agenda
-    ) -> None:
+    def __init__(self, segment: Segment, port: EnginePort, known: Known, agenda: Agenda) -> None:
         self._segment = segment
         self._agenda = agenda
         self._words = segment.words
@@ -136,6 +134,7 @@ class Dispatcher:
                 return
         if chain is not None and step_in(requests[0].model) + 1 < len(chain.steps):
             chain.pass_on(requests, now_ns)
+            self.give_back(left, now_ns)
             return
         for request in requests:
             self.fail(request, Status.NO_WORKER, UNLOADED, NO_BATCH, now_ns)
@@ -305,6 +304,21 @@ class Dispatcher:
         runs = {request.ref for request in wanted}
         self._drop(model, [r for r in requests if r.ref not in runs], now_ns)
         return wanted
+
+    def give_back(self, references: Iterable[int], now_ns: int) -> None:
+        """Answer those of these requests that wait and that nobody wants any more: their slots and
+        their memory are free again, whatever the workers do. What a worker holds, it answers.
+
+        Args:
+            references: of requests, known or not.
+            now_ns: the time.
+        """
+        for ref in references:
+            place = self._known.get(ref)
+            if place is not None and not self._port.wanted(ref):
+                request = place.model.remove(place.key, ref)
+                if request is not None:
+                    self._drop(place.model, [request], now_ns)
 
     def _drop(self, model: Model, requests: list[Request], now_ns: int) -> None:
         for request in requests:

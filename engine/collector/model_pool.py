@@ -16,6 +16,7 @@ from ringbatch.engine.collector.grouping import Grouping
 from ringbatch.engine.collector.health import ModelHealth
 from ringbatch.engine.collector.models import (
     ChainModel,
+    Known,
     Model,
     Worker,
     bounded,
@@ -44,6 +45,7 @@ class ModelPool:
 
     Attributes:
         models: by reference.
+        known: the requests of all of them.
         workers: by number; also those that leave and are not gone.
         retiring: those of the models that retire.
         leaving: those of the workers that leave.
@@ -65,6 +67,7 @@ class ModelPool:
         self._serving: dict[tuple[str, str], list[Model]] = {}
         self.agenda = Agenda()
         self.models: dict[int, Model] = {}
+        self.known: Known = {}
         self.workers: dict[int, Worker] = {}
         self.retiring: list[Model] = []
         self.leaving: list[Worker] = []
@@ -90,7 +93,12 @@ class ModelPool:
                 self.models[reference].adjust(spec)
             else:
                 self.models[reference] = _new_model(
-                    self._segment, spec, self.agenda, self._accounts.of(spec.account), now_ns
+                    self._segment,
+                    spec,
+                    self.agenda,
+                    self._accounts.of(spec.account),
+                    self.known,
+                    now_ns,
                 )
         self._follow_chains()
         self._serving.clear()
@@ -213,7 +221,12 @@ class ModelPool:
 
 
 def _new_model(
-    segment: Segment, spec: ModelSpec, agenda: Agenda, counters: ModelCounters, now_ns: int
+    segment: Segment,
+    spec: ModelSpec,
+    agenda: Agenda,
+    counters: ModelCounters,
+    known: Known,
+    now_ns: int,
 ) -> Model:
     words, layout = segment.words, segment.layout
     grouping = Grouping(spec, segment.memory)
@@ -230,6 +243,7 @@ def _new_model(
         ModelHealth(words, layout.model(spec.index), spec.workers, now_ns),
         layout.model(spec.index) + ModelWords.ANSWER_NS,
         layout.model(spec.index) + ModelWords.ROW_NS,
+        known,
         running=spec.running,
         sides=Sides() if has_both(spec) else None,
     )

@@ -23,6 +23,7 @@ from ringbatch.shm.engine_port import BatchMark, Request
 from ringbatch.shm.model_counters import ModelCounters
 from ringbatch.shm.model_spec import RETIRING, SERVING, ModelSpec, defaults
 from ringbatch.shm.ring import Producer
+from ringbatch.shm.tuples import new_tuple
 
 NEXT_UP_TO_NS: Final = 20_000_000
 """Batches that take longer lose nothing that counts between two of them."""
@@ -35,6 +36,23 @@ class Batch(NamedTuple):
 
     mark: BatchMark
     requests: list[Request]
+
+
+class Place(NamedTuple):
+    """Where a request waits, or waited until it was given to a worker.
+
+    Attributes:
+        model: whose worker is to run it.
+        key: of its queue; None where it is to be run once more.
+    """
+
+    model: "Model"
+    key: Key | None
+
+
+Known = dict[int, Place | None]
+"""By reference, the requests taken in and not yet answered; None stands for those that are not in a
+queue, and have not been in one for as long as this collector knows of them."""
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +113,7 @@ class Model:
         backlog: as it was published last.
         answer_word: where its time to an answer stands.
         row_word: where its time for every instance stands.
+        known: the pool's.
         taken_requests: requests taken in since they were last counted.
         taken_rows: instances in them.
         until_ns: when the agenda has it looked at again though nothing of it changes.
@@ -114,6 +133,7 @@ class Model:
     health: ModelHealth
     answer_word: int
     row_word: int
+    known: Known
     retries: RetryQueue = field(default_factory=RetryQueue)
     lingering: Lingering = field(default_factory=Lingering)
     sides: Sides | None = None
@@ -151,13 +171,22 @@ class Model:
         self._fill_up()
 
     def take_in(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
-        """Have requests wait; the arguments are those of `Queues.extend`."""
+        """Have requests wait that are known to; the arguments are those of `Queues.extend`."""
         self.agenda.add(self.reference)
         self.queues.extend(key, requests, rows, earliest_ns)
         if self.lingering.watching:
             self.lingering.came(requests)
         self.taken_requests += len(requests)
         self.taken_rows += rows
+
+    def place(self, key: Key | None) -> Place:
+        """Where requests of that key wait."""
+        return new_tuple(Place, (self, key))
+
+    def remove(self, key: Key | None, ref: int) -> Request | None:
+        """Remove a request from where it waits, as its `Place` says; None where it does not."""
+        self.agenda.add(self.reference)
+        return self.retries.remove(ref) if key is None else self.queues.remove(key, ref)
 
     def turned_away(self, rows: int) -> None:
         """A request came and is refused. It is counted as well: of what came, the further parts are
@@ -169,7 +198,10 @@ class Model:
     def run_again(self, groups: Iterable[list[Request]]) -> None:
         """Have groups of requests wait for another run; none is empty."""
         self.agenda.add(self.reference)
-        self.retries.add(groups)
+        place = self.place(None)
+        for group in groups:
+            self.retries.add([group])
+            self.known.update(dict.fromkeys([request.ref for request in group], place))
 
     def join(self, worker: Worker) -> None:
         """A worker has loaded the model."""
@@ -308,6 +340,7 @@ class ChainModel(Model):
             self.agenda.add(self.reference)
             for request in requests:
                 self.queues.extend(b"", [request], request.rows, request.deadline_ns)
+                self.known[request.ref] = self.place(b"")
             return
         groups: dict[bytes, list[Request]] = {}
         if self.key_bytes[number]:
@@ -318,6 +351,8 @@ class ChainModel(Model):
             groups[b""] = [*requests]
         for key, own in groups.items():
             rows = sum([request.rows for request in own])
+            place = model.place((word, key))
+            self.known.update(dict.fromkeys([request.ref for request in own], place))
             model.take_in((word, key), own, rows, min([request.deadline_ns for request in own]))
 
 

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Final
 
 from ringbatch.engine.collector.batching import Pending, fitting
+from ringbatch.engine.collector.by_reference import ByReference
 from ringbatch.engine.collector.instants import Instants
 from ringbatch.shm.engine_port import Request
 from ringbatch.shm.tuples import new_tuple
@@ -28,6 +29,9 @@ what is `asked`."""
 
 class Queue:
     """Requests that may share a batch, oldest first.
+
+    They are found by reference from when the first of them is removed, until the queue is empty:
+    so to make the index costs each request at most once, and nothing where nobody cancels.
 
     Attributes:
         rows: instances in all of them.
@@ -61,7 +65,7 @@ class Queue:
         self.key = key
         self.number = self.cost = 0
         self.ranked = self.changed = False
-        self._requests: deque[Request] = deque()
+        self._requests: deque[Request] | ByReference = deque()
         self.earliest_ns = 0
         self._exact = True
         """Whether a request expires at that instant."""
@@ -122,10 +126,7 @@ class Queue:
         if self._fitting is not None:
             count = self._fitting(islice(requests, count))
         if count == len(requests):
-            taken = list(requests)
-            requests.clear()
-            self.rows = 0
-            return taken
+            return self.empty()
         taken = [requests.popleft() for _ in range(count)]
         self.rows -= sum(request.rows for request in taken)
         self._exact = False
@@ -134,9 +135,21 @@ class Queue:
     def empty(self) -> list[Request]:
         """Remove all of them."""
         taken = list(self._requests)
-        self._requests.clear()
+        self._requests = deque()
         self.rows = 0
         return taken
+
+    def remove(self, ref: int) -> Request | None:
+        """Remove the request of that reference; None where it does not wait here."""
+        if isinstance(self._requests, deque):
+            self._requests = ByReference(self._requests)
+        request = self._requests.remove(ref)
+        if request is not None:
+            self.rows -= request.rows
+            self._exact = False
+        if not self._requests:
+            self._requests = deque()
+        return request
 
     def expire(self, now_ns: int) -> list[Request]:
         """Remove the requests whose deadline has come."""
@@ -260,6 +273,17 @@ class Queues:
         expired = queue.expire(now_ns)
         self._removed(queue, before)
         return expired
+
+    def remove(self, key: Key, ref: int) -> Request | None:
+        """Remove a request from the queue of its key; as `Queue.remove`."""
+        queue = self._queues.get(key)
+        if queue is None:
+            return None
+        before = queue.rows
+        request = queue.remove(ref)
+        if request is not None:
+            self._removed(queue, before)
+        return request
 
     def empty(self) -> list[Request]:
         """Remove everything."""

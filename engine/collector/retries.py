@@ -11,50 +11,66 @@ from ringbatch.shm.engine_port import Request, columns
 class RetryQueue:
     """Groups of requests that were in a batch and are to be in another, first come first."""
 
-    __slots__ = ("_earliest_ns", "_groups")
+    __slots__ = ("_earliest_ns", "_group_of", "_groups")
 
     def __init__(self) -> None:
-        self._groups: deque[list[Request]] = deque()
+        self._groups: deque[dict[int, Request]] = deque()
+        """Each by reference; the first is not empty."""
+        self._group_of: dict[int, dict[int, Request]] = {}
+        """By reference."""
         self._earliest_ns = 0
         """No request's deadline is before this."""
 
     def __bool__(self) -> bool:
-        return bool(self._groups)
+        return bool(self._group_of)
 
     def __iter__(self) -> Iterator[Request]:
-        return chain.from_iterable(self._groups)
+        return chain.from_iterable([group.values() for group in self._groups])
 
     def add(self, groups: Iterable[list[Request]]) -> None:
         """Take groups in, behind the others; none is empty."""
-        for group in groups:
-            earliest_ns = min([request.deadline_ns for request in group])
+        for requests in groups:
+            earliest_ns = min([request.deadline_ns for request in requests])
             if not self._groups or earliest_ns < self._earliest_ns:
                 self._earliest_ns = earliest_ns
+            group = {request.ref: request for request in requests}
             self._groups.append(group)
+            self._group_of.update(dict.fromkeys(group, group))
 
     def pending(self) -> Pending:
         """The first group, as the batching decision sees it; there is one."""
-        group = self._groups[0]
+        group = [*self._groups[0].values()]
         _, _, rows, _, _, _, _, _, accepted_ns, deadlines_ns = columns(group)
         return Pending(len(group), sum(rows), min(accepted_ns), min(deadlines_ns), retry=True)
 
     def take(self) -> list[Request]:
         """Remove the first group."""
-        return self._groups.popleft()
+        group = [*self._groups[0].values()]
+        for request in group:
+            self.remove(request.ref)
+        return group
+
+    def remove(self, ref: int) -> Request | None:
+        """Remove the request of that reference; None if it does not wait here."""
+        group = self._group_of.pop(ref, None)
+        if group is None:
+            return None
+        request = group.pop(ref)
+        while self._groups and not self._groups[0]:
+            self._groups.popleft()
+        return request
 
     @property
     def earliest_ns(self) -> int | None:
         """An instant before which no request expires; None if there are none."""
-        return self._earliest_ns if self._groups else None
+        return self._earliest_ns if self._group_of else None
 
     def expire(self, now_ns: int) -> list[Request]:
         """Remove the requests whose deadline has come."""
-        if not self._groups or now_ns < self._earliest_ns:
+        if not self._group_of or now_ns < self._earliest_ns:
             return []
-        groups, expired = self._groups, list[Request]()
-        self._groups = deque()
-        for group in groups:
-            if left := [request for request in group if request.deadline_ns > now_ns]:
-                self.add([left])
-            expired += [request for request in group if request.deadline_ns <= now_ns]
+        expired = [request for request in self if request.deadline_ns <= now_ns]
+        for request in expired:
+            self.remove(request.ref)
+        self._earliest_ns = min([request.deadline_ns for request in self], default=0)
         return expired

@@ -85,12 +85,13 @@ class Slots:
             waiting[slot] = waiter
 
     def cancel(self, slots: Iterable[int]) -> None:
-        """Want no answers any more in slots that a waiter has; what is being handed out is handed
-        out."""
+        """Want no answers any more in slots that a waiter has, and tell the collector; what is
+        being handed out is handed out."""
         for slot in slots:
             if self._waiting[slot] is not None:
                 self._waiting[slot] = None
                 self.lane.cancel(slot)
+        self.lane.submit()
 
     def collect(self) -> None:
         """Hand out every answer that has come."""

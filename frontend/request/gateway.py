@@ -1,12 +1,12 @@
 """Between the event loop of a frontend process and its lane: when what is published there is
 submitted, and who is told of the answers.
 
-What is published within one turn of the event loop is submitted to the collector together, in one
-store and one wake-up. Answers are looked for at the same occasion where any can have come, which
-costs a few loads from memory, so that a busy process mostly finds them before it looks at its
-doorbell, which the loop watches among the connections. A long turn is cut where half of what is in
-flight waits to be submitted: else all requests would move in one bunch, and everybody but the one
-process that has it would wait.
+What is published or cancelled within one turn of the event loop is submitted to the collector
+together, in one store and one wake-up. Answers are looked for at the same occasion where any can
+have come, which costs a few loads from memory, so that a busy process mostly finds them before it
+looks at its doorbell, which the loop watches among the connections. A long turn is cut where half
+of what is in flight waits to be submitted: else all requests would move in one bunch, and everybody
+but the one process that has it would wait.
 
 While answers are under way that usually come soon, the loop does not sleep: it looks for them at
 every turn, so that no core has to be woken for them; see `ringbatch.shm.spinning`.
@@ -133,18 +133,23 @@ class Gateway:
             slot: where the request is.
         """
         self._waiting[slot] = waiter
-        self._unsubmitted += 1
-        if not self._turn_is_due:
-            self._turn_is_due = True
-            self._call_soon(self._turn)
+        self._submit_soon()
         if waiter.deadline_ns < self._timer_ns:
             self._arm(waiter.deadline_ns)
 
     def cancel(self, slot: int) -> None:
-        """Want no answer any more; does nothing where nobody waits for the slot."""
+        """Want no answer any more; does nothing where nobody waits for the slot. The collector is
+        told within this turn of the loop, so that it gives back what it has not dispatched."""
         if self._waiting[slot] is not None:
             self._waiting[slot] = None
             self.lane.cancel(slot)
+            self._submit_soon()
+
+    def _submit_soon(self) -> None:
+        self._unsubmitted += 1
+        if not self._turn_is_due:
+            self._turn_is_due = True
+            self._call_soon(self._turn)
 
     def between_requests(self) -> None:
         """To be called before each request, when none is half sent: cuts a long turn."""

@@ -7,7 +7,7 @@ test_lane_interleavings.py and test_ring_interleavings.py have that. Doorbells a
 without timeouts, so that no sweep rescues who sleeps.
 
 The property, whenever nobody can move any more: no request stands in a ring or a queue while a
-worker is idle, and no report in a ring.
+worker is idle, no report in a ring, and nothing that is cancelled and no worker holds in a slot.
 """
 
 from collections.abc import Callable, Sequence
@@ -36,7 +36,7 @@ from ringbatch.shm.layout import WORD, Layout
 from ringbatch.shm.model_counters import NOTHING, Spent
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slot import Status
+from ringbatch.shm.slot import Status, without_part
 from ringbatch.shm.wakeup import Wakeup
 
 SLOTS = 4
@@ -136,10 +136,19 @@ class Site:
         runner = cast(Runner, Echo(port))
         return self._parts.worker(self.segment, number, runner, port, self.bell.wake, lambda: 0)
 
-    def publish(self, lane: Lane) -> None:
+    def publish(self, lane: Lane) -> int:
         slot = lane.claim(WORD, WORD)
         assert slot is not None
         lane.publish(slot, 0, 1, 0, FAR_NS, WORD)
+        return slot
+
+    def leave(self, lane: Lane, *, submitted: bool) -> None:
+        """What a frontend does for a client that sends and leaves."""
+        slot = self.publish(lane)
+        if submitted:
+            lane.submit()
+        lane.cancel(slot)
+        lane.submit()
 
     def ask(self, lane: Lane, submitted: Sequence[int]) -> None:
         """What a frontend does: so many requests with each submission."""
@@ -176,6 +185,15 @@ class Site:
         asked = any(self._waiting(layout.submission_ring(n)) for n in range(len(self.lanes)))
         queued = self.collector.in_flight - sum(given)
         assert not (idle and (asked or queued)), "asleep beside a request that a worker could run"
+
+    def check_left(self) -> None:
+        """As above, and of what is cancelled nothing is in flight but what a worker holds."""
+        self.check()
+        for lane in self.lanes:
+            lane.collect()
+        left = sum(lane.in_flight for lane in self.lanes)
+        held = sum(self._given(number) for number in range(len(self.workers)))
+        assert left == held, "asleep beside a cancelled request"
 
     def check_answered(self) -> None:
         """As above, and nobody has to wait for anything more."""
@@ -370,6 +388,139 @@ def test_a_frontend_killed_at_any_point_leaves_no_request_asleep(store_buffers: 
         return [frontend, Actor("collector", site.collect), worker], site.check
 
     assert explored(made, layout_of(), store_buffers=store_buffers).states > 100
+
+
+# Clients that leave
+
+
+def leaving(
+    state: str,
+    *,
+    submitted: bool = True,
+    finishes: bool = False,
+    dies: str = "",
+    parts: Parts = REAL,
+) -> Scenario:
+    """A client that sends and leaves, a collector, and a worker that "stays" what it is or finishes
+    its batch.
+
+    Args:
+        state: of the worker at first, see `Site`.
+        submitted: whether the client leaves only once its request was submitted.
+        finishes: whether the worker does.
+        dies: who is killed at any point, and followed by another: "frontend", "collector" or "".
+        parts: what the site is made of.
+    """
+
+    def made(watch: Watch) -> tuple[list[Actor], Callable[[], None]]:
+        site = Site(watch, state, parts=parts)
+
+        def follow_frontend() -> None:
+            site.lanes[0] = site.new_lane(0)
+
+        def follow_collector() -> None:
+            site.new_collector()
+            site.collect()
+
+        frontend = Actor(
+            "frontend",
+            lambda: site.leave(site.lanes[0], submitted=submitted),
+            follow_frontend if dies == "frontend" else None,
+        )
+        collector = Actor(
+            "collector", site.collect, follow_collector if dies == "collector" else None
+        )
+        worker = Actor("worker", lambda: cast(None, site.workers[0].step()))
+        return [frontend, collector, *[worker] * finishes], site.check_left
+
+    return made
+
+
+LEAVING = {
+    "before it was submitted": leaving("busy", submitted=False),
+    "a busy worker": leaving("busy"),
+    "no worker": leaving("absent"),
+    "a worker idle": leaving("idle"),
+    "a worker finishes": leaving("busy", finishes=True),
+    "the frontend dies": leaving("busy", dies="frontend"),
+    "the collector dies": leaving("busy", dies="collector"),
+}
+
+
+@both_memories
+@pytest.mark.parametrize("made", only(LEAVING, *LEAVING.keys() - {"a worker finishes"}))
+def test_what_is_cancelled_before_it_is_dispatched_is_given_back_whatever_workers_do(
+    made: Scenario, store_buffers: bool
+) -> None:
+    found = explored(made, layout_of(), store_buffers=store_buffers, slots=True)
+    assert found.states > 20
+
+
+class CancelsQuietly(Lane):
+    """Wrong: what is cancelled is submitted, and rings only where requests must."""
+
+    def submit(self) -> None:
+        self._withdraws = False
+        super().submit()
+
+
+class CancelsForItself(Lane):
+    """Wrong: what is cancelled stands in its slot, and nobody is told."""
+
+    def cancel(self, slot: int) -> None:
+        super().cancel(slot)
+        self._unsubmitted.pop()
+
+
+class RingsBeforeItCancels(Lane):
+    """Wrong: rings for what is cancelled, and submits that after."""
+
+    def submit(self) -> None:
+        if self._withdraws:
+            self._wake_collector()
+        self._withdraws = False
+        super().submit()
+
+
+class LooksAtTheNewAlone(Collector):
+    """Wrong: passes over what it knows and is submitted again."""
+
+    def _take_submissions(self, lane: int, references: list[int] | None, now_ns: int) -> None:
+        own = [ref for ref in references or () if without_part(ref) not in self._known]
+        super()._take_submissions(lane, own, now_ns)
+
+
+class TakesInTheCancelled(Collector):
+    """Wrong: does not look whether what it takes in, or takes over, is cancelled."""
+
+    def _read_new(self, lane: int, references: list[int]) -> Any:
+        requests, spoilt, _, strays = super()._read_new(lane, references)
+        return requests, spoilt, [], strays
+
+    def _take_adopted(self, ref: int, now_ns: int) -> None:
+        request = self._port.read(ref)
+        assert request is not None
+        self._take_in(request, now_ns)
+
+
+LEFT_WRONG = {
+    "rung only for requests": leaving("busy", parts=Parts(lane=CancelsQuietly)),
+    "submits nothing": leaving("busy", parts=Parts(lane=CancelsForItself)),
+    "rings before TAIL": leaving("busy", parts=Parts(lane=RingsBeforeItCancels)),
+    "looks at the new alone": leaving("busy", parts=Parts(collector=LooksAtTheNewAlone)),
+    "takes in the cancelled": leaving(
+        "busy", submitted=False, parts=Parts(collector=TakesInTheCancelled)
+    ),
+    "takes over the cancelled": leaving(
+        "busy", dies="collector", parts=Parts(collector=TakesInTheCancelled)
+    ),
+}
+
+
+@pytest.mark.parametrize("made", LEFT_WRONG.values(), ids=LEFT_WRONG)
+def test_who_keeps_what_is_cancelled_is_caught(made: Scenario) -> None:
+    with pytest.raises(Violation, match="asleep beside a cancelled request"):
+        explored(made, layout_of(), store_buffers=True, slots=True)
 
 
 # Wrong ones, each caught

@@ -30,6 +30,7 @@ from ringbatch.shm.slot import (
     Reason,
     Status,
     done_word,
+    without_part,
 )
 
 ANSWERED = 1000
@@ -184,8 +185,8 @@ class Engine:
         self.submissions = Consumer(world.words, layout.submission_ring(0), layout.slots)
 
     def serve(self) -> None:
-        for ref in self.submissions.take():
-            # A lane's next owner may submit what is answered already.
+        for ref in map(without_part, self.submissions.take()):
+            # What is cancelled is submitted again, and may be answered already.
             if self.port.is_open(ref):
                 self.answer(ref)
         self.port.flush()

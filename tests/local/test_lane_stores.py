@@ -26,6 +26,7 @@ from ringbatch.shm.slot import (
     Status,
     advance,
     state_of,
+    without_part,
 )
 
 
@@ -159,7 +160,7 @@ class Recorded:
     def serve(self) -> None:
         """Answer everything that was submitted."""
         self.log.actor = Actor.HOLDER
-        for ref in self.submissions.take():
+        for ref in map(without_part, self.submissions.take()):
             request = self.worker.read(ref)
             assert request is not None
             if not self.worker.is_open(ref):

@@ -94,5 +94,5 @@ def test_which_requests_are_open(before: int, age: int, answered: bool) -> None:
     ref = reference(max(before + 1 - age, 0), number)
     first = segment.layout.slot(number)
     words = segment.words[first + SlotWords.CONTROL], segment.words[first + SlotWords.DONE]
-    requests, spoilt, strays = port.read_open(LANE, [ref])
-    assert (bool(requests), spoilt, strays) == (is_open(ref, *words), [], 0)
+    requests, spoilt, cancelled, strays = port.read_open(LANE, [ref])
+    assert (bool(requests), spoilt, cancelled, strays) == (is_open(ref, *words), [], [], 0)

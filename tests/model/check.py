@@ -126,6 +126,14 @@ CONFIGURATIONS: Final = {
         "a frontend that gives up, a collector that refuses; two slots",
         {"SLOTS": 2, "REQUESTS": 3, "CANCELS": 1, "EXPIRIES": 1},
     ),
+    "leaving": Configuration(
+        "frontends that give up whatever they sent, while no worker is ready; their death",
+        {"READY_WORKERS": 0, "SLOTS": 2, "REQUESTS": 3, "CANCELS": 3, "FRONTEND_DEATHS": 1},
+    ),
+    "left": Configuration(
+        "the same, with two collectors' deaths",
+        {"READY_WORKERS": 0, "SLOTS": 2, "REQUESTS": 3, "CANCELS": 3, "COLLECTOR_DEATHS": 2},
+    ),
     "chain": Configuration(
         "requests for a chain of two steps, in batches of two; a worker's death",
         {"LAST_STEP": 1, "SLOTS": 2, "REQUESTS": 2, "WORKER_DEATHS": 1},
@@ -199,6 +207,7 @@ LARGE: Final = {
 
 _ONE_WORKER: Final = {"REQUESTS": 2, "CANCELS": 1, "WORKER_DEATHS": 1}
 _ONE_COLLECTOR: Final = {"REQUESTS": 2, "COLLECTOR_DEATHS": 1}
+_NO_WORKER: Final = {"READY_WORKERS": 0, "SLOTS": 2, "REQUESTS": 2, "CANCELS": 2}
 _TAKEOVERS: Final = {"REQUESTS": 2, "FRONTEND_DEATHS": 1, "COLLECTOR_DEATHS": 1}
 
 CONTROLS: Final = {
@@ -241,6 +250,26 @@ CONTROLS: Final = {
         "what found no room in the submission ring waits for the next request",
         _TAKEOVERS,
         ("g_lost",),
+    ),
+    "CANCEL_SILENTLY": Control(
+        "a frontend that cancels tells nobody",
+        _NO_WORKER,
+        ("g_lost",),
+    ),
+    "LOOK_AT_THE_NEW_ALONE": Control(
+        "the collector does not look again at what it knows and is submitted once more",
+        _NO_WORKER,
+        ("g_lost",),
+    ),
+    "TAKE_IN_THE_CANCELLED": Control(
+        "the collector does not look whether what it takes in is cancelled already",
+        _NO_WORKER,
+        ("g_lost",),
+    ),
+    "GIVE_BACK_THE_HELD": Control(
+        "the collector answers what is cancelled though a worker holds it",
+        _ONE_WORKER,
+        ("g_answered_twice", "g_handed_out_again"),
     ),
     "FORGET_THE_PASSED_ON": Control(
         "what a batch of a step before the last has not answered goes nowhere",

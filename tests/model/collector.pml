@@ -22,6 +22,36 @@ inline take_in(reference) {
     queue[SLOT(reference)] = GENERATION(reference)
 }
 
+inline leave_queue(number) {
+    queue[number] = 0;
+    queue_step[number] = 0;
+    queue_deaths[number] = 0;
+    again[number] = 0
+}
+
+/* engine/collector/dispatcher.py: Dispatcher.give_back */
+inline give_back(number) {
+    if
+#ifdef GIVE_BACK_THE_HELD
+    :: dropped[number] && IS_OPEN(REF(control[number], number)) ->
+#else
+    :: dropped[number] && queue[number] ->
+#endif
+        fail(number);
+        leave_queue(number)
+    :: else -> skip
+    fi
+}
+
+/* As it comes into a queue, from wherever. */
+inline look_at(number) {
+#ifdef TAKE_IN_THE_CANCELLED
+    skip
+#else
+    give_back(number)
+#endif
+}
+
 /* engine/collector/dispatcher.py: Dispatcher.pass_on; engine/collector/models.py: ChainModel.pass_on */
 inline pass_on(at, number) {
     if
@@ -33,7 +63,8 @@ inline pass_on(at, number) {
 #ifndef FORGET_THE_PASSED_ON
         take_in(REF(batch[at], number));
         queue_step[number] = batch_step[at] + 1;
-        queue_deaths[number] = batch_deaths[at]
+        queue_deaths[number] = batch_deaths[at];
+        look_at(number)
 #else
         skip
 #endif
@@ -95,7 +126,8 @@ inline take_back(worker) {
                 take_in(ref);
                 queue_step[i] = batch_step[count];
                 again[i] = 1;
-                queue_deaths[i] = batch_deaths[count] + !behind[count]
+                queue_deaths[i] = batch_deaths[count] + !behind[count];
+                look_at(i)
             fi;
             batch[count] = 0;
             batch_step[count] = 0;
@@ -125,15 +157,9 @@ inline reclaim(worker) {
     may_start[worker] = 1
 }
 
-inline leave_queue(number) {
-    queue[number] = 0;
-    queue_step[number] = 0;
-    queue_deaths[number] = 0;
-    again[number] = 0
-}
-
 #define CAN_DROP(number) \
-    (collector_at == STEPPING && queue[number] && (dropped[number] || expiries_left))
+    (collector_at == STEPPING && queue[number] && \
+        ((dropped[number] && (idle[0] || idle[1])) || expiries_left))
 
 inline drop(number) {
     expiries_left = expiries_left - !dropped[number];
@@ -237,8 +263,9 @@ end:
     :: d_step { collector_at == STEPPING && HAS(reports[0]) -> take_reports(0) }
     :: d_step { collector_at == STEPPING && HAS(reports[1]) -> take_reports(1) }
 
-    /* engine/collector/collector.py: Collector._take_submissions. Whether a reference that is not known is
-     * open changes for nobody but its holder, so that all are looked at in one step. */
+    /* engine/collector/collector.py: Collector._take_submissions; engine/collector/dispatcher.py:
+     * Dispatcher.give_back. Whether a reference that is not known is open changes for nobody but its
+     * holder, so that all are looked at in one step. */
     :: d_step {
             collector_at == STEPPING && HAS(submissions) ->
             do
@@ -248,7 +275,10 @@ end:
 #ifdef TAKE_THE_ANSWERED
                 :: !KNOWN(ref) -> take_in(ref)
 #else
-                :: !KNOWN(ref) && IS_OPEN(ref) -> take_in(ref)
+                :: !KNOWN(ref) && IS_OPEN(ref) -> take_in(ref); look_at(SLOT(ref))
+#endif
+#ifndef LOOK_AT_THE_NEW_ALONE
+                :: KNOWN(ref) -> give_back(SLOT(ref))
 #endif
                 :: else -> skip
                 fi
@@ -391,14 +421,15 @@ end:
             fi
         }
 
-    /* engine/collector/collector.py: Collector._adopt_slots, one slot after the other; Collector._take_in;
+    /* engine/collector/collector.py: Collector._adopt_slots, one slot after the other;
+     * Collector._take_adopted, Collector._take_in; engine/collector/dispatcher.py: Dispatcher.give_back;
      * shm/engine_port.py: EnginePort.published, EnginePort.repeat */
     :: d_step {
             collector_at == SCANNING ->
             ref = REF(control[scanned], scanned);
             if
             :: control[scanned] == 0 -> skip
-            :: control[scanned] && IS_OPEN(ref) && !KNOWN(ref) -> take_in(ref)
+            :: control[scanned] && IS_OPEN(ref) && !KNOWN(ref) -> take_in(ref); look_at(scanned)
             :: control[scanned] && IS_OPEN(ref) && KNOWN(ref) -> skip
 #ifdef ADOPT_ONLY_THE_OPEN
             :: else -> skip

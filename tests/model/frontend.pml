@@ -34,8 +34,21 @@ inline store_control() {
 #define OTHERS_ARE_OUT \
     (held_back || (expected[0] && !unsubmitted[0]) || (expected[1] && !unsubmitted[1]))
 
-/* shm/lane.py: Lane.submit */
+/* shm/lane.py: Lane._forget_answered */
+inline forget_answered() {
+    unsubmitted[0] = unsubmitted[0] && expected[0];
+    unsubmitted[1] = unsubmitted[1] && expected[1];
+    outdated[0] = 0;
+    outdated[1] = 0;
+    held_back = held_back && SOME_WAIT
+}
+
+/* shm/lane.py: Lane.submit, Lane._leave_out_the_needless */
 inline submit() {
+    if
+    :: withdraws -> forget_answered()
+    :: else -> skip
+    fi;
     if
     :: !SOME_WAIT -> skip
     :: SOME_WAIT && !ALL_FIT -> held_back = 1
@@ -53,7 +66,8 @@ inline submit() {
             fi
         }
         held_back = 0
-    fi
+    fi;
+    withdraws = withdraws && held_back
 }
 
 /* shm/lane.py: Lane.collect, one ring */
@@ -183,10 +197,7 @@ end:
             if
             :: current -> skip
             :: !current && held_back ->
-                unsubmitted[0] = unsubmitted[0] && expected[0];
-                unsubmitted[1] = unsubmitted[1] && expected[1];
-                outdated[0] = 0;
-                outdated[1] = 0;
+                forget_answered();
                 frontend_at = HELD_BACK
             :: else ->
 #ifdef FINE
@@ -219,6 +230,11 @@ end:
             release(chosen);
 #else
             cancelled[chosen] = 1;
+#ifndef CANCEL_SILENTLY
+            unsubmitted[chosen] = 1;
+            withdraws = 1;
+            turn_is_due = 1;
+#endif
 #endif
             chosen = 0
         }
@@ -250,6 +266,7 @@ end:
             }
             turn_is_due = 0;
             held_back = 0;
+            withdraws = 0;
             current = 0;
             frontend_at = DEAD
         }
@@ -283,6 +300,7 @@ end:
 #endif
 #ifndef ADOPT_UNSUBMITTED
                 unsubmitted[current] = 1;
+                withdraws = 1;
 #endif
                 expected[current] = generation[current]
             fi;

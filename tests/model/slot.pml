@@ -35,6 +35,9 @@
 #ifndef WORKER_DEATHS
 #define WORKER_DEATHS 0     /* those that a hang brings come on top */
 #endif
+#ifndef READY_WORKERS
+#define READY_WORKERS 1     /* 0 where no worker is ever ready, so that nothing is dispatched */
+#endif
 #ifndef LAST_STEP
 #define LAST_STEP 0         /* 1 where every request is for a chain of two steps */
 #endif
@@ -88,7 +91,7 @@ chan tasks[WORKERS] = [2] of { byte, byte, bit, byte };  /* a batch: the generat
                                           * 0; its step; and which collector has given it */
 chan reports[WORKERS] = [6] of { byte, byte, byte };  /* the batch that is done, and who has given
                                           * it; none for READY */
-bit says_ready[WORKERS] = 1;             /* WORKER_STATE: whether it is READY */
+bit says_ready[WORKERS] = READY_WORKERS;             /* WORKER_STATE: whether it is READY */
 bit lane_bell;
 
 #define TORN 255                         /* bytes of a request whose last ones are not written */
@@ -108,7 +111,7 @@ bit free[MOST], waiting[MOST], cancelled[MOST], unsubmitted[MOST], found[MOST];
 byte generation[MOST], expected[MOST], extent[MOST];
 bit extent_used[MOST];
 byte outdated[MOST];                     /* how many earlier ones are unsubmitted, all answered */
-bit turn_is_due, held_back;
+bit turn_is_due, held_back, withdraws;
 byte requests_left = REQUESTS, cancels_left = CANCELS, frontend_deaths_left = FRONTEND_DEATHS;
 
 /* The collector: engine/collector/collector.py: Collector */
@@ -127,8 +130,8 @@ byte collector_number;                   /* counted for chains alone: other batc
                                           * hold */
 byte batch_deaths[WORKERS * MOST];
 bit behind[WORKERS * MOST];              /* of those, what it is to go on with */
-bit ready[WORKERS] = 1;
-bit idle[WORKERS] = 1;
+bit ready[WORKERS] = READY_WORKERS;
+bit idle[WORKERS] = READY_WORKERS;
 bit ending[WORKERS];
 bit lane_to_wake;
 byte collector_deaths_left = COLLECTOR_DEATHS, hangs_left = HANGS, expiries_left = EXPIRIES;
@@ -144,7 +147,8 @@ bit may_start[WORKERS];
 
 mtype = { ABSENT, BEGINNING, ASLEEP, TAKEN, RUNNING, WRITING, ANSWERING, WAKING,
     RELEASING, REPORTING, RINGING };
-mtype worker_at[WORKERS] = ASLEEP;
+#define AT_REST (READY_WORKERS -> ASLEEP : ABSENT)
+mtype worker_at[WORKERS] = AT_REST;
 byte held[WORKERS * MOST];               /* generations that it has not answered */
 byte given[WORKERS * MOST];              /* all those of its batch */
 bit asked[WORKERS];                      /* the step of that */
@@ -181,8 +185,9 @@ init {
         MUST_HOLD(free[0] && free[1] == (SLOTS > 1), g_lost);
         MUST_HOLD(!extent_used[0] && !extent_used[1], g_lost);
         MUST_HOLD(collector_at == STEPPING && !queue[0] && !queue[1], g_lost);
-        MUST_HOLD(idle[0] && idle[1] && len(tasks[0]) == 0 && len(tasks[1]) == 0, g_lost);
-        MUST_HOLD(worker_at[0] == ASLEEP && worker_at[1] == ASLEEP, g_lost);
+        MUST_HOLD(idle[0] == READY_WORKERS && idle[1] == READY_WORKERS, g_lost);
+        MUST_HOLD(len(tasks[0]) == 0 && len(tasks[1]) == 0, g_lost);
+        MUST_HOLD(worker_at[0] == AT_REST && worker_at[1] == AT_REST, g_lost);
         MUST_HOLD(len(submissions) == 0 && len(answered[COLLECTOR]) == 0, g_lost)
     }
 }

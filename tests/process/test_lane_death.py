@@ -22,7 +22,7 @@ from ringbatch.shm.layout import PAGE, Layout
 from ringbatch.shm.model_spec import ModelSpec, dumps
 from ringbatch.shm.ring import Consumer
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.slot import FLAG_BITS, SLOT_BITS, SLOT_MASK, Reason, Status
+from ringbatch.shm.slot import FLAG_BITS, SLOT_BITS, SLOT_MASK, Reason, Status, without_part
 
 SLOTS = 4
 MODELS = (ModelSpec(0, "m", "python", (), (), 1, 0, 1, "eager", (0,)),)
@@ -148,7 +148,7 @@ class Engine:
         self.held: dict[int, Request] = {}
 
     def take(self) -> None:
-        for ref in self.submissions.take():
+        for ref in map(without_part, self.submissions.take()):
             if ref not in self.held and self.port.is_open(ref):
                 request = self.port.read(ref)
                 assert request is not None

@@ -75,6 +75,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.model = [r for r in self.model if r.deadline_ns > now_ns]
         assert self.queue.expire(now_ns) == expected
 
+    @rule(ref=st.integers(1, 60))
+    def remove(self, ref: int) -> None:
+        expected = next((r for r in self.model if r.ref == ref), None)
+        self.model = [r for r in self.model if r is not expected]
+        assert self.queue.remove(ref) is expected
+
     @precondition(lambda self: self.model)
     @rule(cap=st.integers(1, 3 * CAP), others=st.booleans())
     def look(self, cap: int, others: bool) -> None:
@@ -100,6 +106,32 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueue = QueueMachine.TestCase
+
+
+class Counted(Request):
+    """A request that counts how often it is looked at by reference."""
+
+    looks = 0
+
+    @property
+    def ref(self) -> int:
+        Counted.looks += 1
+        return self[0]
+
+
+@pytest.mark.parametrize("behind", [True, False], ids=["from behind", "from amid"])
+def test_to_remove_one_after_the_other_costs_each_the_same_however_many_wait(behind: bool) -> None:
+    Counted.looks = 0
+    queue, count = Queue(), 500
+    for ref in range(2 * count):
+        add(queue, Counted(ref, *request(ref)[1:]))
+    for turn in range(count):
+        # Meanwhile others come and go.
+        assert queue.remove(2 * count - 1 - turn if behind else count // 5 + turn) is not None
+        add(queue, Counted(3 * count + turn, *request(0)[1:]))
+        if turn % 10 == 0:
+            queue.take(1)
+    assert Counted.looks < 6 * count
 
 
 def test_nothing_expires_one_nanosecond_before_its_deadline() -> None:

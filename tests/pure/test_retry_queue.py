@@ -15,9 +15,10 @@ def request(ref: int, deadline_ns: int) -> Request:
 @given(
     st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=4), max_size=6),
     st.lists(st.integers(0, 20), max_size=4),
+    st.lists(st.integers(0, 60), max_size=8),
 )
 def test_groups_leave_in_order_and_their_requests_when_they_expire(
-    deadlines: list[list[int]], instants: list[int]
+    deadlines: list[list[int]], instants: list[int], removed: list[int]
 ) -> None:
     groups = [
         [request(10 * at + n, deadline_ns) for n, deadline_ns in enumerate(group)]
@@ -25,6 +26,11 @@ def test_groups_leave_in_order_and_their_requests_when_they_expire(
     ]
     retries = RetryQueue()
     retries.add(groups)
+    for ref in removed:
+        found = next((r for group in groups for r in group if r.ref == ref), None)
+        assert retries.remove(ref) is found
+        groups = [[r for r in group if r is not found] for group in groups]
+        groups = [group for group in groups if group]
     for now_ns in sorted(instants):
         left = [r for group in groups for r in group]
         assert retries.earliest_ns == min((r.deadline_ns for r in left), default=None)

@@ -123,6 +123,9 @@ CHAIN_MUTANTS: Final[dict[str, Mutant | Late]] = {
         "        if asked >> 56 == 1:\n"
         "            runner.run(references, mark, now_ns, asked)",
     ),
+    "what a step passes on waits though it is cancelled": Mutant(
+        Dispatcher, "pass_on", "self.give_back(left, now_ns)", "pass"
+    ),
     _LIES_OVER: Mutant(Runner, "_fail", "place.kept_bytes(request) if", "0 if"),
     _GOES_ON: Mutant(Collector, "_adopt_worker", "references = []", "pass"),
     _DONE_FIRST: Late(
@@ -217,6 +220,39 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "a cancelled slot is free at once": Mutant(
         Lane, "cancel", "self._cancelled.add(slot)", "self.release(slot)"
     ),
+    "what is cancelled is not submitted again": Mutant(
+        Lane,
+        "cancel",
+        "self._unsubmitted.append(as_part(reference(generation, self._first_slot + slot)))",
+        "pass",
+    ),
+    "nobody rings for what is cancelled": Mutant(
+        Lane, "submit", "if self._withdraws or self.words", "if self.words"
+    ),
+    "what is cancelled is submitted a second time though it was not a first": Mutant(
+        Lane, "submit", "if self._withdraws:\n", "if False:\n"
+    ),
+    "the collector looks at the new alone": Mutant(
+        Collector, "_take_submissions", "cancelled += self._known.keys() & references", "pass"
+    ),
+    "the collector takes in what is cancelled": Mutant(
+        EnginePort, "read_open", "if flags & DROPPED:", "if False:"
+    ),
+    "a collector takes over what is cancelled": Mutant(
+        Collector, "_take_adopted", "self._dispatcher.give_back([ref], now_ns)", "pass"
+    ),
+    "what a dead worker held waits though it is cancelled": Mutant(
+        DeadBatches,
+        "take_back",
+        "self._dispatcher.give_back([request.ref for request in left], now_ns)",
+        "pass",
+    ),
+    "what is cancelled is answered though a worker holds it": Mutant(
+        Dispatcher,
+        "give_back",
+        "place.model.remove(place.key, ref)",
+        "place.model.remove(place.key, ref) or self._port.read(ref)",
+    ),
     "a lane's next owner takes every slot for free": Mutant(
         Lane, "_take_over", "state_of(control, done) is State.FREE", "True"
     ),
@@ -229,9 +265,8 @@ MUTANTS: Final[dict[str, Mutant | Late]] = {
     "what a dead worker was to go on with is forgotten": Mutant(
         DeadBatches,
         "take_back",
-        "model.run_again(filter(None, map(self._unanswered, behind)))",
-        "for request in (r for batch in behind for r in batch.requests):\n"
-        "        del known[request.ref]",
+        "model.run_again([requests])",
+        "for request in requests:\n                del known[request.ref]\n            continue",
     ),
     "deaths are not counted": Mutant(
         DeadBatches, "take_back", "KILLED if killed and not hung else CRASHED", "0"

@@ -11,9 +11,10 @@ from simulation.served import steps_of
 
 from ringbatch.engine.collector.takeover import held
 from ringbatch.shm.counters import CollectorCounter, Counters
-from ringbatch.shm.descriptors import ModelWords
+from ringbatch.shm.descriptors import ModelWords, SlotWords
 from ringbatch.shm.extents import RESERVE_SHARE
 from ringbatch.shm.model_spec import ModelSpec
+from ringbatch.shm.slot import State, generation_in, reference, state_of
 
 
 def is_at_rest(engine: Engine, specs: Sequence[ModelSpec]) -> bool:
@@ -70,6 +71,24 @@ def _check_collectors_sleep(engine: Engine) -> None:
         assert not (model.idle and (eager or model.retries)), (
             f"requests of model {model.spec.name} wait while a worker is idle"
         )
+    _check_the_cancelled(engine)
+
+
+def _check_the_cancelled(engine: Engine) -> None:
+    """What is cancelled and no worker holds is given back before any time passes."""
+    workers = range(engine.segment.layout.workers)
+    given = {ref for n in workers for task in held(engine.segment, n) for ref in task.references}
+    layout = engine.segment.layout
+    for frontend in engine.frontends:
+        if frontend.lane is None:
+            continue
+        first = frontend.lane.index * layout.slots
+        for slot in range(first, first + layout.slots):
+            control = engine.raw[layout.slot(slot) + SlotWords.CONTROL]
+            done = engine.raw[layout.slot(slot) + SlotWords.DONE]
+            if state_of(control, done) is State.CANCELLED:
+                ref = reference(generation_in(control), slot)
+                assert ref in given, f"slot {slot} waits, whose request is cancelled"
 
 
 def check_conservation(engine: Engine, specs: Sequence[ModelSpec], *, hangs: bool) -> None:
