@@ -154,6 +154,7 @@ PURE_MODULES = (
     "ringbatch.frontend.texts.classifying",
     "ringbatch.frontend.texts.reranking",
     "ringbatch.frontend.texts.rows",
+    "ringbatch.frontend.texts.scores",
     "ringbatch.frontend.v1.answer",
     "ringbatch.frontend.v1.request",
     "ringbatch.frontend.v2.protocol",

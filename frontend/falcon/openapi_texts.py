@@ -62,7 +62,9 @@ def _reranking() -> Json:
         "return_documents": _SWITCH,
         "truncate": _SWITCH,
         "truncation_direction": _DIRECTION,
-        "max_tokens_per_doc": {"type": "null"},
+        "rank_fields": {"anyOf": [{"type": "array", "items": _TEXT}, {"type": "null"}]},
+        "max_tokens_per_doc": {"anyOf": [_WHOLE, {"type": "null"}]},
+        "max_chunks_per_doc": {"anyOf": [_WHOLE, {"type": "null"}]},
         "priority": {},
     }
 
@@ -76,6 +78,14 @@ def _classifying() -> Json:
         "raw_scores": _SWITCH,
         "truncate": _SWITCH,
         "truncation_direction": _DIRECTION,
+        "parameters": {
+            "type": ["object", "null"],
+            "properties": {
+                "top_k": {"anyOf": [_WHOLE, {"type": "null"}]},
+                "function_to_apply": {"enum": [*classifying.FUNCTIONS, None]},
+            },
+            "additionalProperties": False,
+        },
     }
 
 

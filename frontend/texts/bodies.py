@@ -52,6 +52,19 @@ def optional(found: dict[str, Any], name: str, kind: type[T], words: str) -> T |
     return value
 
 
+def optional_count(found: dict[str, Any], name: str) -> int:
+    """A member that is a whole number from 1; 0 where it is absent or null.
+
+    Raises:
+        InvalidRequest: it is another value.
+    """
+    words = "a whole number from 1"
+    value = optional(found, name, int, words)
+    if value is not None and value < 1:
+        raise InvalidRequest(f'"{name}" is {shown(value)}; it must be {words}')
+    return value or 0
+
+
 def required_texts(found: dict[str, Any], name: str) -> list[str]:
     """A member that is a text or a list of texts, one at the least.
 

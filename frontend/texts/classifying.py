@@ -5,10 +5,15 @@
                     {"inputs": [["a text"], ["another"]]}
                     -> [[{"score": 0.98, "label": "joy"}, ...], [...]]
 
-The best label comes first. To TEI `["a text", "another"]` is one pair of texts, which a classifier
+                   {"inputs": "a text", "parameters": {"top_k": 1, "function_to_apply": "none"}}
+                    -> [[{"score": 3.2, "label": "joy"}]]
+
+The best label comes first. `parameters` are what huggingface_hub sends, which expects a list of
+lists for one text, too. To TEI `["a text", "another"]` is one pair of texts, which a classifier
 of texts does not take; it is refused, and never taken for two.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,10 +21,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.outcome import JSON, Answer, outcome
 from ringbatch.frontend.codec.rendering import Rendering, Results
-from ringbatch.frontend.texts.bodies import expect_members, optional, parsed
+from ringbatch.frontend.texts.bodies import expect_members, optional, optional_count, parsed
 from ringbatch.frontend.texts.rows import Given, expect_finite
+from ringbatch.frontend.texts.scores import Scores, adding_up_to_1, each_between_0_and_1
 from ringbatch.shm.errors import InvalidRequest, RequestError
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.tensor import Tensor
@@ -27,7 +34,15 @@ from ringbatch.shm.tensor import Tensor
 PATH: Final = "/predict"
 OUTPUT: Final = "logits"
 """What a model must answer with."""
-_MEMBERS: Final = ("model", "inputs", "raw_scores", "truncate", "truncation_direction")
+_MEMBERS: Final = (
+    *("model", "inputs", "raw_scores", "truncate", "truncation_direction"),
+    "parameters",
+)
+FUNCTIONS: Final[dict[str, Callable[[Scores], Scores]]] = {
+    "softmax": adding_up_to_1,
+    "sigmoid": each_between_0_and_1,
+    "none": lambda rows: rows,
+}
 _FORMS: Final = 'it must be a text, or several as [["a text"], ["another"]]'
 
 
@@ -39,13 +54,15 @@ class Classifying:
         model: its name; empty where the body has none.
         given: the texts.
         alone: whether the answer is that of one text, and no list of answers.
-        raw: whether scores are wanted as the model gives them; else they add up to 1.
+        function: what scores become, of `FUNCTIONS`.
+        top: so many of the best are wanted; 0 for all.
     """
 
     model: str
     given: Given
     alone: bool
-    raw: bool
+    function: str
+    top: int
 
 
 def read(body: bytes | bytearray) -> Classifying:
@@ -58,12 +75,21 @@ def read(body: bytes | bytearray) -> Classifying:
     expect_members(found, _MEMBERS)
     if found.get("truncation_direction") not in (None, "Right", "right"):
         raise InvalidRequest('"truncation_direction" is not supported; leave it out')
+    raw = optional(found, "raw_scores", bool, "true or false")
+    parameters = optional(found, "parameters", dict, "an object")
+    asked: dict[str, Any] = parameters or {}
+    expect_members(asked, ("top_k", "function_to_apply"))
+    names = ", ".join(FUNCTIONS)
+    function = optional(asked, "function_to_apply", str, f"one of {names}")
+    if function is not None and function not in FUNCTIONS:
+        raise InvalidRequest(f'"function_to_apply" is {shown(function)}; it must be one of {names}')
     inputs = found.get("inputs")
     return Classifying(
         model=optional(found, "model", str, "the name of a model") or "",
         given=Given(_texts(inputs), truncate=optional(found, "truncate", bool, "true or false")),
-        alone=isinstance(inputs, str),
-        raw=bool(optional(found, "raw_scores", bool, "true or false")),
+        alone=isinstance(inputs, str) and parameters is None,
+        function=function or ("none" if raw else "softmax"),
+        top=optional_count(asked, "top_k"),
     )
 
 
@@ -112,7 +138,7 @@ class ClassifyingRendering(Rendering[Answer]):
         """As in `Rendering`."""
         flat = np.concatenate([np.frombuffer(result, np.float32) for _, result in results])
         rows = flat.reshape(-1, len(self._labels))
-        scores = rows if self._asked.raw else _adding_up_to_1(rows)
+        scores = FUNCTIONS[self._asked.function](rows)
         expect_finite(scores)
         found = [self._ranked(row) for row in scores]
         return 200, orjson.dumps(found[0] if self._asked.alone else found), JSON
@@ -122,12 +148,5 @@ class ClassifyingRendering(Rendering[Answer]):
         return outcome(error)
 
     def _ranked(self, scores: NDArray[np.float32]) -> list[dict[str, Any]]:
-        best = np.argsort(-scores, kind="stable").tolist()
+        best = np.argsort(-scores, kind="stable")[: self._asked.top or None].tolist()
         return [{"score": float(scores[place]), "label": self._labels[place]} for place in best]
-
-
-def _adding_up_to_1(rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    with np.errstate(invalid="ignore"):  # Infinity has no share, which is found out later.
-        powers: NDArray[np.float32] = np.exp(rows - rows.max(axis=1, keepdims=True))
-    powers /= powers.sum(axis=1, keepdims=True)
-    return powers

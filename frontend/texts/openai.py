@@ -17,7 +17,13 @@ from numpy.typing import NDArray
 
 from ringbatch.frontend.codec.outcome import JSON, Answer, outcome, status_of, text_of
 from ringbatch.frontend.codec.rendering import Rendering, Results
-from ringbatch.frontend.texts.bodies import expect_members, optional, parsed, required_texts
+from ringbatch.frontend.texts.bodies import (
+    expect_members,
+    optional,
+    optional_count,
+    parsed,
+    required_texts,
+)
 from ringbatch.frontend.texts.rows import Given, expect_finite
 from ringbatch.shm.errors import InvalidRequest, ModelNotFound, RequestError, Unauthenticated
 
@@ -56,20 +62,18 @@ def read(body: bytes | bytearray) -> Embeddings:
     form = optional(found, "encoding_format", str, '"float" or "base64"') or "float"
     if form not in _FORMATS:
         raise InvalidRequest(f'"encoding_format" is "{form[:40]}"; it must be "float" or "base64"')
-    dimensions = optional(found, "dimensions", int, "a whole number from 1")
-    if dimensions is not None and dimensions < 1:
-        raise InvalidRequest(f'"dimensions" is {dimensions}; it must be a whole number from 1')
+    dimensions = optional_count(found, "dimensions")
     truncate = optional(found, "truncate", bool, "true or false")
-    return Embeddings(model, _input(found, truncate), form == "base64", dimensions or 0)
+    return Embeddings(model, _input(found, truncate), form == "base64", dimensions)
 
 
 def _input(found: dict[str, Any], truncate: bool | None) -> Given:
     value = found.get("input")
     if isinstance(value, list) and value:
         if all(map(_is_token, value)):
-            return Given((), [value])
+            return Given((), [value], truncate=truncate)
         if all(isinstance(ids, list) and ids and all(map(_is_token, ids)) for ids in value):
-            return Given((), value)
+            return Given((), value, truncate=truncate)
     return Given(required_texts(found, "input"), truncate=truncate)
 
 

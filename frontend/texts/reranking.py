@@ -8,17 +8,24 @@
 Which of them is meant, the member with the texts says. Answers are sorted, the best text first.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import orjson
-from numpy.typing import NDArray
 
 from ringbatch.frontend.codec.outcome import JSON, Answer, outcome
 from ringbatch.frontend.codec.rendering import Rendering, Results
-from ringbatch.frontend.texts.bodies import expect_members, optional, parsed, required_texts
+from ringbatch.frontend.texts.bodies import (
+    expect_members,
+    optional,
+    optional_count,
+    parsed,
+    required_texts,
+)
 from ringbatch.frontend.texts.rows import Given, expect_finite
+from ringbatch.frontend.texts.scores import each_between_0_and_1
 from ringbatch.shm.errors import InvalidRequest, RequestError
 
 PATHS: Final[tuple[str, ...]] = ("/rerank", "/v1/rerank", "/v2/rerank")
@@ -40,10 +47,13 @@ _OF_COHERE: Final = (
     "return_documents",
     "raw_scores",
     "truncate",
+    "rank_fields",
     "max_tokens_per_doc",
+    "max_chunks_per_doc",
     "priority",
 )
-_IGNORED: Final = ("truncation_direction", "max_tokens_per_doc")
+_FIELDS: Final = ["text"]
+"""Of a document that is an object, where a body names no others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,23 +90,22 @@ def read(body: bytes | bytearray) -> Reranking:
     if not cohere and "texts" not in found:
         raise InvalidRequest('"texts" is missing; it must be a list of texts ("documents" will do)')
     expect_members(found, _OF_COHERE if cohere else _OF_TEI)
-    for name in _IGNORED:
-        if found.get(name) not in (None, "Right", "right"):
-            raise InvalidRequest(f'"{name}" is not supported; leave it out')
+    if found.get("truncation_direction") not in (None, "Right", "right"):
+        raise InvalidRequest('"truncation_direction" is not supported; leave it out')
     query = optional(found, "query", str, "a text")
     if query is None:
         raise InvalidRequest('"query" is missing; it must be a text')
     texts = _documents(found) if cohere else required_texts(found, "texts")
-    top = optional(found, "top_n", int, "a whole number from 1")
-    if top is not None and top < 1:
-        raise InvalidRequest(f'"top_n" is {top}; it must be a whole number from 1')
+    # A document is one chunk here, and whatever number is allowed allows that.
+    optional_count(found, "max_chunks_per_doc")
+    document_tokens = optional_count(found, "max_tokens_per_doc")
     wants_texts = "return_documents" if cohere else "return_text"
     truncate = optional(found, "truncate", bool, "true or false")
     return Reranking(
         model=optional(found, "model", str, "the name of a model") or "",
-        given=Given([(query, text) for text in texts], truncate=truncate),
+        given=Given([(query, text) for text in texts], (), truncate, document_tokens),
         texts=texts,
-        top=top or 0,
+        top=optional_count(found, "top_n"),
         raw=bool(optional(found, "raw_scores", bool, "true or false")),
         returns_texts=bool(optional(found, wants_texts, bool, "true or false")),
         cohere=cohere,
@@ -104,11 +113,21 @@ def read(body: bytes | bytearray) -> Reranking:
 
 
 def _documents(found: dict[str, Any]) -> list[str]:
-    """Documents are texts, or objects with one."""
+    """Documents are texts, or objects of which some fields count, in the order of their names in
+    the body."""
     documents = found["documents"]
+    fields = required_texts(found, "rank_fields") if found.get("rank_fields") else _FIELDS
     if isinstance(documents, list):
-        documents = [d["text"] if isinstance(d, dict) and "text" in d else d for d in documents]
+        documents = [_joined(one, fields) if isinstance(one, dict) else one for one in documents]
     return required_texts({"documents": documents}, "documents")
+
+
+def _joined(document: dict[str, Any], fields: Sequence[str]) -> object:
+    """The text of a document; itself where none of its fields counts."""
+    values = [document[name] for name in fields if document.get(name) is not None]
+    if not values:
+        return document
+    return "\n".join(one if isinstance(one, str) else orjson.dumps(one).decode() for one in values)
 
 
 class RerankingRendering(Rendering[Answer]):
@@ -128,7 +147,7 @@ class RerankingRendering(Rendering[Answer]):
         asked = self._asked
         scores = np.concatenate([np.frombuffer(result, np.float32) for _, result in results])
         if not asked.raw:
-            scores = _between_0_and_1(scores)
+            scores = each_between_0_and_1(scores)
         expect_finite(scores)
         best = np.argsort(-scores, kind="stable")[: asked.top or None].tolist()
         ranked = [self._entry(place, float(scores[place])) for place in best]
@@ -151,9 +170,3 @@ class RerankingRendering(Rendering[Answer]):
             text = asked.texts[place]
             found |= {"document": {"text": text}} if asked.cohere else {"text": text}
         return found
-
-
-def _between_0_and_1(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    exponents = np.exp(-np.abs(scores))
-    found: NDArray[np.float32] = np.where(scores >= 0, 1, exponents) / (1 + exponents)
-    return found

@@ -37,20 +37,24 @@ class Given(LazyBytes):
         texts: of the request; none where it has `ids`.
         ids: of the request, where its client has made tokens itself.
         truncate: as of `ringbatch.shm.texts.Tokens`; None where the model's setting holds.
+        document_tokens: the most that the second text of a pair is to have; 0 for as many as the
+            model takes.
         counts: the tokens of each text, once they are known.
     """
 
-    __slots__ = ("counts", "ids", "texts", "truncate")
+    __slots__ = ("counts", "document_tokens", "ids", "texts", "truncate")
 
     def __init__(
         self,
         texts: Sequence[Text],
         ids: Sequence[Sequence[int]] = (),
         truncate: bool | None = None,
+        document_tokens: int = 0,
     ) -> None:
         self.texts = texts
         self.ids = ids
         self.truncate = truncate
+        self.document_tokens = document_tokens
         self.counts: list[int] = []
 
     def __len__(self) -> int:

@@ -135,12 +135,18 @@ class TextModel:
 
     def _rows(self, asked: Given) -> list[Ids]:
         if asked.ids:
-            return [self._checked(ids, number) for number, ids in enumerate(asked.ids)]
+            cut = bool(asked.truncate)
+            return [self._checked(ids, number, cut) for number, ids in enumerate(asked.ids)]
         truncate = self.tokens.truncate if asked.truncate is None else asked.truncate
-        return self.load().rows(asked.texts, truncate=truncate)
+        texts, tokenizer = asked.texts, self.load()
+        if 0 < asked.document_tokens < self.tokens.limit:
+            texts = tokenizer.with_short_documents(texts, asked.document_tokens)
+        return tokenizer.rows(texts, truncate=truncate)
 
-    def _checked(self, ids: Sequence[int], number: int) -> Ids:
+    def _checked(self, ids: Sequence[int], number: int, truncate: bool) -> Ids:
         limit, vocabulary = self.tokens.limit, self.tokens.vocabulary
+        if truncate and len(ids) > limit:
+            ids = self.load().cut(ids)
         if not 0 < len(ids) <= limit:
             raise InvalidRequest(
                 f"input {number} has {len(ids)} tokens; this model takes from 1 to {limit}"
@@ -181,6 +187,7 @@ class Tokenizer:
         tokenizer.no_padding()
         said = tokenizer.truncation or {}
         tokenizer.enable_truncation(tokens.limit, direction=said.get("direction", "right"))
+        self._tokenizer = tokenizer
         self._encode = getattr(tokenizer, "encode_batch_fast", tokenizer.encode_batch)
         self._keeps_end = said.get("direction") == "left"
         self._limit = tokens.limit
@@ -209,6 +216,24 @@ class Tokenizer:
                 row |= np.array(encoding.type_ids, np.int32) * np.int32(SECOND)
             rows.append(row)
         return rows
+
+    def with_short_documents(self, texts: Sequence[Text], most: int) -> list[Text]:
+        """Pairs of which the second text has about so many tokens at most, fewer than the model
+        takes."""
+        pairs = [text for text in texts if isinstance(text, tuple)]
+        documents = [document[: most * CHARACTERS_A_TOKEN] for _, document in pairs]
+        # What is quicker says nothing of places.
+        encodings = self._tokenizer.encode_batch(documents, add_special_tokens=False)
+        return [
+            (query, document[: encoding.offsets[most - 1][1]])
+            if len(encoding.ids) > most
+            else (query, document)
+            for (query, _), document, encoding in zip(pairs, documents, encodings, strict=True)
+        ]
+
+    def cut(self, ids: Sequence[int]) -> Sequence[int]:
+        """As many tokens of a client's own as the model takes."""
+        return ids[-self._limit :] if self._keeps_end else ids[: self._limit]
 
     def _cut(self, text: Text, number: int, truncate: bool) -> Text:
         """As much of a text as its tokens can be of."""

@@ -1,6 +1,7 @@
 """Requests whose tokens a thread makes: each ends once, whatever happens meanwhile."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import orjson
 import pytest
 from frontend_harness import SECOND_NS, FrontendHarness
@@ -256,6 +258,39 @@ def test_tokens_are_those_of_the_tokenizer(tmp_path: Path) -> None:
     asked = Given(["the cat", "cat " * 100, "mat"])
     texts.tokenized(asked)
     assert asked.counts == [len(ids) for ids in tokens(*asked.texts)]
+
+
+@pytest.mark.parametrize("direction", ["right", "left"])
+def test_a_clients_tokens_are_cut_where_it_asks_for_that(tmp_path: Path, direction: str) -> None:
+    folder = write_directory(tmp_path / "m")
+    file = folder / "tokenizer.json"
+    saved = json.loads(file.read_text())
+    saved["truncation"]["direction"] = direction.capitalize()
+    file.write_text(json.dumps(saved))
+    texts = TextModel(spec_of(folder))
+    ids = [number % len(VOCABULARY) for number in range(LIMIT + 5)]
+    kept = ids[:LIMIT] if direction == "right" else ids[-LIMIT:]
+    for sent, expected in ((ids, kept), (ids[:3], ids[:3])):
+        (part,) = texts.tokenized(Given((), [sent], truncate=True)).parts
+        assert bytes(part.payload).endswith(np.array(expected, np.int32).tobytes())
+    for truncate in (False, None):
+        with pytest.raises(InvalidRequest, match=f"has {LIMIT + 5} tokens; this model takes from"):
+            texts.tokenized(Given((), [ids], truncate=truncate))
+    with pytest.raises(InvalidRequest, match="has the token 99; this model's are from 0"):
+        texts.tokenized(Given((), [[99] * (LIMIT + 1)], truncate=True))
+
+
+@pytest.mark.parametrize(
+    ("most", "counts"), [(0, [5, 10, 6]), (1, [5, 5, 5]), (2, [5, 6, 6]), (LIMIT, [5, 10, 6])]
+)
+def test_documents_have_no_more_tokens_than_are_asked_for(
+    tmp_path: Path, most: int, counts: list[int]
+) -> None:
+    spec = spec_of(write_directory(tmp_path / "m", labels=1), pairs=True)
+    pairs = [("the", "mat"), ("the", "cat sat on mat far away"), ("the", "x" * 300 + " cat")]
+    asked = Given(pairs, document_tokens=most)
+    TextModel(spec).tokenized(asked)
+    assert asked.counts == counts
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -29,7 +29,7 @@ MEMBERS = st.sampled_from(
     (
         *("model", "input", "encoding_format", "dimensions", "truncate", "query", "texts"),
         *("documents", "top_n", "raw_scores", "return_text", "return_documents", "user", "other"),
-        "inputs",
+        *("inputs", "parameters", "rank_fields", "max_tokens_per_doc", "max_chunks_per_doc"),
     )
 )
 
@@ -118,6 +118,86 @@ def test_the_best_text_comes_first_whatever_its_score(raw: bool) -> None:
     assert [item["index"] for item in told] == [2, 1, 3, 0]
     expected = [200, 3, 3, -200] if raw else [1, 0.95257413, 0.95257413, 0]
     np.testing.assert_allclose([item["score"] for item in told], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("documents", "fields", "texts"),
+    [
+        ([{"text": "a", "x": "b"}, "c"], None, ["a", "c"]),
+        ([{"text": "a", "x": "b"}, "c"], [], ["a", "c"]),
+        ([{"text": "a", "x": "b"}], ["x", "text"], ["b\na"]),
+        ([{"text": "a", "n": 7}, {"x": "b", "text": None}], ["x", "n"], ["7", "b"]),
+        ([{"x": ["a", 1]}], ["x"], ['["a",1]']),
+    ],
+)
+def test_of_documents_that_are_objects_fields_count_in_their_order(
+    documents: Any, fields: Any, texts: list[str]
+) -> None:
+    body = {"query": "q", "documents": documents, "rank_fields": fields}
+    more = {"max_chunks_per_doc": 10, "max_tokens_per_doc": 4096, "priority": 1}
+    asked = reranking.read(orjson.dumps(body | more))
+    assert asked.given.texts == [("q", text) for text in texts]
+    assert asked.given.document_tokens == 4096
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({"documents": [{"x": "a"}]}, '"documents" has an object at place 0'),
+        (
+            {"documents": [{"text": "a"}], "rank_fields": ["x"]},
+            '"documents" has an object at place 0',
+        ),
+        ({"documents": ["a"], "rank_fields": [1]}, '"rank_fields" has 1 at place 0'),
+        ({"documents": ["a"], "max_chunks_per_doc": 0}, '"max_chunks_per_doc" is 0; it must be a'),
+        ({"documents": ["a"], "max_tokens_per_doc": "x"}, '"max_tokens_per_doc" is "x"; it must'),
+        ({"texts": ["a"], "rank_fields": ["x"]}, 'unknown member "rank_fields"'),
+    ],
+)
+def test_what_a_rerank_cannot_mean_is_told_in_words(members: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        reranking.read(orjson.dumps({"query": "q", **members}))
+    assert str(refused.value).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({}, [[("b", 0.880797), ("a", 0.119203)]]),
+        ({"top_k": 1, "function_to_apply": None}, [[("b", 0.880797)]]),
+        ({"function_to_apply": "sigmoid"}, [[("b", 0.880797), ("a", 0.5)]]),
+        ({"function_to_apply": "none", "top_k": None}, [[("b", 2.0), ("a", 0.0)]]),
+        (None, [("b", 0.880797), ("a", 0.119203)]),
+    ],
+)
+def test_classification_takes_the_parameters_of_huggingface_hub(
+    parameters: Any, expected: Any
+) -> None:
+    asked = classifying.read(orjson.dumps({"inputs": "x", "parameters": parameters}))
+    output = Tensor("logits", "FP32", [2], labels=["a", "b"])
+    _, answer, _ = classifying.ClassifyingRendering(asked, output).render(results([0, 2]), "")
+
+    def plain(told: Any) -> Any:
+        if isinstance(told, list):
+            return [plain(one) for one in told]
+        return told["label"], pytest.approx(told["score"], abs=1e-5)
+
+    assert plain(orjson.loads(answer)) == expected
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ([], '"parameters" is a list; it must be an object'),
+        ({"top_k": 0}, '"top_k" is 0; it must be a whole number from 1'),
+        ({"function_to_apply": "max"}, '"function_to_apply" is "max"; it must be one of softmax, '),
+        ({"topk": 1}, 'unknown member "topk"; known are top_k, function_to_apply'),
+    ],
+)
+def test_what_parameters_cannot_mean_is_told_in_words(parameters: Any, words: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        classifying.read(orjson.dumps({"inputs": "x", "parameters": parameters}))
+    assert str(refused.value).startswith(words)
 
 
 NAN, INF = float("nan"), float("inf")

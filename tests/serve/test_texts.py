@@ -305,6 +305,40 @@ def test_reranking_as_cohere_has_it(connection: Connection, folder: Path, path: 
     np.testing.assert_allclose(relevance, expected[best], atol=1e-5)
 
 
+def test_a_rerank_takes_what_coheres_clients_send(connection: Connection, folder: Path) -> None:
+    told = [{"title": text, "text": "home"} for text in RANKED]
+    body = {
+        "query": QUERY,
+        "documents": told,
+        "rank_fields": ["title", "text"],
+        "max_chunks_per_doc": 10,
+        "max_tokens_per_doc": 1,
+    }
+    answer = post(connection, "/v1/rerank", body)
+    pairs = [(QUERY, text.split()[0]) for text in RANKED]
+    said = np.array([one[0] for one in token_vectors(folder / "ranker", *pairs)])
+    found = {item["index"]: item["relevance_score"] for item in answer.json["results"]}
+    expected = 1 / (1 + np.exp(-said))
+    np.testing.assert_allclose([found[place] for place in range(len(said))], expected, atol=1e-5)
+
+
+def test_classification_as_huggingface_hub_asks_for_it(connection: Connection) -> None:
+    asked = {"inputs": "the cat", "model": "moods"}
+    plain = post(connection, "/predict", asked).json
+    found = post(connection, "/predict", asked | {"parameters": {"top_k": 1}}).json
+    assert found == [plain[:1]]
+
+
+def test_tokens_are_cut_where_that_is_asked_for(connection: Connection, folder: Path) -> None:
+    ids = [2, *[4, 5] * LIMIT]
+    whole, cut = (
+        embedded(connection, input=given, truncate=True).json for given in (ids[:LIMIT], ids)
+    )
+    assert whole == cut
+    refused = embedded(connection, input=ids)
+    assert refused.json["error"]["message"].startswith(f"input 0 has {len(ids)} tokens; this model")
+
+
 @pytest.mark.parametrize(
     ("members", "words"),
     [
