@@ -228,16 +228,50 @@ def test_a_reload_and_a_stop_under_load_fail_no_request(
     assert load.refused == connections
 
 
-@exhaustive
-def test_an_application_of_ones_own_is_served_over_it(start: Start) -> None:
+API = str(Path(__file__).with_name("applications") / "api:app")
+OF_API = {"matmul": {"path": "matmul.py"}, "echo": {"path": "slow.py"}, "nap": {"path": "slow.py"}}
+
+
+@pytest.fixture(scope="module")
+def application(start_for_module: Start) -> Server:
     pytest.importorskip("fastapi")
-    api = str(Path(__file__).with_name("applications") / "api:app")
-    models = {
-        "matmul": {"path": "matmul.py"},
-        "echo": {"path": "slow.py"},
-        "nap": {"path": "slow.py"},
-    }
-    server = start(models, http2=True, app=api)
-    for client in _client(server, True):
+    return start_for_module(OF_API, http2=True, app=API, frontends=1)
+
+
+@pytest.mark.parametrize("http2", [False, True], ids=["http/1.1", "h2c"])
+def test_a_stream_without_a_pause_ends_with_its_client_and_holds_up_nobody(
+    application: Server, http2: bool, wait_until: WaitUntil
+) -> None:
+    base = f"http://127.0.0.1:{application.port}"
+
+    def ends() -> int:
+        return len(httpx.get(f"{base}/ends", timeout=20).json())
+
+    before = ends()
+    for client in _client(application, http2):
+        with client.stream("GET", "/endless") as answer:
+            pieces = answer.iter_raw()
+            for _ in range(20):
+                assert next(pieces)
+                assert httpx.get(f"{base}/v2/health/ready", timeout=20).status_code == 200
+    # httpx leaves with its connection; it takes no stream of HTTP/2 back.
+    wait_until(lambda: ends() > before, "its end")
+
+
+@pytest.mark.parametrize("http2", [False, True], ids=["http/1.1", "h2c"])
+@pytest.mark.parametrize("path", ["/exit", "/cancelled"])
+def test_a_route_that_raises_what_ends_programs_is_500_and_ends_nothing(
+    application: Server, http2: bool, path: str
+) -> None:
+    pid = application.role("frontend 0")
+    for client in _client(application, http2):
+        for _ in range(200):
+            assert client.get(path, timeout=20).status_code == 500
+        assert client.get("/v2/health/ready", timeout=20).status_code == 200
+    assert application.role("frontend 0") == pid
+
+
+def test_an_application_of_ones_own_is_served_over_it(application: Server) -> None:
+    for client in _client(application, True):
         answer = client.post("/sums", json=[ROW])
         assert (answer.http_version, answer.status_code) == ("HTTP/2", 200)

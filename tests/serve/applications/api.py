@@ -10,6 +10,7 @@ import numpy as np
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from ringbatch.frontend import RequestError, http_answer, models
 
@@ -100,3 +101,40 @@ async def stream() -> StreamingResponse:
             yield str((await models.infer("echo", [number]))[0])
 
     return StreamingResponse(parts())
+
+
+ends: list[str] = []
+
+
+class Endless(StreamingResponse):
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            ends.append("ended")
+
+
+@app.get("/endless")
+async def endless() -> Endless:
+    async def parts() -> AsyncIterator[bytes]:
+        while True:
+            yield bytes(10_000)
+
+    return Endless(parts())
+
+
+@app.get("/ends")
+async def ended() -> list[str]:
+    return ends
+
+
+@app.get("/exit")
+async def leave() -> None:
+    raise SystemExit(3)
+
+
+@app.get("/cancelled")
+async def cancelled() -> None:
+    task = asyncio.ensure_future(asyncio.sleep(9))
+    task.cancel()
+    await task
