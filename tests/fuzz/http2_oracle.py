@@ -244,6 +244,8 @@ class _Ours:
             stream.pieces.clear()
             self.bodies[stream.number] = self.bodies.get(stream.number, b"") + body
             connection.taken(stream, len(body))
+            if stream.lingers and stream.ended:
+                connection.part(stream)
         resets = [one for one in self.served.said() if one.kind == RST_STREAM]
         return not connection.over and not resets
 
@@ -318,12 +320,19 @@ def _expect_same(oracle: _Oracle, ours: _Ours) -> None:
 
 
 def _answer(chance: random.Random, oracle: _Oracle, ours: _Ours) -> None:
-    """Answer a request with as much as there is room for."""
+    """Answer a request with as much as there is room for. Of a body that is still coming the rest
+    is read on for a while, or not."""
     connection = ours.served.connection
     if not connection.streams:
         return
     number = chance.choice(list(connection.streams))
     stream = connection.streams[number]
+    if stream.lingers:
+        oracle.connection.reset_stream(number, h2.errors.ErrorCodes.NO_ERROR)
+        oracle.early.add(number)
+        connection.part(stream)
+        _same("word", [RST_STREAM], [one.kind for one in ours.served.said()])
+        return
     room = max(0, oracle.connection.local_flow_control_window(number))
     body = bytes(min(room, chance.choice([0, 10, 1 << 14])))
     oracle.connection.send_headers(number, [(b":status", b"200")])
@@ -332,6 +341,10 @@ def _answer(chance: random.Random, oracle: _Oracle, ours: _Ours) -> None:
     connection.begin(stream, _HEAD)
     connection.send(stream, body)
     if stream.ended:
+        oracle.connection.end_stream(number)
+        connection.end(stream, _TRAILERS)
+    elif chance.random() < 0.5:
+        stream.lingers = True
         oracle.connection.end_stream(number)
         connection.end(stream, _TRAILERS)
     else:

@@ -321,3 +321,34 @@ def test_a_task_that_the_server_cancels_ends_and_waits_for_no_client(ask: Ask) -
         assert not connection.state.tasks
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("ask", [ask_http1, ask_http2])
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+@pytest.mark.parametrize("message", [START, LAST], ids=["heads", "ends"])
+def test_what_does_not_come_next_is_an_error_whoever_listens(
+    ask: Ask, leaves: bool, message: Message
+) -> None:
+    """Otherwise an application that sends without end would go on without a pause."""
+    sent = 0
+
+    async def app(scope: Any, _receive: Any, send: Any) -> None:
+        nonlocal sent
+        while leaves and not scope[EXCHANGES].gone:
+            await asyncio.sleep(0)
+        await send(dict(START))
+        for _ in range(100):
+            await send(dict(message))
+            sent += 1
+
+    async def run() -> None:
+        connection = Connection(served=app, http2=ask is ask_http2)
+        ask(connection)
+        await connection.settle()
+        if leaves:
+            connection.transport.abort()
+            await connection.settle()
+        assert not connection.state.tasks
+
+    asyncio.run(run())
+    assert sent == (message is LAST)
