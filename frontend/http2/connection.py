@@ -50,7 +50,7 @@ log = logging.getLogger("ringbatch.frontend")
 
 H = TypeVar("H")
 
-MOST_BLOCK_BYTES: Final = 1 << 16
+MOST_BLOCK_BYTES: Final = 1 << 17
 MOST_PIECES: Final = 32
 """Frames that one header block may come in."""
 FIELDS_AT_ONCE: Final = 1000

@@ -14,7 +14,7 @@ from hpack.table import HeaderTable
 from ringbatch.frontend.http2.frames import COMPRESSION_ERROR, ConnectionFault
 from ringbatch.frontend.http2.header_rules import FIELD_BYTES, Fields
 
-MOST_LIST_BYTES: Final = 1 << 16
+MOST_LIST_BYTES: Final = 1 << 17
 """Of one block, as SETTINGS_MAX_HEADER_LIST_SIZE counts: more is not decoded."""
 MOST_TABLE_BYTES: Final = 4096
 """SETTINGS_HEADER_TABLE_SIZE, of which nothing is sent (RFC 9113, section 6.5.2)."""

@@ -131,7 +131,7 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         self.leave()
 
     def refuse(self, stream: Stream[RestHead], status: int, body: bytes) -> None:
-        """A `ServedStream`'s, or this one's own: a request is refused before anybody serves it."""
+        """A `ServedStream`'s: a request is refused before anybody has answered it."""
         self._settings.predictions.ended_outside(Protocol.HTTP, status)
         headers = [
             *self.default_headers(),
@@ -141,8 +141,6 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
         ]
         self.core.begin(stream, answer_head(status, headers))
         self.core.send(stream, body if stream.head.method != "HEAD" else b"")
-        self.core.end(stream, b"")
-        self.flush_soon()
 
     def made(self, size: int) -> None:
         """A `ServedStream`'s: an answer of so many bytes is made."""
@@ -175,13 +173,12 @@ class Http2Connection(ServedConnection[RestHead, ServedStream]):
 
     def _begin(self, stream: Stream[RestHead]) -> None:
         head = stream.head
-        if head.status:
-            stream.pieces.clear()
-            self.refuse(stream, head.status, error_body(head.refusal))
-            return
         scope = self._scope | {"state": self._app_state.copy()}
         self._begun += 1
         served = self._serving[stream.number] = ServedStream(self, stream, scope)
+        if head.status:
+            served.refuse(head.status, error_body(head.refusal))
+            return
         task = served.start(self._config.loaded_app, self._loop)
         task.add_done_callback(self._server_state.tasks.discard)
         self._server_state.tasks.add(task)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
-from ringbatch.frontend.http.head import MAX_HEADERS
+from ringbatch.frontend.http.head import HEAD_TOO_LONG, MAX_HEAD_BYTES, MAX_HEADERS
 from ringbatch.frontend.http2.header_rules import Fields, Request
 
-LIST_BYTES: Final = 1 << 16
+LIST_BYTES: Final = MAX_HEAD_BYTES
 """What the fields of a request may count together, as clients are told."""
 _TARGET: Final = re.compile(rb"/[!-~]*")
 _METHOD: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
@@ -45,7 +45,9 @@ def rest_head(request: Request) -> RestHead:
     """What is asked for; a refusal where nobody could serve it."""
     headers = _headers(request)
     status, refusal = 0, ""
-    if len(request.fields) > MAX_HEADERS:
+    if request.size > LIST_BYTES:
+        status, refusal = 431, HEAD_TOO_LONG
+    elif len(request.fields) > MAX_HEADERS:
         status, refusal = 431, f"the head has more than {MAX_HEADERS} lines"
     elif not _METHOD.fullmatch(request.method):
         status, refusal = 400, _NOT_A_METHOD

@@ -49,7 +49,7 @@ class Owner(Protocol):
         """A stream is served."""
 
     def refuse(self, stream: Stream[RestHead], status: int, body: bytes) -> None:
-        """A stream is refused by the connection itself, with that JSON."""
+        """A stream gets that JSON, whose end is yet to be sent."""
 
     def made(self, size: int) -> None:
         """An answer of so many bytes is made."""
@@ -142,7 +142,7 @@ class ServedStream:
         try:
             self._hold(stream.received_bytes - self._read_bytes)
         except Overloaded as error:
-            self._refuse(*outcome(error)[:2])
+            self.refuse(*outcome(error)[:2])
             return
         if _has_come(stream):
             self.scope[WHOLE] = True
@@ -170,7 +170,20 @@ class ServedStream:
         if self._unwanted:
             self._end()
         else:
-            self._refuse(408, error_body(BODY_TOO_SLOW))
+            self.refuse(408, error_body(BODY_TOO_SLOW))
+            self.leave()
+
+    def refuse(self, status: int, body: bytes) -> None:
+        """Answer it with that JSON, whoever serves it; end it, if its answer has begun."""
+        stream = self._stream
+        self.scope[REFUSED] = True
+        self._answered = self._answered or self._task is None
+        if stream.told:
+            self._owner.core.reset(stream)
+        else:
+            self._owner.refuse(stream, status, body)
+            self._finish()
+        self.cancel()
 
     def leave(self) -> None:
         """The connection's call: it is to end soon."""
@@ -181,7 +194,7 @@ class ServedStream:
         """The connection's call: the stream is gone, and nobody waits any more."""
         self._hold(0)
         self._wake()
-        if self._answered:
+        if self._answered and self._stream.gone:
             self._owner.let_go(self._stream)
         self._exchanges.end()
 
@@ -290,18 +303,6 @@ class ServedStream:
         else:
             budget.give(-more)
         self._held_bytes = size
-
-    def _refuse(self, status: int, body: bytes) -> None:
-        """End it, whoever serves it."""
-        stream = self._stream
-        self.scope[REFUSED] = True
-        stream.pieces.clear()
-        self._hold(0)
-        if stream.told:
-            self._owner.core.reset(stream)
-        else:
-            self._owner.refuse(stream, status, body)
-        self.cancel()
 
 
 def _has_come(stream: Stream[RestHead]) -> bool:

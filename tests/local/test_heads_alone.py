@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
-from http2_client import Client
+from http2_client import POST, Client
 from http_harness import ESCAPED, Connection, request, scenario
 from segment_fixture import local_segment, spec
 
@@ -83,6 +83,21 @@ def long_field(size: int, path: bytes) -> bytes:
     """The same with a long field."""
     data = request(b"{}", b"A: ", path=path)
     return request(b"{}", b"A: " + b"a" * (size + 2 - len(data)), path=path)
+
+
+@scenario
+async def test_a_head_has_the_same_limit_over_http_2_which_refuses_its_stream_alone() -> None:
+    client = Client()
+    for size, status in ((MAX_HEAD_BYTES, 200), (MAX_HEAD_BYTES + 1, 431), (120_000, 431)):
+        for name in (":path", "x-field"):
+            fields = dict(POST[:2]) | {":path": "/", ":authority": "x", "x-field": ""}
+            counted = sum(len(one) + len(text) + 32 for one, text in fields.items())
+            fields[name] += "a" * (size - counted)
+            answer = await client.ask(b"{}", tuple(fields.items()))
+            assert (answer.status, answer.ended) == (status, True)
+            if status == 431:
+                assert answer.body == b'{"error":"%b"}' % HEAD_TOO_LONG.encode()
+    assert client.left is None
 
 
 SIZES: Final = (65_000, 65_500, 65_519, 65_520, 65_535, MAX_HEAD_BYTES, MAX_HEAD_BYTES + 1)

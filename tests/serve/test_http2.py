@@ -114,6 +114,7 @@ def test_large_bodies_are_taken_and_larger_ones_refused(client: httpx.Client) ->
         ("POST", "/v2/models/none/infer", {}, 404),
         ("PUT", "/v1/models/echo:predict", {}, 405),
         ("POST", "/v1/models/echo:predict", {"Content-Encoding": "br"}, 415),
+        ("POST", "/v1/models/echo:predict", {"X-Long": "x" * (1 << 16)}, 431),
     ],
 )
 def test_a_body_that_is_refused_by_its_head_may_be_sent_whole(
