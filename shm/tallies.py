@@ -21,7 +21,7 @@ from ringbatch.shm.descriptors import TallyWords
 from ringbatch.shm.layout import WORD
 from ringbatch.shm.model_spec import INDEX_MASK
 from ringbatch.shm.segment import Segment
-from ringbatch.shm.time_buckets import BUCKETS, time_bucket, time_counts
+from ringbatch.shm.time_buckets import BUCKETS, median_ns, time_bucket, time_counts
 
 
 class Protocol(IntEnum):
@@ -120,6 +120,11 @@ class Tally:
             self._add(_INSTANCES, self.pending_instances)
             times_ns.clear()
         self.pending_instances = 0
+
+    def median_ns(self) -> int:
+        """The median time of those that were answered with 200; 0 before the first."""
+        self.settle()
+        return median_ns(self._values[_TIMES:_ANSWERED_NS])
 
     def answered_many(self, took_ns: NDArray[Any]) -> None:
         """`answered` for requests of one instance each."""

@@ -1,7 +1,7 @@
 """The buckets that times are counted in: each is twice as wide as the one before it."""
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 FINEST_NS: Final = 50_000
@@ -28,3 +28,16 @@ def time_counts(times_ns: Iterable[int]) -> list[tuple[int, int]]:
         found.append((bucket, stop - start))
         start = stop
     return found
+
+
+def median_ns(counts: Sequence[int]) -> int:
+    """The median of times that are counted in buckets, as if those of a bucket were spread evenly
+    over it; 0 where there are none."""
+    before = sum(counts) / 2
+    for bucket, count in enumerate(counts):
+        if count and count >= before:
+            start = FINEST_NS << bucket - 1 if bucket else 0
+            width = start or FINEST_NS
+            return int(start + width * before / count)
+        before -= count
+    return 0

@@ -20,6 +20,7 @@ _ABSENT: Final = {
     "grpc_port": "no gRPC",
     "control_port": "no metrics, and no page",
     "agent_check_port": "no answers to HAProxy's agent-check",
+    "access_log_slower_than_ms": "1000, or ten times the median",
     "trace_endpoint": "nothing is traced",
     "tls_certificate": "no TLS",
     "tls_key": "no TLS",

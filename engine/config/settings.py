@@ -70,10 +70,11 @@ class ServerConfig(ServingConfig):
         'share of the requests that access_log = "all" logs, from 0 to 1',
     ] = 1.0
     access_log_slower_than_ms: Annotated[
-        float,
+        float | None,
         number(1000 * DAY_S, zero=True),
-        "milliseconds; a request that took longer is logged too, as failures are; 0 for none",
-    ] = 0.0
+        "milliseconds; a request that took longer is logged too, as failures are; 0 for none; by "
+        "default 1000, or ten times the median of what the model's requests take, if that is more",
+    ] = None
     server_timing: Annotated[
         bool,
         SWITCH,

@@ -366,7 +366,7 @@ class Frontends:
             "access-log-slower-than-ms": server.access_log_slower_than_ms,
             "trace-sample": server.trace_sample,
         }
-        words = [f"--{key}={value}" for key, value in arguments.items()]
+        words = [f"--{key}={value}" for key, value in arguments.items() if value is not None]
         words += ["--server-timing"] * server.server_timing
         words += ["--load-report"] * server.load_report
         words += _files(self._credentials)

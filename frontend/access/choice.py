@@ -2,6 +2,7 @@
 passed in."""
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -15,6 +16,13 @@ BURST: Final = 100
 """Lines of failures that may come at once after a quiet time."""
 FIRST_FAILURE: Final = 400
 """The least status of one."""
+SLOW_NS: Final = 1_000_000_000
+"""What a request takes at least that is slow, where nobody has said what is."""
+SLOW_TIMES: Final = 10
+"""And so many times what half of the requests of its kind take at most."""
+_OF_HEALTH: Final = re.compile(
+    r"/v2/health/(live|ready)|/v2/models/[^/]+(/versions/[^/]+)?/ready|/v1/models/[^/:]+"
+)
 LOGGED: Final = 1
 TRACED: Final = 2
 """The samples that a request may be of, as bits."""
@@ -27,7 +35,8 @@ class AccessSettings:
     Attributes:
         scope: nothing; failures, within a rate; or these and a share of all others.
         sample: that share, 0 to 1.
-        slower_than_ms: a request that took longer is logged too, unless nothing is; 0 for none.
+        slower_than_ms: a request that took longer is logged too, unless nothing is; 0 for none;
+            None for what took longer than `SLOW_NS` and `SLOW_TIMES` the median.
         server_timing: whether every answer tells its client where the time went.
         load_report: whether every answer tells how busy the engine is.
         trace_sample: where requests are traced, the share of those whose clients do not say
@@ -36,43 +45,60 @@ class AccessSettings:
 
     scope: Scope = "off"
     sample: float = 1.0
-    slower_than_ms: float = 0.0
+    slower_than_ms: float | None = None
     server_timing: bool = False
     load_report: bool = False
     trace_sample: float = 0.0
 
 
+def is_of_health(path: str, *, ours: bool) -> bool:
+    """Whether a request for a path asks for health, as load balancers do all the time.
+
+    Args:
+        path: of a request that infers nothing.
+        ours: whether ringbatch has answered it, and no application nor server behind.
+    """
+    return _OF_HEALTH.fullmatch(path) is not None or (ours and path == "/")
+
+
 class Choice:
     """Decides for each request. Failures take from a bucket that fills with time.
+
+    Attributes:
+        slow_ns: a request that took no longer is not slow; below 0 where none is.
 
     Args:
         settings: what is wanted.
         now_ns: the time.
     """
 
-    __slots__ = ("_filled_ns", "_left", "_off", "_slow_ns")
+    __slots__ = ("_by_median", "_filled_ns", "_left", "_off", "slow_ns")
 
     def __init__(self, settings: AccessSettings, now_ns: int) -> None:
         self._off = settings.scope == "off"
-        self._slow_ns = int(settings.slower_than_ms * 1e6)
+        slower_than_ms = settings.slower_than_ms
+        self._by_median = slower_than_ms is None
+        self.slow_ns = SLOW_NS if slower_than_ms is None else int(slower_than_ms * 1e6) or -1
         self._left = float(BURST)
         self._filled_ns = now_ns
 
-    def takes(self, status: int, took_ns: int, now_ns: int, *, drawn: bool) -> bool | None:
+    def takes(
+        self, status: int, took_ns: int, now_ns: int, median_ns: Callable[[], int], *, drawn: bool
+    ) -> bool | None:
         """Whether a request is logged; None where only the rate speaks against it.
 
         Args:
             status: HTTP's.
             took_ns: from its first byte to its answer.
             now_ns: the time.
+            median_ns: of requests of its kind, asked only where that decides.
             drawn: whether it is of the sample.
         """
         if self._off:
             return False
         if drawn:
             return True
-        failed, slow = status >= FIRST_FAILURE, 0 < self._slow_ns < took_ns
-        if not failed and not slow:
+        if status < FIRST_FAILURE and not self._is_slow(took_ns, median_ns):
             return False
         elapsed_ns, self._filled_ns = now_ns - self._filled_ns, now_ns
         self._left = min(self._left + elapsed_ns * FAILURES_PER_S / 1e9, BURST)
@@ -80,6 +106,11 @@ class Choice:
             return None
         self._left -= 1
         return True
+
+    def _is_slow(self, took_ns: int, median_ns: Callable[[], int]) -> bool:
+        if self.slow_ns < 0 or took_ns <= self.slow_ns:
+            return False
+        return not self._by_median or took_ns > SLOW_TIMES * median_ns()
 
 
 class Draw:

@@ -9,7 +9,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add a flag for each setting; none of them is needed."""
     parser.add_argument("--access-log", choices=("off", "failures", "all"), default="off")
     parser.add_argument("--access-log-sample", type=float, default=1.0, metavar="SHARE")
-    parser.add_argument("--access-log-slower-than-ms", type=float, default=0.0, metavar="MS")
+    parser.add_argument("--access-log-slower-than-ms", type=float, metavar="MS")
     parser.add_argument("--server-timing", action="store_true", help="with every answer")
     parser.add_argument("--load-report", action="store_true", help="with every answer")
     parser.add_argument("--trace-sample", type=float, default=0.0, metavar="SHARE")

@@ -94,8 +94,8 @@ class Recorder:
         logged = Draw(settings.sample, chance) if samples else None
         traced = Draw(settings.trace_sample, chance) if endings.traced is not None else None
         self.samples = Samples(logged, traced) if logged or traced else None
-        if settings.scope != "off" and settings.slower_than_ms > 0:
-            endings.log_slower_than(int(settings.slower_than_ms * 1e6))
+        if settings.scope != "off" and self._choice.slow_ns > 0:
+            endings.log_slower_than(self._choice.slow_ns)
         self.endings = endings
         self._batch_ids = batch_ids
         self._writer = writer
@@ -105,7 +105,15 @@ class Recorder:
         """Of which samples the request is that has this ``traceparent``; see `Samples.of`."""
         return 0 if self.samples is None else self.samples.of(trace)
 
-    def record(self, ending: Ending, exchanged: Exchanged, take_ns: int = 0, *, drawn: int) -> None:
+    def record(
+        self,
+        ending: Ending,
+        exchanged: Exchanged,
+        take_ns: int = 0,
+        *,
+        drawn: int,
+        is_probe: bool = False,
+    ) -> None:
         """Log a request, keep and trace it, if it is one of those.
 
         Args:
@@ -113,6 +121,7 @@ class Recorder:
             exchanged: what its connection knows.
             drawn: of which samples it is.
             take_ns: how long its client let the answer wait.
+            is_probe: whether it asks for health alone; nobody looks for such among the slowest.
         """
         ended_ns = ending.ended_ns + take_ns
         took_ns = ended_ns - (exchanged.began_ns or ending.accepted_ns)
@@ -122,10 +131,11 @@ class Recorder:
         if self.endings.traced is not None and drawn & TRACED and of_interest:
             recent = _traced(_recent(ending, exchanged, take_ns))
             self.endings.traced.put(recent)
-        if self.endings.may_be_slowest(took_ns, ended_ns):
+        if not is_probe and self.endings.may_be_slowest(took_ns, ended_ns):
             self.endings.keep(recent or _recent(ending, exchanged, take_ns))
         logged = bool(drawn & LOGGED)
-        takes = self._choice.takes(ending.code, took_ns, ended_ns, drawn=logged)
+        median_ns = ending.tally.median_ns
+        takes = self._choice.takes(ending.code, took_ns, ended_ns, median_ns, drawn=logged)
         if takes is None:
             self._writer.leave_out()
         elif takes:

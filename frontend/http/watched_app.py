@@ -4,6 +4,7 @@ time went, and its line in the log; see `ringbatch.frontend.access.recorder`."""
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ringbatch.frontend.access.choice import is_of_health
 from ringbatch.frontend.access.recorder import Exchanged, Recorder
 from ringbatch.frontend.codec.request_ids import (
     ASK_HEADER,
@@ -72,6 +73,8 @@ class _Watched:
         self._accepted_ns = recorder.clock()
         self._began_ns: int = scope.get(BEGAN, self._accepted_ns)
         self._status = 0
+        self._ours = True
+        """Whether ringbatch itself has answered it, as far as that is known."""
         self._taken_ns = 0
         self._bytes_in = self._bytes_out = 0
         values: dict[bytes, list[bytes]] = {}
@@ -135,12 +138,14 @@ class _Watched:
         )
         take_ns = max((self._taken_ns or self._recorder.clock()) - ending.ended_ns, 0)
         drawn = self._recorder.drawn(self._trace)
-        self._recorder.record(ending, exchanged, take_ns, drawn=drawn)
+        is_probe = is_of_health(self._scope["path"], ours=self._ours)
+        self._recorder.record(ending, exchanged, take_ns, drawn=drawn, is_probe=is_probe)
 
     def _ending(self) -> Ending:
         found: Ending | None = self._scope.get(ENDING)
         if found is None:
             endings = self._recorder.endings
+            self._ours = False
             endings.ended(self._nobody, self._status or CLIENT_GONE, self._accepted_ns)
             found = self._scope[ENDING] = endings.last()
         return found

@@ -45,7 +45,7 @@ ENTRY = Entry(
 
 
 def chosen(settings: AccessSettings, status: int, took_ns: int, *, drawn: bool) -> Any:
-    return Choice(settings, 0).takes(status, took_ns, 0, drawn=drawn)
+    return Choice(settings, 0).takes(status, took_ns, 0, lambda: 150_000_000, drawn=drawn)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +57,11 @@ def chosen(settings: AccessSettings, status: int, took_ns: int, *, drawn: bool) 
         (AccessSettings("failures"), 400, 9, False, True),
         (AccessSettings("failures", slower_than_ms=10), 200, 9, False, False),
         (AccessSettings("failures", slower_than_ms=10), 200, 11, False, True),
+        (AccessSettings("failures"), 200, 1500, False, False),
+        (AccessSettings("failures"), 200, 1501, False, True),
+        (AccessSettings("all", 0.0), 200, 1501, False, True),
+        (AccessSettings("off"), 200, 1501, False, False),
+        (AccessSettings("failures", slower_than_ms=0), 200, 1501, False, False),
         (AccessSettings("all"), 200, 0, True, True),
         (AccessSettings("all", 0.01), 200, 0, False, False),
         (AccessSettings("all", 0.01), 503, 0, False, True),
@@ -81,18 +86,18 @@ def test_failures_are_logged_within_a_rate() -> None:
     choice = Choice(AccessSettings("failures"), 0)
 
     def logged(now_ns: int) -> int:
-        return [choice.takes(500, 0, now_ns, drawn=False) for _ in range(1000)].count(True)
+        return [choice.takes(500, 0, now_ns, int, drawn=False) for _ in range(1000)].count(True)
 
     assert logged(0) == BURST
     assert logged(0) == 0
-    assert choice.takes(500, 0, 0, drawn=False) is None
+    assert choice.takes(500, 0, 0, int, drawn=False) is None
     assert logged(S) == FAILURES_PER_S
     assert logged(3600 * S) == BURST
 
 
 def test_what_the_sample_takes_counts_for_no_rate() -> None:
     choice = Choice(AccessSettings("all"), 0)
-    assert all(choice.takes(500, 0, 0, drawn=True) for _ in range(10 * BURST))
+    assert all(choice.takes(500, 0, 0, int, drawn=True) for _ in range(10 * BURST))
 
 
 def test_an_entry_says_what_applies_and_nothing_else() -> None:

@@ -12,7 +12,7 @@ from segment_fixture import local_segment
 from ringbatch.shm.model_spec import ModelSpec
 from ringbatch.shm.segment import Segment
 from ringbatch.shm.tallies import CODE_LABELS, Ends, Protocol, Tallies, Tally, ends_of
-from ringbatch.shm.time_buckets import BOUNDS_S, BUCKETS, FINEST_NS, time_bucket
+from ringbatch.shm.time_buckets import BOUNDS_S, BUCKETS, FINEST_NS, median_ns, time_bucket
 
 MODELS = typed(), typed(index=1, account=1, workers=(1,))
 
@@ -28,6 +28,29 @@ def tally_of(segment: Segment, spec: ModelSpec, lane: int = 0) -> Tally:
 
 def ends(segment: Segment, spec: ModelSpec = MODELS[0]) -> Ends:
     return ends_of(segment, [spec.account])[spec.account]
+
+
+@given(st.lists(st.integers(0, FINEST_NS << BUCKETS - 1), min_size=1))
+def test_the_median_lies_where_half_of_the_times_are_below_it(times_ns: list[int]) -> None:
+    counts = [0] * BUCKETS
+    for took_ns in times_ns:
+        counts[time_bucket(took_ns)] += 1
+    found = median_ns(counts)
+    # In the bucket of one of the two in the middle, its upper edge included.
+    middle = sorted(times_ns)[(len(times_ns) - 1) // 2 : len(times_ns) // 2 + 1]
+    buckets = {time_bucket(took_ns) for took_ns in middle}
+    assert min(buckets) <= time_bucket(found) <= max(buckets) + 1
+    assert median_ns([0] * BUCKETS) == 0
+
+
+def test_the_median_of_a_tally_has_those_that_were_not_settled(segment: Segment) -> None:
+    tally = tally_of(segment, MODELS[0])
+    assert tally.median_ns() == 0
+    for took_ns in (1_000_000, 2_000_000, 3_000_000):
+        tally.pending_ns.append(took_ns)
+    assert 1_600_000 <= tally.median_ns() <= 3_200_000
+    assert ends(segment).answered == 3
+    assert not tally.pending_ns
 
 
 def test_buckets_are_as_their_bounds_say() -> None:

@@ -107,7 +107,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
         "log_format": "text",
         "access_log": "failures",
         "access_log_sample": 1.0,
-        "access_log_slower_than_ms": 0.0,
+        "access_log_slower_than_ms": None,
         "server_timing": False,
         "load_report": False,
         "trace_endpoint": None,

@@ -300,3 +300,16 @@ def test_over_grpc_id_and_times_are_in_the_trailing_metadata(
     line = logged("over-grpc")
     assert (line["protocol"], line["model"], line["status"]) == ("grpc", "matmul", 200)
     assert line["bytes_in"] == len(data)
+
+
+def test_by_default_the_log_has_what_took_far_longer_than_usual(
+    start: Start, wait_until: Callable[..., Any]
+) -> None:
+    server = start({"slow": {"path": "slow.py"}}, frontends=1)
+    with Connection(server.port) as connection:
+        for number in range(3):
+            assert connection.ask(asked("slow", f"quick-{number}", 0.01)).status == 200
+        assert connection.ask(asked("slow", "slow", 1.2)).status == 200
+    wait_until(lambda: "request answered id=slow " in server.stderr, "the slow one in the log")
+    assert "quick" not in server.stderr
+    assert "cause=run" in server.stderr
