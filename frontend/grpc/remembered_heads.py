@@ -16,6 +16,7 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from ringbatch.frontend.codec.remembered import MOST_BYTES, Remembered
 from ringbatch.frontend.grpc.messages import inference
 from ringbatch.shm.tuples import new_tuple
 
@@ -31,7 +32,6 @@ _SOME_ID: Final = b"\x1a\x01i"
 _OTHERS: Final = bytes(range(255, -1, -1))
 """For each byte another one."""
 _REMEMBERED: Final = 256
-_REMEMBERED_BYTES: Final = 2048
 
 
 class Recalled(NamedTuple, Generic[T]):
@@ -53,7 +53,7 @@ class Heads(Generic[T]):
     """What messages said."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[bytes, int], tuple[bytes, T]] = {}
+        self._known: Remembered[tuple[bytes, int], tuple[bytes, T]] = Remembered(_REMEMBERED)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -89,7 +89,8 @@ class Heads(Generic[T]):
         try:
             start, end = _id_span(data)
             rest = data[end : len(data) - len(tensor)]
-            if start + len(rest) > _REMEMBERED_BYTES:
+            size = start + len(rest)
+            if size > MOST_BYTES:
                 return
             # There may be another id behind the first, and the end may be that of something else.
             other = bytes(tensor).translate(_OTHERS)
@@ -97,9 +98,7 @@ class Heads(Generic[T]):
         except (IndexError, DecodeError):
             return
         if request.id == "i" and list(request.raw_input_contents) == [other]:
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            self._known[data[:start], len(rest) + len(tensor)] = rest, said
+            self._known.put((data[:start], len(rest) + len(tensor)), (rest, said), size)
 
 
 def _id_span(data: bytes) -> tuple[int, int]:

@@ -13,6 +13,7 @@ from ringbatch.frontend.codec.defaults import Default
 from ringbatch.frontend.codec.json_to_tensor import shown
 from ringbatch.frontend.codec.limit_words import ANY_NUMBER, expect_batches
 from ringbatch.frontend.codec.payload import Bytes, LazyBytes, LazyPart, Part
+from ringbatch.frontend.codec.remembered import Remembered
 from ringbatch.frontend.codec.words import Heard, Words
 from ringbatch.frontend.grpc.messages import Message
 from ringbatch.frontend.v2.input import Input, Shape
@@ -44,7 +45,6 @@ CONTENTS: Final = {
 
 _NOT_RAW: Final = -1
 _REMEMBERED: Final = 256
-_REMEMBERED_BYTES: Final = 2048
 _RAW: Final = "binary_data_output"
 _FOR_REST: Final = ("binary_data", _RAW, "binary_data_size")
 _HARMLESS: Final = "triton_enable_empty_final_response"
@@ -212,7 +212,7 @@ class GrpcRequests:
             index for index, tensor in enumerate(spec.outputs) if tensor.datatype.name in RAW_ONLY
         }
         self._all = self._outputs_reader.all_binary.outputs
-        self._known: dict[bytes, _Described] = {}
+        self._known: Remembered[bytes, _Described] = Remembered(_REMEMBERED)
         self._words = None if spec.words is None else Words(spec)
         self._told = b""
 
@@ -267,10 +267,8 @@ class GrpcRequests:
             shared = described.shared or any(
                 output.binary is not True for output in described.requested.outputs
             )
-            if not shared and len(head) <= _REMEMBERED_BYTES:
-                if len(self._known) >= _REMEMBERED:
-                    self._known.clear()
-                self._known[head] = described
+            if not shared:
+                self._known.put(head, described, len(head))
         return described
 
     def _described(self, request: Message, *, typed: bool) -> _Described:

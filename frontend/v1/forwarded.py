@@ -18,6 +18,7 @@ import orjson
 from ringbatch.frontend.codec.limit_words import ANY_NUMBER
 from ringbatch.frontend.codec.model_address import address
 from ringbatch.frontend.codec.payload import Part
+from ringbatch.frontend.codec.remembered import Remembered
 from ringbatch.frontend.v1.answer import RowStarts
 from ringbatch.frontend.v1.request import Parsed, UntypedRequests
 from ringbatch.shm.forward import KEY_BYTES, sealed
@@ -27,7 +28,6 @@ from ringbatch.shm.tuples import new_tuple
 
 _USUAL: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*("(instances|inputs)")[ \t\r\n]*:[ \t\r\n]*')
 _REMEMBERED: Final = 256
-_REMEMBERED_BYTES: Final = 2048
 
 
 class Origins:
@@ -113,8 +113,8 @@ class ForwardedRequests(UntypedRequests):
     def __init__(self, spec: ModelSpec, forward: Forward, max_in_flight: int = ANY_NUMBER) -> None:
         super().__init__(spec, max_in_flight)
         self._usual_origin = origin(forward, b"", {})
-        self._usual: dict[tuple[bytes, bytes], _Beginning] = {}
-        self._known: dict[tuple[bytes, bytes, bytes], bytes] = {}
+        self._usual: Remembered[tuple[bytes, bytes], _Beginning] = Remembered(_REMEMBERED)
+        self._known: Remembered[tuple[bytes, bytes, bytes], bytes] = Remembered(_REMEMBERED)
         self._starts = RowStarts()
 
     def parse(self, body: bytes | bytearray, origin: bytes | None = None) -> Parsed:
@@ -185,10 +185,7 @@ class ForwardedRequests(UntypedRequests):
             return None
         front = self._sealed(origin, b"{%b:" % found[1], b"}")
         beginning = _Beginning(found[2].decode(), found[1], front)
-        if len(before) + len(front) <= _REMEMBERED_BYTES:
-            if len(self._usual) >= _REMEMBERED:
-                self._usual.clear()
-            self._usual[origin, before] = beginning
+        self._usual.put((origin, before), beginning, len(before) + len(front))
         return beginning
 
     def _sealed(self, origin: bytes, opening: bytes, closing: bytes) -> bytes:
@@ -196,10 +193,7 @@ class ForwardedRequests(UntypedRequests):
         front = self._known.get(wanted)
         if front is None:
             front = sealed(*wanted)
-            if len(front) <= _REMEMBERED_BYTES:
-                if len(self._known) >= _REMEMBERED:
-                    self._known.clear()
-                self._known[wanted] = front
+            self._known.put(wanted, front, len(front))
         return front
 
 

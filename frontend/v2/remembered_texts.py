@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from orjson import JSONDecodeError, loads
 
+from ringbatch.frontend.codec.remembered import MOST_BYTES, Remembered
 from ringbatch.frontend.v2.requested_outputs import ID_MEMBER
 
 T = TypeVar("T")
@@ -23,7 +24,6 @@ _PLAIN_ID: Final = re.compile(rb'"id": ?("[ !#-\[\]-~]*")')
 _DATA: Final = b'"data":'
 _GAP: Final = b'"data":}'
 _REMEMBERED: Final = 256
-_REMEMBERED_BYTES: Final = 2048
 
 
 def around_values(body: bytes | bytearray) -> tuple[bytes, bytes | bytearray]:
@@ -46,8 +46,8 @@ class Texts(Generic[T]):
 
     def __init__(self, value: Callable[[Any], Any] | None = None) -> None:
         self._value = value
-        self._known: dict[bytes, T] = {}
-        self._known_with_id: dict[bytes, T] = {}
+        self._known: Remembered[bytes, T] = Remembered(_REMEMBERED)
+        self._known_with_id: Remembered[bytes, T] = Remembered(_REMEMBERED)
 
     def recall(self, text: bytes) -> tuple[T, bytes] | None:
         """What a text says, and the answer's member with its id, as `id_member`; empty where it has
@@ -71,12 +71,10 @@ class Texts(Generic[T]):
             identity: the answer's member with its id; empty where it has none.
         """
         around, plain = _around_id(text)
-        if len(around) > _REMEMBERED_BYTES or plain != identity or not self._counts(around, plain):
+        if len(around) > MOST_BYTES or plain != identity or not self._counts(around, plain):
             return
         known = self._known_with_id if plain else self._known
-        if len(known) >= _REMEMBERED:
-            known.clear()
-        known[around] = said
+        known.put(around, said, len(around))
 
     def _counts(self, around: bytes, identity: bytes) -> bool:
         """Whether the members that count are those with the gaps: null there is null in them."""
