@@ -73,7 +73,12 @@ class Transport:
 
 
 class Connections:
-    """As many connections as a batch has requests, to an engine of their own."""
+    """As many connections as a batch has requests, to an engine of their own.
+
+    Attributes:
+        engine: that they ask.
+        lanes: the connections.
+    """
 
     def __init__(self, settings: AccessSettings, size: int) -> None:
         traced = TRACED_REQUESTS if settings.trace_sample else 0
@@ -81,9 +86,7 @@ class Connections:
         self._answers: list[bytes] = []
         state = ServerState()
         state.default_headers = [(b"date", b"Sun, 06 Nov 1994 08:49:37 GMT")]
-        core = engine.service.engine
-        self._writer = Writer(LineFormatter("frontend"), _nowhere)
-        recorder = Recorder(settings, core.endings, core.batch_ids, self._writer)
+        recorder, self._writer = recorder_of(engine, settings)
         shared = FastLaneSettings(
             predictions=engine.service,
             heads=HeadReader(1 << 20),
@@ -97,21 +100,21 @@ class Connections:
             recorder=recorder,
         )
         config = Config(cast(Any, _nobody), lifespan="off")
-        self._lanes = []
+        self.lanes: list[FastLane] = []
         for _ in range(size):
             lane = FastLane(shared, config, state, {}, cast(Any, engine.loop))
             lane.connection_made(cast(Any, Transport(self._answers.append)))
-            self._lanes.append(lane)
+            self.lanes.append(lane)
 
     def send(self) -> None:
         """The frontend takes the bytes of one request of each connection."""
-        for lane in self._lanes:
+        for lane in self.lanes:
             lane.data_received(REQUEST)
         self.engine.loop.turn()
 
     def check(self) -> None:
         """Expect an answer on each connection, and forget the answers."""
-        assert len(self._answers) == len(self._lanes)
+        assert len(self._answers) == len(self.lanes)
         assert all(answer.startswith(b"HTTP/1.1 200") for answer in self._answers), self._answers
         self._answers.clear()
 
@@ -127,7 +130,14 @@ class Connections:
         self._writer.write_waiting()
         took_ns = time.perf_counter_ns() - began_ns
         self.check()
-        return took_ns / len(self._lanes)
+        return took_ns / len(self.lanes)
+
+
+def recorder_of(engine: Engine, settings: AccessSettings) -> tuple[Recorder, Writer]:
+    """A recorder of an engine's requests, and the writer of its lines, which go nowhere."""
+    core = engine.service.engine
+    writer = Writer(LineFormatter("frontend"), _nowhere)
+    return Recorder(settings, core.endings, core.batch_ids, writer), writer
 
 
 def _nowhere(_line: bytes) -> None:

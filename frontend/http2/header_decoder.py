@@ -48,20 +48,25 @@ class HeaderDecoder:
         self.changes = 0
         self.list_bytes = 0
 
-    def decode(self, block: bytes) -> Fields:
+    def decode(self, block: bytes, begun_bytes: int = 0) -> Fields:
         """Return the fields of a block, in order.
+
+        Args:
+            block: or the rest of one.
+            begun_bytes: what the fields before the rest count; 0 if there are none.
 
         Raises:
             ConnectionFault: it is no block, or its fields are larger than `MOST_LIST_BYTES`.
         """
         try:
-            return self._decode(block)
+            return self._decode(block, begun_bytes)
         except (IndexError, HPACKError):
             raise _fault("a header block cannot be decoded") from None
 
-    def _decode(self, block: bytes) -> Fields:
+    def _decode(self, block: bytes, begun_bytes: int) -> Fields:
         found: Fields = []
-        list_bytes = resizes = at = 0
+        list_bytes = begun_bytes
+        resizes = at = 0
         end = len(block)
         while at < end:
             first = block[at]
@@ -89,7 +94,7 @@ class HeaderDecoder:
                 if size == 0x1F:
                     size, at = _number(block, at, size)
                 resizes += 1
-                if found or resizes > MOST_RESIZES or size > MOST_TABLE_BYTES:
+                if list_bytes or resizes > MOST_RESIZES or size > MOST_TABLE_BYTES:
                     raise _fault("the header table is resized too often, too late or too much")
                 self._resize(size)
                 continue

@@ -1,13 +1,15 @@
 """The heads of requests on one connection, read with a memory of their fields.
 
 Clients repeat most fields of a head, and give each request some of its own: an id, a trace, a
-deadline. Two memories save most of the reading:
+deadline. Three memories save most of the reading:
 
-    blocks    whole blocks that brought no field of their own, until the dynamic table changes
-    heads     what the server made of the fields that clients repeat; the others are checked, and
-              read each time
+    blocks       whole blocks that brought no field of their own, until the dynamic table changes
+    heads        what the server made of the fields that clients repeat; the others are checked,
+                 and read each time
+    beginnings   blocks that begin with all repeated fields, as indices into the table of a byte
+                 each, until the table changes; only what follows is decoded
 
-The second needs a server that knows which fields its requests repeat (`Varying`). Pure.
+The last two need a server that knows which fields its requests repeat (`Varying`). Pure.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,6 +39,8 @@ Key = tuple[tuple[bytes, bytes], ...]
 
 _REMEMBERED: Final = 64
 _PSEUDO: Final = b":"
+_INDICES: Final = bytes(range(0x81, 0xFF))
+"""Fields of one byte: an index into the table below 127 (RFC 7541, section 6.1)."""
 
 
 class Varying(NamedTuple, Generic[H]):
@@ -71,6 +75,20 @@ class _Known(NamedTuple, Generic[H]):
     pseudo_headers: int
 
 
+class _Beginning(NamedTuple, Generic[H]):
+    """The fields that blocks begin with, all of them kept.
+
+    Attributes:
+        fields: these.
+        list_bytes: of these.
+        known: what was made of them.
+    """
+
+    fields: Fields
+    list_bytes: int
+    known: _Known[H]
+
+
 class HeaderMemory(Generic[H]):
     """See the module.
 
@@ -84,6 +102,7 @@ class HeaderMemory(Generic[H]):
     """
 
     __slots__ = (
+        "_beginnings",
         "_blocks",
         "_decoder",
         "_heads",
@@ -103,6 +122,7 @@ class HeaderMemory(Generic[H]):
         self._varying = varying
         self._blocks: Remembered[bytes, tuple[H, int]] = Remembered(_REMEMBERED)
         self._heads: Remembered[Key, _Known[H]] = Remembered(_REMEMBERED)
+        self._beginnings: Remembered[bytes, _Beginning[H]] = Remembered(_REMEMBERED)
 
     def request(self, block: bytes) -> tuple[H, int]:
         """Return the head of a request, and the length of its body.
@@ -114,20 +134,16 @@ class HeaderMemory(Generic[H]):
         known = self._blocks.get(block)
         if known is not None:
             return known
-        changes = self._decoder.changes
-        fields = self.fields(block)
-        list_bytes = self._decoder.list_bytes
-        excess = list_bytes - FREE_LIST_BYTES - MOST_PACKED * len(block)
-        if excess > 0:
-            made = self._whole(fields)
-            self._patience.spend(excess // LIST_BYTES)
-            return made
-        varying = self._varying
-        unique = False
-        if varying is not None and list_bytes <= FREE_LIST_BYTES:
-            made, unique = self._varied(fields, varying)
+        varying, changes = self._varying, self._decoder.changes
+        indices = 0 if varying is None else len(block) - len(block.lstrip(_INDICES))
+        begun = self._beginnings.get(block[:indices]) if indices else None
+        if varying is not None and begun is not None:
+            made, unique = self._continued(block[indices:], begun, varying)
         else:
-            made = self._whole(fields)
+            fields = self.fields(block)
+            made, unique = self._read_anew(fields, self._decoder.list_bytes, len(block))
+            if varying is not None and unique and changes == self._decoder.changes:
+                self._begin(block[:indices], fields[:indices])
         # A block that changes the table has to do so every time that it comes.
         if not unique and changes == self._decoder.changes:
             self._blocks.put(block, made, len(block))
@@ -137,16 +153,21 @@ class HeaderMemory(Generic[H]):
         """Return what the server makes of a request that no block has said."""
         return self._read(request)
 
-    def fields(self, block: bytes) -> Fields:
+    def fields(self, block: bytes, begun_bytes: int = 0) -> Fields:
         """Return the fields of a block.
+
+        Args:
+            block: or the rest of one.
+            begun_bytes: what the fields before the rest count.
 
         Raises:
             ConnectionFault: it cannot be decoded, or was one too many that is too long.
         """
         changes = self._decoder.changes
-        found = self._decoder.decode(block)
+        found = self._decoder.decode(block, begun_bytes)
         if changes != self._decoder.changes:
             self._blocks.clear()
+            self._beginnings.clear()
         count = len(found)
         self.decoded += count
         if count > FREE_FIELDS:
@@ -157,42 +178,92 @@ class HeaderMemory(Generic[H]):
         """Forget what the server made of requests: it would make other things of them now."""
         self._blocks.clear()
         self._heads.clear()
+        self._beginnings.clear()
 
     def _whole(self, fields: Fields) -> tuple[H, int]:
         request = request_of(fields)
         return self._read(request), request.content_length
 
-    def _varied(self, fields: Fields, varying: Varying[H]) -> tuple[tuple[H, int], bool]:
-        """Return as `request` does, and whether a field is likely not to come again."""
-        kept: Fields = []
-        values: dict[bytes, bytes] = {}
-        before_others = -1
-        names, read = varying.kept, varying.read
-        for field in fields:
-            name, value = field
-            if name in names:
-                kept.append(field)
-                continue
-            if before_others < 0:
-                before_others = len(kept)
-            if name not in read:
-                expect_sound(name, value)
-            elif name in values:
-                return self._whole(fields), True
-            else:
-                expect_sound_value(value)
-                values[name] = value
+    def _read_anew(self, fields: Fields, list_bytes: int, size: int) -> tuple[tuple[H, int], bool]:
+        """Read all fields of a block.
+
+        Args:
+            fields: these.
+            list_bytes: what they count.
+            size: bytes of the block.
+
+        Returns:
+            As `request` does, and whether the block is likely not to come again.
+        """
+        excess = list_bytes - FREE_LIST_BYTES - MOST_PACKED * size
+        if excess > 0:
+            made = self._whole(fields)
+            self._patience.spend(excess // LIST_BYTES)
+            return made, True
+        varying = self._varying
+        if varying is None or list_bytes > FREE_LIST_BYTES:
+            return self._whole(fields), False
+        kept = [field for field in fields if field[0] in varying.kept]
+        values = _values([field for field in fields if field[0] not in varying.kept], varying)
+        if values is None:
+            return self._whole(fields), True
         key = tuple(kept)
         known = self._heads.get(key)
-        if known is None or 0 <= before_others < known.pseudo_headers:
+        # Pseudo-headers come first; a kept field of another order is no other field.
+        if known is None or kept[: known.pseudo_headers] != fields[: known.pseudo_headers]:
             request = request_of(fields)
             pseudo_headers = len(fields) - len(request.fields)
             if not all(name.startswith(_PSEUDO) for name, _ in fields[:pseudo_headers]):
                 # One of the others was left out.
                 return self._whole(fields), True
-            kept = [field for field in request.fields if field[0] in names]
-            head = self._read(request._replace(fields=kept))
+            repeated = [field for field in request.fields if field[0] in varying.kept]
+            head = self._read(request._replace(fields=repeated))
             known = _Known(head, request.content_length, pseudo_headers)
             self._heads.put(key, known, size_of(key))
-        made = varying.made(known.head, values, fields[known.pseudo_headers :])
-        return (made, known.content_length), not varying.unique.isdisjoint(values)
+        return _made(known, values, fields, varying)
+
+    def _begin(self, indices: bytes, fields: Fields) -> None:
+        """Remember how a block begins, if the fields of its indices are all that are kept."""
+        known = self._heads.get(tuple(fields))
+        if known is not None:
+            self._beginnings.put(indices, _Beginning(fields, size_of(fields), known), len(indices))
+
+    def _continued(
+        self, rest: bytes, begun: _Beginning[H], varying: Varying[H]
+    ) -> tuple[tuple[H, int], bool]:
+        """Read a block that goes on behind a beginning; as `_read_anew`."""
+        own = self.fields(rest, begun.list_bytes)
+        list_bytes = self._decoder.list_bytes
+        fields = begun.fields + own
+        values = _values(own, varying) if list_bytes <= FREE_LIST_BYTES else None
+        if values is None:
+            return self._read_anew(fields, list_bytes, len(rest) + len(begun.fields))
+        return _made(begun.known, values, fields, varying)
+
+
+def _values(fields: Fields, varying: Varying[H]) -> dict[bytes, bytes] | None:
+    """Return the values of fields that vary, by name; None if one is kept, or comes twice.
+
+    Raises:
+        StreamFault: there may be no such field.
+    """
+    values: dict[bytes, bytes] = {}
+    for name, value in fields:
+        if name in varying.read:
+            if name in values:
+                return None
+            expect_sound_value(value)
+            values[name] = value
+        elif name in varying.kept:
+            return None
+        else:
+            expect_sound(name, value)
+    return values
+
+
+def _made(
+    known: _Known[H], values: Mapping[bytes, bytes], fields: Fields, varying: Varying[H]
+) -> tuple[tuple[H, int], bool]:
+    """Return as `HeaderMemory.request`, and whether the block is likely not to come again."""
+    head = varying.made(known.head, values, fields[known.pseudo_headers :])
+    return (head, known.content_length), not varying.unique.isdisjoint(values)

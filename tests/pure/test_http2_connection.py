@@ -180,7 +180,7 @@ def test_no_words_of_the_library_s_reach_a_client() -> None:
     served = Served()
     served.receive(headers(1, data=b"\xff\xff\xff\xff\xff\xff\xff"))
     (said,) = [one for one in served.said() if one.kind == GOAWAY]
-    assert said.payload[8:] == b"a header block cannot be decoded"
+    assert said.payload[8:] == b"a number in a header block is too long"
 
 
 def test_an_answer_before_the_end_of_the_body_tells_the_client_to_stop() -> None:

@@ -48,22 +48,34 @@ def trace(number: int) -> tuple[bytes, bytes]:
     return b"traceparent", b"00-%032x-00f067aa0ba902b7-01" % number
 
 
-def asked(heads: Heads, several: Sequence[Fields], *, remembers: bool, changes: bool) -> Found:
-    """What is found of each head, up to one that ends the connection.
+def written(several: Sequence[Fields], way: str) -> list[bytes]:
+    """The blocks of a client.
+
+    Args:
+        several: the fields of each.
+        way: which fields enter the table: all, none, or those that clients repeat.
+    """
+    encoder = Encoder()
+    return [
+        encoder.encode(
+            [(*field, way == "none" or (way == "repeated" and field not in USUAL)) for field in one]
+        )
+        for one in several
+    ]
+
+
+def asked(heads: Heads, blocks: Sequence[bytes], *, remembers: bool) -> Found:
+    """What is found of each head, up to one that ends the connection; last, the patience left.
 
     Args:
         heads: reads them.
-        several: the fields of each.
-        remembers: whether fields may vary.
-        changes: whether the client puts its fields into the table.
+        blocks: of the heads.
+        remembers: whether anything is kept.
     """
-    memory = HeaderMemory(heads.read, Patience(), heads.varying if remembers else None)
-    encoder, found = Encoder(), Found()
-    for fields in several:
-        if changes:
-            block = encoder.encode(fields)
-        else:
-            block = encoder.encode([(*field, True) for field in fields])
+    patience = Patience()
+    memory = HeaderMemory(heads.read, patience, heads.varying if remembers else None)
+    found = Found()
+    for block in blocks:
         if not remembers:
             memory.forget()
         try:
@@ -73,7 +85,7 @@ def asked(heads: Heads, several: Sequence[Fields], *, remembers: bool, changes: 
         except ConnectionFault as fault:
             found.append(fault.code)
             break
-    return found
+    return [*found, patience.left]
 
 
 OWN = {
@@ -86,17 +98,42 @@ OWN = {
 }
 
 
-@pytest.mark.parametrize("changes", [True, False])
+WAYS = ("all", "none", "repeated")
+KNOWN = [USUAL, USUAL, [*USUAL, trace(8)], [*USUAL, trace(9)]]
+"""A client's first heads: the table has its repeated fields, and they are remembered."""
+
+
+def same(several: list[Fields], way: str) -> Found:
+    """What is found of heads behind `KNOWN` ones, the same with a memory and without."""
+    blocks = written([*KNOWN, *several], way)
+    found = asked(Heads(), blocks, remembers=True)
+    assert found == asked(Heads(), blocks, remembers=False)
+    return found[len(KNOWN) : -1]
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("several", OWN.values(), ids=OWN)
 def test_heads_with_fields_of_their_own_are_read_in_full_once(
-    several: list[Fields], changes: bool
+    several: list[Fields], way: str
 ) -> None:
-    heads = Heads()
-    found = asked(heads, several, remembers=True, changes=changes)
+    heads, blocks = Heads(), written(several, way)
+    found = asked(heads, blocks, remembers=True)
     assert heads.reads == 1
-    assert found == asked(Heads(), several, remembers=False, changes=changes)
-    metadata = [one[0].fields for one in found if not isinstance(one, int)]
+    assert found == asked(Heads(), blocks, remembers=False)
+    metadata = [one[0].fields for one in found[:-1] if not isinstance(one, int)]
     assert metadata == [fields[len(PSEUDO) :] for fields in several]
+    same(several, way)
+
+
+def test_of_a_block_that_begins_with_known_indices_only_the_rest_is_decoded() -> None:
+    heads, blocks = Heads(), written([*KNOWN, *([*USUAL, trace(n)] for n in range(9))], "repeated")
+    memory = HeaderMemory(heads.read, Patience(), heads.varying)
+    decoded = []
+    for block in blocks:
+        before = memory.decoded
+        memory.request(block)
+        decoded.append(memory.decoded - before)
+    assert decoded[-9:] == [1] * 9
 
 
 @pytest.mark.parametrize(
@@ -113,9 +150,10 @@ def test_fields_that_decide_are_read_each_time_that_they_differ(
     pair: tuple[tuple[bytes, bytes], ...],
 ) -> None:
     heads, several = Heads(), [[*USUAL, field] for field in pair]
-    found = asked(heads, several, remembers=True, changes=False)
+    asked(heads, written(several, "none"), remembers=True)
     assert heads.reads == 2
-    assert found == asked(Heads(), several, remembers=False, changes=False)
+    for way in WAYS:
+        same(several, way)
 
 
 CONFUSABLE = {
@@ -138,9 +176,9 @@ CONFUSABLE = {
 
 @pytest.mark.parametrize("several", CONFUSABLE.values(), ids=CONFUSABLE)
 def test_no_head_is_taken_for_another(several: list[Fields]) -> None:
-    found = asked(Heads(), several, remembers=True, changes=False)
-    assert found == asked(Heads(), several, remembers=False, changes=False)
-    assert found[0] != found[1]
+    for way in WAYS:
+        found = same(several, way)
+        assert found[0] != found[1]
 
 
 FIELDS = st.one_of(
@@ -163,16 +201,68 @@ FIELDS = st.one_of(
 )
 
 
-@given(st.lists(st.lists(FIELDS, max_size=4), min_size=1, max_size=8), st.booleans(), st.data())
-def test_what_was_read_before_changes_nothing(
-    several: list[Fields], changes: bool, data: st.DataObject
-) -> None:
-    whole = []
-    for others in several:
-        at = data.draw(st.integers(0, len(USUAL))) if data.draw(st.booleans()) else len(USUAL)
-        whole.append([*USUAL[:at], *others, *USUAL[at:]])
-    found = asked(Heads(), whole, remembers=True, changes=changes)
-    assert found == asked(Heads(), whole, remembers=False, changes=changes)
+@st.composite
+def heads_of_a_client(draw: st.DrawFn) -> list[bytes]:
+    """Blocks of heads that are alike, whose fields enter the table or do not."""
+    encoder = Encoder()
+    blocks = [encoder.encode(fields) for fields in KNOWN]
+    for others in draw(st.lists(st.lists(FIELDS, max_size=4), min_size=1, max_size=8)):
+        at = draw(st.sampled_from([len(USUAL), len(USUAL), len(USUAL), *range(len(USUAL))]))
+        fields = [*USUAL[:at], *others, *USUAL[at:]]
+        secret = draw(st.booleans())
+        blocks.append(
+            encoder.encode(
+                [(*field, field in others and secret) for field in fields], huffman=False
+            )
+        )
+    return blocks
+
+
+@given(heads_of_a_client())
+def test_what_was_read_before_changes_nothing(blocks: list[bytes]) -> None:
+    found = asked(Heads(), blocks, remembers=True)
+    assert found == asked(Heads(), blocks, remembers=False)
+
+
+REST = {
+    "a-size-of-the-table": b"\x20",
+    "an-entry-and-its-index": b"\x40\x01x\x01y\xbe",
+    "large-fields": 4 * (b"\0\x01x" + b"\x7f\x81\x1f" + b"v" * 4096),
+    "a-trace-that-enters": b"\x40\x0btraceparent\x37" + trace(1)[1],
+    "nothing-more": b"",
+    "half-a-field": b"\0\x0btrace",
+}
+
+
+@pytest.mark.parametrize("rest", REST.values(), ids=REST)
+def test_what_stands_behind_a_known_beginning_is_read_as_in_any_block(rest: bytes) -> None:
+    blocks = written([*KNOWN, USUAL], "repeated")
+    blocks += [blocks[-1] + rest] * 2 + written([*KNOWN, [*USUAL, trace(1)]], "repeated")[-1:]
+    found = asked(Heads(), blocks, remembers=True)
+    assert found == asked(Heads(), blocks, remembers=False)
+
+
+def test_an_index_of_two_bytes_is_no_field_of_one() -> None:
+    agents = [(b"user-agent", b"a"), (b"user-agent", b"b")]
+    # So many entries behind theirs that their indices are above 127; those of the others are not.
+    fillers = [(b"x", b"%d" % number) for number in range(66)]
+    others, encoder = USUAL[:-1], Encoder()
+    blocks = [encoder.encode([*((*field, True) for field in others), *agents, *fillers])]
+    blocks += [
+        encoder.encode([*others, agent, (*trace(number), True)], huffman=False)
+        for number in range(4)
+        for agent in agents
+    ]
+    assert b"\xff" in blocks[-1].lstrip(bytes(range(0x81, 0xFF)))[:1]
+    found = asked(Heads(), blocks, remembers=True)
+    assert found == asked(Heads(), blocks, remembers=False)
+
+
+def test_a_beginning_holds_for_the_table_that_it_was_read_with() -> None:
+    blocks = written([USUAL, USUAL], "repeated")
+    blocks += [blocks[-1] + REST["a-trace-that-enters"]] * 2
+    found = asked(Heads(), blocks, remembers=True)
+    assert found == asked(Heads(), blocks, remembers=False)
 
 
 def test_traces_cost_no_other_head_its_place() -> None:
@@ -191,10 +281,14 @@ def test_traces_cost_no_other_head_its_place() -> None:
     assert found > decoded
 
 
-def test_forgotten_heads_are_read_again() -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_forgotten_heads_are_read_again(way: str) -> None:
     heads = Heads()
-    memory, encoder = HeaderMemory(heads.read, Patience(), heads.varying), Encoder()
-    for number in range(3):
-        memory.request(encoder.encode([*USUAL, trace(number)]))
+    memory = HeaderMemory(heads.read, Patience(), heads.varying)
+    for block in written(KNOWN, way):
+        memory.request(block)
+    for number, block in enumerate(written([*KNOWN, *KNOWN], way)[len(KNOWN) :]):
         memory.forget()
-    assert heads.reads == 3
+        before = heads.reads
+        memory.request(block)
+        assert heads.reads == before + 1, number
