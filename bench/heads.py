@@ -186,6 +186,7 @@ class Grpc:
             age_s=lambda: 3600.0,
             stopping=lambda: False,
             connections=set(),
+            unfinished={},
             incoming=bytearray(1 << 16),
         )
         request = inference("ModelInferRequest")(
