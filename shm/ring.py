@@ -31,6 +31,8 @@ from ringbatch.shm.descriptors import RingWords
 
 _RUN: Final = 8
 """As many words or more are stored sooner together than one by one."""
+_HALVED: Final = 16
+"""More rings than these are compared by halves, to find those that are not empty."""
 
 
 class CorruptRingError(Exception):
@@ -179,14 +181,15 @@ class Inbox:
         capacity: how many words each holds, a power of two.
     """
 
-    __slots__ = ("_load_acquire", "_numbered", "_positions", "_stride", "_tail", "_tails")
+    __slots__ = ("_load_acquire", "_numbered", "_seen", "_stride", "_tail", "_tails")
 
     def __init__(
         self, words: memoryview, first: int, stride: int, count: int, capacity: int
     ) -> None:
         self._load_acquire = words
         self._numbered = [(i, Consumer(words, first + i * stride, capacity)) for i in range(count)]
-        self._positions = [consumer.position for _, consumer in self._numbered]
+        # Two memoryviews are compared without an object for each word.
+        self._seen = memoryview(array("Q", [consumer.position for _, consumer in self._numbered]))
         self._tail = tail = first + RingWords.TAIL
         self._stride = stride
         self._tails = slice(tail, tail + count * stride, stride)
@@ -197,21 +200,36 @@ class Inbox:
         None stands for a ring whose producer claims to have published more than fits; everything
         in it is forgotten.
         """
-        positions = self._positions
-        tails = self._load_acquire[self._tails].tolist()
-        if tails == positions:
+        tails, seen = self._load_acquire[self._tails], self._seen
+        if tails == seen:
             return []
+        if len(self._numbered) > _HALVED:
+            return self.take_from(self._changed(0, len(self._numbered)))
+        ends = tails.tolist()
         return [
-            self._taken(index, consumer, tails[index])
-            for index, consumer in compress(self._numbered, map(ne, tails, positions))
+            self._taken(index, consumer, ends[index])
+            for index, consumer in compress(self._numbered, map(ne, ends, seen))
         ]
+
+    def _changed(self, first: int, end: int) -> list[int]:
+        """The rings, from one index up to another, that are not empty: they are looked for in
+        the halves that have any."""
+        stride = self._stride
+        tails = self._load_acquire[self._tail + first * stride : self._tail + end * stride : stride]
+        seen = self._seen[first:end]
+        if tails == seen:
+            return []
+        if end - first <= _HALVED:
+            return [*compress(range(first, end), map(ne, tails.tolist(), seen))]
+        middle = (first + end) // 2
+        return self._changed(first, middle) + self._changed(middle, end)
 
     def take_from(self, indices: Iterable[int]) -> list[tuple[int, list[int] | None]]:
         """As `take`, from some of the rings: at the cost of a look for each of these."""
         found = []
         for index in indices:
             end = self._load_acquire[self._tail + index * self._stride]
-            if end != self._positions[index]:
+            if end != self._seen[index]:
                 found.append(self._taken(index, self._numbered[index][1], end))
         return found
 
@@ -222,19 +240,19 @@ class Inbox:
         except CorruptRingError:
             consumer.skip()
             items = None
-        self._positions[index] = consumer.position
+        self._seen[index] = consumer.position
         return index, items
 
     @property
     def waiting(self) -> bool:
         """Whether `take` would return something."""
-        return bool(self._load_acquire[self._tails].tolist() != self._positions)
+        return bool(self._load_acquire[self._tails] != self._seen)
 
     def waits_in(self, indices: Iterable[int]) -> bool:
         """Whether `take_from` would return something."""
-        load_acquire, positions = self._load_acquire, self._positions
+        load_acquire, seen = self._load_acquire, self._seen
         for index in indices:
-            if load_acquire[self._tail + index * self._stride] != positions[index]:
+            if load_acquire[self._tail + index * self._stride] != seen[index]:
                 return True
         return False
 
@@ -242,4 +260,4 @@ class Inbox:
         """Forget everything published so far, whatever it is."""
         for index, consumer in self._numbered:
             consumer.skip()
-            self._positions[index] = consumer.position
+            self._seen[index] = consumer.position

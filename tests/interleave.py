@@ -234,6 +234,14 @@ class _Loaded(list[int]):
     def tolist(self) -> list[int]:
         return list(self)
 
+    def __eq__(self, other: object) -> bool:
+        return super().__eq__(other.tolist() if isinstance(other, memoryview) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None
+
 
 class _Run:
     """One execution of a scenario, step by chosen step."""

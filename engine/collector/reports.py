@@ -9,7 +9,7 @@ from ringbatch.shm.ring import Inbox
 
 SWEEP_NS: Final = 1_000_000_000
 """How often the rings of all workers are looked at."""
-_LOOKS: Final = 16
+_LOOKS: Final = 64
 """A look at one ring costs as much as a look at so many together."""
 
 

@@ -277,10 +277,20 @@ def test_an_inbox_forgets_what_it_skips_and_goes_on_where_the_one_before_stopped
     assert Inbox(rings.words, FIRST, rings.stride, 2, 4).take() == [(0, [2])]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_10000_random_operations_are_those_of_several_queues(seed: int) -> None:
+def test_of_very_many_rings_those_that_hold_anything_are_found() -> None:
+    count = 1_000
+    rings = Rings(count, 1)
+    for held in ([0], [count - 1], [499, 500], [*range(0, count, 7)], [*range(count)]):
+        for ring in held:
+            assert rings.producers[ring].offer([ring])
+        assert rings.inbox.take() == [(ring, [ring]) for ring in held]
+        assert not rings.inbox.waiting
+
+
+@pytest.mark.parametrize(("seed", "most"), [(1, 6), (2, 6), (3, 100)])
+def test_10000_random_operations_are_those_of_several_queues(seed: int, most: int) -> None:
     chance = random.Random(seed)
-    count, capacity = chance.randint(1, 6), 1 << chance.randint(0, 4)
+    count, capacity = chance.randint(1, most), 1 << chance.randint(0, 4)
     rings = Rings(count, capacity, start=chance.randrange(1 << 62))
     queues: list[list[int]] = [[] for _ in range(count)]
     for number in range(10_000):
@@ -289,8 +299,14 @@ def test_10000_random_operations_are_those_of_several_queues(seed: int) -> None:
             items = [number << 8 | i for i in range(chance.randint(0, min(20, capacity)))]
             if rings.producers[ring].offer(items):
                 queues[ring] += items
+            continue
+        assert rings.inbox.waiting == any(queues)
+        some = chance.sample(range(count), chance.randint(0, count))
+        assert rings.inbox.waits_in(some) == any(queues[ring] for ring in some)
+        if chance.randrange(2):
+            assert rings.inbox.take_from(some) == [(r, queues[r]) for r in some if queues[r]]
         else:
-            assert rings.inbox.waiting == any(queues)
-            expected = [(ring, queue) for ring, queue in enumerate(queues) if queue]
-            assert rings.inbox.take() == expected
-            queues = [[] for _ in range(count)]
+            some = [*range(count)]
+            assert rings.inbox.take() == [(r, queues[r]) for r in some if queues[r]]
+        for ring in some:
+            queues[ring] = []
