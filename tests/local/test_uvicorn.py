@@ -52,6 +52,7 @@ PROTOCOL_USES: Final = {
     "cycle.default_headers",
     "cycle.keep_alive",
     "cycle.message_event",
+    "cycle.receive",
     "cycle.response_complete",
     "cycle.response_started",
     "cycle.transport",
