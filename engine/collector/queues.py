@@ -1,7 +1,7 @@
 """Requests that wait for a batch, one queue for each signature of one model."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -48,6 +48,7 @@ class Queue:
     """
 
     __slots__ = (
+        "_deadlines",
         "_exact",
         "_fitting",
         "_requests",
@@ -66,6 +67,8 @@ class Queue:
         self.number = self.cost = 0
         self.ranked = self.changed = False
         self._requests: deque[Request] | ByReference = deque()
+        self._deadlines: Instants | None = None
+        """Deadlines by reference, from when one has come until nothing waits."""
         self.earliest_ns = 0
         self._exact = True
         """Whether a request expires at that instant."""
@@ -82,7 +85,7 @@ class Queue:
         """The request that has waited longest; there is one."""
         return self._requests[0]
 
-    def extend(self, requests: Iterable[Request], rows: int, earliest_ns: int) -> None:
+    def extend(self, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
         """Take requests in, behind the others.
 
         Args:
@@ -96,6 +99,9 @@ class Queue:
             self.earliest_ns = earliest_ns
         self._requests.extend(requests)
         self.rows += rows
+        if self._deadlines is not None:
+            for request in requests:
+                self._deadlines.put(request.ref, request.deadline_ns)
 
     def pending(self, max_batch_size: int, *, others: bool, idle: bool) -> Pending:
         """The queue, not empty, as the batching decision sees it.
@@ -130,12 +136,16 @@ class Queue:
         taken = [requests.popleft() for _ in range(count)]
         self.rows -= sum(request.rows for request in taken)
         self._exact = False
+        if self._deadlines is not None:
+            for request in taken:
+                self._deadlines.drop(request.ref)
         return taken
 
     def empty(self) -> list[Request]:
         """Remove all of them."""
         taken = list(self._requests)
         self._requests = deque()
+        self._deadlines = None
         self.rows = 0
         return taken
 
@@ -147,27 +157,36 @@ class Queue:
         if request is not None:
             self.rows -= request.rows
             self._exact = False
+            if self._deadlines is not None:
+                self._deadlines.drop(ref)
         if not self._requests:
-            self._requests = deque()
+            self.empty()
         return request
 
     def expire(self, now_ns: int) -> list[Request]:
-        """Remove the requests whose deadline has come."""
+        """Remove the requests whose deadline has come, the earliest first."""
         if not self._requests or now_ns < self.earliest_ns:
             return []
-        expired = [request for request in self._requests if request.deadline_ns <= now_ns]
-        self._requests = deque(r for r in self._requests if r.deadline_ns > now_ns)
-        self.rows -= sum(request.rows for request in expired)
+        if self._deadlines is None:
+            # From now on each costs a little more, and to look at all at every deadline nothing.
+            self._deadlines = Instants()
+            for request in self._requests:
+                self._deadlines.put(request.ref, request.deadline_ns)
+        left = [self.remove(ref) for ref in self._deadlines.take(now_ns)]
         self._exact = False
         if self._requests:
             self.refresh()
-        return expired
+        return [request for request in left if request is not None]
 
     def refresh(self) -> None:
         """Make `earliest_ns` exact; for a queue that is not empty."""
-        if not self._exact:
+        if self._exact:
+            return
+        if self._deadlines is None:
             self.earliest_ns = min([request.deadline_ns for request in self._requests])
-            self._exact = True
+        else:
+            self.earliest_ns = self._deadlines.first()[0]
+        self._exact = True
 
 
 class Queues:
@@ -227,7 +246,7 @@ class Queues:
         """The queues, none empty, in any order."""
         return iter(self._queues.values())
 
-    def extend(self, key: Key, requests: Iterable[Request], rows: int, earliest_ns: int) -> None:
+    def extend(self, key: Key, requests: Sequence[Request], rows: int, earliest_ns: int) -> None:
         """Take requests into the queue of their key; as `Queue.extend`."""
         queue = self._queues.get(key)
         if queue is None:

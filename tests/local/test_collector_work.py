@@ -142,6 +142,17 @@ def with_many_to_run_again(requests: int) -> int:
     return work(harness, 3)
 
 
+def with_requests_that_expire_one_by_one(requests: int) -> int:
+    harness = harness_of(eager())
+    harness.send()
+    harness.step(1)
+    for number in range(requests + 8):
+        harness.send(deadline_ns=1_000 + number)
+    harness.step(2)
+    harness.step(1_000)
+    return work(harness, 1_001)
+
+
 @pytest.mark.parametrize(
     "case",
     [
@@ -151,6 +162,7 @@ def with_many_to_run_again(requests: int) -> int:
         with_an_idle_worker,
         with_a_long_queue,
         with_many_to_run_again,
+        with_requests_that_expire_one_by_one,
     ],
 )
 def test_a_step_does_not_grow_with_what_is_not_its_own(case: Callable[[int], int]) -> None:
